@@ -50,12 +50,9 @@ from dissector.tables import (
     HashTable,
     Links,
     Pool,
-    grown_ends,
-    grown_links,
-    grown_pool,
+    grow_rows,
     new_ends,
     new_hash_table,
-    new_links,
     new_pool,
     roomy,
 )
@@ -228,15 +225,15 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
         sides=SideColumns.new(2 * rows, 0),
         groups=GroupColumns.new(rows, ABSENT),
         group_pool=new_pool(rows),
-        group_links=new_links(rows),
+        group_links=Links.new(rows),
         group_lists=new_ends(rows),
         pending=PendingColumns.new(rows, NULL),
         pending_pool=new_pool(rows),
-        order_links=new_links(rows),
+        order_links=Links.new(rows),
         order=new_ends(3),
-        member_links=new_links(rows),
-        chain_links=new_links(rows),
-        other_links=new_links(rows),
+        member_links=Links.new(rows),
+        chain_links=Links.new(rows),
+        other_links=Links.new(rows),
         attempts=new_attempts(rows, bounds.attempts, bounds.sources),
     )
 
@@ -251,36 +248,18 @@ def make_room(state: ExchangeState, more: int) -> None:
         table=roomy(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
-    rows = _needed(state.connection_pool, more)
-    if rows:
-        state.grow(
-            connections=state.connections.grown(rows, NULL),
-            connection_pool=grown_pool(state.connection_pool, rows),
-            connection_lists=grown_ends(state.connection_lists, rows),
-            sides=state.sides.grown(2 * rows),
-        )
-    rows = _needed(state.group_pool, 2 * more)
-    if rows:
-        state.grow(
-            groups=state.groups.grown(rows, ABSENT),
-            group_pool=grown_pool(state.group_pool, rows),
-            group_links=grown_links(state.group_links, rows),
-            group_lists=grown_ends(state.group_lists, rows),
-        )
-    rows = _needed(state.pending_pool, more + 1)
-    if rows:
-        state.grow(
-            pending=state.pending.grown(rows, NULL),
-            pending_pool=grown_pool(state.pending_pool, rows),
-            order_links=grown_links(state.order_links, rows),
-            member_links=grown_links(state.member_links, rows),
-            chain_links=grown_links(state.chain_links, rows),
-            other_links=grown_links(state.other_links, rows),
-        )
-
-
-def _needed(pool: Pool, more: int) -> int:
-    """How many rows a pool must have so that `more` are free; 0 if they are."""
-    free = int(pool.free[0])
-    rows = len(pool.rows)
-    return 0 if free >= more else max(2 * rows, rows + more - free)
+    grow_rows(state, "connection_pool", more, connections=NULL, connection_lists=ABSENT)
+    sides = 2 * len(state.connection_pool.rows)
+    if sides > len(state.sides.is_seen):
+        state.grow(sides=state.sides.grown(sides))
+    grow_rows(state, "group_pool", 2 * more, groups=ABSENT, group_links=ABSENT, group_lists=ABSENT)
+    grow_rows(
+        state,
+        "pending_pool",
+        more + 1,
+        pending=NULL,
+        order_links=ABSENT,
+        member_links=ABSENT,
+        chain_links=ABSENT,
+        other_links=ABSENT,
+    )

@@ -42,12 +42,9 @@ from dissector.tables import (
     Links,
     Memory,
     Pool,
-    grown_ends,
-    grown_links,
-    grown_pool,
+    grow_rows,
     new_ends,
     new_hash_table,
-    new_links,
     new_memory,
     new_pool,
     roomy,
@@ -217,18 +214,18 @@ def new_registry_state(rows: int) -> RegistryState:
         connection_pool=new_pool(rows),
         subjects=SubjectColumns.new(rows, NO_SUBJECT),
         subject_pool=new_pool(rows),
-        subject_links=new_links(rows),
+        subject_links=Links.new(rows),
         subject_lists=new_ends(rows),
-        closed_links=new_links(rows),
+        closed_links=Links.new(rows),
         closed_list=new_ends(1),
-        nameless_links=new_links(rows),
+        nameless_links=Links.new(rows),
         requests=RequestColumns.new(rows, NULL),
         request_pool=new_pool(rows),
-        request_links=new_links(rows),
+        request_links=Links.new(rows),
         request_lists=new_ends(rows),
-        order_links=new_links(rows),
+        order_links=Links.new(rows),
         order=new_ends(2),
-        chain_links=new_links(rows),
+        chain_links=Links.new(rows),
         topics_of_ledgers=new_memory(MAX_TOPIC_HINTS),
         topics_of_names=new_memory(MAX_TOPIC_HINTS),
     )
@@ -237,36 +234,26 @@ def new_registry_state(rows: int) -> RegistryState:
 def make_room(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
     state.grow(table=roomy(state.table, 4 * more))
-    if state.connection_pool.free[0] < more:
-        rows = _larger(len(state.connection_pool.rows), more)
-        state.grow(
-            connections=state.connections.grown(rows, NULL),
-            connection_pool=grown_pool(state.connection_pool, rows),
-            subject_lists=grown_ends(state.subject_lists, rows),
-            request_lists=grown_ends(state.request_lists, rows),
-        )
-    rows = min(_larger(len(state.subject_pool.rows), more), MAX_SUBJECTS)
-    if state.subject_pool.free[0] < more and rows > len(state.subject_pool.rows):
-        state.grow(
-            subjects=state.subjects.grown(rows, NO_SUBJECT),
-            subject_pool=grown_pool(state.subject_pool, rows),
-            subject_links=grown_links(state.subject_links, rows),
-            closed_links=grown_links(state.closed_links, rows),
-            nameless_links=grown_links(state.nameless_links, rows),
-        )
-    rows = min(
-        _larger(len(state.request_pool.rows), more), MAX_PENDING_REQUESTS + MAX_EARLY_ANSWERS
+    grow_rows(
+        state, "connection_pool", more, connections=NULL, subject_lists=ABSENT, request_lists=ABSENT
     )
-    if state.request_pool.free[0] < more and rows > len(state.request_pool.rows):
-        state.grow(
-            requests=state.requests.grown(rows, NULL),
-            request_pool=grown_pool(state.request_pool, rows),
-            request_links=grown_links(state.request_links, rows),
-            order_links=grown_links(state.order_links, rows),
-            chain_links=grown_links(state.chain_links, rows),
-        )
-
-
-def _larger(rows: int, more: int) -> int:
-    """Twice the rows, or more where that is not enough."""
-    return max(2 * rows, rows + more)
+    grow_rows(
+        state,
+        "subject_pool",
+        more,
+        MAX_SUBJECTS,
+        subjects=NO_SUBJECT,
+        subject_links=ABSENT,
+        closed_links=ABSENT,
+        nameless_links=ABSENT,
+    )
+    grow_rows(
+        state,
+        "request_pool",
+        more,
+        MAX_PENDING_REQUESTS + MAX_EARLY_ANSWERS,
+        requests=NULL,
+        request_links=ABSENT,
+        order_links=ABSENT,
+        chain_links=ABSENT,
+    )
