@@ -49,11 +49,7 @@ _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "pro
 
 
 class PulsarExchanges:
-    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits.
-
-    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
-    all blocks, events included, from 1) of the frame or event that closed each of its rows.
-    """
+    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits."""
 
     def __init__(
         self, protocol: int, reorder_window_ns: int, bounds: ExchangeBounds | None = None
@@ -64,7 +60,6 @@ class PulsarExchanges:
         self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds())
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
-        self.closing_rows: list[Int64Array] = []
 
     def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
         """Count attempts of a proxy's leg apart from those of its twin.
@@ -110,7 +105,6 @@ class PulsarExchanges:
         """Rows of everything that still waits at the end of the capture."""
         state = self._state
         blocks = []
-        closing_rows = []
         left = 1
         while left:
             state.counters[COUNT_OUT] = 0
@@ -118,8 +112,6 @@ class PulsarExchanges:
             run = self._pairing(np.zeros(1, np.int64), _REST_ROWS)
             left = close_rest(state, run, _REST_ROWS)
             blocks += self._blocks(run, notices)
-            closing_rows += self.closing_rows
-        self.closing_rows = closing_rows
         evicted = int(state.counters[COUNT_EVICTED])
         if evicted:
             kind = NOTICE_NUMBER["pending_limit"]
@@ -192,7 +184,6 @@ class PulsarExchanges:
             ].tolist()
         )
         rows = int(state.counters[COUNT_OUT])
-        self.closing_rows = []
         if rows == 0:
             return []
         part = _in_order(run.rows, rows)
@@ -205,7 +196,6 @@ class PulsarExchanges:
         columns["topic"] = Coded(part.topic, self._names)
         columns["subscription"] = Coded(part.subscription, self._names)
         columns["producer_name"] = Coded(part.producer_name, self._names)
-        self.closing_rows = [part.closing_row]
         return [TableBlock("exchanges", rows, columns)]
 
 

@@ -57,11 +57,7 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open.
-
-    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
-    all blocks, events included, from 1) of the frame or event that closed each of its rows.
-    """
+    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open."""
 
     def __init__(self, protocol: int, reorder_window_ns: int) -> None:
         self._protocol = protocol
@@ -72,7 +68,6 @@ class PulsarRegistry:
         self._schema_versions: list[str] = []
         self._schema_codes: dict[bytes, int] = {}
         self._refused = 0
-        self.closing_rows: list[Int64Array] = []
 
     def advance(
         self,
@@ -173,7 +168,6 @@ class PulsarRegistry:
 
     def _blocks(self, out: SubjectRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""
-        self.closing_rows = []
         blocks = []
         rows = int(self._state.counters[COUNT_OUT])
         cells = out.matrix[:, :rows]
@@ -182,7 +176,6 @@ class PulsarRegistry:
             if len(chosen):
                 part = SubjectRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))
                 blocks.append(self._block(part, table))
-                self.closing_rows.append(part.closing_row)
         return blocks
 
     def _block(self, part: SubjectRows, table: str) -> TableBlock:

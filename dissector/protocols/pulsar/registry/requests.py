@@ -132,6 +132,8 @@ def _oldest_of(
     while first != ABSENT and requests.deadline_ns[first] < state.counters[COUNT_NOW]:
         forget_request(state, first)
         first = state.order.first[EARLY]
+    if state.order.length[kind - KEY_REQUEST] == 0:
+        return ABSENT
     command = frames.command[row]
     found = find(state.table, kind, key, frames.request_id[row], 0)
     for _ in range(_CHAIN_STEPS):
