@@ -9,12 +9,12 @@ in which they came and gives up any of them at once. A *chain* is a list whose h
 a hash table: all rows of one key, oldest first. A *pool* hands out free rows.
 
 Kernels never grow anything: before a block the caller makes sure that there is room for all that
-the block could add (`is_crowded`, `grown_*`), up to a bound of `limits`, and at the bound the
+the block could add (`roomy`, `grow_rows`), up to a bound of `limits`, and at the bound the
 kernel gives up an old row first. So no kernel meets a full table. A *memory* is a table of fixed
 size for hints: a new key pushes out the oldest.
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -22,9 +22,11 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
+from dissector.states import State
 
 KEY_WORDS: Final = 4
 ABSENT: Final = -1  # no such key, no such row, end of a list
+NO_BOUND: Final = 1 << 62
 
 # Odd numbers with well mixed bits (fractions of the golden ratio, of e and of pi).
 _MIX_1: Final = -0x61C8_8646_80B5_83EB
@@ -74,6 +76,12 @@ class Ends(Records):
     last: Int64Array
     length: Int64Array
 
+    def grown(self, lists: int, value: int = ABSENT) -> Self:
+        """A copy with room for `lists` lists; the new ones are empty."""
+        larger = super().grown(lists, value)
+        larger.length[len(self.length) :] = 0
+        return larger
+
 
 class Pool(NamedTuple):
     """Free rows, taken from the end. rows: int64[capacity]; free: int64[1], how many are left."""
@@ -113,26 +121,16 @@ def new_hash_table(slots: int) -> HashTable:
     )
 
 
-def is_crowded(table: HashTable, more: int) -> bool:
-    """Whether `more` further keys would fill more than half of the slots."""
-    return 2 * (int(table.used[0]) + more) > len(table.values)
-
-
 def roomy(table: HashTable, more: int) -> HashTable:
     """The table, or a larger copy that `more` further keys fill to half at most."""
-    if not is_crowded(table, more):
-        return table
     slots = len(table.values)
     while 2 * (int(table.used[0]) + more) > slots:
         slots *= 2
+    if slots == len(table.values):
+        return table
     larger = new_hash_table(slots)
     _copy_keys(table, larger)
     return larger
-
-
-def new_links(rows: int) -> Links:
-    """Links of rows that are in no list."""
-    return Links.new(rows, ABSENT)
 
 
 def new_ends(lists: int) -> Ends:
@@ -147,19 +145,6 @@ def new_pool(capacity: int) -> Pool:
     return Pool(np.arange(capacity - 1, -1, -1, dtype=np.int64), np.full(1, capacity, np.int64))
 
 
-def grown_links(links: Links, rows: int) -> Links:
-    """A copy with room for `rows` rows."""
-    return links.grown(rows, ABSENT)
-
-
-def grown_ends(ends: Ends, lists: int) -> Ends:
-    """A copy with room for `lists` lists."""
-    before = len(ends.length)
-    larger = ends.grown(lists, ABSENT)
-    larger.length[before:] = 0
-    return larger
-
-
 def grown_pool(pool: Pool, capacity: int) -> Pool:
     """A copy with `capacity` rows; the new ones are handed out after the free ones it had."""
     old = len(pool.rows)
@@ -169,6 +154,21 @@ def grown_pool(pool: Pool, capacity: int) -> Pool:
     rows[: len(added)] = added
     rows[len(added) : len(added) + free] = pool.rows[:free]
     return Pool(rows, np.full(1, free + len(added), np.int64))
+
+
+def grow_rows(state: State, pool: str, more: int, bound: int = NO_BOUND, **fields: int) -> None:
+    """Make `more` rows of a state's pool free, where there are fewer, as far as a bound allows.
+
+    Args:
+        fields: the fields that are as long as the pool, and what their new cells hold.
+    """
+    before: Pool = getattr(state, pool)
+    have = len(before.rows)
+    needed = have - int(before.free[0]) + more
+    if have < min(needed, bound):
+        rows = min(max(2 * have, needed), bound)
+        larger = {name: getattr(state, name).grown(rows, cell) for name, cell in fields.items()}
+        state.grow(**larger, **{pool: grown_pool(before, rows)})
 
 
 @inlined

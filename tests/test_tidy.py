@@ -123,9 +123,6 @@ _FRAMING = "dissector/protocols/framing"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
 MANY_PARAMETERS = {
-    (f"{_PULSAR}/registry/steps.py", "register_frames"): A_PASS,
-    (f"{_PULSAR}/registry/steps.py", "_handle_reply"): A_PASS,
-    (f"{_PULSAR}/registry/requests.py", "settle"): A_PLACE,
     (f"{_CURSUS}/bodies.py", "read_batches"): A_PASS,
     (f"{_CURSUS}/messages.py", "fill_messages"): A_PASS,
     (f"{_CURSUS}/messages.py", "_fill_batch"): A_PLACE,

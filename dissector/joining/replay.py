@@ -217,7 +217,7 @@ class Replay:
         protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
         self._protocol = protocol
         self._names = Names()
-        self._registry = PulsarRegistry(protocol)
+        self._registry = PulsarRegistry(protocol, window_ns)
         self._exchanges = PulsarExchanges(protocol, window_ns)
         self._consumption = PulsarConsumption(protocol)
         self._commands = CommandNames()

@@ -43,7 +43,7 @@ def test_a_table_that_lives_long_keeps_its_size():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=80))
 def test_chains_give_the_rows_of_a_key_oldest_first(steps):
-    table, links = tables.new_hash_table(16), tables.new_links(10)
+    table, links = tables.new_hash_table(16), tables.Links.new(10)
     truth: dict[int, list[int]] = {key: [] for key in range(4)}
     for key, row in steps:
         owner = next((each for each, rows in truth.items() if row in rows), None)
@@ -64,7 +64,7 @@ def test_chains_give_the_rows_of_a_key_oldest_first(steps):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=80))
 def test_lists_keep_order_and_length(steps):
-    ends, links = tables.new_ends(3), tables.new_links(10)
+    ends, links = tables.new_ends(3), tables.Links.new(10)
     truth: list[list[int]] = [[], [], []]
     for which, row in steps:
         owner = next((number for number, rows in enumerate(truth) if row in rows), None)
@@ -94,10 +94,10 @@ def test_a_pool_hands_out_each_row_once_and_grows():
 
 
 def test_growing_keeps_what_was_there():
-    links, ends = tables.new_links(2), tables.new_ends(1)
+    links, ends = tables.Links.new(2), tables.new_ends(1)
     tables.list_append(ends, links, 0, 1)
     tables.list_append(ends, links, 0, 0)
-    links, ends = tables.grown_links(links, 4), tables.grown_ends(ends, 2)
+    links, ends = links.grown(4), ends.grown(2)
     tables.list_append(ends, links, 0, 3)
     tables.list_append(ends, links, 1, 2)
     assert (ends.first[0], links.next[1], links.next[0], ends.length[0]) == (1, 0, 3, 3)

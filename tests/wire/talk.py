@@ -174,7 +174,7 @@ class _Passes:
 
     def __init__(self, bounds: Row) -> None:
         exchange_bounds: ExchangeBounds | None = bounds.pop("exchanges", None)
-        self._registry = PulsarRegistry(0)
+        self._registry = PulsarRegistry(0, 200 * STEP_NS)
         self._exchanges = PulsarExchanges(0, 200 * STEP_NS, exchange_bounds)
         self._consumption = PulsarConsumption(0, **bounds)
         self._notices = NoticeLog()

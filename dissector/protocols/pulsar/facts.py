@@ -65,7 +65,7 @@ class PulsarFacts:
     def __init__(self, options: FactsOptions) -> None:
         self._names = NameTable()
         self._decoder = FieldDecoder(self._names, options.protocol_number)
-        self._registry = PulsarRegistry(options.protocol_number)
+        self._registry = PulsarRegistry(options.protocol_number, options.reorder_window_ns)
         self._entries = Entries(
             self._names,
             options.protocol_number,

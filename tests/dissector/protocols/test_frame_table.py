@@ -35,7 +35,7 @@ def block_of(rows: int, seed: int = 1) -> FrameBlock:
 
 def test_chosen_rows_are_copied_as_they_are() -> None:
     block = block_of(20)
-    rows = np.array([0, 3, 4, 19])
+    rows = np.array([0, 3, 4, 8, 11, 17, 19])
     columns = common_columns(block, rows)
     for name in PLAIN:
         assert (columns[name] == block.matrix[COLUMN_NUMBER[name], rows]).all()

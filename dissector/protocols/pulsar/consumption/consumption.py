@@ -26,7 +26,6 @@ from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
 from dissector.protocols.pulsar.consumption.published import set_leg
 from dissector.protocols.pulsar.consumption.rows import Block, new_rows
 from dissector.protocols.pulsar.consumption.state import (
-    NEXT_NODE,
     ORDINAL,
     OUT_ACKS,
     OUT_DELIVERIES,
@@ -35,15 +34,12 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_WORDS,
     WORDS_USED,
     ConsumptionState,
-    make_consumer_room,
-    make_delivery_room,
     make_key_room,
-    make_node_room,
+    make_room,
     new_state,
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
 from dissector.schemas.words import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
-from dissector.tables import Pool
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -73,9 +69,6 @@ _START_CONSUMERS: Final = 512
 _START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
 _START_WORDS: Final = 1 << 13
-# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
-# and a node.
-_KEYS_PER_FRAME: Final = 8
 
 
 class PulsarConsumption:
@@ -138,7 +131,7 @@ class PulsarConsumption:
         blocks: list[TableBlock] = []
         row = 0
         while True:
-            self._make_room(rows - row)
+            make_room(self._state, rows - row, *self._bounds)
             block = Block(frames, ids, words, self._is_volatile, self._out)
             row, status, needed = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
@@ -187,22 +180,6 @@ class PulsarConsumption:
                 self._is_volatile[code] = 1
         self._named = known
 
-    def _make_room(self, rows: int) -> None:
-        """Room in the state for what so many frames can add, as far as the bounds allow."""
-        consumers, deliveries, nodes = self._bounds
-        state = self._state
-        make_key_room(state, _KEYS_PER_FRAME * rows)
-        pools = (state.consumer_pool, state.connection_pool, state.group_pool)
-        needed = max(_needed(pool, rows, consumers) for pool in pools)
-        if needed:
-            make_consumer_room(state, needed)
-        needed = _needed(state.delivery_pool, rows, deliveries)
-        if needed:
-            make_delivery_room(state, needed)
-        have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
-        if have < min(needed, nodes):
-            make_node_room(state, min(max(2 * have, needed), nodes))
-
     def _widen(self, needed: int) -> None:
         """Room for the rows of one frame that needs more than there is."""
         words = int(2 * self._state.counters[WORDS_USED]) + _START_WORDS
@@ -250,10 +227,3 @@ class PulsarConsumption:
             else:
                 columns[name] = values
         return TableBlock(table, count, columns)
-
-
-def _needed(pool: Pool, more: int, bound: int) -> int:
-    """The rows that a pool shall have: twice what it has, or more; 0 if there are enough."""
-    have = len(pool.rows)
-    needed = have - int(pool.free[0]) + more
-    return min(max(2 * have, needed), bound) if have < min(needed, bound) else 0

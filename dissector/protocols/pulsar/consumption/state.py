@@ -31,7 +31,7 @@ from dissector.tables import (
     HashTable,
     Links,
     Pool,
-    grown_pool,
+    grow_rows,
     new_ends,
     new_hash_table,
     new_pool,
@@ -103,6 +103,9 @@ LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
 LISTS: Final = 4
 
+# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
+# and a node.
+_KEYS_PER_FRAME: Final = 8
 OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
 
 
@@ -376,28 +379,15 @@ def make_key_room(state: ConsumptionState, more: int) -> None:
     state.grow(table=roomy(state.table, more))
 
 
-def make_consumer_room(state: ConsumptionState, rows: int) -> None:
-    """Room for so many consumers, connections and groups in all."""
-    state.grow(
-        consumers=state.consumers.grown(rows),
-        consumer_pool=grown_pool(state.consumer_pool, rows),
-        closed=state.closed.grown(rows),
-        connections=state.connections.grown(rows),
-        connection_pool=grown_pool(state.connection_pool, rows),
-        groups=state.groups.grown(rows),
-        group_pool=grown_pool(state.group_pool, rows),
-    )
-
-
-def make_delivery_room(state: ConsumptionState, rows: int) -> None:
-    """Room for so many open deliveries in all."""
-    state.grow(
-        deliveries=state.deliveries.grown(rows),
-        delivery_pool=grown_pool(state.delivery_pool, rows),
-        ages=state.ages.grown(rows),
-    )
-
-
-def make_node_room(state: ConsumptionState, rows: int) -> None:
-    """Room for so many nodes in all."""
-    state.grow(nodes=state.nodes.grown(rows))
+def make_room(
+    state: ConsumptionState, rows: int, consumers: int, deliveries: int, nodes: int
+) -> None:
+    """Room for what so many frames can add, as far as the bounds of these rows allow."""
+    make_key_room(state, _KEYS_PER_FRAME * rows)
+    grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0)
+    grow_rows(state, "connection_pool", rows, consumers, connections=0)
+    grow_rows(state, "group_pool", rows, consumers, groups=0)
+    grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
+    have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
+    if have < min(needed, nodes):
+        state.grow(nodes=state.nodes.grown(min(max(2 * have, needed), nodes)))

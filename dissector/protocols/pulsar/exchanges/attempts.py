@@ -28,15 +28,12 @@ from dissector.tables import (
     allocate_row,
     find,
     give_row,
-    grown_ends,
-    grown_links,
     grown_pool,
     has_room,
     list_append,
     list_unlink,
     new_ends,
     new_hash_table,
-    new_links,
     new_pool,
     put,
     remove,
@@ -100,7 +97,7 @@ def new_attempts(rows: int, max_rows: int, max_sources: int) -> Attempts:
         rows=AttemptColumns.new(rows),
         heads=new_heads(rows),
         pool=new_pool(rows),
-        links=new_links(rows),
+        links=Links.new(rows),
         answered=new_ends(64),
         sources=new_hash_table(1024),
         counts=np.array([0, 0, max_sources, max_rows], np.int64),
@@ -119,12 +116,12 @@ def with_room(attempts: Attempts, more: int) -> Attempts:
             rows=attempts.rows.grown(needed),
             heads=new_heads(needed),
             pool=grown_pool(attempts.pool, needed),
-            links=grown_links(attempts.links, needed),
+            links=attempts.links.grown(needed),
         )
         link_all(attempts.rows, attempts.heads)
     needed = int(min(attempts.counts[_SOURCES] + more, attempts.counts[_MAX_SOURCES]))
     if needed > len(attempts.answered.length):
-        attempts = attempts._replace(answered=grown_ends(attempts.answered, 2 * needed))
+        attempts = attempts._replace(answered=attempts.answered.grown(2 * needed))
     return attempts
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.texts import bounded
-from dissector.limits import MAX_DETAIL_TEXT, NULL, REORDER_WINDOW_MS
+from dissector.limits import MAX_DETAIL_TEXT, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
@@ -43,24 +43,16 @@ _START_ROWS: Final = 1024
 _ROOM_ROWS: Final = 64
 _REST_ROWS: Final = 1 << 16  # rows of one block at the end of the capture
 _LAST: Final = (1 << 63) - 1
-_MS: Final = 1_000_000
 _KINDS: Final = tuple(KINDS)
 _OUTCOMES: Final = tuple(OUTCOMES)
 _HIDDEN: Final = ("kind", "outcome", "error_text", "topic", "subscription", "producer_name")
 
 
 class PulsarExchanges:
-    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits.
-
-    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
-    all blocks, events included, from 1) of the frame or event that closed each of its rows.
-    """
+    """State of one capture; `pair` takes the blocks in order, `finish` closes what waits."""
 
     def __init__(
-        self,
-        protocol: int,
-        reorder_window_ns: int = REORDER_WINDOW_MS * _MS,
-        bounds: ExchangeBounds | None = None,
+        self, protocol: int, reorder_window_ns: int, bounds: ExchangeBounds | None = None
     ) -> None:
         self._protocol = protocol
         self._window_ns = reorder_window_ns
@@ -68,7 +60,6 @@ class PulsarExchanges:
         self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds())
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
-        self.closing_rows: list[Int64Array] = []
 
     def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
         """Count attempts of a proxy's leg apart from those of its twin.
@@ -114,7 +105,6 @@ class PulsarExchanges:
         """Rows of everything that still waits at the end of the capture."""
         state = self._state
         blocks = []
-        closing_rows = []
         left = 1
         while left:
             state.counters[COUNT_OUT] = 0
@@ -122,8 +112,6 @@ class PulsarExchanges:
             run = self._pairing(np.zeros(1, np.int64), _REST_ROWS)
             left = close_rest(state, run, _REST_ROWS)
             blocks += self._blocks(run, notices)
-            closing_rows += self.closing_rows
-        self.closing_rows = closing_rows
         evicted = int(state.counters[COUNT_EVICTED])
         if evicted:
             kind = NOTICE_NUMBER["pending_limit"]
@@ -196,7 +184,6 @@ class PulsarExchanges:
             ].tolist()
         )
         rows = int(state.counters[COUNT_OUT])
-        self.closing_rows = []
         if rows == 0:
             return []
         part = _in_order(run.rows, rows)
@@ -209,7 +196,6 @@ class PulsarExchanges:
         columns["topic"] = Coded(part.topic, self._names)
         columns["subscription"] = Coded(part.subscription, self._names)
         columns["producer_name"] = Coded(part.producer_name, self._names)
-        self.closing_rows = [part.closing_row]
         return [TableBlock("exchanges", rows, columns)]
 
 

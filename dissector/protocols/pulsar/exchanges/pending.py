@@ -214,24 +214,12 @@ def request_of(
         # Before it has accepted a connection the broker refuses without a request id.
         return find(state.table, KEY_TURN, group, CONNECT, asking_side)
     if key == BY_REQUEST_ID:
-        found = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_side)
-        return _first_allowed(state, found, command, run)
+        return find(state.table, KEY_REQUEST, group, frames.exchange_no[row], 0)
     asked = run.rules.asked_by[command]
     if key == BY_TURN:
         found = find(state.table, KEY_TURN, group, asked, asking_side)
         return _next_in_turn(state, found, run)
     return find(state.table, KEY_WATCHER, group, frames.watcher_id[row], asked)
-
-
-@kernel
-def _first_allowed(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
-    """The oldest request of a chain that this command may answer, or ABSENT."""
-    row = first
-    for _ in range(_CHAIN_STEPS):
-        if row == ABSENT or run.rules.may_answer[state.pending.command[row], command] == 1:
-            return int(row)
-        row = state.chain_links.next[row]
-    return ABSENT
 
 
 @kernel
@@ -252,20 +240,17 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
 
 
 @kernel
-def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
+def early_answer_of(state: ExchangeState, row: int) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = state.pending
     group = state.connections.requests[state.groups.connection[pending.group[row]]]
     kind = pending.key_kind[row]
-    command = pending.command[row]
     found = find(
         state.table, kind + FOR_EARLY, group, pending.key_value[row], pending.key_extra[row]
     )
-    found = _first_allowed_early(state, found, command, run)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_LAST:
         last = pending.other_value[row]
         found = find(state.table, kind + FOR_EARLY, group, last, pending.key_extra[row])
-        found = _first_allowed_early(state, found, command, run)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
         ledger = pending.other_value[row]
         found = find(state.table, kind + FOR_EARLY, group, ledger, pending.key_extra[row])
@@ -284,17 +269,6 @@ def _early_of_entry(state: ExchangeState, first: int, entry: int) -> int:
         # A highest id of 0 counts as none.
         named = max(pending.highest_sequence_id[row], 0)
         if pending.command[row] == SEND_RECEIPT and named == entry:
-            return int(row)
-        row = state.chain_links.next[row]
-    return ABSENT
-
-
-@kernel
-def _first_allowed_early(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
-    """The oldest early answer of a chain that may answer this command, or ABSENT."""
-    row = first
-    for _ in range(_CHAIN_STEPS):
-        if row == ABSENT or run.rules.may_answer[command, state.pending.command[row]] == 1:
             return int(row)
         row = state.chain_links.next[row]
     return ABSENT

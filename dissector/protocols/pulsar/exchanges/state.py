@@ -14,7 +14,8 @@ connection form a *group*; the other requests of a connection form one more. Wha
 
 How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
 sequence id; batches also by their last one, which errors repeat; copies made by replication also by
-the position in the source cluster, which their receipts repeat. See `wire.commands` for the others.
+the position in the source cluster, which their receipts repeat. What is paired by request id the
+registry has paired: both frames have one number. See `wire.commands` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
 not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may be
@@ -49,12 +50,9 @@ from dissector.tables import (
     HashTable,
     Links,
     Pool,
-    grown_ends,
-    grown_links,
-    grown_pool,
+    grow_rows,
     new_ends,
     new_hash_table,
-    new_links,
     new_pool,
     roomy,
 )
@@ -68,7 +66,7 @@ EARLY: Final = 2
 KEY_CONNECTION: Final = 1
 KEY_GROUP: Final = 2
 KEY_SEND: Final = 3  # group, sequence id, producer id
-KEY_REQUEST: Final = 4  # group, request id, side of the request
+KEY_REQUEST: Final = 4  # group, number of the exchange that the registry gave
 KEY_TURN: Final = 5  # group, command of the request, its side
 KEY_WATCHER: Final = 6  # group, watcher id, command of the request
 KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id
@@ -227,15 +225,15 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
         sides=SideColumns.new(2 * rows, 0),
         groups=GroupColumns.new(rows, ABSENT),
         group_pool=new_pool(rows),
-        group_links=new_links(rows),
+        group_links=Links.new(rows),
         group_lists=new_ends(rows),
         pending=PendingColumns.new(rows, NULL),
         pending_pool=new_pool(rows),
-        order_links=new_links(rows),
+        order_links=Links.new(rows),
         order=new_ends(3),
-        member_links=new_links(rows),
-        chain_links=new_links(rows),
-        other_links=new_links(rows),
+        member_links=Links.new(rows),
+        chain_links=Links.new(rows),
+        other_links=Links.new(rows),
         attempts=new_attempts(rows, bounds.attempts, bounds.sources),
     )
 
@@ -250,36 +248,18 @@ def make_room(state: ExchangeState, more: int) -> None:
         table=roomy(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
-    rows = _needed(state.connection_pool, more)
-    if rows:
-        state.grow(
-            connections=state.connections.grown(rows, NULL),
-            connection_pool=grown_pool(state.connection_pool, rows),
-            connection_lists=grown_ends(state.connection_lists, rows),
-            sides=state.sides.grown(2 * rows),
-        )
-    rows = _needed(state.group_pool, 2 * more)
-    if rows:
-        state.grow(
-            groups=state.groups.grown(rows, ABSENT),
-            group_pool=grown_pool(state.group_pool, rows),
-            group_links=grown_links(state.group_links, rows),
-            group_lists=grown_ends(state.group_lists, rows),
-        )
-    rows = _needed(state.pending_pool, more + 1)
-    if rows:
-        state.grow(
-            pending=state.pending.grown(rows, NULL),
-            pending_pool=grown_pool(state.pending_pool, rows),
-            order_links=grown_links(state.order_links, rows),
-            member_links=grown_links(state.member_links, rows),
-            chain_links=grown_links(state.chain_links, rows),
-            other_links=grown_links(state.other_links, rows),
-        )
-
-
-def _needed(pool: Pool, more: int) -> int:
-    """How many rows a pool must have so that `more` are free; 0 if they are."""
-    free = int(pool.free[0])
-    rows = len(pool.rows)
-    return 0 if free >= more else max(2 * rows, rows + more - free)
+    grow_rows(state, "connection_pool", more, connections=NULL, connection_lists=ABSENT)
+    sides = 2 * len(state.connection_pool.rows)
+    if sides > len(state.sides.is_seen):
+        state.grow(sides=state.sides.grown(sides))
+    grow_rows(state, "group_pool", 2 * more, groups=ABSENT, group_links=ABSENT, group_lists=ABSENT)
+    grow_rows(
+        state,
+        "pending_pool",
+        more + 1,
+        pending=NULL,
+        order_links=ABSENT,
+        member_links=ABSENT,
+        chain_links=ABSENT,
+        other_links=ABSENT,
+    )

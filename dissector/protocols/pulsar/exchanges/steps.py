@@ -10,7 +10,6 @@ from dissector.protocols.columns import (
     LIFECYCLE_READY,
     LIFECYCLE_REFUSED,
     MALFORMED,
-    TO_CLIENT,
     FrameColumns,
 )
 from dissector.protocols.pulsar.exchanges.attempts import begin_attempt, has_attempt_room, source_of
@@ -59,13 +58,10 @@ from dissector.protocols.pulsar.exchanges.state import (
     ExchangeState,
 )
 from dissector.protocols.pulsar.wire.commands import (
-    BROKER_REQUEST_ID,
     BY_NOTHING,
     BY_REQUEST_ID,
     BY_TURN,
     BY_WATCHER,
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
     COMMAND_SLOTS,
     FLOW,
     MESSAGE,
@@ -282,7 +278,7 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
 @kernel
 def _handle_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
     """A request whose answer was captured before it."""
-    early = early_answer_of(state, row, run)
+    early = early_answer_of(state, row)
     if early != ABSENT:
         answer = answer_of_early(state, early)
         release(state, early)
@@ -385,19 +381,15 @@ def _handle_request(
 ) -> None:
     """A request other than a send. ACKs without a request id and closes by the broker are none."""
     command = frames.command[row]
-    request_id = frames.request_id[row]
     key = run.rules.request_key[command]
-    is_close = command in (CLOSE_PRODUCER, CLOSE_CONSUMER)
-    if key == BY_REQUEST_ID and (
-        request_id in (NULL, BROKER_REQUEST_ID) or (is_close and frames.direction[row] == TO_CLIENT)
-    ):
+    if key == BY_REQUEST_ID and frames.exchange_no[row] == NULL:
         return
     if key == BY_WATCHER and frames.watcher_id[row] == NULL:
         return
     group = state.connections.requests[connection]
     request = new_pending(state, frames, row, group, REQUESTS, run)
     if key == BY_REQUEST_ID:
-        into_chain(state, request, KEY_REQUEST, request_id, frames.side[row])
+        into_chain(state, request, KEY_REQUEST, frames.exchange_no[row], 0)
     elif key == BY_WATCHER:
         into_chain(state, request, KEY_WATCHER, frames.watcher_id[row], command)
     else:
@@ -433,8 +425,7 @@ def _handle_reply(
                 asked = run.rules.asked_by[command]
                 into_chain(state, early, KEY_TURN, asked, state.pending.side[early])
             else:
-                value = frames.request_id[row]
-                into_chain(state, early, KEY_REQUEST, value, state.pending.side[early])
+                into_chain(state, early, KEY_REQUEST, frames.exchange_no[row], 0)
         return
     _set_answered(state, frames, row, request)
     if command == PRODUCER_SUCCESS and frames.is_ready[row] == 0:

@@ -1,7 +1,8 @@
 """Producers and consumers: the first pass over decoded frames.
 
-It gives every frame its incarnation and the names that are known by then, and writes the rows of
-the tables producers and consumers. What moves a producer or consumer: see `registry.state`.
+It gives every frame its incarnation and the names that are known by then, pairs answers with
+requests by their id, and writes the rows of the tables producers and consumers. What moves a
+producer or consumer: see `registry.state`.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.registry.requests import Registering
 from dissector.protocols.pulsar.registry.state import (
     COUNT_NOTICES,
     COUNT_OUT,
@@ -55,21 +57,17 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open.
+    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open."""
 
-    closing_rows: for each table block of the last call, int64[rows]: the ordinal (over all rows of
-    all blocks, events included, from 1) of the frame or event that closed each of its rows.
-    """
-
-    def __init__(self, protocol: int) -> None:
+    def __init__(self, protocol: int, reorder_window_ns: int) -> None:
         self._protocol = protocol
+        self._window_ns = reorder_window_ns
         self._rules = rule_columns()
         self._state = new_registry_state(_START_ROWS)
         self._names: Sequence[bytes] = []
         self._schema_versions: list[str] = []
         self._schema_codes: dict[bytes, int] = {}
         self._refused = 0
-        self.closing_rows: list[Int64Array] = []
 
     def advance(
         self,
@@ -79,7 +77,7 @@ class PulsarRegistry:
         sources: Sources,
         notices: NoticeLog,
     ) -> list[TableBlock]:
-        """Fill incarnation, names, subject and lifecycle of this protocol's rows, in place.
+        """Fill incarnation, names, subject, lifecycle and exchange_no of this protocol's rows.
 
         Args:
             names: texts of the name codes.
@@ -97,7 +95,8 @@ class PulsarRegistry:
         out = self._output(rows)
         found = np.empty((rows + 1, 2), np.int64)
         versions = self._schema_versions_of(frames, rows, sources)
-        register_frames(state, frames, rows, self._protocol, self._rules, versions, out, found)
+        run = Registering(self._rules, versions, self._window_ns, out, found)
+        register_frames(state, frames, rows, self._protocol, run)
         notices.add(
             Notice(
                 kind,
@@ -169,7 +168,6 @@ class PulsarRegistry:
 
     def _blocks(self, out: SubjectRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""
-        self.closing_rows = []
         blocks = []
         rows = int(self._state.counters[COUNT_OUT])
         cells = out.matrix[:, :rows]
@@ -178,7 +176,6 @@ class PulsarRegistry:
             if len(chosen):
                 part = SubjectRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))
                 blocks.append(self._block(part, table))
-                self.closing_rows.append(part.closing_row)
         return blocks
 
     def _block(self, part: SubjectRows, table: str) -> TableBlock:

@@ -1,18 +1,25 @@
-"""Requests by their id until their answer comes, and what answers do to producers and consumers."""
+"""Which answer by request id belongs to which request, and what it does to a subject."""
+
+from typing import NamedTuple
 
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_EARLY_ANSWERS, MAX_PENDING_REQUESTS, NULL
 from dissector.protocols.columns import (
     LIFECYCLE_CLOSED_BY_CLIENT,
     LIFECYCLE_INTERIM,
     LIFECYCLE_NONE,
     LIFECYCLE_READY,
     LIFECYCLE_REFUSED,
+    TO_CLIENT,
     FrameColumns,
 )
 from dissector.protocols.pulsar.registry.state import (
     CLOSING,
+    COUNT_EXCHANGES,
+    COUNT_NOW,
+    EARLY,
+    KEY_EARLY,
     KEY_REQUEST,
     OPEN,
     OPENING,
@@ -33,6 +40,7 @@ from dissector.protocols.pulsar.wire.commands import (
     PRODUCER_SUCCESS,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    RuleColumns,
 )
 from dissector.schemas.words import BY_BROKER, BY_CLIENT
 from dissector.tables import (
@@ -40,51 +48,135 @@ from dissector.tables import (
     allocate_row,
     chain_append,
     chain_unlink,
+    find,
     give_row,
     list_append,
     list_unlink,
 )
 
+# How far a chain of equal ids is looked through.
+_CHAIN_STEPS = 64
+
+
+class Registering(NamedTuple):
+    """What one pass over a block works with.
+
+    schema_versions: int64[rows], index of each frame's schema version in the registry's list;
+    window_ns: how long an early answer waits, by the largest stamp seen; out: gets the rows that
+    close, from counters[COUNT_OUT] on; notices: int64[.., 2], kind and row, from
+    counters[COUNT_NOTICES] on. As many as can come fit.
+    """
+
+    rules: RuleColumns
+    schema_versions: Int64Array
+    window_ns: int
+    out: SubjectRows
+    notices: Int64Array
+
 
 @kernel
-def await_answer(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
-    """Remember a request until its answer; the oldest one makes room."""
-    request_id = frames.request_id[row]
-    if request_id in (NULL, BROKER_REQUEST_ID):
+def number_request(
+    state: RegistryState, frames: FrameColumns, row: int, rules: RuleColumns
+) -> None:
+    """Number a request; it waits for its answer, unless that was captured before it.
+
+    Nothing answers a request without an id, nor a close by the broker.
+    """
+    is_close = frames.command[row] in (CLOSE_PRODUCER, CLOSE_CONSUMER)
+    is_of_broker = is_close and frames.direction[row] == TO_CLIENT
+    if is_of_broker or frames.request_id[row] in (NULL, BROKER_REQUEST_ID):
         return
-    request = allocate_row(state.request_pool)
-    if request == ABSENT:
-        forget_request(state, state.order_list.first[0])
-        request = allocate_row(state.request_pool)
-    connection = connection_row(state, frames.connection_id[row])
-    side = frames.side[row]
+    key = 2 * connection_row(state, frames.connection_id[row]) + frames.side[row]
+    early = _oldest_of(state, frames, row, KEY_EARLY, key, rules)
+    if early != ABSENT:
+        frames.exchange_no[row] = state.requests.exchange_no[early]
+        forget_request(state, early)
+        return
+    request = _new_request(state, frames, row, KEY_REQUEST, key)
     requests = state.requests
-    requests.connection[request] = connection
-    requests.request_id[request] = request_id
-    requests.side[request] = side
-    requests.command[request] = frames.command[row]
-    requests.subject[request] = subject
-    requests.kind[request] = NULL if subject == ABSENT else state.subjects.kind[subject]
-    requests.id[request] = NULL if subject == ABSENT else state.subjects.id[subject]
+    requests.kind[request] = frames.subject_kind[row]
+    requests.id[request] = frames.subject_id[row]
     requests.incarnation[request] = frames.incarnation[row]
     requests.topic[request] = frames.topic[row]
     requests.subscription[request] = frames.subscription[row]
-    key = connection * 2 + side
-    chain_append(state.table, state.chain_links, KEY_REQUEST, key, request_id, 0, request)
-    list_append(state.request_lists, state.request_links, connection, request)
-    list_append(state.order_list, state.order_links, 0, request)
+
+
+@kernel
+def request_of(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> int:
+    """The request that a frame answers; ABSENT, and the answer waits, if there is none yet.
+
+    Unless the answer is an interim one, the row is free then: it holds the request until another
+    one comes.
+    """
+    if frames.request_id[row] in (NULL, BROKER_REQUEST_ID):
+        return ABSENT
+    key = 2 * connection_row(state, frames.connection_id[row]) + 1 - frames.side[row]
+    request = _oldest_of(state, frames, row, KEY_REQUEST, key, run.rules)
+    if request == ABSENT:
+        early = _new_request(state, frames, row, KEY_EARLY, key)
+        state.requests.deadline_ns[early] = state.counters[COUNT_NOW] + run.window_ns
+        return ABSENT
+    frames.exchange_no[row] = state.requests.exchange_no[request]
+    if frames.command[row] != PRODUCER_SUCCESS or frames.is_ready[row] != 0:
+        forget_request(state, request)
+    return request
+
+
+@kernel
+def _oldest_of(
+    state: RegistryState, frames: FrameColumns, row: int, kind: int, key: int, rules: RuleColumns
+) -> int:
+    """The oldest request, or early answer, that makes a pair with a frame; ABSENT if none does."""
+    requests = state.requests
+    first = state.order.first[EARLY]
+    while first != ABSENT and requests.deadline_ns[first] < state.counters[COUNT_NOW]:
+        forget_request(state, first)
+        first = state.order.first[EARLY]
+    if state.order.length[kind - KEY_REQUEST] == 0:
+        return ABSENT
+    command = frames.command[row]
+    found = find(state.table, kind, key, frames.request_id[row], 0)
+    for _ in range(_CHAIN_STEPS):
+        if found == ABSENT:
+            break
+        other = requests.command[found]
+        if rules.may_answer[other, command] == 1 or rules.may_answer[command, other] == 1:
+            return int(found)
+        found = state.chain_links.next[found]
+    return ABSENT
+
+
+@kernel
+def _new_request(state: RegistryState, frames: FrameColumns, row: int, kind: int, key: int) -> int:
+    """A row for a request or an early answer, which gets a number; the oldest one makes room."""
+    which = kind - KEY_REQUEST
+    bound = MAX_EARLY_ANSWERS if which == EARLY else MAX_PENDING_REQUESTS
+    if state.order.length[which] >= bound:
+        forget_request(state, state.order.first[which])
+    request = allocate_row(state.request_pool)
+    state.counters[COUNT_EXCHANGES] += 1
+    frames.exchange_no[row] = state.counters[COUNT_EXCHANGES]
+    requests = state.requests
+    requests.key_kind[request] = kind
+    requests.key[request] = key
+    requests.request_id[request] = frames.request_id[row]
+    requests.exchange_no[request] = frames.exchange_no[row]
+    requests.command[request] = frames.command[row]
+    chain_append(state.table, state.chain_links, kind, key, frames.request_id[row], 0, request)
+    list_append(state.request_lists, state.request_links, key // 2, request)
+    list_append(state.order, state.order_links, which, request)
+    return request
 
 
 @kernel
 def forget_request(state: RegistryState, request: int) -> None:
-    """Take a request out of everything."""
+    """Take a request, or an early answer, out of everything."""
     requests = state.requests
-    connection = requests.connection[request]
-    key = connection * 2 + requests.side[request]
+    kind, key = requests.key_kind[request], requests.key[request]
     request_id = requests.request_id[request]
-    chain_unlink(state.table, state.chain_links, KEY_REQUEST, key, request_id, 0, request)
-    list_unlink(state.request_lists, state.request_links, connection, request)
-    list_unlink(state.order_list, state.order_links, 0, request)
+    chain_unlink(state.table, state.chain_links, kind, key, request_id, 0, request)
+    list_unlink(state.request_lists, state.request_links, key // 2, request)
+    list_unlink(state.order, state.order_links, kind - KEY_REQUEST, request)
     give_row(state.request_pool, request)
 
 
@@ -95,8 +187,7 @@ def settle(
     row: int,
     asked: int,
     subject: int,
-    schema_versions: Int64Array,
-    out: SubjectRows,
+    run: Registering,
 ) -> int:
     """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
     subjects = state.subjects
@@ -108,7 +199,7 @@ def settle(
             if phase != OPENING or subjects.open_requests[subject] > 0:
                 return LIFECYCLE_NONE
             subjects.refused_code[subject] = frames.error_code[row]
-            close_subject(state, out, subject, BY_BROKER, frames.frame_no[row])
+            close_subject(state, run.out, subject, BY_BROKER, frames.frame_no[row])
             return LIFECYCLE_REFUSED
         if frames.command[row] == PRODUCER_SUCCESS:
             learn_name(state, subject, frames.wire_producer_name[row])
@@ -116,7 +207,7 @@ def settle(
                 return LIFECYCLE_INTERIM
             subjects.last_sequence_id[subject] = frames.last_sequence_id[row]
             subjects.topic_epoch[subject] = frames.topic_epoch[row]
-            subjects.schema_version[subject] = schema_versions[row]
+            subjects.schema_version[subject] = run.schema_versions[row]
         subjects.open_requests[subject] -= 1
         if subjects.ready_frame_no[subject] == NULL and (phase in (OPENING, OPEN)):
             subjects.ready_frame_no[subject] = frames.frame_no[row]
@@ -127,7 +218,7 @@ def settle(
         return LIFECYCLE_READY
     if phase == CLOSING and (asked in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE)):
         if not is_error:
-            close_subject(state, out, subject, BY_CLIENT, NULL)
+            close_subject(state, run.out, subject, BY_CLIENT, NULL)
             return LIFECYCLE_CLOSED_BY_CLIENT
         subjects.state[subject] = OPEN
         subjects.closed_frame_no[subject] = NULL

@@ -10,8 +10,14 @@ incarnations; the row holds the current one. States and what moves them:
     CLOSING, CLOSED --PRODUCER, SUBSCRIBE--> OPENING, one incarnation further
 
 An id that is met in use is open, unless the connection was seen from its CONNECT without a hole:
-then it is UNOPENED. What is bounded: subjects (the longest closed is forgotten, then new ones are
-not followed), requests (the oldest is forgotten), and the memories of ledgers and producer names.
+then it is UNOPENED.
+
+An answer by request id names nothing else. So requests wait here until their answer, and an answer
+that was captured before its request waits for that within the reorder window. Both frames of such
+an exchange get one number, by which the pass of exchanges finds one for the other.
+
+What is bounded: subjects (the longest closed is forgotten, then new ones are not followed),
+requests and early answers (the oldest is forgotten), the memories of ledgers and producer names.
 """
 
 from typing import Final
@@ -20,7 +26,13 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
-from dissector.limits import MAX_PENDING_REQUESTS, MAX_SUBJECTS, MAX_TOPIC_HINTS, NULL
+from dissector.limits import (
+    MAX_EARLY_ANSWERS,
+    MAX_PENDING_REQUESTS,
+    MAX_SUBJECTS,
+    MAX_TOPIC_HINTS,
+    NULL,
+)
 from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.states import State
 from dissector.tables import (
@@ -30,12 +42,9 @@ from dissector.tables import (
     Links,
     Memory,
     Pool,
-    grown_ends,
-    grown_links,
-    grown_pool,
+    grow_rows,
     new_ends,
     new_hash_table,
-    new_links,
     new_memory,
     new_pool,
     roomy,
@@ -49,10 +58,14 @@ CLOSED: Final = 4
 
 # Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
 KEY_CONNECTION: Final = 3
-KEY_REQUEST: Final = 4
-KEY_NAMELESS: Final = 5  # producers whose topic is not known, by name and id
-KEY_LEDGER: Final = 6
-KEY_PRODUCER_NAME: Final = 7
+KEY_REQUEST: Final = 4  # connection and side of the request, request id
+KEY_EARLY: Final = 5  # the same, of answers that wait for their request
+KEY_NAMELESS: Final = 6  # producers whose topic is not known, by name and id
+KEY_LEDGER: Final = 7
+KEY_PRODUCER_NAME: Final = 8
+
+# Lists of what waits in the order in which it came: requests, and early answers.
+EARLY: Final = KEY_EARLY - KEY_REQUEST
 
 AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 
@@ -61,7 +74,9 @@ COUNT_OUT: Final = 0  # rows written to the outputs
 COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
 COUNT_REFUSED: Final = 3  # subjects that found no room
-COUNTERS: Final = 4
+COUNT_EXCHANGES: Final = 4  # numbers given to requests and answers
+COUNT_NOW: Final = 5  # largest stamp seen, ns
+COUNTERS: Final = 6
 
 RECENT: Final = 256  # subjects found by a glance; a power of two
 
@@ -127,17 +142,18 @@ IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation k
 
 
 class RequestColumns(Bundle):
-    """Requests whose answer will name nothing but their request id, int64[rows] each.
+    """Requests by id, and answers that came before their request, int64[rows] each.
 
-    connection: row in ConnectionColumns; side: of the request; subject: row in SubjectColumns or
-    ABSENT; kind, id, incarnation: of that subject, to see that the row still holds it.
+    key_kind: KEY_*; key: 2 * row of the connection + side of the request; deadline_ns: until when
+    an early answer waits. From kind on only requests; kind, id, incarnation: of the subject.
     """
 
-    connection: Int64Array
+    key_kind: Int64Array
+    key: Int64Array
     request_id: Int64Array
-    side: Int64Array
+    exchange_no: Int64Array
     command: Int64Array
-    subject: Int64Array
+    deadline_ns: Int64Array
     kind: Int64Array
     id: Int64Array
     incarnation: Int64Array
@@ -162,7 +178,7 @@ class RegistryState(State):
 
     table: connections, subjects, chains of requests and of nameless producers; recent: int64[],
     subject rows to glance at first; lists: subjects and requests of each connection (by its row),
-    closed subjects and all requests in order (list 0).
+    closed subjects (list 0); order: requests (list 0) and early answers as they came.
     """
 
     table: HashTable
@@ -182,7 +198,7 @@ class RegistryState(State):
     request_links: Links
     request_lists: Ends
     order_links: Links
-    order_list: Ends
+    order: Ends
     chain_links: Links
     topics_of_ledgers: Memory
     topics_of_names: Memory
@@ -198,18 +214,18 @@ def new_registry_state(rows: int) -> RegistryState:
         connection_pool=new_pool(rows),
         subjects=SubjectColumns.new(rows, NO_SUBJECT),
         subject_pool=new_pool(rows),
-        subject_links=new_links(rows),
+        subject_links=Links.new(rows),
         subject_lists=new_ends(rows),
-        closed_links=new_links(rows),
+        closed_links=Links.new(rows),
         closed_list=new_ends(1),
-        nameless_links=new_links(rows),
+        nameless_links=Links.new(rows),
         requests=RequestColumns.new(rows, NULL),
         request_pool=new_pool(rows),
-        request_links=new_links(rows),
+        request_links=Links.new(rows),
         request_lists=new_ends(rows),
-        order_links=new_links(rows),
-        order_list=new_ends(1),
-        chain_links=new_links(rows),
+        order_links=Links.new(rows),
+        order=new_ends(2),
+        chain_links=Links.new(rows),
         topics_of_ledgers=new_memory(MAX_TOPIC_HINTS),
         topics_of_names=new_memory(MAX_TOPIC_HINTS),
     )
@@ -218,34 +234,26 @@ def new_registry_state(rows: int) -> RegistryState:
 def make_room(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
     state.grow(table=roomy(state.table, 4 * more))
-    if state.connection_pool.free[0] < more:
-        rows = _larger(len(state.connection_pool.rows), more)
-        state.grow(
-            connections=state.connections.grown(rows, NULL),
-            connection_pool=grown_pool(state.connection_pool, rows),
-            subject_lists=grown_ends(state.subject_lists, rows),
-            request_lists=grown_ends(state.request_lists, rows),
-        )
-    rows = min(_larger(len(state.subject_pool.rows), more), MAX_SUBJECTS)
-    if state.subject_pool.free[0] < more and rows > len(state.subject_pool.rows):
-        state.grow(
-            subjects=state.subjects.grown(rows, NO_SUBJECT),
-            subject_pool=grown_pool(state.subject_pool, rows),
-            subject_links=grown_links(state.subject_links, rows),
-            closed_links=grown_links(state.closed_links, rows),
-            nameless_links=grown_links(state.nameless_links, rows),
-        )
-    rows = min(_larger(len(state.request_pool.rows), more), MAX_PENDING_REQUESTS)
-    if state.request_pool.free[0] < more and rows > len(state.request_pool.rows):
-        state.grow(
-            requests=state.requests.grown(rows, NULL),
-            request_pool=grown_pool(state.request_pool, rows),
-            request_links=grown_links(state.request_links, rows),
-            order_links=grown_links(state.order_links, rows),
-            chain_links=grown_links(state.chain_links, rows),
-        )
-
-
-def _larger(rows: int, more: int) -> int:
-    """Twice the rows, or more where that is not enough."""
-    return max(2 * rows, rows + more)
+    grow_rows(
+        state, "connection_pool", more, connections=NULL, subject_lists=ABSENT, request_lists=ABSENT
+    )
+    grow_rows(
+        state,
+        "subject_pool",
+        more,
+        MAX_SUBJECTS,
+        subjects=NO_SUBJECT,
+        subject_links=ABSENT,
+        closed_links=ABSENT,
+        nameless_links=ABSENT,
+    )
+    grow_rows(
+        state,
+        "request_pool",
+        more,
+        MAX_PENDING_REQUESTS + MAX_EARLY_ANSWERS,
+        requests=NULL,
+        request_links=ABSENT,
+        order_links=ABSENT,
+        chain_links=ABSENT,
+    )

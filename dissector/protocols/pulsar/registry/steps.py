@@ -1,6 +1,5 @@
 """The registry's pass over a block of frames: what each command does to producers and consumers."""
 
-from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
@@ -10,7 +9,6 @@ from dissector.protocols.columns import (
     EVENT_SKIPPED,
     LIFECYCLE_CLOSED_BY_BROKER,
     LIFECYCLE_CLOSING_BY_CLIENT,
-    LIFECYCLE_INTERIM,
     LIFECYCLE_NONE,
     LIFECYCLE_OPENING,
     LIFECYCLE_REPEATED,
@@ -20,14 +18,20 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
-from dissector.protocols.pulsar.registry.requests import await_answer, forget_request, settle
+from dissector.protocols.pulsar.registry.requests import (
+    Registering,
+    forget_request,
+    number_request,
+    request_of,
+    settle,
+)
 from dissector.protocols.pulsar.registry.state import (
     CLOSED,
     CLOSING,
     COUNT_NOTICES,
+    COUNT_NOW,
     COUNT_ROW,
     KEY_CONNECTION,
-    KEY_REQUEST,
     OPEN,
     OPENING,
     UNOPENED,
@@ -84,20 +88,13 @@ def register_frames(
     frames: FrameColumns,
     rows: int,
     protocol: int,
-    rules: RuleColumns,
-    schema_versions: Int64Array,
-    out: SubjectRows,
-    notices: Int64Array,
+    run: Registering,
 ) -> None:
-    """Fill the registry's columns of the frames of one protocol, in order.
-
-    Args:
-        schema_versions: int64[rows], index of the frame's schema version in the registry's list.
-        out: gets the rows that close, from counters[COUNT_OUT] on; as many as can close fit.
-        notices: int64[.., 2], kind and row, from counters[COUNT_NOTICES] on.
-    """
+    """Fill the registry's columns of the frames of one protocol, in order."""
     for row in range(rows):
         state.counters[COUNT_ROW] += 1
+        if frames.last_ts_ns[row] > state.counters[COUNT_NOW]:
+            state.counters[COUNT_NOW] = frames.last_ts_ns[row]
         if frames.protocol[row] != protocol:
             continue
         command = frames.command[row]
@@ -106,17 +103,17 @@ def register_frames(
         elif command == MESSAGE:
             _handle_message(state, frames, row)
         elif command < 0:
-            _handle_event(state, frames, row, command, out)
+            _handle_event(state, frames, row, run.out)
         elif frames.status[row] == MALFORMED:
             continue
-        elif command in (PRODUCER, SUBSCRIBE):
-            _handle_opening(state, frames, row, command, out, notices)
-        elif command in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE):
-            _handle_closing(state, frames, row, command, out)
-        elif command < COMMAND_SLOTS and rules.reply_key[command] == BY_REQUEST_ID:
-            _handle_reply(state, frames, row, command, rules, schema_versions, out)
+        elif command >= COMMAND_SLOTS:
+            _copy_names(frames, row)
+        elif run.rules.request_key[command] == BY_REQUEST_ID:
+            _handle_request(state, frames, row, run)
+        elif run.rules.reply_key[command] == BY_REQUEST_ID:
+            _handle_reply(state, frames, row, run)
         else:
-            _handle_other(state, frames, row, command, rules)
+            _handle_other(state, frames, row, run.rules)
 
 
 @inlined
@@ -200,14 +197,13 @@ def _learn_from_send(state: RegistryState, frames: FrameColumns, row: int, subje
 
 
 @kernel
-def _handle_event(
-    state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
-) -> None:
+def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: SubjectRows) -> None:
     """A hole makes uncertain what was opened; the end of the connection ends everything.
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
     """
     connection = find(state.table, KEY_CONNECTION, frames.connection_id[row], 0, 0)
+    command = frames.command[row]
     if connection == ABSENT:
         return
     if command in (EVENT_GAP, EVENT_SKIPPED):
@@ -245,15 +241,22 @@ def close_all(state: RegistryState, out: SubjectRows) -> None:
 
 
 @kernel
-def _handle_opening(
-    state: RegistryState,
-    frames: FrameColumns,
-    row: int,
-    command: int,
-    out: SubjectRows,
-    notices: Int64Array,
-) -> None:
+def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+    """A request by id: what it does to its subject, and its number."""
+    command = frames.command[row]
+    if command in (PRODUCER, SUBSCRIBE):
+        _handle_opening(state, frames, row, run)
+    elif command in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE):
+        _handle_closing(state, frames, row, run.out)
+    else:
+        _handle_other(state, frames, row, run.rules)
+    number_request(state, frames, row, run.rules)
+
+
+@kernel
+def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
     """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
+    command = frames.command[row]
     kind = PRODUCER_SUBJECT if command == PRODUCER else CONSUMER_SUBJECT
     number = frames.producer_id[row] if command == PRODUCER else frames.consumer_id[row]
     if number == NULL:
@@ -272,12 +275,12 @@ def _handle_opening(
     if phase in (OPENING, OPEN):
         lifecycle = LIFECYCLE_REPEATED
         notice = state.counters[COUNT_NOTICES]
-        notices[notice, 0] = ID_REOPENED
-        notices[notice, 1] = row
+        run.notices[notice, 0] = ID_REOPENED
+        run.notices[notice, 1] = row
         state.counters[COUNT_NOTICES] = notice + 1
     else:
         if phase == CLOSING:
-            close_subject(state, out, subject, BY_CLIENT, NULL)
+            close_subject(state, run.out, subject, BY_CLIENT, NULL)
         begin_incarnation(state, subject, frames.frame_no[row])
     subjects.open_requests[subject] += 1
     learn_topic(state, subject, frames.wire_topic[row], NAME_OBSERVED)
@@ -289,7 +292,6 @@ def _handle_opening(
         _learn_subscription(state, frames, row, subject)
     describe(state, frames, row, subject)
     frames.lifecycle[row] = lifecycle
-    await_answer(state, frames, row, subject)
 
 
 @kernel
@@ -307,11 +309,9 @@ def _learn_subscription(state: RegistryState, frames: FrameColumns, row: int, su
 
 
 @kernel
-def _handle_closing(
-    state: RegistryState, frames: FrameColumns, row: int, command: int, out: SubjectRows
-) -> None:
+def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: SubjectRows) -> None:
     """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
-    kind = PRODUCER_SUBJECT if command == CLOSE_PRODUCER else CONSUMER_SUBJECT
+    kind = PRODUCER_SUBJECT if frames.command[row] == CLOSE_PRODUCER else CONSUMER_SUBJECT
     number = frames.producer_id[row] if kind == PRODUCER_SUBJECT else frames.consumer_id[row]
     if number == NULL:
         return
@@ -334,15 +334,13 @@ def _handle_closing(
         if phase != CLOSING:
             subjects.closed_frame_no[subject] = frames.frame_no[row]
         frames.lifecycle[row] = LIFECYCLE_CLOSING_BY_CLIENT
-    await_answer(state, frames, row, subject)
 
 
 @kernel
-def _handle_other(
-    state: RegistryState, frames: FrameColumns, row: int, command: int, rules: RuleColumns
-) -> None:
+def _handle_other(state: RegistryState, frames: FrameColumns, row: int, rules: RuleColumns) -> None:
     """Every other command: names of its subject, or its own."""
-    kind = rules.subject[command] if command < COMMAND_SLOTS else 0
+    command = frames.command[row]
+    kind = rules.subject[command]
     number = frames.consumer_id[row]
     subject = ABSENT
     if kind == CONSUMER_SUBJECT and number != NULL:
@@ -357,10 +355,6 @@ def _handle_other(
         if command == FLOW:
             _handle_flow(state, frames, row, subject)
         describe(state, frames, row, subject)
-    is_request = command < COMMAND_SLOTS and rules.request_key[command] == BY_REQUEST_ID
-    # ACK_RESPONSE names the consumer itself, so that an ACK need not be remembered.
-    if is_request and command != ACK:
-        await_answer(state, frames, row, subject)
 
 
 @kernel
@@ -390,47 +384,24 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 
 @kernel
-def _handle_reply(
-    state: RegistryState,
-    frames: FrameColumns,
-    row: int,
-    command: int,
-    rules: RuleColumns,
-    schema_versions: Int64Array,
-    out: SubjectRows,
-) -> None:
+def _handle_reply(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
     """An answer by request id: its request tells what it is about."""
-    connection = find(state.table, KEY_CONNECTION, frames.connection_id[row], 0, 0)
-    request = ABSENT
-    if connection != ABSENT and frames.request_id[row] != NULL:
-        key = connection * 2 + 1 - frames.side[row]
-        request = find(state.table, KEY_REQUEST, key, frames.request_id[row], 0)
+    request = request_of(state, frames, row, run)
     requests = state.requests
-    while request != ABSENT and rules.may_answer[requests.command[request], command] == 0:
-        request = state.chain_links.next[request]
-    if request == ABSENT:
-        _handle_other(state, frames, row, command, rules)
+    # ACK_RESPONSE names its consumer itself.
+    if request == ABSENT or requests.command[request] == ACK:
+        _handle_other(state, frames, row, run.rules)
         return
-    subject = requests.subject[request]
-    subjects = state.subjects
-    if (
-        subject != ABSENT
-        and subjects.connection[subject] == connection
-        and subjects.kind[subject] == requests.kind[request]
-        and subjects.id[subject] == requests.id[request]
-    ):
-        is_current = subjects.incarnation[subject] == requests.incarnation[request]
+    connection = requests.key[request] // 2
+    subject = find(state.table, requests.kind[request], connection, requests.id[request], 0)
+    if subject != ABSENT:
         lifecycle = LIFECYCLE_NONE
-        if is_current:
-            lifecycle = settle(
-                state, frames, row, requests.command[request], subject, schema_versions, out
-            )
+        if state.subjects.incarnation[subject] == requests.incarnation[request]:
+            lifecycle = settle(state, frames, row, requests.command[request], subject, run)
         describe(state, frames, row, subject)
         frames.incarnation[row] = requests.incarnation[request]
         frames.subject_incarnation[row] = requests.incarnation[request]
         frames.lifecycle[row] = lifecycle
-        if lifecycle == LIFECYCLE_INTERIM:
-            return
     else:
         _copy_names(frames, row)
         if frames.topic[row] == NULL and requests.topic[request] != NULL:
@@ -438,4 +409,3 @@ def _handle_reply(
             frames.name_source[row] = NAME_OBSERVED
         if frames.subscription[row] == NULL:
             frames.subscription[row] = requests.subscription[request]
-    forget_request(state, request)

@@ -2,6 +2,12 @@
 
 import random
 
+import numpy as np
+
+from dissector.limits import MAX_EARLY_ANSWERS
+from dissector.notice_log import NoticeLog
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT, new_frame_columns
+from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.registry.state import make_room, new_registry_state
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import TOPIC, Talk, chosen
@@ -53,6 +59,46 @@ def test_a_refused_opening_is_an_incarnation_and_says_why() -> None:
         (0, opened, None, refused, "broker", 5),
         (1, again, again + 1, None, "capture_end", None),
     ]
+
+
+def test_an_id_whose_answer_came_early_is_free_for_another_request() -> None:
+    """The C++ client counts look-ups apart, so one id stands for two requests."""
+    talk = Talk()
+    talk.connect()
+    talk.broker(commands.LOOKUP_RESPONSE, request_id=9, response=1)
+    talk.client(commands.LOOKUP, request_id=9, topic="persistent://a/b/c")
+    talk.client(commands.SUBSCRIBE, request_id=9, consumer_id=1, topic=TOPIC, subscription="s")
+    refused = talk.broker(commands.ERROR, request_id=9, error_code=5)
+    tables = talk.rows()
+    assert chosen(tables["consumers"], "closed_frame_no", "refused_code") == [(refused, 5)]
+    assert chosen(tables["exchanges"][1:], "request_command", "outcome") == [
+        (commands.LOOKUP, "ok"),
+        (commands.SUBSCRIBE, "error"),
+    ]
+
+
+def test_an_answer_waits_for_its_request_no_longer_than_the_window() -> None:
+    talk = Talk()
+    talk.connect()
+    talk.broker(commands.ERROR, request_id=9, error_code=5)
+    talk.client(commands.PING, last_ts_ns=9_000_000_000)
+    talk.client(commands.SUBSCRIBE, request_id=9, consumer_id=1, topic=TOPIC, subscription="s")
+    ready = talk.broker(commands.SUCCESS, request_id=9)
+    assert chosen(talk.rows()["consumers"], "ready_frame_no") == [(ready,)]
+
+
+def test_the_oldest_early_answer_makes_room_for_a_new_one() -> None:
+    early, rows = MAX_EARLY_ANSWERS + 1, MAX_EARLY_ANSWERS + 3
+    _, frames = new_frame_columns(rows)
+    is_answer = np.arange(rows) < early
+    frames.protocol[:rows] = frames.connection_id[:rows] = frames.status[:rows] = 0
+    frames.command[:rows] = np.where(is_answer, commands.LOOKUP_RESPONSE, commands.LOOKUP)
+    frames.side[:rows] = is_answer
+    frames.direction[:rows] = np.where(is_answer, TO_CLIENT, TO_BROKER)
+    frames.request_id[:rows] = np.arange(rows) % early
+    PulsarRegistry(0, 1).advance(frames, rows, [], (), NoticeLog())  # type: ignore[arg-type]
+    assert frames.exchange_no[:early].tolist() == list(range(1, early + 1))
+    assert frames.exchange_no[early:rows].tolist() == [early + 1, 2]
 
 
 def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
