@@ -18,7 +18,7 @@ _TURN_SECONDS: Final = 0.0005
 _YOUNG_OBJECTS: Final = 200_000
 _KEPT_BYTES: Final = 256 << 20
 # Numbers of glibc's mallopt: keep free memory at the end of the heap; use the heap up to a size;
-# two heaps for all threads, as what one of them frees mostly serves another next (20 of 580 MB).
+# one heap for all threads, as what one of them frees mostly serves another next (30 of 580 MB).
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
@@ -35,7 +35,7 @@ def _keep_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    mallopt(_M_ARENA_MAX, 2)
+    mallopt(_M_ARENA_MAX, 1)
 
 
 def leave_with(code: int) -> None:
