@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import os
+import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -106,7 +107,7 @@ class Kernel:
         functools.update_wrapper(self, function)
         self.is_inlined: Final = is_inlined
         self._arity = function.__code__.co_argcount
-        self._entries: dict[tuple[Kind, ...], tuple[Any, Any, int, Any]] = {}
+        self._entries: dict[tuple[Kind, ...], tuple[Any, Any, Any, Any]] = {}
         self._dispatcher: Any = None
 
     @property
@@ -123,15 +124,19 @@ class Kernel:
             arguments = bound.args
         words: list[int] = []
         kinds = tuple([append(value, words) for value in arguments])
-        entry = self._entries.get(kinds) or self._load(kinds)
-        run, array, status, make = entry
-        buffer = array(*words)
+        run, array, pack, make = self._entries.get(kinds) or self._load(kinds)
+        status = len(words)
+        buffer = array()
+        try:
+            pack(buffer, 0, *words)  # three times as fast as array(*words), which cuts large ones
+        except struct.error:
+            buffer = array(*words)
         run(ctypes.addressof(buffer))
         if buffer[status]:
             raise IndexError(f"{self.py_func.__qualname__}: index is out of bounds")
         return make(buffer, status + 1)[0]
 
-    def _load(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, int, Any]:
+    def _load(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any, Any]:
         """The entry for arguments of these kinds."""
         with LOCK:
             found = self._entries.get(kinds)
@@ -139,7 +144,8 @@ class Kernel:
                 code = self.code(kinds)
                 status = sum(map(word_count, kinds))
                 array = word_array(status + 1 + result_count(code.result))
-                found = (load_entry(code), array, status, maker_of(code.result))
+                pack = struct.Struct(f"{status}q").pack_into
+                found = (load_entry(code), array, pack, maker_of(code.result))
                 self._entries[kinds] = found
         return found
 

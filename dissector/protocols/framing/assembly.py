@@ -22,11 +22,11 @@ from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
-from dissector.protocols.framing.connection_table import find_slot, grown_slots, release_slots
+from dissector.protocols.framing.connection_table import grown_slots, release_slots
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.first_bytes import Records
 from dissector.protocols.framing.replays import Piece, Replay
-from dissector.protocols.framing.resync import AT, RESUME, Rule, find_chain
+from dissector.protocols.framing.resync import AT, LIVE, RESUME, Rule, find_chain
 from dissector.protocols.framing.roles import Roles
 from dissector.protocols.framing.row_output import HEADER_WINDOW, Callbacks
 from dissector.protocols.framing.splitting import split
@@ -40,9 +40,11 @@ from dissector.protocols.framing.state import (
     COUNTER_FRAME_LIMIT,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
+    COUNTER_SLOT,
     DONE,
     FULL,
     HEAD,
+    HELD,
     OPAQUE,
     ROLE_WAIT,
     SEARCH,
@@ -63,9 +65,6 @@ from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 
 __all__ = ["Framing", "FramingOptions"]
-
-# One connection is found sooner without a call of compiled code.
-_find_slot: Final = getattr(find_slot, "py_func", find_slot)
 
 SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
@@ -147,7 +146,7 @@ class Framing:
             elif status == ROLE_WAIT:
                 self._roles.hold_last_row()
             elif status == ATTENTION:
-                self._attend(current)
+                self._attend_flow(current)
 
     def _make_room(self, current: Replay) -> None:
         """More room for unfinished frames; at the bound the one that wants it is given up.
@@ -158,7 +157,7 @@ class Framing:
         needed = int(state.counters[COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
         state = self._output.state
-        flow = self._flow(current.ranges, current.cursor)[1]
+        flow = self._stopped_at(current)[1]
         flows = state.flows
         used = int(state.counters[COUNTER_ARENA_USED])
         if used + needed <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
@@ -204,13 +203,32 @@ class Framing:
 
     # -- the slow path
 
-    def _flow(self, ranges: RangeColumns, row: int) -> tuple[int, int]:
-        slot = int(_find_slot(self._output.state, int(ranges.connection[row])))
-        return slot, 2 * slot + int(ranges.side[row])
+    def _stopped_at(self, current: Replay) -> tuple[int, int]:
+        """Slot and flow of the range at which the kernel stopped."""
+        slot = int(self._output.state.counters[COUNTER_SLOT])
+        return slot, 2 * slot + int(current.ranges.side[current.cursor])
 
-    def _attend(self, current: Replay) -> None:
+    def _attend_flow(self, current: Replay) -> None:
+        """Handle the range at the cursor, and those of its flow that follow and come here, too."""
+        slot, flow = self._stopped_at(current)
+        ranges, replays = current.ranges, len(self._output.replays)
+        connection, side = int(ranges.connection[current.cursor]), flow & 1
+        while True:
+            self._attend(current, slot, flow)
+            row = current.cursor
+            if (
+                len(self._output.replays) != replays
+                or row >= current.rows
+                or current.position
+                or ranges.side[row] != side
+                or ranges.connection[row] != connection
+                or ranges.kind[row] != DATA
+                or self._flows.mode[flow] not in (SEARCH, HELD)
+            ):
+                return
+
+    def _attend(self, current: Replay, slot: int, flow: int) -> None:
         """Handle the range at the cursor that the kernel does not."""
-        slot, flow = self._flow(current.ranges, current.cursor)
         kind = int(current.ranges.kind[current.cursor])
         if kind == CLOSE:
             self._attend_close(current, slot)
@@ -281,7 +299,7 @@ class Framing:
             is_from_syn = bool(self._known.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
             run.records = None if run.is_known_start else Records()
-        self._runs.add_range(current, run)
+        self._runs.add_range(current, run, piece)
         self._look_for_frames(ranges, row, slot, flow, is_final=False)
 
     def _break_chain(self, current: Replay, slot: int, flow: int) -> None:
@@ -350,8 +368,10 @@ class Framing:
                 return protocol
             if begins == 0 and not is_final and run.size < HEADER_WINDOW:
                 return _WAITS
-            rule = Rule(*self._judges, protocol, direction, limit, int(is_final))
-            status = find_chain(run.for_kernel(protocol), rule)
+            status = LIVE
+            if not run.is_inside_frame(protocol):
+                rule = Rule(*self._judges, protocol, direction, limit, int(is_final))
+                status = find_chain(run.for_kernel(protocol), rule)
             if run.is_known_start and is_open and not run.hole_count:
                 continue
             if run.is_believed(protocol, status, ts_ns, is_final or is_full):

@@ -51,6 +51,7 @@ from dissector.protocols.framing.state import (
     COUNTER_FRAME_LIMIT,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
+    COUNTER_SLOT,
     DONE,
     FULL,
     HEAD,
@@ -306,6 +307,7 @@ def split(
     index = state.counters[COUNTER_CURSOR]
     position = state.counters[COUNTER_POSITION]
     status = DONE
+    slot = ABSENT
     limit = len(out.command) - 4
     while index < rows and status == DONE:
         if filled >= limit:
@@ -366,4 +368,5 @@ def split(
             index += 1
     state.counters[COUNTER_CURSOR] = index
     state.counters[COUNTER_POSITION] = position
+    state.counters[COUNTER_SLOT] = slot
     return filled, status

@@ -118,7 +118,8 @@ COUNTER_POSITION: Final = 3  # bytes of that range already taken
 COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
 COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
-COUNTERS: Final = 7
+COUNTER_SLOT: Final = 7  # of the connection at which the kernel stopped
+COUNTERS: Final = 8
 
 
 def new_state(slots: int, arena_bytes: int) -> FramingState:

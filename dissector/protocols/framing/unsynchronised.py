@@ -30,6 +30,7 @@ from dissector.protocols.framing.resync import (
     SECOND,
     SIZE,
     THIRD,
+    TO_GO,
     TOTAL,
     Searched,
     new_search,
@@ -146,6 +147,14 @@ class Run:
         if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
             before = trail.for_kernel = (seen, kept(seen))
         return before[1]
+
+    def is_inside_frame(self, protocol: int) -> bool:
+        """Whether the last frame of a search's chain goes on behind all bytes so far, without a
+        hole: then no search can tell more than it did."""
+        search = self.trail(protocol).search
+        is_behind_holes = search[HOLE] >= self.hole_count
+        is_longer = search[CURSOR] + search[TO_GO] > self.size
+        return bool(search[AT] >= 0 and is_behind_holes and is_longer)
 
     def begins_with_frame(
         self, check: Callable[..., int], protocol: int, limit: int, is_strict: int
@@ -398,9 +407,9 @@ class UnsynchronisedFlows(dict[int, Run]):
             int(ranges.cause[row]),
         )
 
-    def add_range(self, current: Replay, run: Run) -> None:
-        """The range at the cursor becomes a part of a run."""
-        piece = self.piece_of(current)
+    def add_range(self, current: Replay, run: Run, piece: Piece | None = None) -> None:
+        """The range at the cursor becomes a part of a run. piece: what it is, if that is known."""
+        piece = piece or self.piece_of(current)
         if piece.kind == DATA:
             start = int(current.ranges.offset[current.cursor]) + current.position
             data = self._output.all_sources()[int(current.ranges.source[current.cursor])]
