@@ -174,13 +174,20 @@ class DuckdbEngine:
 
     def prelude(self, wanted: Sequence[View] | None = None) -> None:
         """The views that queries share, or some of them, over tables that are there."""
-        for each in prelude() if wanted is None else wanted:
+        views = prelude() if wanted is None else wanted
+        if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
+            self._lazy = {each.name for each in views}
+            return
+        for each in views:
             self.view(each.name, each.query, is_materialized=each.materialized == ALWAYS)
-        if self._kind == "VIEW":
-            self._lazy = {each.name for each in prelude() if each.materialized not in ("", ALWAYS)}
+        self._lazy = {each.name for each in views if each.materialized not in ("", ALWAYS)}
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
+        self._materialize([query])
+        return self._rows(query)
+
+    def _rows(self, query: str) -> "pa.Table":
         with reading():
             return self._connection.execute(query).to_arrow_table()
 
@@ -199,13 +206,13 @@ class DuckdbEngine:
         import duckdb
 
         try:
-            return self.table(query)
+            return self._rows(query)
         except duckdb.Error as error:
             # What another run may not meet is no fault of the query, and must not be kept as one.
             passing = (duckdb.OutOfMemoryException, duckdb.IOException, duckdb.InterruptException)
             if not name.startswith(MAY_FAIL) or isinstance(error, passing):
                 raise
-            return self.table(failed(one_line(error)))
+            return self._rows(failed(one_line(error)))
 
     def _materialize(self, queries: Iterable[str]) -> None:
         """Make the rows of views that the queries read, where they say so."""
@@ -213,7 +220,7 @@ class DuckdbEngine:
         for view in prelude():
             if view.name not in self._lazy or not readers[view.name]:
                 continue
-            if view.materialized == IF_READ:
+            if view.materialized == IF_READ or self._kind == "TABLE":
                 self.view(view.name, view.query, is_materialized=True)
                 self._lazy.discard(view.name)
             elif self._folder is not None and readers[view.name] > 1:
