@@ -130,10 +130,11 @@ class DuckdbEngine:
         """
         names = ", ".join(f'"{name}"' for name in empty.schema.names)
         if paths and not old_paths and {*empty.schema.names} <= {*self._columns(paths)}:
-            self.view(f"lake_{table}", f"SELECT {names} FROM {parquet(paths)}")
-            return
-        self.register(f"empty_{table}", empty)
-        self.view(f"lake_{table}", all_rows(f"empty_{table}", paths, old_paths))
+            rows = f"SELECT {names} FROM {parquet(paths)}"
+        else:
+            self.register(f"empty_{table}", empty)
+            rows = all_rows(f"empty_{table}", paths, old_paths)
+        self._create("VIEW", f"lake_{table}", rows)
 
     def _columns(self, paths: Sequence[str]) -> list[str]:
         """The columns of Parquet files."""
@@ -174,7 +175,9 @@ class DuckdbEngine:
 
     def view(self, name: str, query: str, *, is_materialized: bool = False) -> None:
         """A view, in the place of one of that name. is_materialized: its rows are made once."""
-        kind = "TABLE" if is_materialized else self._kind
+        self._create("TABLE" if is_materialized else self._kind, name, query)
+
+    def _create(self, kind: str, name: str, query: str) -> None:
         before = self._kinds.get(name, kind)
         if before != kind:
             self._connection.execute(f"DROP {before} {name}")
