@@ -66,9 +66,9 @@ class Parts(NamedTuple):
         query = catalogue().get(name)
         table = self.tables[name]
         if isinstance(table, pa.Table):
-            is_many = keys is not None and query is not None and table.num_rows > _FEW
-            if is_many and not {*query.keys} <= {*keys}:
-                table = _merged(table, keys, query)
+            if keys is not None and query is not None and table.num_rows > _FEW:
+                # By all keys of the query there is nothing to add up.
+                table = table if {*query.keys} <= {*keys} else _merged(table, keys, query)
             table = table.to_pylist()
         else:
             table = [row.copy() for row in table]
