@@ -92,8 +92,8 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
 
 
 def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
-    """The names of rules that have what they need: one query that reads each table once tells, and
-    where it fails, which rows of no program make it do, all may have it."""
+    """The names of rules that have what they need, as one query tells that reads each table once;
+    all, where it fails."""
     conditions: dict[str, list[str]] = {}
     for name, query in sorted(rules.items()):
         for table, condition in query.needs.items():
