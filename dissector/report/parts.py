@@ -102,15 +102,15 @@ def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> pa.Table:
     firsts = np.unique(groups, return_index=True)[1][groups]
     order = np.argsort(firsts, kind="stable")
     starts = np.flatnonzero(np.diff(firsts[order], prepend=-1))
-    found = table.select([*keys]).take(number_array(order[starts]))
+    columns = [table.column(name).take(number_array(order[starts])) for name in keys]
     for name, how in query.merging.items():
         values = number_values(table.column(name).combine_chunks())[order]
         is_there = values != NULL
         add_up, nothing = _ADDING[how]
         sums = add_up.reduceat(np.where(is_there, values, nothing), starts)
         is_any = np.logical_or.reduceat(is_there, starts)
-        found = found.append_column(name, number_array(np.where(is_any, sums, NULL)))
-    return found
+        columns.append(number_array(np.where(is_any, sums, NULL)))
+    return pa.Table.from_arrays(columns, [*keys, *query.merging])
 
 
 class _RowsOfCapture(dict[str, list[Row]]):
