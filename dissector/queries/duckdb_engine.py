@@ -170,9 +170,10 @@ class DuckdbEngine:
             self._settings.append("PRAGMA disable_optimizer")
             self._connection.execute(self._settings[-1])
 
-    def view(self, name: str, query: str, *, is_materialized: bool = False) -> None:
-        """A view, in the place of one of that name. is_materialized: its rows are made once."""
-        self._create("TABLE" if is_materialized else self._kind, name, query)
+    def view(self, name: str, query: str) -> None:
+        """A view, in the place of one of that name."""
+        self._materialize([query])
+        self._create(self._kind, name, query)
 
     def _create(self, kind: str, name: str, query: str) -> None:
         before = self._kinds.get(name, kind)
@@ -189,7 +190,8 @@ class DuckdbEngine:
             self._lazy = {each.name for each in views}
             return
         for each in views:
-            self.view(each.name, each.query, is_materialized=each.materialized == ALWAYS)
+            kind = "TABLE" if each.materialized == ALWAYS else "VIEW"
+            self._create(kind, each.name, each.query)
         self._lazy = {each.name for each in views if each.materialized not in ("", ALWAYS)}
 
     def table(self, query: str) -> "pa.Table":
@@ -235,12 +237,12 @@ class DuckdbEngine:
             if view.name not in self._lazy or not readers[view.name]:
                 continue
             if view.materialized == IF_READ or self._kind == "TABLE":
-                self.view(view.name, view.query, is_materialized=True)
+                self._create("TABLE", view.name, view.query)
                 self._lazy.discard(view.name)
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
-                self.view(view.name, f"SELECT * FROM {parquet([str(target)])}")
+                self._create("VIEW", view.name, f"SELECT * FROM {parquet([str(target)])}")
                 self._lazy.discard(view.name)
 
     def _write(self, query: str, target: Path) -> None:
