@@ -29,6 +29,7 @@ RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
 _TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
 _MORE_TEXTS: Final = ("section", "whole")
+_TABLES: Final = ("thresholds", "ruled_out", "needs", "text", "variant")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -73,7 +74,8 @@ class Rule(NamedTuple):
     name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
     captures on which it must, and must not, fire; errors: answers of brokers and clients that it
     explains; worst: the column of the query by which incidents are ordered, the greatest first;
-    section: of the report, that it judges, "" for none;
+    section: of the report, that it judges, "" for none; needs: conditions by table, one of which a
+    row of its table must meet for an incident to be possible at all, none if nothing is known;
     query_line: the line of the file where the query begins.
     """
 
@@ -86,6 +88,7 @@ class Rule(NamedTuple):
     words: Mapping[str, Words]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
+    needs: Mapping[str, str]
     references: tuple[str, ...]
     fires: tuple[str, ...]
     silent: tuple[str, ...]
@@ -183,7 +186,7 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, "thresholds", "ruled_out", "text", "variant"}
+    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, *_TABLES}
     for key in values:
         if key in _MORE_TEXTS and not isinstance(values[key], str):
             raise _Wrong(f"`{key}` is no text", 1)
@@ -200,13 +203,13 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     thresholds = {
         name: _threshold(name, value) for name, value in _table(values, "thresholds").items()
     }
-    for number, line in enumerate(_COMMENT.sub("", query).split("\n")):
-        for found in _PARAMETER.finditer(line):
-            if found[1] not in thresholds:
-                raise _Wrong(f"${found[1]} is no threshold of the rule", query_line + number)
-    ruled_out = _table(values, "ruled_out")
-    if not all(isinstance(each, str) for each in ruled_out.values()):
-        raise _Wrong("`ruled_out` is no table of texts", 1)
+    needs, ruled_out = _texts(values, "needs"), _texts(values, "ruled_out")
+    lines = [(1, condition) for condition in needs.values()]
+    lines += enumerate(_COMMENT.sub("", query).split("\n"), start=query_line)
+    for number, line in lines:
+        for name in _PARAMETER.findall(line):
+            if name not in thresholds:
+                raise _Wrong(f"${name} is no threshold of the rule", number)
     plain = _words(values, {**_table(values, "text")}, None)
     variants = _table(values, "variant")
     words = {"": plain}
@@ -219,8 +222,8 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         words[name] = _words(value, value, words[like])
     return Rule(
         file, values["code"], values["number"], values["protocol"], values["worst"],
-        values.get("section", ""), words, thresholds, ruled_out, lists["references"],
-        lists["fires"], lists["silent"], lists["errors"], query, query_line,
+        values.get("section", ""), words, thresholds, ruled_out, needs,
+        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
     )  # fmt: skip
 
 
@@ -228,6 +231,13 @@ def _table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = values.get(key, {})
     if not isinstance(found, dict):
         raise _Wrong(f"`{key}` is no table", 1)
+    return found
+
+
+def _texts(values: Mapping[str, Any], key: str) -> dict[str, str]:
+    found = _table(values, key)
+    if not all(isinstance(each, str) for each in found.values()):
+        raise _Wrong(f"`{key}` is no table of texts", 1)
     return found
 
 
@@ -269,14 +279,19 @@ def incidents_query(rule: Rule) -> str:
     There is one more than counts (`MAX_INCIDENTS`), where there are more. Thresholds have their
     values; the lines of the rule's query are lines of their own, since errors name lines.
     """
-    bound = _PARAMETER.sub(
+    return (
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY capture ORDER BY "
+        f"{rule.worst} DESC NULLS LAST, first_ns, last_ns) AS {RANK} FROM (\n"
+        f"{with_thresholds(rule, rule.query)}\n) AS incidents) AS ranked "
+        f"WHERE {RANK} <= {MAX_INCIDENTS + 1}"
+    )
+
+
+def with_thresholds(rule: Rule, text: str) -> str:
+    """A text of a rule, its query or what it needs, with the values of its thresholds."""
+    return _PARAMETER.sub(
         lambda found: (
             repr(rule.thresholds[found[1]].value) if found[1] in rule.thresholds else found[0]
         ),
-        rule.query,
-    )
-    return (
-        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY capture ORDER BY "
-        f"{rule.worst} DESC NULLS LAST, first_ns, last_ns) AS {RANK} FROM (\n{bound}\n) "
-        f"AS incidents) AS ranked WHERE {RANK} <= {MAX_INCIDENTS + 1}"
+        text,
     )

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.findings.finding import FRAME, PACKET
-from dissector.findings.loading import Rule, incidents_query, load_rules
+from dissector.findings.loading import Rule, incidents_query, load_rules, with_thresholds
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
 from dissector.schemas import SCHEMA_VERSION
@@ -22,6 +22,7 @@ from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # It steps when rows of rules are kept in another form.
 _FORM: Final = 1
+_NEEDS: Final = f"{MAY_FAIL}needs"
 
 
 class OverFrames(Protocol):
@@ -38,10 +39,12 @@ class OverFrames(Protocol):
 
 
 class RuleQuery(NamedTuple):
-    """A rule, its query over the tables of a lake, and a digest of all that it depends on."""
+    """A rule, its query over the tables of a lake, what it needs (`Rule.needs`, with values), and a
+    digest of all that its rows depend on."""
 
     rule: Rule
     text: str
+    needs: Mapping[str, str]
     digest: str
 
 
@@ -51,10 +54,12 @@ def rule_queries() -> Mapping[str, RuleQuery]:
     found = {}
     for rule in load_rules()[0]:
         text = incidents_query(rule)
-        views = "\n".join(view.query for view in used_views(text))
-        whole = f"{_FORM}\n{SCHEMA_VERSION}\n{text}\n{views}"
+        needs = {table: with_thresholds(rule, each) for table, each in rule.needs.items()}
+        read = "\n".join([text, *needs, *needs.values()])
+        views = "\n".join(view.query for view in used_views(read))
+        whole = f"{_FORM}\n{SCHEMA_VERSION}\n{read}\n{views}"
         digest = hashlib.sha256(whole.encode()).hexdigest()
-        found[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, digest)
+        found[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, needs, digest)
     return found
 
 
@@ -86,18 +91,43 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
     return {name: _beside(rows, packets) if name in rules else rows for name, rows in found.items()}
 
 
+def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
+    """The names of rules that have what they need, as one query tells that reads each table once;
+    all, where it fails."""
+    conditions: dict[str, list[str]] = {}
+    for name, query in sorted(rules.items()):
+        for table, condition in query.needs.items():
+            cell = f"max(CASE WHEN {condition} THEN 1 ELSE 0 END) AS {table}_{name}"
+            conditions.setdefault(table, []).append(cell)
+    found = {name for name, query in rules.items() if not query.needs}
+    if conditions:
+        parts = (
+            f"(SELECT {', '.join(cells)} FROM {table}) AS of_{table}"
+            for table, cells in conditions.items()
+        )
+        text = f"SELECT * FROM {' CROSS JOIN '.join(parts)}"
+        (row,) = engine.tables({_NEEDS: text})[_NEEDS].to_pylist()
+        found |= {
+            name for name, query in rules.items()
+            if "problem" in row or any(row[f"{table}_{name}"] for table in query.needs)
+        }  # fmt: skip
+    return found
+
+
 def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:
     """What rules give, with packets, by the names of their queries.
 
-    Rules of a protocol are not asked where only others are spoken.
+    Rules of a protocol are not asked where only others are spoken, nor those that need rows of a
+    kind where there are none.
 
     Args:
         queries: by name; those that are no rules are passed over.
     """
     there = engine.table("SELECT DISTINCT protocol FROM connections").column(0).to_pylist()
     spoken = {*there}.intersection(PROTOCOL_NAMES)
-    rules = {name: query.rule for name, query in rule_queries().items() if name in queries}
-    asked = {name for name, rule in rules.items() if not spoken or rule.protocol in spoken}
+    rules = {name: query for name, query in rule_queries().items() if name in queries}
+    asked = {name for name, each in rules.items() if not spoken or each.rule.protocol in spoken}
+    asked = possible(engine, {name: rules[name] for name in asked})
     nothing = small_table([], capture=TEXT)
     found = engine.tables({name: text for name, text in queries.items() if name in asked})
     return dict.fromkeys(rules, nothing) | with_packets(engine, found)

@@ -81,6 +81,61 @@ FROM (
 ) AS p
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
+-- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
+-- materialized: if read
+SELECT
+  capture, kind, request_command, outcome, error_code, count(*) AS exchanges,
+  max(latency_ns) AS slowest_ns, max(attempt) AS most_attempts
+FROM exchanges
+GROUP BY capture, kind, request_command, outcome, error_code;
+
+-- delivery_kinds: deliveries of one outcome and cause, for rules that need some of them
+-- materialized: if read
+SELECT
+  capture, outcome, is_redelivered, redelivery_cause, checksum, count(*) AS deliveries,
+  max(deliver_at_ms) AS latest_due_ms
+FROM deliveries
+GROUP BY capture, outcome, is_redelivered, redelivery_cause, checksum;
+
+-- unsent_topics: a topic with consumers, no sends to which were captured
+-- materialized: if read
+SELECT t.capture, t.topic
+FROM (
+  SELECT DISTINCT capture, topic
+  FROM consumers
+  WHERE topic LIKE 'persistent://%' AND topic IS NOT NULL
+) AS t
+ANTI JOIN (
+  SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
+) AS s ON s.capture = t.capture AND s.topic = t.topic;
+
+-- subscription_silences: five seconds or more in which a subscription got nothing; times in µs
+-- materialized: if read
+SELECT
+  s.capture, s.topic, s.subscription, s.last_frame_no, s.began_us, s.opened_us, s.ends_us,
+  s.next_us, s.next_frame_no
+FROM (
+  SELECT
+    r.*, lead(r.first_us) OVER following AS next_us,
+    lead(r.first_frame_no) OVER following AS next_frame_no
+  FROM (
+    SELECT
+      capture, topic, subscription, second, count(first_delivery_us) AS consumers,
+      min(first_delivery_us) AS first_us, min(first_delivery_frame_no) AS first_frame_no,
+      max(last_delivery_frame_no) AS last_frame_no,
+      coalesce(max(last_delivery_us), min(first_grant_us)) AS began_us,
+      min(min(first_grant_us)) OVER whole AS opened_us, min(second) OVER whole AS first_second,
+      max(max(floor_div(link_last_ns, 1000))) OVER whole AS ends_us
+    FROM consumer_seconds
+    WHERE subscription IS NOT NULL AND topic LIKE 'persistent://%'
+    GROUP BY capture, topic, subscription, second
+    WINDOW whole AS (PARTITION BY capture, topic, subscription)
+  ) AS r
+  WHERE r.consumers > 0 OR r.second = r.first_second
+  WINDOW following AS (PARTITION BY r.capture, r.topic, r.subscription ORDER BY r.second)
+) AS s
+WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000;
+
 -- withheld: a time in which a subscription got nothing although an entry waited and it had permits
 -- materialized: if read
 -- At least five seconds of it are here. The entry is the first that was stored behind all that the
@@ -93,34 +148,9 @@ JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connecti
 -- subscription unacknowledged when it began to wait, and five seconds before the end; acked_us: the
 -- first acknowledgement of one of them. usual_us: how long entries of it mostly wait.
 -- The limits bound what a hostile capture costs, and tell engines that these rows are few.
-WITH silences AS (
-  SELECT s.capture, s.topic, s.subscription, s.last_frame_no, s.began_us, s.opened_us, s.ends_us,
-    s.next_us, s.next_frame_no
-  FROM (
-    SELECT
-      r.*, lead(r.first_us) OVER following AS next_us,
-      lead(r.first_frame_no) OVER following AS next_frame_no
-    FROM (
-      SELECT
-        capture, topic, subscription, second, count(first_delivery_us) AS consumers,
-        min(first_delivery_us) AS first_us, min(first_delivery_frame_no) AS first_frame_no,
-        max(last_delivery_frame_no) AS last_frame_no,
-        coalesce(max(last_delivery_us), min(first_grant_us)) AS began_us,
-        min(min(first_grant_us)) OVER whole AS opened_us, min(second) OVER whole AS first_second,
-        max(max(floor_div(link_last_ns, 1000))) OVER whole AS ends_us
-      FROM consumer_seconds
-      WHERE subscription IS NOT NULL AND topic LIKE 'persistent://%'
-      GROUP BY capture, topic, subscription, second
-      WINDOW whole AS (PARTITION BY capture, topic, subscription)
-    ) AS r
-    WHERE r.consumers > 0 OR r.second = r.first_second
-    WINDOW following AS (PARTITION BY r.capture, r.topic, r.subscription ORDER BY r.second)
-  ) AS s
-  WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000
-),
-asked AS ( -- The subscriptions of these, if no consumer has a hole or moved its cursor.
+WITH asked AS ( -- The subscriptions of these, if no consumer has a hole or moved its cursor.
   SELECT s.capture, s.topic, s.subscription, min(s.opened_us) AS opened_us
-  FROM silences AS s
+  FROM subscription_silences AS s
   ANTI JOIN (
     SELECT c.capture, c.topic, c.subscription
     FROM consumers AS c
@@ -219,7 +249,7 @@ first_late AS (
           END,
           l.ledger_id, l.entry_id
       ) AS place
-    FROM silences AS s
+    FROM subscription_silences AS s
     JOIN late AS l
       ON l.capture = s.capture AND l.topic = s.topic AND l.subscription = s.subscription
     WHERE

@@ -10,12 +10,15 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from dissector.findings.querying import rule_queries
+from dissector.limits import NULL
 from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
+from dissector.schemas.builders import number_array, number_values
 from dissector.schemas.words import BOTH_DIRECTIONS
 
 # How many rows the lists of single findings hold; the longest, the slowest or the first ones.
@@ -28,8 +31,14 @@ MAX_PASSED_OVER: Final = 1000
 MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
 
 
-# Up to this many rows, sections add up sooner than Arrow does.
+# Up to this many rows, sections add up sooner than arrays do.
 _FEW: Final = 50
+# How arrays are added up, and what adds nothing.
+_ADDING: Final = {
+    "sum": (np.add, 0),
+    "min": (np.minimum, np.iinfo(np.int64).max),
+    "max": (np.maximum, NULL),
+}
 
 
 class Parts(NamedTuple):
@@ -58,7 +67,8 @@ class Parts(NamedTuple):
         table = self.tables[name]
         if isinstance(table, pa.Table):
             if keys is not None and query is not None and table.num_rows > _FEW:
-                table = _merged(table, list(keys), query)
+                # By all keys of the query there is nothing to add up.
+                table = table if {*query.keys} <= {*keys} else _merged(table, keys, query)
             table = table.to_pylist()
         else:
             table = [row.copy() for row in table]
@@ -79,12 +89,28 @@ def empty_parts() -> Parts:
     return Parts({name: [] for name in names}, 1_000_000)
 
 
-def _merged(table: pa.Table, keys: list[str], query: Query) -> pa.Table:
-    """What `Query.added_up` gives, of a table that is in memory."""
-    grouped = table.group_by(keys, use_threads=False).aggregate([*query.merging.items()])
-    columns = [grouped.column(name) for name in keys]
-    columns += [grouped.column(f"{name}_{how}") for name, how in query.merging.items()]
-    return pa.table(columns, names=[*keys, *query.merging])
+def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> pa.Table:
+    """What `Query.added_up` gives, of a table that is in memory, in the order of first rows.
+
+    Arrow's own groups are not used: they import pandas, which takes 0.1 s.
+    """
+    groups = np.zeros(table.num_rows, np.int64)
+    for name in keys:
+        column = table.column(name).combine_chunks().dictionary_encode("encode")
+        codes = np.frombuffer(column.indices.buffers()[1], np.int32)[: table.num_rows]
+        groups = np.unique(groups * len(column.dictionary) + codes, return_inverse=True)[1]
+    firsts = np.unique(groups, return_index=True)[1][groups]
+    order = np.argsort(firsts, kind="stable")
+    starts = np.flatnonzero(np.diff(firsts[order], prepend=-1))
+    columns = [table.column(name).take(number_array(order[starts])) for name in keys]
+    for name, how in query.merging.items():
+        values = number_values(table.column(name).combine_chunks())[order]
+        is_there = values != NULL
+        add_up, nothing = _ADDING[how]
+        sums = add_up.reduceat(np.where(is_there, values, nothing), starts)
+        is_any = np.logical_or.reduceat(is_there, starts)
+        columns.append(number_array(np.where(is_any, sums, NULL)))
+    return pa.Table.from_arrays(columns, [*keys, *query.merging])
 
 
 class _RowsOfCapture(dict[str, list[Row]]):

@@ -68,8 +68,11 @@ class Reading(NamedTuple):
 def reading() -> Reading:
     """Of the rules that windows decide."""
     queries = {name: each for name, each in rule_queries().items() if not each.rule.words[""].whole}
-    views = used_views("\n".join(each.text for each in queries.values()))
-    texts = [*(each.text for each in queries.values()), *(view.query for view in views)]
+    texts = [
+        text for each in queries.values() for text in (each.text, *each.needs, *each.needs.values())
+    ]
+    views = used_views("\n".join(texts))
+    texts += [view.query for view in views]
     names = {"protocol"}.union(*map(words, [*texts, *(query for _, query in table_views())]))
     read = {
         table: tuple(column.name for column in TABLES[table].columns if column.name in names)

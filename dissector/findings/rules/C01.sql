@@ -11,6 +11,9 @@ references = ["cursus: docs/protocol-spec.md", "cursus: pkg/server"]
 fires = ["go-batch_gzip.pcap", "tls-mixed.pcap", "v010-publisher_consumer.pcap"]
 silent = ["go-consume_polling.pcap", "go-produce_singles_acks_1.pcap", "java-produce.pcap", "py-produce.pcap"]
 
+[needs]
+exchange_kinds = "outcome = 'conn_closed'"
+
 [thresholds.at_once_s]
 value = 1.0
 unit = "s"

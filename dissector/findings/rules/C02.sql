@@ -11,6 +11,9 @@ references = ["cursus-java: docs/protocol.md", "cursus: docs/protocol-spec.md"]
 fires = ["go-broker_stall_ack_timeout.pcap", "java-produce_acks0.pcap"]
 silent = ["go-produce_singles_acks_1.pcap", "java-produce.pcap", "py-produce.pcap", "go-idempotent.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'publish' AND most_attempts > 1"
+
 [thresholds.accepted]
 value = 2
 unit = "answers"

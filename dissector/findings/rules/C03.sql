@@ -12,6 +12,9 @@ errors = ["GEN_MISMATCH", "NOT_OWNER", "member_not_found"]
 fires = ["go-group_rebalance_two_consumers.pcap"]
 silent = ["go-consume_streaming.pcap", "go-crash_redelivery_streaming.pcap", "go-consume_polling.pcap", "py-consume_polling.pcap"]
 
+[needs]
+exchange_kinds = "error_code IN ('GEN_MISMATCH', 'NOT_OWNER', 'member_not_found')"
+
 [thresholds.settle_s]
 value = 1.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["cursus: pkg/controller", "cursus-java: docs/protocol.md"]
 fires = []
 silent = ["go-consume_streaming.pcap", "go-crash_redelivery_streaming.pcap", "go-consume_polling.pcap", "py-consume_polling.pcap"]
 
+[needs]
+exchange_kinds = "request_command = 'HEARTBEAT'"
+
 [thresholds.silent_s]
 value = 30.0
 unit = "s"

@@ -12,6 +12,9 @@ errors = ["NOT_LEADER", "NOT_COORDINATOR", "NOT_PARTITION_LEADER", "coordinator_
 fires = []
 silent = ["go-auth_sasl.pcap", "raw-commands_all.pcap", "py-consume_polling.pcap", "java-produce.pcap"]
 
+[needs]
+exchange_kinds = "outcome = 'error'"
+
 [thresholds.refusals]
 value = 5
 unit = "refusals"

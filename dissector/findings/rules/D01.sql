@@ -11,6 +11,9 @@ references = ["apache/pulsar#100", "apache/pulsar#380", "apache/pulsar#170", "st
 fires = ["fake-f20_stuck_consumer.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "cpp-c40_killed_Shared.pcap", "cpp-c40_killed_Failover.pcap"]
 
+[needs]
+consumer_seconds = "last_available <= 0 AND deliveries > 0"
+
 [thresholds.floor_s]
 value = 5.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#24418", "apache/pulsar#12370", "apache/pulsar#10813
 fires = ["go-g02_batch_zstd-bem.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+permits = "available_after < $balance"
+
 [thresholds.balance]
 value = 0
 unit = "permits"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#3131", "apache/pulsar#14082", "apache/pulsar#21104"
 fires = []
 silent = ["java-j17_blocked_unacked.pcap", "java-j29_delayed.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+subscription_silences = "began_us IS NOT NULL"
+
 [thresholds.floor_s]
 value = 5.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-
 fires = ["java-j17_blocked_unacked.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+consumer_seconds = "subscription_type IN ('Shared', 'Key_Shared')"
+
 [thresholds.silence_s]
 value = 1.0
 unit = "s"

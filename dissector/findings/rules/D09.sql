@@ -11,6 +11,9 @@ references = ["apache/pulsar#15679", "apache/pulsar PR 15852", "apache/pulsar-cl
 fires = []
 silent = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "java-j10_exclusive_rq0.pcap", "java-j01_plain.pcap"]
 
+[needs]
+pulsar_consumers = "first_flow_permits IS NULL AND ready_frame_no IS NOT NULL"
+
 [thresholds.silent_s]
 value = 10.0
 unit = "s"

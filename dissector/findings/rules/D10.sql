@@ -11,6 +11,9 @@ references = ["apache/pulsar PR 10506", "apache/pulsar PR 10507"]
 fires = []
 silent = ["java-j10_exclusive_rq0.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+permits = "event = 'grant' AND delta <= 0"
+
 [thresholds.closed_s]
 value = 1.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#11850", "apache/pulsar PR 18706"]
 fires = []
 silent = ["java-j10_exclusive_rq0.pcap", "cpp-s07_shared_rq1.pcap", "java-j01_plain.pcap"]
 
+[needs]
+consumers = "first_flow_permits = 1 AND closed_by = 'client'"
+
 [thresholds.closed_s]
 value = 1.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#8321", "apache/pulsar#18750", "apache/pulsar#3056",
 fires = []
 silent = ["fake-f12_noreceipt.pcap", "cpp-s27_crash_client.pcap", "java-j24_unload.pcap", "java-j38_throttled.pcap", "java-j74_corrupt.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'publish' AND (slowest_ns >= $floor_s * 1000000000 OR outcome IN ('conn_closed', 'unanswered_at_end', 'dropped_after_close'))"
+
 [thresholds.floor_s]
 value = 10.0
 unit = "s"

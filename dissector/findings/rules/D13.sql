@@ -11,6 +11,9 @@ references = ["apache/pulsar#23920", "apache/pulsar#24001", "apache/pulsar PR 13
 fires = ["java-j38_throttled.pcap"]
 silent = ["java-j02_pipelined.pcap", "fake-f12_slow_receipts.pcap", "cpp-s30_latency_mix.pcap", "java-j24_unload.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind IN ('publish', 'ping', 'request') AND (slowest_ns >= $pause_s * 1000000000 OR outcome IN ('conn_closed', 'unanswered_at_end')) OR kind = 'publish' AND slowest_ns >= $comb_wait_ms * 1000000"
+
 [thresholds.pause_s]
 value = 0.5
 unit = "s"

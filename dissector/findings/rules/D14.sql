@@ -11,6 +11,9 @@ references = ["apache/pulsar#15792", "apache/pulsar PR 20607", "apache/pulsar PR
 fires = []
 silent = ["java-j38_throttled.pcap", "java-j02_pipelined.pcap", "cpp-s30_latency_mix.pcap", "cpp-s02_single_1k.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'publish' AND outcome = 'ok' AND slowest_ns >= $slow_floor_ms * 1000000"
+
 [thresholds.slow_floor_ms]
 value = 100.0
 unit = "ms"

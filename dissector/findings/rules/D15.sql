@@ -11,6 +11,10 @@ references = ["apache/pulsar#150", "apache/pulsar-client-go#650"]
 fires = ["java-j24_unload.pcap", "java-j74_corrupt.pcap"]
 silent = ["cpp-c44_dedup.pcap", "java-j27_dedup.pcap", "cpp-c41_unload.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'publish' AND most_attempts > 1"
+unsent_topics = "topic IS NOT NULL"
+
 [thresholds.ids]
 value = 2
 unit = "message ids"
@@ -215,18 +219,7 @@ caused AS (
     ) AS cause_frame
   FROM ended AS s
 ),
-lone AS ( -- Topics whose sends were not captured.
-  SELECT t.capture, t.topic
-  FROM (
-    SELECT DISTINCT capture, topic
-    FROM consumers
-    WHERE topic LIKE 'persistent://%' AND topic IS NOT NULL
-  ) AS t
-  ANTI JOIN (
-    SELECT DISTINCT capture, topic FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL
-  ) AS s ON s.capture = t.capture AND s.topic = t.topic
-),
-heard AS ( -- What consumers of these got under several ids.
+heard AS ( -- What consumers got of topics whose sends were not captured, under several ids.
   SELECT
     m.capture, m.topic, m.producer_name, m.sequence_id, d.crc32c_stored,
     count(DISTINCT concat(CAST(d.ledger_id AS STRING), ':', CAST(d.entry_id AS STRING))) AS ids,
@@ -236,12 +229,12 @@ heard AS ( -- What consumers of these got under several ids.
     SELECT
       capture, connection_id, frame_no, topic, producer_name, sequence_id, batch_index, direction
     FROM messages
-    WHERE (capture, topic) IN (SELECT capture, topic FROM lone)
+    WHERE (capture, topic) IN (SELECT capture, topic FROM unsent_topics)
   ) AS m
   JOIN (
     SELECT capture, connection_id, frame_no, ts, ledger_id, entry_id, crc32c_stored
     FROM deliveries
-    WHERE (capture, topic) IN (SELECT capture, topic FROM lone)
+    WHERE (capture, topic) IN (SELECT capture, topic FROM unsent_topics)
   ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
   ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id

@@ -11,6 +11,9 @@ references = ["apache/pulsar#5218", "apache/pulsar-client-go#1407", "apache/puls
 fires = []
 silent = ["java-j27_dedup.pcap", "cpp-c44_dedup.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "outcome = 'dup_or_dropped'"
+
 [text]
 what = "{sends} sends of producer {producer_name} to {topic} got a receipt without a message id, as duplicates do, from sequence {sequence_id} on. No send of these sequences was stored, none was delivered, and they are above the last one that the broker said it had ({last_sequence_id})."
 known = "The producer's PRODUCER_SUCCESS, all its sends and their receipts are in the capture; copies were looked for in the whole lake, batches by all their sequence ids."

@@ -11,6 +11,9 @@ references = ["apache/pulsar#13560", "apache/pulsar#6961", "apache/pulsar#7115",
 fires = []
 silent = ["cpp-s24_big.pcap", "java-j05_chunk64k_zstd.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'publish' AND (slowest_ns >= $floor_s * 1000000000 OR outcome IN ('conn_closed', 'unanswered_at_end'))"
+
 [thresholds.room_bytes]
 value = 10240
 unit = "bytes above the limit that brokers leave for metadata"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#14180", "apache/pulsar#13363", "apache/pulsar PR 13
 fires = []
 silent = ["java-j36_keepalive.pcap", "cpp-s18_keepalive.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'ping' AND (outcome = 'conn_closed' OR slowest_ns >= $unanswered_s * 1000000000)"
+
 [thresholds.unanswered_s]
 value = 25.0
 unit = "s"

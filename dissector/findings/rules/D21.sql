@@ -12,6 +12,9 @@ errors = ["ProducerBusy", "ConsumerBusy", "ProducerFenced"]
 fires = ["java-j23_errors.pcap", "cpp-s15_errors.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+exchange_kinds = "error_code IN ('ProducerBusy', 'ConsumerBusy', 'ProducerFenced')"
+
 [thresholds.lasting_s]
 value = 10.0
 unit = "s"

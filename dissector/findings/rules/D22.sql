@@ -12,6 +12,9 @@ errors = ["TooManyRequests"]
 fires = []
 silent = ["java-j24_unload.pcap", "cpp-s14_reconnect.pcap", "fake-f02_errors.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "request_command = 'LOOKUP' OR request_command = 'PARTITIONED_METADATA' AND (error_code = 'TooManyRequests' OR slowest_ns >= $slow_s * 1000000000)"
+
 [thresholds.redirects]
 value = 4
 unit = "redirects"

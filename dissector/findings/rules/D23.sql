@@ -12,6 +12,9 @@ errors = ["ServiceNotReady", "PersistenceError"]
 fires = []
 silent = ["fake-f02_errors.pcap", "java-j24_unload.pcap", "java-j23_errors.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "error_code IN ('ServiceNotReady', 'PersistenceError') OR request_command IN ('PRODUCER', 'SUBSCRIBE') AND (outcome IN ('conn_closed', 'unanswered_at_end') OR slowest_ns >= $timeout_s * 1000000000)"
+
 [thresholds.refusals]
 value = 3
 unit = "refusals"

@@ -11,6 +11,9 @@ references = ["apache/pulsar PR 16059", "apache/pulsar PR 19813", "apache/pulsar
 fires = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "fake-f05_unload.pcap"]
 silent = ["java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j26_backlog_quota.pcap", "java-j01_plain.pcap"]
 
+[needs]
+pulsar_opens = "closed_by = 'broker'"
+
 [thresholds.together_s]
 value = 1.0
 unit = "s"

@@ -11,6 +11,10 @@ references = ["apache/pulsar-dotpulsar#269", "apache/pulsar#6319", "apache/pulsa
 fires = []
 silent = ["java-j22_reader.pcap", "java-j26_backlog_quota.pcap", "fake-f12_slow_receipts.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "request_command IN ('PRODUCER', 'SUBSCRIBE') AND outcome = 'ok' AND exchanges >= $opens OR request_command IN ('GET_LAST_MESSAGE_ID', 'GET_SCHEMA') AND outcome = 'ok' AND exchanges >= $polls"
+pulsar_links = "ended = 'capture_end' AND started = 'syn'"
+
 [thresholds.opens]
 value = 20
 unit = "opens"

@@ -12,6 +12,10 @@ errors = ["AuthenticationError"]
 fires = ["fake-f11_auth_challenge.pcap"]
 silent = ["java-j81_auth_real.pcap", "java-j24_unload.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "kind = 'auth' OR error_code IN ('AuthenticationError', 'AuthorizationError')"
+pulsar_links = "ended = 'fin' AND closed_first_by = 'broker' AND try_subtract(last_ts_ns, first_ts_ns) >= $age_s * 1000000000"
+
 [thresholds.age_s]
 value = 5.0
 unit = "s"

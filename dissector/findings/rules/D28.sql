@@ -11,6 +11,9 @@ references = ["apache/pulsar#14831", "apache/pulsar#14075", "apache/pulsar PR 14
 fires = []
 silent = ["fake-f11_auth_challenge.pcap", "cpp-s14_reconnect.pcap", "java-j01_plain.pcap"]
 
+[needs]
+exchange_kinds = "request_command = 'CONNECT' AND outcome IN ('conn_closed', 'unanswered_at_end', 'other_side_not_captured')"
+
 [thresholds.silent_s]
 value = 5.0
 unit = "s"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#11448", "apache/pulsar#12098", "apache/pulsar#10848
 fires = ["cpp-s06_keys_props.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j16_dlq_retry.pcap", "java-j07_keys.pcap", "java-j01_plain.pcap"]
 
+[needs]
+delivery_kinds = "latest_due_ms > 0"
+
 [thresholds.tick_s]
 value = 1.1
 unit = "s"

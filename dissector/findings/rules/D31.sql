@@ -11,6 +11,9 @@ references = ["apache/pulsar#15317", "apache/pulsar PR 9681", "apache/pulsar PR 
 fires = []
 silent = ["java-j10_failover_rq10.pcap", "cpp-s07_failover_rq10.pcap", "java-j21_seek.pcap", "java-j24_unload.pcap", "java-j01_plain.pcap"]
 
+[needs]
+pulsar_consumers = "subscription_type IN ('Exclusive', 'Failover', 'Key_Shared') AND topic LIKE 'persistent://%' AND opened_frame_no IS NOT NULL"
+
 [thresholds.entries]
 value = 1
 unit = "entries"
@@ -70,7 +73,9 @@ placed AS ( -- The place of an entry as one number.
   WHERE d.ledger_id BETWEEN 0 AND 2147483647 AND d.entry_id BETWEEN 0 AND 4294967295
 ),
 turned AS ( -- Consumers whose deliveries ever stepped back.
-  SELECT consumer_no FROM placed WHERE place < place_before GROUP BY consumer_no
+  SELECT k.*
+  FROM kept AS k
+  WHERE k.consumer_no IN (SELECT consumer_no FROM placed WHERE place < place_before)
 ),
 seen AS ( -- Their deliveries, with the key where only that decides.
   SELECT
@@ -78,9 +83,14 @@ seen AS ( -- Their deliveries, with the key where only that decides.
     d.ledger_id, d.entry_id, d.redelivery_count, d.is_redelivered, d.redelivery_cause,
     try_multiply(d.ledger_id, 4294967296) + d.entry_id AS place,
     CASE WHEN k.subscription_type = 'Key_Shared' THEN m.key END AS key
-  FROM turned AS t
-  JOIN kept AS k ON k.consumer_no = t.consumer_no
-  JOIN deliveries AS d
+  FROM turned AS k
+  JOIN (
+    SELECT
+      capture, connection_id, consumer_id, incarnation, frame_no, ts, ledger_id, entry_id,
+      redelivery_count, is_redelivered, redelivery_cause
+    FROM deliveries
+    WHERE (capture, connection_id) IN (SELECT capture, connection_id FROM turned)
+  ) AS d
     ON d.capture = k.capture AND d.connection_id = k.connection_id
     AND d.consumer_id = k.consumer_id AND d.incarnation = k.incarnation
   LEFT JOIN (
@@ -89,7 +99,7 @@ seen AS ( -- Their deliveries, with the key where only that decides.
     FROM messages
     WHERE
       direction = 'to_client' AND coalesce(ordering_key, partition_key) IS NOT NULL
-      AND EXISTS (SELECT 1 FROM turned)
+      AND (capture, connection_id) IN (SELECT capture, connection_id FROM turned)
     GROUP BY capture, connection_id, frame_no
     HAVING
       min(coalesce(ordering_key, partition_key)) = max(coalesce(ordering_key, partition_key))

@@ -11,6 +11,9 @@ references = ["apache/pulsar-client-node#368", "apache/pulsar-site PR 1117", "ap
 fires = []
 silent = ["java-j16_dlq_retry.pcap", "cpp-s11_dlq.pcap", "cpp-s08_nack-proxy-any.pcap", "java-j21_seek.pcap", "java-j24_unload.pcap", "java-j61_txn_abort.pcap", "java-j01_plain.pcap"]
 
+[needs]
+delivery_kinds = "is_redelivered AND redelivery_cause NOT IN ('seek', 'txn_abort')"
+
 [thresholds.times]
 value = 10
 unit = "deliveries of one entry"

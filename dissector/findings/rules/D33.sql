@@ -11,6 +11,9 @@ references = ["apache/pulsar#6451", "apache/pulsar#6869", "apache/pulsar PR 2075
 fires = []
 silent = ["cpp-s08_nack-proxy-any.pcap", "java-j12_nack.pcap", "cpp-s09_ack_timeout.pcap", "cpp-s11_dlq.pcap", "java-j16_dlq_retry.pcap", "rust-single.pcap"]
 
+[needs]
+acks = "action = 'redeliver'"
+
 [text]
 what = "Consumer {consumer_name} of {subscription} on {topic} asked twice for the same delivery of {ids} entries: two REDELIVER commands, {apart_s} s apart at most, name the message id, and it was not delivered in between."
 known = "Both requests are in the capture, and everything delivered on the connection between them."

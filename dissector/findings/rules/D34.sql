@@ -11,6 +11,9 @@ references = ["apache/pulsar#5969", "apache/pulsar#15341", "apache/pulsar PR 116
 fires = ["mut-dup-java-j12_nack_batch.pcap"]
 silent = ["java-j12_nack_batch_index.pcap", "java-j12_nack.pcap", "java-j16_dlq_retry.pcap", "java-j01_plain.pcap"]
 
+[needs]
+delivery_kinds = "is_redelivered AND redelivery_cause = 'explicit'"
+
 [thresholds.amplification]
 value = 2.0
 unit = "messages per id that was asked for"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#6461", "apache/pulsar#5344"]
 fires = ["java-j12_nack.pcap", "cpp-s08_nack.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+acks = "action = 'redeliver'"
+
 [thresholds.messages]
 value = 3
 unit = "entries"

@@ -11,6 +11,9 @@ references = ["apache/pulsar#6731", "apache/pulsar#7683", "apache/pulsar#755", "
 fires = []
 silent = ["java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j61_txn_abort.pcap", "java-j24_unload.pcap", "java-j12_nack_batch_index.pcap", "cpp-c40_killed_Shared.pcap", "java-j01_plain.pcap"]
 
+[needs]
+delivery_kinds = "is_redelivered AND redelivery_cause IN ('reconnect', 'unload', 'consumer_gone', 'failover_switch', 'unknown')"
+
 [thresholds.close_s]
 value = 1.0
 unit = "s"

@@ -12,6 +12,10 @@ errors = ["ChecksumError", "ChecksumMismatch"]
 fires = ["java-j74_corrupt.pcap", "fake-f08_badcrc.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
+[needs]
+mismatched_frames = "checksum = 'mismatch'"
+exchange_kinds = "error_code = 'ChecksumError'"
+
 [ruled_out]
 capture = "that the capture damaged the bytes: the receiver refused them, too"
 tap = "that the bytes were damaged before the tap: they are right in the capture"

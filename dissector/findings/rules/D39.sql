@@ -12,6 +12,9 @@ errors = ["ChecksumMismatch"]
 fires = ["go_client.pcap"]
 silent = ["go-g01_plain.pcap", "java-j01_plain.pcap", "fake-f08_badcrc.pcap"]
 
+[needs]
+delivery_kinds = "checksum = 'absent' AND outcome = 'discarded'"
+
 [thresholds.messages]
 value = 1
 unit = "messages"

@@ -12,6 +12,9 @@ errors = ["ProducerBlockedQuotaExceededError", "ProducerBlockedQuotaExceededExce
 fires = ["java-j26_backlog_quota.pcap", "java-j23_errors.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "java-j51_schema_avro.pcap"]
 
+[needs]
+exchange_kinds = "outcome = 'error'"
+
 [thresholds.lasting_s]
 value = 10.0
 unit = "s"

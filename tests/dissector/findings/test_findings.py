@@ -131,6 +131,7 @@ decides = "d"
 do = "do"
 */
 """
+NEEDY = FRONT.replace("[thresholds.least]", "[needs]\nframes = CONDITION\n[thresholds.least]")
 BEGIN = FRONT.count("\n") + 1  # the line where the query begins
 QUERY = """SELECT capture, capture AS subject_file, min(last_ts_ns) AS first_ns, max(last_ts_ns)
   AS last_ns, max(topic) AS subject_topic, count(*) AS measured_frames, min(frame_no) AS frame_a
@@ -157,6 +158,8 @@ def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
         (FRONT.replace("rival", "other") + QUERY, 1, "no `rival`"),
         (FRONT.replace('"warning"', '"bad"') + QUERY, 1, "severity"),
         (FRONT + QUERY.replace("$least", "$most"), BEGIN + 4, "$most is no threshold"),
+        (NEEDY.replace("CONDITION", '"frame_no > $most"') + QUERY, 1, "$most is no threshold"),
+        (NEEDY.replace("CONDITION", "7") + QUERY, 1, "`needs` is no table of texts"),
         (FRONT + QUERY.replace("FROM frames", "FROM no_such"), BEGIN + 2, "no_such"),
         (FRONT + QUERY.replace("max(topic)", "max(topics)"), BEGIN + 1, "topics"),
         ((FRONT + QUERY).replace("measured_frames", "measured_other"), BEGIN, "{frames}"),

@@ -1,6 +1,7 @@
 """Rules as queries of reports: whatever the rows are, and with packets."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.findings.querying import rule_queries, with_packets, write_incidents
+from dissector.findings.querying import possible, rule_queries, with_packets, write_incidents
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
+from tests.dissector.report.made import RandomCapture, batch
 from tests.numbers import Numbers
 
 ODD = (None, 0, 1, -1, 2, 7, (1 << 63) - 1, -(1 << 63))
@@ -38,6 +40,14 @@ def odd_rows(seed: int) -> Numbers:
     return numbers
 
 
+def likely_rows(seed: int) -> Numbers:
+    """Rows of a capture in which everything occurs that reports tell apart."""
+    numbers = Numbers()
+    for name, rows in RandomCapture(seed).tables.items():
+        numbers.add(name, batch(name, rows))
+    return numbers
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_nobody_wrote_make_no_rule_raise(seed: int) -> None:
     db = odd_rows(seed).opened()
@@ -45,6 +55,38 @@ def test_rows_that_nobody_wrote_make_no_rule_raise(seed: int) -> None:
     assert found.keys() == rule_queries().keys()
     assert [name for name, rows in found.items() if "problem" in rows.column_names] == []
     with_packets(db, found)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("rows", [odd_rows, likely_rows], ids=["odd", "likely"])
+def test_a_rule_without_what_it_needs_finds_nothing(
+    rows: Callable[[int], Numbers], seed: int
+) -> None:
+    db = rows(seed).opened()
+    left_out = rule_queries().keys() - possible(db, rule_queries())
+    found = db.tables({name: rule_queries()[name].text for name in sorted(left_out)})
+    assert {name for name, rows in found.items() if rows.num_rows} == set()
+
+
+def test_a_rule_needs_a_row_of_any_of_its_tables() -> None:
+    rules = {name: rule_queries()[name] for name in ("finding_d15", "finding_d16", "finding_d30")}
+    needs = {name: {"finding_d15", "finding_d30"} for name in ("seen", "unsent")}
+    needs["neither"] = {"finding_d30"}
+    for case, expected in needs.items():
+        with DuckdbEngine() as db:
+            kind, attempts = ("publish", 2) if case == "seen" else ("request", None)
+            topics = ["t"] if case == "unsent" else []
+            db.register("exchange_kinds", pa.table({
+                "kind": [kind], "most_attempts": pa.array([attempts], pa.int64()),
+                "outcome": ["ok"],
+            }))  # fmt: skip
+            db.register("unsent_topics", pa.table({"topic": pa.array(topics, pa.string())}))
+            assert possible(db, rules) == expected
+
+
+def test_where_nobody_can_tell_what_rules_need_all_are_asked() -> None:
+    with DuckdbEngine() as db:
+        assert possible(db, rule_queries()) == rule_queries().keys()
 
 
 def test_a_rule_that_fails_says_why_and_others_go_on() -> None:

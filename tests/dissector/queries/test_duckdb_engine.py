@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from dissector.buckets import buckets_of
-from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
+from dissector.queries.catalogue import prelude
+from dissector.queries.duckdb_engine import FEW_ROWS, DuckdbEngine, parquet_files
 
 EDGES = sorted(
     {0, 1, 63, 64, 65, 2**63 - 1, -1, -(2**62)}
@@ -47,3 +48,30 @@ def test_one_file_many_files_and_none(tmp_path: Path) -> None:
     names = ("a.parquet", "b.parquet")
     assert parquet_files(tmp_path, "many") == [str(tmp_path / "many" / name) for name in names]
     assert parquet_files(tmp_path, "none") == []
+
+
+@pytest.mark.parametrize("rows", [1, FEW_ROWS + 1], ids=["few", "many"])
+def test_views_of_the_caller_read_those_that_queries_share(rows: int) -> None:
+    legs = pa.table({"capture": ["c"], "connection_id": [1], "leg": ["broker"],
+                     "twin_connection_id": [2]})  # fmt: skip
+    twins = next(view for view in prelude() if view.name == "twins")
+    with DuckdbEngine() as db:
+        db.expect(rows)
+        db.register("legs", legs)
+        db.prelude([twins])
+        db.view("mine", "SELECT connection_id + 1 AS next FROM twins")
+        assert db.table("SELECT next FROM mine").to_pylist() == [{"next": 2}]
+        assert db.tables({"own": "SELECT count(*) AS n FROM twins"})["own"].to_pylist() == [
+            {"n": 1}
+        ]
+
+
+def test_queries_that_run_at_the_same_time_are_told_apart_and_in_utc() -> None:
+    with DuckdbEngine(threads=2) as db:
+        db.expect(1)
+        texts = {f"of {n}": f"SELECT {n} AS n, current_setting('TimeZone') AS z" for n in range(20)}
+        found = db.tables(texts)
+    assert [*found] == [*texts]
+    assert [found[name].to_pylist() for name in texts] == [
+        [{"n": n, "z": "UTC"}] for n in range(20)
+    ]
