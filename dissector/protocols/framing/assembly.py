@@ -40,7 +40,6 @@ from dissector.protocols.framing.state import (
     COUNTER_FRAME_LIMIT,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
-    COUNTER_SLOT,
     DONE,
     FULL,
     HEAD,
@@ -153,11 +152,10 @@ class Framing:
 
         What was gathered of it comes out as cut, and the next frame is found by its length.
         """
-        state = self._output.state
-        needed = int(state.counters[COUNTER_ARENA_NEEDED])
+        needed = int(self._output.state.counters[COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
         state = self._output.state
-        flow = self._stopped_at(current)[1]
+        _, flow = self._output.stopped_at(current)
         flows = state.flows
         used = int(state.counters[COUNTER_ARENA_USED])
         if used + needed <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
@@ -203,29 +201,18 @@ class Framing:
 
     # -- the slow path
 
-    def _stopped_at(self, current: Replay) -> tuple[int, int]:
-        """Slot and flow of the range at which the kernel stopped."""
-        slot = int(self._output.state.counters[COUNTER_SLOT])
-        return slot, 2 * slot + int(current.ranges.side[current.cursor])
-
     def _attend_flow(self, current: Replay) -> None:
         """Handle the range at the cursor, and those of its flow that follow and come here, too."""
-        slot, flow = self._stopped_at(current)
-        ranges, replays = current.ranges, len(self._output.replays)
-        connection, side = int(ranges.connection[current.cursor]), flow & 1
-        while True:
+        slot, flow = self._output.stopped_at(current)
+        connection = int(current.ranges.connection[current.cursor])
+        replays = len(self._output.replays)
+        self._attend(current, slot, flow)
+        while (
+            len(self._output.replays) == replays
+            and current.is_at_data_of(connection, flow & 1)
+            and self._flows.mode[flow] in (SEARCH, HELD)
+        ):
             self._attend(current, slot, flow)
-            row = current.cursor
-            if (
-                len(self._output.replays) != replays
-                or row >= current.rows
-                or current.position
-                or ranges.side[row] != side
-                or ranges.connection[row] != connection
-                or ranges.kind[row] != DATA
-                or self._flows.mode[flow] not in (SEARCH, HELD)
-            ):
-                return
 
     def _attend(self, current: Replay, slot: int, flow: int) -> None:
         """Handle the range at the cursor that the kernel does not."""
@@ -361,7 +348,7 @@ class Framing:
         limit = int(state.flows.limit[flow])
         direction = self._roles.direction(flow >> 1, flow & 1)
         is_open = state.connections.protocol[flow >> 1] == UNDECIDED
-        is_full = self._runs.size > MAX_RUN_BYTES
+        must_decide = is_final or self._runs.size > MAX_RUN_BYTES
         for protocol in self._protocols(flow):
             begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
             if begins > 0:
@@ -374,7 +361,7 @@ class Framing:
                 status = find_chain(run.for_kernel(protocol), rule)
             if run.is_known_start and is_open and not run.hole_count:
                 continue
-            if run.is_believed(protocol, status, ts_ns, is_final or is_full):
+            if run.is_believed(protocol, status, ts_ns, must_decide):
                 run.is_confirmed = run.is_confirmed_by_packets(protocol)
                 return protocol
         return -1
@@ -383,7 +370,7 @@ class Framing:
         """Keep a run within its bound: drop what can hold no frame, or give the direction up."""
         known = self._known
         flows = self._flows
-        run = self._runs[flow]
+        run, other = self._runs[flow], flow ^ 1
         is_live = run.is_live
         protocols = self._protocols(flow)
         resume = min(int(run.trail(protocol).search[RESUME]) for protocol in protocols)
@@ -395,7 +382,6 @@ class Framing:
             most = MAX_SEARCH_BYTES
         if refused or (is_open and not is_live and looked_at > most):
             self._runs.give_up(flow, OPAQUE)
-            other = flow ^ 1
             if flows.mode[other] == OPAQUE or not flows.is_seen[other] or refused:
                 looked_for = REFUSED_BYTES if refused else most
                 self._note("not_recognised", ranges, row, flow, NULL, looked_for)
@@ -410,7 +396,6 @@ class Framing:
             self._runs.drop(flow, run, resume)
         if is_live and not is_open and not run.is_hurried and not run.is_patient:
             run.is_patient = True
-            other = flow ^ 1
             if other not in self._runs and flows.mode[other] != OPAQUE:
                 self._runs.wait(slot, other)
 

@@ -15,6 +15,7 @@ from dissector.protocols.framing.row_output import SOURCE_ARENA
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_USED,
     COUNTER_FRAME_NO,
+    COUNTER_SLOT,
     FramingState,
     new_state,
 )
@@ -69,6 +70,11 @@ class FrameOutput:
         if self._for_kernel[0] is not state or self._for_kernel[1] is not own:
             self._for_kernel = (state, own, kept(state), kept(self.all_sources()))
         return self._for_kernel[2:]
+
+    def stopped_at(self, current: Replay) -> tuple[int, int]:
+        """Slot and flow of the range at which the splitting kernel stopped."""
+        slot = int(self.state.counters[COUNTER_SLOT])
+        return slot, 2 * slot + int(current.ranges.side[current.cursor])
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""

@@ -41,6 +41,17 @@ class Replay:
     cursor: int = 0
     position: int = 0
 
+    def is_at_data_of(self, connection: int, side: int) -> bool:
+        """Whether the range at the cursor holds bytes of a flow, none of which was taken."""
+        ranges, row = self.ranges, self.cursor
+        return bool(
+            row < self.rows
+            and self.position == 0
+            and ranges.side[row] == side
+            and ranges.connection[row] == connection
+            and ranges.kind[row] == DATA
+        )
+
     def move(self, at: int) -> None:
         """The bytes now lie elsewhere in the arena."""
         self.ranges.offset[: self.rows] += at - self.at
