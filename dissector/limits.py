@@ -83,7 +83,8 @@ MAX_DETAIL_TEXT: Final = 16_384  # characters of one text in `detail`; it then s
 SECRET_WINDOW_BYTES: Final = 1 << 20  # of a stream searched for secrets at once
 SECRET_REACH_BYTES: Final = 64 << 10  # windows overlap by this: longer values are hidden in part
 
-# -- state of streams and facts under --memory-limit: all their bounds shrink alike
+# -- under --memory-limit: bounds of connections, of what waits for an answer or an acknowledgement,
+# and of what is remembered to know it again shrink alike; the registry and the names keep theirs
 LEAST_MEMORY_BYTES: Final = 350 << 20  # what landing takes beside state, by measurement
 STATE_BYTES: Final = 3 << 30  # what all state takes at its bounds, with room to grow
 LEAST_STATE_ROWS: Final = 1024  # no bound becomes less

@@ -39,7 +39,7 @@ _PATTERN: Final = re.compile(r"[\[*?]")
 MEMORY: Final = "2GB"
 # Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
 # A report takes a tenth to a sixth less so.
-AT_ONCE: Final = 2
+_QUERIES_AT_ONCE: Final = 2
 _IN_UTC: Final = "SET TimeZone = 'UTC'"
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
@@ -208,7 +208,7 @@ class DuckdbEngine:
     def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
         """All rows of each query; of one that may fail and does, the reason."""
         self._materialize(queries.values())
-        with ThreadPoolExecutor(AT_ONCE if self._threads != 1 else 1) as pool:
+        with ThreadPoolExecutor(_QUERIES_AT_ONCE if self._threads != 1 else 1) as pool:
             found = pool.map(self._table_or_reason, queries, queries.values())
             return dict(zip(queries, found, strict=True))
 

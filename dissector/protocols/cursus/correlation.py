@@ -120,17 +120,26 @@ _TELLING_FIELDS: Final = {
 
 
 class Correlation:
-    """State of one capture. negotiated: by connections that are over."""
+    """State of one capture. negotiated: by connections that are over.
+
+    Args:
+        requests: bound of those that wait for their answer.
+    """
 
     def __init__(
-        self, names: NameTable, readings: Readings, findings: NoticeLog, protocol: int
+        self,
+        names: NameTable,
+        readings: Readings,
+        findings: NoticeLog,
+        protocol: int,
+        requests: int = MAX_PENDING_REQUESTS,
     ) -> None:
         self._gathered = Gathered(names)
         self._readings = readings
         self._codes = readings.codes
         self._findings = findings
         self._protocol = protocol
-        self._open = OpenSessions(MAX_PENDING_REQUESTS)
+        self._open = OpenSessions(requests)
         self._state = self._open.state
         self._effects = Effects(self._gathered, readings.codes, findings, self._open)
         self._sessions: dict[int, int] = {}  # by connection

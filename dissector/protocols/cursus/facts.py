@@ -9,7 +9,7 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.redaction import is_secret
-from dissector.limits import NULL
+from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import Notice, NoticeLog, of_long_names
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
@@ -42,7 +42,11 @@ class CursusFacts:
             self._names, options.protocol_number, options.redact, options.want_detail
         )
         self._correlation = Correlation(
-            self._names, self._readings, self.findings, options.protocol_number
+            self._names,
+            self._readings,
+            self.findings,
+            options.protocol_number,
+            options.bounded(MAX_PENDING_REQUESTS),
         )
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, Reading] = {}

@@ -15,6 +15,11 @@ def test_numbers_defaults_and_names() -> None:
     assert made.added(np.int64(3), np.uint8(4)) == 7
 
 
+@pytest.mark.skipif(not compiled(), reason="plain Python takes anything")
+def test_what_is_longer_than_a_word_is_cut_to_one() -> None:
+    assert made.added((1 << 64) - 2, 5) == 3
+
+
 def test_results_have_their_kinds() -> None:
     assert made.is_more(2, 1) is True or not compiled()
     assert bool(made.is_more(1, 2)) is False

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dissector.dissection import Options
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing.replays import Piece
 from dissector.protocols.framing.resync import (
@@ -19,7 +20,11 @@ from dissector.protocols.framing.resync import (
     TOTAL,
 )
 from dissector.protocols.framing.unsynchronised import Run, replay_of
+from dissector.schemas.rows import arrow_batch
+from dissector.sources.dissect import dissect
+from dissector.sources.rings import chains
 from dissector.stream.columns import DATA, GAP_LOST
+from tests.busy.traffic import Size, write_capture
 from tests.wire.ranges import WHOLE
 
 
@@ -115,3 +120,42 @@ def test_replays_of_both_directions_go_as_they_arrived() -> None:
     assert replay.ranges.offset.tolist() == [100, 107, 103]
     replay.move(50)
     assert replay.ranges.offset.tolist() == [50, 57, 53]
+
+
+def without_each(capture: bytes, nth: int) -> bytes:
+    """A pcap file without each nth packet."""
+    kept, at, number = [capture[:24]], 24, 0
+    while at < len(capture):
+        end = at + 16 + int.from_bytes(capture[at + 8 : at + 12], "little")
+        number += 1
+        kept += [] if number % nth == 0 else [capture[at:end]]
+        at = end
+    return b"".join(kept)
+
+
+def test_a_search_that_is_not_asked_inside_a_frame_finds_the_same(tmp_path, monkeypatch) -> None:
+    """The end of a long frame is waited for without a search; rows are those of searches."""
+    path = tmp_path / "lossy.pcap"
+    write_capture(path, Size(400, message_bytes=(200,) * 4, batch=100))
+    path.write_bytes(without_each(path.read_bytes(), 97))
+    (chain_of_files,) = chains([str(path)]).chains
+
+    def rows() -> list[tuple]:
+        return [
+            (block.table, arrow_batch(block).to_pylist())
+            for block in dissect(chain_of_files, Options())
+            if block.table != "capture_files"
+        ]
+
+    answers: list[bool] = []
+    asked = Run.is_inside_frame
+
+    def noted(run: Run, protocol: int) -> bool:
+        answers.append(asked(run, protocol))
+        return answers[-1]
+
+    monkeypatch.setattr(Run, "is_inside_frame", noted)
+    found = rows()
+    assert any(answers), "the capture has none"
+    monkeypatch.setattr(Run, "is_inside_frame", lambda *_: False)
+    assert rows() == found
