@@ -1,5 +1,6 @@
 """The functions that DuckDB is given are those of this program, and what it wrote is found."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,18 @@ def test_queries_that_run_at_the_same_time_are_told_apart_and_in_utc() -> None:
     assert [found[name].to_pylist() for name in texts] == [
         [{"n": n, "z": "UTC"}] for n in range(20)
     ]
+
+
+def test_queries_of_one_thread_run_in_the_thread_that_asks(monkeypatch) -> None:
+    """A tap limits the processor time of its rules' thread, and cannot see that of others."""
+    ran: set[int] = set()
+    rows = DuckdbEngine._rows
+
+    def noted(self: DuckdbEngine, query: str) -> pa.Table:
+        ran.add(threading.get_ident())
+        return rows(self, query)
+
+    monkeypatch.setattr(DuckdbEngine, "_rows", noted)
+    with DuckdbEngine(threads=1) as engine:
+        engine.tables({"one": "SELECT 1 AS a", "two": "SELECT 2 AS a"})
+    assert ran == {threading.get_ident()}
