@@ -63,6 +63,7 @@ MAX_HEAD_BYTES: Final = 64 << 10  # bytes of one direction looked at before a pr
 MAX_ROLE_WAIT_FRAMES: Final = 4096  # frames that wait for the role of a connection
 RESYNC_HOLD_BYTES: Final = 1 << 20  # an unconfirmed chain is held this long
 RESYNC_HOLD_MS: Final = 1_000  # or so long, by capture time
+MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
 MAX_SEARCH_BYTES: Final = 16 << 20  # as MAX_HEAD_BYTES, where the port is a known protocol's
 MAX_PENDING_ARENA_BYTES: Final = 256 << 20  # bytes of unfinished frames, all connections together
 

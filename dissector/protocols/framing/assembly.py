@@ -15,8 +15,6 @@ from dissector.limits import (
     MAX_PENDING_ARENA_BYTES,
     MAX_SEARCH_BYTES,
     NULL,
-    RESYNC_HOLD_BYTES,
-    RESYNC_HOLD_MS,
 )
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
@@ -25,8 +23,18 @@ from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import grown_slots, release_slots
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.replays import Piece, Replay
-from dissector.protocols.framing.resync import AT, LIVE, RESUME, Rule, find_chain
+from dissector.protocols.framing.gathering import is_worth_dropping, waits_too_long
+from dissector.protocols.framing.replays import DUE, PIECE_BYTES, Piece, Replay
+from dissector.protocols.framing.resync import (
+    AT,
+    RESUME,
+    Rule,
+    Searched,
+    find_chain,
+    has_some,
+    is_believed,
+    is_confirmed_by_packets,
+)
 from dissector.protocols.framing.roles import Roles
 from dissector.protocols.framing.row_output import HEADER_WINDOW, Callbacks
 from dissector.protocols.framing.splitting import split
@@ -38,12 +46,12 @@ from dissector.protocols.framing.state import (
     COUNTER_ARENA_USED,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
+    COUNTER_GATHERED,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
     DONE,
     FULL,
     HEAD,
-    HELD,
     OPAQUE,
     ROLE_WAIT,
     SEARCH,
@@ -54,12 +62,7 @@ from dissector.protocols.framing.state import (
     FlowState,
     FramingState,
 )
-from dissector.protocols.framing.unsynchronised import (
-    PIECE_BYTES,
-    Run,
-    UnsynchronisedFlows,
-    is_waited_for,
-)
+from dissector.protocols.framing.unsynchronised import Run, UnsynchronisedFlows, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 
@@ -69,7 +72,6 @@ SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must b
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 # Behind a SYN so many bytes without a frame header are no broker protocol.
 REFUSED_BYTES: Final = 32
-MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
 MAX_RUN_BYTES: Final = 64 << 20  # of all searches together; then a chain is believed at once
 
 
@@ -145,7 +147,7 @@ class Framing:
             elif status == ROLE_WAIT:
                 self._roles.hold_last_row()
             elif status == ATTENTION:
-                self._attend_flow(current)
+                self._attend_range(current)
 
     def _make_room(self, current: Replay) -> None:
         """More room for unfinished frames; at the bound the one that wants it is given up.
@@ -181,6 +183,8 @@ class Framing:
         )
         current.cursor = int(counters[COUNTER_CURSOR])
         current.position = int(counters[COUNTER_POSITION])
+        self._runs.size += int(counters[COUNTER_GATHERED])
+        counters[COUNTER_GATHERED] = 0
         return int(status)
 
     def flush(self) -> None:
@@ -201,24 +205,37 @@ class Framing:
 
     # -- the slow path
 
-    def _attend_flow(self, current: Replay) -> None:
-        """Handle the range at the cursor, and those of its flow that follow and come here, too."""
+    def _attend_range(self, current: Replay) -> None:
+        """Handle the range at the cursor, and add to a search what follows in its connection."""
+        row = current.cursor
         slot, flow = self._output.stopped_at(current)
-        connection = int(current.ranges.connection[current.cursor])
         replays = len(self._output.replays)
         self._attend(current, slot, flow)
-        while (
-            len(self._output.replays) == replays
-            and current.is_at_data_of(connection, flow & 1)
-            and self._flows.mode[flow] in (SEARCH, HELD)
-        ):
-            self._attend(current, slot, flow)
+        is_alone = len(self._output.replays) == replays
+        if is_alone and current.cursor > row and self._known.is_slow[slot]:
+            self._gather(current, row, slot)
+
+    def _gather(self, current: Replay, row: int, slot: int) -> None:
+        """Add what follows a range to the search of its connection, if that has a chain."""
+        protocol = int(self._known.protocol[slot])
+        if not 0 <= protocol < len(self._specs):
+            return
+        if self._runs.size + current.most_bytes > MAX_RUN_BYTES:
+            return  # what is gathered would count for the bound before its turn
+        for flow in (2 * slot, 2 * slot + 1):
+            run = self._runs.get(flow)
+            if run is not None and run.is_settled(protocol):
+                self._runs.gather(current, row, flow, protocol, self._rule(flow, protocol, 0))
+                return
 
     def _attend(self, current: Replay, slot: int, flow: int) -> None:
         """Handle the range at the cursor that the kernel does not."""
         kind = int(current.ranges.kind[current.cursor])
         if kind == CLOSE:
             self._attend_close(current, slot)
+            return
+        if kind == DUE:
+            self._decide(current, slot, flow)
             return
         run = self._runs.get(flow)
         if run is None and is_waited_for(self._runs.get(flow ^ 1)):
@@ -250,21 +267,33 @@ class Framing:
             )
         )
 
+    def _decide(self, current: Replay, slot: int, flow: int) -> None:
+        """The turn of a range that was gathered: what its bytes decide."""
+        row, run = current.cursor, self._runs[flow]
+        self._runs.size += int(current.ranges.length[row]) + PIECE_BYTES
+        current.cursor += 1
+        if run.mode is None:
+            self._look_for_frames(current.ranges, row, slot, flow, is_final=False)
+        else:
+            self._end_wait(current.ranges, row, slot, flow)
+
     def _keep_waiting(self, current: Replay, slot: int, flow: int, run: Run) -> None:
         """A direction that waits for the other one's search, but not for ever."""
         row = current.cursor
         self._runs.add_range(current, run)
-        waited_ns = int(current.ranges.ts_ns[row]) - run.pieces[0].ts_ns
-        is_full = run.size > MAX_WAIT_BYTES or self._runs.size > MAX_RUN_BYTES
-        if not is_full and waited_ns <= RESYNC_HOLD_MS * 1_000_000:
-            return
+        is_full = self._runs.size > MAX_RUN_BYTES
+        if is_full or waits_too_long(run.pieces, run.size, int(current.ranges.ts_ns[row])):
+            self._end_wait(current.ranges, row, slot, flow)
+
+    def _end_wait(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
+        """A direction waited long enough: the other one's chain goes out, or is not waited for."""
         other = flow ^ 1
         protocol = int(self._known.protocol[slot])
-        if self._runs[other].has_some(protocol, 1):
-            self._accept(current.ranges, row, slot, other, protocol)
+        if has_some(self._runs[other].searched(protocol), 1):
+            self._accept(ranges, row, slot, other, protocol)
             return
         self._runs[other].is_patient, self._runs[other].is_hurried = False, True
-        self._runs.replay(current.ranges, row, slot, [(flow, self._runs.wake(flow))])
+        self._runs.replay(ranges, row, slot, [(flow, self._runs.wake(flow))])
 
     # -- what happens to a direction without a chain
 
@@ -275,7 +304,8 @@ class Framing:
         if flow not in self._runs and piece.starts_chain:
             flows.mode[flow] = CHAIN
             flows.verify[flow] = int(not piece.is_judged)
-            piece.starts_chain = False
+            assert current.pieces is not None, "only what was searched before starts a chain"
+            current.pieces.starts_chain[row] = 0
             return
         if flows.mode[flow] == CHAIN:
             self._break_chain(current, slot, flow)
@@ -304,7 +334,8 @@ class Framing:
         run.trail(int(self._known.protocol[slot])).search[RESUME] = 1
         if have:
             at = int(flows.arena_at[flow])
-            order = current.pieces[row].order if current.pieces else self._runs.arrivals
+            pieces = current.pieces
+            order = self._runs.arrivals if pieces is None else int(pieces.order[row])
             packet, ts_ns = int(flows.first_packet[flow]), int(flows.first_ts[flow])
             piece = Piece(offset, have, packet, ts_ns, 0, order)
             run.add(piece, self._output.state.arena[at : at + have])
@@ -316,10 +347,10 @@ class Framing:
         """Recognise or search the run of a direction; True if it ended and is replayed."""
         known = self._known
         run = self._runs[flow]
-        before = run.size + PIECE_BYTES * len(run.pieces)
+        before = run.held_bytes
         is_open = known.protocol[slot] == UNDECIDED
         needs_more = is_open and self._detection.recognise(known, slot, run, is_final)
-        self._runs.size += run.size + PIECE_BYTES * len(run.pieces) - before
+        self._runs.size += run.held_bytes - before
         if needs_more:
             return False
         if known.protocol[slot] >= len(self._specs):
@@ -342,27 +373,28 @@ class Framing:
         protocol = int(self._known.protocol[flow >> 1])
         return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
 
+    def _rule(self, flow: int, protocol: int, is_final: int) -> Rule:
+        limit = int(self._flows.limit[flow])
+        direction = self._roles.direction(flow >> 1, flow & 1)
+        return Rule(*self._judges, protocol, direction, limit, is_final)
+
     def _search(self, run: Run, flow: int, ts_ns: int, is_final: bool) -> int:
         """The first protocol whose chain in a run can be believed; else -1, or _WAITS."""
-        state = self._output.state
-        limit = int(state.flows.limit[flow])
-        direction = self._roles.direction(flow >> 1, flow & 1)
-        is_open = state.connections.protocol[flow >> 1] == UNDECIDED
-        must_decide = is_final or self._runs.size > MAX_RUN_BYTES
+        limit = int(self._flows.limit[flow])
+        is_open = self._known.protocol[flow >> 1] == UNDECIDED
+        must_decide = int(is_final or self._runs.size > MAX_RUN_BYTES)
         for protocol in self._protocols(flow):
             begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
             if begins > 0:
                 return protocol
             if begins == 0 and not is_final and run.size < HEADER_WINDOW:
                 return _WAITS
-            status = LIVE
-            if not run.is_inside_frame(protocol):
-                rule = Rule(*self._judges, protocol, direction, limit, int(is_final))
-                status = find_chain(run.for_kernel(protocol), rule)
+            searched: Searched = kept(run.searched(protocol))
+            status = find_chain(searched, self._rule(flow, protocol, int(is_final)))
             if run.is_known_start and is_open and not run.hole_count:
                 continue
-            if run.is_believed(protocol, status, ts_ns, must_decide):
-                run.is_confirmed = run.is_confirmed_by_packets(protocol)
+            if is_believed(searched, status, ts_ns, must_decide):
+                run.is_confirmed = is_confirmed_by_packets(searched)
                 return protocol
         return -1
 
@@ -391,7 +423,7 @@ class Framing:
         if not is_live and run.is_patient:
             self._runs.abandon(ranges, row, slot, flow)
             return
-        is_worth_it = not is_live or 2 * resume > max(run.size, RESYNC_HOLD_BYTES // 16)
+        is_worth_it = not is_live or is_worth_dropping(resume, run.size)
         if is_worth_it and not (run.is_known_start and is_open):
             self._runs.drop(flow, run, resume)
         if is_live and not is_open and not run.is_hurried and not run.is_patient:
@@ -415,7 +447,7 @@ class Framing:
         if was_undecided and other in self._runs:
             run = self._runs[other]
             is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
-            if is_found or run.has_some(protocol, SURE_FRAMES):
+            if is_found or has_some(run.searched(protocol), SURE_FRAMES):
                 found.append((other, self._end_run(ranges, row, other, protocol)))
             elif run.is_live:
                 self._bound(ranges, row, slot, other)
@@ -427,14 +459,15 @@ class Framing:
         run = self._runs[flow]
         self._runs.drop(flow, run, int(run.trail(protocol).search[AT]))
         self._runs.end(flow)
-        first = run.piece_at(0)[0]
-        first.starts_chain = True
+        first = run.piece_at(0).piece
+        run.pieces.starts_chain[first] = 1
+        offset = int(run.pieces.stream_offset[first])
         skipped = int(flows.skipped[flow])
         if skipped:
             code = "midstream_start" if flows.is_first[flow] else "resync"
-            self._note(code, ranges, row, flow, first.stream_offset, skipped)
+            self._note(code, ranges, row, flow, offset, skipped)
         if not run.is_confirmed:
-            self._note("resync_unconfirmed", ranges, row, flow, first.stream_offset, skipped)
+            self._note("resync_unconfirmed", ranges, row, flow, offset, skipped)
         flows.skipped[flow] = 0
         flows.mode[flow] = SEARCH
         return run

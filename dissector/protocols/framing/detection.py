@@ -47,7 +47,7 @@ class FramingOptions(NamedTuple):
 
 def _is_tls(run: Run, records: Records) -> bool:
     """Whether a direction that was not seen from its start carries TLS: looks at its last range."""
-    piece = run.pieces[-1]
+    piece = run.pieces[run.count - 1]
     if piece.kind != DATA:
         return False
     data = run.last_bytes(piece.length)

@@ -9,6 +9,9 @@ and whoever holds the run decides how long it must stand before it is believed.
 Bytes may be missing inside a run: a hole ends no chain whose next header lies behind it. A chain
 whose next header lies in a hole is blind: nothing will confirm or contradict it any more.
 
+A chain is believed where packets confirm it, where nothing can contradict it any more, and where it
+has stood for long enough.
+
 The cost is linear in the bytes of a run, whatever they are: each offset is a candidate once, and
 visited by one chain at most; sums over payloads have a budget.
 """
@@ -19,6 +22,9 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
+from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.framing.replays import Pieces
+from dissector.stream.columns import DATA, STARTS_PACKET
 
 # Results of a search.
 NOTHING: Final = 0  # no candidate; bytes below RESUME can start no frame
@@ -46,7 +52,12 @@ COMBED: Final = 15  # bytes of doubtful frames that were searched
 STEPS: Final = 16  # headers looked at, for those who count the cost
 SIZE: Final = 17  # bytes of the run, set before each call
 HOLES: Final = 18  # and its holes
-_CELLS: Final = 19
+PIECES: Final = 19  # and its ranges
+BEGAN_AT: Final = 20  # the chain whose first packet was captured
+BEGAN_TS: Final = 21  # then, ns
+CONFIRMED_AT: Final = 22  # the chain of which it is known
+IS_CONFIRMED: Final = 23  # whether packets confirm it
+_CELLS: Final = 24
 
 # What a header that a hole cuts off must show to be taken for one: both sizes, the command and the
 # tag of its body.
@@ -57,6 +68,14 @@ _BUDGET_BYTES: Final = 1 << 16
 # How strictly headers are judged: of a chain, and of the frame with which one may begin.
 STRICT: Final = 1
 STRICTEST: Final = 2
+_SHORT_FRAME_BYTES: Final = 64 << 10
+# Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
+# packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
+_SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
+# So many packets say something of two frames, and one more for so many of their bytes.
+_FEW_PACKETS: Final = 4
+_TINY_PACKET_BYTES: Final = 64
+_HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2
 
@@ -65,14 +84,22 @@ class Searched(NamedTuple):
     """A run as a search sees it.
 
     data: uint8[], its bytes; marks: uint8[], 0 behind what was searched; search: the cells; holes:
-    int64[2, n], rising offsets of holes in data, and their lengths. search[SIZE] and
-    search[HOLES] say how much of them is used.
+    int64[2, n], rising offsets of holes in data, and their lengths; pieces: its ranges.
+    search[SIZE], search[HOLES] and search[PIECES] say how much of them is used.
     """
 
     data: ByteArray
     marks: ByteArray
     search: Int64Array
     holes: Int64Array
+    pieces: Pieces
+
+
+class ByteOfPiece(NamedTuple):
+    """A byte of a run: the range that holds it, -1 if it is behind all, and its offset there."""
+
+    piece: int
+    offset: int
 
 
 class Rule(NamedTuple):
@@ -98,7 +125,7 @@ def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
 def new_search() -> Int64Array:
     """The cells of a search that has not begun."""
     cells = np.zeros(_CELLS, np.int64)
-    cells[AT] = -1
+    cells[[AT, BEGAN_AT, CONFIRMED_AT]] = -1
     return cells
 
 
@@ -267,3 +294,105 @@ def find_chain(run: Searched, rule: Rule) -> int:
             return status
         search[RESUME] = search[AT] + 1
         search[AT] = -1
+
+
+@kernel
+def piece_at(pieces: Pieces, count: int, offset: int) -> ByteOfPiece:
+    """Where a byte of a run lies."""
+    for piece in range(count):
+        if pieces.kind[piece] == DATA:
+            if offset < pieces.length[piece]:
+                return ByteOfPiece(piece, offset)
+            offset -= pieces.length[piece]
+    return ByteOfPiece(-1, offset)
+
+
+@inlined
+def _is_long(run: Searched) -> bool:
+    """Whether the end of the chain's last frame is far: it would cover frames that it only says it
+    holds, if it is none."""
+    return bool(run.search[IS_OPEN] == 1 and run.search[TOTAL] > _SHORT_FRAME_BYTES)
+
+
+@inlined
+def _have_uneven_sizes(first: int, second: int) -> bool:
+    """Whether the sizes of two frames are not those of the segments of a long payload."""
+    is_like_segments = False
+    for low, high in _SEGMENTS:
+        is_like_segments |= low <= first < high
+    return first != second or not is_like_segments
+
+
+@kernel
+def _begin_packets(run: Searched) -> bool:
+    """Whether three frames of a chain begin packets, few of which are tiny."""
+    search, pieces = run.search, run.pieces
+    start, middle, end = search[AT], search[SECOND], search[THIRD]
+    if not _have_uneven_sizes(middle - start, end - middle):
+        return False
+    offset = begun = packets = 0
+    for piece in range(search[PIECES]):
+        if pieces.kind[piece] != DATA or pieces.length[piece] == 0:
+            continue
+        if offset > end:
+            break
+        if pieces.flags[piece] & STARTS_PACKET:
+            begun += offset in (start, middle, end)
+            packets += start <= offset < end
+        offset += pieces.length[piece]
+    return begun == 3 and packets <= _FEW_PACKETS + (end - start) // _TINY_PACKET_BYTES
+
+
+@kernel
+def is_confirmed_by_packets(run: Searched) -> bool:
+    """Whether three frames of a chain in a row begin packets.
+
+    No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts. Where
+    packets are tiny, any byte begins one, which proves nothing.
+    """
+    search = run.search
+    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= search[SIZE]:
+        return False
+    if search[CONFIRMED_AT] != search[AT]:
+        search[CONFIRMED_AT] = search[AT]
+        search[IS_CONFIRMED] = _begin_packets(run)
+    return bool(search[IS_CONFIRMED] == 1)
+
+
+@inlined
+def _began(run: Searched) -> int:
+    """When the first packet of a chain was captured, ns."""
+    search = run.search
+    if search[BEGAN_AT] != search[AT]:
+        first = piece_at(run.pieces, search[PIECES], search[AT])
+        search[BEGAN_AT] = search[AT]
+        search[BEGAN_TS] = run.pieces.ts_ns[first.piece]
+    return int(search[BEGAN_TS])
+
+
+@kernel
+def is_believed(run: Searched, status: int, ts_ns: int, is_final: int) -> bool:
+    """Whether the chain of a search may go out.
+
+    It does where packets confirm it, where nothing can contradict it any more, and where it has
+    stood for RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is waited for.
+
+    Args:
+        status: what `find_chain` gave; ts_ns: now; is_final: it is to be decided.
+    """
+    search = run.search
+    if status == NOTHING:
+        return False
+    if status == BLIND or is_final or is_confirmed_by_packets(run):
+        return True
+    if _is_long(run):
+        return False
+    if search[LAST] - search[AT] >= RESYNC_HOLD_BYTES:
+        return True
+    return bool(search[FRAMES] > 1 and ts_ns - _began(run) > _HOLD_NS)
+
+
+@kernel
+def has_some(run: Searched, frames: int) -> bool:
+    """Whether there is a chain of so many frames, and no long one at its end."""
+    return run.search[AT] >= 0 and run.search[FRAMES] >= frames and not _is_long(run)

@@ -26,6 +26,7 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
+from dissector.protocols.framing.replays import GATHERED, PIECE_BYTES
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     HEADER_WINDOW,
@@ -49,6 +50,7 @@ from dissector.protocols.framing.state import (
     CHAIN,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
+    COUNTER_GATHERED,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
     COUNTER_SLOT,
@@ -314,6 +316,10 @@ def split(
             status = FULL
             break
         kind = ranges.kind[index]
+        if kind == GATHERED:
+            state.counters[COUNTER_GATHERED] += ranges.length[index] + PIECE_BYTES
+            index += 1
+            continue
         connection = ranges.connection[index]
         slot = find_slot(state, connection)
         if slot == ABSENT and kind == CLOSE:

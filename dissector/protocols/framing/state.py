@@ -119,7 +119,8 @@ COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
 COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
 COUNTER_SLOT: Final = 7  # of the connection at which the kernel stopped
-COUNTERS: Final = 8
+COUNTER_GATHERED: Final = 8  # what the ranges passed count for that runs had taken before
+COUNTERS: Final = 9
 
 
 def new_state(slots: int, arena_bytes: int) -> FramingState:

@@ -10,48 +10,41 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.jit import kept
-from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.replays import Piece, Replay
+from dissector.protocols.framing.gathering import Waiting, gather
+from dissector.protocols.framing.replays import PIECE_BYTES, Piece, Pieces, Replay
 from dissector.protocols.framing.resync import (
     AT,
-    BLIND,
+    BEGAN_AT,
+    CONFIRMED_AT,
     CURSOR,
-    FRAMES,
     HOLE,
     HOLES,
-    IS_OPEN,
     LAST,
-    NOTHING,
+    PIECES,
     RESUME,
     RESUME_HOLE,
     SECOND,
     SIZE,
     THIRD,
-    TO_GO,
-    TOTAL,
+    ByteOfPiece,
+    Rule,
     Searched,
     new_search,
+    piece_at,
 )
 from dissector.protocols.framing.row_output import SOURCE_ARENA
 from dissector.protocols.framing.state import HELD
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
-PIECE_BYTES: Final = 256  # counted as held for each range, beside its bytes
 _FIRST_BYTES: Final = 1 << 12
 _FIRST_HOLES: Final = 4
-_SHORT_FRAME_BYTES: Final = 64 << 10
-# Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
-# packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
-_SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
-# So many packets say something of two frames, and one more for so many of their bytes.
-_FEW_PACKETS: Final = 4
-_TINY_PACKET_BYTES: Final = 64
-_NS_PER_MS: Final = 1_000_000
+_FIRST_PIECES: Final = 16
 _OFFSETS: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that hold an offset or -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
+_NO_PIECES: Final = Pieces.new(0)
+_NOT_WAITING: Final = Waiting(np.empty(0, np.uint8), _NO_PIECES, 0, -1)
 
 
 @dataclass
@@ -60,7 +53,6 @@ class Trail:
 
     marks: ByteArray
     search: Int64Array = field(default_factory=new_search)
-    for_kernel: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
 
     def drop(self, count: int, size: int, holes: int) -> None:
         """The first bytes and holes of the run are gone; `size` are left."""
@@ -71,6 +63,7 @@ class Trail:
             self.search[cell] = max(-1, self.search[cell] - count)
         for cell in _HOLE_CURSORS:
             self.search[cell] = max(0, self.search[cell] - holes)
+        self.search[[BEGAN_AT, CONFIRMED_AT]] = -1
 
 
 @dataclass
@@ -79,14 +72,16 @@ class Run:
 
     A run is searched (see `resync`), or it only waits for the other direction's.
 
-    at_start: the first byte is the first of the connection; is_known_start: and it was seen so,
-    from a SYN. mode: what the direction goes back to, of a run that only waits. is_patient: the
-    other direction waits for this run's frames; is_hurried: it did so for too long. is_confirmed:
-    more than a chain speaks for the frames that were found. has_events: it holds ranges that are
-    no bytes and must be reported. records: TLS records found so far, where it may still be TLS.
+    pieces: its ranges, of which there are `count`; size: its bytes. at_start: the first byte is the
+    first of the connection; is_known_start: and it was seen so, from a SYN. mode: what the
+    direction goes back to, of a run that only waits. is_patient: the other direction waits for this
+    run's frames; is_hurried: it did so for too long. is_confirmed: more than a chain speaks for the
+    frames that were found. has_events: it holds ranges that are no bytes and must be reported.
+    records: TLS records found so far, where it may still be TLS.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: Pieces = field(default_factory=lambda: Pieces.new(_FIRST_PIECES))
+    count: int = 0
     at_start: bool = False
     is_known_start: bool = False
     mode: int | None = None
@@ -97,27 +92,21 @@ class Run:
     hole_count: int = 0
     has_events: bool = False
     records: Records | None = None
-    _since: tuple[int, int] = (-1, 0)
-    _by_packets: tuple[int, bool] = (-1, False)
     trails: dict[int, Trail] = field(default_factory=dict)
     _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
     _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
 
     def add(self, piece: Piece, data: ByteArray) -> None:
         """Append a range with its bytes."""
-        self.pieces.append(piece)
-        needed = self.size + len(data)
-        if needed > len(self._data):
-            room = max(needed, 2 * len(self._data))
-            self._data = _grown(self._data, room)
-            for trail in self.trails.values():
-                trail.marks = _grown(trail.marks, room)
-        self._data[self.size : needed] = data
-        self.size = needed
+        self.make_room(len(data))
+        self._append(piece)
+        self._data[self.size : self.size + len(data)] = data
+        self.size += len(data)
 
     def add_hole(self, piece: Piece) -> None:
         """Append a range without bytes."""
-        self.pieces.append(piece)
+        self.make_room(0)
+        self._append(piece)
         self.has_events = True
         if not piece.length:
             return
@@ -125,6 +114,31 @@ class Run:
             self._holes = np.concatenate((self._holes, np.zeros_like(self._holes)), axis=1)
         self._holes[:, self.hole_count] = self.size, piece.length
         self.hole_count += 1
+
+    def _append(self, piece: Piece) -> None:
+        self.pieces.matrix[self.count] = piece
+        self.count += 1
+
+    def make_room(self, size: int) -> None:
+        """Have room for a range more, of so many bytes."""
+        if self.count == len(self.pieces.matrix):
+            self.pieces = self.pieces.grown(4 * self.count)
+        if self.size + size > len(self._data):
+            room = max(self.size + size, 4 * len(self._data))
+            self._data = _grown(self._data, room)
+            for trail in self.trails.values():
+                trail.marks = _grown(trail.marks, room)
+
+    @property
+    def held_bytes(self) -> int:
+        """What it counts for in the bound of all runs."""
+        return self.size + PIECE_BYTES * self.count
+
+    @property
+    def waiting(self) -> Waiting:
+        """It, as `gathering` adds to a run that only waits."""
+        count = -1 if self.mode is None else self.count
+        return Waiting(self._data, self.pieces, self.size, count)
 
     def trail(self, protocol: int) -> Trail:
         """The search for a protocol's frames."""
@@ -136,25 +150,9 @@ class Run:
     def searched(self, protocol: int) -> Searched:
         """What a search for a protocol's frames needs."""
         trail = self.trail(protocol)
-        trail.search[SIZE] = self.size
-        trail.search[HOLES] = self.hole_count
-        return Searched(self._data, trail.marks, trail.search, self._holes)
-
-    def for_kernel(self, protocol: int) -> Searched:
-        """The same for a kernel alone: its words are found again only after an array has grown."""
-        seen, trail = self.searched(protocol), self.trail(protocol)
-        before = trail.for_kernel
-        if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
-            before = trail.for_kernel = (seen, kept(seen))
-        return before[1]
-
-    def is_inside_frame(self, protocol: int) -> bool:
-        """Whether the last frame of a search's chain goes on behind all bytes so far, without a
-        hole: then no search can tell more than it did."""
-        search = self.trail(protocol).search
-        is_behind_holes = search[HOLE] >= self.hole_count
-        is_longer = search[CURSOR] + search[TO_GO] > self.size
-        return bool(search[AT] >= 0 and is_behind_holes and is_longer)
+        trail.search[SIZE], trail.search[HOLES] = self.size, self.hole_count
+        trail.search[PIECES] = self.count
+        return Searched(self._data, trail.marks, trail.search, self._holes, self.pieces)
 
     def begins_with_frame(
         self, check: Callable[..., int], protocol: int, limit: int, is_strict: int
@@ -175,7 +173,7 @@ class Run:
         if judged <= 0:
             return 0 if judged == 0 and not self.hole_count else -1
         seen.search[AT] = 0
-        self.piece_at(0)[0].is_judged = True
+        self.pieces.is_judged[self.piece_at(0).piece] = 1
         self.is_confirmed = True
         return 1
 
@@ -201,111 +199,43 @@ class Run:
             trail.drop(count, left, gone)
         self.size = left
         self.at_start = False
-        self._since = (-1, 0)
-        self._by_packets = (-1, False)
         self._drop_pieces(count)
 
     def _drop_pieces(self, count: int) -> None:
-        kept = []
-        for index, piece in enumerate(self.pieces):
-            if count == 0:
-                kept += self.pieces[index:]
-                break
-            if piece.kind != DATA:
-                kept.append(piece)
-            elif piece.length > count:
-                piece.stream_offset += count
-                piece.length -= count
-                piece.flags &= ~STARTS_PACKET
-                count = 0
-                kept.append(piece)
-            else:
-                count -= piece.length
-        self.pieces = kept
+        pieces = self.pieces
+        first, gone = piece_at(pieces, self.count, count)
+        is_kept = pieces.kind[: self.count] != DATA
+        if first >= 0:
+            is_kept[first:] = True
+        if gone and first >= 0:
+            pieces.stream_offset[first] += gone
+            pieces.length[first] -= gone
+            pieces.flags[first] &= ~STARTS_PACKET
+        kept = pieces.matrix[: self.count][is_kept]
+        self.count = len(kept)
+        pieces.matrix[: self.count] = kept
 
-    def piece_at(self, offset: int) -> tuple[Piece, int]:
-        """The range that holds a byte of the run, and the byte's offset in it."""
-        for piece in self.pieces:
-            if piece.kind == DATA:
-                if offset < piece.length:
-                    return piece, offset
-                offset -= piece.length
-        raise IndexError(offset)
+    def piece_at(self, offset: int) -> ByteOfPiece:
+        """The range that holds a byte of the run, and the byte's offset in it.
 
-    def is_believed(self, protocol: int, status: int, ts_ns: int, is_final: bool) -> bool:
-        """Whether the chain of a search may go out.
-
-        It does where packets confirm it, where nothing can contradict it any more, and where it
-        has stood for long enough: RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is
-        waited for: if it is none, it would cover the frames that it says it holds.
+        Raises:
+            IndexError: the run has fewer bytes.
         """
-        search = self.trail(protocol).search
-        if status == NOTHING:
-            return False
-        if status == BLIND or is_final or self.is_confirmed_by_packets(protocol):
-            return True
-        held = int(search[LAST] - search[AT])
-        if held >= RESYNC_HOLD_BYTES:
-            return bool(search[IS_OPEN] == 0 or search[TOTAL] <= _SHORT_FRAME_BYTES)
-        if search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES:
-            return False
-        return int(search[FRAMES]) > 1 and ts_ns - self._began(search) > RESYNC_HOLD_MS * _NS_PER_MS
+        found = piece_at(self.pieces, self.count, offset)
+        if found.piece < 0:
+            raise IndexError(offset)
+        return found
+
+    def is_settled(self, protocol: int) -> bool:
+        """Whether it has a chain, and the other direction waits or need not."""
+        has_chain = self.mode is None and self.trail(protocol).search[AT] >= 0
+        is_done = self.is_patient or self.is_hurried
+        return bool(has_chain and is_done and not (self.is_known_start and self.at_start))
 
     @property
     def is_live(self) -> bool:
         """Whether some search has a chain."""
         return any(trail.search[AT] >= 0 for trail in self.trails.values())
-
-    def has_some(self, protocol: int, frames: int) -> bool:
-        """Whether a search has a chain of so many frames, and no long one at its end."""
-        search = self.trail(protocol).search
-        is_long = search[IS_OPEN] == 1 and search[TOTAL] > _SHORT_FRAME_BYTES
-        return bool(search[AT] >= 0 and search[FRAMES] >= frames and not is_long)
-
-    def _began(self, search: Int64Array) -> int:
-        """When the first packet of a chain was captured."""
-        at = int(search[AT])
-        if self._since[0] != at:
-            self._since = (at, self.piece_at(at)[0].ts_ns)
-        return self._since[1]
-
-    def is_confirmed_by_packets(self, protocol: int) -> bool:
-        """Whether three frames of a search's chain in a row begin packets.
-
-        No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts.
-        Where packets are tiny, any byte begins one, which proves nothing.
-        """
-        search = self.trail(protocol).search
-        starts = [int(search[cell]) for cell in (AT, SECOND, THIRD)]
-        if starts[2] < 0 or starts[2] >= self.size or search[FRAMES] < 3:
-            return False
-        if self._by_packets[0] != starts[0]:
-            first, second = starts[1] - starts[0], starts[2] - starts[1]
-            is_uneven = first != second or not any(low <= first < high for low, high in _SEGMENTS)
-            most = _FEW_PACKETS + (starts[2] - starts[0]) // _TINY_PACKET_BYTES
-            is_by_packets = (
-                is_uneven
-                and all(self.is_packet_start(start) for start in starts)
-                and self._packets_between(starts[0], starts[2]) <= most
-            )
-            self._by_packets = (starts[0], is_by_packets)
-        return self._by_packets[1]
-
-    def _packets_between(self, start: int, stop: int) -> int:
-        """How many packets begin in a part of the run."""
-        count = offset = 0
-        for piece in self.pieces:
-            if offset >= stop:
-                break
-            if piece.kind == DATA:
-                count += offset >= start and bool(piece.flags & STARTS_PACKET)
-                offset += piece.length
-        return count
-
-    def is_packet_start(self, offset: int) -> bool:
-        """Whether a byte of the run is the first of its packet."""
-        piece, at = self.piece_at(offset)
-        return at == 0 and bool(piece.flags & STARTS_PACKET)
 
 
 def _grown(array: ByteArray, room: int) -> ByteArray:
@@ -323,28 +253,22 @@ def replay_of(
         runs: direction's index in the framing's state, and run; at: where the bytes of the first
             stand in the arena, those of the second behind them.
     """
-    pieces: list[tuple[Piece, int, int]] = []
-    position = at
-    for flow, run in runs:
-        for piece in run.pieces:
-            pieces.append((piece, flow & 1, position))
-            position += piece.length if piece.kind == DATA else 0
-    pieces.sort(key=lambda each: each[0].order)
-    ranges = RangeColumns.new(len(pieces))
-    for row, (piece, side, offset) in enumerate(pieces):
-        ranges.connection[row] = connection
-        ranges.side[row] = side
-        ranges.kind[row] = piece.kind
-        ranges.stream_offset[row] = piece.stream_offset
-        ranges.length[row] = piece.length
-        ranges.source[row] = SOURCE_ARENA
-        ranges.offset[row] = offset
-        ranges.packet[row] = piece.packet
-        ranges.ts_ns[row] = piece.ts_ns
-        ranges.flags[row] = piece.flags
-        ranges.cause[row] = piece.cause
-        ranges.release_packet[row] = release_packet
-    return Replay(ranges, len(pieces), at, position - at, [piece for piece, _, _ in pieces])
+    rows = np.concatenate([run.pieces.matrix[: run.count] for _, run in runs])
+    sides = np.repeat([flow & 1 for flow, _ in runs], [run.count for _, run in runs])
+    pieces = Pieces(rows)
+    bytes_of = np.where(pieces.kind == DATA, pieces.length, 0)
+    offsets = at + np.cumsum(bytes_of) - bytes_of
+    order = np.argsort(pieces.order, kind="stable")
+    pieces = Pieces(rows[order])
+    ranges = RangeColumns.new(len(rows))
+    for name in ("kind", "stream_offset", "length", "packet", "ts_ns", "flags", "cause"):
+        getattr(ranges, name)[: len(rows)] = getattr(pieces, name)
+    ranges.connection[:] = connection
+    ranges.side[: len(rows)] = sides[order]
+    ranges.source[:] = SOURCE_ARENA
+    ranges.offset[: len(rows)] = offsets[order]
+    ranges.release_packet[:] = release_packet
+    return Replay(ranges, len(rows), at, int(bytes_of.sum()), pieces)
 
 
 def is_waited_for(run: Run | None) -> bool:
@@ -376,25 +300,25 @@ class UnsynchronisedFlows(dict[int, Run]):
         """Take a run out of the searches."""
         run = self.pop(flow, None)
         if run is not None:
-            self.size -= run.size + PIECE_BYTES * len(run.pieces)
+            self.size -= run.held_bytes
         self._output.state.connections.is_slow[flow >> 1] = int((flow ^ 1) in self)
         return run
 
     def drop(self, flow: int, run: Run, count: int) -> None:
         """Bytes of a run that belong to no frame."""
         self._output.state.flows.skipped[flow] += count
-        self.size -= run.size + PIECE_BYTES * len(run.pieces)
+        self.size -= run.held_bytes
         run.drop(count)
-        self.size += run.size + PIECE_BYTES * len(run.pieces)
+        self.size += run.held_bytes
         run.is_known_start &= count == 0
 
     def piece_of(self, current: Replay) -> Piece:
         """The range at the cursor, or what is left of it, as a piece of a run."""
         ranges, row, position = current.ranges, current.cursor, current.position
-        if current.pieces and position == 0:
+        if current.pieces is not None and position == 0:
             return current.pieces[row]
-        self.arrivals += 0 if current.pieces else 1
-        order = current.pieces[row].order if current.pieces else self.arrivals
+        self.arrivals += current.pieces is None
+        order = self.arrivals if current.pieces is None else int(current.pieces.order[row])
         flags = int(ranges.flags[row])
         return Piece(
             int(ranges.stream_offset[row]) + position,
@@ -420,6 +344,38 @@ class UnsynchronisedFlows(dict[int, Run]):
         self.size += PIECE_BYTES
         current.cursor += 1
         current.position = 0
+
+    def gather(self, current: Replay, row: int, flow: int, protocol: int, rule: Rule) -> None:
+        """Add the ranges behind one to the runs of its connection, where that decides nothing.
+
+        Args:
+            flow: the direction that is searched.
+        """
+        run, other = self[flow], self.get(flow ^ 1)
+        sources = self._output.for_kernel()[1]
+        is_full = True
+        while is_full:
+            found = gather(
+                current.ranges,
+                row,
+                current.next_rows,
+                _NO_PIECES if current.pieces is None else current.pieces,
+                sources,
+                flow & 1,
+                run.searched(protocol),
+                rule,
+                _NOT_WAITING if other is None else other.waiting,
+                self.arrivals,
+            )
+            _, _, self.arrivals, row, is_full = found
+            search = run.trail(protocol).search
+            run.size, run.count = int(search[SIZE]), int(search[PIECES])
+            if other is not None and other.mode is not None:
+                other.size, other.count = found.size, found.rows
+            if is_full:
+                following = current.next_rows[row]
+                side = int(current.ranges.side[following])
+                self[flow & ~1 | side].make_room(int(current.ranges.length[following]))
 
     def wait(self, slot: int, flow: int) -> Run:
         """Let a direction wait."""
