@@ -1,47 +1,28 @@
 """The framing of a capture: the splitting kernel, and all that is too rare for it.
 
 The kernel (`splitting`) returns where it cannot go on: first bytes of a connection that are
-not plainly a frame, a search for the next frame, frames that wait for the role. This module decides
-and lets the kernel go on. All decisions depend on the ranges alone, never on how they were grouped.
+not plainly a frame, a search for the next frame (`searching`), frames that wait for the role
+(`roles`), want of room. All decisions depend on the ranges alone, never on how they were grouped.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, kept
-from dissector.limits import (
-    MAX_HEAD_BYTES,
-    MAX_PENDING_ARENA_BYTES,
-    MAX_SEARCH_BYTES,
-    NULL,
-)
+from dissector.limits import MAX_PENDING_ARENA_BYTES
 from dissector.notice_log import Notice
-from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import grown_slots, release_slots
 from dissector.protocols.framing.detection import Detection, FramingOptions
-from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.gathering import is_worth_dropping, waits_too_long
-from dissector.protocols.framing.replays import DUE, PIECE_BYTES, Piece, Replay
-from dissector.protocols.framing.resync import (
-    AT,
-    RESUME,
-    Rule,
-    Searched,
-    find_chain,
-    has_some,
-    is_believed,
-    is_confirmed_by_packets,
-)
+from dissector.protocols.framing.replays import Replay
 from dissector.protocols.framing.roles import Roles
-from dissector.protocols.framing.row_output import HEADER_WINDOW, Callbacks
+from dissector.protocols.framing.row_output import Callbacks
+from dissector.protocols.framing.searching import Searches
 from dissector.protocols.framing.splitting import split
 from dissector.protocols.framing.state import (
     ARENA_FULL,
     ATTENTION,
-    CHAIN,
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
     COUNTER_CURSOR,
@@ -51,28 +32,14 @@ from dissector.protocols.framing.state import (
     COUNTER_POSITION,
     DONE,
     FULL,
-    HEAD,
-    OPAQUE,
     ROLE_WAIT,
-    SEARCH,
     SLOTS_FULL,
-    UNDECIDED,
-    UNKNOWN,
-    ConnectionState,
-    FlowState,
     FramingState,
 )
-from dissector.protocols.framing.unsynchronised import Run, UnsynchronisedFlows, is_waited_for
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
+from dissector.stream.columns import RangeColumns
 
 __all__ = ["Framing", "FramingOptions"]
-
-SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
-_WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
-# Behind a SYN so many bytes without a frame header are no broker protocol.
-REFUSED_BYTES: Final = 32
-MAX_RUN_BYTES: Final = 64 << 20  # of all searches together; then a chain is believed at once
 
 
 class Framing:
@@ -93,37 +60,24 @@ class Framing:
         sink: FrameSink,
         options: FramingOptions,
     ) -> None:
-        self._specs = specs
-        self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
+        check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
         one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
         limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
-        self._calls = kept(Callbacks(self._check, one_way, limit))
-        prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
-        self._judges = kept(self._check), kept(prove)
+        self._calls = kept(Callbacks(check, one_way, limit))
         self._output = FrameOutput(sink)
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Notice] = []
-        self._detection = Detection(specs, ports_of, options, self.findings)
-        self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
-        self.broker_ports = self._detection.broker_ports
-        self._output.state.counters[COUNTER_IS_ASKED] = self._detection.is_asked
+        detection = Detection(specs, ports_of, options, self.findings)
+        self.proxied, self.server_names = detection.proxied, detection.server_names
+        self.broker_ports = detection.broker_ports
+        self._output.state.counters[COUNTER_IS_ASKED] = detection.is_asked
         self._roles = Roles(self._output, self.broker_ports, ports_of, self.findings)
-        self._runs = UnsynchronisedFlows(self._output)
+        self._searches = Searches(specs, self._output, detection, self._roles, self.findings)
 
     @property
     def state(self) -> FramingState:
         """What is known of connections and directions, by slot."""
         return self._output.state
-
-    @property
-    def _flows(self) -> FlowState:
-        return self._output.state.flows
-
-    @property
-    def _known(self) -> ConnectionState:
-        return self._output.state.connections
-
-    # -- driving the kernel
 
     def advance(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]
@@ -147,7 +101,7 @@ class Framing:
             elif status == ROLE_WAIT:
                 self._roles.hold_last_row()
             elif status == ATTENTION:
-                self._attend_range(current)
+                self._searches.attend_range(current)
 
     def _make_room(self, current: Replay) -> None:
         """More room for unfinished frames; at the bound the one that wants it is given up.
@@ -165,7 +119,9 @@ class Framing:
         flows.broken[flow] = CUT_BY_GAP
         flows.skip[flow] = flows.total[flow] - flows.have[flow]
         offset = int(flows.frame_start[flow])
-        self._note("unfinished_frames_limit", current.ranges, current.cursor, flow, offset, used)
+        self._searches.note(
+            "unfinished_frames_limit", current.ranges, current.cursor, flow, offset, used
+        )
 
     def _split(self, current: Replay) -> int:
         counters = self._output.state.counters
@@ -183,7 +139,7 @@ class Framing:
         )
         current.cursor = int(counters[COUNTER_CURSOR])
         current.position = int(counters[COUNTER_POSITION])
-        self._runs.size += int(counters[COUNTER_GATHERED])
+        self._searches.pass_gathered(int(counters[COUNTER_GATHERED]))
         counters[COUNTER_GATHERED] = 0
         return int(status)
 
@@ -201,332 +157,4 @@ class Framing:
 
     def pending_bytes(self) -> int:
         """Bytes that the framing holds for unfinished frames and searches."""
-        return int(self._output.state.counters[COUNTER_ARENA_USED]) + self._runs.size
-
-    # -- the slow path
-
-    def _attend_range(self, current: Replay) -> None:
-        """Handle the range at the cursor, and add to a search what follows in its connection."""
-        row = current.cursor
-        slot, flow = self._output.stopped_at(current)
-        replays = len(self._output.replays)
-        self._attend(current, slot, flow)
-        is_alone = len(self._output.replays) == replays
-        if is_alone and current.cursor > row and self._known.is_slow[slot]:
-            self._gather(current, row, slot)
-
-    def _gather(self, current: Replay, row: int, slot: int) -> None:
-        """Add what follows a range to the search of its connection, if that has a chain."""
-        protocol = int(self._known.protocol[slot])
-        if not 0 <= protocol < len(self._specs):
-            return
-        if self._runs.size + current.most_bytes > MAX_RUN_BYTES:
-            return  # what is gathered would count for the bound before its turn
-        for flow in (2 * slot, 2 * slot + 1):
-            run = self._runs.get(flow)
-            if run is not None and run.is_settled(protocol):
-                self._runs.gather(current, row, flow, protocol, self._rule(flow, protocol, 0))
-                return
-
-    def _attend(self, current: Replay, slot: int, flow: int) -> None:
-        """Handle the range at the cursor that the kernel does not."""
-        kind = int(current.ranges.kind[current.cursor])
-        if kind == CLOSE:
-            self._attend_close(current, slot)
-            return
-        if kind == DUE:
-            self._decide(current, slot, flow)
-            return
-        run = self._runs.get(flow)
-        if run is None and is_waited_for(self._runs.get(flow ^ 1)):
-            run = self._runs.wait(slot, flow)
-        if run is not None and run.mode is not None:
-            self._keep_waiting(current, slot, flow, run)
-        elif kind == DATA:
-            self._attend_data(current, slot, flow)
-        elif kind in (GAP_LOST, GAP_CUT):
-            self._attend_gap(current, slot, flow)
-        elif kind == FIN:
-            self._attend_fin(current, slot, flow)
-        else:
-            raise AssertionError(f"range kind {kind} needs no attention")
-
-    def _note(
-        self, code: str, ranges: RangeColumns, row: int, flow: int, offset: int, value: int
-    ) -> None:
-        self.findings.append(
-            Notice(
-                NOTICE_NUMBER[code],
-                ts_ns=int(ranges.ts_ns[row]),
-                connection_id=int(ranges.connection[row]),
-                direction=self._roles.direction(flow >> 1, flow & 1),
-                packet=int(ranges.packet[row]),
-                stream_offset=offset,
-                bytes=value,
-                value=value,
-            )
-        )
-
-    def _decide(self, current: Replay, slot: int, flow: int) -> None:
-        """The turn of a range that was gathered: what its bytes decide."""
-        row, run = current.cursor, self._runs[flow]
-        self._runs.size += int(current.ranges.length[row]) + PIECE_BYTES
-        current.cursor += 1
-        if run.mode is None:
-            self._look_for_frames(current.ranges, row, slot, flow, is_final=False)
-        else:
-            self._end_wait(current.ranges, row, slot, flow)
-
-    def _keep_waiting(self, current: Replay, slot: int, flow: int, run: Run) -> None:
-        """A direction that waits for the other one's search, but not for ever."""
-        row = current.cursor
-        self._runs.add_range(current, run)
-        is_full = self._runs.size > MAX_RUN_BYTES
-        if is_full or waits_too_long(run.pieces, run.size, int(current.ranges.ts_ns[row])):
-            self._end_wait(current.ranges, row, slot, flow)
-
-    def _end_wait(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
-        """A direction waited long enough: the other one's chain goes out, or is not waited for."""
-        other = flow ^ 1
-        protocol = int(self._known.protocol[slot])
-        if has_some(self._runs[other].searched(protocol), 1):
-            self._accept(ranges, row, slot, other, protocol)
-            return
-        self._runs[other].is_patient, self._runs[other].is_hurried = False, True
-        self._runs.replay(ranges, row, slot, [(flow, self._runs.wake(flow))])
-
-    # -- what happens to a direction without a chain
-
-    def _attend_data(self, current: Replay, slot: int, flow: int) -> None:
-        flows = self._flows
-        ranges, row = current.ranges, current.cursor
-        piece = self._runs.piece_of(current)
-        if flow not in self._runs and piece.starts_chain:
-            flows.mode[flow] = CHAIN
-            flows.verify[flow] = int(not piece.is_judged)
-            assert current.pieces is not None, "only what was searched before starts a chain"
-            current.pieces.starts_chain[row] = 0
-            return
-        if flows.mode[flow] == CHAIN:
-            self._break_chain(current, slot, flow)
-        is_new = flow not in self._runs
-        run = self._runs.begin(slot, flow)
-        if is_new and flows.mode[flow] == HEAD:
-            run.at_start = piece.stream_offset == 0
-            is_from_syn = bool(self._known.is_from_syn[slot])
-            run.is_known_start = run.at_start and is_from_syn
-            run.records = None if run.is_known_start else Records()
-        self._runs.add_range(current, run, piece)
-        self._look_for_frames(ranges, row, slot, flow, is_final=False)
-
-    def _break_chain(self, current: Replay, slot: int, flow: int) -> None:
-        """A header that cannot be one: what is gathered of it and what follows is searched."""
-        flows = self._flows
-        ranges, row = current.ranges, current.cursor
-        have = int(flows.have[flow])
-        offset = int(ranges.stream_offset[row]) + current.position - have
-        self._note("desync", ranges, row, flow, offset, NULL)
-        flows.mode[flow] = SEARCH
-        flows.have[flow] = 0
-        flows.total[flow] = 0
-        run = self._runs.begin(slot, flow)
-        # The first byte is known to start no frame.
-        run.trail(int(self._known.protocol[slot])).search[RESUME] = 1
-        if have:
-            at = int(flows.arena_at[flow])
-            pieces = current.pieces
-            order = self._runs.arrivals if pieces is None else int(pieces.order[row])
-            packet, ts_ns = int(flows.first_packet[flow]), int(flows.first_ts[flow])
-            piece = Piece(offset, have, packet, ts_ns, 0, order)
-            run.add(piece, self._output.state.arena[at : at + have])
-            self._runs.size += have + PIECE_BYTES
-
-    def _look_for_frames(
-        self, ranges: RangeColumns, row: int, slot: int, flow: int, is_final: bool
-    ) -> bool:
-        """Recognise or search the run of a direction; True if it ended and is replayed."""
-        known = self._known
-        run = self._runs[flow]
-        before = run.held_bytes
-        is_open = known.protocol[slot] == UNDECIDED
-        needs_more = is_open and self._detection.recognise(known, slot, run, is_final)
-        self._runs.size += run.held_bytes - before
-        if needs_more:
-            return False
-        if known.protocol[slot] >= len(self._specs):
-            self._runs.give_up(flow, OPAQUE)
-            return False
-        protocol = self._search(run, flow, int(ranges.ts_ns[row]), is_final)
-        if protocol >= 0:
-            self._accept(ranges, row, slot, flow, protocol)
-            return True
-        if is_final or protocol == _WAITS:
-            return False
-        if run.has_events and not run.is_live:
-            # No frame before the gap: the gap is reported, and the other direction ends as well.
-            self._runs.abandon(ranges, row, slot, flow)
-            return True
-        self._bound(ranges, row, slot, flow)
-        return False
-
-    def _protocols(self, flow: int) -> tuple[int, ...]:
-        protocol = int(self._known.protocol[flow >> 1])
-        return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
-
-    def _rule(self, flow: int, protocol: int, is_final: int) -> Rule:
-        limit = int(self._flows.limit[flow])
-        direction = self._roles.direction(flow >> 1, flow & 1)
-        return Rule(*self._judges, protocol, direction, limit, is_final)
-
-    def _search(self, run: Run, flow: int, ts_ns: int, is_final: bool) -> int:
-        """The first protocol whose chain in a run can be believed; else -1, or _WAITS."""
-        limit = int(self._flows.limit[flow])
-        is_open = self._known.protocol[flow >> 1] == UNDECIDED
-        must_decide = int(is_final or self._runs.size > MAX_RUN_BYTES)
-        for protocol in self._protocols(flow):
-            begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
-            if begins > 0:
-                return protocol
-            if begins == 0 and not is_final and run.size < HEADER_WINDOW:
-                return _WAITS
-            searched: Searched = kept(run.searched(protocol))
-            status = find_chain(searched, self._rule(flow, protocol, int(is_final)))
-            if run.is_known_start and is_open and not run.hole_count:
-                continue
-            if is_believed(searched, status, ts_ns, must_decide):
-                run.is_confirmed = is_confirmed_by_packets(searched)
-                return protocol
-        return -1
-
-    def _bound(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
-        """Keep a run within its bound: drop what can hold no frame, or give the direction up."""
-        known = self._known
-        flows = self._flows
-        run, other = self._runs[flow], flow ^ 1
-        is_live = run.is_live
-        protocols = self._protocols(flow)
-        resume = min(int(run.trail(protocol).search[RESUME]) for protocol in protocols)
-        is_open = known.protocol[slot] == UNDECIDED
-        refused = run.is_known_start and is_open and resume > 0 and run.size > REFUSED_BYTES
-        looked_at = int(flows.skipped[flow]) + run.size
-        most = MAX_HEAD_BYTES
-        if is_open and self._detection.is_hinted(int(known.connection_id[slot])):
-            most = MAX_SEARCH_BYTES
-        if refused or (is_open and not is_live and looked_at > most):
-            self._runs.give_up(flow, OPAQUE)
-            if flows.mode[other] == OPAQUE or not flows.is_seen[other] or refused:
-                looked_for = REFUSED_BYTES if refused else most
-                self._note("not_recognised", ranges, row, flow, NULL, looked_for)
-                known.protocol[slot] = UNKNOWN
-                self._runs.give_up(other, OPAQUE)
-            return
-        if not is_live and run.is_patient:
-            self._runs.abandon(ranges, row, slot, flow)
-            return
-        is_worth_it = not is_live or is_worth_dropping(resume, run.size)
-        if is_worth_it and not (run.is_known_start and is_open):
-            self._runs.drop(flow, run, resume)
-        if is_live and not is_open and not run.is_hurried and not run.is_patient:
-            run.is_patient = True
-            if other not in self._runs and flows.mode[other] != OPAQUE:
-                self._runs.wait(slot, other)
-
-    def _accept(self, ranges: RangeColumns, row: int, slot: int, flow: int, protocol: int) -> None:
-        """Frames start at an offset of the run: let the kernel take it from there.
-
-        If that decides the protocol, the run of the other direction may hold frames as well: both
-        go through the kernel together, as they arrived.
-        """
-        known, flows = self._known, self._flows
-        was_undecided = known.protocol[slot] == UNDECIDED
-        known.protocol[slot] = protocol
-        found = [(flow, self._end_run(ranges, row, flow, protocol))]
-        other = flow ^ 1
-        if was_undecided and flows.mode[other] == OPAQUE:
-            flows.mode[other] = SEARCH
-        if was_undecided and other in self._runs:
-            run = self._runs[other]
-            is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
-            if is_found or has_some(run.searched(protocol), SURE_FRAMES):
-                found.append((other, self._end_run(ranges, row, other, protocol)))
-            elif run.is_live:
-                self._bound(ranges, row, slot, other)
-        self._runs.replay(ranges, row, slot, found)
-
-    def _end_run(self, ranges: RangeColumns, row: int, flow: int, protocol: int) -> Run:
-        """The run of a direction without the bytes that precede its chain."""
-        flows = self._flows
-        run = self._runs[flow]
-        self._runs.drop(flow, run, int(run.trail(protocol).search[AT]))
-        self._runs.end(flow)
-        first = run.piece_at(0).piece
-        run.pieces.starts_chain[first] = 1
-        offset = int(run.pieces.stream_offset[first])
-        skipped = int(flows.skipped[flow])
-        if skipped:
-            code = "midstream_start" if flows.is_first[flow] else "resync"
-            self._note(code, ranges, row, flow, offset, skipped)
-        if not run.is_confirmed:
-            self._note("resync_unconfirmed", ranges, row, flow, offset, skipped)
-        flows.skipped[flow] = 0
-        flows.mode[flow] = SEARCH
-        return run
-
-    def _attend_gap(self, current: Replay, slot: int, flow: int) -> None:
-        """A gap in a run: its chain may go on behind it; else the gap is reported."""
-        ranges, row = current.ranges, current.cursor
-        known = self._known
-        flows = self._flows
-        if flow in self._runs:
-            self._runs.add_range(current, self._runs[flow])
-            self._look_for_frames(ranges, row, slot, flow, is_final=False)
-        elif known.protocol[slot] == UNDECIDED or flows.mode[flow] == OPAQUE:
-            current.cursor += 1
-            current.position = 0
-        else:
-            # The kernel's own gap code turns a chain without an unfinished frame into a search.
-            flows.mode[flow] = CHAIN
-            flows.have[flow] = 0
-            flows.skip[flow] = 0
-
-    def _attend_fin(self, current: Replay, slot: int, flow: int) -> None:
-        """No byte follows in this direction: its search ends, and then the event is reported."""
-        if flow in self._runs and self._finish_run(current.ranges, current.cursor, slot, flow):
-            return
-        flows = self._flows
-        if flows.mode[flow] != OPAQUE:
-            flows.mode[flow] = CHAIN
-            flows.have[flow] = 0
-            flows.skip[flow] = 0
-
-    def _finish_run(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> bool:
-        """The last chance of a run; True if something of it goes through the kernel first."""
-        if self._look_for_frames(ranges, row, slot, flow, is_final=True):
-            return True
-        run = self._runs.get(flow)
-        if run is None:
-            return False
-        is_awaited = (flow ^ 1) in self._runs and self._runs[flow ^ 1].mode is not None
-        if run.has_events or is_awaited:
-            for protocol in self._protocols(flow):
-                run.trail(protocol).search[RESUME] = run.size
-            self._runs.abandon(ranges, row, slot, flow)
-            return True
-        self._runs.give_up(flow, int(self._flows.mode[flow]))
-        return False
-
-    def _attend_close(self, current: Replay, slot: int) -> None:
-        """The last chance of runs and waiting frames before the connection's last row."""
-        ranges, row = current.ranges, current.cursor
-        known = self._known
-        client = int(known.client_side[slot])
-        for side in (client, 1 - client):
-            flow = 2 * slot + side
-            if flow in self._runs and self._runs[flow].mode is None:
-                if self._finish_run(ranges, row, slot, flow):
-                    return
-                self._flows.mode[flow] = OPAQUE
-        if known.protocol[slot] == UNDECIDED and self._flows.is_seen[2 * slot : 2 * slot + 2].any():
-            known.protocol[slot] = UNKNOWN
-        self._roles.decide(slot, int(ranges.release_packet[row]))
-        known.is_slow[slot] = 0
+        return int(self._output.state.counters[COUNTER_ARENA_USED]) + self._searches.bytes

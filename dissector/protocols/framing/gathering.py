@@ -30,9 +30,22 @@ DROPPED_BYTES: Final = RESYNC_HOLD_BYTES // 16
 _HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 
 
-class Waiting(NamedTuple):
-    """A run that only waits. data: uint8[], its bytes, `size` of them; pieces: its ranges, `rows`;
-    negative where there is no such run."""
+class Following(NamedTuple):
+    """Ranges, some of which follow one in its connection.
+
+    next_rows: by range the next one of its connection, -1 if none; before: what the ranges were
+    when they came for the first time, none if they do now; sources: where bytes lie.
+    """
+
+    ranges: RangeColumns
+    next_rows: Int64Array
+    before: Pieces
+    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray]
+
+
+class Content(NamedTuple):
+    """What a run holds. data: uint8[], its bytes, `size` of them; pieces: its ranges, `rows`;
+    rows: negative where there is no run."""
 
     data: ByteArray
     pieces: Pieces
@@ -52,17 +65,16 @@ class Gathered(NamedTuple):
 
 
 @inlined
-def _append(
-    ranges: RangeColumns, row: int, source: ByteArray, before: Pieces, order: int,
-    data: ByteArray, size: int, pieces: Pieces, piece: int,
-) -> bool:  # fmt: skip
-    """Add a range of DATA to a run of so many bytes and pieces; False if it has no room."""
+def _append(following: Following, row: int, order: int, run: Content) -> bool:
+    """Add a range of DATA to a run; False if it has no room."""
+    ranges, before, pieces, piece = following.ranges, following.before, run.pieces, run.rows
     length = ranges.length[row]
-    if size + length > len(data) or piece >= len(pieces.kind):
+    if run.size + length > len(run.data) or piece >= len(pieces.kind):
         return False
+    source = following.sources[ranges.source[row]]
     at = ranges.offset[row]
     for index in range(length):
-        data[size + index] = source[at + index]
+        run.data[run.size + index] = source[at + index]
     is_first_time = len(before.kind) == 0
     pieces.stream_offset[piece] = ranges.stream_offset[row]
     pieces.length[piece] = length
@@ -92,59 +104,44 @@ def waits_too_long(pieces: Pieces, size: int, ts_ns: int) -> bool:
 
 @kernel
 def gather(
-    ranges: RangeColumns,
-    row: int,
-    next_rows: Int64Array,
-    before: Pieces,
-    sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray],
-    side: int,
-    run: Searched,
-    rule: Rule,
-    waiting: Waiting,
-    order: int,
+    following: Following, row: int, order: int, searched: tuple[int, Searched, Rule], waits: Content
 ) -> Gathered:
     """Add what follows a range, which itself is taken, to the runs of its connection.
 
     Args:
-        next_rows: by range the next one of its connection, -1 if none. before: what the ranges were
-            when they came for the first time; none if they do now. side: which is searched; its run
-            has a chain. waiting: the run of the other direction. order: of the last range that came
-            for the first time.
+        order: of the last range that came for the first time. searched: the side that is searched,
+            its run, which has a chain, and how frames are judged. waits: the other side's run.
     """
+    ranges = following.ranges
+    side, run, rule = searched
     search = run.search
-    size, rows = waiting.size, waiting.rows
+    size, rows = waits.size, waits.rows
     is_full = is_due = False
     while not is_due:
-        index = next_rows[row]
+        index = following.next_rows[row]
         if index < 0 or ranges.kind[index] != DATA:
             break
-        source = sources[ranges.source[index]]
-        ts_ns = ranges.ts_ns[index]
-        if ranges.side[index] == side:
-            is_full = not _append(
-                ranges, index, source, before, order + 1,
-                run.data, search[SIZE], run.pieces, search[PIECES],
-            )  # fmt: skip
-            if is_full:
-                break
-            search[SIZE] += ranges.length[index]
+        is_searched = ranges.side[index] == side
+        if rows < 0 and not is_searched:
+            break
+        content = Content(waits.data, waits.pieces, size, rows)
+        if is_searched:
+            content = Content(run.data, run.pieces, search[SIZE], search[PIECES])
+        is_full = not _append(following, index, order + 1, content)
+        if is_full:
+            break
+        row = index
+        order += len(following.before.kind) == 0
+        if is_searched:
+            search[SIZE] += ranges.length[row]
             search[PIECES] += 1
             status = find_chain(run, rule)
-            is_due = status != LIVE or is_believed(run, status, ts_ns, 0)
+            is_due = status != LIVE or is_believed(run, status, ranges.ts_ns[row], 0)
             is_due |= is_worth_dropping(search[RESUME], search[SIZE])
         else:
-            if rows < 0:
-                break
-            is_full = not _append(
-                ranges, index, source, before, order + 1, waiting.data, size, waiting.pieces, rows
-            )
-            if is_full:
-                break
-            size += ranges.length[index]
+            size += ranges.length[row]
             rows += 1
-            is_due = waits_too_long(waiting.pieces, size, ts_ns)
-        row = index
-        order += len(before.kind) == 0
+            is_due = waits_too_long(waits.pieces, size, ranges.ts_ns[row])
     if is_due:
         ranges.kind[row] = DUE
     return Gathered(size, rows, order, row, is_full)

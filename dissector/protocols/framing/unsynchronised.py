@@ -12,7 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.gathering import Waiting, gather
+from dissector.protocols.framing.gathering import Content, Following, gather
 from dissector.protocols.framing.replays import PIECE_BYTES, Piece, Pieces, Replay
 from dissector.protocols.framing.resync import (
     AT,
@@ -44,7 +44,7 @@ _FIRST_PIECES: Final = 16
 _OFFSETS: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that hold an offset or -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
 _NO_PIECES: Final = Pieces.new(0)
-_NOT_WAITING: Final = Waiting(np.empty(0, np.uint8), _NO_PIECES, 0, -1)
+_NO_RUN: Final = Content(np.empty(0, np.uint8), _NO_PIECES, 0, -1)
 
 
 @dataclass
@@ -122,9 +122,9 @@ class Run:
     def make_room(self, size: int) -> None:
         """Have room for a range more, of so many bytes."""
         if self.count == len(self.pieces.matrix):
-            self.pieces = self.pieces.grown(4 * self.count)
+            self.pieces = self.pieces.grown(8 * self.count)
         if self.size + size > len(self._data):
-            room = max(self.size + size, 4 * len(self._data))
+            room = max(self.size + size, 8 * len(self._data))
             self._data = _grown(self._data, room)
             for trail in self.trails.values():
                 trail.marks = _grown(trail.marks, room)
@@ -135,10 +135,9 @@ class Run:
         return self.size + PIECE_BYTES * self.count
 
     @property
-    def waiting(self) -> Waiting:
-        """It, as `gathering` adds to a run that only waits."""
-        count = -1 if self.mode is None else self.count
-        return Waiting(self._data, self.pieces, self.size, count)
+    def content(self) -> Content:
+        """Its bytes and ranges."""
+        return Content(self._data, self.pieces, self.size, self.count)
 
     def trail(self, protocol: int) -> Trail:
         """The search for a protocol's frames."""
@@ -352,30 +351,23 @@ class UnsynchronisedFlows(dict[int, Run]):
             flow: the direction that is searched.
         """
         run, other = self[flow], self.get(flow ^ 1)
+        waits = other if other is not None and other.mode is not None else None
+        before = _NO_PIECES if current.pieces is None else current.pieces
         sources = self._output.for_kernel()[1]
+        following = Following(current.ranges, current.next_rows, before, sources)
         is_full = True
         while is_full:
-            found = gather(
-                current.ranges,
-                row,
-                current.next_rows,
-                _NO_PIECES if current.pieces is None else current.pieces,
-                sources,
-                flow & 1,
-                run.searched(protocol),
-                rule,
-                _NOT_WAITING if other is None else other.waiting,
-                self.arrivals,
-            )
+            searched = run.searched(protocol)
+            content = _NO_RUN if waits is None else waits.content
+            found = gather(following, row, self.arrivals, (flow & 1, searched, rule), content)
             _, _, self.arrivals, row, is_full = found
-            search = run.trail(protocol).search
-            run.size, run.count = int(search[SIZE]), int(search[PIECES])
-            if other is not None and other.mode is not None:
-                other.size, other.count = found.size, found.rows
+            run.size, run.count = int(searched.search[SIZE]), int(searched.search[PIECES])
+            if waits is not None:
+                waits.size, waits.count = found.size, found.rows
             if is_full:
-                following = current.next_rows[row]
-                side = int(current.ranges.side[following])
-                self[flow & ~1 | side].make_room(int(current.ranges.length[following]))
+                index = current.next_rows[row]
+                side = int(current.ranges.side[index])
+                self[flow & ~1 | side].make_room(int(current.ranges.length[index]))
 
     def wait(self, slot: int, flow: int) -> Run:
         """Let a direction wait."""

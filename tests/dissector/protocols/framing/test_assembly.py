@@ -216,7 +216,7 @@ def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
 
 
 def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
-    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", 100_000)
     script = Ranges()
     for connection in range(100):
         script.open(connection).send(frame(PROVEN), connection=connection).lose(9, 0, connection)
@@ -225,4 +225,4 @@ def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
             script.send(frame(PROVEN, bytes(100 + number) * 2)[:-1], connection=connection)
     edges = list(range(0, len(script.rows), 50))
     _, framing = framed(SPECS, script, edges)
-    assert framing._runs.size < 150_000
+    assert framing._searches.bytes < 150_000

@@ -40,8 +40,8 @@ def run_of(*parts: bytes | int) -> Run:
 
 
 def add(run: Run, part: bytes | int) -> None:
-    offset = sum(piece.length for piece in run.pieces)
-    number = len(run.pieces) + 1
+    offset = int(run.pieces.length[: run.count].sum())
+    number = run.count + 1
     if isinstance(part, int):
         run.add_hole(Piece(offset, part, number, number, 0, number, GAP_LOST))
     else:

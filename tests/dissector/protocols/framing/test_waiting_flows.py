@@ -54,7 +54,7 @@ def test_a_piece_that_goes_through_twice_keeps_its_place() -> None:
     runs.replay(ranges.ranges, 0, 0, [(0, first)])
     again = runs.begin(0, 0)
     runs.add_range(output.replays[0], again)
-    assert again.pieces[0] is first.pieces[0]
+    assert again.pieces[0] == first.pieces[0]
     assert again.head() == b"one"
 
 
