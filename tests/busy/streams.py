@@ -220,13 +220,19 @@ def _headers(side: Direction, piece: _Piece, peer: tuple[np.ndarray, np.ndarray]
     return rows.view(np.uint8).reshape(-1, _HEADER.itemsize)
 
 
-def write(file: BinaryIO, connections: Sequence[Connection]) -> int:
-    """Write what the connections sent since the last call, by time; returns the packets."""
+def write(file: BinaryIO, connections: Sequence[Connection], lost: int = 0) -> int:
+    """Write what the connections sent since the last call, by time; returns the packets.
+
+    Args:
+        lost: of so many packets one is left out; 0: none.
+    """
     times, headers, payloads = [], [], []
     for connection in connections:
         for found, more in zip((times, headers, payloads), connection.taken(), strict=True):
             found += more
     order = np.argsort(np.concatenate(times), kind="stable").tolist()
+    if lost:
+        del order[lost - 1 :: lost]
     view, width = memoryview(np.concatenate(headers).reshape(-1)), _HEADER.itemsize
     out: list[memoryview] = []
     for row in order:

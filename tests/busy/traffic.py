@@ -47,7 +47,8 @@ class Size(NamedTuple):
             sixteen. rows: deliveries of the consumer that has most; None: each topic has as many
             entries. message_bytes: of each message, by topic. batch: messages of each entry; None:
             one, and ten in the fourth topic. is_lz4: whether entries are compressed. bursts: in how
-            many a producer's entries of a second come; 0: evenly.
+            many a producer's entries of a second come; 0: evenly. lost: of so many packets one is
+            lost, which the counts do not know; 0: none.
     """
 
     frames: int
@@ -57,6 +58,7 @@ class Size(NamedTuple):
     batch: int | None = None
     is_lz4: bool = False
     bursts: int = 0
+    lost: int = 0
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -277,9 +279,9 @@ def write_capture(path: Path, size: Size, seed: int = 0, start_ns: int = START_N
     with path.open("wb") as file:
         file.write(FILE_HEADER)
         for connections in traffic.rounds():
-            counts["packets"] += streams.write(file, connections)
+            counts["packets"] += streams.write(file, connections, size.lost)
             counts["frames"] = sum(n for name, n in counts.items() if name not in SUMS)
             if counts["frames"] >= size.frames and traffic.brief >= size.connections:
                 break
-        counts["packets"] += streams.write(file, traffic.close())
+        counts["packets"] += streams.write(file, traffic.close(), size.lost)
     return counts
