@@ -21,7 +21,7 @@ from dissector.protocols.framing.first_bytes import (
     IS_PROXY_HEADER,
     IS_TLS,
     MORE_NEEDED,
-    Records,
+    NOT_KNOWN,
     look,
     server_name,
 )
@@ -29,7 +29,6 @@ from dissector.protocols.framing.row_output import HEADER_WINDOW
 from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED, ConnectionState
 from dissector.protocols.framing.unsynchronised import Run
 from dissector.protocols.interface import CHECK_SIGNATURE, Specs
-from dissector.stream.columns import DATA, STARTS_PACKET
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
 _MORE: Final = -2  # the next bytes tell
@@ -43,15 +42,6 @@ class FramingOptions(NamedTuple):
     max_frame_bytes: int = MAX_FRAME_BYTES
     forced: Mapping[int, int] = {}
     only: int | None = None
-
-
-def _is_tls(run: Run, records: Records) -> bool:
-    """Whether a direction that was not seen from its start carries TLS: looks at its last range."""
-    piece = run.pieces[run.count - 1]
-    if piece.kind != DATA:
-        return False
-    data = run.last_bytes(piece.length)
-    return records.add(piece.stream_offset, bool(piece.flags & STARTS_PACKET), data)
 
 
 class Detection:
@@ -106,7 +96,7 @@ class Detection:
 
     def _opaque(self, connection: int, run: Run, is_final: bool) -> int:
         """TLS or HTTP, UNDECIDED, or _MORE. Takes PROXY headers off."""
-        if run.records is not None and _is_tls(run, run.records):
+        if run.is_tls():
             return TLS
         while run.size:
             head = look(run.head(HEAD_BYTES), run.at_start)
@@ -126,6 +116,13 @@ class Detection:
                 return TLS
             return HTTP if head.verdict == IS_HTTP else UNDECIDED
         return UNDECIDED
+
+    def is_settled(self, run: Run) -> bool:
+        """Whether more bytes of a direction, the protocol of which is open, leave it open, unless
+        they are TLS records or a chain of frames."""
+        if self.is_asked or run.is_known_start or run.size < HEAD_BYTES:
+            return False
+        return look(run.head(HEAD_BYTES), run.at_start).verdict == NOT_KNOWN
 
     def _begun(self, forced: int, run: Run, is_final: bool) -> int:
         """The protocol of the frame with which a head begins, UNDECIDED, or _MORE.

@@ -3,6 +3,11 @@
 import ipaddress
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kernel
+
 # Verdicts on the head of a direction.
 NOT_KNOWN: Final = 0
 MORE_NEEDED: Final = 1
@@ -30,6 +35,10 @@ _PROXY_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _PROXY_V2_HEAD: Final = 16
 _TLS_RECORD_LIMIT: Final = (1 << 14) + 2048
 _TLS_HANDSHAKE: Final = 22
+
+# Cells of what is known of TLS records.
+NEXT: Final = 0  # stream offset where the next one begins, -1 not known
+IN_A_ROW: Final = 1  # how many end there
 
 
 class Head(NamedTuple):
@@ -74,51 +83,64 @@ def _may_be_tls(head: bytes) -> bool:
 
 def _is_tls(head: bytes, at_start: bool) -> bool:
     """TLS records: type, version 3.x, a length that TLS allows; mid-stream two of them in a row."""
+    data = np.frombuffer(head, np.uint8)
     position = 0
     for _ in range(1 if at_start else 2):
-        kinds = (_TLS_HANDSHAKE,) if at_start else (20, 21, 22, 23)
-        length = _record_length(head[position : position + 5], kinds)
+        length = _record_length(data, position, len(data), at_start)
         if not length:
             return False
         position += 5 + length
     return True
 
 
-class Records:
-    """TLS records of a direction whose beginning was not seen: one header where the last ended.
+class RecordsFound(NamedTuple):
+    """next: stream offset where the next TLS record begins, -1 not known; in_a_row: how many end
+    there; is_tls: there are two."""
 
-    Headers are looked for where packets start; two in a row are TLS.
+    next: int
+    in_a_row: int
+    is_tls: bool
+
+
+def new_records() -> Int64Array:
+    """TLS records of a direction whose beginning was not seen: none so far. Cells NEXT, IN_A_ROW."""
+    return np.array([-1, 0])
+
+
+@kernel
+def follow_records(
+    records: Int64Array, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
+) -> RecordsFound:
+    """Look for TLS records in the next bytes of a stream: one header where the last record ended.
+
+    Headers are looked for where packets start.
+
+    Args:
+        start, length: of the bytes in data; offset: of the first in the stream.
     """
-
-    def __init__(self) -> None:
-        self._next: int | None = None
-        self._count = 0
-
-    def add(self, stream_offset: int, starts_packet: bool, data: bytes) -> bool:
-        """Look at the next bytes of the stream; True if they are TLS."""
-        at = -1 if self._next is None else self._next - stream_offset
-        if at < 0:
-            self._count = 0
-            if not starts_packet:
-                self._next = None
-                return False
-            at = 0
-        while at < len(data):
-            length = _record_length(data[at : at + 5], (20, 21, 22, 23))
-            if not length:
-                self._next = None
-                return False
-            self._count += 1
-            at += 5 + length
-        self._next = stream_offset + at
-        return self._count > 1
+    at, in_a_row = records[NEXT] - offset, records[IN_A_ROW]
+    if records[NEXT] < 0 or at < 0:
+        if not starts_packet:
+            return RecordsFound(-1, 0, False)
+        at, in_a_row = 0, 0
+    while at < length:
+        size = _record_length(data, start + at, start + length, False)
+        if size == 0:
+            return RecordsFound(-1, 0, False)
+        in_a_row += 1
+        at += 5 + size
+    return RecordsFound(offset + at, in_a_row, in_a_row > 1)
 
 
-def _record_length(record: bytes, kinds: tuple[int, ...]) -> int:
+@kernel
+def _record_length(data: ByteArray, at: int, end: int, is_handshake: bool) -> int:
     """The bytes behind the header of a TLS record, 0 if it is none."""
-    if len(record) < 5 or record[0] not in kinds or record[1] != 3 or record[2] > 4:
+    if end - at < 5 or data[at + 1] != 3 or data[at + 2] > 4:
         return 0
-    length = int.from_bytes(record[3:5], "big")
+    kind = data[at]
+    if kind != _TLS_HANDSHAKE and (is_handshake or not 20 <= kind <= 23):
+        return 0
+    length = np.int64(data[at + 3]) << 8 | data[at + 4]
     return length if length <= _TLS_RECORD_LIMIT else 0
 
 

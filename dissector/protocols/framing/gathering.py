@@ -1,10 +1,10 @@
 """Add the ranges of a connection to its runs ahead of their turn, as far as none decides anything.
 
-A search may hold a thousand ranges of a direction, and as many of the other one that waits, before
-its chain is believed. Each of them is added to a run and the search goes on; nothing comes out and
-nothing else is changed. So the ranges that follow in the same block are taken together, past those
-of other connections. One at which there is something to decide is marked as DUE, and decided when
-its turn comes: the order of frames does not depend on what was gathered.
+A search may hold a thousand ranges of a direction, and as many of the other one, before its chain
+is believed. Each of them is added to a run and the search goes on; nothing comes out and nothing
+else is changed. So the ranges that follow in the same block are taken together, past those of other
+connections. One at which there may be something to decide is marked as DUE, and handled when its
+turn comes: the order of frames does not depend on what was gathered.
 """
 
 from typing import Final, NamedTuple
@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_WAIT_BYTES, RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.framing.first_bytes import IN_A_ROW, NEXT, follow_records
 from dissector.protocols.framing.replays import DUE, GATHERED, Pieces
 from dissector.protocols.framing.resync import (
-    LIVE,
+    AT,
     PIECES,
     RESUME,
     SIZE,
@@ -23,11 +24,16 @@ from dissector.protocols.framing.resync import (
     find_chain,
     is_believed,
 )
-from dissector.stream.columns import DATA, RangeColumns
+from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
 # Bytes before a chain are worth dropping where they are many, and most of the run.
 DROPPED_BYTES: Final = RESYNC_HOLD_BYTES // 16
 _HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
+
+# What a direction has.
+NO_RUN: Final = 0
+WAITS: Final = 1
+SEARCHED: Final = 2
 
 
 class Following(NamedTuple):
@@ -43,38 +49,43 @@ class Following(NamedTuple):
     sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
-class Content(NamedTuple):
-    """What a run holds. data: uint8[], its bytes, `size` of them; pieces: its ranges, `rows`;
-    rows: negative where there is no run."""
+class Side(NamedTuple):
+    """A direction of the connection, and its run.
 
-    data: ByteArray
-    pieces: Pieces
-    size: int
-    rows: int
+    has: NO_RUN, WAITS or SEARCHED; no run either where any range may decide something. first, stop:
+    protocols of which there may be frames; runs: the run as a search for each protocol's frames
+    sees it; rule: how they are judged, by any protocol. records: TLS records that are looked for,
+    see `first_bytes`; without cells if they are not.
+    """
+
+    has: int
+    first: int
+    stop: int
+    runs: tuple[Searched, ...]
+    rule: Rule
+    records: Int64Array
 
 
 class Gathered(NamedTuple):
-    """size, rows: of the run that waits; order, row: of the last range that was taken; is_full: a
-    run has no room for the next one."""
+    """order, row: of the last range that was taken; is_full: a run has no room for the next one."""
 
-    size: int
-    rows: int
     order: int
     row: int
     is_full: bool
 
 
 @inlined
-def _append(following: Following, row: int, order: int, run: Content) -> bool:
+def _append(following: Following, row: int, order: int, run: Searched) -> bool:
     """Add a range of DATA to a run; False if it has no room."""
-    ranges, before, pieces, piece = following.ranges, following.before, run.pieces, run.rows
+    ranges, before, pieces = following.ranges, following.before, run.pieces
+    size, piece = run.search[SIZE], run.search[PIECES]
     length = ranges.length[row]
-    if run.size + length > len(run.data) or piece >= len(pieces.kind):
+    if size + length > len(run.data) or piece >= len(pieces.kind):
         return False
     source = following.sources[ranges.source[row]]
     at = ranges.offset[row]
     for index in range(length):
-        run.data[run.size + index] = source[at + index]
+        run.data[size + index] = source[at + index]
     is_first_time = len(before.kind) == 0
     pieces.stream_offset[piece] = ranges.stream_offset[row]
     pieces.length[piece] = length
@@ -86,6 +97,8 @@ def _append(following: Following, row: int, order: int, run: Content) -> bool:
     pieces.cause[piece] = 0
     pieces.starts_chain[piece] = 0 if is_first_time else before.starts_chain[row]
     pieces.is_judged[piece] = 0 if is_first_time else before.is_judged[row]
+    run.search[SIZE] += length
+    run.search[PIECES] += 1
     ranges.kind[row] = GATHERED
     return True
 
@@ -102,46 +115,69 @@ def waits_too_long(pieces: Pieces, size: int, ts_ns: int) -> bool:
     return size > MAX_WAIT_BYTES or ts_ns - pieces.ts_ns[0] > _HOLD_NS
 
 
+@inlined
+def _search_on(side: Side, ts_ns: int) -> bool:
+    """Go on with the searches of a run behind a new range; whether that may decide something."""
+    is_due = is_live = False
+    size = side.runs[side.first].search[SIZE]
+    resume = size
+    for protocol in range(side.first, side.stop):
+        run = side.runs[protocol]
+        run.search[SIZE] = size
+        run.search[PIECES] = side.runs[side.first].search[PIECES]
+        rule = Rule(
+            side.rule.check, side.rule.prove, protocol, side.rule.direction, side.rule.limit, 0
+        )
+        is_due |= is_believed(run, find_chain(run, rule), ts_ns, 0)
+        is_live |= run.search[AT] >= 0
+        resume = min(resume, run.search[RESUME])
+    return is_due or not is_live or is_worth_dropping(resume, size)
+
+
+@inlined
+def _is_due(side: Side, ranges: RangeColumns, row: int) -> bool:
+    """Whether something may be to decide with a range, the last one of a run."""
+    run, ts_ns = side.runs[side.first], ranges.ts_ns[row]
+    if side.has == WAITS:
+        return bool(waits_too_long(run.pieces, run.search[SIZE], ts_ns))
+    is_due = _search_on(side, ts_ns)
+    if len(side.records) == 0:
+        return is_due
+    length = ranges.length[row]
+    starts_packet = ranges.flags[row] & STARTS_PACKET != 0
+    found = follow_records(
+        side.records, run.data, run.search[SIZE] - length, length,
+        ranges.stream_offset[row], starts_packet,
+    )  # fmt: skip
+    if is_due or found.is_tls:
+        return True  # whoever decides looks for records in this range, too
+    side.records[NEXT] = found.next
+    side.records[IN_A_ROW] = found.in_a_row
+    return False
+
+
 @kernel
-def gather(
-    following: Following, row: int, order: int, searched: tuple[int, Searched, Rule], waits: Content
-) -> Gathered:
+def gather(following: Following, row: int, order: int, sides: tuple[Side, Side]) -> Gathered:
     """Add what follows a range, which itself is taken, to the runs of its connection.
 
     Args:
-        order: of the last range that came for the first time. searched: the side that is searched,
-            its run, which has a chain, and how frames are judged. waits: the other side's run.
+        order: of the last range that came for the first time. sides: of the connection.
     """
     ranges = following.ranges
-    side, run, rule = searched
-    search = run.search
-    size, rows = waits.size, waits.rows
     is_full = is_due = False
     while not is_due:
         index = following.next_rows[row]
         if index < 0 or ranges.kind[index] != DATA:
             break
-        is_searched = ranges.side[index] == side
-        if rows < 0 and not is_searched:
+        side = sides[ranges.side[index]]
+        if side.has == NO_RUN:
             break
-        content = Content(waits.data, waits.pieces, size, rows)
-        if is_searched:
-            content = Content(run.data, run.pieces, search[SIZE], search[PIECES])
-        is_full = not _append(following, index, order + 1, content)
+        is_full = not _append(following, index, order + 1, side.runs[side.first])
         if is_full:
             break
         row = index
         order += len(following.before.kind) == 0
-        if is_searched:
-            search[SIZE] += ranges.length[row]
-            search[PIECES] += 1
-            status = find_chain(run, rule)
-            is_due = status != LIVE or is_believed(run, status, ranges.ts_ns[row], 0)
-            is_due |= is_worth_dropping(search[RESUME], search[SIZE])
-        else:
-            size += ranges.length[row]
-            rows += 1
-            is_due = waits_too_long(waits.pieces, size, ranges.ts_ns[row])
+        is_due = _is_due(side, ranges, row)
     if is_due:
         ranges.kind[row] = DUE
-    return Gathered(size, rows, order, row, is_full)
+    return Gathered(order, row, is_full)

@@ -12,8 +12,15 @@ from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.detection import Detection
-from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.gathering import is_worth_dropping, waits_too_long
+from dissector.protocols.framing.first_bytes import new_records
+from dissector.protocols.framing.gathering import (
+    NO_RUN,
+    SEARCHED,
+    WAITS,
+    Side,
+    is_worth_dropping,
+    waits_too_long,
+)
 from dissector.protocols.framing.replays import DUE, PIECE_BYTES, Piece, Replay
 from dissector.protocols.framing.resync import (
     AT,
@@ -37,7 +44,13 @@ from dissector.protocols.framing.state import (
     ConnectionState,
     FlowState,
 )
-from dissector.protocols.framing.unsynchronised import Run, UnsynchronisedFlows, is_waited_for
+from dissector.protocols.framing.unsynchronised import (
+    NO_RECORDS,
+    NOTHING_SEARCHED,
+    Run,
+    UnsynchronisedFlows,
+    is_waited_for,
+)
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 
@@ -102,17 +115,37 @@ class Searches:
             self._gather(current, row, slot)
 
     def _gather(self, current: Replay, row: int, slot: int) -> None:
-        """Add what follows a range to the search of its connection, if that has a chain."""
-        protocol = int(self._known.protocol[slot])
-        if not 0 <= protocol < len(self._specs):
-            return
+        """Add what follows a range to the runs of its connection."""
         if self._runs.size + current.most_bytes > MAX_RUN_BYTES // 2:
             return  # near the bound each range has to count when its turn comes
-        for flow in (2 * slot, 2 * slot + 1):
-            run = self._runs.get(flow)
-            if run is not None and run.is_settled(protocol):
-                self._runs.gather(current, row, flow, protocol, self._rule(flow, protocol, 0))
+        is_full = True
+        while is_full:
+            sides = self._side(slot, 2 * slot), self._side(slot, 2 * slot + 1)
+            if SEARCHED not in (sides[0].has, sides[1].has):
                 return
+            row, is_full = self._runs.gather(current, row, slot, sides)
+
+    def _side(self, slot: int, flow: int) -> Side:
+        """A direction as ranges are gathered for it."""
+        run, protocols, count = self._runs.get(flow), self._protocols(flow), len(self._specs)
+        rule = self._rule(flow, protocols[0], 0)
+        if run is not None and run.mode is not None:
+            return Side(WAITS, 0, 0, (run.waiting(),) * count, rule, NO_RECORDS)
+        if run is None or protocols[0] >= count or not self._is_settled(run, slot):
+            return Side(NO_RUN, 0, 0, (NOTHING_SEARCHED,) * count, rule, NO_RECORDS)
+        if self._known.protocol[slot] == UNDECIDED:
+            runs = tuple([run.searched(protocol) for protocol in protocols])
+            return Side(SEARCHED, 0, count, runs, rule, run.records)
+        (first,) = protocols
+        return Side(SEARCHED, first, first + 1, (run.searched(first),) * count, rule, NO_RECORDS)
+
+    def _is_settled(self, run: Run, slot: int) -> bool:
+        """Whether more bytes decide nothing, unless they change a chain, or are TLS records."""
+        if run.is_known_start and run.at_start:
+            return False
+        if self._known.protocol[slot] == UNDECIDED:
+            return self._detection.is_settled(run)
+        return run.is_patient or run.is_hurried
 
     def _attend(self, current: Replay, slot: int, flow: int) -> None:
         """Handle the range at the cursor that the kernel does not."""
@@ -202,7 +235,7 @@ class Searches:
             run.at_start = piece.stream_offset == 0
             is_from_syn = bool(self._known.is_from_syn[slot])
             run.is_known_start = run.at_start and is_from_syn
-            run.records = None if run.is_known_start else Records()
+            run.records = NO_RECORDS if run.is_known_start else new_records()
         self._runs.add_range(current, run, piece)
         self._look_for_frames(ranges, row, slot, flow, is_final=False)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.protocols.framing.block_output import FrameOutput
-from dissector.protocols.framing.first_bytes import Records
-from dissector.protocols.framing.gathering import Content, Following, gather
+from dissector.protocols.framing.first_bytes import IN_A_ROW, NEXT, follow_records
+from dissector.protocols.framing.gathering import NO_RUN, Following, Side, gather
 from dissector.protocols.framing.replays import PIECE_BYTES, Piece, Pieces, Replay
 from dissector.protocols.framing.resync import (
     AT,
@@ -29,7 +29,6 @@ from dissector.protocols.framing.resync import (
     SIZE,
     THIRD,
     ByteOfPiece,
-    Rule,
     Searched,
     new_search,
     piece_at,
@@ -44,7 +43,11 @@ _FIRST_PIECES: Final = 16
 _OFFSETS: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that hold an offset or -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
 _NO_PIECES: Final = Pieces.new(0)
-_NO_RUN: Final = Content(np.empty(0, np.uint8), _NO_PIECES, 0, -1)
+NO_RECORDS: Final = np.empty(0, np.int64)
+_NO_BYTES: Final = np.empty(0, np.uint8)
+NOTHING_SEARCHED: Final = Searched(
+    _NO_BYTES, _NO_BYTES, new_search(), np.zeros((2, _FIRST_HOLES), np.int64), _NO_PIECES
+)
 
 
 @dataclass
@@ -77,7 +80,7 @@ class Run:
     direction goes back to, of a run that only waits. is_patient: the other direction waits for this
     run's frames; is_hurried: it did so for too long. is_confirmed: more than a chain speaks for the
     frames that were found. has_events: it holds ranges that are no bytes and must be reported.
-    records: TLS records found so far, where it may still be TLS.
+    records: TLS records found so far, where it may still be TLS; else without cells.
     """
 
     pieces: Pieces = field(default_factory=lambda: Pieces.new(_FIRST_PIECES))
@@ -91,7 +94,7 @@ class Run:
     size: int = 0
     hole_count: int = 0
     has_events: bool = False
-    records: Records | None = None
+    records: Int64Array = field(default_factory=lambda: NO_RECORDS)
     trails: dict[int, Trail] = field(default_factory=dict)
     _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
     _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
@@ -134,11 +137,6 @@ class Run:
         """What it counts for in the bound of all runs."""
         return self.size + PIECE_BYTES * self.count
 
-    @property
-    def content(self) -> Content:
-        """Its bytes and ranges."""
-        return Content(self._data, self.pieces, self.size, self.count)
-
     def trail(self, protocol: int) -> Trail:
         """The search for a protocol's frames."""
         found = self.trails.get(protocol)
@@ -152,6 +150,12 @@ class Run:
         trail.search[SIZE], trail.search[HOLES] = self.size, self.hole_count
         trail.search[PIECES] = self.count
         return Searched(self._data, trail.marks, trail.search, self._holes, self.pieces)
+
+    def waiting(self) -> Searched:
+        """The same of a run that is not searched."""
+        search = new_search()
+        search[SIZE], search[PIECES] = self.size, self.count
+        return Searched(self._data, _NO_BYTES, search, self._holes, self.pieces)
 
     def begins_with_frame(
         self, check: Callable[..., int], protocol: int, limit: int, is_strict: int
@@ -180,9 +184,16 @@ class Run:
         """Its first bytes."""
         return self._data[: self.size if stop is None else min(stop, self.size)].tobytes()
 
-    def last_bytes(self, count: int) -> bytes:
-        """Its last bytes, if it has so many."""
-        return self._data[max(0, self.size - count) : self.size].tobytes()
+    def is_tls(self) -> bool:
+        """Whether it carries TLS: looks at its last range."""
+        last = self.pieces[self.count - 1]
+        if not len(self.records) or last.kind != DATA:
+            return False
+        start, begins = max(0, self.size - last.length), bool(last.flags & STARTS_PACKET)
+        length = self.size - start
+        found = follow_records(self.records, self._data, start, length, last.stream_offset, begins)
+        self.records[[NEXT, IN_A_ROW]] = found.next, found.in_a_row
+        return found.is_tls
 
     def drop(self, count: int) -> None:
         """Forget the first bytes, and the holes among them; their gaps are still to be reported."""
@@ -224,12 +235,6 @@ class Run:
         if found.piece < 0:
             raise IndexError(offset)
         return found
-
-    def is_settled(self, protocol: int) -> bool:
-        """Whether it has a chain, and the other direction waits or need not."""
-        has_chain = self.mode is None and self.trail(protocol).search[AT] >= 0
-        is_done = self.is_patient or self.is_hurried
-        return bool(has_chain and is_done and not (self.is_known_start and self.at_start))
 
     @property
     def is_live(self) -> bool:
@@ -344,30 +349,27 @@ class UnsynchronisedFlows(dict[int, Run]):
         current.cursor += 1
         current.position = 0
 
-    def gather(self, current: Replay, row: int, flow: int, protocol: int, rule: Rule) -> None:
+    def gather(
+        self, current: Replay, row: int, slot: int, sides: tuple[Side, Side]
+    ) -> tuple[int, bool]:
         """Add the ranges behind one to the runs of its connection, where that decides nothing.
 
-        Args:
-            flow: the direction that is searched.
+        Returns:
+            The last range that was taken, and whether the next one waits for room, which is made.
         """
-        run, other = self[flow], self.get(flow ^ 1)
-        waits = other if other is not None and other.mode is not None else None
         before = _NO_PIECES if current.pieces is None else current.pieces
         sources = self._output.for_kernel()[1]
         following = Following(current.ranges, current.next_rows, before, sources)
-        is_full = True
-        while is_full:
-            searched = run.searched(protocol)
-            content = _NO_RUN if waits is None else waits.content
-            found = gather(following, row, self.arrivals, (flow & 1, searched, rule), content)
-            _, _, self.arrivals, row, is_full = found
-            run.size, run.count = int(searched.search[SIZE]), int(searched.search[PIECES])
-            if waits is not None:
-                waits.size, waits.count = found.size, found.rows
-            if is_full:
-                index = current.next_rows[row]
-                side = int(current.ranges.side[index])
-                self[flow & ~1 | side].make_room(int(current.ranges.length[index]))
+        self.arrivals, row, is_full = gather(following, row, self.arrivals, sides)
+        for flow, side in enumerate(sides, start=2 * slot):
+            if side.has != NO_RUN:
+                search = side.runs[side.first].search
+                self[flow].size, self[flow].count = int(search[SIZE]), int(search[PIECES])
+        if is_full:
+            index = current.next_rows[row]
+            flow = 2 * slot + int(current.ranges.side[index])
+            self[flow].make_room(int(current.ranges.length[index]))
+        return row, is_full
 
     def wait(self, slot: int, flow: int) -> Run:
         """Let a direction wait."""
