@@ -103,7 +103,7 @@ class RecordsFound(NamedTuple):
 
 
 def new_records() -> Int64Array:
-    """TLS records of a direction whose beginning was not seen: none so far. Cells NEXT, IN_A_ROW."""
+    """The cells of a direction whose beginning was not seen: no TLS record so far."""
     return np.array([-1, 0])
 
 

@@ -39,12 +39,14 @@ SEARCHED: Final = 2
 class Following(NamedTuple):
     """Ranges, some of which follow one in its connection.
 
-    next_rows: by range the next one of its connection, -1 if none; before: what the ranges were
-    when they came for the first time, none if they do now; sources: where bytes lie.
+    next_rows: by range the next one of its connection, -1 if none; held_bytes: what runs hold more
+    if they take all up to it; before: what the ranges were when they came for the first time, none
+    if they do now; sources: where bytes lie.
     """
 
     ranges: RangeColumns
     next_rows: Int64Array
+    held_bytes: Int64Array
     before: Pieces
     sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
@@ -157,17 +159,20 @@ def _is_due(side: Side, ranges: RangeColumns, row: int) -> bool:
 
 
 @kernel
-def gather(following: Following, row: int, order: int, sides: tuple[Side, Side]) -> Gathered:
+def gather(
+    following: Following, row: int, order: int, sides: tuple[Side, Side], most_held: int
+) -> Gathered:
     """Add what follows a range, which itself is taken, to the runs of its connection.
 
     Args:
-        order: of the last range that came for the first time. sides: of the connection.
+        order: of the last range that came for the first time. sides: of the connection. most_held:
+            ranges up to which runs would hold more, by `held_bytes`, wait for their turn.
     """
     ranges = following.ranges
     is_full = is_due = False
     while not is_due:
         index = following.next_rows[row]
-        if index < 0 or ranges.kind[index] != DATA:
+        if index < 0 or ranges.kind[index] != DATA or following.held_bytes[index] > most_held:
             break
         side = sides[ranges.side[index]]
         if side.has == NO_RUN:

@@ -86,6 +86,8 @@ class Replay:
         return found
 
     @cached_property
-    def most_bytes(self) -> int:
-        """What runs would hold more, if they took all ranges; gaps are counted as if they did."""
-        return int(self.ranges.length[: self.rows].sum()) + PIECE_BYTES * self.rows
+    def held_bytes(self) -> Int64Array:
+        """What runs would hold more behind each range, if they took all up to it."""
+        ranges = self.ranges
+        bytes_of = np.where(ranges.kind == DATA, ranges.length, 0)[: self.rows]
+        return np.cumsum(bytes_of + PIECE_BYTES)

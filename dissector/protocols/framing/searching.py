@@ -58,7 +58,7 @@ SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must b
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 # Behind a SYN so many bytes without a frame header are no broker protocol.
 REFUSED_BYTES: Final = 32
-MAX_RUN_BYTES: Final = 64 << 20  # of all searches together; then a chain is believed at once
+MAX_RUN_BYTES: Final = 32 << 20  # of all searches together; then the longest chains are believed
 
 
 class Searches:
@@ -86,6 +86,7 @@ class Searches:
         self._roles = roles
         self._findings = findings
         self._runs = UnsynchronisedFlows(output)
+        self._most_bytes = MAX_RUN_BYTES
 
     @property
     def bytes(self) -> int:
@@ -110,20 +111,45 @@ class Searches:
         slot, flow = self._output.stopped_at(current)
         replays = len(self._output.replays)
         self._attend(current, slot, flow)
+        if self._runs.size > self._most_bytes:
+            self._believe_longest(current.ranges, row)
         is_alone = len(self._output.replays) == replays
         if is_alone and current.cursor > row and self._known.is_slow[slot]:
             self._gather(current, row, slot)
 
+    def _believe_longest(self, ranges: RangeColumns, row: int) -> None:
+        """All searches together hold too much: the chains of those that hold most go out.
+
+        Where there is none, the next time is when twice as much is held.
+        """
+        ids, size = self._known.connection_id, self._runs.size
+        held = {flow: (-run.size, int(ids[flow >> 1])) for flow, run in self._runs.items()}
+        for flow in sorted(held, key=lambda flow: (*held[flow], flow)):
+            if size - self._runs.size > MAX_RUN_BYTES // 8:
+                break
+            protocol = self._protocol_of_chain(flow)
+            if protocol is not None:
+                self._accept(ranges, row, flow >> 1, flow, protocol)
+        self._most_bytes = MAX_RUN_BYTES if self._runs.size < size else 2 * size
+
+    def _protocol_of_chain(self, flow: int) -> int | None:
+        """The first protocol of which a direction's run has a chain."""
+        run = self._runs.get(flow)
+        if run is None or run.mode is not None or self._begins(run, flow):
+            return None
+        found = (each for each in self._protocols(flow) if run.trail(each).search[AT] >= 0)
+        return next(found, None)
+
     def _gather(self, current: Replay, row: int, slot: int) -> None:
         """Add what follows a range to the runs of its connection."""
-        if self._runs.size + current.most_bytes > MAX_RUN_BYTES // 2:
-            return  # near the bound each range has to count when its turn comes
+        # At the bound runs end as they are by then: what may reach it waits for its turn.
+        most_held = int(current.held_bytes[row]) + self._most_bytes - self._runs.size
         is_full = True
         while is_full:
             sides = self._side(slot, 2 * slot), self._side(slot, 2 * slot + 1)
             if SEARCHED not in (sides[0].has, sides[1].has):
                 return
-            row, is_full = self._runs.gather(current, row, slot, sides)
+            row, is_full = self._runs.gather(current, row, slot, sides, most_held)
 
     def _side(self, slot: int, flow: int) -> Side:
         """A direction as ranges are gathered for it."""
@@ -201,8 +227,7 @@ class Searches:
         """A direction that waits for the other one's search, but not for ever."""
         row = current.cursor
         self._runs.add_range(current, run)
-        is_full = self._runs.size > MAX_RUN_BYTES
-        if is_full or waits_too_long(run.pieces, run.size, int(current.ranges.ts_ns[row])):
+        if waits_too_long(run.pieces, run.size, int(current.ranges.ts_ns[row])):
             self._end_wait(current.ranges, row, slot, flow)
 
     def _end_wait(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> None:
@@ -298,11 +323,16 @@ class Searches:
         direction = self._roles.direction(flow >> 1, flow & 1)
         return Rule(*self._judges, protocol, direction, limit, is_final)
 
+    def _begins(self, run: Run, flow: int) -> bool:
+        """Whether a run holds the first bytes of a connection, which begin with a frame or are no
+        protocol's."""
+        is_open = self._known.protocol[flow >> 1] == UNDECIDED
+        return bool(run.is_known_start and is_open and not run.hole_count)
+
     def _search(self, run: Run, flow: int, ts_ns: int, is_final: bool) -> int:
         """The first protocol whose chain in a run can be believed; else -1, or _WAITS."""
         limit = int(self._flows.limit[flow])
         is_open = self._known.protocol[flow >> 1] == UNDECIDED
-        must_decide = int(is_final or self._runs.size > MAX_RUN_BYTES)
         for protocol in self._protocols(flow):
             begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
             if begins > 0:
@@ -311,9 +341,9 @@ class Searches:
                 return _WAITS
             searched: Searched = kept(run.searched(protocol))
             status = find_chain(searched, self._rule(flow, protocol, int(is_final)))
-            if run.is_known_start and is_open and not run.hole_count:
+            if self._begins(run, flow):
                 continue
-            if is_believed(searched, status, ts_ns, must_decide):
+            if is_believed(searched, status, ts_ns, int(is_final)):
                 run.is_confirmed = is_confirmed_by_packets(searched)
                 return protocol
         return -1

@@ -125,9 +125,9 @@ class Run:
     def make_room(self, size: int) -> None:
         """Have room for a range more, of so many bytes."""
         if self.count == len(self.pieces.matrix):
-            self.pieces = self.pieces.grown(8 * self.count)
+            self.pieces = self.pieces.grown(4 * self.count)
         if self.size + size > len(self._data):
-            room = max(self.size + size, 8 * len(self._data))
+            room = max(self.size + size, 2 * len(self._data))
             self._data = _grown(self._data, room)
             for trail in self.trails.values():
                 trail.marks = _grown(trail.marks, room)
@@ -350,17 +350,22 @@ class UnsynchronisedFlows(dict[int, Run]):
         current.position = 0
 
     def gather(
-        self, current: Replay, row: int, slot: int, sides: tuple[Side, Side]
+        self, current: Replay, row: int, slot: int, sides: tuple[Side, Side], most_held: int
     ) -> tuple[int, bool]:
         """Add the ranges behind one to the runs of its connection, where that decides nothing.
+
+        Args:
+            most_held: see `gathering.gather`.
 
         Returns:
             The last range that was taken, and whether the next one waits for room, which is made.
         """
         before = _NO_PIECES if current.pieces is None else current.pieces
         sources = self._output.for_kernel()[1]
-        following = Following(current.ranges, current.next_rows, before, sources)
-        self.arrivals, row, is_full = gather(following, row, self.arrivals, sides)
+        following = Following(
+            current.ranges, current.next_rows, current.held_bytes, before, sources
+        )
+        self.arrivals, row, is_full = gather(following, row, self.arrivals, sides, most_held)
         for flow, side in enumerate(sides, start=2 * slot):
             if side.has != NO_RUN:
                 search = side.runs[side.first].search

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from dissector.protocols.framing.replays import DUE, GATHERED
-from dissector.protocols.framing.searching import Searches
-from dissector.stream.columns import CLOSE
+from dissector.protocols.framing.searching import MAX_RUN_BYTES, Searches
 from tests.wire.ranges import Ranges, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
@@ -59,17 +58,34 @@ def found_by(script: Ranges, edges: list[int]) -> Found:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("most_bytes", [MAX_RUN_BYTES, 60_000])
 def test_gathered_ranges_give_the_same_in_the_same_order_wherever_blocks_end(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", most_bytes)
     script = lossy(seed)
     edges = sorted(random.Random(seed).sample(range(len(script.rows)), 20))
     kinds = gathered_kinds(monkeypatch)
+    bounds = calls_of(monkeypatch, "_believe_longest")
     whole, cut = found_by(script, []), found_by(script, edges)
     assert {GATHERED, DUE} <= kinds
+    assert bool(bounds) == (most_bytes < MAX_RUN_BYTES)
     monkeypatch.setattr(Searches, "_gather", lambda *_: None)
     assert found_by(script, []) == whole == cut
     assert sum(row["frame_no"] > 0 for row in whole[0]) > 100
+
+
+def calls_of(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a method, from now on."""
+    calls: list[tuple[Any, ...]] = []
+    method = getattr(Searches, name)
+
+    def noted(self: Searches, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return method(self, *arguments)
+
+    monkeypatch.setattr(Searches, name, noted)
+    return calls
 
 
 def gathered_kinds(monkeypatch: pytest.MonkeyPatch) -> set[int]:
@@ -96,14 +112,7 @@ def test_a_search_is_attended_to_a_few_times_however_long_it_is(
         script.send(stream[start : start + 19]).send(frame(EITHER), side=1)
         script.packet = 10  # at one time
     rows = len(script.close().rows)
-    attended: list[int] = []
-    attend = Searches._attend
-
-    def noted(self: Searches, current: Any, slot: int, flow: int) -> None:
-        attended.append(int(current.ranges.kind[current.cursor]))
-        attend(self, current, slot, flow)
-
-    monkeypatch.setattr(Searches, "_attend", noted)
+    attended = calls_of(monkeypatch, "_attend")
     collected, _ = framed(SPECS, script)
     assert len(collected.frames()) == packets + rows // 2
-    assert CLOSE in attended and len(attended) < 30 < rows
+    assert len(attended) < 30 < rows
