@@ -25,6 +25,7 @@ from dissector.sources.decompress import InputBytes
 from dissector.sources.files import FileProblem, not_a_capture, unreadable
 
 _FIRST_BYTES: Final = 1 << 16
+_BEGIN_BYTES: Final = 1 << 12  # of a file, kept to tell it from others without opening it again
 _READ_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1 << 19
 _LOOK_ROWS: Final = 4096
@@ -33,11 +34,13 @@ _DAY_SECONDS: Final = 86_400
 
 
 class Look(NamedTuple):
-    """first_ts_ns: of the first packet, None if there is none; problem: why it is no input."""
+    """first_ts_ns: of the first packet, None if there is none; problem: why it is no input; begin:
+    its first bytes, uncompressed, fewer only where it ends."""
 
     path: str
     first_ts_ns: int | None
     problem: FileProblem | None
+    begin: bytes = b""
 
 
 def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iterator[int]:
@@ -78,20 +81,15 @@ def look(path: str) -> Look:
     except OSError as error:
         return Look(path, None, unreadable(path, error))
     try:
-        head = bytearray(HEAD_BYTES)
-        size = 0
-        while size < HEAD_BYTES:
-            count = source.read_into(memoryview(head)[size:])
-            if count == 0:
-                break
-            size += count
+        begin = next(_pieces(source, _BEGIN_BYTES))
     except OSError as error:
         return Look(path, None, unreadable(path, error))
     finally:
         source.close()
-    if size < HEAD_BYTES or capture_format(bytes(head)) is None:
-        return Look(path, None, not_a_capture(path, bytes(head[:size]), source.problem))
-    return Look(path, _first_ts_ns(path), None)
+    head = begin[:HEAD_BYTES]
+    if len(head) < HEAD_BYTES or capture_format(head) is None:
+        return Look(path, None, not_a_capture(path, head, source.problem))
+    return Look(path, _first_ts_ns(path), None, begin)
 
 
 def _first_ts_ns(path: str) -> int | None:
@@ -125,9 +123,9 @@ def last_ts_ns(path: str) -> int | None:
         source.close()
 
 
-def _pieces(source: InputBytes) -> Iterator[bytes]:
+def _pieces(source: InputBytes, piece_bytes: int) -> Iterator[bytes]:
     """The plain bytes of an input, in pieces of one size but for the last."""
-    piece = bytearray(_READ_BYTES)
+    piece = bytearray(piece_bytes)
     while True:
         size = 0
         while size < len(piece):
@@ -140,22 +138,29 @@ def _pieces(source: InputBytes) -> Iterator[bytes]:
             return
 
 
-def longer_of(one: str, other: str) -> str | None:
+def longer_of(one: Look, other: Look) -> Look | None:
     """Which of two files holds all bytes of the other, uncompressed; `one` if they are equal.
 
-    None if neither does, or if one of them cannot be read to its end.
+    None if neither does, or if one of them cannot be read to its end. Files that differ at once
+    are not opened: of a thousand files that begin at the same time, each is compared with each.
     """
+    if not _is_prefix_of_one(one.begin, other.begin):
+        return None
     try:
-        with closing(InputBytes(one)) as first, closing(InputBytes(other)) as second:
-            for mine, theirs in zip(_pieces(first), _pieces(second), strict=False):
-                common = min(len(mine), len(theirs))
-                if mine[:common] != theirs[:common]:
+        with closing(InputBytes(one.path)) as first, closing(InputBytes(other.path)) as second:
+            both = zip(_pieces(first, _READ_BYTES), _pieces(second, _READ_BYTES), strict=False)
+            for mine, theirs in both:
+                if not _is_prefix_of_one(mine, theirs):
                     return None
                 if len(mine) != len(theirs):
                     return one if len(mine) > len(theirs) else other
     except OSError:
         return None
     return one if first.problem is None or second.problem is not None else other
+
+
+def _is_prefix_of_one(one: bytes, other: bytes) -> bool:
+    return one.startswith(other) or other.startswith(one)
 
 
 def _last_of_pcap(path: str) -> int | None:

@@ -198,7 +198,7 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
     seen_all = list(looks)
     rings = [_ring_position(seen.path) for seen in seen_all]
     neighbours = Counter(rings)
-    kept: dict[int, list[str]] = {}
+    kept: dict[int, list[Look]] = {}
     found: dict[str, str] = {}
     order = sorted(range(len(rings)), key=lambda number: -neighbours[rings[number]])
     for seen in [seen_all[number] for number in order]:
@@ -206,16 +206,17 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
             continue
         others = kept.setdefault(seen.first_ts_ns, [])
         for index, other in enumerate(others):
-            longer = longer_of(other, seen.path)
-            if longer == other:
-                found[seen.path] = other
+            longer = longer_of(other, seen)
+            if longer is other:
+                found[seen.path] = other.path
                 break
-            if longer == seen.path:
-                found = {path: longer if it == other else it for path, it in found.items()}
-                found[other] = others[index] = longer
+            if longer is seen:
+                old, new = other.path, seen.path
+                found = {path: new if it == old else it for path, it in found.items()}
+                found[old], others[index] = new, seen
                 break
         else:
-            others.append(seen.path)
+            others.append(seen)
     return found
 
 

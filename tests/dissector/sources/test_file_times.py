@@ -36,14 +36,14 @@ def test_times_of_small_files(tmp_path):
     found = [Record(SECOND * number, bytes(number)) for number in (7, 5, 9, 8)]
     for data in (pcap(found), pcapng(found), gzip.compress(pcap(found, order=">"))):
         path = stored(tmp_path, data)
-        assert look(path) == (path, 7 * SECOND, None)
+        assert look(path)[:3] == (path, 7 * SECOND, None)
         assert last_ts_ns(path) == 8 * SECOND
 
 
 def test_a_file_without_packets_has_no_times(tmp_path):
     for data in (pcap([]), pcapng([]), section()):
         path = stored(tmp_path, data)
-        assert look(path) == (path, None, None)
+        assert look(path)[:3] == (path, None, None)
         assert last_ts_ns(path) is None
 
 

@@ -7,6 +7,8 @@ import random
 import pytest
 
 from dissector.errors import UsageError
+from dissector.sources import file_times
+from dissector.sources.decompress import InputBytes
 from dissector.sources.rings import base_name, capture_id, chains
 from tests.wire.captures import Record, pcap, pcapng
 
@@ -158,6 +160,25 @@ def test_a_file_that_holds_another_one_stands_for_it(tmp_path):
         plan = chains(order)
         assert sorted(names(plan)) == [["other.pcap"], ["tap.pcap"]]
         assert len(plan.repeated) == 1 and plan.repeated[0].startswith(early)
+
+
+def test_of_many_that_begin_at_one_time_none_is_opened_once_more_for_each_other(
+    tmp_path, monkeypatch
+):
+    opened = []
+
+    def counted(path):
+        opened.append(path)
+        return InputBytes(path)
+
+    monkeypatch.setattr(file_times, "InputBytes", counted)
+    counts = []
+    for number in (3, 12):
+        files = [stored(tmp_path, f"x{each}.cap", 1, each + 2) for each in range(number)]
+        opened.clear()
+        assert len(chains(files, "none").chains) == number
+        counts.append(len(opened) / number)
+    assert counts[0] == counts[1]
 
 
 def test_files_without_packets_close_the_chain(tmp_path):
