@@ -8,6 +8,7 @@ every column and made once.
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,7 @@ from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_text
 
 _SPARE: Final = 1024
+_NULL_PAGES: Final = 1024  # numbers of rows whose page without values is kept
 _FEW_TEXTS: Final = 2000  # fewer are coded one by one: pyarrow would load its compute library
 # Levels of nested columns: a null list, an empty one, an element or a map's key, a map's value.
 _EMPTY: Final = 1
@@ -55,7 +57,6 @@ class Workspace:
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
         self._zstd = zstandard.ZstdCompressor(level=SETTINGS.zstd_level)
-        self._null_pages: dict[tuple[int, bool], tuple[bytes, int]] = {}
 
     def out(self, size: int) -> npt.NDArray[np.uint8]:
         """An array for at least `size` encoded bytes."""
@@ -67,16 +68,15 @@ class Workspace:
         """The bytes under zstd."""
         return self._zstd.compress(data if isinstance(data, bytes) else data.data)
 
-    def null_page(self, rows: int, is_nested: bool) -> tuple[bytes, int]:
-        """A page without any value, and its size before compression."""
-        page = self._null_pages.get((rows, is_nested))
-        if page is None:
-            run = varint(rows << 1) + b"\0"
-            body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
-            data = self.compressed(body)
-            head = metadata.data_page_header(len(body), len(data), rows, PLAIN)
-            page = self._null_pages[rows, is_nested] = (head + data, len(head) + len(body))
-        return page
+
+@lru_cache(_NULL_PAGES)
+def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
+    """A page without any value, and its size before compression."""
+    run = varint(rows << 1) + b"\0"
+    body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
+    data = zstandard.ZstdCompressor(level=SETTINGS.zstd_level).compress(body)
+    head = metadata.data_page_header(len(body), len(data), rows, PLAIN)
+    return head + data, len(head) + len(body)
 
 
 class Chunk:
@@ -97,7 +97,7 @@ class Chunk:
 
     def add_null_page(self, rows: int) -> None:
         """Rows that are all null."""
-        page, raw_bytes = self._work.null_page(rows, self._is_nested)
+        page, raw_bytes = _null_page(rows, self._is_nested)
         self._pages.append(page)
         self._encodings.add(PLAIN)
         self._values += rows

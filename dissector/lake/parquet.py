@@ -73,7 +73,6 @@ class TableFiles:
         *,
         is_one_capture: bool = True,
     ) -> None:
-        self._folder = folder / table
         self._table = TABLES[table]
         self._group_rows = group_rows
         self._part_rows = part_rows
@@ -85,11 +84,16 @@ class TableFiles:
             else chunks_for(column, self._work, column.name in SETTINGS.statistics)
             for column in self._table.columns
         ]
-        # Parts that have all their rows.
-        self._filled: list[tuple[HashingFile, list[GroupInfo]]] = []
         self._file: HashingFile | None = None
         self._groups: list[GroupInfo] = []
         self._rows_in_group = 0
+        self.begin(folder)
+
+    def begin(self, folder: Path) -> None:
+        """The files of another capture, those of the last one being closed; encoders stay."""
+        self._folder = folder / self._table.name
+        # Parts that have all their rows.
+        self._filled: list[tuple[HashingFile, list[GroupInfo]]] = []
 
     def write(self, rows: int, gathered: list[Gathered]) -> bool:
         """Encode one page of rows, at most page_rows, of every column.

@@ -8,8 +8,10 @@ they came in blocks or on which thread was faster: the same rows give the same b
 
 import queue
 import threading
+from collections import defaultdict
 from pathlib import Path
 from types import TracebackType
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -30,6 +32,12 @@ class _TableWriter:
         self._builder = TableBuilder(table, page_rows)
         self._files = TableFiles(folder, table, page_rows, group_rows, part_rows)
         self._text_bytes = 0
+        self.is_small = True  # no page was full before the end, so arrays hold little memory
+
+    def begin(self, folder: Path) -> None:
+        """Take the rows of another capture."""
+        self._files.begin(folder)
+        self._text_bytes = 0
 
     def write(self, block: TableBlock) -> None:
         start = 0
@@ -40,10 +48,12 @@ class _TableWriter:
             self._text_bytes += size
             if self._builder.room == 0:
                 self._end_page()
+                self.is_small = False
             if self._text_bytes >= SETTINGS.row_group_text_bytes:
                 self._end_page()
                 self._files.end_group()
                 self._text_bytes = 0
+                self.is_small = False
             start = stop
 
     def _within_text_limit(self, block: TableBlock, start: int, stop: int) -> tuple[int, int]:
@@ -71,6 +81,23 @@ class _TableWriter:
         self._files.abandon()
 
 
+# Writers of small captures that are through, by sizes of row groups and parts, for the next one:
+# to make the encoders of all columns takes longer than to encode a hundred rows.
+_Tables: TypeAlias = dict[str, _TableWriter]
+_idle: Final[defaultdict[tuple[int, int], list[_Tables]]] = defaultdict(list)
+
+
+def _tables(folder: Path, sizes: tuple[int, int]) -> _Tables:
+    """Writers of all tables, for whoever asks alone."""
+    try:
+        tables = _idle[sizes].pop()
+    except IndexError:
+        return {name: _TableWriter(folder, name, *sizes) for name in TABLES}
+    for table in tables.values():
+        table.begin(folder)
+    return tables
+
+
 class LakeWriter:
     """All tables of one capture, written below a folder of their own.
 
@@ -84,7 +111,8 @@ class LakeWriter:
         group_rows: int = SETTINGS.row_group_rows,
         part_rows: int = SETTINGS.part_rows,
     ) -> None:
-        self._tables = {name: _TableWriter(folder, name, group_rows, part_rows) for name in TABLES}
+        self._sizes = (group_rows, part_rows)
+        self._tables = _tables(folder, self._sizes)
         self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._queued_bytes = 0
@@ -139,7 +167,9 @@ class LakeWriter:
         self._blocks.put(None)
         self._thread.join()
         self._raise_failure()
-        self._tables.clear()
+        if all(table.is_small for table in self._tables.values()):
+            _idle[self._sizes].append(self._tables)
+        self._tables = {}
         return self._parts
 
     def _raise_failure(self) -> None:

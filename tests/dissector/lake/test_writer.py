@@ -13,7 +13,7 @@ import pytest
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.lake.manifest import PartFile
 from dissector.lake.settings import SETTINGS
-from dissector.lake.writer import LakeWriter
+from dissector.lake.writer import LakeWriter, _idle, _TableWriter
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.schemas.made import made_block
@@ -77,6 +77,36 @@ def test_rows_come_back_and_do_not_depend_on_how_they_came_in_blocks(
     rows = [row for f in files for row in f.read().to_pylist()]
     wanted = [row for block in blocks for row in plain_rows(block)]
     assert rows == [{**row, "capture": "c-x"} for row in wanted]
+
+
+def test_writers_of_a_small_capture_serve_the_next_and_leave_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    new = _TableWriter.__init__
+
+    def counted(self: _TableWriter, folder: Path, table: str, *sizes: int) -> None:
+        made.append(table)
+        new(self, folder, table, *sizes)
+
+    monkeypatch.setattr(_TableWriter, "__init__", counted)
+    captures = [
+        [made_block(table, rows, seed) for table in TABLES]
+        for seed, rows in enumerate((5, 9, 0, 2, 9))
+    ]
+    sizes = {"group_rows": 10, "part_rows": 30}
+    fresh = []
+    for number, blocks in enumerate(captures):
+        _idle.clear()
+        fresh.append(written(tmp_path / f"fresh-{number}", blocks, **sizes))
+    _idle.clear()
+    made.clear()
+    for number, blocks in enumerate(captures):
+        assert written(tmp_path / f"again-{number}", blocks, **sizes) == fresh[number]
+    assert made == list(TABLES)
+    for table in (made_block("frames", 10, 1), made_block("acks", 25, 1)):
+        written(tmp_path / table.table, [table], **sizes)
+    assert made == [*TABLES, *TABLES], "those of a capture that filled a page are not kept"
 
 
 def test_files_are_zstd_with_names_coded_and_numbers_delta_packed(tmp_path: Path) -> None:
