@@ -22,6 +22,7 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
+from dissector.native.zeros import zeros
 from dissector.states import State
 
 KEY_WORDS: Final = 4
@@ -106,7 +107,7 @@ def new_memory(capacity: int) -> Memory:
     """A memory of so many keys, a power of two."""
     return Memory(
         new_hash_table(2 * capacity),
-        np.zeros((capacity, KEY_WORDS), np.int64),
+        zeros((capacity, KEY_WORDS)),
         np.zeros(2, np.int64),
     )
 
@@ -115,7 +116,7 @@ def new_hash_table(slots: int) -> HashTable:
     """An empty table; slots is a power of two."""
     assert slots >= 2 and slots & (slots - 1) == 0, "slots must be a power of two"
     return HashTable(
-        np.zeros((slots, KEY_WORDS), np.int64),
+        zeros((slots, KEY_WORDS)),
         np.full(slots, ABSENT, np.int64),
         np.zeros(1, np.int64),
     )

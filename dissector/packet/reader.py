@@ -32,6 +32,7 @@ from dissector.packet.walk import (
 )
 from dissector.tables import new_hash_table, roomy
 
+_FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
 _NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
 _LIMITS: Final = {
@@ -71,8 +72,10 @@ class PacketReader:
         block_rows: int = PACKET_BLOCK_ROWS,
         fragments: Fragments | None = None,
     ) -> None:
-        """fragments: what puts fragments together, None for the usual."""
-        self.segments: SegmentColumns = SegmentColumns.new(block_rows)
+        """block_rows: how many packets usually come at once, at most; fragments: what puts
+        fragments together, None for the usual."""
+        self._block_rows = block_rows
+        self.segments: SegmentColumns = SegmentColumns.new(min(block_rows, _FIRST_ROWS))
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
         self._fragments = fragments or Fragments()
@@ -108,8 +111,9 @@ class PacketReader:
         Returns:
             Segments in the order of their packets, and how many there are.
         """
+        if rows > len(self.reasons):
+            self._widen(rows)
         reasons = self.reasons[:rows]
-        assert len(reasons) == rows, "the block of packets is larger than this reader's"
         block_pass = self._state.block_pass
         block_pass.row[0], block_pass.rows[0] = 0, rows
         block_pass.segments[0], block_pass.first_packet[0] = 0, first_packet
@@ -180,6 +184,14 @@ class PacketReader:
             if reason != FOUND_FRAGMENT:
                 return reason
         return TUNNEL_DEPTH
+
+    def _widen(self, rows: int) -> None:
+        """Room for blocks of so many packets; for four times as many as before, while those are
+        not all that usually come at once."""
+        longer = max(rows, min(4 * len(self.reasons), self._block_rows))
+        self.segments = SegmentColumns.new(longer)
+        self.reasons = np.zeros(len(self.segments.packet), np.int64)
+        self._state.grow(segments=self.segments, reasons=self.reasons)
 
     def _make_room(self, rows: int) -> None:
         """Make room for one more tunnel per packet of a block, up to the limit."""

@@ -45,6 +45,7 @@ _MS: Final = 1_000_000  # ns
 _FIRST_HEAP_BYTES: Final = 1 << 20
 _FIRST_NODES: Final = 1 << 10
 _FIRST_ROWS: Final = 1 << 8
+_FIRST_BLOCK_ROWS: Final = 1 << 10
 
 
 class StreamOptions(NamedTuple):
@@ -52,7 +53,7 @@ class StreamOptions(NamedTuple):
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
-    block_rows: ranges per block.
+    block_rows: ranges per block, at most.
     """
 
     reorder_window_ms: int = limits.REORDER_WINDOW_MS
@@ -104,6 +105,7 @@ class StreamState(State):
 
 def new_state(options: StreamOptions) -> StreamState:
     """An empty state with little room; it grows with what is seen."""
+    block_rows = min(options.block_rows, _FIRST_BLOCK_ROWS)
     state = StreamState(
         connections=Connections.new(0),
         sides=Sides.new(0),
@@ -123,8 +125,8 @@ def new_state(options: StreamOptions) -> StreamState:
         signatures=Signatures.new(SIGNATURES),
         registers=_new_registers(),
         settings=_settings(options),
-        ranges=RangeColumns.new(options.block_rows),
-        notices=NoticeColumns.new(options.block_rows),
+        ranges=RangeColumns.new(block_rows),
+        notices=NoticeColumns.new(block_rows),
         retired=np.empty(0, np.int64),
     )
     add_nodes(state, _FIRST_NODES)
@@ -178,6 +180,14 @@ def add_rows(state: StreamState, rows: int) -> None:
         ready=grown_queue(state.ready, count),
         retired=_longer(state.retired, count),
     )
+
+
+def add_block_rows(state: StreamState, most: int) -> None:
+    """Make the next block twice as long, up to `most`; nothing in this one is needed."""
+    rows = len(state.ranges.packet)
+    if rows < most:
+        longer = min(2 * rows, most)
+        state.grow(ranges=RangeColumns.new(longer), notices=NoticeColumns.new(longer))
 
 
 @kernel

@@ -14,10 +14,12 @@ from dissector.stream.reassembly import advance, end_all
 from dissector.stream.records import Connections, Sides
 from dissector.stream.state import (
     DONE,
+    FULL,
     NEED_HEAP,
     NEED_NODES,
     NEED_ROWS,
     StreamOptions,
+    add_block_rows,
     add_heap,
     add_nodes,
     add_rows,
@@ -55,7 +57,8 @@ class Streams:
 
     def __init__(self, options: StreamOptions | None = None) -> None:
         chosen = StreamOptions() if options is None else options
-        self._state = new_state(chosen._replace(block_rows=max(chosen.block_rows, _SMALLEST_BLOCK)))
+        self._block_rows = max(chosen.block_rows, _SMALLEST_BLOCK)
+        self._state = new_state(chosen._replace(block_rows=self._block_rows))
         self._no_segments = SegmentColumns.new(0)
         self._no_buffers = PacketBuffers(np.empty(0, np.uint8), np.empty(0, np.uint8))
 
@@ -169,6 +172,8 @@ class Streams:
             add_nodes(state, len(state.nodes.matrix))
         elif status == NEED_ROWS:
             add_rows(state, len(state.connections.matrix) // 2)  # memory, not time, is short
+        elif status == FULL:
+            add_block_rows(state, self._block_rows)
 
 
 def _by_side(

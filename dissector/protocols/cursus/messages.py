@@ -20,6 +20,7 @@ from dissector.protocols.cursus.bodies import (
 )
 
 _ROWS: Final = (1 << 15) + 8  # of one block; a batch of more records makes room for itself
+_TEXT_BYTES: Final = 1 << 20
 
 
 class MessageColumns(Bundle):
@@ -202,8 +203,8 @@ class Messages:
         self._names = names
         self._wants_properties = properties
         self._wants_digest = payload_sha256
-        self._room = MessageColumns.new(_ROWS, NULL)
-        self._text = np.zeros(1 << 20, np.uint8)
+        self._room = MessageColumns.new(0, NULL)
+        self._text: ByteArray = np.zeros(0, np.uint8)
 
     def advance(
         self, frames: FrameColumns, first: int, stop: int, sources: AllSources, bodies: BodyColumns
@@ -211,6 +212,9 @@ class Messages:
         """The messages of rows first to stop, whose bodies are read."""
         blocks: list[TableBlock] = []
         columns = self._names.columns
+        if first < stop and not len(self._text):  # few captures hold any
+            self._room = MessageColumns.new(_ROWS, NULL)
+            self._text = np.zeros(_TEXT_BYTES, np.uint8)
         while first < stop:
             first, count, used = fill_messages(
                 frames, first, stop, sources, bodies, columns, self._room, self._text

@@ -93,6 +93,16 @@ def test_no_packet_does_harm_or_is_read_beyond_its_end(base, change, size, link_
     assert results[0] == results[1]
 
 
+def test_blocks_may_grow_beyond_all_before_and_beyond_what_usually_comes():
+    reader = PacketReader(block_rows=2000)
+    for rows in (3, 1032, 1100, 1999, 2008, 2500, 1):  # arrays are some rows longer than asked
+        packets = [segment(b"x", sequence=number) for number in range(rows)]
+        data, columns = place(packets, 1)
+        found, count = reader.read(data, columns, rows, 1, np.array([1]))
+        assert count == rows and len(reader.reasons) >= rows
+        assert found.sequence[:count].tolist() == list(range(rows))
+
+
 def test_segments_follow_the_order_of_their_packets():
     packets = [segment(bytes([i]), sequence=i) if i % 3 else b"noise" for i in range(50)]
     data, columns = place(packets, 1)

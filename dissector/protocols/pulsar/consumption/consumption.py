@@ -68,6 +68,7 @@ _NOT_PERSISTENT: Final = b"non-persistent://"
 _START_CONSUMERS: Final = 512
 _START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
+_START_ROWS: Final = 1 << 10
 _START_WORDS: Final = 1 << 13
 
 
@@ -93,7 +94,7 @@ class PulsarConsumption:
             min(deliveries, _START_DELIVERIES),
             min(nodes, _START_NODES),
         )
-        self._out = new_rows(FRAME_BLOCK_ROWS, _START_WORDS)
+        self._out = new_rows(_START_ROWS, _START_WORDS)
         self._is_volatile = np.zeros(64, np.int64)
         self._named = 0
         self._names: Sequence[bytes] = ()
@@ -128,6 +129,7 @@ class PulsarConsumption:
             deliveries in the order in which they ended.
         """
         self._learn_names(names)
+        self._widen(min(rows, FRAME_BLOCK_ROWS))
         blocks: list[TableBlock] = []
         row = 0
         while True:
@@ -181,11 +183,13 @@ class PulsarConsumption:
         self._named = known
 
     def _widen(self, needed: int) -> None:
-        """Room for the rows of one frame that needs more than there is."""
+        """Room for the rows of one block, or of one frame that needs more than there is."""
         words = int(2 * self._state.counters[WORDS_USED]) + _START_WORDS
         have = len(self._out.deliveries.frame_no)
-        if needed > have or words > len(self._out.words):
-            self._out = new_rows(max(needed, have), max(words, len(self._out.words)))
+        if needed > have:
+            self._out = new_rows(needed, max(words, len(self._out.words)))
+        elif words > len(self._out.words):
+            self._out.grow(words=np.zeros(words, np.int64))
 
     def _flush(self, words: Int64Array, notices: NoticeLog) -> list[TableBlock]:
         """The rows so far as blocks of their own arrays; the room is free again."""

@@ -24,6 +24,7 @@ from dissector.limits import (
     MAX_PUBLISH_WINDOW,
     MAX_TRANSACTIONS,
 )
+from dissector.native.zeros import zeros
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
@@ -364,10 +365,10 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
         cells=Cells.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
         nodes=Nodes.new(nodes),
         published=Published.new(published),
-        stamps=np.zeros(published * PAGE_ENTRIES, np.int64),
+        stamps=zeros(published * PAGE_ENTRIES),
         transactions=Transactions.new(MAX_TRANSACTIONS),
         lists=new_ends(LISTS),
-        words=np.zeros(MAX_ACK_SET_WORDS, np.int64),
+        words=zeros(MAX_ACK_SET_WORDS),
         free_words=np.full(WORD_CLASSES, ABSENT, np.int64),
         requests=np.zeros((REQUESTS, 2), np.int64),
         counters=counters,

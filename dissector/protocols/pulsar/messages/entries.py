@@ -46,8 +46,10 @@ from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
 
 # No power of two: the columns would all start in the same set of the cache, at twice the cost.
-_FIRST_ROWS: Final = (1 << 14) + 8
-_FIRST_TEXT_BYTES: Final = 1 << 20
+# Room grows as messages come, up to blocks of so many; a larger batch makes room for itself.
+_FIRST_ROWS: Final = 1 << 10
+_FIRST_TEXT_BYTES: Final = 1 << 16
+_BLOCK_ROWS: Final = 1 << 14
 _AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
 
@@ -131,9 +133,10 @@ class Entries:
             status = open_entries(self._opening, frames, passed, passed_opened, passed_words)
             self._add_extras(first, frames, sources)
             if status == FULL:
+                is_too_small = not cursor[CURSOR_COUNT]
                 if cursor[CURSOR_COUNT]:
                     blocks.append(self._flush())
-                else:
+                if is_too_small or self._opening.messages.matrix.shape[1] < _BLOCK_ROWS:
                     make_more_room(self._opening)
             elif status == PACKED:
                 self._unpack(frames, sources, findings)
