@@ -3,11 +3,11 @@
 Numbers of fields, types and encodings are those of the Parquet format (parquet.thrift).
 """
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from dissector.lake.thrift import Struct
-from dissector.schemas import Column, Table
+from dissector.lake.thrift import Struct, struct_list
+from dissector.schemas import TABLES, Column
 
 MAGIC: Final = b"PAR1"
 
@@ -30,6 +30,7 @@ _ZSTD: Final = 6
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2
 _FORMAT_VERSION: Final = 2
+_KEPT_PAGES: Final = 4096
 _CREATED_BY: Final = b"pulsar-dissector version 1"
 
 
@@ -69,29 +70,35 @@ class GroupInfo(NamedTuple):
     at: int
 
 
-def leaves(column: Column) -> list[Leaf]:
+@cache
+def leaves(column: Column) -> tuple[Leaf, ...]:
     """The leaves of a column."""
     name = column.name
     if column.type == "boolean":
-        return [Leaf((name,), _BOOLEAN)]
+        return (Leaf((name,), _BOOLEAN),)
     if column.type == "string":
-        return [Leaf((name,), _BYTE_ARRAY)]
+        return (Leaf((name,), _BYTE_ARRAY),)
     if column.type.startswith("array"):
         kind = _INT64 if "bigint" in column.type else _BYTE_ARRAY
-        return [Leaf((name, "list", "element"), kind)]
+        return (Leaf((name, "list", "element"), kind),)
     if column.type.startswith("map"):
         kind = _INT64 if "bigint" in column.type else _BYTE_ARRAY
-        return [
+        return (
             Leaf((name, "key_value", "key"), _BYTE_ARRAY),
             Leaf((name, "key_value", "value"), kind),
-        ]
-    return [Leaf((name,), _INT64)]
+        )
+    return (Leaf((name,), _INT64),)
 
 
 def data_page_header(raw_bytes: int, size: int, values: int, encoding: int) -> bytes:
     """The header of a page of values."""
-    page = Struct().i32(1, values).i32(2, encoding).i32(3, RLE).i32(4, RLE)
-    return bytes(Struct().i32(1, _DATA_PAGE).i32(2, raw_bytes).i32(3, size).struct(5, page))
+    head = Struct().i32(1, _DATA_PAGE).i32(2, raw_bytes).i32(3, size)
+    return bytes(head.struct(5, _data_page(values, encoding)))
+
+
+@lru_cache(_KEPT_PAGES)
+def _data_page(values: int, encoding: int) -> Struct:
+    return Struct().i32(1, values).i32(2, encoding).i32(3, RLE).i32(4, RLE)
 
 
 def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
@@ -114,24 +121,26 @@ def text_statistics(least: bytes, most: bytes, nulls: int) -> Struct:
     return Struct().i64(3, nulls).binary(5, most).binary(6, least)
 
 
-def footer(table: Table, groups: list[GroupInfo]) -> bytes:
+def footer(table: str, groups: list[GroupInfo]) -> bytes:
     """What ends a file: the schema and where everything is, its length, the mark."""
-    metadata = Struct().i32(1, _FORMAT_VERSION).structs(2, _schema(table))
-    metadata.i64(3, sum(group.rows for group in groups))
+    schema, orders = _of_all_files(table)
+    metadata = schema.copy().i64(3, sum(group.rows for group in groups))
     metadata.structs(4, [_group(number, group) for number, group in enumerate(groups)])
-    ordered = [Struct().struct(1, Struct())] * sum(len(leaves(c)) for c in table.columns)
-    metadata.binary(6, _CREATED_BY).structs(7, ordered)
+    metadata.binary(6, _CREATED_BY).listed(7, orders)
     data = bytes(metadata)
     return data + len(data).to_bytes(4, "little") + MAGIC
 
 
 @cache
-def _schema(table: Table) -> list[Struct]:
-    """The schema of a table, the same in each of its files."""
-    schema = [Struct().binary(4, b"schema").i32(5, len(table.columns))]
-    for column in table.columns:
+def _of_all_files(table: str) -> tuple[Struct, bytes]:
+    """What is the same in each file of a table: how its footer begins, with the schema, and how
+    columns are ordered."""
+    columns = TABLES[table].columns
+    schema = [Struct().binary(4, b"schema").i32(5, len(columns))]
+    for column in columns:
         schema.extend(_elements(column))
-    return schema
+    ordered = [Struct().struct(1, Struct())] * sum(len(leaves(column)) for column in columns)
+    return Struct().i32(1, _FORMAT_VERSION).structs(2, schema), struct_list(ordered)
 
 
 def _elements(column: Column) -> list[Struct]:
@@ -182,9 +191,14 @@ def _group(number: int, group: GroupInfo) -> Struct:
     return row_group.i16(7, number)
 
 
+@cache
+def _kind(leaf: Leaf, encodings: tuple[int, ...]) -> Struct:
+    kind = Struct().i32(1, leaf.type).i32s(2, encodings)
+    return kind.binaries(3, [name.encode() for name in leaf.path]).i32(4, _ZSTD)
+
+
 def _chunk(chunk: ChunkInfo) -> Struct:
-    metadata = Struct().i32(1, chunk.leaf.type).i32s(2, chunk.encodings)
-    metadata.binaries(3, [name.encode() for name in chunk.leaf.path]).i32(4, _ZSTD)
+    metadata = _kind(chunk.leaf, chunk.encodings).copy()
     metadata.i64(5, chunk.values).i64(6, chunk.raw_bytes).i64(7, chunk.bytes)
     metadata.i64(9, chunk.data_at)
     if chunk.dictionary_at is not None:

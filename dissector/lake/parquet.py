@@ -84,6 +84,8 @@ class TableFiles:
             else chunks_for(column, self._work, column.name in SETTINGS.statistics)
             for column in self._table.columns
         ]
+        before = self._table.columns[: self._table.columns.index(CAPTURE)]
+        self._capture_index = sum(len(leaves(column)) for column in before)
         self._file: HashingFile | None = None
         self._groups: list[GroupInfo] = []
         self._rows_in_group = 0
@@ -116,6 +118,7 @@ class TableFiles:
         if rows == 0:
             return
         if self._file is not None and self._part_size() + rows > self._part_rows:
+            self._file.close()
             self._end_part()
         file = self._begin_part()
         at = start = file.size
@@ -161,7 +164,6 @@ class TableFiles:
 
     def _end_part(self) -> None:
         assert self._file is not None
-        self._file.close()
         self._filled.append((self._file, self._groups))
         self._file = None
         self._groups = []
@@ -170,14 +172,13 @@ class TableFiles:
         """Write what a part still wants: the column of its capture, and the footer."""
         if self._is_one_capture:
             groups = [self._with_capture(file, group, capture) for group in groups]
-        file.write(footer(self._table, groups))
+        file.write(footer(self._table.name, groups))
         file.close()
         rows = sum(group.rows for group in groups)
         return PartFile(self._table.name, file.path.name, rows, file.size, file.sha256())
 
     def _with_capture(self, file: HashingFile, group: GroupInfo, capture: str) -> GroupInfo:
-        before = self._table.columns[: self._table.columns.index(CAPTURE)]
-        index = sum(len(leaves(column)) for column in before)
+        index = self._capture_index
         (leaf,) = leaves(CAPTURE)
         pages, info = same_text_chunk(leaf, self._work, capture.encode(), group.rows, file.size)
         file.write(b"".join(pages))

@@ -1,6 +1,7 @@
 """Thrift's compact protocol, as much of it as Parquet's headers and footers need."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 _TRUE: Final = 1
@@ -11,6 +12,7 @@ _I64: Final = 6
 _BINARY: Final = 8
 _LIST: Final = 9
 _STRUCT: Final = 12
+_KEPT_NUMBERS: Final = 1 << 14  # that were encoded: footers say the same sizes again and again
 _ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
 
@@ -26,6 +28,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(_KEPT_NUMBERS)
 def _zigzag(value: int) -> bytes:
     return varint(value << 1 if value >= 0 else (-value << 1) - 1)
 
@@ -40,10 +43,15 @@ class Struct:
     def __bytes__(self) -> bytes:
         return bytes(self._out) + b"\0"
 
+    def copy(self) -> "Struct":
+        """One that begins with the same fields."""
+        other = Struct()
+        other._out, other._last = self._out.copy(), self._last
+        return other
+
     def flag(self, field: int, value: bool) -> "Struct":
         """Add a boolean."""
-        self._head(field, _TRUE if value else _FALSE)
-        return self
+        return self._add(field, _TRUE if value else _FALSE, b"")
 
     def i16(self, field: int, value: int) -> "Struct":
         """Add a 16-bit number."""
@@ -67,7 +75,11 @@ class Struct:
 
     def structs(self, field: int, values: Sequence["Struct"]) -> "Struct":
         """Add a list of structs."""
-        return self._add(field, _LIST, _list(_STRUCT, [bytes(value) for value in values]))
+        return self.listed(field, struct_list(values))
+
+    def listed(self, field: int, values: bytes) -> "Struct":
+        """Add a list as `struct_list` gives it."""
+        return self._add(field, _LIST, values)
 
     def i32s(self, field: int, values: Sequence[int]) -> "Struct":
         """Add a list of 32-bit numbers."""
@@ -78,15 +90,17 @@ class Struct:
         return self._add(field, _LIST, _list(_BINARY, [varint(len(v)) + v for v in values]))
 
     def _add(self, field: int, kind: int, data: bytes) -> "Struct":
-        self._head(field, kind)
-        self._out += data
-        return self
-
-    def _head(self, field: int, kind: int) -> None:
         step = field - self._last
         assert 1 <= step <= 15, "fields come in order"
         self._out.append(step << 4 | kind)
+        self._out += data
         self._last = field
+        return self
+
+
+def struct_list(values: Sequence[Struct]) -> bytes:
+    """A list of structs, for one that stands in many files."""
+    return _list(_STRUCT, [bytes(value) for value in values])
 
 
 def _list(kind: int, items: Sequence[bytes]) -> bytes:
