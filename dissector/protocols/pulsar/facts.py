@@ -244,10 +244,10 @@ def named(blocks: list[TableBlock], commands: CommandNames) -> list[TableBlock]:
 
 
 @cache
-def _words_of(column: str) -> list[str] | None:
+def _words_of(column: str) -> tuple[str, ...] | None:
     """Words by number for a column that holds the numbers of a wire enumeration, else None.
 
-    A number without a word is its digits.
+    A number without a word is its digits. A tuple: nobody looks for secrets in our own words.
     """
     field = field_of(column)
     if column == "marker_type":
@@ -256,7 +256,7 @@ def _words_of(column: str) -> list[str] | None:
         words = enum_names(field.of)
     else:
         return None
-    return [words.get(number, str(number)) for number in range(max(words) + 1)]
+    return tuple(words.get(number, str(number)) for number in range(max(words) + 1))
 
 
 @cache

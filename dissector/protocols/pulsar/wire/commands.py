@@ -11,6 +11,8 @@ send: producer id and sequence id. By turn: no key on the wire, answers come in 
 requests of that direction. By watcher: the first update answers, later ones are pushes.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -196,8 +198,9 @@ class RuleColumns(State):
     subject: Int64Array
 
 
+@cache
 def rule_columns() -> RuleColumns:
-    """The arrays of the table, made anew."""
+    """The arrays of the table, which nobody changes."""
     columns = RuleColumns(
         request_key=np.full(COMMAND_SLOTS, NO_REQUEST, np.int64),
         kind=np.full(COMMAND_SLOTS, KIND_REQUEST, np.int64),
@@ -225,14 +228,20 @@ def command_name(number: int) -> str:
     return enum_names("BaseCommand.Type").get(number, f"UNKNOWN_{number}")
 
 
+@cache
+def _usual_names() -> tuple[str, ...]:
+    return tuple(command_name(number) for number in range(COMMAND_SLOTS))
+
+
 class CommandNames:
-    """Names of commands for columns of numbers; they share one list, so that it is written once."""
+    """Names of commands for columns of numbers; they share one list, so that it is written once.
+
+    Until a rare number comes it is the same for all captures, a tuple: nobody looks for secrets in
+    our own words.
+    """
 
     def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        self._texts = [command_name(number) for number in range(COMMAND_SLOTS)]
+        self._texts: Sequence[str] = _usual_names()
         self._rare: dict[int, int] = {}
 
     def column(self, numbers: Int64Array) -> Coded:
@@ -240,13 +249,14 @@ class CommandNames:
         if int(numbers.max(initial=0)) < COMMAND_SLOTS:
             return Coded(numbers, self._texts)
         is_rare = numbers >= COMMAND_SLOTS
-        if len(self._rare) > _RARE_NUMBERS:  # a sender may put any number there
-            self._start()
+        if not self._rare or len(self._rare) > _RARE_NUMBERS:  # a sender may put any number there
+            self._texts, self._rare = list(_usual_names()), {}
         codes = numbers.copy()
         codes[is_rare] = [self._code(number) for number in numbers[is_rare].tolist()]
         return Coded(codes, self._texts)
 
     def _code(self, number: int) -> int:
+        assert isinstance(self._texts, list)
         code = self._rare.setdefault(number, len(self._texts))
         if code == len(self._texts):
             self._texts.append(command_name(number))
