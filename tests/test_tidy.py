@@ -94,6 +94,8 @@ EXCEPTIONS = {
     ("dissector.native.recording", "threading"): "kernels are called from several threads",
     ("dissector.native.code", "pathlib"): "compiled code lies in the file system",
     ("dissector.native.code", "threading"): "two threads may need the same code at once",
+    ("dissector.native.versions", "os"): "names of folders say versions",
+    ("dissector.native.versions", "sys"): "where folders of installed libraries are",
     ("dissector.native.trust", "os"): "owners and modes of what code is loaded from",
     ("dissector.native.trust", "pathlib"): "owners and modes of what code is loaded from",
 }

@@ -5,7 +5,6 @@ import platform
 import socket
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +13,7 @@ import click
 from dissector.cli.options import COMPLETE, Common, example, speaking_options, usable_cpus
 from dissector.cli.terminal import NORMAL, Paint, counted
 from dissector.errors import DependencyError
+from dissector.native import versions
 
 DISTRIBUTION: Final = "pulsar-dissector"
 # Distribution, import name, and the extra that brings it (empty: always there).
@@ -50,8 +50,8 @@ class Notice(NamedTuple):
 def installed_version(distribution: str) -> str | None:
     """The version of an installed library; None where it is not installed."""
     try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
+        return versions.version(distribution)
+    except ModuleNotFoundError:  # as the standard library says it
         return None
 
 

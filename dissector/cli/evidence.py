@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,6 +32,7 @@ from dissector.cli.options import (
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
+from dissector.native.versions import version
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -290,8 +290,8 @@ def _manifest(
     from dissector.evidence.facts import capture_facts
 
     chosen, part, done = made
-    versions = {"dissector": metadata.version("pulsar-dissector")}
-    versions |= {name: metadata.version(name) for name in _LIBRARIES}
+    versions = {"dissector": version("pulsar-dissector")}
+    versions |= {name: version(name) for name in _LIBRARIES}
     return {
         "what": _what(filters),
         "versions": versions,
@@ -403,7 +403,7 @@ def _verify(path: str, common: Common) -> None:
         name for name, data in again.items() if not same(name, data, bundle.parts.get(name))
     ]
     if differing:
-        mine = metadata.version("pulsar-dissector")
+        mine = version("pulsar-dissector")
         theirs = str((manifest.get("versions") or {}).get("dissector"))
         by = (
             "" if mine == theirs else f" (made by version {safe_text(theirs)[:20]}, this is {mine})"

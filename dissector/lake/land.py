@@ -3,14 +3,11 @@
 `land_chain` is the whole of it for one capture; the command line and Spark tasks both call it.
 """
 
-import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
@@ -19,6 +16,10 @@ from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
+
+if TYPE_CHECKING:  # what only several processes need takes as long to import as a small capture
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 Progress = Callable[[int], None]
 
@@ -196,7 +197,7 @@ def _stop(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _work(channel: Connection) -> None:
+def _work(channel: "Connection") -> None:
     """In a process of its own: land what comes through the channel, until it says None.
 
     The terminal's interrupt reaches every process of the group; here the first process decides, and
@@ -219,7 +220,7 @@ class _Reporter:
 
     _STEP: Final = 16 << 20
 
-    def __init__(self, channel: Connection) -> None:
+    def __init__(self, channel: "Connection") -> None:
         self._channel = channel
         self._reported = 0
 
@@ -233,6 +234,8 @@ class _Workers:
     """The processes, each with the chain it works on."""
 
     def __init__(self, count: int) -> None:
+        import multiprocessing
+
         context = multiprocessing.get_context("spawn")
         self.channels: list[Connection] = []
         self.processes: list[BaseProcess] = []
@@ -265,6 +268,8 @@ def _land_in_processes(
     progress: Progress | None,
 ) -> Iterator[Outcome]:
     """The largest captures first, so that the last one to end is not the longest."""
+    from multiprocessing.connection import Connection, wait
+
     waiting = sorted(range(len(chains)), key=lambda number: chains[number].stored_bytes)
     running: dict[Connection, int] = {}
     read: dict[int, int] = {}
@@ -290,7 +295,7 @@ def _land_in_processes(
                     progress(sum(read.values()))
 
 
-def _received(channel: Connection, chain: Chain) -> Outcome | int:
+def _received(channel: "Connection", chain: Chain) -> Outcome | int:
     """The next message of a worker; what it raised is raised here."""
     try:
         message = channel.recv()

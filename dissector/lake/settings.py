@@ -6,11 +6,11 @@ Manifests hold the settings that their files were written with, docs/lake.md lis
 import dataclasses
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import metadata
 from typing import Any, Final
 
 import zstandard
 
+from dissector.native.versions import version
 from dissector.schemas.shared import CAPTURE
 
 
@@ -46,7 +46,7 @@ SETTINGS: Final = Settings()
 def writer_versions() -> dict[str, str]:
     """The versions of what writes files: as long as they are the same, so are the bytes of rows."""
     zstd = ".".join(map(str, zstandard.ZSTD_VERSION))
-    return {"dissector": metadata.version("pulsar-dissector"), "zstd": zstd}
+    return {"dissector": version("pulsar-dissector"), "zstd": zstd}
 
 
 def settings_table() -> list[str]:

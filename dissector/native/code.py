@@ -16,13 +16,13 @@ import threading
 import warnings
 from collections.abc import Iterable
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import llvmlite.binding as llvm
 
 from dissector.native import trust
+from dissector.native.versions import version
 
 # Code that comes with the package: a folder for each family of processors, the best first, and
 # what a processor must have for it, by the names of LLVM.
@@ -124,7 +124,7 @@ def _chosen_processor() -> list[str]:
 
 def _machine() -> str:
     """A digest of compiler, processor and switches."""
-    versions = [metadata.version(name) for name in ("numba", "llvmlite")]
+    versions = [version(name) for name in ("numba", "llvmlite")]
     processor = llvm.get_process_triple(), llvm.get_host_cpu_name(), sorted(processor_features())
     about = f"{versions} {processor} {_chosen_processor()} {bounds_checked()}"
     return hashlib.sha256(about.encode()).hexdigest()[:16]

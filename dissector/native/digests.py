@@ -26,7 +26,8 @@ PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 # The compiler's side: how arguments are passed, and what the compiler is taught.
 _COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py")
-_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None), type(...))
+_PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), type(...)))
+_BUILTINS: Final = vars(builtins)
 # What the compiler knows by name alone.
 _NAMED: Final = (FunctionType, BuiltinFunctionType, np.ufunc, type(np.max))
 
@@ -41,17 +42,14 @@ def kernel_digest(kernel: Any, key: tuple[Kind, ...] | str) -> str:
     Raises:
         TypeError: it reads a global of a type that is not known.
     """
-    digest = hashlib.sha256(_compiler_digest())
-    digest.update(_described_key(key).encode())
+    texts = [_described_key(key)]
     # Kernels may call each other, so each is named by its index in the order of first use.
     reached = _reached(kernel)
-    order = {function: index for index, function in enumerate(reached)}
+    order = {function: f" {index}" for index, function in enumerate(reached)}
     for each in reached.values():
         text, called = _described(each.py_func)
-        digest.update(f"{each.is_inlined} {text}".encode())
-        for other in called:
-            digest.update(f" {order[other.py_func]}".encode())
-    return digest.hexdigest()[:32]
+        texts += (f"{each.is_inlined} ", text, *[order[other.py_func] for other in called])
+    return hashlib.sha256(_compiler_digest() + "".join(texts).encode()).hexdigest()[:32]
 
 
 def function_sizes(kernel: Any) -> dict[str, int]:
@@ -119,11 +117,12 @@ def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
         _value(tuple(sorted((function.__kwdefaults__ or {}).items())), called),
         *(_value(cell.cell_contents, called) for cell in function.__closure__ or ()),
     ]
+    of_module = function.__globals__
     for name in names:
-        for scope in (function.__globals__, vars(builtins)):
-            if name in scope:
-                texts.append(f"{name}={_global(scope[name], names, called)}")
-                break
+        if name in of_module:
+            texts.append(f"{name}={_global(of_module[name], names, called)}")
+        elif name in _BUILTINS:
+            texts.append(f"{name}={_global(_BUILTINS[name], names, called)}")
     return "\n".join(texts), tuple(called)
 
 
@@ -161,6 +160,9 @@ def _value(value: Any, called: list[Any]) -> str:
     cls = type(value)
     if cls in _PLAIN:
         return f"{cls.__name__} {value!r}"
+    if hasattr(value, "py_func"):  # half of all that kernels name
+        called.append(value)
+        return "kernel"
     if isinstance(value, tuple):
         name = "" if cls is tuple else _class(cls)
         return f"{name}({', '.join(_value(part, called) for part in value)})"
@@ -174,9 +176,6 @@ def _value(value: Any, called: list[Any]) -> str:
         array = np.asarray(value)
         data = hashlib.sha256(array.tobytes()).hexdigest()
         return f"{cls.__name__} {array.dtype.descr} {array.shape} {array.strides} {data}"
-    if hasattr(value, "py_func"):
-        called.append(value)
-        return "kernel"
     if hasattr(value, "argument_bits"):
         return f"instruction {value.name} {value.result_bits} {value.argument_bits}"
     if isinstance(value, _NAMED):

@@ -1,14 +1,13 @@
 """A capture from its files to rows of its tables: the driver that every command shares."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from importlib import metadata
 from typing import Any, Final
 
 from dissector.blocks import Column, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection, Options
 from dissector.errors import InputError
+from dissector.native.versions import version
 from dissector.packet.link import link_type_name
 from dissector.packet.reader import PacketCounts
 from dissector.schemas import SCHEMA_VERSION
@@ -100,12 +99,6 @@ class _ExactDigest:
         return FileEnd(start, size, self._digest.end_file(start.name), problem)
 
 
-@cache
-def _version() -> str:
-    """The program's version, which is read from a file."""
-    return metadata.version(_DISTRIBUTION)
-
-
 def _file_row(
     end: FileEnd, facts: FileFacts, counts: PacketCounts, cluster: str | None
 ) -> dict[str, Any]:
@@ -130,7 +123,7 @@ def _file_row(
         "packets_tcp": counts.used,
         "packets_ignored_by_reason": sorted(counts.ignored.items()),
         "clock_steps": facts.clock_steps,
-        "dissector_version": _version(),
+        "dissector_version": version(_DISTRIBUTION),
         "schema_version": SCHEMA_VERSION,
     }
 
