@@ -148,8 +148,12 @@ def needs_recovery(lake: Path) -> bool:
 def stages(lake: Path) -> list[Path]:
     """All stages; what else lies in their folder is none of ours, and links are not followed."""
     folder = lake / STAGE_FOLDER
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [stage for stage in found if stage.is_dir() and not stage.is_symlink()]
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(names)]
 
 
 def ready_ids(lake: Path) -> set[str]:
@@ -282,9 +286,13 @@ def _delete_tables(lake: Path, captures: Iterable[str], partitions: Iterable[str
 
 def _delete_folder(folder: Path) -> None:
     """Remove a folder of a table; of a link, only the link."""
-    if folder.is_symlink():
+    try:
+        mode = os.lstat(folder).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISLNK(mode):
         folder.unlink()
-    elif folder.is_dir():
+    elif stat.S_ISDIR(mode):
         shutil.rmtree(folder)
 
 
@@ -310,8 +318,8 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
         error: one of its folders, or its lock, is a link.
     """
     for name in (*FOLDERS, LOCK_FILE, COMMIT_LOCK_FILE):
-        path = lake / name
-        if path.is_symlink():
+        path = os.path.join(lake, name)
+        if os.path.islink(path):
             raise error(
                 f"{path} is a symbolic link, which is not followed: remove it; a lake may be "
                 "linked to as a whole, not in parts"
@@ -353,12 +361,15 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
 
 def _replace_table(lake: Path, staged: Path, table: str, capture: str) -> None:
     """Put a staged table folder in place of what is there; nothing to do if it is there already."""
-    if not staged.is_dir():
+    if not os.path.isdir(staged):
         return
     target = table_folder(lake, table, capture)
     _delete_folder(target)
-    target.parent.mkdir(exist_ok=True)
-    staged.rename(target)
+    try:
+        staged.rename(target)
+    except FileNotFoundError:  # the first capture with this table
+        target.parent.mkdir(exist_ok=True)
+        staged.rename(target)
     _sync_folder(target.parent)
 
 
@@ -374,19 +385,21 @@ def _delete(ready: Path) -> None:
 
 
 def _sync_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
-        else:
-            _sync_folder(path)
-    _sync_folder(folder)
+    for place, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            _sync(os.path.join(place, name), os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
+        _sync_folder(place)
 
 
-def _sync_folder(folder: Path) -> None:
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sync_folder(folder: str | Path) -> None:
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _sync(path: Path, flags: int, most_rights: int = 0o7777) -> None:
+def _sync(path: str | Path, flags: int, most_rights: int = 0o7777) -> None:
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)

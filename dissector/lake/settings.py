@@ -36,7 +36,7 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """The settings for a manifest."""
         return {name: list(value) if isinstance(value, tuple) else value
-                for name, value in dataclasses.asdict(self).items()}  # fmt: skip
+                for name, value in vars(self).items()}  # fmt: skip
 
 
 SETTINGS: Final = Settings()
