@@ -8,7 +8,7 @@ nowhere, which most columns of a wide table are most of the time.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,11 @@ from dissector.schemas.text import (
     text_array,
 )
 
+_Cell = TypeVar("_Cell", bound=np.generic)
+
 _NS_PER_US: Final = 1000
+_FIRST_ROWS: Final = 1024
+_GROWTH: Final = 8
 # Lists of our own words (commands, outcomes) are short and fixed: all of them are written.
 _WHOLE_DICTIONARY: Final = 512
 
@@ -125,6 +129,16 @@ def number_array(
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)], nulls)
 
 
+def _roomy(store: npt.NDArray[_Cell], rows: int, capacity: int) -> npt.NDArray[_Cell]:
+    """The array, or a longer copy with room for so many rows: a small capture fills few of the
+    rows of a page, and memory for all of them in 200 columns took a tenth of a short run."""
+    if rows <= len(store):
+        return store
+    longer = np.empty(min(capacity, max(rows, _GROWTH * len(store), _FIRST_ROWS)), store.dtype)
+    longer[: len(store)] = store
+    return longer
+
+
 class ColumnBuilder(ABC):
     """The rows of one column: what all builders share, and what each one does by itself."""
 
@@ -181,15 +195,18 @@ class NumberBuilder(ColumnBuilder):
         if not self.is_live:
             if all_null(found, NULL):
                 return
-            if not len(self._store):
-                self._store = np.empty(self._capacity, np.int64)
-            self._store[:at] = NULL
             self.is_live = True
+            self.skip(0, at)
+        self._make_room(at + len(found))
         self._store[at : at + len(found)] = found
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
+            self._make_room(at + rows)
             self._store[at : at + rows] = NULL
+
+    def _make_room(self, rows: int) -> None:
+        self._store = _roomy(self._store, rows, self._capacity)
 
     def _taken(self, rows: int) -> Numbers:
         return Numbers(self._store[:rows], self._is_time)
@@ -211,19 +228,22 @@ class FlagBuilder(ColumnBuilder):
         if not self.is_live:
             if all_null(found, NULL):
                 return
-            if not len(self._store):
-                self._store = np.empty(self._capacity, np.bool_)
-                self._there = np.empty(self._capacity, np.bool_)
             self.is_live = True
             self.skip(0, at)
         end = at + len(found)
+        self._make_room(end)
         np.not_equal(found, 0, out=self._store[at:end])
         np.not_equal(found, NULL, out=self._there[at:end])
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
+            self._make_room(at + rows)
             self._store[at : at + rows] = False
             self._there[at : at + rows] = False
+
+    def _make_room(self, rows: int) -> None:
+        self._store = _roomy(self._store, rows, self._capacity)
+        self._there = _roomy(self._there, rows, self._capacity)
 
     def _taken(self, rows: int) -> Flags:
         return Flags(self._store[:rows], self._there[:rows])
@@ -270,7 +290,7 @@ class TextBuilder(ColumnBuilder):
             if rows == 0 or (codes[0] < 0 and codes.max() < 0):
                 self.skip(at, rows)
                 return
-            self._prepare(at)
+            self._prepare(at, rows)
             # The low halves: codes of names are far below 2**31, that of NULL is negative too.
             self._codes[at : at + rows] = codes
             self._add_codes(at + rows, values.names)
@@ -279,11 +299,12 @@ class TextBuilder(ColumnBuilder):
         if array.null_count == rows:
             self.skip(at, rows)
             return
-        self._prepare(at)
+        self._prepare(at, rows)
         self._runs.append(_Run(at + rows, (), array))
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live and rows:
+            self._codes = _roomy(self._codes, at + rows, self._capacity)
             self._codes[at : at + rows] = -1
             self._add_codes(at + rows, ())
 
@@ -308,12 +329,11 @@ class TextBuilder(ColumnBuilder):
             return self._coded(*taken)
         return taken.dictionary_encode() if self._repeats else taken
 
-    def _prepare(self, at: int) -> None:
+    def _prepare(self, at: int, rows: int) -> None:
         if not self.is_live:
-            if not len(self._codes):
-                self._codes = np.empty(self._capacity, np.int32)
             self.is_live = True
             self.skip(0, at)
+        self._codes = _roomy(self._codes, at + rows, self._capacity)
 
     def _add_codes(self, stop: int, names: Sequence[bytes] | Sequence[str]) -> None:
         """Lengthen the last run of codes, or begin one if it speaks another list of names."""
@@ -392,15 +412,15 @@ class ListBuilder(ColumnBuilder):
             counts = np.array([-1 if v is None else len(v) for v in lists], np.int64)
             found = np.array([n for v in lists if v is not None for n in v], np.int64)
         if not self.is_live:
-            if not len(self._counts):
-                self._counts = np.empty(self._capacity, np.int64)
             self.is_live = True
             self.skip(0, at)
+        self._counts = _roomy(self._counts, at + len(counts), self._capacity)
         self._counts[at : at + len(counts)] = counts
         self._values.append(found)
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
+            self._counts = _roomy(self._counts, at + rows, self._capacity)
             self._counts[at : at + rows] = -1
 
     def _taken(self, rows: int) -> pa.Array:
