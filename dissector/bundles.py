@@ -48,6 +48,7 @@ class Bundle:
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
+    _numbers: ClassVar[dict[str, int]] = {}
     _letter: ClassVar[str] = BUNDLE
     _kind: ClassVar[Kind]
     matrix: Int64Array
@@ -61,14 +62,26 @@ class Bundle:
         inherited = [name for base in cls.__bases__ for name in _columns_of(base)]
         own = [name for name in get_annotations(cls) if name[0] != "_"]
         cls._fields = (*inherited, *own, *more)
+        cls._numbers = {name: number for number, name in enumerate(cls._fields)}
         cls._kind = (cls._letter, cls.__module__, cls.__qualname__)
 
     def __init__(self, matrix: Int64Array) -> None:
         assert matrix.shape[0] == len(self._fields) and matrix.flags.c_contiguous
         self.matrix = matrix
-        for number, name in enumerate(self._fields):
-            setattr(self, name, matrix[number])
         self._words = array_words(matrix)
+
+    def __getattr__(self, name: str) -> Int64Array:
+        """A column that is asked for first: most of them only kernels ever touch."""
+        number = self._numbers.get(name)
+        if number is None:
+            raise AttributeError(f"{type(self).__name__} has no column {name}")
+        column = self._column(number)
+        setattr(self, name, column)
+        return column
+
+    def _column(self, number: int) -> Int64Array:
+        column: Int64Array = self.matrix[number]
+        return column
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""
@@ -106,9 +119,10 @@ class Records(Bundle):
     def __init__(self, matrix: Int64Array) -> None:
         assert matrix.shape[1] == len(self._fields) and matrix.flags.c_contiguous
         self.matrix = matrix
-        for number, name in enumerate(self._fields):
-            setattr(self, name, matrix[:, number])
         self._words = array_words(matrix)
+
+    def _column(self, number: int) -> Int64Array:
+        return self.matrix[:, number]
 
     @classmethod
     def new(cls, rows: int, value: int = 0) -> Self:

@@ -199,8 +199,7 @@ def _kind(leaf: Leaf, encodings: tuple[int, ...]) -> Struct:
 
 def _chunk(chunk: ChunkInfo) -> Struct:
     metadata = _kind(chunk.leaf, chunk.encodings).copy()
-    metadata.i64(5, chunk.values).i64(6, chunk.raw_bytes).i64(7, chunk.bytes)
-    metadata.i64(9, chunk.data_at)
+    metadata.i64s_from(5, chunk.values, chunk.raw_bytes, chunk.bytes).i64(9, chunk.data_at)
     if chunk.dictionary_at is not None:
         metadata.i64(11, chunk.dictionary_at)
     if chunk.statistics is not None:

@@ -13,6 +13,7 @@ _BINARY: Final = 8
 _LIST: Final = 9
 _STRUCT: Final = 12
 _KEPT_NUMBERS: Final = 1 << 14  # that were encoded: footers say the same sizes again and again
+_NEXT_I64: Final = 1 << 4 | _I64
 _ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
 
@@ -64,6 +65,15 @@ class Struct:
     def i64(self, field: int, value: int) -> "Struct":
         """Add a 64-bit number."""
         return self._add(field, _I64, _zigzag(value))
+
+    def i64s_from(self, field: int, *values: int) -> "Struct":
+        """Add 64-bit numbers to fields behind each other, which stand in each chunk of a file."""
+        self._add(field, _I64, _zigzag(values[0]))
+        for value in values[1:]:
+            self._out.append(_NEXT_I64)
+            self._out += _zigzag(value)
+        self._last += len(values) - 1
+        return self
 
     def binary(self, field: int, value: bytes) -> "Struct":
         """Add bytes or text."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Bundle
+from dissector.bundles import Bundle, Records
 from dissector.jit import kernel
 
 
@@ -40,3 +40,16 @@ def test_growing_copies_and_fills():
 def test_a_matrix_of_the_wrong_shape_is_refused():
     with pytest.raises(AssertionError):
         Pair(np.zeros((3, 4), np.int64))
+
+
+def test_a_column_is_made_when_it_is_asked_for_first_and_stays_a_view():
+    class Row(Records):
+        left: Int64Array
+        right: Int64Array
+
+    for made in (Pair.new(3), Row.new(3)):
+        assert "right" not in vars(made)
+        made.right[1] = 5
+        assert made.right is vars(made)["right"] and 5 in made.matrix
+        with pytest.raises(AttributeError, match="no column middle"):
+            _ = made.middle

@@ -90,6 +90,18 @@ def test_what_is_read_of_one_capture_imports_no_pandas(name: str) -> None:
     assert done.stdout.splitlines()[-1] == "0"
 
 
+def test_landing_one_capture_starts_without_parsers_of_mail_and_tools_for_processes(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys; from dissector.cli.main import run; code = run(sys.argv[1:]);"
+        "print(*{'email', 'importlib.metadata', 'multiprocessing', 'numba'} & {*sys.modules}, code)"
+    )
+    command = [sys.executable, "-c", script, "land", str(NACKS), "--lake", str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -1,8 +1,11 @@
 """Landing: one capture or many, in one process or several, all or nothing, interrupted."""
 
+import builtins
 import hashlib
+import io
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +72,30 @@ def test_a_landing_that_was_overtaken_by_its_own_beginning_is_done_again(
     _, landed = land_chain(chain, tmp_path / "lake", OPTIONS)
     assert len(calls) == 3 and len(landed.replaced) == 1
     assert captures_of(tmp_path / "lake") == [landed.capture_id]
+
+
+def test_what_a_capture_costs_does_not_grow_with_the_captures_of_the_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By files opened and synced; each lands in the same lake, behind those before it."""
+    counts = [0]
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **named: Any) -> Any:
+            counts[-1] += 1
+            return function(*arguments, **named)
+
+        return called
+
+    for owner, name in ((builtins, "open"), (io, "open"), (os, "open"), (os, "fsync")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    for number in range(12):
+        copy = tmp_path / f"copy-{number}.pcap"
+        copy.write_bytes(NACKS.read_bytes()[: -100 * number or None])
+        (chain,) = chains_of(copy)
+        counts.append(0)
+        land_chain(chain, tmp_path / "lake", OPTIONS)
+    assert max(counts[6:]) <= counts[3] < 150
 
 
 def test_a_capture_is_landed_whole_and_counted(tmp_path: Path) -> None:
