@@ -46,6 +46,7 @@ BUSY = {
     "batches": Size(0, message_bytes=(200,) * 4, batch=100),
     "lz4": Size(0, message_bytes=(200,) * 4, batch=100, is_lz4=True),
     "lossy": Size(0, message_bytes=(1024,) * 4, lost=100),
+    "midstream": Size(0, message_bytes=(1024,) * 4, is_midstream=True),
     "bursts": Size(0, message_bytes=(20, 150, 1_200, 9_000), bursts=20),
     "connections": Size(0, connections=10_000),
 }

@@ -172,6 +172,11 @@ class Connection:
         at_ns = self.to_client.bare(at_ns + 50_000, FIN | ACK)
         self.to_broker.bare(at_ns + 200_000, ACK)
 
+    def rename(self) -> None:
+        """From now on it looks like another connection, of which the beginning is missing."""
+        address, port = self.to_broker.source
+        self.to_broker.source = self.to_client.target = address, 1024 + (port + 1000) % 60_000
+
     def taken(self) -> tuple[list[np.ndarray], list[np.ndarray], list[memoryview]]:
         """All packets since the last call: times, headers (bytes, a row each), payloads."""
         sides = (self.to_broker, self.to_client)

@@ -48,7 +48,8 @@ class Size(NamedTuple):
             entries. message_bytes: of each message, by topic. batch: messages of each entry; None:
             one, and ten in the fourth topic. is_lz4: whether entries are compressed. bursts: in how
             many a producer's entries of a second come; 0: evenly. lost: of so many packets one is
-            lost, which the counts do not know; 0: none.
+            lost, which the counts do not know; 0: none. is_midstream: each second of a connection
+            looks like another one, which began before the capture; nor do the counts know that.
     """
 
     frames: int
@@ -59,6 +60,7 @@ class Size(NamedTuple):
     is_lz4: bool = False
     bursts: int = 0
     lost: int = 0
+    is_midstream: bool = False
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -217,6 +219,9 @@ class Busy:
                 brief.append(self._brief_talk())
             self._now_ns += ROUND_NS
             yield self._connections + brief
+            if self._size.is_midstream:
+                for connection in self._connections:
+                    connection.rename()
 
     def _times(self, entries: int) -> np.ndarray:
         """When a producer's entries of a round are published."""
