@@ -88,6 +88,8 @@ def _append(following: Following, row: int, order: int, run: Searched) -> bool:
     at = ranges.offset[row]
     for index in range(length):
         run.data[size + index] = source[at + index]
+    for index in range(length if len(run.marks) else 0):  # of one that is searched
+        run.marks[size + index] = 0
     is_first_time = len(before.kind) == 0
     pieces.stream_offset[piece] = ranges.stream_offset[row]
     pieces.length[piece] = length

@@ -78,12 +78,13 @@ _TINY_PACKET_BYTES: Final = 64
 _HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2
+_MARK_BITS: Final = 2
 
 
 class Searched(NamedTuple):
     """A run as a search sees it.
 
-    data: uint8[], its bytes; marks: uint8[], 0 behind what was searched; search: the cells; holes:
+    data: uint8[], its bytes; marks: uint8[], two bits for each protocol; search: the cells; holes:
     int64[2, n], rising offsets of holes in data, and their lengths; pieces: its ranges.
     search[SIZE], search[HOLES] and search[PIECES] say how much of them is used.
     """
@@ -117,6 +118,16 @@ class Rule(NamedTuple):
 
 
 @inlined
+def _is_marked(run: Searched, offset: int, rule: Rule, mark: int) -> bool:
+    return bool(run.marks[offset] & mark << _MARK_BITS * rule.protocol)
+
+
+@inlined
+def _mark(run: Searched, offset: int, rule: Rule, mark: int) -> None:
+    run.marks[offset] |= mark << _MARK_BITS * rule.protocol
+
+
+@inlined
 def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
     run.search[STEPS] += 1
     return int(rule.check[rule.protocol](run.data, offset, end, rule.direction, rule.limit, level))
@@ -146,7 +157,6 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
     Then it is no frame: it began in a payload, and its end is a frame's end by chance.
     """
     search = run.search
-    marks = run.marks
     start = search[LAST]
     end = start + search[TOTAL]
     if search[COMBED] + search[TOTAL] > _BUDGET * search[SIZE] + _BUDGET_BYTES:
@@ -155,11 +165,11 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
     for offset in range(start + 1, end):
         position = offset
         proofs = 0
-        while position < end and marks[position] == 0:
+        while position < end and not _is_marked(run, position, rule, _VISITED | _COMBED_MARK):
             total = _judge(run, position, end, rule, STRICT)
             if total <= 0 or total > end - position:
                 break
-            marks[position] = _COMBED_MARK
+            _mark(run, position, rule, _COMBED_MARK)
             if search[SUMMED] + total <= _BUDGET * search[SIZE] + _BUDGET_BYTES:
                 search[SUMMED] += total
                 proofs += rule.prove[rule.protocol](run.data, position, total) == 1
@@ -174,13 +184,12 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
     """Look for the next strict header; False if there is none yet."""
     search = run.search
     holes = run.holes
-    marks = run.marks
     hole = search[RESUME_HOLE]
     count = search[HOLES]
     for offset in range(search[RESUME], search[SIZE]):
         while hole < count and holes[0, hole] <= offset:
             hole += 1
-        if marks[offset] == _VISITED:
+        if _is_marked(run, offset, rule, _VISITED):
             continue
         end = holes[0, hole] if hole < count else search[SIZE]
         total = _judge(run, offset, end, rule, STRICTEST)
@@ -239,7 +248,6 @@ def _follow(run: Searched, rule: Rule) -> int:
     """Follow the chain from where it stands to the end of the bytes."""
     search = run.search
     holes = run.holes
-    marks = run.marks
     count = search[HOLES]
     while True:
         if _reach_end(run) == BLIND:
@@ -265,7 +273,7 @@ def _follow(run: Searched, rule: Rule) -> int:
             return BLIND
         if at >= search[SIZE]:
             return LIVE
-        if marks[at] == _VISITED:
+        if _is_marked(run, at, rule, _VISITED):
             return _BROKEN
         end = holes[0, hole] if hole < count else search[SIZE]
         total = _judge(run, at, end, rule, STRICT)
@@ -273,7 +281,7 @@ def _follow(run: Searched, rule: Rule) -> int:
             return _BROKEN
         if total == 0:
             return BLIND if hole < count or rule.is_final == 1 else LIVE
-        marks[at] = _VISITED
+        _mark(run, at, rule, _VISITED)
         search[FRAMES] += 1
         search[LAST] = at
         search[TOTAL] = total

@@ -52,15 +52,12 @@ NOTHING_SEARCHED: Final = Searched(
 
 @dataclass
 class Trail:
-    """How far a run is searched for one protocol's frames. marks: as long as the run's buffer."""
+    """How far a run is searched for one protocol's frames."""
 
-    marks: ByteArray
     search: Int64Array = field(default_factory=new_search)
 
-    def drop(self, count: int, size: int, holes: int) -> None:
-        """The first bytes and holes of the run are gone; `size` are left."""
-        self.marks[:size] = self.marks[count : count + size].copy()
-        self.marks[size : size + count] = 0
+    def drop(self, count: int, holes: int) -> None:
+        """The first bytes and holes of the run are gone."""
         self.search[RESUME] = max(0, self.search[RESUME] - count)
         for cell in _OFFSETS:
             self.search[cell] = max(-1, self.search[cell] - count)
@@ -97,6 +94,7 @@ class Run:
     records: Int64Array = field(default_factory=lambda: NO_RECORDS)
     trails: dict[int, Trail] = field(default_factory=dict)
     _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
+    _marks: ByteArray = field(default_factory=lambda: _NO_BYTES)
     _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
 
     def add(self, piece: Piece, data: ByteArray) -> None:
@@ -104,6 +102,7 @@ class Run:
         self.make_room(len(data))
         self._append(piece)
         self._data[self.size : self.size + len(data)] = data
+        self._marks[self.size : self.size + len(data)] = 0
         self.size += len(data)
 
     def add_hole(self, piece: Piece) -> None:
@@ -128,9 +127,9 @@ class Run:
             self.pieces = self.pieces.grown(4 * self.count)
         if self.size + size > len(self._data):
             room = max(self.size + size, 2 * len(self._data))
-            self._data = _grown(self._data, room)
-            for trail in self.trails.values():
-                trail.marks = _grown(trail.marks, room)
+            self._data = _grown(self._data, self.size, room)
+            if self.trails:
+                self._marks = _grown(self._marks, self.size, room)
 
     @property
     def held_bytes(self) -> int:
@@ -141,7 +140,9 @@ class Run:
         """The search for a protocol's frames."""
         found = self.trails.get(protocol)
         if found is None:
-            found = self.trails[protocol] = Trail(np.zeros(len(self._data), np.uint8))
+            if not self.trails:
+                self._marks = np.zeros(len(self._data), np.uint8)
+            found = self.trails[protocol] = Trail()
         return found
 
     def searched(self, protocol: int) -> Searched:
@@ -149,7 +150,7 @@ class Run:
         trail = self.trail(protocol)
         trail.search[SIZE], trail.search[HOLES] = self.size, self.hole_count
         trail.search[PIECES] = self.count
-        return Searched(self._data, trail.marks, trail.search, self._holes, self.pieces)
+        return Searched(self._data, self._marks, trail.search, self._holes, self.pieces)
 
     def waiting(self) -> Searched:
         """The same of a run that is not searched."""
@@ -201,12 +202,13 @@ class Run:
             return
         left = self.size - count
         self._data[:left] = self._data[count : self.size].copy()
+        self._marks[:left] = self._marks[count : self.size].copy()
         gone = int(np.count_nonzero(self._holes[0, : self.hole_count] <= count))
         self._holes[:, : self.hole_count - gone] = self._holes[:, gone : self.hole_count].copy()
         self.hole_count -= gone
         self._holes[0, : self.hole_count] -= count
         for trail in self.trails.values():
-            trail.drop(count, left, gone)
+            trail.drop(count, gone)
         self.size = left
         self.at_start = False
         self._drop_pieces(count)
@@ -242,9 +244,9 @@ class Run:
         return any(trail.search[AT] >= 0 for trail in self.trails.values())
 
 
-def _grown(array: ByteArray, room: int) -> ByteArray:
-    fresh = np.zeros(room, np.uint8)
-    fresh[: len(array)] = array
+def _grown(array: ByteArray, used: int, room: int) -> ByteArray:
+    fresh = np.empty(room, np.uint8)
+    fresh[:used] = array[:used]
     return fresh
 
 
