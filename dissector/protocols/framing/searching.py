@@ -26,7 +26,6 @@ from dissector.protocols.framing.resync import (
     AT,
     RESUME,
     Rule,
-    Searched,
     find_chain,
     has_some,
     is_believed,
@@ -156,14 +155,14 @@ class Searches:
         run, protocols, count = self._runs.get(flow), self._protocols(flow), len(self._specs)
         rule = self._rule(flow, protocols[0], 0)
         if run is not None and run.mode is not None:
-            return Side(WAITS, 0, 0, (run.waiting(),) * count, rule, NO_RECORDS)
+            return Side(WAITS, 0, 0, (run.for_kernel(),) * count, rule, NO_RECORDS)
         if run is None or protocols[0] >= count or not self._is_settled(run, slot):
             return Side(NO_RUN, 0, 0, (NOTHING_SEARCHED,) * count, rule, NO_RECORDS)
         if self._known.protocol[slot] == UNDECIDED:
-            runs = tuple([run.searched(protocol) for protocol in protocols])
+            runs = tuple([run.for_kernel(protocol) for protocol in protocols])
             return Side(SEARCHED, 0, count, runs, rule, run.records)
         (first,) = protocols
-        return Side(SEARCHED, first, first + 1, (run.searched(first),) * count, rule, NO_RECORDS)
+        return Side(SEARCHED, first, first + 1, (run.for_kernel(first),) * count, rule, NO_RECORDS)
 
     def _is_settled(self, run: Run, slot: int) -> bool:
         """Whether more bytes decide nothing, unless they change a chain, or are TLS records."""
@@ -234,7 +233,7 @@ class Searches:
         """A direction waited long enough: the other one's chain goes out, or is not waited for."""
         other = flow ^ 1
         protocol = int(self._known.protocol[slot])
-        if has_some(self._runs[other].searched(protocol), 1):
+        if has_some(self._runs[other].for_kernel(protocol), 1):
             self._accept(ranges, row, slot, other, protocol)
             return
         self._runs[other].is_patient, self._runs[other].is_hurried = False, True
@@ -339,7 +338,7 @@ class Searches:
                 return protocol
             if begins == 0 and not is_final and run.size < HEADER_WINDOW:
                 return _WAITS
-            searched: Searched = kept(run.searched(protocol))
+            searched = run.for_kernel(protocol)
             status = find_chain(searched, self._rule(flow, protocol, int(is_final)))
             if self._begins(run, flow):
                 continue
@@ -397,7 +396,7 @@ class Searches:
         if was_undecided and other in self._runs:
             run = self._runs[other]
             is_found = self._search(run, other, int(ranges.ts_ns[row]), False) >= 0
-            if is_found or has_some(run.searched(protocol), SURE_FRAMES):
+            if is_found or has_some(run.for_kernel(protocol), SURE_FRAMES):
                 found.append((other, self._end_run(ranges, row, other, protocol)))
             elif run.is_live:
                 self._bound(ranges, row, slot, other)

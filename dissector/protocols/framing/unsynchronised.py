@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
+from dissector.jit import kept
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.first_bytes import IN_A_ROW, NEXT, follow_records
-from dissector.protocols.framing.gathering import NO_RUN, Following, Side, gather
+from dissector.protocols.framing.gathering import NO_RUN, WAITS, Following, Side, gather
 from dissector.protocols.framing.replays import PIECE_BYTES, Piece, Pieces, Replay
 from dissector.protocols.framing.resync import (
     AT,
@@ -37,16 +38,17 @@ from dissector.protocols.framing.row_output import SOURCE_ARENA
 from dissector.protocols.framing.state import HELD
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
-_FIRST_BYTES: Final = 1 << 12
+_NO_PROTOCOL: Final = -1
+_FIRST_BYTES: Final = 1 << 14
 _FIRST_HOLES: Final = 4
-_FIRST_PIECES: Final = 16
+_FIRST_PIECES: Final = 32
 _OFFSETS: Final = (AT, CURSOR, LAST, SECOND, THIRD)  # cells that hold an offset or -1
 _HOLE_CURSORS: Final = (HOLE, RESUME_HOLE)
 _NO_PIECES: Final = Pieces.new(0)
 NO_RECORDS: Final = np.empty(0, np.int64)
 _NO_BYTES: Final = np.empty(0, np.uint8)
-NOTHING_SEARCHED: Final = Searched(
-    _NO_BYTES, _NO_BYTES, new_search(), np.zeros((2, _FIRST_HOLES), np.int64), _NO_PIECES
+NOTHING_SEARCHED: Final = kept(
+    Searched(_NO_BYTES, _NO_BYTES, new_search(), np.zeros((2, _FIRST_HOLES), np.int64), _NO_PIECES)
 )
 
 
@@ -55,6 +57,7 @@ class Trail:
     """How far a run is searched for one protocol's frames."""
 
     search: Int64Array = field(default_factory=new_search)
+    for_kernel: tuple[Searched, Searched] | None = None  # as it is, and as kernels take it
 
     def drop(self, count: int, holes: int) -> None:
         """The first bytes and holes of the run are gone."""
@@ -77,7 +80,8 @@ class Run:
     direction goes back to, of a run that only waits. is_patient: the other direction waits for this
     run's frames; is_hurried: it did so for too long. is_confirmed: more than a chain speaks for the
     frames that were found. has_events: it holds ranges that are no bytes and must be reported.
-    records: TLS records found so far, where it may still be TLS; else without cells.
+    records: TLS records found so far, where it may still be TLS; else without cells. trails: by
+    protocol; waiting: the cells of a run that is not searched.
     """
 
     pieces: Pieces = field(default_factory=lambda: Pieces.new(_FIRST_PIECES))
@@ -93,6 +97,7 @@ class Run:
     has_events: bool = False
     records: Int64Array = field(default_factory=lambda: NO_RECORDS)
     trails: dict[int, Trail] = field(default_factory=dict)
+    waiting: Trail = field(default_factory=Trail)
     _data: ByteArray = field(default_factory=lambda: np.empty(_FIRST_BYTES, np.uint8))
     _marks: ByteArray = field(default_factory=lambda: _NO_BYTES)
     _holes: Int64Array = field(default_factory=lambda: np.zeros((2, _FIRST_HOLES), np.int64))
@@ -126,7 +131,7 @@ class Run:
         if self.count == len(self.pieces.matrix):
             self.pieces = self.pieces.grown(4 * self.count)
         if self.size + size > len(self._data):
-            room = max(self.size + size, 2 * len(self._data))
+            room = max(self.size + size, 4 * len(self._data))
             self._data = _grown(self._data, self.size, room)
             if self.trails:
                 self._marks = _grown(self._marks, self.size, room)
@@ -141,22 +146,32 @@ class Run:
         found = self.trails.get(protocol)
         if found is None:
             if not self.trails:
-                self._marks = np.zeros(len(self._data), np.uint8)
+                self._marks = np.empty(len(self._data), np.uint8)
+                self._marks[: self.size] = 0
             found = self.trails[protocol] = Trail()
         return found
 
     def searched(self, protocol: int) -> Searched:
         """What a search for a protocol's frames needs."""
-        trail = self.trail(protocol)
+        return self._seen(self.trail(protocol), self._marks)
+
+    def _seen(self, trail: Trail, marks: ByteArray) -> Searched:
         trail.search[SIZE], trail.search[HOLES] = self.size, self.hole_count
         trail.search[PIECES] = self.count
-        return Searched(self._data, self._marks, trail.search, self._holes, self.pieces)
+        return Searched(self._data, marks, trail.search, self._holes, self.pieces)
 
-    def waiting(self) -> Searched:
-        """The same of a run that is not searched."""
-        search = new_search()
-        search[SIZE], search[PIECES] = self.size, self.count
-        return Searched(self._data, _NO_BYTES, search, self._holes, self.pieces)
+    def for_kernel(self, protocol: int = _NO_PROTOCOL) -> Searched:
+        """The same for a kernel alone: its words are found again only after an array has grown.
+
+        Args:
+            protocol: none of a run that is not searched.
+        """
+        trail = self.waiting if protocol == _NO_PROTOCOL else self.trail(protocol)
+        seen = self._seen(trail, _NO_BYTES if trail is self.waiting else self._marks)
+        before = trail.for_kernel
+        if before is None or any(old is not new for old, new in zip(before[0], seen, strict=True)):
+            before = trail.for_kernel = (seen, kept(seen))
+        return before[1]
 
     def begins_with_frame(
         self, check: Callable[..., int], protocol: int, limit: int, is_strict: int
@@ -370,8 +385,9 @@ class UnsynchronisedFlows(dict[int, Run]):
         self.arrivals, row, is_full = gather(following, row, self.arrivals, sides, most_held)
         for flow, side in enumerate(sides, start=2 * slot):
             if side.has != NO_RUN:
-                search = side.runs[side.first].search
-                self[flow].size, self[flow].count = int(search[SIZE]), int(search[PIECES])
+                run = self[flow]
+                search = (run.waiting if side.has == WAITS else run.trail(side.first)).search
+                run.size, run.count = int(search[SIZE]), int(search[PIECES])
         if is_full:
             index = current.next_rows[row]
             flow = 2 * slot + int(current.ranges.side[index])
