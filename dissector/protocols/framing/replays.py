@@ -8,6 +8,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
+from dissector.protocols.framing.row_output import HEADER_WINDOW
 from dissector.stream.columns import DATA, RangeColumns
 
 # What a range of DATA is for the splitting kernel when a run has its bytes already (`gathering`).
@@ -15,6 +16,9 @@ GATHERED: Final = 5  # nothing is to be done
 DUE: Final = 6  # with these bytes something is to be decided
 
 PIECE_BYTES: Final = 256  # counted as held for each range of a run, beside its bytes
+# What a range may make runs hold more, beside its bytes: it, a header that began before it and
+# turns out to be none, and the rest of it behind a frame.
+_MOST_BESIDE: Final = 3 * PIECE_BYTES + HEADER_WINDOW
 
 
 class Piece(NamedTuple):
@@ -87,7 +91,7 @@ class Replay:
 
     @cached_property
     def held_bytes(self) -> Int64Array:
-        """What runs would hold more behind each range, if they took all up to it."""
+        """What runs may hold more behind each range, if they take all up to it."""
         ranges = self.ranges
         bytes_of = np.where(ranges.kind == DATA, ranges.length, 0)[: self.rows]
-        return np.cumsum(bytes_of + PIECE_BYTES)
+        return np.cumsum(bytes_of + _MOST_BESIDE)
