@@ -119,17 +119,17 @@ class Searches:
     def _believe_longest(self, ranges: RangeColumns, row: int) -> None:
         """All searches together hold too much: the chains of those that hold most go out.
 
-        Where there is none, the next time is when twice as much is held.
+        What has no chain stays. Runs are sorted once for each eighth of the bound.
         """
-        ids, size = self._known.connection_id, self._runs.size
+        ids, eighth = self._known.connection_id, MAX_RUN_BYTES // 8
         held = {flow: (-run.size, int(ids[flow >> 1])) for flow, run in self._runs.items()}
         for flow in sorted(held, key=lambda flow: (*held[flow], flow)):
-            if size - self._runs.size > MAX_RUN_BYTES // 8:
+            if self._runs.size <= MAX_RUN_BYTES - eighth:
                 break
             protocol = self._protocol_of_chain(flow)
             if protocol is not None:
                 self._accept(ranges, row, flow >> 1, flow, protocol)
-        self._most_bytes = MAX_RUN_BYTES if self._runs.size < size else 2 * size
+        self._most_bytes = max(MAX_RUN_BYTES, self._runs.size + eighth)
 
     def _protocol_of_chain(self, flow: int) -> int | None:
         """The first protocol of which a direction's run has a chain."""

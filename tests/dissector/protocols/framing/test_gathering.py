@@ -116,3 +116,20 @@ def test_a_search_is_attended_to_a_few_times_however_long_it_is(
     collected, _ = framed(SPECS, script)
     assert len(collected.frames()) == packets + rows // 2
     assert len(attended) < 30 < rows
+
+
+@pytest.mark.parametrize("chains", [500, 2_000])
+def test_runs_are_sorted_a_few_times_where_most_of_them_have_no_chain(
+    chains: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections of which half a header was seen hold all that searches may hold, for ever."""
+    monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", 300 * 260)
+    script = Ranges()
+    for connection in range(300):
+        script.open(connection, from_syn=False).send(b"\0\0\0\x09", 0, connection)
+    for connection in range(300, 300 + chains):
+        script.open(connection, from_syn=False).send(frame(EITHER, b"abc") * 2, 0, connection)
+    sorts = calls_of(monkeypatch, "_believe_longest")
+    _, framing = framed(SPECS, script)
+    assert 0 < len(sorts) <= chains // 30 + 2
+    assert framing._searches.bytes < 2 * 300 * 260
