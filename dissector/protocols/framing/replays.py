@@ -16,9 +16,9 @@ GATHERED: Final = 5  # nothing is to be done
 DUE: Final = 6  # with these bytes something is to be decided
 
 PIECE_BYTES: Final = 256  # counted as held for each range of a run, beside its bytes
-# What a range may make runs hold more, beside its bytes: it, a header that began before it and
-# turns out to be none, and the rest of it behind a frame.
-_MOST_BESIDE: Final = 3 * PIECE_BYTES + HEADER_WINDOW
+# What a range may make runs hold more, beside its bytes: it, and of both directions a header that
+# began before and turns out to be none.
+_MOST_BESIDE: Final = 3 * PIECE_BYTES + 2 * HEADER_WINDOW
 
 
 class Piece(NamedTuple):

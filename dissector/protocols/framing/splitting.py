@@ -26,7 +26,7 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
-from dissector.protocols.framing.replays import GATHERED, PIECE_BYTES
+from dissector.protocols.framing.replays import DUE, GATHERED, PIECE_BYTES
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     HEADER_WINDOW,
@@ -335,6 +335,9 @@ def split(
         mode = state.flows.mode[flow]
         is_slow = state.connections.is_slow[slot] != 0
         step = Step(0, filled, DONE)
+        if kind == DUE:
+            status = ATTENTION
+            break
         if kind == CLOSE:
             if is_slow:
                 status = ATTENTION

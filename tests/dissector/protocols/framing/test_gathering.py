@@ -7,7 +7,7 @@ import pytest
 
 from dissector.protocols.framing.replays import DUE, GATHERED
 from dissector.protocols.framing.searching import MAX_RUN_BYTES, Searches
-from tests.wire.ranges import Ranges, framed
+from tests.wire.ranges import WHOLE, Ranges, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -55,6 +55,70 @@ def found_by(script: Ranges, edges: list[int]) -> Found:
         for row in collected.rows
     ]
     return rows, framing.findings
+
+
+def opaque(seed: int) -> Ranges:
+    """Connections from within: TLS records whose payloads begin like long frames, and frames."""
+    chance = random.Random(seed)
+    script = Ranges()
+    for connection in range(CONNECTIONS):
+        script.open(connection, from_syn=False)
+    for number in range(300):
+        connection, side = chance.randrange(CONNECTIONS), chance.randrange(2)
+        script.offsets.setdefault((connection, side), 1_000)
+        header = frame(EITHER, bytes(chance.choice((300, 3_000, 9_000))))[:6]
+        payload = header + chance.randbytes(chance.choice((40, 150, 600)))
+        record = b"\x17\3\3" + len(payload).to_bytes(2, "big") + payload
+        is_tls = number > 100 and connection % 2 and chance.random() < 0.3
+        flags = chance.choice((WHOLE, WHOLE, WHOLE, 0))
+        script.send(record if is_tls else payload, side, connection, flags=flags)
+    for connection in range(CONNECTIONS):
+        script.close(connection)
+    return script
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_connections_whose_protocol_is_open_are_gathered_alike(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dissector.protocols.framing.detection.HEAD_BYTES", 100)
+    script = opaque(seed)
+    kinds = gathered_kinds(monkeypatch)
+    edges = sorted(random.Random(seed).sample(range(len(script.rows)), 10))
+    whole, cut = found_by(script, []), found_by(script, edges)
+    assert {GATHERED, DUE} <= kinds
+    monkeypatch.setattr(Searches, "_gather", lambda *_: None)
+    assert found_by(script, []) == whole == cut
+
+
+@pytest.mark.parametrize("most_bytes", range(5_000, 9_000, 250))
+def test_headers_that_began_before_count_in_the_bound_before_their_turn(
+    most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection is searched while headers of others, of which bytes were there, break."""
+    monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", most_bytes)
+    others = range(1, 12)
+    script = Ranges()
+    for connection in range(12):
+        script.open(connection).send(frame(TO_BROKER), 0, connection)
+        script.send(frame(TO_CLIENT), 1, connection)
+    script.lose(9).send(frame(EITHER, b"x" * 100)[:-1]).send(b"x")
+    for connection in others:
+        script.send(b"\xff\0\0\0", 0, connection)
+    edge = len(script.rows)
+    long = frame(EITHER, b"y" * 60)
+    for connection in others:
+        script.send(b"\x40\x42\3", 0, connection)
+        if connection in (3, 6, 9):
+            script.send(
+                long[:22] if connection == 3 else long[22:44] if connection == 6 else long[44:]
+            )
+    script.send(frame(EITHER, b"z" * 40))
+    for connection in range(12):
+        script.close(connection)
+    found = found_by(script, [edge])
+    monkeypatch.setattr(Searches, "_gather", lambda *_: None)
+    assert found == found_by(script, [])
 
 
 @pytest.mark.parametrize("seed", range(6))
