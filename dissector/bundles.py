@@ -9,7 +9,7 @@ of a column is its index in the class, so that a plan can also write by number:
 
 from collections.abc import Iterator, Sequence
 from inspect import get_annotations
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -70,14 +70,16 @@ class Bundle:
         self.matrix = matrix
         self._words = array_words(matrix)
 
-    def __getattr__(self, name: str) -> Int64Array:
-        """A column that is asked for first: most of them only kernels ever touch."""
-        number = self._numbers.get(name)
-        if number is None:
-            raise AttributeError(f"{type(self).__name__} has no column {name}")
-        column = self._column(number)
-        setattr(self, name, column)
-        return column
+    if not TYPE_CHECKING:  # which knows the columns, and what is none
+
+        def __getattr__(self, name: str) -> Int64Array:
+            """A column that is asked for first: most of them only kernels ever touch."""
+            number = self._numbers.get(name)
+            if number is None:
+                raise AttributeError(f"{type(self).__name__} has no column {name}")
+            column = self._column(number)
+            setattr(self, name, column)
+            return column
 
     def _column(self, number: int) -> Int64Array:
         column: Int64Array = self.matrix[number]

@@ -7,6 +7,7 @@ small one uses little: to clear it took 2 ms, as long as to read 200 frames.
 
 import math
 import mmap
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ def zeros(shape: int | tuple[int, ...], kind: npt.DTypeLike = np.int64) -> npt.N
     if size < _OWN_PAGES_FROM:
         return np.zeros(shape, item)
     pages = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size >= _LARGE_PAGES_FROM:
-        pages.madvise(mmap.MADV_HUGEPAGE)
+    if size >= _LARGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages refuses, and gives small ones
+            pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, item).reshape(shape)

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_WAIT_BYTES, RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.limits import MAX_WAIT_BYTES, RESYNC_HOLD_BYTES
 from dissector.protocols.framing.first_bytes import IN_A_ROW, NEXT, follow_records
 from dissector.protocols.framing.replays import DUE, GATHERED, Pieces
 from dissector.protocols.framing.resync import (
     AT,
+    HOLD_NS,
     PIECES,
     RESUME,
     SIZE,
@@ -28,7 +29,6 @@ from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
 # Bytes before a chain are worth dropping where they are many, and most of the run.
 DROPPED_BYTES: Final = RESYNC_HOLD_BYTES // 16
-_HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 
 # What a direction has.
 NO_RUN: Final = 0
@@ -116,7 +116,7 @@ def is_worth_dropping(before: int, size: int) -> bool:
 @kernel
 def waits_too_long(pieces: Pieces, size: int, ts_ns: int) -> bool:
     """Whether a run has waited for the other direction's as long, or with as much, as it may."""
-    return size > MAX_WAIT_BYTES or ts_ns - pieces.ts_ns[0] > _HOLD_NS
+    return size > MAX_WAIT_BYTES or ts_ns - pieces.ts_ns[0] > HOLD_NS
 
 
 @inlined

@@ -75,7 +75,7 @@ _SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
 # So many packets say something of two frames, and one more for so many of their bytes.
 _FEW_PACKETS: Final = 4
 _TINY_PACKET_BYTES: Final = 64
-_HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
+HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2
 _MARK_BITS: Final = 2
@@ -397,7 +397,7 @@ def is_believed(run: Searched, status: int, ts_ns: int, is_final: int) -> bool:
         return False
     if search[LAST] - search[AT] >= RESYNC_HOLD_BYTES:
         return True
-    return bool(search[FRAMES] > 1 and ts_ns - _began(run) > _HOLD_NS)
+    return bool(search[FRAMES] > 1 and ts_ns - _began(run) > HOLD_NS)
 
 
 @kernel

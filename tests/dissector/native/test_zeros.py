@@ -1,5 +1,7 @@
 """Arrays of zeros with pages of their own."""
 
+import mmap
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,15 @@ def test_they_are_what_numpy_gives(shape, kind):
     assert not found.any() and found.flags.c_contiguous and found.flags.writeable
     found[...] = 7
     assert (found == 7).all() and not zeros(shape, kind).any()
+
+
+def test_a_system_without_large_pages_gives_small_ones(monkeypatch):
+    monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 99_999)  # advice that no kernel knows
+    with pytest.raises(OSError), mmap.mmap(-1, 4096) as pages:
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    assert not zeros(1 << 20).any()
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE")
+    assert not zeros(1 << 20).any()
 
 
 def resident_pages():
