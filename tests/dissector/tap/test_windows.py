@@ -132,26 +132,39 @@ def open_scene(folder: Path) -> Path:
     return capture
 
 
+class Busy(Windows):
+    """Windows that go on as soon as the thread has the first one, and not before."""
+
+    is_judging = threading.Event()
+
+    def tick(self, now: float) -> None:
+        super().tick(now)
+        if self._waiting.full():
+            assert self.is_judging.wait(60)
+
+
 def test_a_live_tap_passes_windows_over_and_never_waits(tmp_path, monkeypatch):
     (chain,) = chains([str(open_scene(tmp_path))]).chains
     go_on, seen = threading.Event(), []
 
     def judge(window: Window, _: object) -> list[Finding]:
+        Busy.is_judging.set()
         go_on.wait(60)
         seen.append(window)
         return []
 
     monkeypatch.setattr(windows, "judge", judge)
     tap = Tap(Replay(chain), Settings(Options(), rotate_ns=S))
-    found = Windows(tap, may_wait=False, window_bytes=1)
+    found = Busy(tap, may_wait=False, window_bytes=1)
     tap.listen(found)
     tap.run()
     skipped = found.skipped
     assert skipped >= 1, "one is judged, one waits, the others are passed over"
     go_on.set()
     found.close()
-    assert found.judged == len(seen) >= 2
-    assert not seen[-1].follows, "what the thread knows is not what came before it"
+    assert found.judged == len(seen) == 3
+    assert seen[1].follows, "the first two come one after the other"
+    assert not seen[2].follows, "what the thread knows is not what came before it"
 
 
 class Clock:
