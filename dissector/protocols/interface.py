@@ -19,6 +19,9 @@ from dissector.protocols.columns import FrameColumns
 # Signatures of the callbacks, in the compiler's words.
 CHECK_SIGNATURE = "int64(uint8[::1], int64, int64, int64, int64, int64)"
 SPAN_SIGNATURE = "int64(uint8[::1], int64, int64)"
+# Bytes that are gathered before a header that straddles ranges is looked at again; no protocol
+# needs more to tell a header.
+HEADER_WINDOW: Final = 64
 _NS_PER_MS: Final = 1_000_000
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, kept
-from dissector.limits import MAX_PENDING_ARENA_BYTES
+from dissector.limits import MAX_OPENING_BYTES, MAX_PENDING_ARENA_BYTES
 from dissector.notice_log import Notice
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
@@ -23,18 +23,22 @@ from dissector.protocols.framing.splitting import split
 from dissector.protocols.framing.state import (
     ARENA_FULL,
     ATTENTION,
+    CHAIN_FOUND,
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
     COUNTER_GATHERED,
     COUNTER_IS_ASKED,
+    COUNTER_OPENING_LIMIT,
     COUNTER_POSITION,
     DONE,
     FULL,
+    OPENINGS_FULL,
     ROLE_WAIT,
     SLOTS_FULL,
     FramingState,
+    grown_openings,
 )
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import RangeColumns
@@ -62,8 +66,9 @@ class Framing:
     ) -> None:
         check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
         one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
+        prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
         limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
-        self._calls = kept(Callbacks(check, one_way, limit))
+        self._calls = kept(Callbacks(check, prove, one_way, limit))
         self._output = FrameOutput(sink)
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Notice] = []
@@ -72,7 +77,7 @@ class Framing:
         self.broker_ports = detection.broker_ports
         self._output.state.counters[COUNTER_IS_ASKED] = detection.is_asked
         self._roles = Roles(self._output, self.broker_ports, ports_of, self.findings)
-        self._searches = Searches(specs, self._output, detection, self._roles, self.findings)
+        self._searches = Searches(specs, self._output, detection, self._roles)
 
     @property
     def state(self) -> FramingState:
@@ -98,6 +103,11 @@ class Framing:
                 self._make_room(current)
             elif status == SLOTS_FULL:
                 self._output.state = grown_slots(self._output.state)
+            elif status == OPENINGS_FULL:
+                state = self._output.state
+                self._output.state = state._replace(openings=grown_openings(state.openings))
+            elif status == CHAIN_FOUND:
+                self._searches.replay_openings(current)
             elif status == ROLE_WAIT:
                 self._roles.hold_last_row()
             elif status == ATTENTION:
@@ -119,7 +129,7 @@ class Framing:
         flows.broken[flow] = CUT_BY_GAP
         flows.skip[flow] = flows.total[flow] - flows.have[flow]
         offset = int(flows.frame_start[flow])
-        self._searches.note(
+        self._roles.note(
             "unfinished_frames_limit", current.ranges, current.cursor, flow, offset, used
         )
 
@@ -127,6 +137,8 @@ class Framing:
         counters = self._output.state.counters
         counters[COUNTER_CURSOR] = current.cursor
         counters[COUNTER_POSITION] = current.position
+        # What comes once more is part of a run, or follows one.
+        counters[COUNTER_OPENING_LIMIT] = MAX_OPENING_BYTES if current.pieces is None else 0
         state, sources = self._output.for_kernel()
         self._output.rows, status = split(
             state,

@@ -71,9 +71,14 @@ class FrameOutput:
             self._for_kernel = (state, own, kept(state), kept(self.all_sources()))
         return self._for_kernel[2:]
 
+    @property
+    def slot_stopped_at(self) -> int:
+        """Slot of the connection at which the splitting kernel stopped."""
+        return int(self.state.counters[COUNTER_SLOT])
+
     def stopped_at(self, current: Replay) -> tuple[int, int]:
         """Slot and flow of the range at which the splitting kernel stopped."""
-        slot = int(self.state.counters[COUNTER_SLOT])
+        slot = self.slot_stopped_at
         return slot, 2 * slot + int(current.ranges.side[current.cursor])
 
     def flush(self) -> None:
@@ -122,16 +127,20 @@ class FrameOutput:
         self._spare = self.state.arena
         self.state = self.state._replace(arena=fresh)
 
-    def keep(self, data: bytes | bytearray) -> int:
-        """Copy bytes into the arena; returns where they begin."""
-        size = len(data)
+    def room_for(self, size: int) -> int:
+        """Take room for so many bytes in the arena; returns where it begins."""
         used = int(self.state.counters[COUNTER_ARENA_USED])
         if used + size > len(self.state.arena):
             self.grow_arena(size)
             used = int(self.state.counters[COUNTER_ARENA_USED])
-        self.state.arena[used : used + size] = np.frombuffer(bytes(data), np.uint8)
         self.state.counters[COUNTER_ARENA_USED] = used + size
         return used
+
+    def keep(self, data: bytes | bytearray) -> int:
+        """Copy bytes into the arena; returns where they begin."""
+        at = self.room_for(len(data))
+        self.state.arena[at : at + len(data)] = np.frombuffer(bytes(data), np.uint8)
+        return at
 
     def row_data(self, row: int) -> bytes:
         """The bytes of a row's frame."""

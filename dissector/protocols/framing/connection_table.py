@@ -88,12 +88,17 @@ def grown_slots(state: FramingState) -> FramingState:
 
 @kernel
 def compact_arena(state: FramingState, fresh: ByteArray) -> int:
-    """Copy the bytes of unfinished frames to a fresh arena, in order of slots; returns its use."""
+    """Copy the bytes of unfinished frames and openings to a fresh arena, in order of slots.
+
+    Returns:
+        how many bytes it holds then.
+    """
     used = 0
     flows = state.flows
     for flow in range(len(flows.mode)):
         have = flows.have[flow]
-        if (flows.mode[flow] == CHAIN or flows.mode[flow] == HELD) and have > 0:
+        is_needed = flows.mode[flow] in (CHAIN, HELD) or flows.opening[flow] != 0
+        if is_needed and have > 0:
             at = flows.arena_at[flow]
             for index in range(have):
                 fresh[used + index] = state.arena[at + index]

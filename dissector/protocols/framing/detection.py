@@ -25,10 +25,9 @@ from dissector.protocols.framing.first_bytes import (
     look,
     server_name,
 )
-from dissector.protocols.framing.row_output import HEADER_WINDOW
 from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED, ConnectionState
 from dissector.protocols.framing.unsynchronised import Run
-from dissector.protocols.interface import CHECK_SIGNATURE, Specs
+from dissector.protocols.interface import CHECK_SIGNATURE, HEADER_WINDOW, Specs
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
 _MORE: Final = -2  # the next bytes tell

@@ -36,6 +36,14 @@ _PROXY_V2_HEAD: Final = 16
 _TLS_RECORD_LIMIT: Final = (1 << 14) + 2048
 _TLS_HANDSHAKE: Final = 22
 
+_TLS_FIRST: Final = 20  # kinds of records
+_TLS_LAST: Final = 23
+_FIRST: Final = {start[0] for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)}
+# uint8[256]: whether bytes that begin so may be TLS, HTTP or a PROXY header, see `look`.
+MAY_BE_OTHER: Final = np.array(
+    [_TLS_FIRST <= byte <= _TLS_LAST or byte in _FIRST for byte in range(256)], np.uint8
+)
+
 # Cells of what is known of TLS records.
 NEXT: Final = 0  # stream offset where the next one begins, -1 not known
 IN_A_ROW: Final = 1  # how many end there
@@ -138,7 +146,7 @@ def _record_length(data: ByteArray, at: int, end: int, is_handshake: bool) -> in
     if end - at < 5 or data[at + 1] != 3 or data[at + 2] > 4:
         return 0
     kind = data[at]
-    if kind != _TLS_HANDSHAKE and (is_handshake or not 20 <= kind <= 23):
+    if kind != _TLS_HANDSHAKE and (is_handshake or not _TLS_FIRST <= kind <= _TLS_LAST):
         return 0
     length = np.int64(data[at + 3]) << 8 | data[at + 4]
     return length if length <= _TLS_RECORD_LIMIT else 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
-from dissector.protocols.framing.row_output import HEADER_WINDOW
+from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import DATA, RangeColumns
 
 # What a range of DATA is for the splitting kernel when a run has its bytes already (`gathering`).

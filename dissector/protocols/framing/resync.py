@@ -75,6 +75,7 @@ _SEGMENTS: Final = ((512, 600), (1200, 1500), (4000, 1 << 62))
 # So many packets say something of two frames, and one more for so many of their bytes.
 _FEW_PACKETS: Final = 4
 _TINY_PACKET_BYTES: Final = 64
+SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
 HOLD_NS: Final = RESYNC_HOLD_MS * 1_000_000
 _VISITED: Final = 1
 _COMBED_MARK: Final = 2

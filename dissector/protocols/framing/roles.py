@@ -11,6 +11,7 @@ from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.connection_table import find_slot
 from dissector.protocols.framing.state import ROLE_BY_FIRST_SEEN, ROLE_BY_PORT, ROLE_DECIDED
+from dissector.stream.columns import RangeColumns
 
 _RELEASE_PACKET = COLUMN_NUMBER["release_packet"]
 _SIDE = COLUMN_NUMBER["side"]
@@ -45,6 +46,23 @@ class Roles:
         if known.role[slot] != ROLE_DECIDED:
             return 2
         return int(known.client_side[slot] != side)
+
+    def note(
+        self, code: str, ranges: RangeColumns, row: int, flow: int, offset: int, value: int
+    ) -> None:
+        """Add a notice of a direction at a range."""
+        self._findings.append(
+            Notice(
+                NOTICE_NUMBER[code],
+                ts_ns=int(ranges.ts_ns[row]),
+                connection_id=int(ranges.connection[row]),
+                direction=self.direction(flow >> 1, flow & 1),
+                packet=int(ranges.packet[row]),
+                stream_offset=offset,
+                bytes=value,
+                value=value,
+            )
+        )
 
     def hold_last_row(self) -> None:
         """The last row has no direction yet, or has decided it: keep it, or let all out."""

@@ -21,11 +21,9 @@ from dissector.protocols.framing.state import (
     ROLE_WAIT,
     FramingState,
 )
+from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import RETRANSMITTED, RangeColumns
 
-# Bytes that are gathered before a header that straddles ranges is looked at again; no protocol
-# needs more to tell a header.
-HEADER_WINDOW = 64
 SOURCE_ARENA = 3
 HANDSHAKE_FRAMES = 8  # a broker announces its limits in one of its first frames
 
@@ -34,11 +32,13 @@ class Callbacks(NamedTuple):
     """The compiled callbacks of all protocols, each a tuple with one entry per protocol.
 
     check: (data, offset, end, direction, limit, is_strict) -> frame bytes, 0 more needed, -1 no;
-    one_way: (data, offset, end) -> 0 to_broker, 1 to_client, 2 either; limit: (data, offset,
-    length) -> frame limit that this frame announces, 0 none.
+    prove: (data, offset, length) -> 1 proven, 0 not known, -1 wrong; one_way: (data, offset, end)
+    -> 0 to_broker, 1 to_client, 2 either; limit: (data, offset, length) -> frame limit that this
+    frame announces, 0 none.
     """
 
     check: tuple  # type: ignore[type-arg]
+    prove: tuple  # type: ignore[type-arg]
     one_way: tuple  # type: ignore[type-arg]
     limit: tuple  # type: ignore[type-arg]
 

@@ -7,9 +7,7 @@ can be believed; then the run goes through the splitting kernel once more, from 
 from typing import Final
 
 from dissector.jit import callback, kept
-from dissector.limits import MAX_HEAD_BYTES, MAX_SEARCH_BYTES, NULL
-from dissector.notice_log import Notice
-from dissector.notices import NOTICE_NUMBER
+from dissector.limits import MAX_HEAD_BYTES, MAX_RUN_BYTES, MAX_SEARCH_BYTES, NULL, REFUSED_BYTES
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.detection import Detection
 from dissector.protocols.framing.first_bytes import new_records
@@ -21,10 +19,12 @@ from dissector.protocols.framing.gathering import (
     is_worth_dropping,
     waits_too_long,
 )
+from dissector.protocols.framing.openings import replay_of_openings
 from dissector.protocols.framing.replays import DUE, PIECE_BYTES, Piece, Replay
 from dissector.protocols.framing.resync import (
     AT,
     RESUME,
+    SURE_FRAMES,
     Rule,
     find_chain,
     has_some,
@@ -32,10 +32,12 @@ from dissector.protocols.framing.resync import (
     is_confirmed_by_packets,
 )
 from dissector.protocols.framing.roles import Roles
-from dissector.protocols.framing.row_output import HEADER_WINDOW
 from dissector.protocols.framing.state import (
     CHAIN,
+    COUNTER_OPENING_BYTES,
+    FOUND,
     HEAD,
+    NO_OPENING,
     OPAQUE,
     SEARCH,
     UNDECIDED,
@@ -50,22 +52,17 @@ from dissector.protocols.framing.unsynchronised import (
     UnsynchronisedFlows,
     is_waited_for,
 )
-from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
+from dissector.protocols.interface import CHECK_SIGNATURE, HEADER_WINDOW, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 
-SURE_FRAMES: Final = 3  # in a row: a chain that may be believed where it must be decided
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
-# Behind a SYN so many bytes without a frame header are no broker protocol.
-REFUSED_BYTES: Final = 32
-MAX_RUN_BYTES: Final = 32 << 20  # of all searches together; then the longest chains are believed
 
 
 class Searches:
     """Directions without a chain, and how each of them gets one.
 
     Args:
-        output: where frames go, with the state of the splitting kernel. findings: notices are added
-            to it.
+        output: where frames go, with the state of the splitting kernel.
     """
 
     def __init__(
@@ -74,7 +71,6 @@ class Searches:
         output: FrameOutput,
         detection: Detection,
         roles: Roles,
-        findings: list[Notice],
     ) -> None:
         self._specs = specs
         self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
@@ -83,7 +79,6 @@ class Searches:
         self._output = output
         self._detection = detection
         self._roles = roles
-        self._findings = findings
         self._runs = UnsynchronisedFlows(output)
         self._most_bytes = MAX_RUN_BYTES
 
@@ -109,12 +104,21 @@ class Searches:
         row = current.cursor
         slot, flow = self._output.stopped_at(current)
         replays = len(self._output.replays)
+        self._adopt(slot)
         self._attend(current, slot, flow)
         if self._runs.size > self._most_bytes:
             self._believe_longest(current.ranges, row)
         is_alone = len(self._output.replays) == replays
         if is_alone and current.cursor > row and self._known.is_slow[slot]:
             self._gather(current, row, slot)
+
+    def _adopt(self, slot: int) -> None:
+        """Openings of a connection become runs, searched as far as the openings were."""
+        for flow in (2 * slot, 2 * slot + 1):
+            if self._flows.opening[flow] != NO_OPENING:
+                run = self._runs.adopt(slot, flow)
+                for protocol in self._protocols(flow):
+                    find_chain(run.for_kernel(protocol), self._rule(flow, protocol, 0))
 
     def _believe_longest(self, ranges: RangeColumns, row: int) -> None:
         """All searches together hold too much: the chains of those that hold most go out.
@@ -141,8 +145,10 @@ class Searches:
 
     def _gather(self, current: Replay, row: int, slot: int) -> None:
         """Add what follows a range to the runs of its connection."""
-        # At the bound runs end as they are by then: what may reach it waits for its turn.
-        most_held = int(current.held_bytes[row]) + self._most_bytes - self._runs.size
+        # At the bound runs end as they are by then: what may reach it waits for its turn. An
+        # opening may become a run before.
+        held = self._runs.size + int(self._output.state.counters[COUNTER_OPENING_BYTES])
+        most_held = int(current.held_bytes[row]) + self._most_bytes - held
         is_full = True
         while is_full:
             sides = self._side(slot, 2 * slot), self._side(slot, 2 * slot + 1)
@@ -194,23 +200,6 @@ class Searches:
             self._attend_fin(current, slot, flow)
         else:
             raise AssertionError(f"range kind {kind} needs no attention")
-
-    def note(
-        self, code: str, ranges: RangeColumns, row: int, flow: int, offset: int, value: int
-    ) -> None:
-        """Add a notice of a direction at a range."""
-        self._findings.append(
-            Notice(
-                NOTICE_NUMBER[code],
-                ts_ns=int(ranges.ts_ns[row]),
-                connection_id=int(ranges.connection[row]),
-                direction=self._roles.direction(flow >> 1, flow & 1),
-                packet=int(ranges.packet[row]),
-                stream_offset=offset,
-                bytes=value,
-                value=value,
-            )
-        )
 
     def _decide(self, current: Replay, slot: int, flow: int) -> None:
         """The turn of a range that was gathered: what its bytes decide."""
@@ -269,7 +258,7 @@ class Searches:
         ranges, row = current.ranges, current.cursor
         have = int(flows.have[flow])
         offset = int(ranges.stream_offset[row]) + current.position - have
-        self.note("desync", ranges, row, flow, offset, NULL)
+        self._roles.note("desync", ranges, row, flow, offset, NULL)
         flows.mode[flow] = SEARCH
         flows.have[flow] = 0
         flows.total[flow] = 0
@@ -365,7 +354,7 @@ class Searches:
             self._runs.give_up(flow, OPAQUE)
             if flows.mode[other] == OPAQUE or not flows.is_seen[other] or refused:
                 looked_for = REFUSED_BYTES if refused else most
-                self.note("not_recognised", ranges, row, flow, NULL, looked_for)
+                self._roles.note("not_recognised", ranges, row, flow, NULL, looked_for)
                 known.protocol[slot] = UNKNOWN
                 self._runs.give_up(other, OPAQUE)
             return
@@ -410,16 +399,33 @@ class Searches:
         self._runs.end(flow)
         first = run.piece_at(0).piece
         run.pieces.starts_chain[first] = 1
-        offset = int(run.pieces.stream_offset[first])
+        flows.mode[flow] = SEARCH
+        self._note_start(ranges, row, flow, int(run.pieces.stream_offset[first]), run.is_confirmed)
+        return run
+
+    def _note_start(
+        self, ranges: RangeColumns, row: int, flow: int, offset: int, is_confirmed: bool
+    ) -> None:
+        """Note where the frames of a direction start, if bytes before it or doubts are left."""
+        flows = self._flows
         skipped = int(flows.skipped[flow])
         if skipped:
             code = "midstream_start" if flows.is_first[flow] else "resync"
-            self.note(code, ranges, row, flow, offset, skipped)
-        if not run.is_confirmed:
-            self.note("resync_unconfirmed", ranges, row, flow, offset, skipped)
+            self._roles.note(code, ranges, row, flow, offset, skipped)
+        if not is_confirmed:
+            self._roles.note("resync_unconfirmed", ranges, row, flow, offset, skipped)
         flows.skipped[flow] = 0
-        flows.mode[flow] = SEARCH
-        return run
+
+    def replay_openings(self, current: Replay) -> None:
+        """Frames of a connection were found in its openings, with the range before the cursor."""
+        ranges, row, slot = current.ranges, current.cursor - 1, self._output.slot_stopped_at
+        flows, begun = self._flows, 2 * slot + int(ranges.side[row])
+        for flow in (begun, begun ^ 1):
+            if flows.opening[flow] == FOUND:
+                start, is_confirmed = int(flows.frame_start[flow]), bool(flows.is_confirmed[flow])
+                self._note_start(ranges, row, flow, start, is_confirmed)
+        replay = replay_of_openings(self._output, slot, int(ranges.release_packet[row]))
+        self._output.replays.append(replay)
 
     def _attend_gap(self, current: Replay, slot: int, flow: int) -> None:
         """A gap in a run: its chain may go on behind it; else the gap is reported."""

@@ -5,9 +5,10 @@ where a frame ends the next begins. A frame that lies in one range is taken wher
 straddles ranges is put together in the arena, which grows with the bytes that arrive, never by the
 length announced. A gap inside a frame whose length is known leaves the chain intact: the frame's
 end is known in sequence space, the frame comes out with what is known of it, and the next header is
-checked strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH. What
-is rare (the first bytes of a connection, SEARCH, frames that wait for the role) is not done here:
-the kernel returns ATTENTION or ROLE_WAIT and `assembly` does it.
+checked strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH. First
+bytes that decide nothing are kept (`openings`). What is rare (other first bytes, SEARCH, frames
+that wait for the role) is not done here: the kernel returns ATTENTION or ROLE_WAIT and `assembly`
+does it.
 
 A protocol takes part with four callbacks, see `protocols.interface`.
 """
@@ -26,10 +27,10 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
+from dissector.protocols.framing.openings import end_openings, keep_opening
 from dissector.protocols.framing.replays import DUE, GATHERED, PIECE_BYTES
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
-    HEADER_WINDOW,
     Callbacks,
     Splitting,
     Step,
@@ -48,6 +49,7 @@ from dissector.protocols.framing.state import (
     ARENA_FULL,
     ATTENTION,
     CHAIN,
+    CHAIN_FOUND,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
     COUNTER_GATHERED,
@@ -63,8 +65,10 @@ from dissector.protocols.framing.state import (
     SEARCH,
     SLOTS_FULL,
     UNDECIDED,
+    UNKNOWN,
     FramingState,
 )
+from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
 from dissector.tables import ABSENT
 
@@ -303,7 +307,8 @@ def split(
         out: rows from `filled` on are written.
 
     Returns:
-        rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, ATTENTION, ROLE_WAIT.
+        rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, OPENINGS_FULL,
+        CHAIN_FOUND, ATTENTION, ROLE_WAIT.
     """
     work = Splitting(state, ranges, out, calls)
     index = state.counters[COUNTER_CURSOR]
@@ -339,14 +344,17 @@ def split(
             status = ATTENTION
             break
         if kind == CLOSE:
-            if is_slow:
+            if is_slow and not end_openings(work, 2 * slot, 2 * slot + 2, OPAQUE):
                 status = ATTENTION
                 break
+            if is_slow and state.connections.protocol[slot] == UNDECIDED:
+                state.connections.protocol[slot] = UNKNOWN
             step = _handle_close(work, index, slot, filled)
-        elif kind == FIN and mode != CHAIN and mode != OPAQUE and is_slow:
-            status = ATTENTION
-            break
         elif kind == FIN:
+            is_open = is_slow and mode != CHAIN and mode != OPAQUE
+            if is_open and not end_openings(work, flow, flow + 1, CHAIN):
+                status = ATTENTION
+                break
             emit_event(work, filled, index, slot, EVENT_FIN)
             step = Step(0, filled + 1, DONE)
         elif mode == OPAQUE:
@@ -357,10 +365,13 @@ def split(
             if mode == HEAD and _begin_chain(work, index, flow, data):
                 state.flows.mode[flow] = CHAIN
                 mode = CHAIN
-            if mode != CHAIN:
+            if mode == CHAIN:
+                step = _handle_data(work, index, position, flow, data, filled)
+            elif mode == HEAD:
+                step = Step(0, filled, keep_opening(work, index, flow, data))
+            else:
                 status = ATTENTION
                 break
-            step = _handle_data(work, index, position, flow, data, filled)
         elif mode == CHAIN and position == 0:
             step = _handle_gap(work, index, flow, filled)
         elif mode == CHAIN:
@@ -372,7 +383,7 @@ def split(
         filled = step.filled
         status = step.status
         position = step.position
-        if status == DONE:
+        if status in (DONE, CHAIN_FOUND):
             position = 0
             index += 1
     state.counters[COUNTER_CURSOR] = index

@@ -10,7 +10,9 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
-from dissector.tables import HashTable, Pool, new_hash_table, new_pool
+from dissector.protocols.framing.replays import Pieces
+from dissector.protocols.framing.resync import new_search
+from dissector.tables import HashTable, Pool, grown_pool, new_hash_table, new_pool
 
 # Modes of a direction.
 HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes
@@ -45,6 +47,18 @@ ARENA_FULL: Final = 2  # the arena needs more room
 SLOTS_FULL: Final = 3  # a new connection needs a slot
 ATTENTION: Final = 4  # the range at the cursor needs the slow path (recognise, search)
 ROLE_WAIT: Final = 5  # the last row waits for the role, or decides it for rows that wait
+OPENINGS_FULL: Final = 6  # the first ranges of directions need more rows
+CHAIN_FOUND: Final = 7  # frames were found in the openings of a connection, with the last range
+
+# What is kept of the first ranges of a direction (`openings`).
+NO_OPENING: Final = 0
+KEPT: Final = 1  # all, while they decide nothing
+FOUND: Final = 2  # those from the first frame on, which go through the kernel once more
+
+# At most so much is kept of a direction.
+MOST_OPENING_BYTES: Final = 16 << 10
+MOST_OPENING_RANGES: Final = 16
+_FIRST_OPENINGS: Final = 1 << 8  # ranges
 
 
 class FlowState(Bundle):
@@ -55,7 +69,10 @@ class FlowState(Bundle):
     of a broken frame still to come; frame_start: its stream offset; verify: the next header is
     checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
     last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
-    came out yet.
+    came out yet. opening: what is kept of its first ranges, as many as opening_ranges in rows of
+    `Openings` from first_row to last_row; is_at_start: their first byte is the first of the
+    direction; next_record, records_in_a_row: TLS records so far, see `first_bytes`; is_confirmed:
+    packets confirm the frames that were found.
     """
 
     mode: Int64Array
@@ -78,6 +95,14 @@ class FlowState(Bundle):
     decoded_bytes: Int64Array
     is_seen: Int64Array
     is_first: Int64Array
+    opening: Int64Array
+    opening_ranges: Int64Array
+    first_row: Int64Array
+    last_row: Int64Array
+    is_at_start: Int64Array
+    next_record: Int64Array
+    records_in_a_row: Int64Array
+    is_confirmed: Int64Array
 
 
 class ConnectionState(Bundle):
@@ -97,6 +122,24 @@ class ConnectionState(Bundle):
     is_slow: Int64Array
 
 
+class Openings(NamedTuple):
+    """The first ranges of directions whose frames are not found yet (`openings`).
+
+    pieces: a row for each; next_row: the next one of its direction; free: rows not in use. The
+    others are for the direction that is searched: marks, cells, holes and row_pieces as in
+    `resync.Searched`, records as in `first_bytes`.
+    """
+
+    pieces: Pieces
+    next_row: Int64Array
+    free: Pool
+    marks: ByteArray
+    cells: Int64Array
+    holes: Int64Array
+    row_pieces: Pieces
+    records: Int64Array
+
+
 class FramingState(NamedTuple):
     """Everything the splitting kernel changes.
 
@@ -109,6 +152,7 @@ class FramingState(NamedTuple):
     free_slots: Pool
     counters: Int64Array
     arena: ByteArray
+    openings: Openings
 
 
 COUNTER_FRAME_NO: Final = 0  # the last number given
@@ -120,7 +164,34 @@ COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connecti
 COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
 COUNTER_SLOT: Final = 7  # of the connection at which the kernel stopped
 COUNTER_GATHERED: Final = 8  # what the ranges passed count for that runs had taken before
-COUNTERS: Final = 9
+COUNTER_ARRIVALS: Final = 9  # ranges that came for the first time, of those kept or searched
+COUNTER_OPENING_BYTES: Final = 10  # what openings count for, as runs do
+COUNTER_OPENING_LIMIT: Final = 11  # and may count for at most
+COUNTERS: Final = 12
+
+
+def new_openings() -> Openings:
+    """No opening."""
+    return Openings(
+        Pieces.new(_FIRST_OPENINGS),
+        np.zeros(_FIRST_OPENINGS, np.int64),
+        new_pool(_FIRST_OPENINGS),
+        np.empty(MOST_OPENING_BYTES, np.uint8),
+        new_search(),
+        np.zeros((2, 1), np.int64),
+        Pieces.new(MOST_OPENING_RANGES),
+        np.empty(2, np.int64),
+    )
+
+
+def grown_openings(before: Openings) -> Openings:
+    """The same with twice the rows."""
+    rows = 2 * len(before.next_row)
+    return before._replace(
+        pieces=before.pieces.grown(rows),
+        next_row=np.concatenate((before.next_row, np.zeros_like(before.next_row))),
+        free=grown_pool(before.free, rows),
+    )
 
 
 def new_state(slots: int, arena_bytes: int) -> FramingState:
@@ -132,4 +203,5 @@ def new_state(slots: int, arena_bytes: int) -> FramingState:
         new_pool(slots),
         np.zeros(COUNTERS, np.int64),
         np.empty(arena_bytes, np.uint8),
+        new_openings(),
     )

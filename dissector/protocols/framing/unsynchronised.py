@@ -14,6 +14,7 @@ from dissector.jit import kept
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.first_bytes import IN_A_ROW, NEXT, follow_records
 from dissector.protocols.framing.gathering import NO_RUN, WAITS, Following, Side, gather
+from dissector.protocols.framing.openings import drop_first, rows_of_opening
 from dissector.protocols.framing.replays import PIECE_BYTES, Piece, Pieces, Replay
 from dissector.protocols.framing.resync import (
     AT,
@@ -35,7 +36,7 @@ from dissector.protocols.framing.resync import (
     piece_at,
 )
 from dissector.protocols.framing.row_output import SOURCE_ARENA
-from dissector.protocols.framing.state import HELD
+from dissector.protocols.framing.state import COUNTER_ARRIVALS, HELD, NO_OPENING
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
 _NO_PROTOCOL: Final = -1
@@ -300,14 +301,39 @@ def is_waited_for(run: Run | None) -> bool:
 class UnsynchronisedFlows(dict[int, Run]):
     """Runs by direction (2 * slot + side).
 
-    size: what all of them hold, bytes; arrivals: ranges that came for the first time.
+    size: what all of them hold, bytes.
     """
 
     def __init__(self, output: FrameOutput) -> None:
         super().__init__()
         self._output = output
         self.size = 0
-        self.arrivals = 0
+
+    @property
+    def arrivals(self) -> int:
+        """Ranges that came for the first time."""
+        return int(self._output.state.counters[COUNTER_ARRIVALS])
+
+    @arrivals.setter
+    def arrivals(self, count: int) -> None:
+        self._output.state.counters[COUNTER_ARRIVALS] = count
+
+    def adopt(self, slot: int, flow: int) -> Run:
+        """The opening of a direction becomes a run."""
+        state = self._output.state
+        flows = state.flows
+        run = self.begin(slot, flow)
+        run.at_start = bool(flows.is_at_start[flow])
+        run.records = np.array([flows.next_record[flow], flows.records_in_a_row[flow]])
+        at = int(flows.arena_at[flow])
+        for row in rows_of_opening(state, flow):
+            piece = state.openings.pieces[row]
+            run.add(piece, state.arena[at : at + piece.length])
+            at += piece.length
+        self.size += run.held_bytes
+        drop_first(self._output.for_kernel()[0], flow, run.size)
+        flows.opening[flow] = NO_OPENING
+        return run
 
     def begin(self, slot: int, flow: int) -> Run:
         """The run of a direction, new if there is none."""

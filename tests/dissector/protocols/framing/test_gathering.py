@@ -83,6 +83,7 @@ def test_connections_whose_protocol_is_open_are_gathered_alike(
     seed: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Near the bound runs go through the kernel and are searched again: see `starts_chain`."""
+    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_OPENING_BYTES", 0)
     monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", most_bytes)
     monkeypatch.setattr("dissector.protocols.framing.detection.HEAD_BYTES", 100)
     script = opaque(seed)
@@ -190,6 +191,7 @@ def test_runs_are_sorted_a_few_times_where_most_of_them_have_no_chain(
     chains: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections of which half a header was seen hold all that searches may hold, for ever."""
+    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_OPENING_BYTES", 0)
     monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", 300 * 260)
     script = Ranges()
     for connection in range(300):
