@@ -4,9 +4,10 @@ A tap on a busy port sees many connections from within, and a few ranges of each
 chain of frames can be believed. The splitting kernel keeps these ranges: bytes in the arena, and a
 row of a pool for each. With each further range all of them are searched from the beginning, which
 is cheap as long as they are few, so that nothing of a search must be kept. Where a chain is
-believed, the ranges of the connection go through the kernel once more (`take_openings`). Where
-anything else may be decided, they become runs (`unsynchronised`), as they would have been from the
-first one on: what comes out is the same.
+believed, the ranges of the connection go through the kernel once more (`take_openings`), as soon as
+that of the other direction is believed if it has begun. Where anything else may be decided, they
+become runs (`unsynchronised`), as they would have been from the first one on: what comes out is the
+same.
 """
 
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from dissector.protocols.framing.resync import (
     AT,
     BEGAN_AT,
     CONFIRMED_AT,
+    HOLD_NS,
     PIECES,
     RESUME,
     SIZE,
@@ -45,19 +47,23 @@ from dissector.protocols.framing.state import (
     ATTENTION,
     CHAIN,
     CHAIN_FOUND,
+    CONFIRMED,
     COUNTER_ARRIVALS,
     COUNTER_IS_ASKED,
     COUNTER_OPENING_BYTES,
     COUNTER_OPENING_LIMIT,
     DONE,
     FOUND,
+    HELD,
     KEPT,
     MOST_OPENING_BYTES,
     MOST_OPENING_RANGES,
     NO_OPENING,
+    NOT_CONFIRMED,
     OPAQUE,
     OPENINGS_FULL,
     UNDECIDED,
+    WAITING,
     FramingState,
 )
 from dissector.stream.columns import STARTS_PACKET, RangeColumns
@@ -72,12 +78,13 @@ assert 2 * MOST_OPENING_BYTES <= DROPPED_BYTES
 class _Found(NamedTuple):
     """What a search of a direction found.
 
-    protocol: whose chain is believed, or _NONE; at: where the chain that was found last begins;
-    resume: bytes before it start no frame of any protocol; is_live: there is a chain; is_sure: and
-    it has some frames; is_confirmed: packets confirm what is believed.
+    protocol: whose chain is believed, or _NONE; searched: that was searched last; at: where its
+    chain begins; resume: bytes before it start no frame of any protocol; is_live: there is a chain;
+    is_sure: and it has some frames; is_confirmed: packets confirm what is believed.
     """
 
     protocol: int
+    searched: int
     at: int
     resume: int
     is_live: bool
@@ -89,7 +96,16 @@ class _Found(NamedTuple):
 def _has_openings(state: FramingState, flow: int) -> bool:
     """Whether first ranges of a direction or of the other one are kept."""
     opening = state.flows.opening
-    return bool(opening[flow] == KEPT or opening[flow ^ 1] == KEPT)
+    return bool(opening[flow] != NO_OPENING or opening[flow ^ 1] != NO_OPENING)
+
+
+@inlined
+def _waits_too_long(state: FramingState, flow: int, ts_ns: int) -> bool:
+    """Whether a direction has waited for the other one's chain as long as it may.
+
+    With as many bytes as it may it never does, see `gathering.waits_too_long`.
+    """
+    return bool(ts_ns - state.openings.pieces.ts_ns[state.flows.first_row[flow]] > HOLD_NS)
 
 
 @inlined
@@ -98,9 +114,15 @@ def _may_be_kept(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
     state, ranges = work.state, work.ranges
     flows, known, counters = state.flows, state.connections, state.counters
     slot, length, have = flow >> 1, ranges.length[index], flows.have[flow]
-    if known.protocol[slot] != UNDECIDED or known.is_from_syn[slot] or counters[COUNTER_IS_ASKED]:
+    opening, other = flows.opening[flow], flows.opening[flow ^ 1]
+    is_open = known.protocol[slot] == UNDECIDED
+    if known.is_from_syn[slot] or counters[COUNTER_IS_ASKED]:
         return False
-    if known.is_slow[slot] and not _has_openings(state, flow):
+    if not is_open and opening != WAITING and other != WAITING:
+        return False
+    if known.is_slow[slot] and opening == NO_OPENING and other == NO_OPENING:
+        return False
+    if opening == WAITING and _waits_too_long(state, flow, ranges.ts_ns[index]):
         return False
     held = counters[COUNTER_OPENING_BYTES] + length + PIECE_BYTES
     if held > counters[COUNTER_OPENING_LIMIT] or have + length > MOST_OPENING_BYTES:
@@ -108,7 +130,7 @@ def _may_be_kept(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
     if length == 0 or flows.opening_ranges[flow] >= MOST_OPENING_RANGES:
         return False
     first = state.arena[flows.arena_at[flow]] if have > 0 else data[ranges.offset[index]]
-    return bool(MAY_BE_OTHER[first] == 0)
+    return bool(not is_open or MAY_BE_OTHER[first] == 0)
 
 
 @inlined
@@ -171,20 +193,21 @@ def _search(
         is_it = is_believed(run, find_chain(run, rule), ts_ns, is_final)
         at, resume = cells[AT], min(resume, cells[RESUME])
         if is_it:
-            return _Found(protocol, at, resume, True, True, is_confirmed_by_packets(run))
+            is_confirmed = is_confirmed_by_packets(run)
+            return _Found(protocol, protocol, at, resume, True, True, is_confirmed)
         is_live |= at >= 0
         is_sure |= has_some(run, SURE_FRAMES)
-    return _Found(_NONE, at, resume, is_live, is_sure, False)
+    return _Found(_NONE, protocols[1] - 1, at, resume, is_live, is_sure, False)
 
 
 @kernel
 def keep_opening(work: Splitting, index: int, flow: int, data: ByteArray) -> int:
-    """Keep a range of a direction in HEAD.
+    """Keep a range of a direction in HEAD, or in HELD if it is an opening that waits.
 
     Returns:
-        DONE; CHAIN_FOUND if frames of the connection go out with it (`take_openings`); or why it is
-        not kept, and nothing has changed: ARENA_FULL, OPENINGS_FULL, ATTENTION if it may decide
-        something else, or belongs to no opening.
+        DONE; CHAIN_FOUND if there are frames to go out (`take_openings`), or something to be noted;
+        or why it is not kept, and nothing has changed: ARENA_FULL, OPENINGS_FULL, ATTENTION if it
+        may decide something else, or belongs to no opening.
     """
     state, ranges = work.state, work.ranges
     flows, openings, counters = state.flows, state.openings, state.counters
@@ -195,19 +218,24 @@ def keep_opening(work: Splitting, index: int, flow: int, data: ByteArray) -> int
         return OPENINGS_FULL
     if not make_room(state, flow, flows.have[flow] + length):
         return ARENA_FULL
-    records, is_new = openings.records, flows.opening[flow] != KEPT
-    records[NEXT] = -1 if is_new else flows.next_record[flow]
-    records[IN_A_ROW] = 0 if is_new else flows.records_in_a_row[flow]
-    starts_packet = ranges.flags[index] & STARTS_PACKET != 0
-    found = follow_records(records, data, ranges.offset[index], length, offset, starts_packet)
-    if found.is_tls:
-        return ATTENTION
-    if is_new:
+    if flows.opening[flow] == NO_OPENING:
         flows.is_at_start[flow] = offset == 0
+        flows.next_record[flow] = -1
+        flows.records_in_a_row[flow] = 0
+    openings.records[NEXT] = flows.next_record[flow]
+    openings.records[IN_A_ROW] = flows.records_in_a_row[flow]
+    starts_packet = ranges.flags[index] & STARTS_PACKET != 0
+    found = follow_records(
+        openings.records, data, ranges.offset[index], length, offset, starts_packet
+    )
+    if found.is_tls and state.connections.protocol[flow >> 1] == UNDECIDED:
+        return ATTENTION
     last = flows.last_row[flow]
     append_bytes(state, flow, data, ranges.offset[index], length)
     _append_row(work, index, flow)
-    status = _decide(work, flow, ranges.ts_ns[index])
+    status = DONE
+    if flows.opening[flow] != WAITING:
+        status = _decide(work, flow, ranges.ts_ns[index])
     if status == ATTENTION:
         flows.have[flow] -= length
         flows.opening_ranges[flow] -= 1
@@ -218,16 +246,24 @@ def keep_opening(work: Splitting, index: int, flow: int, data: ByteArray) -> int
     flows.records_in_a_row[flow] = found.in_a_row
     counters[COUNTER_ARRIVALS] += 1
     counters[COUNTER_OPENING_BYTES] += length + PIECE_BYTES
-    if status == DONE:
+    if flows.opening[flow] == NO_OPENING:
         flows.opening[flow] = KEPT
-        state.connections.is_slow[flow >> 1] = 1
+    state.connections.is_slow[flow >> 1] = flows.opening[flow] != FOUND
     return status
 
 
 @inlined
 def _decide(work: Splitting, flow: int, ts_ns: int) -> int:
     """What the last range of a direction decides: DONE if nothing, CHAIN_FOUND, or ATTENTION."""
-    flows = work.state.flows
+    flows, protocol = work.state.flows, work.state.connections.protocol[flow >> 1]
+    if protocol != UNDECIDED:  # the other direction waits
+        found = _search(work, flow, (protocol, protocol + 1), ts_ns, 0)
+        if found.protocol == _NONE:
+            return DONE if found.is_live else ATTENTION
+        _begin_chain(work.state, flow, found)
+        _let_out(work.state, flow)
+        _let_out(work.state, flow ^ 1)
+        return CHAIN_FOUND
     found = _search(work, flow, (0, len(work.calls.check)), ts_ns, 0)
     if found.protocol != _NONE:
         return _find_chains(work, flow, found, ts_ns)
@@ -242,24 +278,57 @@ def _decide(work: Splitting, flow: int, ts_ns: int) -> int:
 
 @inlined
 def _find_chains(work: Splitting, flow: int, found: _Found, ts_ns: int) -> int:
-    """A chain of a direction is believed: it goes out, with what the other one has.
+    """A chain of a direction is believed: it goes out, with what the other one has, or waits.
 
     Returns:
-        CHAIN_FOUND; ATTENTION, and nothing has changed, if the other direction has none yet.
+        CHAIN_FOUND; DONE if it waits; ATTENTION, and nothing has changed, where neither is plain.
     """
-    flows, known = work.state.flows, work.state.connections
+    state, flows, known = work.state, work.state.flows, work.state.connections
     other, protocol = flow ^ 1, found.protocol
     if flows.mode[other] == OPAQUE:
         return ATTENTION
-    if flows.opening[other] == KEPT:
+    is_alone = flows.opening[other] == NO_OPENING
+    second = found
+    if not is_alone:
         second = _search(work, other, (protocol, protocol + 1), ts_ns, 0)
-        if not second.is_sure:
+        if not second.is_sure and not _may_wait(work, flow, other, second, found.at):
             return ATTENTION
-        _begin_chain(work.state, other, second)
-    _begin_chain(work.state, flow, found)
     known.protocol[flow >> 1] = protocol
-    known.is_slow[flow >> 1] = 0
-    return CHAIN_FOUND
+    _begin_chain(state, flow, found)
+    if not is_alone and second.is_sure:
+        _begin_chain(state, other, second)
+        _let_out(state, other)
+    if is_alone or second.is_sure:
+        _let_out(state, flow)
+        return CHAIN_FOUND
+    flows.opening[flow] = WAITING
+    flows.mode[flow] = HELD
+    return CHAIN_FOUND if flows.to_note[flow] else DONE
+
+
+@kernel
+def _may_wait(work: Splitting, flow: int, other: int, second: _Found, at: int) -> bool:
+    """Whether a direction waits for the other one's chain, which is not believed yet.
+
+    Args:
+        second: what the other one has of the protocol; at: where the frames of this one begin.
+    """
+    flows, pieces = work.state.flows, work.state.openings.pieces
+    if not second.is_live:
+        return False
+    for protocol in range(len(work.calls.check)):
+        is_other = protocol != second.searched
+        if is_other and _search(work, other, (protocol, protocol + 1), 0, 0).is_live:
+            return False
+    row, first_ns = flows.first_row[flow], 0
+    for _ in range(flows.opening_ranges[flow]):
+        at -= pieces.length[row]
+        if at < 0 and first_ns == 0:
+            first_ns = pieces.ts_ns[row]
+        if at < 0 and pieces.ts_ns[row] - first_ns > HOLD_NS:
+            return False
+        row = work.state.openings.next_row[row]
+    return True
 
 
 @inlined
@@ -268,11 +337,19 @@ def _begin_chain(state: FramingState, flow: int, found: _Found) -> None:
     flows = state.flows
     if found.at > 0:
         _skip(state, flow, found.at)
-    flows.opening[flow] = FOUND
     flows.frame_start[flow] = state.openings.pieces.stream_offset[flows.first_row[flow]]
-    flows.is_confirmed[flow] = found.is_confirmed
-    flows.mode[flow] = CHAIN
-    flows.verify[flow] = 1
+    if not found.is_confirmed:
+        flows.to_note[flow] = NOT_CONFIRMED
+    elif flows.skipped[flow]:
+        flows.to_note[flow] = CONFIRMED
+
+
+@inlined
+def _let_out(state: FramingState, flow: int) -> None:
+    """What is kept of a direction goes through the kernel once more."""
+    state.flows.opening[flow] = FOUND
+    state.flows.mode[flow] = CHAIN
+    state.flows.verify[flow] = 1
 
 
 @inlined
@@ -353,7 +430,7 @@ def take_openings(
 def _may_hold_frame(work: Splitting, flow: int) -> bool:
     """Whether what is kept of a direction, behind which no byte follows, may hold a frame."""
     flows = work.state.flows
-    if flows.opening[flow] != KEPT or flows.have[flow] == 0:
+    if flows.opening[flow] == NO_OPENING or flows.have[flow] == 0:
         return False
     if MAY_BE_OTHER[work.state.arena[flows.arena_at[flow]]]:
         return True
@@ -373,6 +450,8 @@ def end_openings(work: Splitting, first: int, stop: int, mode: int) -> bool:
     state = work.state
     flows = state.flows
     if not _has_openings(state, first):
+        return False
+    if state.connections.protocol[first >> 1] != UNDECIDED:  # one waits for the other
         return False
     for flow in range(first, stop):
         if _may_hold_frame(work, flow):

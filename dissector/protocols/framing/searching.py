@@ -34,6 +34,7 @@ from dissector.protocols.framing.resync import (
 from dissector.protocols.framing.roles import Roles
 from dissector.protocols.framing.state import (
     CHAIN,
+    CONFIRMED,
     COUNTER_OPENING_BYTES,
     FOUND,
     HEAD,
@@ -42,6 +43,7 @@ from dissector.protocols.framing.state import (
     SEARCH,
     UNDECIDED,
     UNKNOWN,
+    WAITING,
     ConnectionState,
     FlowState,
 )
@@ -114,9 +116,14 @@ class Searches:
 
     def _adopt(self, slot: int) -> None:
         """Openings of a connection become runs, searched as far as the openings were."""
+        opening = self._flows.opening
+        is_waiting = [bool(opening[flow] == WAITING) for flow in (2 * slot, 2 * slot + 1)]
         for flow in (2 * slot, 2 * slot + 1):
-            if self._flows.opening[flow] != NO_OPENING:
-                run = self._runs.adopt(slot, flow)
+            if opening[flow] == NO_OPENING:
+                continue
+            run = self._runs.adopt(slot, flow)
+            if run.mode is None:
+                run.is_patient = any(is_waiting)
                 for protocol in self._protocols(flow):
                     find_chain(run.for_kernel(protocol), self._rule(flow, protocol, 0))
 
@@ -417,15 +424,17 @@ class Searches:
         flows.skipped[flow] = 0
 
     def replay_openings(self, current: Replay) -> None:
-        """Frames of a connection were found in its openings, with the range before the cursor."""
+        """Frames were found in openings of a connection, with the range before the cursor."""
         ranges, row, slot = current.ranges, current.cursor - 1, self._output.slot_stopped_at
         flows, begun = self._flows, 2 * slot + int(ranges.side[row])
         for flow in (begun, begun ^ 1):
-            if flows.opening[flow] == FOUND:
-                start, is_confirmed = int(flows.frame_start[flow]), bool(flows.is_confirmed[flow])
-                self._note_start(ranges, row, flow, start, is_confirmed)
-        replay = replay_of_openings(self._output, slot, int(ranges.release_packet[row]))
-        self._output.replays.append(replay)
+            if flows.to_note[flow]:
+                is_confirmed = bool(flows.to_note[flow] == CONFIRMED)
+                self._note_start(ranges, row, flow, int(flows.frame_start[flow]), is_confirmed)
+                flows.to_note[flow] = 0
+        if flows.opening[begun] == FOUND:
+            replay = replay_of_openings(self._output, slot, int(ranges.release_packet[row]))
+            self._output.replays.append(replay)
 
     def _attend_gap(self, current: Replay, slot: int, flow: int) -> None:
         """A gap in a run: its chain may go on behind it; else the gap is reported."""

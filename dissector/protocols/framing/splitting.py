@@ -59,6 +59,7 @@ from dissector.protocols.framing.state import (
     DONE,
     FULL,
     HEAD,
+    HELD,
     OPAQUE,
     ROLE_DECIDED,
     ROLE_WAIT,
@@ -367,7 +368,7 @@ def split(
                 mode = CHAIN
             if mode == CHAIN:
                 step = _handle_data(work, index, position, flow, data, filled)
-            elif mode == HEAD:
+            elif mode in (HEAD, HELD):
                 step = Step(0, filled, keep_opening(work, index, flow, data))
             else:
                 status = ATTENTION

@@ -53,7 +53,11 @@ CHAIN_FOUND: Final = 7  # frames were found in the openings of a connection, wit
 # What is kept of the first ranges of a direction (`openings`).
 NO_OPENING: Final = 0
 KEPT: Final = 1  # all, while they decide nothing
-FOUND: Final = 2  # those from the first frame on, which go through the kernel once more
+WAITING: Final = 2  # those from the first frame on, until the other direction's frames are found
+FOUND: Final = 3  # the same, which go through the kernel once more
+# What is to be noted of the beginning of frames.
+CONFIRMED: Final = 1  # packets confirm it, behind bytes that were skipped
+NOT_CONFIRMED: Final = 2
 
 # At most so much is kept of a direction.
 MOST_OPENING_BYTES: Final = 16 << 10
@@ -71,8 +75,8 @@ class FlowState(Bundle):
     last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
     came out yet. opening: what is kept of its first ranges, as many as opening_ranges in rows of
     `Openings` from first_row to last_row; is_at_start: their first byte is the first of the
-    direction; next_record, records_in_a_row: TLS records so far, see `first_bytes`; is_confirmed:
-    packets confirm the frames that were found.
+    direction; next_record, records_in_a_row: TLS records so far, see `first_bytes`; to_note: 0,
+    CONFIRMED or NOT_CONFIRMED.
     """
 
     mode: Int64Array
@@ -102,7 +106,7 @@ class FlowState(Bundle):
     is_at_start: Int64Array
     next_record: Int64Array
     records_in_a_row: Int64Array
-    is_confirmed: Int64Array
+    to_note: Int64Array
 
 
 class ConnectionState(Bundle):

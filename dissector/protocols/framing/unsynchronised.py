@@ -36,7 +36,13 @@ from dissector.protocols.framing.resync import (
     piece_at,
 )
 from dissector.protocols.framing.row_output import SOURCE_ARENA
-from dissector.protocols.framing.state import COUNTER_ARRIVALS, HELD, NO_OPENING
+from dissector.protocols.framing.state import (
+    COUNTER_ARRIVALS,
+    HELD,
+    NO_OPENING,
+    SEARCH,
+    WAITING,
+)
 from dissector.stream.columns import DATA, STARTS_PACKET, RangeColumns
 
 _NO_PROTOCOL: Final = -1
@@ -330,6 +336,8 @@ class UnsynchronisedFlows(dict[int, Run]):
             piece = state.openings.pieces[row]
             run.add(piece, state.arena[at : at + piece.length])
             at += piece.length
+        if flows.opening[flow] == WAITING:
+            run.mode, run.records, run.pieces.starts_chain[0] = SEARCH, NO_RECORDS, 1
         self.size += run.held_bytes
         drop_first(self._output.for_kernel()[0], flow, run.size)
         flows.opening[flow] = NO_OPENING

@@ -89,6 +89,51 @@ def test_bytes_of_no_broker_give_what_runs_give(seed: int, monkeypatch: pytest.M
     assert found_by(script, []) == found
 
 
+def in_turns(seed: int, connections: int = 30) -> Ranges:
+    """Connections in which both sides send frames by turns, few of them: one waits for the other."""
+    chance = random.Random(seed)
+    script = Ranges()
+    turns = []
+    for connection in range(connections):
+        script.open(connection, from_syn=False)
+        share, count = chance.choice((0.2, 0.5, 0.8)), chance.randrange(2, 25)
+        turns += [(connection, int(chance.random() < share)) for _ in range(count)]
+    chance.shuffle(turns)
+    over: set[tuple[int, int]] = set()
+    for connection, side in turns:
+        if (connection, side) in over:
+            continue
+        kind = chance.choice((PROVEN, EITHER, TO_CLIENT if side else TO_BROKER))
+        data = frame(kind, chance.randbytes(chance.choice((1, 10, 100, 600, 2_000))))
+        if chance.random() < 0.05:
+            data = data[chance.randrange(len(data)) :]
+        fate = chance.random()
+        if fate < 0.01:
+            script.lose(30, side, connection)
+        elif fate < 0.02:
+            script.fin(side, connection)
+            over.add((connection, side))
+        elif fate < 0.04:
+            script.close(connection)
+            over |= {(connection, 0), (connection, 1)}
+        else:
+            script.send(data, side, connection)
+        if chance.random() < 0.01:
+            script.packet += 600_000  # of a microsecond each
+    return script
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_directions_that_wait_for_each_other_give_what_runs_give(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = in_turns(seed)
+    edges = sorted(random.Random(seed).sample(range(len(script.rows)), 10))
+    whole, cut = found_by(script, []), found_by(script, edges)
+    monkeypatch.setattr(LIMIT, 0)
+    assert found_by(script, []) == whole == cut
+
+
 def attended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One number for each range that the slow path handles, from now on."""
     ranges: list[int] = []
