@@ -67,7 +67,7 @@ MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for t
 MAX_SEARCH_BYTES: Final = 16 << 20  # as MAX_HEAD_BYTES, where the port is a known protocol's
 REFUSED_BYTES: Final = 32  # behind a SYN, without a frame header: no broker protocol
 MAX_RUN_BYTES: Final = 32 << 20  # of all searches together; then the longest chains are believed
-MAX_OPENING_BYTES: Final = 64 << 20  # of first ranges that decide nothing yet, all connections
+MAX_OPENING_BYTES: Final = 128 << 20  # of first ranges that decide nothing, all connections
 MAX_PENDING_ARENA_BYTES: Final = 256 << 20  # bytes of unfinished frames, all connections together
 
 # -- fields

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from captures.make import cursus_traffic
-from tests.busy.pending import PENDING, write_pending
+from tests.busy.pending import PENDING, write_live, write_pending
 from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 
@@ -267,6 +267,8 @@ def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
     ):
         path.write_bytes(as_pcap(FLOODS[name](packets * most)))
         yield f"{name}, {most:,}", path
+    write_live(path, count // 50)
+    yield f"live connections, {count // 50:,}", path
     for name in PENDING:
         write_pending(path, name, count)
         yield f"{name}, {count:,}", path

@@ -1,7 +1,5 @@
-"""Captures in which much stays open: sends without a receipt, deliveries without an ACK.
-
-They are made ten thousand at a time.
-"""
+"""Captures in which much stays open: sends without a receipt, deliveries without an ACK, made ten
+thousand at a time; connections that began before the capture and go on behind it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ _LEDGER: Final = 7
 _PART: Final = 10_000
 _STEP_NS: Final = 10_000  # between entries
 _MESSAGE_BYTES: Final = 100
+_TURNS: Final = 4  # of a connection that lives
 
 
 def outstanding_sends(connection: Connection, count: int) -> Iterator[None]:
@@ -68,3 +67,22 @@ def write_pending(path: Path, kind: str, count: int) -> int:
     with path.open("wb") as file:
         file.write(FILE_HEADER)
         return sum(streams.write(file, [connection]) for _ in PENDING[kind](connection, count))
+
+
+def write_live(path: Path, count: int) -> int:
+    """Write a capture from within so many connections, each with lookups by turns; returns its
+    packets."""
+    connections = [
+        Connection((_CLIENT[0] + (row >> 15), 1024 + (row & 0x7FFF)), _BROKER)
+        for row in range(count)
+    ]
+    asked, answered = text(1, _TOPIC), text(1, b"pulsar://10.0.0.254:6650") + number(3, 1)
+    for turn in range(_TURNS):
+        for row, connection in enumerate(connections):
+            # A byte more each time: packets of equal size would be no proof of frames.
+            lookup = simple(23, asked + number(2, turn) + text(6, b"x" * turn))
+            answer = simple(24, answered + number(4, turn) + text(7, b"x" * turn))
+            connection.ask(lookup, START_NS + (turn * count + row) * _STEP_NS, answer)
+    with path.open("wb") as file:
+        file.write(FILE_HEADER)
+        return streams.write(file, connections)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.busy.pending import write_pending
+from tests.busy.pending import write_live, write_pending
 from tests.busy.test_busy import tables_of
 
 _COUNT = 12_000
@@ -23,3 +23,12 @@ def test_deliveries_are_not_acknowledged(tmp_path: Path) -> None:
     tables = tables_of(path)
     assert len(tables["deliveries"]) == _COUNT
     assert not tables.get("acks")
+
+
+def test_connections_from_before_are_read_from_their_first_packet(tmp_path: Path) -> None:
+    path = tmp_path / "live.pcap"
+    assert write_live(path, 50) == 400
+    tables = tables_of(path)
+    assert len(tables["frames"]) == 400
+    assert {row["started"] for row in tables["connections"]} == {"midstream"}
+    assert not tables.get("notices")

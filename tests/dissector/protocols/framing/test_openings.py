@@ -90,7 +90,7 @@ def test_bytes_of_no_broker_give_what_runs_give(seed: int, monkeypatch: pytest.M
 
 
 def in_turns(seed: int, connections: int = 30) -> Ranges:
-    """Connections in which both sides send frames by turns, few of them: one waits for the other."""
+    """Connections in which both sides send a few frames by turns: one waits for the other."""
     chance = random.Random(seed)
     script = Ranges()
     turns = []
