@@ -160,7 +160,9 @@ _FORM_HINTS: Final[tuple[bytes, ...]] = (
     *_CUT_MARKS,
 )
 _HINT_BYTES: Final = frozenset(b"".join((*_KEY_HINTS, *_FORM_HINTS)))
-
+# In few bytes one expression finds any hint in a fraction of the time that looking for each takes.
+_FEW_BYTES: Final = 256
+_ANY_HINT: Final = re.compile(b"|".join(map(re.escape, (*_KEY_HINTS, *_FORM_HINTS))))
 
 _MARK: Final = b"<redacted: "  # what is hidden already stays as it is
 
@@ -188,6 +190,8 @@ def may_hold(data: bytes) -> bool:
     """Whether there can be a secret: cheap, for masses of texts that hold none. data may be many
     texts behind each other."""
     lowered = data.lower()
+    if len(data) <= _FEW_BYTES and _ANY_HINT.search(lowered) is None:
+        return b"@" in data and b":" in data
     keys, forms = _KEY_HINTS, _FORM_HINTS
     if len(data) >= _MANY_BYTES:
         # Masses of texts are made of few different bytes, and few hints of these alone.

@@ -69,9 +69,11 @@ class AddressCodes:
 
     def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> None:
         """Put the codes of connections into the cache."""
-        for connection, ends in zip(connections.tolist(), ends_of(connections), strict=True):
-            client, broker = (self._code(text) for text in ends)
-            self._known[:, connection & (_CACHED_CONNECTIONS - 1)] = connection, client, broker
+        codes = [self._code(text) for ends in ends_of(connections) for text in ends]
+        # Of two connections with one slot the later one stays, in both lines.
+        slots = connections & (_CACHED_CONNECTIONS - 1)
+        self._known[0, slots] = connections
+        self._known[1:, slots] = np.array(codes, np.int64).reshape(-1, 2).T
 
     def _code(self, text: str) -> int:
         code = self._codes.setdefault(text, len(self._texts))
@@ -142,12 +144,12 @@ class ConnectionTable:
         client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
-    def _ends_of(self, connections: Int64Array) -> Iterator[tuple[str, str]]:
+    def _ends_of(self, connections: Int64Array) -> Iterable[tuple[str, str]]:
         slots = self._streams.slots_of(connections)
         assert (slots >= 0).all(), "a connection whose rows are to come is known"
         rows = self._streams.connection_rows(slots)
-        for row, client in enumerate(self._roles(rows).client.tolist()):
-            yield _endpoint(rows, row, client).text(), _endpoint(rows, row, 1 - client).text()
+        texts = end_texts(_ends(rows, self._roles(rows).client))
+        return zip(_decoded(texts.address), _decoded(texts.other_address), strict=True)
 
     def _slots_of(self, connections: Int64Array) -> Int64Array:
         """Where the framing keeps connections, -1 nowhere."""
@@ -239,13 +241,7 @@ class ConnectionTable:
 
     def _whos(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Addresses, keys, and what was around the packets."""
-        client, broker = roles.client, 1 - roles.client
-        high, low, port = rows.address_high, rows.address_low, rows.port
-        ends = Ends(
-            rows.ip_version,
-            _of_side(high, client), _of_side(low, client), _of_side(port, client),
-            _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
-        )  # fmt: skip
+        ends = _ends(rows, roles.client)
         texts = end_texts(ends)
         tunnels, inverse = np.unique(rows.connections.tunnel, return_inverse=True)
         names = [self._tunnel_name(number) for number in tunnels.tolist()]
@@ -388,6 +384,24 @@ def _of_side(values: tuple[Int64Array, Int64Array], side: Int64Array) -> Int64Ar
     return np.where(side == 0, *values)
 
 
+def _ends(rows: ConnectionRows, client: Int64Array) -> Ends:
+    """Client and broker of connections. client: which side it is, by row."""
+    high, low, port = rows.address_high, rows.address_low, rows.port
+    broker = 1 - client
+    return Ends(
+        rows.ip_version,
+        _of_side(high, client), _of_side(low, client), _of_side(port, client),
+        _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
+    )  # fmt: skip
+
+
+def _decoded(texts: Spans) -> list[str]:
+    """Texts that are ASCII, none of them null."""
+    whole = texts.data.tobytes().decode("ascii")
+    starts, lengths = texts.starts.tolist(), texts.lengths.tolist()
+    return [whole[start : start + size] for start, size in zip(starts, lengths, strict=True)]
+
+
 def _found_in(found: dict[int, str], connections: Sequence[int]) -> list[str | None]:
     return [found.get(connection) if found else None for connection in connections]
 
@@ -400,11 +414,7 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
     is_around = (tunnel.codes >= 0) & (native == 0)
     if not is_around.any():
         return keys
-    starts, lengths = keys.starts.tolist(), keys.lengths.tolist()
-    texts = [
-        keys.data[start : start + length].tobytes().decode()
-        for start, length in zip(starts, lengths, strict=True)
-    ]
+    texts = _decoded(keys)
     for row in np.flatnonzero(is_around).tolist():
         texts[row] = f"{tunnel.names[tunnel.codes[row]]} {texts[row]}"
     return texts

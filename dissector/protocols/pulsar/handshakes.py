@@ -5,12 +5,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from google.protobuf.message import Message
 
+from dissector.codecs.redaction import secrets
+from dissector.codecs.remembered import Remembered
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import ConnectionFacts, Sources
 from dissector.protocols.pulsar.wire.commands import CONNECT, CONNECTED
-from dissector.protocols.pulsar.wire.details import parse, parts_of, text_of
+from dissector.protocols.pulsar.wire.details import commands_of, parse, text_of
 
-_HANDSHAKE: Final = (CONNECT, CONNECTED)
+_MAX_REMEMBERED_TEXT: Final = 512  # bytes of a handshake; all 4096 are 10 MB at most
 
 
 class Handshake(NamedTuple):
@@ -30,6 +32,9 @@ class Handshake(NamedTuple):
     auth_bytes: int | None = None
 
 
+_NOTHING_SAID: Final = Handshake(), Handshake()
+
+
 class HandshakeFrame(NamedTuple):
     """A frame of a handshake. is_client: CONNECT, else CONNECTED."""
 
@@ -43,12 +48,9 @@ def _text_field(message: Message, name: str) -> str | None:
     return text_of(getattr(message, name)) if message.HasField(name) else None
 
 
-def handshake(frames: FrameColumns, row: int, sources: Sources) -> Handshake | None:
-    """What the CONNECT or CONNECTED in a row says; None for other frames and damaged ones."""
-    if int(frames.command[row]) not in _HANDSHAKE:
-        return None
-    command = parts_of(frames, row, sources).command
-    message: Any = parse("BaseCommand", command) if command is not None else None
+def handshake(command: bytes) -> Handshake | None:
+    """What a CONNECT or CONNECTED says; None for other commands and damaged ones."""
+    message: Any = parse("BaseCommand", command)
     if message is None:
         return None
     if message.HasField("connect"):
@@ -74,6 +76,14 @@ def handshake(frames: FrameColumns, row: int, sources: Sources) -> Handshake | N
     )
 
 
+def may_be_kept(found: Handshake | None) -> bool:
+    """Whether a handshake may be remembered: short texts in which nothing looks like a secret."""
+    if found is None:
+        return True
+    texts = [value.encode() for value in found if isinstance(value, str)]
+    return sum(map(len, texts)) <= _MAX_REMEMBERED_TEXT and not any(map(secrets, texts))
+
+
 class Handshakes:
     """Collects the handshakes of all connections."""
 
@@ -81,22 +91,25 @@ class Handshakes:
         """protocol: what frames.protocol holds for Pulsar."""
         self._protocol = protocol
         self._open: dict[int, tuple[Handshake, Handshake]] = {}
+        self._read = Remembered(handshake, may_be_kept)
 
     def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[HandshakeFrame]:
         """Read the CONNECT and CONNECTED frames of a block; returns them in order."""
         commands = frames.command[:rows]
         is_handshake = (commands == CONNECT) | (commands == CONNECTED)
         is_handshake &= frames.protocol[:rows] == self._protocol
+        chosen = np.flatnonzero(is_handshake)
+        columns = frames.connection_id, frames.frame_no, commands == CONNECT
+        connections, numbers, of_clients = (column[chosen].tolist() for column in columns)
         seen = []
-        for row in np.flatnonzero(is_handshake).tolist():
-            found = handshake(frames, row, sources)
+        for index, command in commands_of(frames, chosen, sources):
+            found = self._read(command)
             if found is None:
                 continue
-            connection = int(frames.connection_id[row])
-            client, broker = self._open.get(connection, (Handshake(), Handshake()))
-            is_client = bool(frames.command[row] == CONNECT)
+            connection, is_client = connections[index], of_clients[index]
+            client, broker = self._open.get(connection, _NOTHING_SAID)
             self._open[connection] = (found, broker) if is_client else (client, found)
-            seen.append(HandshakeFrame(connection, int(frames.frame_no[row]), is_client, found))
+            seen.append(HandshakeFrame(connection, numbers[index], is_client, found))
         return seen
 
     def pop(self, connection: int) -> ConnectionFacts | None:

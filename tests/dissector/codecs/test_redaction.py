@@ -178,6 +178,21 @@ def test_spans_lie_inside_in_order_and_hiding_twice_changes_nothing(data: bytes 
     assert may_hold(whole + b"\xff" * 5000) == may_hold(whole), "many bytes are judged alike"
 
 
+@given(st.binary(max_size=300) | st.text("=:@ \t%3>-.$_passwordkeygheyjsid2AKIA", max_size=300))
+@settings(max_examples=300)
+def test_few_bytes_are_judged_as_many_are(data: bytes | str) -> None:
+    """Texts of each length have a way of their own to look for what hints at a secret."""
+    whole = data if isinstance(data, bytes) else data.encode()
+    assert may_hold(whole + b"\xff" * 300) == may_hold(whole)
+    assert may_hold(whole + b"\xff" * 5000) == may_hold(whole)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in HIDDEN])
+def test_a_secret_is_suspected_in_few_bytes_and_in_many(text: str) -> None:
+    for more in (0, 300, 5000):
+        assert may_hold(text.encode() + b"\xff" * more)
+
+
 def test_what_is_hidden_already_stays_as_it_is() -> None:
     once = cleaned(b"token=abc x password: def9 {'pin': 7}")
     assert cleaned(once) == once and once.count(hidden(3)) == 1

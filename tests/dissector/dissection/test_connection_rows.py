@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dissector.blocks import Coded, Int64Array
 from dissector.dissection import Dissection, Options
+from dissector.dissection.connection_rows import AddressCodes
 from dissector.endpoints import Endpoint
 from dissector.schemas.rows import arrow_batch
 from tests.naive.endpoints import community_id, connection_key
@@ -191,3 +193,19 @@ def test_connections_that_close_together_keep_their_own_rows() -> None:
     assert [(row["connection_id"], row["client_port"]) for row in rows] == [
         (number, 41000 + number) for number in range(5)
     ]
+
+
+def test_addresses_are_right_where_connections_share_a_place_in_the_cache() -> None:
+    """Connections 16,384 apart share one; each is asked for again when the other was there."""
+
+    def ends_of(connections: Int64Array) -> list[tuple[str, str]]:
+        return [(f"client {each}", f"broker {each % 3}") for each in connections.tolist()]
+
+    codes = AddressCodes()
+    for numbers in ([1, 2, 1, 16_385], [16_385], [32_769, 1, 2, 16_385, 1], [2, 32_769]):
+        columns = codes.columns(np.array(numbers), ends_of)
+        for name, end in zip(("client_ip", "broker_ip"), (0, 1), strict=True):
+            column = columns[name]
+            assert isinstance(column, Coded)
+            found = [column.names[code] for code in column.codes.tolist()]
+            assert found == [ends_of(np.array([each]))[0][end] for each in numbers]

@@ -9,8 +9,8 @@ UTF-8.
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,8 +18,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import Int64Array
 from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
+from dissector.codecs.remembered import Remembered
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protocols.columns import FrameColumns
@@ -30,6 +31,9 @@ from dissector.protocols.pulsar.wire.contents import DOCUMENT, SECRET, content_o
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _PACKAGE: Final = "pulsar.proto."
+# Characters of a text that is remembered: all 4096 of the memory are 9 MB at most, and that only if
+# each character takes four bytes; of what commands usually say they are a few hundred KB.
+_MAX_REMEMBERED_TEXT: Final = 512
 
 
 @cache
@@ -155,8 +159,8 @@ def _redacted(value: bytes) -> str:
     return hidden(len(value)).decode()
 
 
-def _dump(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+# `json.dumps` would make an encoder for each text.
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Parts(NamedTuple):
@@ -167,24 +171,37 @@ class Parts(NamedTuple):
     metadata: bytes | None = None
 
 
-def _piece(data: ByteArray, at: int, end: int) -> tuple[bytes | None, int]:
+def _piece(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     """The bytes behind a size at offset, and where they end; None if they are not all there."""
     if end - at < 4:
         return None, end
-    size = int.from_bytes(data[at : at + 4].tobytes())
+    size = int.from_bytes(data[at : at + 4])
     if size > end - at - 4:
         return None, end
     return data[at + 4 : at + 4 + size].tobytes(), at + 4 + size
 
 
-def _magic(data: ByteArray, at: int) -> int:
+def _magic(data: memoryview, at: int) -> int:
     # Not by the kernels' loads: called from here they would cost a tenth of a second to compile.
-    return int.from_bytes(data[at : at + 2].tobytes())
+    return int.from_bytes(data[at : at + 2])
+
+
+def commands_of(
+    frames: FrameColumns, rows: Int64Array, sources: Sources
+) -> Iterator[tuple[int, bytes]]:
+    """The protobuf command of each chosen frame where it is whole, behind its index in rows."""
+    columns = frames.source, frames.data_offset, frames.data_bytes
+    chosen = zip(*(column[rows].tolist() for column in columns), strict=True)
+    data = [source.data for source in sources]
+    for index, (source, at, size) in enumerate(chosen):
+        command, _ = _piece(data[source], at + 4, at + size)
+        if command is not None:
+            yield index, command
 
 
 def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
     """The protobuf parts of the frame in a row."""
-    data = sources[int(frames.source[row])]
+    data = sources[int(frames.source[row])].data
     at = int(frames.data_offset[row])
     end = at + int(frames.data_bytes[row])
     command, at = _piece(data, at + 4, end)
@@ -198,15 +215,9 @@ def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
     return Parts(command, broker_entry, _piece(data, at, end)[0])
 
 
-def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) -> str | None:
-    """The `detail` column of a frame: what a rare command says beyond the columns, as JSON text.
-
-    None for the commands that come in masses, for unknown ones and where nothing is left to say.
-    """
-    if int(frames.command[row]) in FREQUENT:
-        return None
-    command = parts_of(frames, row, sources).command
-    message = parse("BaseCommand", command) if command is not None else None
+def said(command: bytes, redact: bool) -> str | None:
+    """What a command says beyond the columns, as JSON text; None where nothing is left to say."""
+    message = parse("BaseCommand", command)
     if message is None:
         return None
     rendered = _Renderer(redact, True, shown_paths()).render(message)
@@ -215,6 +226,12 @@ def detail(frames: FrameColumns, row: int, sources: Sources, redact: bool = True
     for part in rendered.values():
         body |= part
     return _dump(body) if body else None
+
+
+# Only what is said without secrets is remembered: a text that shows them is made each time.
+clean_detail: Final = Remembered(
+    partial(said, redact=True), lambda text: text is None or len(text) <= _MAX_REMEMBERED_TEXT
+)
 
 
 def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) -> str | None:
@@ -251,7 +268,11 @@ def _may_have_detail() -> tuple[bool, ...]:
 def rare_details(
     frames: FrameColumns, rows: Int64Array, sources: Sources, redact: bool
 ) -> Sequence[str | None] | None:
-    """The detail of chosen rows; None if none has any. Masses of plain frames cost little."""
+    """The detail of chosen rows: what rare commands say beyond the columns, as JSON text.
+
+    None for the commands that come in masses, for unknown ones and where nothing is left to say;
+    None for all if none of them can have any. Masses of plain frames cost little.
+    """
     may_have = np.array(_may_have_detail())
     commands = frames.command[rows]
     is_known = (commands >= 0) & (commands < len(may_have))
@@ -259,8 +280,10 @@ def rare_details(
     if not len(indexes):
         return None
     details: list[str | None] = [None] * len(rows)
-    for index in indexes.tolist():
-        details[index] = detail(frames, int(rows[index]), sources, redact)
+    say = clean_detail if redact else partial(said, redact=False)
+    chosen = indexes.tolist()
+    for number, command in commands_of(frames, rows[indexes], sources):
+        details[chosen[number]] = say(command)
     return details
 
 

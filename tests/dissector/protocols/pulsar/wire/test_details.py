@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from dissector.codecs.names import NameTable
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protocols.columns import CUT_BY_SNAPLEN
-from dissector.protocols.pulsar.wire.details import detail, full, parse
+from dissector.protocols.pulsar.wire.details import (
+    clean_detail,
+    commands_of,
+    full,
+    parse,
+    rare_details,
+    said,
+)
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
 from tests.wire.blocks import block_of, cut
@@ -27,11 +35,13 @@ def details(frames: list[bytes], redact: bool = True) -> list[tuple[Any, Any]]:
     """detail and full of every frame, as Python values."""
     columns, sources = block_of(frames)
     FieldDecoder(NameTable(1000, 100_000), 0).decode(columns, len(frames), sources)
-    out = []
-    for row in range(len(frames)):
-        texts = (detail(columns, row, sources, redact), full(columns, row, sources, redact))
-        out.append(tuple(None if text is None else json.loads(text) for text in texts))
-    return out
+    rows = np.arange(len(frames))
+    rare = rare_details(columns, rows, sources, redact) or [None] * len(frames)
+    whole = [full(columns, row, sources, redact) for row in rows.tolist()]
+    return [
+        tuple(None if text is None else json.loads(text) for text in texts)
+        for texts in zip(rare, whole, strict=True)
+    ]
 
 
 def detail_of(name: str, redact: bool = True, **fields: Any) -> Any:
@@ -104,6 +114,19 @@ def test_secrets_are_replaced_by_their_length(name: str, fields: dict[str, Any])
     assert SECRET in shown or SECRET.encode().hex() in shown
 
 
+def test_secrets_are_hidden_and_shown_by_turns_and_never_remembered() -> None:
+    """What is remembered of frames whose secrets are hidden is not taken where they are shown."""
+    frames = [pulsar.simple(pulsar.command(name, **fields)) for name, fields in SECRET_FRAMES]
+    hidden, shown = details(frames), details(frames, redact=False)
+    assert (details(frames), details(frames, redact=False)) == (hidden, shown)
+    kept = clean_detail.kept()
+    texts = json.dumps([text for text in kept.values() if text is not None])
+    for secret in (SECRET, SECRET.encode().hex()):
+        assert secret in json.dumps(shown) and secret not in json.dumps(hidden)
+        assert secret not in texts
+    assert not any(SECRET.encode() in key for key in kept)
+
+
 def test_the_method_of_authentication_stays() -> None:
     found = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
     assert found["auth_method_name"] == "token" and found["auth_data"] == "<redacted: 3 bytes>"
@@ -150,6 +173,33 @@ def test_a_cut_frame_tells_its_whole_parts() -> None:
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
     found = json.loads(full(columns, 0, sources) or "{}")
     assert found == {"command": {"type": "SEND", "send": {"producer_id": 1, "sequence_id": 0}}}
+
+
+@pytest.mark.parametrize("name", ["java-j24_unload.pcap", "cpp-c41_unload.pcap"])
+def test_what_is_remembered_is_what_would_be_said_anew(name: str) -> None:
+    frames = [f for each in pulsar_frames(CAPTURES / name) for f in each]
+    columns, sources = block_of(frames)
+    commands = [command for _, command in commands_of(columns, np.arange(len(frames)), sources)]
+    anew = [said(command, redact=True) for command in commands]
+    for _ in range(2):
+        assert [clean_detail(command) for command in commands] == anew
+
+
+def test_long_texts_are_not_remembered() -> None:
+    frame = pulsar.command("CONNECT", client_version="v" * 600)
+    assert "v" * 600 in str(clean_detail(frame))
+    assert not any(text and len(text) > 512 for text in clean_detail.kept().values())
+
+
+def test_details_stay_with_their_rows_where_frames_between_are_cut() -> None:
+    names = ("a", "b", "c")
+    frames = [pulsar.simple(pulsar.command("CONNECT", client_version=name)) for name in names]
+    columns, sources = block_of(frames)
+    FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
+    cut(columns, 1, 6, CUT_BY_SNAPLEN)
+    assert rare_details(columns, np.array([2, 1, 0]), sources, True) == [
+        '{"client_version":"c"}', None, '{"client_version":"a"}'
+    ]  # fmt: skip
 
 
 def test_real_traffic_has_detail_for_rare_commands_only() -> None:
