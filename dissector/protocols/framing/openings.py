@@ -3,11 +3,11 @@
 A tap on a busy port sees many connections from within, and a few ranges of each direction until a
 chain of frames can be believed. The splitting kernel keeps these ranges: bytes in the arena, and a
 row of a pool for each. With each further range all of them are searched from the beginning, which
-is cheap as long as they are few, so that nothing of a search must be kept. Where a chain is
-believed, the ranges of the connection go through the kernel once more (`take_openings`), as soon as
-that of the other direction is believed if it has begun. Where anything else may be decided, they
-become runs (`unsynchronised`), as they would have been from the first one on: what comes out is the
-same.
+is cheap as long as they are few and the steps of all searches are bounded, so that no search must
+be kept. Where a chain is believed, the ranges of the connection go through the kernel once more
+(`take_openings`), as soon as that of the other direction is believed if it has begun. Where
+anything else may be decided, they become runs (`unsynchronised`), as they would have been from the
+first one on: what comes out is the same.
 """
 
 from typing import Final, NamedTuple
@@ -27,6 +27,7 @@ from dissector.protocols.framing.resync import (
     PIECES,
     RESUME,
     SIZE,
+    STEPS,
     SURE_FRAMES,
     Rule,
     Searched,
@@ -58,6 +59,7 @@ from dissector.protocols.framing.state import (
     KEPT,
     MOST_OPENING_BYTES,
     MOST_OPENING_RANGES,
+    MOST_OPENING_STEPS,
     NO_OPENING,
     NOT_CONFIRMED,
     OPAQUE,
@@ -129,6 +131,8 @@ def _may_be_kept(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
         return False
     if length == 0 or flows.opening_ranges[flow] >= MOST_OPENING_RANGES:
         return False
+    if opening == KEPT and flows.opening_steps[flow] > MOST_OPENING_STEPS:
+        return False
     first = state.arena[flows.arena_at[flow]] if have > 0 else data[ranges.offset[index]]
     return bool(not is_open or MAY_BE_OTHER[first] == 0)
 
@@ -191,6 +195,7 @@ def _search(
         cells[PIECES] = flows.opening_ranges[flow]
         rule = Rule(calls.check, calls.prove, protocol, direction, flows.limit[flow], is_final)
         is_it = is_believed(run, find_chain(run, rule), ts_ns, is_final)
+        flows.opening_steps[flow] += cells[STEPS]
         at, resume = cells[AT], min(resume, cells[RESUME])
         if is_it:
             is_confirmed = is_confirmed_by_packets(run)
@@ -222,6 +227,7 @@ def keep_opening(work: Splitting, index: int, flow: int, data: ByteArray) -> int
         flows.is_at_start[flow] = offset == 0
         flows.next_record[flow] = -1
         flows.records_in_a_row[flow] = 0
+        flows.opening_steps[flow] = 0
     openings.records[NEXT] = flows.next_record[flow]
     openings.records[IN_A_ROW] = flows.records_in_a_row[flow]
     starts_packet = ranges.flags[index] & STARTS_PACKET != 0
@@ -320,13 +326,15 @@ def _may_wait(work: Splitting, flow: int, other: int, second: _Found, at: int) -
         is_other = protocol != second.searched
         if is_other and _search(work, other, (protocol, protocol + 1), 0, 0).is_live:
             return False
-    row, first_ns = flows.first_row[flow], 0
+    row = first = flows.first_row[flow]
     for _ in range(flows.opening_ranges[flow]):
-        at -= pieces.length[row]
-        if at < 0 and first_ns == 0:
-            first_ns = pieces.ts_ns[row]
-        if at < 0 and pieces.ts_ns[row] - first_ns > HOLD_NS:
+        if at >= pieces.length[row]:
+            at -= pieces.length[row]
+            first = work.state.openings.next_row[row]
+        elif pieces.ts_ns[row] - pieces.ts_ns[first] > HOLD_NS:
             return False
+        else:
+            at = 0
         row = work.state.openings.next_row[row]
     return True
 

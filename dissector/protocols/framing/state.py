@@ -62,6 +62,7 @@ NOT_CONFIRMED: Final = 2
 # At most so much is kept of a direction.
 MOST_OPENING_BYTES: Final = 16 << 10
 MOST_OPENING_RANGES: Final = 16
+MOST_OPENING_STEPS: Final = 1 << 16  # headers looked at in all searches of it
 _FIRST_OPENINGS: Final = 1 << 8  # ranges
 
 
@@ -74,9 +75,9 @@ class FlowState(Bundle):
     checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
     last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
     came out yet. opening: what is kept of its first ranges, as many as opening_ranges in rows of
-    `Openings` from first_row to last_row; is_at_start: their first byte is the first of the
-    direction; next_record, records_in_a_row: TLS records so far, see `first_bytes`; to_note: 0,
-    CONFIRMED or NOT_CONFIRMED.
+    `Openings` from first_row to last_row; opening_steps: headers looked at in searches of them;
+    is_at_start: their first byte is the first of the direction; next_record, records_in_a_row: TLS
+    records so far, see `first_bytes`; to_note: 0, CONFIRMED or NOT_CONFIRMED.
     """
 
     mode: Int64Array
@@ -101,6 +102,7 @@ class FlowState(Bundle):
     is_first: Int64Array
     opening: Int64Array
     opening_ranges: Int64Array
+    opening_steps: Int64Array
     first_row: Int64Array
     last_row: Int64Array
     is_at_start: Int64Array

@@ -11,6 +11,7 @@ from dissector.protocols.framing.state import (
     COUNTER_OPENING_BYTES,
     MOST_OPENING_BYTES,
     MOST_OPENING_RANGES,
+    MOST_OPENING_STEPS,
 )
 from dissector.protocols.pulsar.spec import SPEC as PULSAR
 from tests.dissector.protocols.framing.test_gathering import found_by, opaque
@@ -197,6 +198,22 @@ def test_what_is_kept_of_a_direction_is_bounded(size: int, monkeypatch: pytest.M
     framed((SPEC,), script)
     kept = min(MOST_OPENING_RANGES, MOST_OPENING_BYTES // size)
     assert 0 < len(ranges) <= 20 - kept
+
+
+def test_bytes_that_are_searched_again_and_again_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each search begins at the first byte: before a long frame there is much to look at."""
+    data = bytes([0xFF]) * 8_000 + frame(EITHER, bytes(60_000))
+    script = Ranges().open(from_syn=False).send(data[:8_100])
+    for number in range(14):
+        script.send(data[8_100 + number : 8_101 + number])
+        script.packet -= 1  # at one time
+    ranges = attended(monkeypatch)
+    _, framing = framed((SPEC,), script)
+    assert 5 < ranges[0] < 12, "then they are a run, whose search goes on"
+    steps = int(framing.state.flows.opening_steps[0])
+    assert MOST_OPENING_STEPS < steps < MOST_OPENING_STEPS + 8_100
 
 
 def test_all_openings_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
