@@ -1,5 +1,8 @@
-"""Captures in which much stays open: sends without a receipt, deliveries without an ACK, made ten
-thousand at a time; connections that began before the capture and go on behind it."""
+"""Captures in which much stays open: sends, deliveries, connections.
+
+Sends without a receipt and deliveries without an ACK are made ten thousand at a time; connections
+began before the capture and go on behind it.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
