@@ -3,13 +3,14 @@
 import gc
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from hypothesis import settings
 
 from dissector.errors import DependencyError
 from tests.grouping import Groups, place_of
+from tests.watchdog import own_stderr, patience, watched
 
 # An example that compiles a kernel takes seconds, the next one microseconds: time says nothing.
 settings.register_profile("dissector", deadline=None)
@@ -30,6 +31,21 @@ def garbage() -> Iterator[None]:
     gc.set_threshold(*_THRESHOLDS)
     gc.collect()
     gc.freeze()
+
+
+_STDERR = pytest.StashKey[TextIO]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Standard error is nobody's here; while tests run, it is captured."""
+    config.stash[_STDERR] = own_stderr()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that never ends, its fixtures included, ends the run and is named."""
+    with watched(item.nodeid, patience(), item.config.stash[_STDERR]):
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

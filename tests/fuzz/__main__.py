@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fuzz.seeds import seeds
+from tests.fuzz.seeds import seeds, unload_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "fuzz"
@@ -32,7 +32,8 @@ def prepare(target: str) -> list[str]:
     """The folders of a target's inputs: the one that grows, then the project's own."""
     here = FOLDER / target
     here.mkdir(parents=True, exist_ok=True)
-    for name, data in seeds()[target].items():
+    inputs = seeds()[target] | (unload_seeds() if target == "dissection" else {})
+    for name, data in inputs.items():
         (here / f"seed-{name}").write_bytes(data)
     folders = [str(here)]
     if (CORPUS / target).is_dir():

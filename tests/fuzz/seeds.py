@@ -4,10 +4,16 @@ import struct
 import sys
 from pathlib import Path
 
+from tests.anycut import bytes_of, rows_of
+from tests.dissector.observed import CAPTURES
 from tests.hard import source_cases
 from tests.hard.tape import TOPIC, capture, receipt, send, simple, talk
 from tests.wire import packets, pulsar
 from tests.wire.captures import pcapng
+from tests.wire.recut import is_pcap
+from tests.wire.unloads import opened_in, small
+
+MOST_BYTES = 6000  # of a sample that begins anywhere
 
 COMMANDS = (
     simple("CONNECT", client_version="x", protocol_version=21),
@@ -61,6 +67,16 @@ def seeds() -> dict[str, dict[str, bytes]]:
     return found
 
 
+def unload_seeds() -> dict[str, bytes]:
+    """Every sample as if its capture had begun later, and then its topics had been unloaded."""
+    found = {}
+    for path in sorted(CAPTURES.glob("*/*.pcap*")):
+        data = bytes_of(path)
+        if is_pcap(data):
+            found[f"unload-{path.name}"] = small(data, opened_in(rows_of(data)), MOST_BYTES)
+    return found
+
+
 def _prefixed(data: bytes) -> bytes:
     return struct.pack(">H", len(data)) + data
 
@@ -83,7 +99,9 @@ def _parts(frame: bytes, how: int = 0) -> bytes:
 
 def main(folder: str) -> None:
     """Write them, a folder for each target."""
-    for target, inputs in seeds().items():
+    every = seeds()
+    every["dissection"] |= unload_seeds()
+    for target, inputs in every.items():
         here = Path(folder) / target
         here.mkdir(parents=True, exist_ok=True)
         for name, data in inputs.items():

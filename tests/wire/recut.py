@@ -33,7 +33,7 @@ class Segment(NamedTuple):
 Places = Callable[[Segment], Collection[int]]
 
 
-class _Packet(NamedTuple):
+class Packet(NamedTuple):
     """Where the headers of a captured packet stand in its bytes."""
 
     ip: int
@@ -42,7 +42,7 @@ class _Packet(NamedTuple):
     end: int
 
 
-def _headers(data: bytes, link_type: int) -> _Packet | None:
+def headers(data: bytes, link_type: int) -> Packet | None:
     ip = _LINK_BYTES[link_type]
     if link_type == ETHERNET:
         while data[ip - 2 : ip] in (b"\x81\x00", b"\x88\xa8"):
@@ -59,10 +59,10 @@ def _headers(data: bytes, link_type: int) -> _Packet | None:
         return None
     if len(data) < tcp + 20:
         return None
-    return _Packet(ip, tcp, tcp + 4 * (data[tcp + 12] >> 4), end)
+    return Packet(ip, tcp, tcp + 4 * (data[tcp + 12] >> 4), end)
 
 
-def _sums(packet: bytes | bytearray, at: _Packet, end: int) -> tuple[int, int]:
+def _sums(packet: bytes | bytearray, at: Packet, end: int) -> tuple[int, int]:
     """The checksum over a TCP segment, 0 where the one in it is right, and that of no segment."""
     is_v4 = packet[at.ip] >> 4 == 4
     ends = packet[at.ip + 12 : at.ip + 20] if is_v4 else packet[at.ip + 8 : at.ip + 40]
@@ -70,7 +70,7 @@ def _sums(packet: bytes | bytearray, at: _Packet, end: int) -> tuple[int, int]:
     return internet_checksum(pseudo + bytes(packet[at.tcp : end])), internet_checksum(pseudo)
 
 
-def _piece(data: bytes, at: _Packet, start: int, stop: int) -> bytes:
+def _piece(data: bytes, at: Packet, start: int, stop: int) -> bytes:
     """A packet with a part of its payload alone; its checksum is as right as the whole one's.
 
     Where the whole packet's was left to the card, it is 0, which nobody judges.
@@ -93,13 +93,13 @@ def _piece(data: bytes, at: _Packet, start: int, stop: int) -> bytes:
     return bytes(piece)
 
 
-class _Streams:
+class Streams:
     """Where segments stand in their streams: 0 is the byte behind the SYN, or the first seen."""
 
     def __init__(self) -> None:
         self._first: dict[Way, int] = {}
 
-    def segment(self, data: bytes, at: _Packet) -> Segment:
+    def segment(self, data: bytes, at: Packet) -> Segment:
         half = (at.tcp - at.ip - 40) // 2 + 16 if data[at.ip] >> 4 == 6 else 4
         ends = at.ip + (8 if half == 16 else 12)
         sender = data[ends : ends + half] + data[at.tcp : at.tcp + 2]
@@ -115,7 +115,7 @@ class _Streams:
         return Segment(way, place - (1 << 32) if place >> 31 else place, payload)
 
 
-def _records(capture: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+def records(capture: bytes) -> Iterator[tuple[bytes, bytes, int]]:
     """Header and bytes of each record of a little-endian pcap file, and its length on the wire."""
     at = 24
     while at + 16 <= len(capture):
@@ -133,11 +133,11 @@ def recut(capture: bytes, places: Places) -> bytes:
     """The capture, with each segment that was captured whole cut at the places in its payload."""
     assert is_pcap(capture)
     (link_type,) = struct.unpack_from("<I", capture, 20)
-    streams = _Streams()
+    streams = Streams()
     out = [capture[:24]]
-    for time, data, wire in _records(capture):
+    for time, data, wire in records(capture):
         pieces = [(data, wire)]
-        at = _headers(data, link_type)
+        at = headers(data, link_type)
         if at is not None and len(data) >= at.end:
             segment = streams.segment(data, at)
             size = len(segment.payload)
@@ -153,11 +153,11 @@ def recut(capture: bytes, places: Places) -> bytes:
 def out_of_order(capture: bytes, drawn: random.Random) -> bytes:
     """The capture with packets of one time and way changing places, and some of them twice."""
     (link_type,) = struct.unpack_from("<I", capture, 20)
-    streams = _Streams()
+    streams = Streams()
     out: list[tuple[bytes, bytes, int]] = []
     before: tuple[bytes, Way] | None = None
-    for record in _records(capture):
-        at = _headers(record[1], link_type)
+    for record in records(capture):
+        at = headers(record[1], link_type)
         segment = None if at is None else streams.segment(record[1], at)
         mark = (record[0], segment.way) if segment is not None and segment.payload else None
         if mark is not None and mark == before and drawn.random() < 0.3:

@@ -108,7 +108,11 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
 
 @kernel
 def clear_incarnation(state: RegistryState, subject: int) -> None:
-    """Forget what belongs to one incarnation (not its number)."""
+    """Forget what belongs to one incarnation (not its number).
+
+    A producer waits in the chain of its name, so it leaves that before its name is forgotten.
+    """
+    _stop_waiting(state, subject)
     subjects = state.subjects
     incarnation = subjects.incarnation[subject]
     for column in range(IDENTITY_COLUMNS, SHARED_COLUMNS):

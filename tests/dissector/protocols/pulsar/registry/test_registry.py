@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 
 from dissector.limits import MAX_EARLY_ANSWERS
 from dissector.notice_log import NoticeLog
@@ -146,6 +147,28 @@ def test_a_name_that_is_learnt_late_stands_in_the_row_and_says_so() -> None:
     rows = {row["connection_id"]: row for row in talk.rows()["producers"]}
     assert rows[1]["name_source"] == "observed"
     assert (rows[0]["topic"], rows[0]["name_source"]) == (TOPIC, "backfilled")
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_producer_opened_under_the_name_that_its_send_told_leaves_that_chain(
+    is_closed: bool,
+) -> None:
+    """Whether the capture begins with the handshake, or with the close of an unload."""
+    talk = Talk()
+    if is_closed:
+        talk.broker(commands.CLOSE_PRODUCER, producer_id=2, request_id=-1)
+    else:
+        talk.connect()
+    talk.send(1, producer=2, producer_name="p")
+    talk.send(1, producer=2, connection=1, producer_name="p")
+    request = talk.request()
+    opened = talk.client(
+        commands.PRODUCER, request_id=request, producer_id=2, topic=TOPIC, producer_name="p"
+    )
+    found = {row["opened_frame_no"]: row for row in talk.rows()["producers"]}
+    assert chosen([found[opened]], "topic", "name", "name_source") == [(TOPIC, "p", "observed")]
+    others = [row for row in talk.rows()["producers"] if row["connection_id"] == 1]
+    assert chosen(others, "topic", "name", "name_source") == [(TOPIC, "p", "backfilled")]
 
 
 def test_a_ledger_tells_the_topic_of_another_connection() -> None:
