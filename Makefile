@@ -28,7 +28,7 @@ KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stre
 	test_buckets.py test_bundles.py test_states.py) tests/fuzz
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz wheel clean
+.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz nightly wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -36,7 +36,9 @@ help:
 	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
 	@echo '               bounds checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic and of reports, as tables'
-	@echo 'make fuzz MINUTES=n   hostile input into every layer, guided by coverage'
+	@echo 'make fuzz MINUTES=n   property tests with new seeds, then hostile input into every layer,'
+	@echo '               guided by coverage; what fails is kept in build/fuzz'
+	@echo 'make nightly   test, then fuzz'
 	@echo 'make wheel     a wheel with compiled kernels for this Python, in dist/'
 	@echo 'make clean     remove what the others made'
 
@@ -74,6 +76,9 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check dissector spark_jobs tests proto
 	$(BIN)/mypy
 
+# Users run these: nothing in them is drawn anew, the order of sets neither.
+test test-fast test-kernels test-bounds test-plain: export PYTHONHASHSEED := 0
+
 test: install $(VENV)/.dev-installed lint
 	$(BIN)/python -m pytest -q $(SHARED_OUT)
 	$(MAKE) --no-print-directory test-kernels
@@ -98,10 +103,15 @@ bench: install $(VENV)/.dev-installed
 MINUTES ?= 10
 
 # The fuzzer is not for every platform: without it, damaged copies alone.
-fuzz: $(VENV)/.dev-installed
+fuzz: install $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev,fuzz]' \
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
-	$(BIN)/python -m tests.fuzz $(MINUTES)
+	$(BIN)/python -m pytest -q $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
+		properties=$$?; $(BIN)/python -m tests.fuzz $(MINUTES) && exit $$properties
+
+nightly:
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory fuzz
 
 # Compiled for a family, not for this processor: its name and no feature of its own are told.
 build/kernels/%: $(VENV)/.installed $(CODE)

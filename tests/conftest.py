@@ -3,17 +3,29 @@
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
 from hypothesis import settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dissector.errors import DependencyError
 from tests.grouping import Groups, place_of
 from tests.watchdog import own_stderr, patience, watched
 
+ROOT = Path(__file__).resolve().parents[1]
 # An example that compiles a kernel takes seconds, the next one microseconds: time says nothing.
-settings.register_profile("dissector", deadline=None)
+# Examples are the same in every run, so that a suite that passes here passes with everybody. New
+# ones are drawn by `make fuzz` (--hypothesis-profile nightly), which keeps those that fail and
+# tries them first the next time.
+settings.register_profile("dissector", deadline=None, derandomize=True, database=None)
+settings.register_profile(
+    "nightly",
+    deadline=None,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(ROOT / "build" / "fuzz" / "examples"),
+)
 settings.load_profile("dissector")
 
 

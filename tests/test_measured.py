@@ -30,8 +30,9 @@ def test_a_command_beyond_the_limit_is_ended_with_its_children(tmp_path: Path) -
     found = measure([sys.executable, "-c", _WAITS], tmp_path, ROOT, limit=1)
     assert not found.is_ended and found.cells()[1].startswith("> ")
     assert time.perf_counter() - begun < 20
-    time.sleep(0.2)
-    assert set(descendants(os.getpid())) <= before
+    while set(descendants(os.getpid())) - before:  # killed, and soon gone
+        assert time.perf_counter() - begun < 60
+        time.sleep(0.05)
 
 
 def test_an_unexpected_end_is_an_error(tmp_path: Path) -> None:

@@ -70,13 +70,16 @@ LINK_TYPE_NAMES: Final = {
 
 ETHERTYPE_IPV4: Final = 0x0800
 ETHERTYPE_IPV6: Final = 0x86DD
+MPLS_TYPE: Final = 0x8847
 SMALLEST_ETHERTYPE: Final = 0x0600  # below it the field is the length of an 802.3 frame
 VLAN_TAGS: Final = (0x8100, 0x88A8, 0x9100, 0x9200)
 
-_SNAP: Final = 0xAAAA_0300  # LLC header of SNAP and the first byte of its vendor, 0
 _PPP_IPV4: Final = 0x0021
 _PPP_IPV6: Final = 0x0057
+_PPP_LABELS: Final = (0x0281, 0x0283)
 _PPP_ADDRESS_CONTROL: Final = 0xFF03
+# Address and control of Cisco's HDLC, to one station and to all, which serial lines show as PPP.
+_CISCO_HEADERS: Final = (0x0F00, 0x8F00)
 _LONGEST_FAMILY: Final = 0xFFFF  # an address family read in the right byte order is below
 
 NO_ETHERTYPE: Final = -1  # no link layer of this module
@@ -104,7 +107,7 @@ def link_type_name(number: int) -> str:
 
 @inlined
 def after_type(data: ByteArray, offset: int, end: int) -> Link:
-    """Read on from the ethertype at offset: VLAN tags up to the limit, SNAP, IP."""
+    """Read on from the ethertype at offset: VLAN tags up to the limit, IP."""
     vlans = 0
     count = 0
     while offset + 2 <= end:
@@ -119,15 +122,6 @@ def after_type(data: ByteArray, offset: int, end: int) -> Link:
             count += 1
             offset += 2
             continue
-        if (
-            ethertype < SMALLEST_ETHERTYPE
-            and offset + 8 <= end
-            and be32(data, offset) == _SNAP
-            and be16(data, offset + 4) == 0
-        ):
-            offset += 6
-            ethertype = be16(data, offset)
-            offset += 2
         reason = USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else LOOK_CLOSER
         return Link(reason, offset, ethertype, vlans | (count << VLAN_COUNT_SHIFT))
     return Link(LINK_CUT, offset, 0, 0)
@@ -164,9 +158,17 @@ def loopback(data: ByteArray, offset: int, end: int) -> Link:
 
 @inlined
 def ppp(data: ByteArray, offset: int, end: int) -> Link:
-    """PPP with or without address and control bytes; the protocol has one or two bytes."""
-    if offset + 2 <= end and be16(data, offset) == _PPP_ADDRESS_CONTROL:
-        offset += 2
+    """PPP with or without address and control bytes; the protocol has one or two bytes.
+
+    A serial line that speaks Cisco's HDLC has an ethertype behind these two bytes. No protocol of
+    PPP is written with the byte 0F or 8F alone.
+    """
+    if offset + 2 <= end:
+        first = be16(data, offset)
+        if first in _CISCO_HEADERS:
+            return after_type(data, offset + 2, end)
+        if first == _PPP_ADDRESS_CONTROL:
+            offset += 2
     if offset + 2 > end:
         return Link(LINK_CUT, offset, 0, 0)
     protocol = byte(data, offset)
@@ -176,6 +178,8 @@ def ppp(data: ByteArray, offset: int, end: int) -> Link:
         offset += 1
     if protocol in (_PPP_IPV4, _PPP_IPV6):
         return _by_version(data, offset, end)
+    if protocol in _PPP_LABELS:
+        return Link(LOOK_CLOSER, offset, MPLS_TYPE, 0)
     return Link(NOT_IP, offset, 0, 0)
 
 

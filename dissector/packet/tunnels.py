@@ -7,7 +7,7 @@ from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import kernel
 from dissector.limits import MAX_EXTENSION_HEADERS
 from dissector.packet.ip import UDP_PROTOCOL
-from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_TAGS
+from dissector.packet.link import MPLS_TYPE, VLAN_COUNT_SHIFT, VLAN_TAGS
 from dissector.packet.reasons import (
     ESP,
     GENEVE,
@@ -37,11 +37,11 @@ from dissector.packet.walk import (
     Walk,
     add_vlans,
     enter,
+    state_length,
     step,
     step_type,
 )
 
-_MPLS: Final = 0x8847
 _SERVICE_HEADER: Final = 0x894F
 
 _VXLAN_PORTS: Final = (4789, 8472)
@@ -95,7 +95,7 @@ def _numbered(walk: Walk, protocol: int, offset: int, otherwise: int) -> int:
         return step(walk, AT_ETHERNET, offset)
     if protocol == 4:
         return step_type(walk, _SERVICE_HEADER, offset)
-    return step_type(walk, _MPLS, offset) if protocol == 5 else otherwise
+    return step_type(walk, MPLS_TYPE, offset) if protocol == 5 else otherwise
 
 
 @kernel
@@ -152,7 +152,9 @@ def _gtp(data: ByteArray, walk: Walk) -> int:
     if bits >> 4 != 3 or byte(data, offset + 1) != _GTP_PACKET:
         return GTP
     number = be32(data, offset + 4)
+    length = be16(data, offset + 2)
     offset += 8
+    state_length(walk, offset, length)
     if bits & 7:
         if offset + 4 > end:
             return TUNNEL_CUT
@@ -193,7 +195,7 @@ def _udp(data: ByteArray, walk: Walk) -> int:
         return _gtp(data, walk)
     if port == _GRE_PORT:
         return _gre(data, walk)
-    return step_type(walk, _MPLS, offset + 8) if port == _MPLS_PORT else UDP
+    return step_type(walk, MPLS_TYPE, offset + 8) if port == _MPLS_PORT else UDP
 
 
 @kernel
@@ -238,6 +240,7 @@ def _gre(data: ByteArray, walk: Walk) -> int:
             offset += 4
         if protocol != _PPP or not flags & _GRE_SEQUENCE:
             return GRE  # an acknowledgement without packet
+        state_length(walk, offset, key >> 16)
         return _enter_at(walk, PPTP_KIND, key & 0xFFFF, AT_PPP, offset)
     if flags & _GRE_ROUTING:
         offset = _routes(data, offset, end)
@@ -314,5 +317,5 @@ def protocol_step(data: ByteArray, walk: Walk) -> int:
             return TUNNEL_CUT
         return _enter_at(walk, ETHERIP_KIND, NO_ID, AT_ETHERNET, offset + 2)
     if protocol == 137:
-        return step_type(walk, _MPLS, offset)
+        return step_type(walk, MPLS_TYPE, offset)
     return OTHER_TRANSPORT

@@ -18,6 +18,7 @@ from dissector.packet.link import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     MPLS_LABELS,
+    MPLS_TYPE,
     NFLOG,
     NO_ETHERTYPE,
     PFLOG,
@@ -25,6 +26,7 @@ from dissector.packet.link import (
     PPP_ETHER,
     SMALLEST_ETHERTYPE,
     VLAN_TAGS,
+    Link,
     after_type,
     link_layer,
     ppp,
@@ -44,6 +46,7 @@ from dissector.packet.reasons import (
     UNSUPPORTED_L2,
     USED,
 )
+from dissector.packet.tcp import HEADER_BYTES
 from dissector.packet.tunnels import protocol_step, service_header
 from dissector.packet.walk import (
     AT_ETHERNET,
@@ -56,16 +59,18 @@ from dissector.packet.walk import (
     FOUND_TCP,
     GO_ON,
     MPLS_KIND,
+    NO_END,
     PBB_KIND,
     PPPOE_KIND,
     Walk,
     add_vlans,
     enter,
+    state_length,
     step,
     step_type,
 )
 
-_MPLS_TYPES: Final = (0x8847, 0x8848)
+_MPLS_TYPES: Final = (MPLS_TYPE, 0x8848)
 _PPPOE_SESSION: Final = 0x8864
 _BACKBONE: Final = 0x88E7
 _VN_TAG: Final = 0x8926
@@ -87,11 +92,13 @@ _LABELS: Final = 16  # of an MPLS stack; nobody has more
 _LABEL_BITS: Final = 20
 _BOTTOM: Final = 0x100
 _LLC_IP: Final = 0x0606
+_SNAP: Final = 0xAAAA_0300  # LLC header of SNAP and the first byte of its vendor, 0
 _LABEL_HASH: Final = 0x0DE1_8F9C_4B6A_73D5
 _POSITIVE: Final = (1 << 62) - 1
 _PAYLOAD_ATTRIBUTE: Final = 9  # of a record of the Linux netfilter log
 MAX_STEPS: Final = 64
 _LEGIBLE_MACSEC: Final = 0x0C  # bits of encrypted or changed text
+_CHANNEL_MACSEC: Final = 0x20
 
 
 @kernel
@@ -104,6 +111,7 @@ def begin(walk: Walk, packets: PacketColumns, row: int, link_type: int) -> None:
     position.offset[0] = offset
     position.end[0] = offset + packets.captured_bytes[row]
     position.wire_end[0] = offset + packets.wire_bytes[row]
+    position.stated_end[0] = NO_END
     position.ts_ns[0] = packets.ts_ns[row]
     position.source[0] = 0
     position.vlans[0] = 0
@@ -164,33 +172,33 @@ def _other_link(data: ByteArray, walk: Walk) -> int:
     return UNKNOWN_LINK_TYPE
 
 
+@inlined
+def _behind_link(walk: Walk, link: Link) -> int:
+    if link.reason not in (USED, LOOK_CLOSER):
+        return link.reason
+    add_vlans(walk, link.vlans)
+    return step_type(walk, link.ethertype, link.offset)
+
+
 @kernel
 def _link_step(data: ByteArray, walk: Walk) -> int:
     position = walk.position
     link = link_layer(data, position.offset[0], position.end[0], position.kind[0])
-    if link.reason not in (USED, LOOK_CLOSER):
-        return link.reason
     if link.ethertype == NO_ETHERTYPE:
         return _other_link(data, walk)
-    add_vlans(walk, link.vlans)
-    return step_type(walk, link.ethertype, link.offset)
+    return _behind_link(walk, link)
 
 
 @kernel
 def _ethernet_step(data: ByteArray, walk: Walk, offset: int) -> int:
     """From an ethertype at offset on."""
-    link = after_type(data, offset, walk.position.end[0])
-    if link.reason not in (USED, LOOK_CLOSER):
-        return link.reason
-    add_vlans(walk, link.vlans)
-    return step_type(walk, link.ethertype, link.offset)
+    return _behind_link(walk, after_type(data, offset, walk.position.end[0]))
 
 
 @kernel
 def _ppp_step(data: ByteArray, walk: Walk) -> int:
     position = walk.position
-    link = ppp(data, position.offset[0], position.end[0])
-    return step(walk, AT_IP, link.offset) if link.reason == USED else link.reason
+    return _behind_link(walk, ppp(data, position.offset[0], position.end[0]))
 
 
 @inlined
@@ -286,13 +294,29 @@ def _tagged(data: ByteArray, walk: Walk, ethertype: int, offset: int) -> int:
     if ethertype == _PPPOE_SESSION:
         if byte(data, offset + 1) != 0:
             return PPPOE
+        state_length(walk, offset + 6, be16(data, offset + 4))
         reason = enter(walk, PPPOE_KIND, be16(data, offset + 2))
         return reason if reason != GO_ON else step(walk, AT_PPP, offset + 6)
     # MACsec: with neither encryption nor change the frame is legible.
     bits = byte(data, offset)
     if bits & _LEGIBLE_MACSEC:
         return MACSEC
-    return _ethernet_step(data, walk, offset + 6 + (8 if bits & 0x20 else 0))
+    inner = offset + 6 + (8 if bits & _CHANNEL_MACSEC else 0)
+    state_length(walk, inner, byte(data, offset + 1))  # 0 where no link layer pads
+    return _ethernet_step(data, walk, inner)
+
+
+@kernel
+def _llc_step(data: ByteArray, walk: Walk, size: int, offset: int) -> int:
+    """Behind the length of an 802.3 frame: SNAP with an ethertype, or IP itself."""
+    end = walk.position.end[0]
+    if offset + 8 <= end and be32(data, offset) == _SNAP and be16(data, offset + 4) == 0:
+        state_length(walk, offset + 8, size - 8)
+        return step_type(walk, be16(data, offset + 6), offset + 8)
+    if offset + 3 <= end and be16(data, offset) == _LLC_IP:
+        state_length(walk, offset + 3, size - 3)
+        return step(walk, AT_IP, offset + 3)
+    return LLC
 
 
 @kernel
@@ -318,9 +342,7 @@ def _type_step(data: ByteArray, walk: Walk) -> int:
     if ethertype == _SERVICE_HEADER:
         return service_header(data, walk)
     if ethertype < SMALLEST_ETHERTYPE:
-        if offset + 3 <= position.end[0] and be16(data, offset) == _LLC_IP:
-            return step(walk, AT_IP, offset + 3)
-        return LLC
+        return _llc_step(data, walk, ethertype, offset)
     if ethertype in _NOT_IP_TYPES:
         return NOT_IP
     position.detail[0] = ethertype
@@ -338,6 +360,13 @@ def _ip_step(data: ByteArray, walk: Walk, ethertype: int) -> int:
         return FOUND_FRAGMENT
     if network.reason not in (USED, LOOK_CLOSER):
         return network.reason
+    wire_end = network.wire_end
+    needed = HEADER_BYTES if network.reason == USED else 0
+    # A header around this one may say less: an IP length that padding is part of is too long. What
+    # leaves no room for the headers is not valid.
+    if network.offset + needed <= position.stated_end[0] < wire_end:
+        wire_end = position.stated_end[0]
+    position.stated_end[0] = wire_end
     position.ip_version[0] = network.version
     position.source_high[0] = network.source_high
     position.source_low[0] = network.source_low
@@ -345,8 +374,8 @@ def _ip_step(data: ByteArray, walk: Walk, ethertype: int) -> int:
     position.destination_low[0] = network.destination_low
     position.ip_id[0] = network.ip_id
     position.hop_limit[0] = network.hop_limit
-    position.wire_end[0] = network.wire_end
-    position.end[0] = min(position.end[0], network.wire_end)
+    position.wire_end[0] = wire_end
+    position.end[0] = min(position.end[0], wire_end)
     position.offset[0] = network.offset
     position.kind[0] = network.protocol
     position.layer[0] = AT_PROTOCOL

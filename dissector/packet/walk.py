@@ -46,6 +46,9 @@ PPTP_KIND: Final = TUNNEL_KINDS.index("pptp")
 ETHERIP_KIND: Final = TUNNEL_KINDS.index("etherip")
 NO_KIND: Final = -1  # of what lies behind the innermost tunnel of a stack
 NO_ID: Final = -1  # of a tunnel that its addresses identify
+NO_END: Final = (1 << 62) - 1
+# Mirrors send through these, and shorten frames: then an inner length is right that is longer.
+_MIRROR_KINDS: Final = (VXLAN_KIND, GENEVE_KIND, GRE_KIND, ERSPAN_KIND)
 
 _FACTOR: Final = 0x2545_F491_4F6C_DD1D
 
@@ -54,7 +57,8 @@ class Position(Records):
     """Where a walk stands: records of one row.
 
     layer: AT_*, what begins at offset; end: after the last captured byte of this layer; wire_end:
-    after its last byte on the wire; kind: AT_LINK: link type, AT_TYPE: ethertype, AT_PROTOCOL:
+    after its last byte on the wire; stated_end: after the last byte that the headers around it
+    state, NO_END: they state none; kind: AT_LINK: link type, AT_TYPE: ethertype, AT_PROTOCOL:
     protocol of IP. detail: the ethertype or link type that is not read. source, packet, ts_ns,
     vlans: as in SegmentColumns. ip_version to hop_limit: of the innermost IP header so far.
     depth: tunnels around it; tunnel_hash: of these.
@@ -64,6 +68,7 @@ class Position(Records):
     offset: Int64Array
     end: Int64Array
     wire_end: Int64Array
+    stated_end: Int64Array
     kind: Int64Array
     detail: Int64Array
     source: Int64Array
@@ -156,6 +161,15 @@ def step_type(walk: Walk, ethertype: int, offset: int) -> int:
     return GO_ON
 
 
+@inlined
+def state_length(walk: Walk, offset: int, length: int) -> None:
+    """A header states how many bytes it carries from offset on: of several ends the nearest
+    counts. Nothing is no length: a packet that its network card has yet to cut may say 0."""
+    position = walk.position
+    if length > 0:
+        position.stated_end[0] = min(position.stated_end[0], offset + length)
+
+
 @kernel
 def add_vlans(walk: Walk, vlans: int) -> None:
     """Append the VLAN ids of an inner frame; what is more than four is left out."""
@@ -200,4 +214,6 @@ def enter(walk: Walk, kind: int, number: int) -> int:
         value ^= value >> 29
     position.tunnel_hash[0] = value
     position.depth[0] = depth + 1
+    if kind in _MIRROR_KINDS:
+        position.stated_end[0] = NO_END
     return GO_ON

@@ -1,9 +1,10 @@
 """Fuzz every target: python -m tests.fuzz MINUTES [TARGET...], the way of `make fuzz`.
 
 Each target gets an equal share of the time: most of it under a fuzzer that follows coverage, the
-rest for what that found, and damaged copies, through compiled kernels with bounds checks. Inputs
-are kept in build/fuzz/TARGET from one run to the next, failures in build/fuzz/found. Without the
-fuzzer (`pip install -e '.[fuzz]'`) all of the time goes to damaged copies.
+rest for what that found, what failed before, and damaged copies, other ones in each run, through
+compiled kernels with bounds checks. Inputs are kept in build/fuzz/TARGET from one run to the next,
+failures in build/fuzz/found: one that is mended becomes a file of corpus/TARGET. Without the fuzzer
+(`pip install -e '.[fuzz]'`) all of the time goes to damaged copies.
 """
 
 import importlib.util

@@ -2,9 +2,10 @@
 
 python -m tests.fuzz.replay TARGET SECONDS FOUND FOLDER...
 
-Each file of the folders is run, then copies damaged at random until the seconds are over. An input
-that fails is written to FOUND and told; one that never ends or takes the interpreter with it is
-there, too. With DISSECTOR_BOUNDSCHECK=1 kernels check every index.
+What failed before, in FOUND, and each file of the folders is run, then copies damaged at random,
+other ones in each run, until the seconds are over. An input that fails is written to FOUND and
+told; one that never ends or takes the interpreter with it is there, too. With
+DISSECTOR_BOUNDSCHECK=1 kernels check every index.
 """
 
 import faulthandler
@@ -23,9 +24,9 @@ PATIENCE_SECONDS = 900  # for one input, the compiling of kernels included
 LONGEST = 1 << 14
 
 
-def mutated(inputs: list[bytes]) -> Iterator[bytes]:
-    """Damaged copies without end, always the same."""
-    for seed in itertools.count():
+def mutated(inputs: list[bytes], first: int = 0) -> Iterator[bytes]:
+    """Damaged copies without end. first: the seed of the first one."""
+    for seed in itertools.count(first):
         data = inputs[seed % len(inputs)]
         if seed % 3 == 2:
             data += inputs[(seed * 7 + 1) % len(inputs)]
@@ -56,20 +57,23 @@ def run(name: str, inputs: Iterable[bytes], found: Path, until: float) -> int:
 
 def main(name: str, seconds: str, found: str, *folders: str) -> int:
     """Run everything; returns the exit code."""
-    files = sorted(path for folder in folders for path in Path(folder).glob("*") if path.is_file())
+    failed_before = Path(found).glob(f"{name}-*")
+    given = (path for folder in folders for path in Path(folder).glob("*") if path.is_file())
+    files = [*sorted(failed_before), *sorted(given)]
     inputs = [path.read_bytes() for path in files]
     until = time.monotonic() + float(seconds)
     failed = run(name, inputs, Path(found), float("inf"))
-    count = 0
+    count, first = 0, time.time_ns() >> 20
 
     def counted() -> Iterator[bytes]:
         nonlocal count
-        for data in mutated(inputs):
+        for data in mutated(inputs, first):
             count += 1
             yield data
 
     failed += run(name, counted(), Path(found), until)
-    print(f"{name}: {len(inputs)} inputs and {count} damaged copies, {failed} failed", flush=True)
+    copies = f"{count} damaged copies from seed {first} on"
+    print(f"{name}: {len(inputs)} inputs and {copies}, {failed} failed", flush=True)
     return 1 if failed else 0
 
 

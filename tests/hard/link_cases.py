@@ -9,7 +9,11 @@ from tests.hard.tape import Packet, Tape, capture, talk
 from tests.wire import tunnels
 from tests.wire.captures import ETHERNET, LINUX_SLL, LINUX_SLL2, LOOP, NULL, RAW, Record
 from tests.wire.packets import (
+    FIN,
+    RST,
+    SYN,
     ethernet,
+    internet_checksum,
     linux_sll,
     linux_sll2,
     vlan_tags,
@@ -133,6 +137,11 @@ LINKS = {
     "ppp": Layer(ppp, 9),
     "ppp_hdlc": Layer(lambda packet: b"\xff\x03" + ppp(packet), 50),
     "ppp_with_direction": Layer(lambda packet: b"\0" + ppp(packet), 204),
+    "ppp_cisco": Layer(lambda packet: b"\x0f\0" + struct.pack(">H", kind(packet)) + packet, 9),
+    "ppp_cisco_to_all": Layer(
+        lambda packet: b"\x8f\0" + struct.pack(">H", kind(packet)) + packet, 50
+    ),
+    "ppp_labels": Layer(lambda packet: b"\x02\x81" + tunnels.mpls(packet), 9, "mpls"),
     "ppp_ether": Layer(tunnels.pppoe, 51, "pppoe:17"),
     "c_hdlc": Layer(lambda packet: b"\x0f\0\x08\0" + packet, 104),
     "nflog": Layer(logged, 239),
@@ -334,6 +343,29 @@ def padding() -> bytes:
     """Short frames are filled up to 60 bytes, here not with zeros."""
     tape = conversation()
     return capture(tape.records(lambda packet, _: ethernet(packet).ljust(60, b"\x55")))
+
+
+def counting_padding(packet: bytes) -> bytes:
+    """An IPv4 packet whose own length counts six zeros behind it."""
+    head = packet[:2] + struct.pack(">H", len(packet) + 6) + packet[4:10] + b"\0\0" + packet[12:20]
+    return head[:10] + struct.pack(">H", internet_checksum(head)) + head[12:] + packet[20:]
+
+
+def _bare(packet: Packet) -> bool:
+    return not packet.payload and not packet.flags & (SYN | FIN | RST)
+
+
+@case("B07")
+def padding_in_the_ip_length() -> bytes:
+    """Bare acknowledgements whose IP length counts padding; that of PPPoE around it does not."""
+
+    def wrapped(packet: bytes, about: Packet) -> bytes:
+        inner = tunnels.pppoe(packet)
+        if _bare(about):
+            inner = inner[:8] + counting_padding(packet)
+        return ethernet(inner, 0x8864) + bytes(6)
+
+    return capture(conversation().records(wrapped))
 
 
 @case("B08")

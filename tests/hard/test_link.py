@@ -180,6 +180,12 @@ def test_b07_padding_is_no_payload(plain: Tables) -> None:
     assert rows(dissected(content("B07", "padding")), set()) == rows(plain, set())
 
 
+def test_b07_an_ip_length_that_counts_padding_is_not_the_shortest(plain: Tables) -> None:
+    found = dissected(content("B07", "padding_in_the_ip_length"))
+    assert rows(found, AROUND) == rows(plain, AROUND)
+    assert closes(found) == {}
+
+
 def test_b08_trailers_are_no_payload(plain: Tables) -> None:
     assert rows(dissected(content("B08", "trailers")), set()) == rows(plain, set())
 

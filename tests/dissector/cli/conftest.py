@@ -1,8 +1,12 @@
 """What tests of commands share: sample captures with their truths, and a way to run commands."""
 
+import fcntl
 import json
 import subprocess
 import sys
+import termios
+import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +64,20 @@ def process() -> Command:
         return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run_there
+
+
+def wait_until_read(process: "subprocess.Popen[bytes]", seconds: float = 120) -> None:
+    """Until a process has taken all that was written to its input, and waits for more."""
+    pipe, end = process.stdin, time.monotonic() + seconds
+    assert pipe is not None
+    pipe.flush()
+    left = array("i", [1])
+    while True:
+        fcntl.ioctl(pipe, termios.FIONREAD, left)
+        if left[0] == 0:
+            return
+        assert process.poll() is None and time.monotonic() < end, f"{left[0]} bytes were not read"
+        time.sleep(0.02)
 
 
 @pytest.fixture

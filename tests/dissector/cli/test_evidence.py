@@ -19,7 +19,7 @@ import pytest
 from dissector.cli import anonymize, bundling  # noqa: F401 - see above
 from dissector.cli.evidence import FINDING_NAMES
 from dissector.evidence.frame_selection import FINDINGS
-from tests.dissector.cli.conftest import SAMPLES
+from tests.dissector.cli.conftest import SAMPLES, wait_until_read
 
 UNLOAD = SAMPLES / "java-j24_unload.pcap"
 CORRUPT = SAMPLES / "java-j74_corrupt.pcap"
@@ -278,10 +278,7 @@ def test_an_interrupted_run_leaves_nothing(process, tmp_path: Path) -> None:
     )  # fmt: skip
     assert running.stdin is not None
     running.stdin.write(UNLOAD.read_bytes()[:5000])
-    running.stdin.flush()
-    import time
-
-    time.sleep(2)
+    wait_until_read(running)
     running.send_signal(signal.SIGINT)
     running.communicate()
     assert running.returncode == 130 and list(tmp_path.iterdir()) == []

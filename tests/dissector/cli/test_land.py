@@ -5,13 +5,12 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
-from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.dissector.cli.conftest import SAMPLES, Command, wait_until_read
 
 
 def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nacks: Path) -> None:
@@ -56,11 +55,7 @@ def test_an_interrupt_keeps_what_is_complete(tmp_path: Path, nacks: Path, jobs: 
     )  # fmt: skip
     assert running.stdin is not None
     running.stdin.write(nacks.read_bytes()[:5000])
-    running.stdin.flush()
-    deadline = time.monotonic() + 120
-    while not list(lake.glob("_manifest/*.json")) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.5)
+    wait_until_read(running)  # by then the first one has landed
     running.send_signal(signal.SIGINT)
     out, said = running.communicate(timeout=60)
     assert running.returncode == EXIT_INTERRUPTED

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -25,7 +24,8 @@ from dissector.cli.exits import (
     EXITS,
 )
 from dissector.errors import DependencyError, InputError, OutputError, UsageError
-from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.dissector.cli.conftest import SAMPLES, Command, wait_until_read
+from tests.wire.captures import pcap
 
 NACKS = SAMPLES / "java-j12_nack.pcap"
 HEAVY = ("numba", "pyarrow", "pyspark", "numpy", "pandas", "rich")
@@ -194,7 +194,9 @@ def test_an_interrupt_ends_with_its_code_and_no_traceback(name: str) -> None:
         [sys.executable, "-m", "dissector", name, "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    time.sleep(3)  # it waits for input by then; earlier, the interpreter itself would say more
+    assert running.stdin is not None
+    running.stdin.write(pcap([]))
+    wait_until_read(running)  # before it reads, the interpreter itself would say more
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == EXIT_INTERRUPTED

@@ -18,6 +18,7 @@ from tests.wire.packets import (
     tcp,
     vlan_tags,
 )
+from tests.wire.tunnels import mpls
 
 V4 = ipv4(tcp(b"payload"))
 V6 = ipv6(tcp(b"payload", addresses=("fd00::1", "fd00::2")))
@@ -49,6 +50,11 @@ LAYERS = {
     "ppp hdlc": (50, b"\xff\x03\0\x21" + V4),
     "ppp with direction": (204, b"\0\xff\x03\0\x21" + V4),
     "cisco hdlc": (104, HDLC + b"\x08\0" + V4),
+    "ppp, cisco hdlc": (9, HDLC + b"\x08\0" + V4),
+    "ppp, cisco hdlc to all": (50, b"\x8f\0\x86\xdd" + V6),
+    "ppp with direction, cisco hdlc": (204, b"\0" + HDLC + b"\x08\0" + V4),
+    "ppp, labels": (9, b"\x02\x81" + mpls(V4)),
+    "ppp, labels behind address": (50, b"\xff\x03\x02\x83" + mpls(V6)),
 }
 
 

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +16,15 @@ from tests.wire.packets import ETHERTYPE_IPV6, ethernet, ipv4, ipv6, segment, tc
 from tests.wire.tunnels import (
     Wrapped,
     backbone,
+    gtp,
     mpls,
     nsh,
     on_wire,
     over_ip,
+    over_udp,
     pppoe,
+    pptp,
+    vxlan,
     wrapped,
 )
 
@@ -147,6 +152,69 @@ HEADERS = {
 @pytest.mark.parametrize("packet", HEADERS.values(), ids=HEADERS)
 def test_headers_between_ethernet_and_ip(packet):
     same(decode(packet), decode(V4, RAW))
+
+
+ZEROS = bytes(6)
+LONG_V4 = ipv4(tcp(b"payload", sequence=77) + ZEROS)  # its length counts what follows the segment
+LONG_V6 = ipv6(tcp(b"payload", sequence=77, addresses=("fd00::1", "fd00::2")) + ZEROS)
+
+
+def stated(head: Callable[[bytes], bytes], packet: bytes) -> bytes:
+    """A header that states the length of the packet without the zeros, and all of the packet."""
+    return head(packet[: -len(ZEROS)]) + ZEROS
+
+
+def snap(packet: bytes) -> bytes:
+    kind = b"\x08\0" if packet[0] >> 4 == 4 else b"\x86\xdd"
+    return struct.pack(">H", 8 + len(packet)) + b"\xaa\xaa\x03\0\0\0" + kind + packet
+
+
+LENGTHS = {
+    "pppoe": (1, lambda packet: ethernet(stated(pppoe, packet), 0x8864)),
+    "pppoe as link type": (51, lambda packet: stated(pppoe, packet)),
+    "pppoe in a mirror": (
+        RAW,
+        lambda packet: over_udp(vxlan(ethernet(stated(pppoe, packet), 0x8864)), 4789),
+    ),
+    "pppoe around an ip tunnel": (
+        1,
+        lambda packet: ethernet(stated(pppoe, over_ip(packet, 4 if packet[0] >> 4 == 4 else 41)),
+                                0x8864),
+    ),
+    "snap": (1, lambda packet: bytes(12) + stated(snap, packet)),
+    "gtp": (RAW, lambda packet: over_udp(stated(gtp, packet), 2152)),
+    "gtp with extensions": (
+        RAW,
+        lambda packet: over_udp(stated(lambda p: gtp(p, 8, [bytes(2)]), packet), 2152),
+    ),
+    "pptp": (RAW, lambda packet: over_ip(stated(pptp, packet), 47)),
+    "ip": (RAW, lambda packet: over_ip(packet[:-6], 4 if packet[0] >> 4 == 4 else 41) + ZEROS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("packet", [LONG_V4, LONG_V6], ids=["v4", "v6"])
+@pytest.mark.parametrize(("link_type", "wrap"), LENGTHS.values(), ids=LENGTHS)
+def test_of_nested_lengths_the_shortest_counts(link_type, wrap, packet):
+    found = decode(wrap(packet), link_type)
+    assert isinstance(found, Segment)
+    assert (found.payload, found.wire_bytes) == (b"payload", 7)
+
+
+def with_length(length: int, packet: bytes = V4) -> bytes:
+    """A PPPoE session packet that states so many bytes."""
+    whole = pppoe(packet)
+    return ethernet(whole[:4] + struct.pack(">H", length) + whole[6:], 0x8864)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 22, 41, len(V4) + 3, 65535])
+def test_a_length_that_cannot_be_is_not_used(length):
+    same(decode(with_length(length)), decode(V4, RAW))
+
+
+def test_what_a_mirror_inside_a_session_cut_off_is_missing():
+    frame = ethernet(ipv4(tcp(b"x" * 900)))[: 54 + 100]
+    found = decode(with_length(2 + 20 + 8 + 8 + len(frame), over_udp(vxlan(frame), 4789)))
+    assert (found.wire_bytes, len(found.payload)) == (900, 100)
 
 
 ODD = {

@@ -204,9 +204,9 @@ def test_details_stay_with_their_rows_where_frames_between_are_cut() -> None:
 
 def test_real_traffic_has_detail_for_rare_commands_only() -> None:
     frames = [f for each in pulsar_frames(CAPTURES / "java-j24_unload.pcap") for f in each]
-    start = time.perf_counter()
+    start = time.process_time()
     found = details(frames)
-    assert (time.perf_counter() - start) / len(frames) < 0.002
+    assert (time.process_time() - start) / len(frames) < 0.002
     assert all(everything is not None for _, everything in found)
     kinds = {everything["command"]["type"] for rare, everything in found if rare is not None}
     assert {"CONNECT", "CONNECTED", "PRODUCER", "SUBSCRIBE"}.issubset(kinds)
