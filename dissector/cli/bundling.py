@@ -238,7 +238,7 @@ def _of_exchanges(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         spread = (times[0], times[(len(times) - 1) // 2], times[-1]) if times else ()
         cells = " | ".join(f"{each / 1e6:.3f}" for each in spread) or "- | - | -"
-        lines.append(f"| {command} | {outcome} | {count:,} | {cells} |")
+        lines.append(f"| {command or 'unknown'} | {outcome} | {count:,} | {cells} |")
     return lines
 
 

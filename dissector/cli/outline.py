@@ -290,7 +290,7 @@ def _errors(report: Numbers) -> _Table:
             f"{each['answers']:,}",
             f"{each['connection_id']}",
             f"{each['response_frame_no']}",
-            str(each["request_command"]),
+            each["request_command"] or "unknown",
             f"{_code(each['error_code'])}{of(each)}: {_short(each['error_text'] or 'no text')}",
         )
         for each in incidents[:_LISTED]

@@ -10,7 +10,7 @@ import click
 
 from dissector.cli.conditions import Condition, check_paths, met, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option, opened
-from dissector.cli.exits import EXIT_FAIL_ON
+from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
 from dissector.cli.land import land_inputs
 from dissector.cli.opening import need_inputs_or_lake, opened_lake
@@ -37,7 +37,7 @@ from dissector.cli.options import (
     topic_option,
     until_option,
 )
-from dissector.cli.terminal import Paint, Words, steps_bar, terminal_width
+from dissector.cli.terminal import Paint, Words, counted, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
 
@@ -78,6 +78,18 @@ def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words
     for text in found:
         words.missing(f"--fail-on: {text}")
     return EXIT_FAIL_ON if found else code
+
+
+def _judge_report(
+    conditions: Sequence[Condition], report: dict[str, Any], code: int, words: Words
+) -> int:
+    """The exit code of a report: it is partial, and says so, where judgements failed."""
+    failed = report["verdicts"]["total"]["failed"]
+    if failed:
+        what = counted(failed, "judgement")
+        words.missing(f"this program failed at {what}: see the verdicts, and please report it")
+        code = code or EXIT_PARTIAL
+    return judge(conditions, report, code, words)
 
 
 def _make_report(
@@ -197,7 +209,7 @@ def summary(
         commands = Commands(result, inputs, files)
         for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
-    return code if opened.is_interrupted else judge(conditions, result, code, common.words)
+    return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
 
 @click.command(epilog=example("dissector report --lake lake -o report"))
@@ -256,7 +268,7 @@ def report(
         common.words.detail("--new is how every report is made: what is known is not read again")
     result = _make_report(lake, output, engine, master, scope, common, is_forced=force)
     print(output / "report.html")
-    return judge(conditions, result, code, common.words)
+    return _judge_report(conditions, result, code, common.words)
 
 
 @click.command(
@@ -310,4 +322,4 @@ def analyze(
     for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
-    return judge(conditions, result, reading.end(), common.words)
+    return _judge_report(conditions, result, reading.end(), common.words)

@@ -84,7 +84,10 @@ def _often(engine: "Sandbox", name: str) -> list[str]:
         "ORDER BY request_command, n DESC, outcome",
     )
     lines = ["In the whole capture:", "", "| request | outcome | how many |", "|---|---|---|"]
-    lines += [f"| {row['request_command']} | {row['outcome']} | {row['n']:,} |" for row in counts]
+    lines += [
+        f"| {row['request_command'] or 'unknown'} | {row['outcome']} | {row['n']:,} |"
+        for row in counts
+    ]
     return lines
 
 

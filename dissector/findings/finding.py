@@ -108,6 +108,11 @@ def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
         return _put_together(rule, [row for row in listed if row[RANK] <= MAX_INCIDENTS]), problems
     except UsageError as error:
         return [], [*problems, _placed(rule, str(error))]
+    except MemoryError:
+        raise
+    except Exception as error:  # values of no kind that a text can hold: other rules go on
+        text = f"its rows cannot be told: {type(error).__name__}"
+        return [], [*problems, Problem(rule.file, rule.query_line, text)]
 
 
 def findings_of(engine: "Sandbox", rules: Iterable[Rule]) -> tuple[list[Finding], list[Problem]]:

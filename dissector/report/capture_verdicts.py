@@ -18,7 +18,7 @@ from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import MAX_VERDICTS, Parts, empty_parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, sources
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS
+from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS, Remark, attempted
 from dissector.report.verdicts import remarks
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
@@ -30,9 +30,17 @@ _NAMES: Final = frozenset(
 )
 # What is kept of a capture: how bad it is, and its row of the list as JSON.
 _KINDS: Final = {
-    "capture": TEXT, "verdict": TEXT, "bad": NUMBER, "look": NUMBER, "row_json": TEXT,
+    "capture": TEXT, "verdict": TEXT, "bad": NUMBER, "look": NUMBER, "failed": NUMBER,
+    "row_json": TEXT,
 }  # fmt: skip
 SCHEMA: Final = pa.schema(_KINDS.items())
+
+
+# Numbers of a capture that could not be judged, see `_numbers`.
+_NOT_KNOWN: Final[Row] = {
+    **dict.fromkeys(("first_ts", "sends", "latency_p50_ms", "latency_p99_ms")),
+    "decided_by": dict.fromkeys(JUDGED),
+}
 
 
 def _numbers(report: Row) -> Row:
@@ -47,12 +55,26 @@ def _numbers(report: Row) -> Row:
     }
 
 
-def _verdict(capture: str | None, report: Row) -> Row:
-    """The row of one capture. report: its sources and numbers alone."""
+def _report(parts: Parts) -> Row:
+    """The sources and numbers of one capture that it is judged by."""
+    report: Row = {"sources": sources(parts)}
+    for name in ("findings", *JUDGED, "requests"):
+        report[name] = SECTIONS[name].build(parts)
     # How many messages are distinct is counted over all captures, not in each.
-    sends = report["send_latency"]
-    report = report | {"send_latency": sends | {"total": sends["total"] | {"messages": None}}}
-    found = sorted(remarks(report), key=lambda remark: _ORDER.index(remark.mark))
+    report["send_latency"]["total"]["messages"] = None
+    return report
+
+
+def _verdict(capture: str | None, parts: Parts) -> Row:
+    """The row of one capture. parts: of it alone."""
+    numbers: Row = _NOT_KNOWN.copy()
+
+    def judge() -> list[Remark]:
+        report = _report(parts)
+        numbers.update(_numbers(report))
+        return remarks(report)
+
+    found = sorted(attempted("coverage", judge), key=lambda remark: _ORDER.index(remark.mark))
     marks: dict[str, str] = {}
     for remark in found:
         marks.setdefault(remark.section, remark.word)
@@ -61,8 +83,9 @@ def _verdict(capture: str | None, report: Row) -> Row:
         "verdict": found[0].word,
         "bad": sum(remark.mark == BAD for remark in found),
         "look": sum(remark.mark == LOOK for remark in found),
+        "failed": sum(remark.is_failure for remark in found),
         "sections": {name: marks.get(name) for name in JUDGED},
-        **_numbers(report),
+        **numbers,
         "reasons": [
             {
                 "section": remark.section,
@@ -82,11 +105,8 @@ def verdict_row(parts: Parts, capture: str | None) -> Row:
     Args:
         parts: of this capture alone.
     """
-    report: Row = {"sources": sources(parts)}
-    for name in ("findings", *JUDGED, "requests"):
-        report[name] = SECTIONS[name].build(parts)
-    row = _verdict(capture, report)
-    kept = {name: row[name] for name in ("capture", "verdict", "bad", "look")}
+    row = _verdict(capture, parts)
+    kept = {name: row[name] for name in ("capture", "verdict", "bad", "look", "failed")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
 
 
@@ -132,6 +152,7 @@ def verdict_section(rows: Iterable[Row]) -> Row:
         "total": {
             "captures": len(found),
             "by_verdict": {word: counts[word] for word in WORDS},
+            "failed": sum(row["failed"] for row in found),
         },
         "by_capture": [json.loads(row["row_json"]) for row in worst],
     }

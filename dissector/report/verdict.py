@@ -1,7 +1,9 @@
 """A verdict of a report, and what its sentences and next steps are made of."""
 
 import re
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from dissector.protocols import PROTOCOLS
@@ -28,7 +30,8 @@ class Remark(NamedTuple):
 
     mark: good, look, bad or plain; section: its anchor on the page. next_step: what to do next, and
     behind a line break the command to type, if there is one; empty where nothing is to be done.
-    anchor: where the page says more, if not in the section.
+    anchor: where the page says more, if not in the section. is_failure: the program could not
+    judge.
     """
 
     mark: str
@@ -36,11 +39,26 @@ class Remark(NamedTuple):
     text: str
     next_step: str = ""
     anchor: str = ""
+    is_failure: bool = False
 
     @property
     def word(self) -> str:
         """The verdict in a word: ok, look, bad; of what is no verdict: note."""
         return VERDICTS[self.mark]
+
+
+def attempted(section: str, judge: Callable[[], Iterable[Remark | None]]) -> list[Remark]:
+    """What a judgement says. One that fails says that it did: no report ends with it."""
+    try:
+        return [remark for remark in judge() if remark is not None]
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a judgement fails with, it fails alone
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{type(error).__name__} in line {at.lineno} of {PurePath(at.filename).name}"
+        text = f"This program failed to judge what was seen here: {where}."
+        step = step_text("Please report it, with this line and the version", "dissector version")
+        return [Remark(LOOK, section, text, step, is_failure=True)]
 
 
 def _without_permits(report: Row) -> Iterator[tuple[ProtocolSpec, int]]:

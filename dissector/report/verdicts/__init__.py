@@ -5,11 +5,13 @@ something was seen that could have been otherwise, and no finding says that it w
 cannot be judged, or stands out without being wrong, is a note that says so.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
-from dissector.report.verdict import GOOD, PLAIN, Remark, in_protocol_words
+from dissector.report.verdict import GOOD, PLAIN, Remark, attempted, in_protocol_words
 from dissector.report.verdicts.capturing import checksums, coverage, joined
 from dissector.report.verdicts.consuming import acks, permits, redelivery
 from dissector.report.verdicts.judging import findings, judged_by
@@ -23,6 +25,23 @@ from dissector.report.verdicts.publishing import (
 )
 
 EVIDENT: Final = 0.5  # share of the stream below which what was seen says little of the rest
+_Judge = Callable[[Row, Commands], Remark | None]
+# What judges frames, in the order of what it says, and the section that it speaks of.
+_OF_FRAMES: Final[tuple[tuple[str, _Judge], ...]] = (
+    ("send_latency", latency),
+    ("send_latency", unconfirmed),
+    ("permit_utilization", permits),
+    ("redelivery", redelivery),
+    ("checksum_failures", checksums),
+    ("errors", errors),
+    ("requests", unanswered),
+    ("ack_latency", acks),
+    ("connecting", closed),
+)
+_OF_CAPTURES: Final[tuple[tuple[str, _Judge], ...]] = (
+    ("connecting", in_vain),
+    ("coverage", joined),
+)
 
 
 def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
@@ -32,31 +51,26 @@ def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
         commands: makes the commands of next steps; without it they name the captures' files.
     """
     commands = commands or Commands(report)
-    wrong = findings(report, commands)
-    found: list[Remark | None] = [*coverage(report, commands)]
+    wrong = attempted("findings", partial(findings, report, commands))
+    found = attempted("coverage", partial(coverage, report, commands))
+    judges = _OF_CAPTURES
     if report["coverage"]["total"]["frames"]:
-        found += [
-            latency(report, commands),
-            unconfirmed(report, commands),
-            permits(report, commands),
-            redelivery(report, commands),
-            checksums(report, commands),
-            errors(report, commands),
-            unanswered(report, commands),
-            acks(report, commands),
-            closed(report, commands),
-        ]
+        judges = _OF_FRAMES + judges
     else:
         text = "No frame of Pulsar or Cursus was decoded: nothing else can be judged."
         found.append(Remark(PLAIN, "coverage", text))
-    found += [in_vain(report, commands), joined(report, commands)]
+    for section, judge in judges:
+        found += attempted(section, partial(_said, judge, report, commands))
     return wrong + [
         remark._replace(
             text=in_protocol_words(report, remark.text), mark=_mark(report, wrong, remark)
         )
         for remark in found
-        if remark is not None
     ]
+
+
+def _said(judge: _Judge, report: Row, commands: Commands) -> list[Remark | None]:
+    return [judge(report, commands)]
 
 
 def _mark(report: Row, wrong: list[Remark], remark: Remark) -> str:

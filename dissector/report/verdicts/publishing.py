@@ -5,7 +5,7 @@ from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.meanings import ERROR_STEPS, NO_CODE
-from dissector.report.numbers import UNKNOWN, Row
+from dissector.report.numbers import UNKNOWN, Row, known
 from dissector.report.verdict import (
     GOOD,
     NAMED,
@@ -225,16 +225,16 @@ def _no_errors(report: Row) -> Remark:
 
 def unanswered(report: Row, commands: Commands) -> Remark | None:
     """Requests, but sends and those that wait for messages, that nobody answered."""
-    found: dict[str, int] = {}
+    counts: dict[str | None, int] = {}
     total = waiting = 0
     for row in report["requests"]["by_command"]:
         if row["kind"] not in ("request", "auth"):
             continue
         total += row["requests"]
         waiting += row["outcomes"].get("unanswered_at_end", 0)
-        count = row["outcomes"].get("conn_closed", 0)
-        if count:
-            found[row["request_command"]] = found.get(row["request_command"], 0) + count
+        name = row["request_command"]
+        counts[name] = counts.get(name, 0) + row["outcomes"].get("conn_closed", 0)
+    found = known(counts)
     sentences = []
     if found:
         ordered = sorted(found, key=lambda name: (-found[name], name))

@@ -17,8 +17,11 @@ from dissector.cli.exits import (
     EXIT_PARTIAL,
     EXIT_USAGE,
 )
+from dissector.report import verdicts
 from tests.dissector.cli.conftest import Command, truth
 from tests.dissector.spark import hide_spark
+from tests.hard.tape import Tape, capture
+from tests.wire import cursus, packets
 
 
 def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path) -> None:
@@ -206,3 +209,46 @@ def test_a_terminal_sees_how_far_a_report_is(
         assert command(name, *what, "-o", tmp_path / "out", *options).code == EXIT_OK
         assert [text.rpartition(" at ")[0] or text for text, _ in said] == ["report", *steps]
         assert {shown for _, shown in said} == {is_shown}
+
+
+@pytest.fixture
+def unread_command(tmp_path: Path) -> Path:
+    """Two requests that nobody answered; the command of one lies in a hole."""
+    tape = Tape(broker=(packets.BROKER, 9000))
+    tape.open()
+    tape.say(True, cursus.enveloped("LIST"))
+    tape.say(False, cursus.frame(b"OK topics=none"))
+    tape.say(True, cursus.bare("CREATE topic=a"))
+    frame = cursus.bare("METADATA topic=a-topic-of-some-length")
+    for part in (frame[:5], frame[5:15], frame[15:]):
+        tape.say(True, part)
+    tape.packets = [each for each in tape.packets if each.payload != frame[5:15]]
+    tape.close()
+    path = tmp_path / "unread.pcap"
+    path.write_bytes(capture(tape.records()))
+    return path
+
+
+def test_a_request_whose_command_is_not_read_is_counted_as_unknown(
+    command: Command, unread_command: Path, tmp_path: Path
+) -> None:
+    found = command("summary", unread_command)
+    assert found.code == EXIT_OK, found.err
+    assert "2 requests were unanswered when the connection ended: 1 CREATE, 1 unknown." in found.out
+    assert command("analyze", unread_command, "-o", tmp_path / "result").code == EXIT_OK
+    again = command("report", "--lake", tmp_path / "result" / "lake", "-o", tmp_path / "report")
+    assert again.code == EXIT_OK, again.err
+
+
+def test_a_judgement_that_fails_is_told_and_the_report_is_there(
+    command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise TypeError("of whatever kind")
+
+    monkeypatch.setattr(verdicts, "_OF_FRAMES", (("errors", fails), *verdicts._OF_FRAMES))
+    found = command("summary", nacks)
+    assert found.code == EXIT_PARTIAL and "TypeError in line" in found.out
+    assert "failed at 1 judgement" in found.err and "permit" in found.out
+    made = command("analyze", nacks, "-o", tmp_path)
+    assert made.code == EXIT_PARTIAL and (tmp_path / "report" / "report.html").exists()

@@ -173,3 +173,29 @@ def test_rows_that_are_merged_before_are_those_that_a_section_adds_up() -> None:
             assert all(row[name] == low(each[name] for each in found) for name in query.least)
             assert all(row[name] == high(each[name] for each in found) for name in query.greatest)
     assert Parts({"sends": rows}, 1).rows("sends") == Parts({"sends": table}, 1).rows("sends")
+
+
+def test_a_judgement_that_fails_is_a_line_in_its_capture(
+    several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = summed(several)
+    before = numbers.result()["verdicts"]
+    build_errors = SECTIONS["errors"].build
+
+    def breaks(parts: Parts) -> made.Row:
+        if any(row["capture"] == "b-lossy" for row in parts.rows("files")):
+            raise KeyError("what no row has")
+        return build_errors(parts)
+
+    broken = SECTIONS | {"errors": SECTIONS["errors"]._replace(build=breaks)}
+    monkeypatch.setattr(capture_verdicts, "SECTIONS", broken)
+    after = numbers.result()["verdicts"]
+    assert before["total"]["failed"] == 0 and after["total"]["failed"] == 1
+    rows = {row["capture"]: row for row in after["by_capture"]}
+    for row in before["by_capture"]:
+        if row["capture"] != "b-lossy":
+            assert rows[row["capture"]] == row and row["failed"] == 0
+    lossy = rows["b-lossy"]
+    assert lossy["failed"] == 1 and lossy["verdict"] == "look" and lossy["sends"] is None
+    (reason,) = lossy["reasons"]
+    assert "failed to judge" in reason["text"] and "KeyError" in reason["text"]

@@ -43,6 +43,17 @@ def test_a_rule_that_failed_is_counted_and_named() -> None:
     assert problem.file.endswith(".sql") and "no such thing" in problem.text
 
 
+def test_a_rule_whose_rows_cannot_be_told_ends_none_of_the_others(numbers: Numbers) -> None:
+    name = next(name for name, query in rule_queries().items() if query.rule.number == "D04")
+    parts = numbers.parts()
+    row = {"capture": "a", "rank_of_capture": 1, "first_ns": "at noon", "last_ns": 1}
+    parts = parts._replace(tables={**parts.tables, name: [row, row]})
+    section = findings(parts)
+    assert section["total"]["rules_failed"] == 1 and section["total"]["findings"] == 2
+    (problem,) = found_in(parts)[1]
+    assert "TypeError" in problem.text
+
+
 def test_the_table_has_the_declared_columns(numbers: Numbers) -> None:
     found = found_in(numbers.parts())[0]
     table = table_of(found)

@@ -6,7 +6,15 @@ import pytest
 
 from dissector.buckets import bucket_of
 from dissector.report.result import SECTIONS
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, in_protocol_words
+from dissector.report.verdict import (
+    BAD,
+    GOOD,
+    LOOK,
+    PLAIN,
+    Remark,
+    attempted,
+    in_protocol_words,
+)
 from dissector.report.verdicts import remarks
 from dissector.report.words import many
 from tests.dissector.report import made
@@ -173,3 +181,37 @@ def test_what_clients_always_ask_in_vain_is_no_reason_to_look() -> None:
     assert (remark.mark, "; this is usual with these clients." in remark.text) == (GOOD, True)
     (remark,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
     assert remark.mark == PLAIN and "; 1 of them is usual with" in remark.text
+
+
+def test_a_judgement_that_fails_ends_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = decoded()
+    report["errors"]["total"] |= {"answers": 1, "incidents": 1}
+    before = remarks(report)
+    del report["send_latency"]["total"]["sends"]
+    found = remarks(report)
+    failed = [remark for remark in found if remark.is_failure]
+    assert failed and {remark.section for remark in failed} == {"send_latency"}
+    assert all("KeyError in line" in remark.text and remark.next_step for remark in failed)
+    assert [remark for remark in before if remark.section == "errors"] == [
+        remark for remark in found if remark.section == "errors"
+    ]
+
+
+def test_want_of_memory_is_no_failure_of_a_judgement() -> None:
+    def judge() -> list[Remark | None]:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        attempted("errors", judge)
+
+
+def test_requests_whose_command_is_not_read_have_a_name() -> None:
+    report = decoded()
+    row = {"kind": "request", "requests": 2, "outcomes": {"conn_closed": 1}}
+    report["requests"]["by_command"] = [
+        row | {"request_command": name} for name in (None, "CREATE", "LIST")
+    ]
+    (found,) = [remark for remark in remarks(report) if remark.section == "requests"]
+    assert found.text == (
+        "3 requests were unanswered when the connection ended: 1 CREATE, 1 LIST, 1 unknown."
+    )
