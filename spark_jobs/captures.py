@@ -11,14 +11,21 @@ caller gives chooses columns. A partition holds a few blocks of rows at a time, 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from dissector.errors import InputError, UsageError
+from dissector.errors import DissectorError, InputError, UsageError
 from dissector.options import OVERLAPS, Options
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
@@ -43,6 +50,26 @@ _CHOICES: Final = {
 }
 
 
+NO_STREAM: Final = (
+    "pulsar_pcap reads captures that are complete, and is no stream; a table of a lake is one, of "
+    "what taps and `dissector land` add to it: "
+    "spark.readStream.schema(spark.read.parquet('LAKE/frames').schema).parquet('LAKE/frames')"
+)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Lets Spark show the text of our errors alone: they say what to do, and a trace hides it.
+
+    It asks the environment of this process, which ends with the error where it is one of Spark's.
+    """
+    try:
+        yield
+    except DissectorError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
 class PulsarPcap(DataSource):
     """The format `pulsar_pcap`; options are those of `dissector land`, and `table`."""
 
@@ -56,14 +83,39 @@ class PulsarPcap(DataSource):
         Raises:
             UsageError: an option is unknown or has no such value. InputError: no such file.
         """
-        options = ReadOptions(self.options)
-        inputs_of(self.options)
-        return spark_schema(options.table)
+        with _in_one_line():
+            options = ReadOptions(self.options)
+            inputs_of(self.options)
+            return spark_schema(options.table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return CapturesReader(
-            ReadOptions(self.options), inputs_of(self.options), schema.fieldNames()
-        )
+        with _in_one_line():
+            return CapturesReader(
+                ReadOptions(self.options), inputs_of(self.options), schema.fieldNames()
+            )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return NoStream()
+
+
+class NoStream(DataSourceStreamReader):
+    """What Spark gets where it asks for a stream: its first question is answered with what works.
+
+    An error before it has a reader Spark buries under another one.
+    """
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        with _in_one_line():
+            raise UsageError(NO_STREAM)
 
 
 class ReadOptions:
@@ -177,6 +229,10 @@ class CapturesReader(DataSourceReader):
         Raises:
             InputError: an input cannot be read, or with `strict` "false": none can.
         """
+        with _in_one_line():
+            return self._partitions()
+
+    def _partitions(self) -> list[InputPartition]:
         from dissector.sources.files import is_file, raise_if_nothing
         from dissector.sources.rings import chains
 
@@ -201,7 +257,8 @@ class CapturesReader(DataSourceReader):
             InputError: its files cannot be read any more, or are not those of before.
         """
         if partition.value is not None:
-            yield from rows_of(partition.value, self._options, self._columns)
+            with _in_one_line():
+                yield from rows_of(partition.value, self._options, self._columns)
 
 
 def rows_of(

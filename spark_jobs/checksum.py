@@ -1,6 +1,6 @@
 """Checksum failures: verdicts on CRC32C, and what the peer said about each mismatch.
 
-spark-submit spark_jobs/checksum.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/checksum.py --lake LAKE -o OUT
 """
 
 import sys

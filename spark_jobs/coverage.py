@@ -1,6 +1,6 @@
 """Coverage: what was read, how much of it could be decoded, and notices by code.
 
-spark-submit spark_jobs/coverage.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/coverage.py --lake LAKE -o OUT
 """
 
 import sys

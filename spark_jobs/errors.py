@@ -1,6 +1,6 @@
 """Findings, errors, slowest: what is wrong, what was refused, and what took longest.
 
-spark-submit spark_jobs/errors.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/errors.py --lake LAKE -o OUT
 """
 
 import sys

@@ -80,7 +80,8 @@ def main(
         what = selection_of(args.since, args.until, args.topic)
         with open_lake(Path(args.lake)) as lake:
             rows, unread = lake.rows(), () if args.capture else lake.unread
-        with session.started(args.master, rows, f"dissector-{program.stem}") as spark:
+        name = f"dissector-{program.stem}"
+        with session.started(args.master, rows, name, say=_log) as spark:
             write(
                 Path(args.lake),
                 Path(args.output),

@@ -1,6 +1,6 @@
 """Land many captures on a cluster: one stage, one chain of files per task, the largest first.
 
-    spark-submit spark_jobs/land.py INPUT... --lake LAKE
+    spark-submit --conf spark.log.level=WARN spark_jobs/land.py INPUT... --lake LAKE
     python -m spark_jobs.land INPUT... --lake LAKE --master spark://host:7077 --archive FILE
 
 Options, output and exit codes are those of `dissector land`, and so are the bytes in the lake.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command(
     name="land.py",
     epilog=example(
-        "spark-submit spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
+        "spark-submit --conf spark.log.level=WARN spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
         "python -m spark_jobs.land /taps --lake /lake --master spark://host:7077"
     ),
 )

@@ -1,6 +1,6 @@
 """Send latency: SEND to SEND_RECEIPT by topic, producer, client and broker, over time.
 
-spark-submit spark_jobs/latency.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/latency.py --lake LAKE -o OUT
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Publish to delivery and ack latency: how long entries and acks took, and what was stored.
 
-spark-submit spark_jobs/lifetimes.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/lifetimes.py --lake LAKE -o OUT
 """
 
 import sys

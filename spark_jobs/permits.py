@@ -1,6 +1,6 @@
 """Permit utilization: the balance of every consumer over time, stalls and silence.
 
-spark-submit spark_jobs/permits.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/permits.py --lake LAKE -o OUT
 """
 
 import sys

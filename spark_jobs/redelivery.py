@@ -1,6 +1,6 @@
 """Redelivery: what was delivered more than once, why, and what was put aside for later.
 
-spark-submit spark_jobs/redelivery.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/redelivery.py --lake LAKE -o OUT
 """
 
 import sys

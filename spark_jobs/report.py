@@ -1,6 +1,6 @@
 """All jobs together: report.json, its tables as Parquet, and the HTML page.
 
-spark-submit spark_jobs/report.py --lake LAKE -o REPORT
+spark-submit --conf spark.log.level=WARN spark_jobs/report.py --lake LAKE -o REPORT
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Requests and connecting: round trips by command, and how clients get to a topic.
 
-spark-submit spark_jobs/round_trips.py --lake LAKE -o OUT
+spark-submit --conf spark.log.level=WARN spark_jobs/round_trips.py --lake LAKE -o OUT
 """
 
 import sys

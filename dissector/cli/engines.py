@@ -13,6 +13,7 @@ from dissector.errors import DependencyError, UsageError
 from dissector.queries.duckdb_engine import DuckdbEngine
 
 if TYPE_CHECKING:
+    from dissector.cli.options import Common
     from dissector.report.partitions import Engine
 
 Name = Literal["auto", "duckdb", "spark"]
@@ -54,29 +55,28 @@ def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
 
 @contextmanager
 def opened(
-    name: str, master: str | None, rows: int, jobs: int
+    name: str, master: str | None, rows: int, common: "Common"
 ) -> Iterator[Callable[[Path], AbstractContextManager["Engine"]]]:
     """What gives an engine, given a folder for what it writes on its way.
 
     Spark starts when it is first asked for: where all is kept already, it is not needed.
 
     Args:
-        rows: of the lake, by which Spark's memory is chosen. jobs: threads of DuckDB.
+        rows: of the lake, by which Spark's memory is chosen.
 
     Raises:
         DependencyError: Spark is missing. What is yielded raises it where Java is.
     """
     if name == "duckdb":
-        yield partial(DuckdbEngine, threads=jobs)
+        yield partial(DuckdbEngine, threads=common.jobs)
         return
     with needs_spark("--engine duckdb and `dissector summary` work without"):
         from dissector.spark.engine import SparkEngine
         from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
-        yield lambda work: SparkEngine(
-            stack.enter_context(started(master, rows, "dissector-report")), work
-        )
+        session = partial(started, master, rows, "dissector-report", say=common.words.say)
+        yield lambda work: SparkEngine(stack.enter_context(session()), work)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def _found(
     common.words.detail(why)
     with (
         temporary() as work,
-        opened_engine(name, engine[1], opened.lake.rows(), common.jobs) as engine_in,
+        opened_engine(name, engine[1], opened.lake.rows(), common) as engine_in,
     ):
         found, failed, sources = pipeline.find(
             opened.lake,

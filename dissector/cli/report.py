@@ -110,7 +110,7 @@ def _make_report(
     common.words.say(why)
     with (
         steps_bar("report", common.is_progress_shown) as step,
-        opened(name, master, rows, common.jobs) as engine_in,
+        opened(name, master, rows, common) as engine_in,
     ):
         progress = pipeline.Progress(common.words.say, step)
         return pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)

@@ -94,13 +94,16 @@ def names_in(capture: Manifest) -> frozenset[str]:
 
 
 def digests(captures: Iterable[Manifest]) -> dict[str, str]:
-    """What tells whether the rows of a capture are still those that were read, by its name."""
+    """What tells whether the rows of a capture are still those that were read, by its name.
+
+    The name is part of it: captures of a compacted group share a manifest, but no row.
+    """
     found: dict[str, list[str]] = {}
     for capture in captures:
         digest = hashlib.sha256(to_json(capture).encode()).hexdigest()
         for name in names_in(capture):
             found.setdefault(name, []).append(digest)
-    return {name: digest_of(sorted(texts)) for name, texts in found.items()}
+    return {name: digest_of([name, *sorted(texts)]) for name, texts in found.items()}
 
 
 def digest_of(value: object) -> str:

@@ -96,8 +96,11 @@ class Cache:
 
         Args:
             digest: of the query that made the table.
+
+        Raises:
+            ValueError: two units have one digest.
         """
-        left = {unit.digest: unit for unit in units}
+        left = _by_digest(units)
         found = []
         for batch in reversed(self._batches):
             mine = [left[each] for each in batch.units if each in left]
@@ -141,6 +144,9 @@ class Cache:
         Args:
             made: a folder with the files of each table, <table>.parquet or <table>/*.parquet.
             units: what their rows are of. digests: of each table's query, by its name.
+
+        Raises:
+            ValueError: two units have one digest.
         """
         tables = {
             name: {"digest": digest, "files": _digests(made, name)}
@@ -148,7 +154,9 @@ class Cache:
         }
         index = {
             "version": _VERSION,
-            "units": {unit.digest: list(unit.captures) for unit in sorted(units)},
+            "units": {
+                digest: list(unit.captures) for digest, unit in _by_digest(sorted(units)).items()
+            },
             "tables": tables,
         }
         text = json.dumps(index, indent=1) + "\n"
@@ -197,6 +205,16 @@ class Cache:
         """Remove every batch that was there: what they held is in a new one."""
         for batch in self._batches:
             shutil.rmtree(batch.folder, ignore_errors=True)
+
+
+def _by_digest(units: Iterable[Unit]) -> dict[str, Unit]:
+    """Units by their digests, which must differ: one would stand for the other, in silence."""
+    found: dict[str, Unit] = {}
+    for unit in units:
+        other = found.setdefault(unit.digest, unit)
+        if other.captures != unit.captures:
+            raise ValueError(f"{other.captures[0]} and {unit.captures[0]} have one digest")
+    return found
 
 
 def _digests(made: Path, table: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Rows of the Parquet files of a capture, of whatever schema version, as this version has them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -49,6 +50,17 @@ def read_rows(
     if not wanted:
         return rows
     return pa.Table.from_arrays(found, names=wanted)
+
+
+def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
+    """The captures that the rows of one file name as theirs."""
+    with pq.ParquetFile(path, read_dictionary=[_CAPTURE, _ORIGIN]) as file:
+        column = _CAPTURE if _CAPTURE in file.schema_arrow.names else _ORIGIN
+        found: set[str] = set()
+        for batch in file.iter_batches(columns=[column]):
+            names = pc.unique(batch.column(0)).to_pylist()
+            found.update(capture.capture_id if name is None else name for name in names)
+    return frozenset(found)
 
 
 def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:

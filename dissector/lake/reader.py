@@ -5,6 +5,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,12 +31,13 @@ from dissector.lake.install import (
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
 from dissector.lake.manifests import Manifests, Unread, is_named
-from dissector.lake.parts import is_schema_of, read_rows
+from dissector.lake.parts import is_schema_of, names_of_rows, read_rows
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
 
 _PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
+FILES: Final = "capture_files"
 _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
 
@@ -128,19 +130,59 @@ def open_lake(folder: Path) -> Iterator[Lake]:
 
 
 def verify(lake: Lake) -> list[Problem]:
-    """Compare every file with its manifest: there, same bytes, readable, rows and schema right."""
+    """Compare every file with its manifest: there, same bytes, readable, rows and schema right, and
+    rows of the captures that it names."""
     problems = [Problem(each.capture_id, each.path, each.text) for each in lake.unread]
     for capture in lake.captures:
+        named: dict[str, set[str]] = {}
         for part in capture.files:
             path = part_path(lake.folder, capture, part)
             text = _wrong(path, part, capture.schema_version)
+            if not text:
+                names = names_of_rows(path, capture)
+                named.setdefault(part.table, set()).update(names)
+                text = _unnamed(names, capture)
             if text:
                 problems.append(Problem(capture.capture_id, str(path), text))
         without = TABLES.keys() - {part.table for part in capture.files}
         problems.extend(
             Problem(capture.capture_id, table, "the table has no file") for table in sorted(without)
         )
-    return problems + _strays(lake)
+        if FILES in named:  # by which reports know what captures there are
+            text = _unheld(named[FILES], capture)
+            problems += [Problem(capture.capture_id, FILES, text)] if text else []
+    return problems + _held_twice(lake) + _strays(lake)
+
+
+def _unnamed(names: AbstractSet[str], capture: Manifest) -> str:
+    """What is wrong with a file whose rows name these captures, empty if nothing is."""
+    others = sorted(names - {inside.capture_id for inside in capture.captures()})
+    if not others:
+        return ""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f"it has rows of {others[0]}{more}, which its manifest does not name: no report has them"
+
+
+def _unheld(names: AbstractSet[str], capture: Manifest) -> str:
+    """What is wrong where capture_files has rows of these captures alone, empty if nothing is."""
+    missing = sorted({inside.capture_id for inside in capture.captures()} - names)
+    if not missing:
+        return ""
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"it has no row of {missing[0]}{more}, which its manifest names: no report counts them"
+
+
+def _held_twice(lake: Lake) -> list[Problem]:
+    """Captures that two manifests hold: every report counts their rows twice."""
+    holders: dict[str, str] = {}
+    found = []
+    for capture in lake.captures:
+        for inside in capture.captures():
+            other = holders.setdefault(inside.capture_id, capture.capture_id)
+            if other != capture.capture_id:
+                text = f"it is in {other}, too: reports count its rows twice"
+                found.append(Problem(capture.capture_id, inside.capture_id, text))
+    return found
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -44,6 +44,12 @@ FUNCTIONS: Final = (
 SETTINGS: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": str((1 << 31) - 1),
 }
+# A side of a join that is a small file goes to every task as a hash table. Our files are compressed
+# to a sixteenth of what their rows are there, several queries make such tables at once, and what
+# does not fit into memory ends the report. Rows of a small lake always fit.
+BROADCAST: Final = "spark.sql.autoBroadcastJoinThreshold"
+BROADCAST_NEVER: Final = "-1"
+BROADCAST_OF_SMALL: Final = "10MB"
 _OF_FILES: Final = re.compile(
     r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER|PATH_NOT_FOUND)\b[^\n]*"
 )
@@ -108,6 +114,7 @@ class SparkEngine:
         """
         self._is_small = rows < SMALL_LAKE_ROWS
         self._tables.clear()
+        self._spark.conf.set(BROADCAST, BROADCAST_OF_SMALL if self._is_small else BROADCAST_NEVER)
 
     def register(self, name: str, rows: pa.Table) -> None:
         """A small table, under a name that replaces what had it."""

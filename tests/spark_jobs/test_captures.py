@@ -76,6 +76,35 @@ def test_the_example_of_the_documentation_runs(spark: Any, tmp_path: Path) -> No
     assert all(row["latency_ns"] > 2_000_000 for row in found["slow"].collect())
 
 
+def test_errors_are_one_line(spark: Any) -> None:
+    """They say what to do, which a trace would hide."""
+    with pytest.raises(Exception, match="no option tabel; there are") as told:
+        spark.read.format(FORMAT).option("tabel", "frames").load(str(BATCHES))
+    assert "Traceback" not in str(told.value)
+    with pytest.raises(Exception, match=r"broken.pcap: no such file|there is no such") as told:
+        spark.read.format(FORMAT).load("broken.pcap").count()
+    assert "Traceback" not in str(told.value)
+
+
+def test_a_stream_is_refused_with_what_works_and_that_works(spark: Any, tmp_path: Path) -> None:
+    asked = spark.readStream.format(FORMAT).load(str(BATCHES)).writeStream.format("noop")
+    with pytest.raises(Exception, match="pulsar_pcap reads captures that are complete") as told:
+        asked.start().awaitTermination(60)
+    text = str(told.value)
+    assert "Traceback" not in text
+    (advice,) = re.findall(r"spark\.readStream\.schema.*\)", text)
+    lake = tmp_path / "lake"
+    assert run(["land", "-q", str(BATCHES), "--lake", str(lake)]) == 0
+    stream = eval(advice.replace("LAKE", str(lake)), {"spark": spark})
+    target = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "at"))
+    rows = []
+    for name in (BATCHES, CURSUS):
+        assert run(["land", "-q", str(name), "--lake", str(lake)]) == 0
+        target.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(120)
+        rows.append(spark.read.parquet(str(tmp_path / "out")).count())
+    assert rows == [52, len(landed(lake, "frames"))] and rows[1] > 52
+
+
 @pytest.mark.parametrize("path", [BATCHES, CURSUS, CUT], ids=lambda path: path.stem)
 def test_all_tables_are_those_that_landing_writes(path: Path, tmp_path: Path) -> None:
     run(["land", "-q", str(path), "--lake", str(tmp_path / "lake"), "--cluster", "blue"])

@@ -48,3 +48,11 @@ def test_each_says_what_it_is_for(
 def test_the_docs_list_them() -> None:
     text = (ROOT / "docs" / "spark.md").read_text("utf-8")
     assert set(re.findall(r"^\| `spark_jobs/(\w+)\.py` \|", text, re.MULTILINE)) == set(JOBS)
+
+
+def test_examples_for_clusters_do_not_log_every_step() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "spark_jobs").glob("*.py")]
+    text = "\n".join(path.read_text("utf-8") for path in pages)
+    examples = re.findall(r"spark-submit (?:-|\w*/)[^\n]*", text)
+    assert len(examples) > 10
+    assert all("--conf spark.log.level=WARN" in each for each in examples), examples

@@ -1,5 +1,6 @@
 """Spark and DuckDB write the same report, byte for byte, of whatever lies in a lake."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.joining.closing import CLOSED
+from dissector.lake.cache import SUMS
+from dissector.lake.compact import compact
 from dissector.spark.engine import SparkEngine
+from tests.dissector.joining.cutting import land_cut
+from tests.dissector.lake.samples import SAMPLES, landed
 from tests.reports import differences, reported
-from tests.spark_jobs.conftest import Both
+from tests.spark_jobs.conftest import Both, spark_sql
 
 # Half of the rows by chance are before it.
 SINCE = "2025-06-15T15:06:42"
@@ -45,6 +50,22 @@ def test_the_rows_of_joined_captures(both: Both, table: str) -> None:
         for folder in (both.spark, both.duckdb)
     )
     assert sorted(mine, key=repr) == sorted(theirs, key=repr) != []
+
+
+def test_the_report_of_a_lake_that_was_compacted(spark: Any, tmp_path: Path) -> None:
+    """Captures of one group are told apart, by a task and by Spark SQL: in every key as before."""
+    lake = landed(tmp_path / "lake", SAMPLES[:2])
+    land_cut("java-j74_corrupt.pcap", (51,), lake, tmp_path)
+    reported(lake, tmp_path / "before")
+    shutil.rmtree(lake / SUMS)
+    assert compact(lake).group is not None
+    engine = partial(SparkEngine, spark)
+    reported(lake, tmp_path / "tasks", engine)
+    shutil.rmtree(lake / SUMS)
+    with spark_sql(spark):
+        reported(lake, tmp_path / "sql", engine)
+    texts = [(tmp_path / name / "report.json").read_bytes() for name in ("before", "tasks", "sql")]
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_the_report_of_a_topic_and_a_time_with_exact_percentiles(

@@ -325,3 +325,31 @@ def test_what_cannot_be_finished_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("dissector.lake.install.recover", broken)
     with pytest.raises(OutputError, match="cannot finish what a crash left"), open_lake(tmp_path):
         pass
+
+
+def test_verify_finds_rows_that_a_report_would_lose_or_count_twice(tmp_path: Path) -> None:
+    """Reports go by the names of captures, in manifests and in rows; each file may be whole."""
+    for name, size in (("a.pcap", 700), ("b.pcap", 800)):
+        land(tmp_path, name, content(size))
+    with open_lake(tmp_path) as found:
+        alone = [capture.capture_id for capture in found.captures]
+    copies = {path: path.read_bytes() for path in tmp_path.glob(f"*/*{alone[0]}*/*.parquet")}
+    manifests = {path: path.read_bytes() for path in (tmp_path / "_manifest").glob("*.json")}
+    group = compact(tmp_path).group
+    assert group is not None and problems(tmp_path) == []
+    path = tmp_path / "_manifest" / f"{group.capture_id}.json"
+    whole = path.read_text("utf-8")
+    path.write_text(whole.replace(alone[1], "c-other-0123456789ab"), "utf-8")
+    texts = problems(tmp_path)
+    assert {text for text in texts if "no report" in text} == {
+        f"it has rows of {alone[1]}, which its manifest does not name: no report has them",
+        "it has no row of c-other-0123456789ab, which its manifest names: no report counts them",
+    }
+    path.write_text(whole, "utf-8")
+    for part, data in copies.items():
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+    for each, data in manifests.items():
+        if alone[0] in each.name:
+            each.write_bytes(data)
+    assert problems(tmp_path) == [f"it is in {alone[0]}, too: reports count its rows twice"]

@@ -15,6 +15,7 @@ from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.schemas.arrow import arrow_schema
 from dissector.spark import engine
 from dissector.spark.engine import SparkEngine, reads_of
+from dissector.spark.session import SMALL_LAKE_ROWS
 from tests.dissector.queries import test_functions, test_selection
 
 
@@ -104,6 +105,21 @@ def test_views_of_tables_are_written_down_where_rows_are_few(
     db.register("lake_numbers", pa.table({"n": [7]}))
     db.view("numbers", "SELECT n FROM lake_numbers")
     assert db.tables({"a": "SELECT n FROM numbers JOIN numbers AS m USING (n)"})["a"].num_rows == 1
+
+
+def test_no_file_of_a_large_lake_becomes_a_hash_table_of_every_task(
+    db: SparkEngine, tmp_path: Path
+) -> None:
+    """18 bytes of a file are 300 there: what looks small by its bytes fills the memory."""
+    with DuckdbEngine() as writer:
+        writer.write({"part": "SELECT range AS id FROM range(1000)"}, tmp_path)
+    path = parquet_files(tmp_path, "part")
+    for rows, is_shared in ((SMALL_LAKE_ROWS, False), (SMALL_LAKE_ROWS - 1, True)):
+        db.expect(rows)
+        for name in ("one", "other"):
+            db.parquet_table(name, path, pa.schema([("id", pa.int64())]))
+        (plan,) = db.table("EXPLAIN SELECT count(*) FROM one JOIN other USING (id)").to_pylist()
+        assert ("BroadcastHashJoin" in plan["plan"]) == is_shared, plan["plan"]
 
 
 def test_tasks_run_a_function_each(db: SparkEngine) -> None:

@@ -129,11 +129,18 @@ def test_shuffles_have_parts_by_rows_and_cores(rows: int, cores: int, parts: int
 
 def test_memory_grows_with_rows_and_leaves_half_of_the_machine() -> None:
     free = 64 << 30
-    found = [session.memory_megabytes(rows, free) for rows in (0, 20_000_000, 1 << 40)]
-    assert found == [1024, 2024, 4096]
+    found = [session.memory_megabytes(rows, free) for rows in (0, 6_000_000, 1 << 40)]
+    assert found == [1024, 3024, 32 << 10]
     assert session.memory_megabytes(1 << 40, 6 << 30) == 3072
-    assert session.memory_megabytes(1 << 40, None) == 4096
+    assert session.memory_megabytes(6_000_000, None) == 3024
     assert session.memory_megabytes(1 << 40, 1 << 20) == 1024  # less than that ends no report
+
+
+def test_less_memory_than_wanted_is_said_in_one_line() -> None:
+    assert session.memory_sentence(6_000_000, 3024) == ""
+    sentence = session.memory_sentence(6_000_000, 2048)
+    assert "\n" not in sentence and "2,048 MB" in sentence and "3,024 MB" in sentence
+    assert "SPARK_DRIVER_MEMORY" in sentence
 
 
 @pytest.mark.parametrize(("rows", "is_small"), [(1000, True), (780_000, False)])
@@ -161,7 +168,10 @@ def test_many_small_captures_are_not_interpreted(
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=Builder()))
     monkeypatch.setattr(session, "_local_environment", lambda *_: None)
-    session.start("local[2]", rows)
+    said: list[str] = []
+    monkeypatch.setattr(session, "available_bytes", lambda: 2 << 30)
+    session.start("local[2]", rows, say=said.append)
+    assert len(said) == (0 if is_small else 1)
     assert (told.get("spark.sql.codegen.wholeStage") == "false") == is_small
     assert int(told["spark.driver.memory"].removesuffix("m")) >= 1024
     assert told["spark.sql.warehouse.dir"].startswith("file:///")
