@@ -6,7 +6,7 @@ A row is one incident; what one finding measures and shows is its worst row.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
 INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
+CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
 MAX_EVIDENCE: Final = 8
 _DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
@@ -207,18 +208,47 @@ def _plain(value: Any) -> Any:
 
 
 def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The greater the worse; the earlier of equals comes first."""
+    """The greater the worse; of equals the one with more evidence, then the earlier comes first."""
     worst = row[rule.worst]
-    return (worst is not None, worst or 0, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
+    shown = sum(number is not None for number in _cells(row, FRAME).values())
+    return (worst is not None, worst or 0, shown, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
 
 
-def _put_together(rule: Rule, rows: Rows) -> list[Finding]:
-    """One finding per variant, subject and capture; captures that share an incident have one."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+def _upheld(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Rows but those that rest on what is missing in their capture (`Words.whole`), where another
+    capture shows at the same time of the same subject what is there."""
+    shown: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        subject = _cells(row, "subject")
-        key = (row.get("variant") or "", *map(repr, sorted(subject.items())))
-        groups.setdefault(key, []).append(row)
+        if not _rests_on_absence(rule, row):
+            shown.setdefault(_about(row), []).append(row)
+    for row in rows:
+        if not _rests_on_absence(rule, row) or not any(
+            each["capture"] != row["capture"] and _is_at_once(each, row)
+            for each in shown.get(_about(row), ())
+        ):
+            yield row
+
+
+def _rests_on_absence(rule: Rule, row: Mapping[str, Any]) -> bool:
+    words = rule.words.get(row.get("variant") or "")
+    return words is not None and bool(words.whole)
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    return repr(sorted(_cells(row, "subject").items()))
+
+
+def _is_at_once(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two incidents have a moment in common, as far as clocks of hosts agree."""
+    begin = max(one["first_ns"] or 0, other["first_ns"] or 0)
+    return begin - min(one["last_ns"] or 0, other["last_ns"] or 0) <= CLOCKS_NS
+
+
+def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """One finding per variant, subject and capture; captures that share an incident have one."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in _upheld(rule, rows):
+        groups.setdefault((row.get("variant") or "", _about(row)), []).append(row)
     found = []
     for group in groups.values():
         by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}

@@ -59,13 +59,14 @@ class Plan(NamedTuple):
     """Groups of two captures or more; the head of each connection that continues another one, by
     its place (all others are heads); where connections go over. copies: captures that show the same
     traffic as another one, which are not put together with any; twins: their connections that are
-    in the other one."""
+    in the other one; copied: those of twins that are the same connection, captured twice."""
 
     groups: tuple[Group, ...]
     moved: dict[ConnectionId, ConnectionId]
     handovers: tuple[Handover, ...]
     copies: tuple[str, ...]
     twins: frozenset[ConnectionId] = frozenset()
+    copied: frozenset[ConnectionId] = frozenset()
 
     @property
     def captures(self) -> frozenset[str]:
@@ -324,7 +325,8 @@ def plan(
     seen_twice = {
         name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
     }
-    again = find_twins(connections).union(key for key in twins if key[0] in seen_twice)
+    copied = find_twins(connections)
+    again = copied.union(key for key in twins if key[0] in seen_twice)
     copies = seen_twice | {key[0] for key in again}
     rows = [row for row in connections if row["capture"] not in copies]
     handovers = find_handovers(rows)
@@ -347,7 +349,10 @@ def plan(
         )
     ]
     moved = _moved(groups, handovers)
-    return Plan(tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again))
+    return Plan(
+        tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again),
+        frozenset(copied),
+    )  # fmt: skip
 
 
 def _moved(

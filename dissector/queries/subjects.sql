@@ -7,7 +7,7 @@ SELECT
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
   c.first_ts_ns, c.last_ts_ns
 FROM connections AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject

@@ -52,7 +52,7 @@ FROM (
   ) AS b
     ON b.capture = p.capture AND b.connection_id = p.connection_id
     AND b.consumer_id = p.consumer_id AND b.incarnation = p.incarnation
-  ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
   WHERE p.baseline_known AND p.available_after IS NOT NULL
 ) AS n
 LEFT JOIN consumers AS c

@@ -75,10 +75,11 @@ WITH peers AS ( -- Connections of one protocol that got no answer of it.
       ELSE ''
     END AS kind
   FROM connections AS c
+  ANTI JOIN other_legs AS o ON o.capture = c.capture AND o.connection_id = c.connection_id
   WHERE
     c.protocol IN ('tls', 'http', 'pulsar') AND c.started = 'syn' AND c.ended IN ('fin', 'rst')
     AND c.gaps_to_client = 0 AND c.stream_bytes_to_broker > 0
-    AND coalesce(c.leg, 'client') = 'client' AND c.packets_to_client > 0
+    AND c.packets_to_client > 0
     AND (
       (c.stream_bytes_to_client = 0 AND c.closed_first_by = 'broker')
       OR c.stream_bytes_to_client = $alert_bytes

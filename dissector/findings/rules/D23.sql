@@ -70,7 +70,7 @@ WITH refusals AS (
       ELSE 1
     END AS begins
   FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.outcome = 'error' AND e.kind = 'request' AND e.response_last_ns IS NOT NULL
     AND e.topic IS NOT NULL
