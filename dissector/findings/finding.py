@@ -28,7 +28,6 @@ from dissector.schemas.wire_names import name_text
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
-INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
 CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
 MAX_EVIDENCE: Final = 8
 _DECIMALS: Final = 6  # of numbers that are measured
@@ -72,7 +71,7 @@ class Finding(NamedTuple):
     """What a rule found about one subject; times in ns since 1970.
 
     section: of the report, that it judges; capture: of the worst incident, whose frames are the
-    evidence.
+    evidence; spans: when each incident began and ended, in order; apart_ns: what lies closer is one.
     """
 
     number: str
@@ -85,12 +84,18 @@ class Finding(NamedTuple):
     subject: Mapping[str, Any]
     first_ns: int
     last_ns: int
-    incidents: int
+    spans: tuple[tuple[int, int], ...]
+    apart_ns: int
     measured: Mapping[str, Any]
     thresholds: Mapping[str, float]
     ruled_out: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     text: str
+
+    @property
+    def incidents(self) -> int:
+        """How often it happened."""
+        return len(self.spans)
 
 
 Rows = Iterable[Mapping[str, Any]]
@@ -252,7 +257,7 @@ def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding
     found = []
     for group in groups.values():
         by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}
-        for incident in _incidents(group):
+        for incident in _incidents(group, _apart_ns(rule)):
             mine = frozenset(row["capture"] for row in incident)
             incidents = [incident]
             for other in [each for each in by_captures if each & mine]:
@@ -263,20 +268,30 @@ def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding
     return found
 
 
-def _incidents(rows: Rows) -> list[list[Mapping[str, Any]]]:
-    """Rows of one subject that lie less than a minute apart, over midnight, too."""
+def _apart_ns(rule: Rule) -> int:
+    return round(rule.apart_s * 1e9)
+
+
+def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
+    """Rows of one subject that lie close together, over midnight, too."""
     found: list[list[Mapping[str, Any]]] = []
     until = 0
     for row in sorted(rows, key=lambda row: (row["first_ns"] or 0, row["last_ns"] or 0)):
-        if not found or (row["first_ns"] or 0) - until > INCIDENT_NS:
+        if not found or (row["first_ns"] or 0) - until > apart_ns:
             found.append([])
         found[-1].append(row)
         until = max(until, row["last_ns"] or 0)
     return found
 
 
+def _span(incident: Rows) -> tuple[int, int]:
+    times = [(row["first_ns"] or 0, row["last_ns"] or 0) for row in incident]
+    return min(first for first, _ in times), max(last for _, last in times)
+
+
 def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
     rows = [row for incident in incidents for row in incident]
+    spans = tuple(sorted(map(_span, incidents)))
     worst = max(rows, key=lambda row: _rank(rule, row))
     variant = worst.get("variant") or ""
     if variant not in rule.words:
@@ -292,8 +307,8 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
             evidence.setdefault(number, Evidence(number, packet, role.replace("_", " ")))
     return Finding(
         rule.number, rule.code, words.title, words.severity, words.verdict, rule.section,
-        worst["capture"], subject, min(row["first_ns"] or 0 for row in rows),
-        max(row["last_ns"] or 0 for row in rows), len(incidents), measured, thresholds,
+        worst["capture"], subject, spans[0][0], max(last for _, last in spans), spans,
+        _apart_ns(rule), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
         tuple(evidence.values()), text_of(words.parts, values),
     )  # fmt: skip
