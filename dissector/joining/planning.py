@@ -16,7 +16,7 @@ from dissector.joining.survey import capture_spans
 from dissector.lake.cache import Unit
 
 # It steps when what joining or a survey writes means something else.
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:

@@ -147,7 +147,11 @@ unacked AS ( -- Message ids of refused ACKs, and whether an ACK that was not ref
       ANTI JOIN told AS t
         ON t.capture = n.capture AND t.connection_id = n.connection_id
         AND t.request_frame_no = n.frame_no
-      WHERE n.action = 'ack' AND (n.capture, n.topic) IN (SELECT capture, topic FROM told)
+      WHERE
+        n.action = 'ack'
+        AND (n.capture, n.topic) IN (
+          SELECT capture, topic FROM told WHERE request_command = 'ACK'
+        )
     ) AS o
       ON o.capture = a.capture AND o.topic = a.topic AND o.subscription = a.subscription
       AND o.ledger_id = a.ledger_id AND o.entry_id = a.entry_id
