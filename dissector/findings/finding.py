@@ -6,7 +6,7 @@ A row is one incident; what one finding measures and shows is its worst row.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from dissector.schemas.wire_names import name_text
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
-INCIDENT_NS: Final = 60_000_000_000  # what comes again sooner is the same incident
+CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
 MAX_EVIDENCE: Final = 8
 _DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
@@ -71,7 +71,7 @@ class Finding(NamedTuple):
     """What a rule found about one subject; times in ns since 1970.
 
     section: of the report, that it judges; capture: of the worst incident, whose frames are the
-    evidence.
+    evidence; spans: when each incident began and ended, in order; apart_ns: what lies closer is one.
     """
 
     number: str
@@ -84,12 +84,18 @@ class Finding(NamedTuple):
     subject: Mapping[str, Any]
     first_ns: int
     last_ns: int
-    incidents: int
+    spans: tuple[tuple[int, int], ...]
+    apart_ns: int
     measured: Mapping[str, Any]
     thresholds: Mapping[str, float]
     ruled_out: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     text: str
+
+    @property
+    def incidents(self) -> int:
+        """How often it happened."""
+        return len(self.spans)
 
 
 Rows = Iterable[Mapping[str, Any]]
@@ -212,22 +218,51 @@ def _plain(value: Any) -> Any:
 
 
 def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The greater the worse; the earlier of equals comes first."""
+    """The greater the worse; of equals the one with more evidence, then the earlier comes first."""
     worst = row[rule.worst]
-    return (worst is not None, worst or 0, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
+    shown = sum(number is not None for number in _cells(row, FRAME).values())
+    return (worst is not None, worst or 0, shown, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
 
 
-def _put_together(rule: Rule, rows: Rows) -> list[Finding]:
-    """One finding per variant, subject and capture; captures that share an incident have one."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+def _upheld(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Rows but those that rest on what is missing in their capture (`Words.whole`), where another
+    capture shows at the same time of the same subject what is there."""
+    shown: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        subject = _cells(row, "subject")
-        key = (row.get("variant") or "", *map(repr, sorted(subject.items())))
-        groups.setdefault(key, []).append(row)
+        if not _rests_on_absence(rule, row):
+            shown.setdefault(_about(row), []).append(row)
+    for row in rows:
+        if not _rests_on_absence(rule, row) or not any(
+            each["capture"] != row["capture"] and _is_at_once(each, row)
+            for each in shown.get(_about(row), ())
+        ):
+            yield row
+
+
+def _rests_on_absence(rule: Rule, row: Mapping[str, Any]) -> bool:
+    words = rule.words.get(row.get("variant") or "")
+    return words is not None and bool(words.whole)
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    return repr(sorted(_cells(row, "subject").items()))
+
+
+def _is_at_once(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two incidents have a moment in common, as far as clocks of hosts agree."""
+    begin = max(one["first_ns"] or 0, other["first_ns"] or 0)
+    return begin - min(one["last_ns"] or 0, other["last_ns"] or 0) <= CLOCKS_NS
+
+
+def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """One finding per variant, subject and capture; captures that share an incident have one."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in _upheld(rule, rows):
+        groups.setdefault((row.get("variant") or "", _about(row)), []).append(row)
     found = []
     for group in groups.values():
         by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}
-        for incident in _incidents(group):
+        for incident in _incidents(group, _apart_ns(rule)):
             mine = frozenset(row["capture"] for row in incident)
             incidents = [incident]
             for other in [each for each in by_captures if each & mine]:
@@ -238,20 +273,30 @@ def _put_together(rule: Rule, rows: Rows) -> list[Finding]:
     return found
 
 
-def _incidents(rows: Rows) -> list[list[Mapping[str, Any]]]:
-    """Rows of one subject that lie less than a minute apart, over midnight, too."""
+def _apart_ns(rule: Rule) -> int:
+    return round(rule.apart_s * 1e9)
+
+
+def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
+    """Rows of one subject that lie close together, over midnight, too."""
     found: list[list[Mapping[str, Any]]] = []
     until = 0
     for row in sorted(rows, key=lambda row: (row["first_ns"] or 0, row["last_ns"] or 0)):
-        if not found or (row["first_ns"] or 0) - until > INCIDENT_NS:
+        if not found or (row["first_ns"] or 0) - until > apart_ns:
             found.append([])
         found[-1].append(row)
         until = max(until, row["last_ns"] or 0)
     return found
 
 
+def _span(incident: Rows) -> tuple[int, int]:
+    times = [(row["first_ns"] or 0, row["last_ns"] or 0) for row in incident]
+    return min(first for first, _ in times), max(last for _, last in times)
+
+
 def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
     rows = [row for incident in incidents for row in incident]
+    spans = tuple(sorted(map(_span, incidents)))
     worst = max(rows, key=lambda row: _rank(rule, row))
     variant = worst.get("variant") or ""
     if variant not in rule.words:
@@ -267,8 +312,8 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
             evidence.setdefault(number, Evidence(number, packet, role.replace("_", " ")))
     return Finding(
         rule.number, rule.code, words.title, words.severity, words.verdict, rule.section,
-        worst["capture"], subject, min(row["first_ns"] or 0 for row in rows),
-        max(row["last_ns"] or 0 for row in rows), len(incidents), measured, thresholds,
+        worst["capture"], subject, spans[0][0], max(last for _, last in spans), spans,
+        _apart_ns(rule), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
         tuple(evidence.values()), text_of(words.parts, values),
     )  # fmt: skip

@@ -29,6 +29,8 @@ RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
 _TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
 _MORE_TEXTS: Final = ("section", "whole")
+_NUMBERS: Final = ("apart_s",)
+APART_S: Final = 60.0  # incidents of one subject that lie closer are one, unless a rule says else
 _TABLES: Final = ("thresholds", "ruled_out", "needs", "text", "variant")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
@@ -76,7 +78,8 @@ class Rule(NamedTuple):
     explains; worst: the column of the query by which incidents are ordered, the greatest first;
     section: of the report, that it judges, "" for none; needs: conditions by table, one of which a
     row of its table must meet for an incident to be possible at all, none if nothing is known;
-    query_line: the line of the file where the query begins.
+    apart_s: incidents of one subject that lie closer are one; query_line: the line of the file
+    where the query begins.
     """
 
     file: str
@@ -93,6 +96,7 @@ class Rule(NamedTuple):
     fires: tuple[str, ...]
     silent: tuple[str, ...]
     errors: tuple[str, ...]
+    apart_s: float
     query: str
     query_line: int
 
@@ -186,8 +190,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     for key in _TEXTS:
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, *_TABLES}
+    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, *_NUMBERS, *_TABLES}
     for key in values:
+        if key in _NUMBERS and type(values[key]) not in (int, float):
+            raise _Wrong(f"`{key}` is no number", 1)
         if key in _MORE_TEXTS and not isinstance(values[key], str):
             raise _Wrong(f"`{key}` is no text", 1)
         if key not in known:
@@ -223,7 +229,8 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     return Rule(
         file, values["code"], values["number"], values["protocol"], values["worst"],
         values.get("section", ""), words, thresholds, ruled_out, needs,
-        lists["references"], lists["fires"], lists["silent"], lists["errors"], query, query_line,
+        lists["references"], lists["fires"], lists["silent"], lists["errors"],
+        float(values.get("apart_s", APART_S)), query, query_line,
     )  # fmt: skip
 
 

@@ -27,8 +27,8 @@ SLACK_NS: Final = 1_000_000_000
 MAX_SILENCE_NS: Final = 300 * 1_000_000_000
 
 COLUMNS: Final = (
-    "capture", "connection_id", "connection_key", "protocol", "started", "ended", "first_ts_ns",
-    "last_ts_ns",
+    "capture", "connection_id", "connection_key", "protocol", "leg", "started", "ended",
+    "first_ts_ns", "last_ts_ns",
     *(f"{name}_{direction}"
       for name in ("isn", "first_seq", "last_seq", "fin_packet", "stream_bytes")
       for direction in BOTH_DIRECTIONS),
@@ -59,13 +59,14 @@ class Plan(NamedTuple):
     """Groups of two captures or more; the head of each connection that continues another one, by
     its place (all others are heads); where connections go over. copies: captures that show the same
     traffic as another one, which are not put together with any; twins: their connections that are
-    in the other one."""
+    in the other one; copied: those of twins that are the same connection, captured twice."""
 
     groups: tuple[Group, ...]
     moved: dict[ConnectionId, ConnectionId]
     handovers: tuple[Handover, ...]
     copies: tuple[str, ...]
     twins: frozenset[ConnectionId] = frozenset()
+    copied: frozenset[ConnectionId] = frozenset()
 
     @property
     def captures(self) -> frozenset[str]:
@@ -199,17 +200,17 @@ def _span(row: Row) -> tuple[int, int]:
     return row["first_ts_ns"], row["last_ts_ns"]
 
 
-def find_twins(connections: Iterable[Row]) -> set[ConnectionId]:
-    """Connections whose bytes another capture, earlier by name, holds too."""
-    found = set()
+def find_twins(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
+    """Connections whose bytes another capture, earlier by name, holds too, and the one there."""
+    found: dict[ConnectionId, Row] = {}
     for rows in _by_key(connections):
         for index, row in enumerate(rows):
             for other in rows[index + 1 :]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
                 if is_at_once(_span(row), _span(other)) and is_copy(row, other):
-                    later = max(row, other, key=lambda each: each["capture"])
-                    found.add((later["capture"], later["connection_id"]))
+                    kept, later = sorted((row, other), key=lambda each: each["capture"])
+                    found.setdefault((later["capture"], later["connection_id"]), kept)
     return found
 
 
@@ -324,7 +325,10 @@ def plan(
     seen_twice = {
         name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
     }
-    again = find_twins(connections).union(key for key in twins if key[0] in seen_twice)
+    held = find_twins(connections)
+    # A copy of a proxy's leg is what that leg is: the other one of its pair is asked.
+    copied = frozenset(key for key, kept in held.items() if kept["leg"] != "broker")
+    again = {*held, *(key for key in twins if key[0] in seen_twice)}
     copies = seen_twice | {key[0] for key in again}
     rows = [row for row in connections if row["capture"] not in copies]
     handovers = find_handovers(rows)
@@ -347,7 +351,10 @@ def plan(
         )
     ]
     moved = _moved(groups, handovers)
-    return Plan(tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again))
+    return Plan(
+        tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again),
+        copied,
+    )  # fmt: skip
 
 
 def _moved(

@@ -16,7 +16,7 @@ from dissector.joining.survey import capture_spans
 from dissector.lake.cache import Unit
 
 # It steps when what joining or a survey writes means something else.
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
@@ -38,9 +38,9 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
             ),
         ]
         found.append(Unit(digest_of(content), group.captures))
-    twins: dict[str, list[int]] = defaultdict(list)
-    for capture, connection in sorted(whole.twins):
-        twins[capture].append(connection)
+    twins: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    for key in sorted(whole.twins):
+        twins[key[0]].append((key[1], key in whole.copied))
     for name in sorted(captures.keys() - whole.captures):
         content = [VERSION, name, captures[name], twins[name]]
         found.append(Unit(digest_of(content), (name,)))

@@ -6,6 +6,15 @@
 -- materialized: always
 SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
+-- other_legs: a twin that is no second capture of a connection: rules ask the other leg of the pair
+-- materialized: if read
+-- What counts is counted once. A rule judges each capture by all that is in it: what explains an
+-- incident, the holder of a name or another consumer, may lie on a connection that another capture
+-- has, too. What two captures show of one incident becomes one finding.
+SELECT capture, connection_id
+FROM legs
+WHERE leg = 'broker' AND twin_connection_id > -2;
+
 -- late_producers: a producer, with names that may have been learnt behind its first rows
 -- materialized: always
 SELECT

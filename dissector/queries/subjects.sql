@@ -7,14 +7,14 @@ SELECT
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
   c.first_ts_ns, c.last_ts_ns
 FROM connections AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
+ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject
 -- materialized: if read
 -- kind: producer or consumer; its id and incarnation are of the connection, clients use ids again.
 SELECT
-  o.*, l.client_ip, l.client_port, l.broker_ip, l.client_version, l.server_version,
+  o.*, l.client_ip, l.client_port, l.broker_ip, l.broker_port, l.client_version, l.server_version,
   l.closed_first_by, l.ended, l.last_ts_ns AS link_last_ns,
   e.request_last_ns AS opened_ns, e.response_last_ns AS answered_ns, e.outcome
 FROM (

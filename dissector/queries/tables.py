@@ -46,6 +46,11 @@ REPEATED: Final = ("frames", "acks", "messages")
 # Where the frame lies that closed a consumer of a joined connection.
 CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 
+# What stands for the number of a connection that is in another capture: there the other leg of a
+# proxied pair, or the same connection, captured twice.
+OTHER_LEG: Final = -1
+COPY: Final = -2
+
 # A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
 MOVED: Final = ("capture", "connection_id", "head_capture", "head_connection_id")
 _NOTHING_MOVED: Final = (
@@ -97,8 +102,8 @@ def table_views(
         has_rotations: whether there is `rotations` (rotation, run).
         is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
             as `closed_<table>`.
-        has_twins: whether there is `twins_elsewhere` (capture, connection_id), connections that
-            another capture has, too.
+        has_twins: whether there is `twins_elsewhere` (capture, connection_id, twin_id), connections
+            that another capture has, too; twin_id: OTHER_LEG or COPY.
     """
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
@@ -143,8 +148,8 @@ def _with_twins(rows: str) -> str:
         "CASE WHEN e.capture IS NOT NULL THEN 'broker' ELSE c.leg END AS leg"
     )
     cells[cells.index("c.twin_connection_id")] = (
-        "CASE WHEN e.capture IS NOT NULL THEN coalesce(c.twin_connection_id, -1) "
-        "ELSE c.twin_connection_id END AS twin_connection_id"
+        "CASE WHEN e.capture IS NULL OR c.leg = 'broker' "
+        "THEN coalesce(c.twin_connection_id, e.twin_id) ELSE e.twin_id END AS twin_connection_id"
     )
     return (
         f"SELECT {', '.join(cells)} FROM ({rows}) AS c LEFT JOIN twins_elsewhere AS e "

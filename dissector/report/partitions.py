@@ -28,7 +28,7 @@ from dissector.lake.reader import Lake
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
-from dissector.queries.tables import MOVED, table_views
+from dissector.queries.tables import COPY, MOVED, OTHER_LEG, table_views
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -176,7 +176,10 @@ def tables_of(
         small["closed_moved"] = _rows(moved, MOVED)
     twins = sorted(key for key in read.plan.twins if key[0] in captures)
     if twins:
-        small["twins_elsewhere"] = _rows(twins, MOVED[:2])
+        small["twins_elsewhere"] = _rows(
+            [(*key, COPY if key in read.plan.copied else OTHER_LEG) for key in twins],
+            (*MOVED[:2], "twin_id"),
+        )
     return Tables(
         source,
         sum(part.rows for capture in chosen for part in capture.files),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dissector.blocks import TableBlock
-from dissector.findings.finding import INCIDENT_NS, Finding
+from dissector.findings.finding import Finding
 from dissector.findings.loading import SEVERITIES
 from dissector.tap.pieces import Piece
 from dissector.tap.series import MAX_SERIES, Counts, Key
@@ -91,14 +91,18 @@ class Raised:
         subject = tuple((name, str(value)) for name, value in sorted(one.subject.items()))
         incident = (one.code, one.severity, subject)
         until = self._until.pop(incident, None)
-        self._until[incident] = max(one.last_ns, until or 0)
+        new = 0
+        for first_ns, last_ns in one.spans:
+            new += until is None or first_ns - until > one.apart_ns
+            until = max(last_ns, until or 0)
+        self._until[incident] = until or 0
         if len(self._until) > MAX_SUBJECTS:
             self._until.popitem(last=False)
         labels = self.incidents.key((one.number, one.code, one.severity))
         self.last_ns[labels] = max(one.last_ns, self.last_ns.get(labels, 0))
-        if until is not None and one.first_ns - until <= INCIDENT_NS:
+        if not new:
             return
-        self.incidents.add(labels, 1)
+        self.incidents.add(labels, new)
         line = line_of(one)
         rank = SEVERITIES.index(one.severity)
         if rank <= self._worst_rank:

@@ -55,7 +55,7 @@ WITH lost AS (
     ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
     AND c.closed_first_by = 'broker' AND c.ended IN ('fin', 'rst')
     AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
-    AND coalesce(c.leg, 'client') = 'client'
+  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
   WHERE
     e.outcome = 'conn_closed' AND e.request_last_ns IS NOT NULL
     AND c.last_ts_ns - e.request_last_ns <= $at_once_s * 1000000000

@@ -32,7 +32,7 @@ WITH again AS (
   JOIN connections AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
     AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0
-    AND coalesce(c.leg, 'client') = 'client'
+  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND e.outcome = 'ok' AND e.topic IS NOT NULL
     AND e.producer_name IS NOT NULL AND e.sequence_id IS NOT NULL

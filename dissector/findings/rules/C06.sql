@@ -49,7 +49,7 @@ WITH refusals AS (
   FROM exchanges AS e
   JOIN connections AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id AND c.protocol = 'cursus'
-    AND coalesce(c.leg, 'client') = 'client'
+  ANTI JOIN other_legs AS o ON o.capture = e.capture AND o.connection_id = e.connection_id
   WHERE
     e.outcome = 'error' AND e.error_code IS NOT NULL AND e.response_last_ns IS NOT NULL
     AND e.request_command IS NOT NULL

@@ -22,14 +22,42 @@ why = "below it more messages came than were granted"
 [text]
 what = "The permits of consumer {consumer_name} of {subscription} on {topic} fell to {available_min}; the largest entry that came had {largest_batch} messages."
 known = "The balance is counted from the consumer's first FLOW, every grant and every delivery."
-rival = "Brokers 4.0.0 to 4.0.3, which send entries as if a batch cost one permit, and overdraw further."
-decides = "The broker's version ({server_version}), and whether the overdraft is larger than one entry."
+rival = "None: the last entry was larger than what was left, which brokers allow."
+decides = "Nothing is open: the overdraft ({overdraft}) is smaller than the largest entry ({largest_batch})."
 do = "Nothing: it is no fault by itself. If this consumer gets nothing for long, look for consumer_out_of_permits."
+[variant.overdrawn]
+title = "Permits below zero, by more than one entry"
+rival = "Entries that were under way when the balance changed, or a broker that sends more than is granted."
+decides = "Whether the balance falls below that of one entry ({overdraft} beside {largest_batch}) again and again. The broker is {server_version}, which is none of those that count entries (4.0.0 to 4.0.3)."
+
+[variant.version_unknown]
+like = "overdrawn"
+rival = "Brokers 4.0.0 to 4.0.3, which send entries as if a batch cost one permit; or entries that were under way when the balance changed."
+decides = "The broker's version, which is not in the capture."
+
+[variant.counts_entries]
+title = "Permits below zero: this broker counts entries, not messages"
+rival = "Entries that were under way when the balance changed."
+decides = "Whether it is so with a broker from 4.0.4 on: this one is {server_version}, and 4.0.0 to 4.0.3 send entries as if a batch cost one permit."
+do = "Take a broker from 4.0.4 on (apache/pulsar PR 24092), if consumers get more than they can hold. If this consumer gets nothing for long, look for consumer_out_of_permits."
 */
 SELECT
-  n.capture, n.at_ns AS first_ns, n.at_ns AS last_ns, n.topic AS subject_topic,
+  n.capture, n.at_ns AS first_ns, n.at_ns AS last_ns,
+  CASE
+    WHEN 0 - n.available_min < n.largest_batch THEN ''
+    WHEN coalesce(regexp_extract(l.server_version, '[0-9]+[.][0-9]+[.][0-9]+', 0), '') = ''
+      THEN 'version_unknown'
+    WHEN
+      regexp_extract(l.server_version, '[0-9]+[.][0-9]+[.][0-9]+', 0) IN (
+        '4.0.0', '4.0.1', '4.0.2', '4.0.3'
+      )
+      THEN 'counts_entries'
+    ELSE 'overdrawn'
+  END AS variant,
+  n.topic AS subject_topic,
   n.subscription AS subject_subscription, c.name AS subject_consumer_name,
   l.client_ip AS subject_client_ip, n.available_min AS measured_available_min,
+  0 - n.available_min AS measured_overdraft,
   n.largest_batch AS measured_largest_batch, l.server_version AS measured_server_version,
   n.frame_no AS frame_lowest_balance
 FROM (
@@ -52,7 +80,7 @@ FROM (
   ) AS b
     ON b.capture = p.capture AND b.connection_id = p.connection_id
     AND b.consumer_id = p.consumer_id AND b.incarnation = p.incarnation
-  ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
   WHERE p.baseline_known AND p.available_after IS NOT NULL
 ) AS n
 LEFT JOIN consumers AS c

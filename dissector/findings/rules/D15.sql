@@ -75,7 +75,7 @@ WITH resent AS ( -- Few: sends that were sent before.
     min_by(e.request_frame_no, e.attempt) AS second_frame,
     min_by(e.response_frame_no, e.attempt) AS second_receipt
   FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.kind = 'publish' AND e.attempt > 1 AND NOT e.tainted
     AND e.request_frame_no IS NOT NULL AND e.sequence_id IS NOT NULL
@@ -95,7 +95,7 @@ places AS ( -- Where the log has them: by receipts, and by what consumers got.
   ) AS e
     ON e.capture = r.capture AND e.topic = r.topic AND e.producer_name = r.producer_name
     AND e.sequence_id = r.sequence_id AND e.crc32c_stored = r.crc32c_stored
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.entry_id IS NOT NULL AND NOT e.tainted
     AND e.request_frame_no IS NOT NULL
@@ -119,7 +119,7 @@ places AS ( -- Where the log has them: by receipts, and by what consumers got.
   ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
     AND d.crc32c_stored = r.crc32c_stored
-  ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
   WHERE coalesce(m.batch_index, 0) = 0 AND d.entry_id IS NOT NULL
 ),
 copies AS (
@@ -162,7 +162,7 @@ firsts AS ( -- The first attempt of each, and how its producer and its connectio
     AND e.sequence_id = c.sequence_id AND e.crc32c_stored = c.crc32c_stored
     AND e.kind = 'publish' AND e.request_frame_no IS NOT NULL
   JOIN connections AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   LEFT JOIN producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
     AND p.producer_id = e.producer_id AND p.incarnation = e.incarnation
@@ -237,7 +237,7 @@ heard AS ( -- What consumers got of topics whose sends were not captured, under 
     WHERE (capture, topic) IN (SELECT capture, topic FROM unsent_topics)
   ) AS d
     ON d.capture = m.capture AND d.connection_id = m.connection_id AND d.frame_no = m.frame_no
-  ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
   WHERE
     m.direction = 'to_client' AND coalesce(m.batch_index, 0) = 0 AND m.sequence_id IS NOT NULL
     AND m.producer_name IS NOT NULL AND m.producer_name NOT LIKE 'pulsar.repl.%'

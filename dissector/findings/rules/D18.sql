@@ -48,9 +48,9 @@ do = "Use pulsar+ssl:// in the client's service URL, or the port for plain Pulsa
 
 [variant.alert]
 severity = "warning"
-title = "A broker answered a TLS handshake with an alert"
-what = "{client_ip} opened TLS to {broker_ip}:{broker_port} on {connections} connections, and all that the broker answered were {alert_bytes} bytes: an alert."
-known = "The client's first bytes are a hello of TLS; an answer as short can be no ServerHello."
+title = "A port of Pulsar answered a TLS handshake with an alert"
+what = "{client_ip} opened TLS to {broker_ip}:{broker_port} on {connections} connections, and all that it was answered were {alert_bytes} bytes: an alert."
+known = "The client's first bytes are a hello of TLS; an answer as short can be no ServerHello. The port is one of Pulsar's: by convention (6650, 6651), or a broker of this capture names it."
 rival = "No shared cipher or version (alerts 40, 70), an unknown server name (112), or a peer that speaks no TLS and sent something else."
 decides = "The last of the {alert_bytes} bytes is the alert's number: it is in clear, shortly before packet {ended_packet} of the connection."
 do = "Compare TLS versions and ciphers of client and broker; the broker's log names the exception."
@@ -75,10 +75,11 @@ WITH peers AS ( -- Connections of one protocol that got no answer of it.
       ELSE ''
     END AS kind
   FROM connections AS c
+  ANTI JOIN other_legs AS o ON o.capture = c.capture AND o.connection_id = c.connection_id
   WHERE
     c.protocol IN ('tls', 'http', 'pulsar') AND c.started = 'syn' AND c.ended IN ('fin', 'rst')
     AND c.gaps_to_client = 0 AND c.stream_bytes_to_broker > 0
-    AND coalesce(c.leg, 'client') = 'client' AND c.packets_to_client > 0
+    AND c.packets_to_client > 0
     AND (
       (c.stream_bytes_to_client = 0 AND c.closed_first_by = 'broker')
       OR c.stream_bytes_to_client = $alert_bytes
@@ -104,6 +105,12 @@ spoken AS ( -- What a port is known to speak.
   WHERE c.protocol IN ('pulsar', 'tls')
   GROUP BY c.capture, c.broker_ip, c.broker_port
 ),
+named AS ( -- Ports that brokers of the capture name for TLS.
+  SELECT DISTINCT
+    f.capture, regexp_extract(f.detail, '"pulsar[+]ssl://[^"]*:([0-9]+)/?"', 1) AS port
+  FROM frames AS f
+  WHERE f.command = 'LOOKUP_RESPONSE' AND f.detail LIKE '%pulsar+ssl://%'
+),
 judged AS (
   SELECT
     p.*, s.pulsar_connection,
@@ -115,9 +122,13 @@ judged AS (
   FROM peers AS p
   LEFT JOIN spoken AS s
     ON s.capture = p.capture AND s.broker_ip = p.broker_ip AND s.broker_port = p.broker_port
+  LEFT JOIN named AS n ON n.capture = p.capture AND n.port = CAST(p.broker_port AS STRING)
   WHERE
     CASE
-      WHEN p.kind IN ('alert', 'pulsar_alert') THEN TRUE
+      WHEN p.kind = 'pulsar_alert' THEN TRUE
+      -- Any server may answer so: what is no port of Pulsar is none of its concern.
+      WHEN p.kind = 'alert'
+        THEN p.broker_port IN (6650, 6651) OR s.is_pulsar = 1 OR n.port IS NOT NULL
       WHEN p.kind = 'plain_on_tls' THEN s.is_tls = 1 AND s.is_pulsar = 0
       ELSE s.is_pulsar = 1 OR (p.broker_port = 6650 AND coalesce(s.is_tls, 0) = 0)
     END

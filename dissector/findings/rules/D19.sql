@@ -82,7 +82,7 @@ often AS ( -- The first open of a name on each connection, where there are enoug
         PARTITION BY o.kind, o.capture, o.topic, o.name, o.subscription, l.client_ip
       ) AS opens
     FROM opened AS o
-    ANTI JOIN twins AS t ON t.capture = o.capture AND t.connection_id = o.connection_id
+    ANTI JOIN other_legs AS t ON t.capture = o.capture AND t.connection_id = o.connection_id
     JOIN connections AS l
       ON l.capture = o.capture AND l.connection_id = o.connection_id AND l.protocol = 'pulsar'
   ) AS o

@@ -62,7 +62,7 @@ WITH lookups AS (
     e.error_code, e.request_frame_no, e.response_frame_no, e.request_last_ns, e.response_last_ns,
     e.latency_ns, e.tainted
   FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE e.kind = 'request' AND e.request_command IN ('LOOKUP', 'PARTITIONED_METADATA')
 ),
 answers AS (

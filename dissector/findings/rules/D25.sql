@@ -154,7 +154,7 @@ asked AS (
     sum(e.latency_ns) AS waited_ns, min(e.request_frame_no) AS first_no,
     max(e.response_frame_no) AS last_no
   FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
   WHERE
     e.request_command IN ('GET_LAST_MESSAGE_ID', 'GET_SCHEMA') AND e.outcome = 'ok'
     AND e.topic IS NOT NULL

@@ -50,9 +50,9 @@ unit = "connections"
 why = "on one alone the path may just have ended"
 
 [thresholds.idle_s]
-value = 60.0
+value = 25.0
 unit = "s"
-why = "clients and brokers send PINGs each 30 s: two of them are missing"
+why = "clients and brokers send a PING behind 30 s of silence: the first one is what meets a path that was cut meanwhile"
 
 [text]
 what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} {retransmitted|was|were} sent again on one connection, and {slow_answers} answers that this touched took more than {times} times {clean_ms} ms, the 99th percentile of {clean} others; the slowest {slowest_ms} ms."
@@ -78,9 +78,9 @@ do = "Compare the MTU of all hops with that of the hosts (tunnels and VPNs take 
 title = "A connection was cut while it was idle"
 what = "Nothing passed between {client_ip} and {broker_ip} for {idle_measured_s} s; what the client sent then got no answer, and TCP sent packets again {retransmitted} times or was reset."
 known = "The last frame before the silence and the first one after it are in the capture, without a hole."
-rival = "A broker that died in the meantime without closing its connections."
+rival = "A broker, or its host, that died in the meantime without closing its connections: behind one keep-alive interval (30 s) that is the more likely of both."
 decides = "Whether other connections to {broker_ip} were alive at that time."
-do = "Make the keep-alive interval shorter than the idle limit of firewalls, NAT and load balancers on the path (often 60 to 350 s), or raise that limit."
+do = "If the broker lived: make the keep-alive interval shorter than the idle limit of firewalls, NAT and load balancers on the path, or raise that limit."
 */
 WITH lossy AS (
   SELECT
@@ -160,6 +160,7 @@ heard AS ( -- What passed before the first request without an answer, and what c
     count(
       CASE WHEN f.direction = 'to_client' AND f.frame_no > u.lost_frame THEN 1 END
     ) AS heard,
+    max(CASE WHEN f.frame_no = u.lost_frame THEN f.direction END) AS lost_direction,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.last_ts_ns END) AS before_ns,
     max(CASE WHEN f.frame_no < u.lost_frame THEN f.frame_no END) AS before_frame
   FROM unanswered AS u
@@ -227,5 +228,6 @@ SELECT
   h.before_frame AS frame_request, h.lost_frame AS frame_last
 FROM heard AS h
 WHERE
-  h.heard = 0 AND h.lost_ns - h.before_ns >= $idle_s * 1000000000
+  h.heard = 0 AND h.lost_direction = 'to_broker'
+  AND h.lost_ns - h.before_ns >= $idle_s * 1000000000
   AND (h.again_to_broker > 0 OR h.ended = 'rst')

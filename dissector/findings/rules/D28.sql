@@ -88,7 +88,7 @@ SELECT
   s.client_ip AS subject_client_ip, s.broker_ip AS subject_broker_ip,
   CAST(s.broker_port AS STRING) AS subject_broker_port, count(*) AS measured_connections,
   count(CASE WHEN s.closed_first_by = 'client' THEN 1 END) AS measured_closed_by_client,
-  count(s.twin_connection_id) AS measured_twins_seen,
+  count(CASE WHEN s.twin_connection_id >= 0 THEN 1 END) AS measured_twins_seen,
   CAST($loop_opens AS BIGINT) AS measured_closest_opens, min(s.loop_ns) / 1e9 AS measured_closest_s,
   min(s.waited_ns) / 1e9 AS measured_shortest_s, max(s.waited_ns) / 1e9 AS measured_longest_s,
   max(s.sent_again) = 0 AS ruled_out_network,

@@ -90,7 +90,7 @@ WITH bad AS ( -- Few, if any.
     m.verdict, m.crc32c_stored, m.crc32c_computed, m.evidence_frame_no, m.ledger_id, m.entry_id,
     m.sequence_id, p.name AS producer_name
   FROM mismatches AS m
-  ANTI JOIN twins AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
+  ANTI JOIN other_legs AS t ON t.capture = m.capture AND t.connection_id = m.connection_id
   JOIN connections AS l ON l.capture = m.capture AND l.connection_id = m.connection_id
   LEFT JOIN producers AS p
     ON p.capture = m.capture AND p.connection_id = m.connection_id

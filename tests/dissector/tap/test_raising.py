@@ -7,19 +7,21 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as families
 from prometheus_client.registry import CollectorRegistry
 
-from dissector.findings.finding import INCIDENT_NS, Finding
+from dissector.findings.finding import Finding
 from dissector.tap import raising
 from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
 from dissector.tap.raising import Raised
 
 S = 10**9
+APART_S = 60
 
 
 def finding(number: str, first_s: float, last_s: float, severity: str = "error", **subject: str):
     return Finding(
         number, f"code_{number}", "A title", severity, "proven", "", "c", subject,
-        int(first_s * S), int(last_s * S), 1, {}, {}, (), (), "It happened.\nHow it is known: so.",
+        int(first_s * S), int(last_s * S), ((int(first_s * S), int(last_s * S)),), APART_S * S,
+        {}, {}, (), (), "It happened.\nHow it is known: so.",
     )  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def see(raised, *found: Finding) -> None:
 def test_an_incident_is_said_once_while_it_goes_on(raised):
     see(raised, finding("D01", 100, 110, topic="t"))
     see(raised, finding("D01", 105, 160, topic="t"))
-    see(raised, finding("D01", 160 + INCIDENT_NS / S, 300, topic="t"))
+    see(raised, finding("D01", 160 + APART_S, 300, topic="t"))
     assert raised.said == [
         "finding D01 error code_D01 at 00:01:40Z: A title: It happened. See: explain D01"
     ]
@@ -69,7 +71,7 @@ def test_an_incident_is_said_once_while_it_goes_on(raised):
 
 def test_what_comes_after_a_minute_or_of_another_is_another_incident(raised):
     see(raised, finding("D01", 100, 110, topic="t"), finding("D01", 100, 110, topic="u"))
-    see(raised, finding("D01", 111 + INCIDENT_NS / S, 180, topic="t"))
+    see(raised, finding("D01", 111 + APART_S, 180, topic="t"))
     see(raised, finding("D01", 181, 182, "warning", topic="t"))
     assert len(raised.said) == raised.made.total == 4
     assert raised.made.worst.startswith("finding D01 error code_D01 at 00:02:51Z")
