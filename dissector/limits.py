@@ -103,6 +103,7 @@ MAX_ANSWERED_PER_PRODUCER: Final = 1024  # of them answered ones; clients keep 1
 MAX_SUBJECTS: Final = 1 << 18  # producers and consumers; the longest closed is forgotten
 MAX_TOPIC_HINTS: Final = 1 << 15  # ledgers, and producer names, whose topic is remembered
 MAX_OPEN_DELIVERIES: Final = 1 << 21  # deliveries waiting for an ack; oldest `unresolved_at_limit`
+# As many acks may wait for their answer or commit; more: their deliveries `unresolved_at_limit`.
 MAX_IDENTITY_INTERVALS: Final = 1 << 20  # intervals of entry ids already delivered
 MAX_PUBLISH_WINDOW: Final = 1 << 20  # entries remembered for publish to delivery
 MAX_CONSUMERS: Final = 1 << 18  # open or lately closed; more: their deliveries have no identity

@@ -111,6 +111,19 @@ UNKNOWN_GAP: Final = _word(
 UNRESOLVED_AT_LIMIT: Final = _word(
     DELIVERY_OUTCOMES, "unresolved_at_limit", "given up, too many were open"
 )
+ACK_REFUSED: Final = _word(
+    DELIVERY_OUTCOMES, "ack_refused", "the broker refused its acknowledgement, and no other counted"
+)
+ACK_ROLLED_BACK: Final = _word(
+    DELIVERY_OUTCOMES,
+    "ack_rolled_back",
+    "its acknowledgement was undone with its transaction, and no other counted",
+)
+ACK_UNCOMMITTED: Final = _word(
+    DELIVERY_OUTCOMES,
+    "ack_uncommitted",
+    "acknowledged in a transaction that had not ended when the capture did",
+)
 
 # What changes the balance of a consumer's permits.
 PERMIT_EVENTS: Final[dict[str, str]] = {}

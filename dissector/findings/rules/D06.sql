@@ -179,7 +179,7 @@ held AS (
     micros(d.ts) + floor_div(d.ack_latency_ns, 1000) AS ack_us
   FROM deliveries AS d
   WHERE
-    d.outcome <> 'redelivery_requested'
+    d.outcome NOT IN ('redelivery_requested', 'ack_rolled_back')
     AND (d.capture, d.topic, d.subscription) IN (
       SELECT capture, topic, subscription
       FROM next_ones

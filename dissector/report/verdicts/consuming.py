@@ -24,6 +24,9 @@ from dissector.report.words import count_text, duration_text, every, listed, man
 # Of deliveries that were not acknowledged: what became of each.
 _UNACKNOWLEDGED: Final = {
     "discarded": "discarded by the consumer as unreadable",
+    "ack_refused": "refused by the broker when acknowledged",
+    "ack_rolled_back": "rolled back with a transaction",
+    "ack_uncommitted": "part of a transaction that was still open when the capture ended",
     "redelivery_requested": "asked for again by the consumer",
     "consumer_closed": "open when the consumer was closed",
     "conn_closed": "open when the connection ended",
@@ -202,6 +205,9 @@ def acks(report: Row, commands: Commands) -> Remark | None:
         command = commands.frames("validation_error != null")
         words = "Find out why clients cannot read them: key, codec or damage; the discarding ACKs"
         return Remark(PLAIN, "ack_latency", text, step_text(words, command))
+    if rest.get("ack_refused") and not passed:
+        command = commands.frames('command == "ACK_RESPONSE" and error_code != null', more=" -V")
+        return Remark(PLAIN, "ack_latency", text, step_text("The broker's reasons", command))
     if passed:
         verb = "was" if passed == 1 else "were"
         text += f" {count_text(passed)} {verb} left open though later ones were acknowledged"

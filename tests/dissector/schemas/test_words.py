@@ -19,7 +19,7 @@ from dissector.schemas.words import EXPLAINED, listed
         (
             words.DELIVERY_OUTCOMES,
             "acked discarded redelivery_requested consumer_closed unacked_at_end conn_closed"
-            " unknown_gap unresolved_at_limit",
+            " unknown_gap unresolved_at_limit ack_refused ack_rolled_back ack_uncommitted",
         ),
         (
             words.CAUSES,

@@ -14,6 +14,14 @@ from dissector.protocols.pulsar.consumption.bitsets import (
     words_at,
     words_for,
 )
+from dissector.protocols.pulsar.consumption.claims import (
+    add_claim,
+    is_decided_later,
+    keep_bits,
+    set_aside,
+    take_bits,
+    take_messages,
+)
 from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_broker_side
 from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
@@ -22,8 +30,6 @@ from dissector.protocols.pulsar.consumption.rows import Block, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     DELIVERIES_GIVEN_UP,
-    END_BITS,
-    END_IN_TRANSACTION,
     OUT_ACKS,
     PAGE_ENTRIES,
     SPENT_STEPS,
@@ -155,11 +161,12 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
 
 
 @kernel
-def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int) -> int:
+def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int, claim: int) -> int:
     """Take an ack_set over into what is left of a batch: bits that stay 1 in both.
 
     A client names in each ack the messages that it leaves, and may name some that an earlier ack
-    took: only AND counts right. Returns the messages left, ABSENT where they cannot be kept.
+    took: only AND counts right. claim: keeps the bits taken, if not ABSENT. Returns the messages
+    left, ABSENT where they cannot be kept.
     """
     ids = block.ids
     deliveries = state.deliveries
@@ -175,10 +182,15 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int) ->
         if count == ABSENT:
             return ABSENT
     base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
+    if claim != ABSENT and not keep_bits(state, claim, count):
+        return ABSENT
     left = 0
     for word_index in range(count):
         word = masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
-        word = word & state.words[base + word_index]
+        before = int(state.words[base + word_index])
+        word = int(word) & before
+        if claim != ABSENT:
+            state.words[words_at(state.claims.piece[claim]) + word_index] = before & ~word
         state.words[base + word_index] = word
         left += popcount(word)
     return left
@@ -186,11 +198,11 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int) ->
 
 @kernel
 def _ack_part(
-    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, transaction: int
+    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, claim: int
 ) -> bool:
     """Take an ack_set; returns whether nothing is left. Without room the delivery ends."""
     deliveries = state.deliveries
-    left = _narrow(state, block, delivery, index)
+    left = _narrow(state, block, delivery, index, claim)
     if left == ABSENT:
         end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
         return False
@@ -201,9 +213,26 @@ def _ack_part(
         left = min(left, before)
         state.consumers.unacked[deliveries.consumer[delivery]] -= before - left
         deliveries.left[delivery] = left
-    if transaction != ABSENT:
-        deliveries.transaction[delivery] = transaction
+        if claim != ABSENT:
+            take_messages(state, claim, before - left)
     return False
+
+
+@kernel
+def _claim(
+    state: ConsumptionState,
+    block: Block,
+    row: int,
+    delivery: int,
+    transaction: int,
+    is_part: bool,
+) -> int:
+    """The claim of an ACK that is decided later. Without room the delivery ends: ABSENT."""
+    claim = add_claim(state, block.frames, row, delivery, transaction)
+    if claim == ABSENT or not (is_part or take_bits(state, claim, delivery)):
+        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+        return ABSENT
+    return claim
 
 
 @inlined
@@ -216,9 +245,19 @@ def _ack_delivery(
     """
     frames = block.frames
     deliveries = state.deliveries
+    is_later = is_decided_later(frames, row)
+    if deliveries.is_claimed[delivery] == 1:
+        if not is_later:
+            end_delivery(state, block, row, delivery, ACKED)
+        return
     is_discarded = frames.validation_error[row] != NULL
     is_part = index != ABSENT and not is_discarded and block.ids.ack_set_count[index] > 0
-    if is_part and not _ack_part(state, block, row, delivery, index, transaction):
+    claim = ABSENT
+    if is_later and not is_discarded:
+        claim = _claim(state, block, row, delivery, transaction, is_part)
+        if claim == ABSENT:
+            return
+    if is_part and not _ack_part(state, block, row, delivery, index, claim):
         return
     deliveries.ack_frame_no[delivery] = frames.frame_no[row]
     if is_discarded:
@@ -230,9 +269,10 @@ def _ack_delivery(
         add_notice(state, block, row, _NEGATIVE_DURATION, NULL)
     elif cell != ABSENT:
         deliveries.ack_latency_ns[delivery] = elapsed
-    end_delivery(state, block, row, delivery, ACKED)
-    if cell != ABSENT and transaction != ABSENT:
-        state.cells.end[cell] = END_IN_TRANSACTION | (transaction << END_BITS)
+    if deliveries.claims[delivery] > 0:
+        set_aside(state, delivery)
+    else:
+        end_delivery(state, block, row, delivery, ACKED)
 
 
 @kernel
@@ -317,5 +357,9 @@ def handle_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
     for index in range(first, first + count):
         delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
         # Pulsar: a broker looks only at what this consumer holds.
-        if delivery != ABSENT and state.deliveries.consumer[delivery] == consumer:
+        if (
+            delivery != ABSENT
+            and state.deliveries.consumer[delivery] == consumer
+            and state.deliveries.is_claimed[delivery] == 0
+        ):
             end_delivery(state, block, row, delivery, REDELIVERY_REQUESTED)

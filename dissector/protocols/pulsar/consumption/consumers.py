@@ -259,6 +259,16 @@ def retire(state: ConsumptionState, row: int) -> None:
         consumers.state[row] = STATE_CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
+        if consumers.claimed[row] == 0:
+            list_append(state.lists, state.closed, LIST_CLOSED, row)
+
+
+@inlined
+def release_claimed(state: ConsumptionState, row: int) -> None:
+    """A delivery of the consumer waits for claims no longer: without one, its row may be reused."""
+    consumers = state.consumers
+    consumers.claimed[row] -= 1
+    if consumers.claimed[row] == 0 and consumers.state[row] == STATE_CLOSED:
         list_append(state.lists, state.closed, LIST_CLOSED, row)
 
 
@@ -266,7 +276,8 @@ def retire(state: ConsumptionState, row: int) -> None:
 def revive(state: ConsumptionState, row: int) -> None:
     """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
     if state.consumers.state[row] == STATE_CLOSED:
-        list_unlink(state.lists, state.closed, LIST_CLOSED, row)
+        if state.consumers.claimed[row] == 0:
+            list_unlink(state.lists, state.closed, LIST_CLOSED, row)
         state.consumers.known_at[row] = -1
         mark_present(state, row)
 
@@ -345,20 +356,33 @@ def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
 
 
 @inlined
-def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
-    """A frame whose answer will not name the consumer."""
+def remember_asked(state: ConsumptionState, frame_no: int, about: int) -> None:
+    """What a frame is about whose answer will not say it: a packed number."""
     slot = frame_no & (REQUESTS - 1)
     state.requests[slot, 0] = frame_no
-    state.requests[slot, 1] = packed_consumer(state, row)
+    state.requests[slot, 1] = about
+
+
+@inlined
+def find_asked(state: ConsumptionState, frame_no: int) -> int:
+    """The number of remember_asked, or ABSENT."""
+    slot = frame_no & (REQUESTS - 1)
+    if frame_no < 0 or state.requests[slot, 0] != frame_no:
+        return ABSENT
+    return int(state.requests[slot, 1])
+
+
+@inlined
+def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
+    """A frame whose answer will not name the consumer."""
+    remember_asked(state, frame_no, packed_consumer(state, row))
 
 
 @inlined
 def find_requester(state: ConsumptionState, frame_no: int) -> int:
     """The consumer of remember_request's frame, or ABSENT."""
-    slot = frame_no & (REQUESTS - 1)
-    if frame_no < 0 or state.requests[slot, 0] != frame_no:
-        return ABSENT
-    return unpacked_consumer(state, state.requests[slot, 1])
+    number = find_asked(state, frame_no)
+    return unpacked_consumer(state, number) if number != ABSENT else ABSENT
 
 
 @inlined

@@ -131,9 +131,9 @@ class PulsarConsumption:
         self._learn_names(names)
         self._widen(min(rows, FRAME_BLOCK_ROWS))
         blocks: list[TableBlock] = []
-        row = 0
+        row = needed = 0
         while True:
-            make_room(self._state, rows - row, *self._bounds)
+            make_room(self._state, rows - row, needed, *self._bounds)
             block = Block(frames, ids, words, self._is_volatile, self._out)
             row, status, needed = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))

@@ -26,7 +26,7 @@ from dissector.protocols.pulsar.consumption.bitsets import (
     words_at,
     words_for,
 )
-from dissector.protocols.pulsar.consumption.consumers import packed_consumer
+from dissector.protocols.pulsar.consumption.consumers import packed_consumer, release_claimed
 from dissector.protocols.pulsar.consumption.identities import (
     add_page,
     cell_of,
@@ -48,6 +48,8 @@ from dissector.protocols.pulsar.consumption.redelivery import (
 from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     DELIVERIES_GIVEN_UP,
+    END_BITS,
+    END_IN_TRANSACTION,
     END_OTHER,
     END_REQUESTED,
     LIST_AGES,
@@ -57,7 +59,17 @@ from dissector.protocols.pulsar.consumption.state import (
     PAGE_ENTRIES,
     ConsumptionState,
 )
-from dissector.schemas.words import ACKED, REDELIVERY_REQUESTED, UNKNOWN_GAP, UNRESOLVED_AT_LIMIT
+from dissector.schemas.words import (
+    ACK_REFUSED,
+    ACK_ROLLED_BACK,
+    ACK_UNCOMMITTED,
+    ACKED,
+    CAUSE_TXN_ABORT,
+    DISCARDED,
+    REDELIVERY_REQUESTED,
+    UNKNOWN_GAP,
+    UNRESOLVED_AT_LIMIT,
+)
 from dissector.tables import ABSENT, allocate_row, give_row, list_append, list_unlink
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
@@ -71,35 +83,66 @@ def end_delivery(
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
-    list_unlink(consumers, deliveries, consumer, delivery)
     list_unlink(state.lists, state.ages, LIST_AGES, delivery)
-    if consumers.length[consumer] == 0:
-        consumers.is_ascending[consumer] = 1
-    left = deliveries.left[delivery]
-    if left == NULL:
-        consumers.unread[consumer] -= 1
+    if deliveries.is_claimed[delivery] == 1:
+        release_claimed(state, consumer)
     else:
-        consumers.unacked[consumer] -= left
-        if outcome == ACKED:
-            deliveries.left[delivery] = 0
+        list_unlink(consumers, deliveries, consumer, delivery)
+        if consumers.length[consumer] == 0:
+            consumers.is_ascending[consumer] = 1
+        left = deliveries.left[delivery]
+        if left == NULL:
+            consumers.unread[consumer] -= 1
+        else:
+            consumers.unacked[consumer] -= left
+    _settle_ack(state, delivery, outcome)
     cell = cell_of(state, delivery)
     if cell != ABSENT:
         state.pages.open[deliveries.page[delivery]] -= 1
         state.cells.delivery[cell] = ABSENT
-        state.cells.end[cell] = END_REQUESTED if outcome == REDELIVERY_REQUESTED else END_OTHER
+        state.cells.end[cell] = _end_of(deliveries.transaction[delivery], outcome)
     if outcome == UNRESOLVED_AT_LIMIT:
         state.counters[DELIVERIES_GIVEN_UP] += 1
     _write_row(state, block, row, delivery, outcome)
     if deliveries.piece[delivery] != ABSENT:
         free_words(state, deliveries.piece[delivery])
+    deliveries.frame_no[delivery] = NULL  # claims on it are void
     give_row(state.delivery_pool, delivery)
 
 
 @inlined
+def _settle_ack(state: ConsumptionState, delivery: int, outcome: int) -> None:
+    """What is said of its ACK: all of it if that counts, the frame if it is why it does not."""
+    deliveries = state.deliveries
+    if outcome == ACKED:
+        if deliveries.left[delivery] != NULL:
+            deliveries.left[delivery] = 0
+        return
+    deliveries.ack_latency_ns[delivery] = NULL
+    if outcome not in (DISCARDED, ACK_REFUSED, ACK_ROLLED_BACK, ACK_UNCOMMITTED):
+        deliveries.ack_frame_no[delivery] = NULL
+
+
+@inlined
+def _end_of(transaction: int, outcome: int) -> int:
+    """How the delivery of a cell ended, for the cause of the next one."""
+    if outcome == REDELIVERY_REQUESTED:
+        return END_REQUESTED
+    if outcome in (ACKED, ACK_ROLLED_BACK) and transaction != ABSENT:
+        return END_IN_TRANSACTION | (int(transaction) << END_BITS)
+    return END_OTHER
+
+
+@inlined
 def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
-    """The outcome, or UNKNOWN_GAP where an answer may have been missed by the capture."""
+    """The outcome, or UNKNOWN_GAP where an answer may have been missed by the capture.
+
+    Of a delivery whose ACK did not count, that is the outcome.
+    """
     consumer = state.deliveries.consumer[delivery]
     row = state.consumers.connection_row[consumer]
+    if state.deliveries.taken_back[delivery] != NULL:
+        outcome = state.deliveries.taken_back[delivery]
     if row == ABSENT:
         return outcome
     if state.connections.is_broker_seen[row] == 0:
@@ -188,6 +231,8 @@ def _write_row(
     count = deliveries.count[delivery]
     left = deliveries.left[delivery]
     to.message_count[row] = count
+    if outcome != ACKED and left != NULL:
+        left += deliveries.uncommitted_messages[delivery]
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
     _write_set(state, block.out, delivery, row)
     cause = deliveries.cause[delivery]
@@ -303,15 +348,21 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
 
 @kernel
 def _recognise(
-    state: ConsumptionState, group: int, consumer: int, delivery: int, page: int, cell: int
+    state: ConsumptionState, block: Block, row: int, delivery: int, page: int, cell: int
 ) -> None:
     """An id that came before: when, and why it comes again."""
     deliveries = state.deliveries
+    consumer = deliveries.consumer[delivery]
+    group = state.consumers.group[consumer]
     if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1:
         deliveries.previous_frame_no[delivery] = state.cells.frame_no[cell]
         deliveries.previous_connection[delivery] = state.cells.connection[cell]
-        deliveries.cause[delivery] = cause_of_known(state, group, consumer, cell)
+        cause = cause_of_known(state, group, consumer, cell)
+        deliveries.cause[delivery] = cause
+        older = state.cells.delivery[cell]
         _part_with(state, page, cell)
+        if cause == CAUSE_TXN_ABORT and deliveries.is_claimed[older] == 1:
+            end_delivery(state, block, row, older, ACK_ROLLED_BACK)
     else:
         deliveries.cause[delivery] = cause_of_forgotten(state, group)
 
@@ -340,7 +391,7 @@ def _identify(
         _forget_sends(state, consumer, delivery, cell)
         _part_with(state, page, cell)
     if not is_another and (pages.seen[page] >> bit) & 1:
-        _recognise(state, group, consumer, delivery, page, cell)
+        _recognise(state, block, row, delivery, page, cell)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = cause_of_unseen(state, group)
     pages.seen[page] = wrapped(int(pages.seen[page]) | bit_of(bit))
@@ -388,6 +439,10 @@ def _fill(
     deliveries.piece[delivery] = ABSENT
     deliveries.left_words[delivery] = 0
     deliveries.transaction[delivery] = ABSENT
+    deliveries.claims[delivery] = 0
+    deliveries.is_claimed[delivery] = 0
+    deliveries.uncommitted[delivery] = 0
+    deliveries.uncommitted_messages[delivery] = 0
 
 
 @kernel
@@ -411,7 +466,7 @@ def _keep_set(
 
 
 @inlined
-def _append(state: ConsumptionState, consumer: int, delivery: int) -> None:
+def append_delivery(state: ConsumptionState, consumer: int, delivery: int) -> None:
     """Put a delivery behind those of its consumer, and note whether their ids still rise."""
     deliveries = state.deliveries
     last = state.consumers.last[consumer]
@@ -423,7 +478,6 @@ def _append(state: ConsumptionState, consumer: int, delivery: int) -> None:
         ):
             state.consumers.is_ascending[consumer] = 0
     list_append(state.consumers, deliveries, consumer, delivery)
-    list_append(state.lists, state.ages, LIST_AGES, delivery)
 
 
 @inlined
@@ -441,7 +495,8 @@ def open_delivery(
         _identify(state, block, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
         deliveries.cause[delivery] = cause_of_unseen(state, ABSENT)
-    _append(state, consumer, delivery)
+    append_delivery(state, consumer, delivery)
+    list_append(state.lists, state.ages, LIST_AGES, delivery)
     if cost == NULL:
         state.consumers.unread[consumer] += 1
     else:

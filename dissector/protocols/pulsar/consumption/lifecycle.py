@@ -20,10 +20,16 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
+from dissector.protocols.pulsar.consumption.claims import (
+    answer_claims,
+    end_claims_of_connection,
+    end_claims_of_transaction,
+)
 from dissector.protocols.pulsar.consumption.consumers import (
     ConsumerNames,
     add_connection,
     add_consumer,
+    find_asked,
     find_connection,
     find_consumer,
     find_requester,
@@ -34,6 +40,7 @@ from dissector.protocols.pulsar.consumption.consumers import (
     note_gap,
     note_seek,
     note_switch,
+    remember_asked,
     remember_request,
     retire,
     see_broker_side,
@@ -42,7 +49,12 @@ from dissector.protocols.pulsar.consumption.consumers import (
 )
 from dissector.protocols.pulsar.consumption.deliveries import end_all
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
-from dissector.protocols.pulsar.consumption.published import end_transaction, leg_of, set_leg
+from dissector.protocols.pulsar.consumption.published import (
+    end_transaction,
+    find_transaction,
+    leg_of,
+    set_leg,
+)
 from dissector.protocols.pulsar.consumption.rows import Block
 from dissector.protocols.pulsar.consumption.state import (
     LEFT_BY_BROKER,
@@ -52,10 +64,13 @@ from dissector.protocols.pulsar.consumption.state import (
     STATE_CLOSING,
     STATE_OPENING,
     STATE_READY,
+    TRANSACTION_ABORTED,
+    TRANSACTION_COMMITTED,
     ConsumptionState,
 )
 from dissector.protocols.pulsar.wire.commands import (
     ACK,
+    ACK_RESPONSE,
     ACTIVE_CONSUMER_CHANGE,
     CLOSE_CONSUMER,
     CONNECT,
@@ -63,6 +78,8 @@ from dissector.protocols.pulsar.wire.commands import (
     CONSUMER_STATS,
     CONSUMER_STATS_RESPONSE,
     END_TXN,
+    END_TXN_ON_SUBSCRIPTION,
+    END_TXN_RESPONSE,
     ERROR,
     FLOW,
     MESSAGE,
@@ -195,6 +212,7 @@ def _handle_close(state: ConsumptionState, block: Block, row: int) -> None:
         return
     connection = block.frames.connection_id[row]
     connection_row = find_connection(state, connection)
+    end_claims_of_connection(state, block, row, connection)
     if connection_row != ABSENT:
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
@@ -243,10 +261,43 @@ def handle_event(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _handle_answer(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
-    """ERROR or CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
+def _handle_transaction(state: ConsumptionState, block: Block, row: int) -> None:
+    """A transaction ends: for its client once that is confirmed, for subscriptions when told."""
+    frames = block.frames
+    command = frames.command[row]
+    most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
+    if command == END_TXN_RESPONSE:
+        transaction = find_transaction(state, find_asked(state, frames.answered_frame_no[row]))
+        if transaction == ABSENT or frames.answered_command[row] != END_TXN:
+            return
+        if frames.error_code[row] != NULL:
+            state.transactions.action[transaction] = NULL
+            return
+        most = state.transactions.most[transaction]
+        least = state.transactions.least[transaction]
+    elif most == NULL or least == NULL:
+        return
+    else:
+        transaction = end_transaction(state, most, least, frames.txn_action[row])
+        if command == END_TXN:
+            remember_asked(state, frames.frame_no[row], transaction)
+            return
+        transaction = find_transaction(state, transaction)
+    action = state.transactions.action[transaction]
+    if action in (TRANSACTION_COMMITTED, TRANSACTION_ABORTED):
+        is_committed = action == TRANSACTION_COMMITTED
+        end_claims_of_transaction(state, block, row, most, least, is_committed)
+
+
+@kernel
+def _handle_answer(state: ConsumptionState, block: Block, row: int) -> None:
+    """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
+    frames = block.frames
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
+    if asked == ACK:
+        answer_claims(state, block, row, asked_at, frames.error_code[row] != NULL)
+        return
     consumer = find_requester(state, asked_at)
     if consumer == ABSENT:
         return
@@ -272,13 +323,10 @@ def handle_rare(state: ConsumptionState, block: Block, row: int) -> None:
             state.connections.is_client_missing[connection_row] = 1 if is_request else 0
             if is_request:
                 state.connections.is_broker_seen[connection_row] = 1
-    elif command == END_TXN:
-        most = frames.txn_most_bits[row]
-        least = frames.txn_least_bits[row]
-        if most != NULL and least != NULL:
-            end_transaction(state, most, least, frames.txn_action[row])
-    elif command in (CONSUMER_STATS_RESPONSE, ERROR):
-        _handle_answer(state, frames, row)
+    elif command in (END_TXN, END_TXN_RESPONSE, END_TXN_ON_SUBSCRIPTION):
+        _handle_transaction(state, block, row)
+    elif command in (CONSUMER_STATS_RESPONSE, ERROR, ACK_RESPONSE):
+        _handle_answer(state, block, row)
     elif frames.consumer_id[row] != NULL:
         consumer = consumer_of(state, block, row)
         if command in (SEEK, CONSUMER_STATS):

@@ -142,18 +142,23 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
 
 
 @kernel
-def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> None:
-    """END_TXN: commit or abort."""
+def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> int:
+    """END_TXN: commit or abort; returns the packed number."""
     packed = transaction_of(state, most, least)
     state.transactions.action[packed & ((1 << ROW_BITS) - 1)] = action
+    return packed
+
+
+@inlined
+def find_transaction(state: ConsumptionState, packed: int) -> int:
+    """The row behind a packed number; ABSENT if there is none, or another one has it now."""
+    row = packed & ((1 << ROW_BITS) - 1)
+    is_there = packed != ABSENT and state.transactions.serial[row] == packed >> ROW_BITS
+    return int(row) if is_there else ABSENT
 
 
 @kernel
 def was_committed(state: ConsumptionState, packed: int) -> bool:
     """Whether a transaction is known to have been committed."""
-    row = packed & ((1 << ROW_BITS) - 1)
-    transactions = state.transactions
-    return bool(
-        transactions.serial[row] == packed >> ROW_BITS
-        and transactions.action[row] == TRANSACTION_COMMITTED
-    )
+    row = find_transaction(state, packed)
+    return bool(row != ABSENT and state.transactions.action[row] == TRANSACTION_COMMITTED)

@@ -9,7 +9,9 @@ is the domain of identities: one (topic, subscription), or one (connection, cons
 name is unknown. A *delivery* is one MESSAGE that is neither acked nor given up. A *page* has a cell
 for each of 64 neighbouring entry ids of a ledger: the last delivery of that id. The oldest pages
 are given back when there is no room; what remains of them are *nodes*, which only tell that an id
-was delivered (see `identities`). All are found through one hash table, whose keys end in a KEY_*.
+was delivered (see `identities`). An ACK that may still be refused, or rolled back, has a *claim* on
+each delivery that it means (see `claims`). All are found through one hash table, whose keys end in
+a KEY_*.
 """
 
 from typing import Final
@@ -48,6 +50,9 @@ KEY_PAGE: Final = 5  # group serial, ledger, page number
 KEY_TRANSACTION: Final = 6  # two halves of its id
 KEY_LEG: Final = 7  # connection; the value is 1 on a proxy's broker leg
 KEY_PUBLISHED: Final = 8  # topic, ledger, page number; 9 on a proxy's broker leg
+KEY_ACK: Final = 10  # frame of an ACK that waits for its answer; the value is its first claim
+KEY_ANSWERS: Final = 11  # connection; the value is the list of claims of ACKs outside transactions
+KEY_COMMIT: Final = 12  # two halves of a transaction's id; the value is the list of its claims
 KEY_NODE: Final = 16  # group serial, ledger, prefix
 
 # -- states of a consumer, and who made it go
@@ -71,6 +76,7 @@ END_IN_TRANSACTION: Final = 2
 END_BITS: Final = 3
 
 TRANSACTION_COMMITTED: Final = 0  # END_TXN.txn_action
+TRANSACTION_ABORTED: Final = 1
 
 # -- counters
 CLOCK: Final = 0  # number of the last frame
@@ -92,7 +98,8 @@ DELIVERIES_GIVEN_UP: Final = 15  # hits of limits
 IDENTITIES_FORGOTTEN: Final = 16
 CONSUMERS_REFUSED: Final = 17
 NOTICE_FROM: Final = 18  # how many hits of each of these three are worth the next notice
-COUNTERS: Final = 21
+MOST_CLAIMS: Final = 21  # bound of claims
+COUNTERS: Final = 22
 
 WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
 REQUESTS: Final = 1024  # about consumers, whose answers are awaited
@@ -104,9 +111,9 @@ LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
 LISTS: Final = 4
 
-# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction
-# and a node.
-_KEYS_PER_FRAME: Final = 8
+# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction,
+# a node, an ACK that waits and its list.
+_KEYS_PER_FRAME: Final = 10
 OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
 
 
@@ -121,7 +128,7 @@ class Consumers(Bundle):
     is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
     never used twice, unlike the row. is_failover: 1 if its subscription was seen to switch;
     inactive_at: frame that last switched it off. wants_all: 1 once it asked for all that it holds.
-    connection_row: ABSENT when that is gone.
+    connection_row: ABSENT when that is gone. claimed: deliveries that only wait for claims on them.
     first, last, length: its open deliveries; next, previous: consumers of its connection.
     """
 
@@ -149,6 +156,7 @@ class Consumers(Bundle):
     inactive_at: Int64Array
     wants_all: Int64Array
     connection_row: Int64Array
+    claimed: Int64Array
     first: Int64Array
     last: Int64Array
     length: Int64Array
@@ -206,8 +214,11 @@ class Deliveries(Records):
     cause, previous_frame_no, previous_connection: null if it came for the first time. page: of its
     identity, ABSENT without one, or when the id was delivered again meanwhile (is_superseded).
     piece: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none), then
-    the left_words words of the bits left (0 while all are). transaction: that acked a part of it,
-    or ABSENT. next, previous: deliveries of its consumer.
+    the left_words words of the bits left (0 while all are). transaction: the last that acked it or
+    a part of it, or ABSENT. next, previous: deliveries of its consumer.
+    claims: ACKs that are not decided; is_claimed: 1 if they leave nothing, and it is in no list of
+    its consumer; uncommitted, uncommitted_messages: claims of transactions, and what these took;
+    taken_back: outcome for want of an ACK that counts, null before one was refused or rolled back.
     """
 
     consumer: Int64Array
@@ -235,8 +246,35 @@ class Deliveries(Records):
     set_words: Int64Array
     left_words: Int64Array
     transaction: Int64Array
+    claims: Int64Array
+    is_claimed: Int64Array
+    uncommitted: Int64Array
+    uncommitted_messages: Int64Array
+    taken_back: Int64Array
     ack_frame_no: Int64Array
     ack_latency_ns: Int64Array
+    next: Int64Array
+    previous: Int64Array
+
+
+class Claims(Records):
+    """What an ACK took of a delivery, until it is decided.
+
+    delivery, frame_no: the delivery and its frame, which tells whether the row is still its own.
+    ack_frame_no: of the ACK; of_ack: on the first claim of an ACK that waits for its answer, how
+    many it has; else 0. messages: taken; null if their number is not known. piece: the bits taken,
+    packed; ABSENT if all that were left. is_uncommitted: 1 in a transaction. waiting: the list it
+    is in: of its transaction, else of its connection, the claims of one ACK in a row.
+    """
+
+    waiting: Int64Array
+    delivery: Int64Array
+    frame_no: Int64Array
+    ack_frame_no: Int64Array
+    of_ack: Int64Array
+    messages: Int64Array
+    piece: Int64Array
+    is_uncommitted: Int64Array
     next: Int64Array
     previous: Int64Array
 
@@ -309,10 +347,10 @@ class Transactions(Bundle):
 class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
-    closed, ages: links of LIST_CLOSED and LIST_AGES. stamps: ns of the SEND's last byte, by page of
-    `published` * PAGE_ENTRIES + bit. words: an arena of pieces for bit sets; free_words: first
-    free piece of each size class, ABSENT if none. requests: int64[REQUESTS, 2], frame and packed
-    consumer of each.
+    closed, ages: links of LIST_CLOSED and LIST_AGES. waiting: lists of claims. stamps: ns of the
+    SEND's last byte, by page of `published` * PAGE_ENTRIES + bit. words: an arena of pieces for bit
+    sets; free_words: first free piece of each size class, ABSENT if none. requests: int64[REQUESTS,
+    2], frame and packed consumer of each.
     """
 
     table: HashTable
@@ -326,6 +364,10 @@ class ConsumptionState(State):
     deliveries: Deliveries
     delivery_pool: Pool
     ages: Links
+    claims: Claims
+    claim_pool: Pool
+    waiting: Ends
+    waiting_pool: Pool
     pages: Pages
     page_pool: Pool
     cells: Cells
@@ -344,7 +386,7 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
     """A state with room for so many rows. Memory that is never used costs nothing."""
     counters = np.zeros(COUNTERS, np.int64)
     counters[NEXT_SERIAL] = 1
-    counters[NOTICE_FROM:] = 1
+    counters[NOTICE_FROM:MOST_CLAIMS] = 1
     consumer_pool = new_pool(consumers)
     consumer_pool.free[0] -= 1  # OVERFLOW_CONSUMER, the row handed out first
     published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
@@ -360,6 +402,10 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
         deliveries=Deliveries.new(deliveries),
         delivery_pool=new_pool(deliveries),
         ages=Links.new(deliveries),
+        claims=Claims.new(deliveries),
+        claim_pool=new_pool(deliveries),
+        waiting=new_ends(consumers),
+        waiting_pool=new_pool(consumers),
         pages=Pages.new(MAX_IDENTITY_PAGES),
         page_pool=new_pool(MAX_IDENTITY_PAGES),
         cells=Cells.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
@@ -381,14 +427,20 @@ def make_key_room(state: ConsumptionState, more: int) -> None:
 
 
 def make_room(
-    state: ConsumptionState, rows: int, consumers: int, deliveries: int, nodes: int
+    state: ConsumptionState, rows: int, claims: int, consumers: int, deliveries: int, nodes: int
 ) -> None:
-    """Room for what so many frames can add, as far as the bounds of these rows allow."""
+    """Room for what so many frames can add, as far as the bounds of these rows allow.
+
+    claims: that one frame needs at most.
+    """
     make_key_room(state, _KEYS_PER_FRAME * rows)
     grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0)
     grow_rows(state, "connection_pool", rows, consumers, connections=0)
     grow_rows(state, "group_pool", rows, consumers, groups=0)
     grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
+    state.counters[MOST_CLAIMS] = deliveries
+    grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0)
+    grow_rows(state, "waiting_pool", rows, deliveries, waiting=ABSENT)
     have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
     if have < min(needed, nodes):
         state.grow(nodes=state.nodes.grown(min(max(2 * have, needed), nodes)))

@@ -7,7 +7,15 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, EVENT_CLOSE, FrameColumns
 from dissector.protocols.pulsar.consumption.acks import CUMULATIVE, handle_ack, handle_redeliver
+from dissector.protocols.pulsar.consumption.claims import (
+    claims_of_ack,
+    claims_of_connection,
+    claims_of_transaction,
+    is_decided_later,
+    outcome_at_end,
+)
 from dissector.protocols.pulsar.consumption.consumers import (
+    find_asked,
     find_connection,
     find_consumer,
     revive,
@@ -33,12 +41,18 @@ from dissector.protocols.pulsar.consumption.permits import (
     change_balance,
     counts_flow,
 )
-from dissector.protocols.pulsar.consumption.published import domain_of, leg_of, remember_published
+from dissector.protocols.pulsar.consumption.published import (
+    domain_of,
+    find_transaction,
+    leg_of,
+    remember_published,
+)
 from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     DELIVERIES_GIVEN_UP,
     LIST_AGES,
+    MOST_CLAIMS,
     NOTICE_FROM,
     ORDINAL,
     OUT_ACKS,
@@ -56,12 +70,15 @@ from dissector.protocols.pulsar.consumption.state import (
 )
 from dissector.protocols.pulsar.wire.commands import (
     ACK,
+    ACK_RESPONSE,
     ACTIVE_CONSUMER_CHANGE,
     CONNECT,
     CONNECTED,
     CONSUMER_STATS,
     CONSUMER_STATS_RESPONSE,
     END_TXN,
+    END_TXN_ON_SUBSCRIPTION,
+    END_TXN_RESPONSE,
     ERROR,
     FLOW,
     MESSAGE,
@@ -141,12 +158,28 @@ def _handle_receipt(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
+def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
+    """Claims that a frame decides which ends a transaction, by its ids or those of its request."""
+    most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
+    transaction = find_transaction(state, find_asked(state, frames.answered_frame_no[row]))
+    if frames.command[row] == END_TXN_RESPONSE and transaction != ABSENT:
+        most = state.transactions.most[transaction]
+        least = state.transactions.least[transaction]
+    return int(claims_of_transaction(state, most, least))
+
+
+@kernel
 def _rows_needed(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
     """Rows of one table that a frame that may end many deliveries needs at most."""
     connection = frames.connection_id[row]
     consumers = state.consumers
     needed = _SPARE_ROWS
+    if frames.command[row] == ACK_RESPONSE:
+        return int(needed + claims_of_ack(state, frames.answered_frame_no[row]))
+    if frames.command[row] in (END_TXN_RESPONSE, END_TXN_ON_SUBSCRIPTION):
+        return int(needed + _claims_of_transaction(state, frames, row))
     if frames.command[row] == EVENT_CLOSE:
+        needed += claims_of_connection(state, connection)
         connection_row = find_connection(state, connection)
         if connection_row != ABSENT:
             consumer = state.connections.first[connection_row]
@@ -176,6 +209,18 @@ def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> boo
     return bool(
         len(out.deliveries.frame_no) - used >= needed
         and len(out.words) - counters[OUT_WORDS] > 2 * counters[WORDS_USED] + 4096
+    )
+
+
+@inlined
+def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed: int) -> bool:
+    """Whether an ACK that is decided later finds room for its claims, if there can be more."""
+    pool = state.claim_pool
+    return bool(
+        frames.command[row] != ACK
+        or pool.free[0] >= needed
+        or len(pool.rows) >= state.counters[MOST_CLAIMS]
+        or not is_decided_later(frames, row)
     )
 
 
@@ -230,7 +275,10 @@ def _matters(frames: FrameColumns, row: int) -> bool:
         CONSUMER_STATS,
         CONSUMER_STATS_RESPONSE,
         ACTIVE_CONSUMER_CHANGE,
+        ACK_RESPONSE,
         END_TXN,
+        END_TXN_RESPONSE,
+        END_TXN_ON_SUBSCRIPTION,
     )
 
 
@@ -275,7 +323,7 @@ def walk(
         needed = _SPARE_ROWS
         if _may_end_many(frames, row):
             needed = _rows_needed(state, frames, row)
-        if not _has_room(state, block.out, needed):
+        if not _has_room(state, block.out, needed) or not _has_claims(state, frames, row, needed):
             counters[ORDINAL] = before + row
             return row, FULL, needed
         _handle_frame(state, block, row)
@@ -295,5 +343,8 @@ def end_capture(state: ConsumptionState, block: Block) -> bool:
         if not _has_room(state, block.out, _SPARE_ROWS):
             return False
         delivery = state.lists.first[LIST_AGES]
-        end_delivery(state, block, 0, delivery, unresolved(state, delivery, UNACKED_AT_END))
+        outcome = outcome_at_end(state, delivery)
+        if state.deliveries.is_claimed[delivery] == 0:
+            outcome = unresolved(state, delivery, UNACKED_AT_END)
+        end_delivery(state, block, 0, delivery, outcome)
     return True
