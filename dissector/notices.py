@@ -73,6 +73,16 @@ NOTICES: Final = (
     ),
     NoticeKind("wrong_checksum", "info", "damaged segment of {value} bytes: a better copy counts"),
     NoticeKind("two_clocks", "info", "packets were captured twice, {value} ns apart: two clocks"),
+    NoticeKind(
+        "renumbered",
+        "warning",
+        "numbers beyond every window of connection {value}, which has the same addresses and ports",
+    ),
+    NoticeKind(
+        "two_numberings",
+        "info",
+        "packets were captured twice, with other sequence numbers: something rewrites them",
+    ),
     NoticeKind("urgent_data", "info", "urgent data: it is kept where it stands in the stream"),
     # -- frames
     NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),

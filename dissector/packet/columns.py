@@ -33,7 +33,8 @@ class SegmentColumns(Bundle):
     tunnel: 0, or the number of the tunnels that carried it (PacketReader.tunnel_name);
     vlans: up to four VLAN ids, 12 bits each, outermost lowest, bits 48-50 the count.
     sequence, acknowledgement: 0 to 2^32-1; flags: the 16 bits that hold the
-    nine TCP flags, lowest, and the header's length in words, highest; window: raw.
+    nine TCP flags, lowest, and the header's length in words, highest (0: not all of it is there);
+    window: raw.
     ip_id: identification of IPv4 or -1; hop_limit; tsval, tsecr: TCP time stamps or -1.
     is_padded etc. are not kept: packet lengths were already trusted to the IP header.
     """

@@ -47,6 +47,8 @@ from dissector.tables import ABSENT, fill_slot, find_slot
 DONE: Final = 0
 AT_FRAGMENT: Final = 1
 
+_FLAG_BITS: Final = 0xFFF  # without the header's length, which says where a whole header begins
+
 
 @inlined
 def _write(
@@ -72,7 +74,8 @@ def _write(
     segments.destination_port[row] = be16(data, tcp + 2)
     segments.sequence[row] = be32(data, tcp + 4)
     segments.acknowledgement[row] = be32(data, tcp + 8)
-    segments.flags[row] = transport.flags
+    is_whole = transport.payload <= stop
+    segments.flags[row] = transport.flags if is_whole else transport.flags & _FLAG_BITS
     segments.window[row] = be16(data, tcp + 14)
     segments.ip_id[row] = network.ip_id
     segments.hop_limit[row] = network.hop_limit

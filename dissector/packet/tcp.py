@@ -16,6 +16,7 @@ _FLAGS: Final = 0xF1FF  # without three bits that mean nothing
 _OPTION_END: Final = 0
 _OPTION_NOTHING: Final = 1
 _OPTION_TIME_STAMPS: Final = 8
+_TIME_STAMPS_BYTES: Final = 10
 _TIME_STAMPS_ALIGNED: Final = 0x0101_080A  # two fillers, then time stamps: what everyone sends
 SYN: Final = 2
 
@@ -62,8 +63,11 @@ def tcp_layer(data: ByteArray, offset: int, end: int, wire_end: int) -> Transpor
 
 
 @kernel
-def _find_time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
-    """Walk the options in data[offset:end]; each step advances by at least a byte."""
+def find_option(data: ByteArray, offset: int, end: int, wanted: int, wanted_bytes: int) -> int:
+    """Where among the options in data[offset:end] one of a kind and size begins, -1: nowhere.
+
+    Each step advances by at least a byte.
+    """
     while offset < end:
         kind = byte(data, offset)
         if kind == _OPTION_END:
@@ -76,10 +80,10 @@ def _find_time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
         size = byte(data, offset + 1)
         if size < 2 or size > end - offset:
             break
-        if kind == _OPTION_TIME_STAMPS and size == 10:
-            return TimeStamps(be32(data, offset + 2), be32(data, offset + 6))
+        if kind == wanted and size == wanted_bytes:
+            return offset
         offset += size
-    return TimeStamps(-1, -1)
+    return -1
 
 
 @inlined
@@ -89,7 +93,10 @@ def time_stamps(data: ByteArray, offset: int, end: int) -> TimeStamps:
         return TimeStamps(-1, -1)
     if end - offset >= 12 and be32(data, offset) == _TIME_STAMPS_ALIGNED:
         return TimeStamps(be32(data, offset + 4), be32(data, offset + 8))
-    return _find_time_stamps(data, offset, end)
+    at = find_option(data, offset, end, _OPTION_TIME_STAMPS, _TIME_STAMPS_BYTES)
+    if at < 0:
+        return TimeStamps(-1, -1)
+    return TimeStamps(be32(data, at + 2), be32(data, at + 6))
 
 
 @inlined

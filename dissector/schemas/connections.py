@@ -58,6 +58,14 @@ class TcpColumns:
         "Int64Array",
         PerDirection("bytes", "Bytes {direction} that came twice with different content."),
     ]
+    dropped_bytes: Annotated[
+        "Int64Array",
+        PerDirection(
+            "bytes",
+            "TCP payload {direction} that was captured and not used: far outside its stream, or"
+            " after its end.",
+        ),
+    ]
     zero_window_ns: Annotated[
         "Int64Array",
         PerDirection("ns", "How long the receiver of what goes {direction} had no room."),

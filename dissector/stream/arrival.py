@@ -10,8 +10,6 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import (
-    MAX_ACK_REACH,
-    MAX_SEQUENCE_JUMP,
     MAX_START_BACK,
     NULL,
     RST_REACH_BYTES,
@@ -29,6 +27,7 @@ from dissector.stream.duplicates import (
     signature,
 )
 from dissector.stream.handshake import (
+    confirm_start,
     measure_handshake,
     receive_syn,
     set_origin,
@@ -45,6 +44,7 @@ from dissector.stream.history import (
     LETTER_ZERO_WINDOW,
     add_letter,
 )
+from dissector.stream.numbering import ack_reach, is_beyond, is_no_answer
 from dissector.stream.out_of_order import Inserted, Span, insert
 from dissector.stream.output import note_side
 from dissector.stream.records import (
@@ -67,7 +67,6 @@ _TWO_CLOCKS: Final = NOTICE_NUMBER["two_clocks"]
 _URGENT_DATA: Final = NOTICE_NUMBER["urgent_data"]
 _WRONG_CHECKSUM: Final = NOTICE_NUMBER["wrong_checksum"]
 _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
-_FAR_SEGMENTS: Final = 3  # that follow on each other move a stream there
 
 
 @kernel
@@ -142,11 +141,15 @@ def receive_segment(
         _count_late(sides, side, segment)
         return
     if is_stray:
-        sides.stray_packets[side] += 1
+        _drop(sides, side, segment)
         return
     note_ip_id(sides, side, segment.ip_id)
-    if is_damaged(sides, side, connections.address_sum[connection], segment, data):
+    addresses = connections.address_sum[connection]
+    if is_damaged(sides, state.registers, side, addresses, segment, data):
         _receive_damaged(state, side, segment, data)
+        return
+    if not segment.flags & TCP_SYN and is_no_answer(sides, side, segment):
+        _drop(sides, side, segment)
         return
     state.registers.is_damaged[0] = 0
     sides.last_tsval[side] = segment.tsval
@@ -154,7 +157,7 @@ def receive_segment(
     if connections.lru_list[connection] == LRU_SYN_ONLY and not is_plain_syn:
         join_list(state, connection, LRU_OPEN)
     if segment.flags & TCP_SYN:
-        receive_syn(state, side, segment)
+        receive_syn(state, side, segment, data)
     elif not sides.has_origin[side]:
         start_midstream(state, side, segment)
     if not segment.flags & TCP_SYN:
@@ -164,6 +167,7 @@ def receive_segment(
     if not segment.flags & (TCP_SYN | TCP_RST):
         _measure_zero_window(state, side, segment)
     if segment.flags & TCP_RST:
+        sides.dropped_bytes[side] += segment.wire_bytes
         receive_rst(state, side, segment)
         return
     start = segment.sequence + (1 if segment.flags & TCP_SYN else 0)
@@ -171,6 +175,7 @@ def receive_segment(
     if segment.flags & TCP_URG and not sides.has_urgent[side]:
         sides.has_urgent[side] = 1
         note_side(state, side, _URGENT_DATA, offset, segment.wire_bytes)
+    _note_own_number(state, side, offset)
     if segment.wire_bytes > 0 or segment.flags & TCP_FIN:
         _receive_payload(state, side, segment, data, offset)
     elif _is_last_number(sides, side, offset) and not segment.flags & TCP_SYN:
@@ -189,10 +194,31 @@ def _receive_damaged(state: StreamState, side: int, segment: Segment, data: Byte
         or not sides.has_origin[side]
         or abs(offset - sides.highest[side]) > RST_REACH_BYTES
     ):
-        sides.stray_packets[side] += 1
+        _drop(sides, side, segment)
         return
     state.registers.is_damaged[0] = 1
     _receive_payload(state, side, segment, data, offset)
+
+
+@inlined
+def _drop(sides: Sides, side: int, segment: Segment) -> None:
+    """Count a packet that fits no place of its stream."""
+    sides.stray_packets[side] += 1
+    sides.dropped_bytes[side] += segment.wire_bytes
+
+
+@inlined
+def _note_own_number(state: StreamState, side: int, offset: int) -> None:
+    """Note what a packet's own number says of bytes that its peer acknowledged beyond all seen."""
+    sides = state.sides
+    highest = sides.highest[side]
+    clock = state.registers.clock[0]
+    if highest < offset <= highest + ack_reach(sides, side):
+        if sides.sent[side] <= highest:
+            sides.sent_since[side] = clock
+        sides.sent[side] = max(sides.sent[side], offset)
+    elif offset == highest < sides.acked[side]:
+        sides.denied_at[side] = clock
 
 
 @inlined
@@ -215,6 +241,7 @@ def _count_late(sides: Sides, side: int, segment: Segment) -> None:
     else:
         sides.late_packets[side] += 1
         sides.late_bytes[side] += segment.wire_bytes
+        sides.dropped_bytes[side] += segment.wire_bytes
 
 
 @inlined
@@ -245,20 +272,22 @@ def _receive_acknowledgement(state: StreamState, side: int, segment: Segment) ->
         else:
             note_raw_ack(sides, peer, number)
         return
+    if not segment.flags & (TCP_SYN | TCP_RST):
+        confirm_start(state, side, segment)
     before = sides.acked[peer]
     gain = distance(number, sequence_at(sides.origin[peer], before))
     if gain <= 0:
         return
     target = before + gain
     highest = sides.highest[peer]
-    if target > highest + MAX_ACK_REACH:
+    if target > highest + ack_reach(sides, peer):
         sides.stray_packets[side] += 1
         return
     head = state.heads[peer, 0]
     if head >= 0 and before < state.nodes.offset[head] <= target:
         sides.covered_at[peer] = clock
     sides.acked[peer] = target
-    if before <= highest < target:
+    if target > highest:
         sides.acked_since[peer] = clock
 
 
@@ -283,14 +312,10 @@ def _receive_payload(
     """Bring in the payload and the FIN of a segment. offset: of its first byte in the stream."""
     sides = state.sides
     end = offset + segment.wire_bytes
-    if (
-        offset - sides.released[side] > MAX_SEQUENCE_JUMP
-        or sides.released[side] - end > MAX_SEQUENCE_JUMP
-    ):
-        offset = _receive_far(state, side, segment)
-        if offset < 0:
-            return
-        end = offset + segment.wire_bytes
+    if is_beyond(sides, side, offset, end):
+        _drop(sides, side, segment)
+        note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
+        return
     is_probe = segment.wire_bytes <= 1 and not segment.flags & (TCP_FIN | TCP_SYN)
     if is_probe and _is_last_number(sides, side, offset):
         # A keep-alive repeats the last sequence number, with no byte or a made-up one.
@@ -337,6 +362,9 @@ def _receive_data(
     highest = sides.highest[side]
     fresh = 0
     again = min(limit, first) - offset
+    # What left begins where it ends less all that left; nothing before that was ever used.
+    start = sides.released[side] - sides.stream_bytes[side]
+    sides.dropped_bytes[side] += max(0, min(limit, first, start) - offset)
     if first < limit:
         inserted = _queue_bytes(state, side, segment, data, (offset, first, limit))
         fresh = inserted.fresh
@@ -344,11 +372,10 @@ def _receive_data(
         sides.highest[side] = max(highest, limit)
         if first <= sides.released[side]:
             sides.progress_at[side] = clock
-        if sides.acked[side] > sides.highest[side]:
-            sides.acked_since[side] = clock
     if end > limit:
         sides.late_packets[side] += 1
         sides.late_bytes[side] += end - limit
+        sides.dropped_bytes[side] += end - limit
     was_given_up = sides.gap_start[side] <= offset < sides.gap_end[side]
     if again > 0 and (fresh > 0 or not was_given_up):
         sides.retransmitted_packets[side] += 1
@@ -395,29 +422,3 @@ def _queue_bytes(
         fresh += inserted.fresh
         again += inserted.again
     return Inserted(fresh, again, 0)
-
-
-@kernel
-def _receive_far(state: StreamState, side: int, segment: Segment) -> int:
-    """Judge a segment far from its stream: damage, or the capture was interrupted for long.
-
-    Segments that follow on each other there move the stream: everything between is a gap (counted
-    forward, modulo 2^32). The first two of them are lost in it.
-
-    Returns:
-        The segment's stream offset, or -1: it is not used.
-    """
-    sides = state.sides
-    follows = sides.far_segments[side] > 0 and sides.far_sequence[side] == segment.sequence
-    sides.far_segments[side] = sides.far_segments[side] + 1 if follows else 1
-    sides.far_sequence[side] = sequence_at(segment.sequence, segment.wire_bytes)
-    if sides.far_segments[side] < _FAR_SEGMENTS:
-        sides.stray_packets[side] += 1
-        note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
-        return -1
-    sides.far_segments[side] = 0
-    highest = sides.highest[side]
-    ahead = sequence_at(segment.sequence, -(sides.origin[side] + highest))
-    sides.acked[side] = highest + ahead
-    sides.is_moved[side] = 1
-    return int(highest + ahead)

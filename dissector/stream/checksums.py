@@ -22,7 +22,7 @@ from dissector.codecs.integers import be16
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
 from dissector.packet.tcp import CHECKSUM_AT, HEADER_BYTES
-from dissector.stream.records import Sides
+from dissector.stream.records import TCP_FIN, TCP_RST, TCP_SYN, Registers, Sides
 from dissector.stream.segment import Segment
 
 UNKNOWN: Final = 0
@@ -30,6 +30,9 @@ RIGHT: Final = 1
 WRONG: Final = 2
 
 _GOOD_PER_BAD: Final = 8  # a card that joins segments leaves stale checksums among right ones
+_GOOD_PER_BAD_OF_ALL: Final = 64  # some hosts of a capture may have none that is right
+_LEAST_GOOD_OF_ALL: Final = 8
+_OPENS_OR_ENDS: Final = TCP_SYN | TCP_FIN | TCP_RST
 
 
 @kernel
@@ -51,16 +54,55 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
 
 
 @inlined
-def is_damaged(sides: Sides, side: int, addresses: int, segment: Segment, data: ByteArray) -> bool:
-    """Whether a segment was damaged, judged by all checksums of its side; counts this one.
+def _means_damage(sides: Sides, registers: Registers, side: int, segment: Segment) -> bool:
+    """Whether a wrong checksum of a side means damage.
+
+    Judged by those before of the side; of a first packet that would open or end a connection by
+    those of the whole capture.
+    """
+    good = sides.right_checksums[side]
+    if good > 0:
+        return bool(sides.wrong_checksums[side] <= good // _GOOD_PER_BAD)
+    good = registers.right_checksums[0]
+    is_rare = registers.wrong_checksums[0] <= good // _GOOD_PER_BAD_OF_ALL
+    return bool(segment.flags & _OPENS_OR_ENDS and good >= _LEAST_GOOD_OF_ALL and is_rare)
+
+
+@kernel
+def looks_damaged(
+    sides: Sides,
+    registers: Registers,
+    side: int,
+    addresses: int,
+    segment: Segment,
+    data: ByteArray,
+) -> bool:
+    """Whether a segment was damaged, see `is_damaged`; counts nothing."""
+    if checksum_of(addresses, segment, data) != WRONG:
+        return False
+    return _means_damage(sides, registers, side, segment)
+
+
+@inlined
+def is_damaged(
+    sides: Sides,
+    registers: Registers,
+    side: int,
+    addresses: int,
+    segment: Segment,
+    data: ByteArray,
+) -> bool:
+    """Whether a segment was damaged, judged by all checksums before; counts this one.
 
     addresses: see address_sum.
     """
     verdict = checksum_of(addresses, segment, data)
     if verdict == RIGHT:
         sides.right_checksums[side] += 1
+        registers.right_checksums[0] += 1
     if verdict != WRONG:
         return False
+    is_bad = _means_damage(sides, registers, side, segment)
     sides.wrong_checksums[side] += 1
-    good = sides.right_checksums[side]
-    return bool(good > 0 and sides.wrong_checksums[side] <= 1 + good // _GOOD_PER_BAD)
+    registers.wrong_checksums[0] += 1
+    return is_bad

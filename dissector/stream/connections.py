@@ -338,6 +338,9 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
         sides.fin_packet[side] = NULL
         sides.first_seq[side] = NULL
         sides.zero_window_since[side] = NULL
+        sides.scale[side] = NULL
+        sides.other_isn[side] = NULL
+        sides.denied_at[side] = -NEVER
         sides.progress_at[side] = -NEVER
         sides.covered_at[side] = -NEVER
 

@@ -129,13 +129,16 @@ def _is_implausible(sides: Sides, side: int, end: int) -> bool:
 
 
 @inlined
-def missing_end(sides: Sides, side: int) -> int:
+def missing_end(sides: Sides, side: int, window_ns: int) -> int:
     """Bytes that the peer acknowledged behind everything seen; 0 if that proves nothing.
 
     One byte proves nothing: it may be a FIN that was not captured, or a keep-alive. A side of which
-    no packet was captured has no gaps.
+    no packet was captured has no gaps. Nor do bytes miss that nobody sent: a side that goes on
+    below such an acknowledgement, more than a reorder window after it, did not send them.
     """
     if sides.packets[side] == 0 or sides.fin_seen[side]:
+        return 0
+    if sides.denied_at[side] > sides.acked_since[side] + window_ns:
         return 0
     missing = sides.acked[side] - sides.released[side]
     return missing if missing > 1 else 0
@@ -157,9 +160,11 @@ def next_deliverable(state: StreamState, side: int, is_over: bool) -> Deliverabl
     released_packet = sides.released_packet[side]
     head = state.heads[side, 0]
     if head < 0:
-        if missing_end(sides, side) == 0 or not sides.has_origin[side]:
+        if missing_end(sides, side, window) == 0 or not sides.has_origin[side]:
             return Deliverable(NOTHING, NEVER, NEVER, NEVER)
-        due = sides.acked_since[side] + window
+        due = NEVER
+        if sides.sent[side] > sides.highest[side]:
+            due = max(sides.acked_since[side], sides.sent_since[side]) + window
         if clock >= due or is_over:
             return Deliverable(MISSING_END, released_packet, released_packet, NEVER)
         return Deliverable(NOTHING, NEVER, NEVER, due)
@@ -167,7 +172,7 @@ def next_deliverable(state: StreamState, side: int, is_over: bool) -> Deliverabl
     start = nodes.offset[head]
     if start == 1 and sides.started_empty[side] and not sides.has_released[side]:
         sides.released[side] = 1  # the first packet was a keep-alive, one byte before the stream
-    must_go = is_over or sides.gives_up[side] != 0 or sides.is_moved[side] != 0
+    must_go = is_over or sides.gives_up[side] != 0
     if start <= sides.released[side]:
         if must_go or not nodes.is_damaged[head]:
             return Deliverable(SEGMENT, packet, packet, NEVER)

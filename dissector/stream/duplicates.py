@@ -25,7 +25,7 @@ from dissector.codecs.integers import byte, le64
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import DUPLICATE_WINDOW_MS, NULL
-from dissector.stream.records import Sides
+from dissector.stream.records import TCP_ACK, Sides
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, mix
 
@@ -59,7 +59,8 @@ def signature(segment: Segment, direction: int, data: ByteArray) -> int:
     """
     value = product(direction, _DIRECTION)
     value ^= product(segment.sequence | (segment.flags << 33), _SEQUENCE)
-    value ^= product(segment.acknowledgement | (segment.window << 33), _ACKNOWLEDGEMENT)
+    acknowledged = segment.acknowledgement if segment.flags & TCP_ACK else 0
+    value ^= product(acknowledged | (segment.window << 33), _ACKNOWLEDGEMENT)
     value ^= product(segment.tsval ^ (segment.wire_bytes << 33), _TIME)
     value ^= product(segment.ip_id, _IP_ID)
     length = segment.captured_bytes

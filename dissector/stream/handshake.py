@@ -8,13 +8,20 @@ where its stream begins. A SYN on a known address pair is one of four things:
 - a new connection: the old one is closed, or never answered, or its number lies outside everything
   the old stream has used; a SYN-ACK counts likewise, so that a lost SYN does not hide the reuse;
 - a stray: its time stamp is older than the sender's last, or its number lies inside the stream.
+
+A SYN-ACK that acknowledges the opener's SYN says where its direction begins, whatever packets of
+that side came before: a host that still has an older connection of these addresses sends such. Of
+several, that one counts which the opener acknowledges.
 """
 
 from typing import Final
 
+from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_START_BACK, NULL
-from dissector.stream.out_of_order import shift_offsets
+from dissector.stream.duplicates import WINDOW_NS
+from dissector.stream.numbering import ack_reach, acknowledges_syn, is_beyond, window_scale
+from dissector.stream.out_of_order import drop_first, shift_offsets
 from dissector.stream.records import (
     LRU_SYN_ONLY,
     TCP_ACK,
@@ -40,35 +47,70 @@ def classify_syn(state: StreamState, side: int, segment: Segment) -> int:
     connection = side >> 1
     peer = side ^ 1
     isn = sides.isn[side]
+    has_ended = connections.ended_packet[connection] != NULL
     if isn == segment.sequence:
-        return OURS
+        return REUSE if has_ended and _tries_again(state, side, segment) else OURS
+    is_answer = _is_answer(sides, side, segment)
     last_tsval = sides.last_tsval[side]
-    if last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0:
+    is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
+    if is_old and not is_answer and (isn != NULL or sides.has_released[side]):
         return STRAY
-    if connections.ended_packet[connection] != NULL:
+    if has_ended:
         return REUSE
-    is_answer = False
-    if segment.flags & TCP_ACK and sides.isn[peer] != NULL:
-        # It may acknowledge data that came with the SYN.
-        reach = distance(segment.acknowledgement, sequence_at(sides.isn[peer], 1))
-        is_answer = 0 <= reach <= max(0, sides.highest[peer])
-        if not is_answer and sides.packets[side] == 0:
+    if segment.flags & TCP_ACK and sides.isn[peer] != NULL and not is_answer:
+        # It answers another SYN than the one that this side has to answer.
+        is_open = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
+        if not is_open or sides.packets[side] == 0:
             return STRAY
     if isn == NULL:
         # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
         # split handshake).
         is_plain = segment.flags & TCP_ACK == 0
-        if sides.isn[peer] != NULL and sides.highest[side] == 0 and (is_plain or is_answer):
-            return OURS
-        return OURS if _can_begin(sides, side, segment) else REUSE
+        is_split = sides.isn[peer] != NULL and sides.highest[side] == 0 and is_plain
+        is_start = is_answer and sides.has_released[side] == 0
+        is_ours = is_split or is_start or _can_begin(sides, side, segment)
+        return OURS if is_ours else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
-        is_late = sides.has_released[side] != 0
+        is_late = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
         return STRAY if is_late or sides.pending[side] > _MOST_MOVED else OURS
-    if connections.lru_list[connection] == LRU_SYN_ONLY:
+    if connections.lru_list[connection] == LRU_SYN_ONLY or _is_unused(sides, side):
         return REUSE
     at = offset_near(segment.sequence, sides.origin[side], sides.highest[side])
     return STRAY if -1 <= at <= sides.highest[side] else REUSE
+
+
+@inlined
+def _is_answer(sides: Sides, side: int, segment: Segment) -> bool:
+    """Whether a SYN-ACK acknowledges the SYN of its peer, maybe with data that came with it."""
+    peer = side ^ 1
+    if segment.flags & TCP_ACK == 0 or sides.isn[peer] == NULL:
+        return False
+    other = sides.other_isn[peer]
+    is_other = other != NULL and segment.acknowledgement == sequence_at(other, 1)
+    return bool(is_other or acknowledges_syn(sides, peer, segment.acknowledgement))
+
+
+@inlined
+def _is_unused(sides: Sides, side: int) -> bool:
+    """Whether no side of a connection has shown anything behind its SYN."""
+    peer = side ^ 1
+    is_acked = sides.is_isn_acked[side] != 0 or sides.is_isn_acked[peer] != 0
+    return sides.highest[side] == 0 and sides.highest[peer] == 0 and not is_acked
+
+
+@inlined
+def _tries_again(state: StreamState, side: int, segment: Segment) -> bool:
+    """Whether a SYN whose number is known opens anew what was reset before it was open.
+
+    It may be a copy of the first one, too, which a second tap shows late.
+    """
+    sides = state.sides
+    if segment.flags & TCP_ACK or not _is_unused(sides, side):
+        return False
+    is_same = segment.ip_id > 0 and segment.ip_id == sides.last_ip_id[side]
+    last_ts_ns = state.connections.last_ts_ns[side >> 1]
+    return not is_same and segment.ts_ns > last_ts_ns + WINDOW_NS
 
 
 @inlined
@@ -86,11 +128,17 @@ def _can_begin(sides: Sides, side: int, segment: Segment) -> bool:
 
 
 @inlined
+def _believed(sides: Sides, side: int, acked: int) -> int:
+    """An acknowledged offset, if nothing forbids that a side sent so much; else 0."""
+    return acked if 0 < acked <= ack_reach(sides, side) else 0
+
+
+@inlined
 def set_origin(sides: Sides, side: int, origin: int, clock: int) -> None:
     """Set where stream offset 0 of a side lies, for the first time."""
     acked = 0
     if sides.has_raw_ack[side]:
-        acked = max(0, distance(sides.acked[side], origin))
+        acked = _believed(sides, side, distance(sides.acked[side], origin))
     sides.origin[side] = origin
     sides.released[side] = 0
     sides.highest[side] = 0
@@ -107,11 +155,29 @@ def _move_origin(state: StreamState, side: int, origin: int) -> None:
     shift_offsets(state, side, by)
     sides.origin[side] = origin
     sides.released[side] = 0
-    sides.highest[side] = max(0, sides.highest[side] + by)
-    sides.acked[side] = max(0, sides.acked[side] + by)
     sides.fin_offset[side] += by
+    sides.acked[side] = _believed(sides, side, sides.acked[side] + by)
+    sides.highest[side] = 0
+    sides.sent[side] = 0
+    head = state.heads[side, 0]
+    tail = state.tails[side, 0]
+    if head >= 0:
+        at = state.nodes.offset[tail]
+        if state.nodes.offset[head] < 0 or is_beyond(sides, side, at, at):
+            _drop_waiting(state, side)
+        else:
+            sides.highest[side] = at + state.nodes.length[tail]
     sides.start_is_open[side] = 0
     sides.started_empty[side] = 0
+
+
+@kernel
+def _drop_waiting(state: StreamState, side: int) -> None:
+    """Drop all that waits of a side: it is of a stream before this one."""
+    while state.heads[side, 0] >= 0:
+        state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
+        drop_first(state, side)
+    state.sides.fin_seen[side] = 0
 
 
 @kernel
@@ -119,6 +185,9 @@ def _begin(state: StreamState, side: int, isn: int) -> None:
     """Begin a side's stream at its initial sequence number, which became known."""
     sides = state.sides
     origin = sequence_at(isn, 1)
+    if sides.isn[side] != NULL and isn != sides.isn[side]:
+        sides.other_isn[side] = sides.isn[side]
+        sides.is_isn_acked[side] = 0
     if not sides.has_origin[side]:
         set_origin(sides, side, origin, state.registers.clock[0])
     elif not sides.has_released[side]:
@@ -127,12 +196,13 @@ def _begin(state: StreamState, side: int, isn: int) -> None:
 
 
 @kernel
-def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
-    """Receive a SYN or SYN-ACK that belongs to the connection."""
+def receive_syn(state: StreamState, side: int, segment: Segment, data: ByteArray) -> None:
+    """Receive a SYN or SYN-ACK that belongs to the connection. data: of its packet."""
     connections = state.connections
     sides = state.sides
     connection = side >> 1
     peer = side ^ 1
+    sides.scale[side] = max(sides.scale[side], window_scale(segment, data))
     if sides.isn[side] == segment.sequence and sides.packets[side] > 1:
         sides.retransmitted_packets[side] += 1
         if not segment.flags & TCP_ACK and sides.packets[peer] == 0:
@@ -153,11 +223,43 @@ def receive_syn(state: StreamState, side: int, segment: Segment) -> None:
             sides.start_is_open[peer] and -MAX_START_BACK <= back <= 0
         ):
             _begin(state, peer, sequence_at(start, -1))
-    elif (
+        return
+    if not acknowledges_syn(sides, peer, segment.acknowledgement) and _is_answer(
+        sides, side, segment
+    ):
+        _begin(state, peer, sides.other_isn[peer])
+    if (
         connections.syn_ts_ns[connection] != NULL
         and connections.handshake_rtt_ns[connection] == NULL
     ):
         connections.rtt_pending[connection] = 1
+
+
+@kernel
+def confirm_start(state: StreamState, side: int, segment: Segment) -> None:
+    """Let an acknowledgement say which initial number of its peer counts."""
+    sides = state.sides
+    peer = side ^ 1
+    isn = sides.isn[peer]
+    if isn == NULL or sides.is_isn_acked[peer]:
+        return
+    ahead = distance(segment.acknowledgement, sequence_at(isn, 1))
+    if 0 <= ahead <= sides.highest[peer]:
+        sides.is_isn_acked[peer] = 1
+        return
+    if sides.has_released[peer]:
+        return
+    other = sides.other_isn[peer]
+    if other != NULL and segment.acknowledgement == sequence_at(other, 1):
+        _begin(state, peer, other)
+        sides.is_isn_acked[peer] = 1
+    elif (
+        not 0 <= ahead <= ack_reach(sides, peer)
+        and sides.pending[peer] == 0
+        and sides.isn[side] != NULL
+        and segment.sequence == sequence_at(sides.isn[side], 1)
+    ):
+        _begin(state, peer, sequence_at(segment.acknowledgement, -1))  # its SYN was not captured
 
 
 @inlined

@@ -50,12 +50,13 @@ copied.
 
 from typing import Final
 
+from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
-from dissector.limits import CLOCK_LEAP_MS, MAX_ACK_REACH, NULL
+from dissector.limits import CLOCK_LEAP_MS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.arrival import note_raw_ack, receive_segment
-from dissector.stream.checksums import WRONG, checksum_of
+from dissector.stream.checksums import WRONG, checksum_of, looks_damaged
 from dissector.stream.columns import (
     DATA,
     ENDED_CAPTURE_END,
@@ -81,8 +82,16 @@ from dissector.stream.connections import (
 from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
 from dissector.stream.handshake import REUSE, STRAY, classify_syn
 from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
+from dissector.stream.numbering import ack_reach, in_first_numbering
 from dissector.stream.output import Range, note_side, put_range
-from dissector.stream.records import LRU_LINGERING, NEVER, TCP_ACK, TCP_SYN
+from dissector.stream.records import (
+    LRU_LINGERING,
+    LRU_SYN_ONLY,
+    NEVER,
+    TCP_ACK,
+    TCP_RST,
+    TCP_SYN,
+)
 from dissector.stream.release import await_missing_end, fire_timers, release, relieve
 from dissector.stream.segment import Segment, segment_at
 from dissector.stream.sequence import distance, sequence_at
@@ -114,32 +123,57 @@ def _room_for(state: StreamState, segment: Segment) -> int:
 
 
 @inlined
-def _connection_of(state: StreamState, key: Key, segment: Segment) -> tuple[int, bool]:
+def _classify(state: StreamState, side: int, segment: Segment, data: ByteArray) -> int:
+    """What a SYN on a known address pair is; one that can be no sender's own is a stray."""
+    addresses = state.connections.address_sum[side >> 1]
+    if segment.flags & TCP_RST or looks_damaged(
+        state.sides, state.registers, side, addresses, segment, data
+    ):
+        return STRAY
+    return classify_syn(state, side, segment)
+
+
+@inlined
+def _inherit_isn(state: StreamState, connection: int, before: int, key: Key) -> None:
+    """Keep the number of a SYN that nobody answered: the answer to come may be one to that."""
+    connections = state.connections
+    isn = state.sides.isn[side_of(connections, before, key.is_upper)]
+    state.sides.other_isn[side_of(connections, connection, key.is_upper)] = isn
+
+
+@kernel
+def _connection_of(
+    state: StreamState, key: Key, segment: Segment, data: ByteArray
+) -> tuple[int, bool]:
     """The row of a segment's connection; closes and opens connections as needed.
 
     Returns:
         The row, and whether the segment is a SYN that says nothing about the connection.
     """
     connections = state.connections
-    found = find_tagged(state, key, segment)
+    found = find_tagged(state, key, segment, data)
     before = -1
     is_stray = False
+    is_lone_syn = False
     if found >= 0:
+        side = side_of(connections, found, key.is_upper)
         last = connections.last_ts_ns[found]
         if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
             close_now(state, found, ENDED_IDLE)
             before, found = found, -1
         elif segment.flags & TCP_SYN:
-            side = side_of(connections, found, key.is_upper)
-            syn = classify_syn(state, side, segment)
+            syn = _classify(state, side, segment, data)
             is_stray = syn == STRAY
             if syn == REUSE:
+                is_lone_syn = connections.lru_list[found] == LRU_SYN_ONLY
                 note_side(state, side, _PORT_REUSED, NULL, NULL)
                 close_now(state, found, ENDED_REUSED)
                 before, found = found, -1
     if found < 0:
         found = open_connection(state, key, segment)
         inherit_tags(state, found, before, key)
+        if is_lone_syn:
+            _inherit_isn(state, found, before, key)
     keep_tag(state, found, key)
     return found, is_stray
 
@@ -160,9 +194,13 @@ def _receive_slow(
     if registers.second[0] != second:
         expire(state)
     key = key_at(segments, row)
-    connection, is_stray = _connection_of(state, key, segment)
-    side = side_of(state.connections, connection, key.is_upper)
     data = buffers.block if segment.source == 0 else buffers.side
+    known = find_connection(state, key)
+    if known >= 0:
+        side = side_of(state.connections, known, key.is_upper)
+        segment = in_first_numbering(state, side, segment, data)
+    connection, is_stray = _connection_of(state, key, segment, data)
+    side = side_of(state.connections, connection, key.is_upper)
     receive_segment(state, side, segment, data, is_stray)
     make_ready(state, connection)
     fire_timers(state)
@@ -206,12 +244,12 @@ def _acknowledge(state: StreamState, side: int, segment: Segment) -> bool:
     if gain > 0:
         target = before + gain
         highest = sides.highest[peer]
-        if target > highest + MAX_ACK_REACH:
+        if target > highest and target > highest + ack_reach(sides, peer):
             return False
         sides.acked[peer] = target
-        if before <= highest < target:
+        if target > highest:
             sides.acked_since[peer] = state.registers.clock[0]
-            if sides.timer_position[peer] == 0:
+            if sides.sent[peer] > highest and sides.timer_position[peer] == 0:
                 await_missing_end(state, peer)
     return True
 
@@ -256,6 +294,8 @@ def _receive_fast(
     note_ip_id(sides, side, segment.ip_id)
     connections.last_packet[connection] = segment.packet
     connections.last_ts_ns[connection] = max(connections.last_ts_ns[connection], segment.ts_ns)
+    if sides.acked[side] > sides.released[side]:
+        sides.denied_at[side] = registers.clock[0]
     if length > 0:
         _pass_through(state, side, segment)
     return True
@@ -282,7 +322,7 @@ def _pass_through(state: StreamState, side: int, segment: Segment) -> None:
     sides.stream_bytes[side] += length
     sides.has_released[side] = 1
     if sides.acked[side] > start + length:
-        sides.acked_since[side] = state.registers.clock[0]
+        sides.progress_at[side] = state.registers.clock[0]
 
 
 @kernel

@@ -89,15 +89,20 @@ class Sides(TcpColumns, Records):
     open; zero_window_since.
     start_is_open: earlier bytes may still come, nothing leaves yet; started_empty: the first packet
     had at most one byte, maybe a keep-alive. gives_up: the first hole shall be given up now, for
-    memory; is_moved: the stream goes on far away, every hole before is given up.
-    gap_start, gap_end: the last gap; far_sequence: number that would continue the last segment far
-    outside the stream, far_segments: how many continued each other.
+    memory. gap_start, gap_end: the last gap.
+    scale: of the windows that it announces, as its SYN says (-1: it scales none), NULL before.
+    other_isn: an initial number that it has shown beside `isn`, or NULL; is_isn_acked: its peer
+    acknowledged the SYN of number `isn`. shift: by how much numbers of its second numbering are
+    higher, 0 if it has none (`numbering.py`).
+    sent: highest offset that a packet of its own names, with or without data; sent_since: clock at
+    which that went beyond `highest`; denied_at: clock at which it last went on below `acked`.
     fin_offset: of its FIN, if fin_seen; fin_packet: with which the FIN left, NULL before;
     reset_offset: of its RST.
     last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
     one IP identification. right_checksums, wrong_checksums: of packets whose checksum was read.
     late_*: data after the end of its stream; stray_packets: far outside the stream, an old SYN, an
-    RST outside the window. has_urgent: its urgent data was noted.
+    RST outside the window; what they carried is in dropped_bytes. has_urgent: its urgent data was
+    noted.
     """
 
     origin: Int64Array
@@ -127,11 +132,15 @@ class Sides(TcpColumns, Records):
     progress_at: Int64Array
     covered_at: Int64Array
     gives_up: Int64Array
-    is_moved: Int64Array
     gap_start: Int64Array
     gap_end: Int64Array
-    far_sequence: Int64Array
-    far_segments: Int64Array
+    scale: Int64Array
+    other_isn: Int64Array
+    is_isn_acked: Int64Array
+    shift: Int64Array
+    sent: Int64Array
+    sent_since: Int64Array
+    denied_at: Int64Array
     fin_offset: Int64Array
     fin_seen: Int64Array
     fin_packet: Int64Array
@@ -174,8 +183,9 @@ class Registers(Records):
     packet: number of the one being processed; row: of the segments, the next one.
     ranges, notices: rows of output; next_id: next connection_id; live: connections that packets can
     find; retired: connections whose rows may be written; given_up: connections of which there were
-    too many. nodes_made: nodes linked so far; level_seed: so that nobody knows beforehand which of
-    them rise a level. heap_used, heap_live: bytes of the heap; held_bytes: of all sides.
+    too many. right_checksums, wrong_checksums: of packets that were looked at one by one.
+    nodes_made: nodes linked so far; level_seed: so that nobody knows beforehand which of them rise
+    a level. heap_used, heap_live: bytes of the heap; held_bytes: of all sides.
     is_damaged: 1 if the segment being processed is; conflict_at: offset where it first differs from
     one that waits, or NULL.
     steps: taken along lists whose length an input decides: tests hold the cost with it.
@@ -193,6 +203,8 @@ class Registers(Records):
     live: Int64Array
     retired: Int64Array
     given_up: Int64Array
+    right_checksums: Int64Array
+    wrong_checksums: Int64Array
     nodes_made: Int64Array
     level_seed: Int64Array
     heap_used: Int64Array

@@ -84,6 +84,7 @@ def _drop_rest(state: StreamState, side: int) -> None:
     while state.heads[side, 0] >= 0:
         state.sides.late_packets[side] += 1
         state.sides.late_bytes[side] += state.nodes.length[state.heads[side, 0]]
+        state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
         drop_first(state, side)
 
 
@@ -122,12 +123,11 @@ def _deliver(state: StreamState, side: int, kind: int) -> None:
     else:
         note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
         sides.stray_packets[side] += 1
+        sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
         sides.gives_up[side] = 0
         drop_first(state, side)
         if state.heads[side, 0] < 0:
             sides.highest[side] = sides.released[side]
-    if state.heads[side, 0] < 0:
-        sides.is_moved[side] = 0
 
 
 @kernel
@@ -162,7 +162,7 @@ def _is_complete(state: StreamState, side: int) -> bool:
     return (
         state.heads[side, 0] < 0
         and not sides.start_is_open[side]
-        and missing_end(sides, side) == 0
+        and missing_end(sides, side, state.settings.reorder_window_ns[0]) == 0
         and sides.released[side] + 1 >= sides.reset_offset[side]
     )
 
@@ -237,6 +237,13 @@ def _is_side_slow(sides: Sides, side: int) -> bool:
         or sides.start_is_open[side] != 0
         or sides.fin_seen[side] != 0
         or sides.zero_window_since[side] != NULL
+        or (
+            # The next acknowledgement may say which of its initial numbers counts.
+            sides.isn[side] != NULL
+            and sides.packets[side] > 0
+            and sides.is_isn_acked[side] == 0
+            and sides.has_released[side] == 0
+        )
     )
 
 

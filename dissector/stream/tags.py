@@ -13,15 +13,21 @@ belongs
 - else to a new connection. If another of the same addresses is open, both are kept apart, with the
   notice addresses_shared.
 
+Content decides about packets of known tags, too, if their numbers cannot belong to the connection
+(`numbering.py`): another of the same addresses has them, or payload opens one, with the notice
+renumbered.
+
 The last two tags of each direction are known. On request (StreamOptions.vlan_in_key) content counts
 for nothing: other tags, other connection.
 """
 
 from typing import Final
 
+from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_SHARED_ADDRESSES, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
+from dissector.stream.checksums import looks_damaged
 from dissector.stream.columns import ENDED_IDLE
 from dissector.stream.connections import (
     NO_TAG,
@@ -32,6 +38,7 @@ from dissector.stream.connections import (
     has_key,
     side_of,
 )
+from dissector.stream.numbering import acknowledges_another_stream, is_of_another_stream
 from dissector.stream.output import note
 from dissector.stream.records import TCP_ACK, TCP_SYN, Sides, side_at
 from dissector.stream.segment import Segment
@@ -39,11 +46,13 @@ from dissector.stream.sequence import distance, sequence_at
 from dissector.stream.state import StreamState
 
 _ADDRESSES_SHARED: Final = NOTICE_NUMBER["addresses_shared"]
+_RENUMBERED: Final = NOTICE_NUMBER["renumbered"]
 # How well a connection fits a packet, from not at all on.
 _NOT: Final = 0
-_BY_CONTENT: Final = 1
-_BY_OTHER_SIDE: Final = 2
-_KNOWN: Final = 3
+_STAYS: Final = 1  # by its tag alone: its numbers do not belong there
+_BY_CONTENT: Final = 2
+_BY_OTHER_SIDE: Final = 3
+_KNOWN: Final = 4
 
 
 @inlined
@@ -79,22 +88,39 @@ def _has_tag(sides: Sides, side: int, tag: int) -> bool:
     return bool(tag in (sides.tag[side], sides.previous_tag[side]))
 
 
+@inlined
+def _is_at_home(sides: Sides, side: int, segment: Segment) -> bool:
+    """Whether nothing about a packet's numbers keeps it from belonging to a side."""
+    is_foreign = is_of_another_stream(sides, side, segment)
+    return not is_foreign and not acknowledges_another_stream(sides, side, segment)
+
+
 @kernel
-def _fit(state: StreamState, connection: int, key: Key, segment: Segment) -> int:
+def _fit(state: StreamState, connection: int, key: Key, segment: Segment, data: ByteArray) -> int:
     """How well a connection of the same addresses fits a packet."""
     sides = state.sides
     side = side_of(state.connections, connection, key.is_upper)
+    by_tag = _NOT
     if _has_tag(sides, side, key.tag):
-        return _KNOWN
-    if sides.tag[side] == NO_TAG and _has_tag(sides, side ^ 1, key.tag):
-        return _BY_OTHER_SIDE
+        by_tag = _KNOWN
+    elif sides.tag[side] == NO_TAG and _has_tag(sides, side ^ 1, key.tag):
+        by_tag = _BY_OTHER_SIDE
+    if not _is_at_home(sides, side, segment):
+        # Payload that is not damaged makes a stream of its own, other packets do not.
+        addresses = state.connections.address_sum[connection]
+        stays = not is_of_another_stream(sides, side, segment) or looks_damaged(
+            sides, state.registers, side, addresses, segment, data
+        )
+        return _STAYS if stays and by_tag != _NOT else _NOT
+    if by_tag != _NOT:
+        return by_tag
     if state.settings.vlan_in_key[0]:
         return _NOT
     return _BY_CONTENT if _fits(state, connection, side & 1, segment) else _NOT
 
 
 @kernel
-def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
+def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray) -> int:
     """The row of the connection that a packet belongs to, or -1; of equals the latest.
 
     If none is found and another would be one too many of these addresses, the one that was silent
@@ -102,8 +128,9 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
     """
     connections = state.connections
     found = find_connection(state, key)
-    if found >= 0:
+    if found >= 0 and _is_at_home(state.sides, side_of(connections, found, key.is_upper), segment):
         return found
+    found = -1
     best = _NOT
     fellows = 0
     oldest = -1
@@ -115,7 +142,7 @@ def find_tagged(state: StreamState, key: Key, segment: Segment) -> int:
             fellows += 1
             if oldest < 0 or connections.last_ts_ns[row] < connections.last_ts_ns[oldest]:
                 oldest = row
-            fit = _fit(state, row, key, segment)
+            fit = _fit(state, row, key, segment, data)
             is_later = (
                 found >= 0 and connections.connection_id[row] > connections.connection_id[found]
             )
@@ -154,7 +181,10 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> 
         is_open = connections.ended_packet[row] == NULL
         if row != connection and is_open and has_key(connections, row, key):
             other = connections.connection_id[row]
-            note(state, connection, _ADDRESSES_SHARED, NULL, NULL, other)
+            side = side_of(connections, row, key.is_upper)
+            is_tagged = _has_tag(sides, side, key.tag) or _has_tag(sides, side ^ 1, key.tag)
+            kind = _RENUMBERED if is_tagged else _ADDRESSES_SHARED
+            note(state, connection, kind, NULL, NULL, other)
             return
         at = (at + 1) & mask
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dissector.limits import MAX_ACK_REACH, MAX_SEQUENCE_JUMP, MAX_START_BACK
+from dissector.limits import MAX_ACK_REACH, MAX_START_BACK
 from dissector.stream.columns import GAP_CUT
 from tests.wire.packets import FIN, PSH, URG
 from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, handshake, streamed
@@ -151,29 +151,18 @@ def test_a_cut_payload_waits_like_any_other() -> None:
     assert found.counted() == {"out_of_order": 1}
 
 
-@pytest.mark.parametrize("by", [MAX_SEQUENCE_JUMP + 10, -MAX_SEQUENCE_JUMP - 10, 1 << 31])
-def test_one_segment_far_away_is_not_used(by: int) -> None:
+@pytest.mark.parametrize("by", [(1 << 30) + 10, -(1 << 30) - 10, 1 << 31])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_segments_far_away_are_a_stream_of_their_own(by: int, count: int) -> None:
     found = after_handshake(
         Packet(10, 0, 1001, b"abc", 5001),
-        Packet(11, 0, 1004 + by, b"zzz", 5001),
-        Packet(12, 0, 1004, b"def", 5001),
+        *(Packet(11 + n, 0, 1004 + by + 3 * n, b"xyz", 5001) for n in range(count)),
+        Packet(20, 0, 1004, b"def", 5001),
     )
     assert found.pieces() == [Piece("data", 0, 6, b"abcdef")]
-    assert found.counted() == {"stray": 1}
-    assert found.codes() == ["sequence_jump"]
-
-
-def test_three_segments_that_follow_on_each_other_move_the_stream() -> None:
-    far = 1004 + MAX_SEQUENCE_JUMP + 10
-    found = after_handshake(
-        Packet(10, 0, 1001, b"abc", 5001),
-        *(Packet(11 + n, 0, far + 3 * n, b"xyz", 5001) for n in range(4)),
-    )
-    lost = MAX_SEQUENCE_JUMP + 10 + 6
-    assert found.pieces() == [
-        Piece("data", 0, 3, b"abc"), Piece("lost", 3, lost), Piece("data", 3 + lost, 6, b"xyzxyz")
-    ]  # fmt: skip
-    assert found.counted() == {"stray": 2}
+    assert found.pieces(1) == [Piece("data", 0, 3 * count, b"xyz" * count)]
+    assert found.counted() == {} and found.counted(1) == {}
+    assert found.codes() == ["renumbered"]
 
 
 def test_an_acknowledgement_far_beyond_the_stream_is_not_believed() -> None:
@@ -254,3 +243,4 @@ def test_earlier_bytes_come_too_late_once_something_left() -> None:
     found = streamed(packets)
     assert found.pieces() == [Piece("data", 0, 6, b"jklmno")]
     assert found.counted() == {"retransmitted": 1}
+    assert found.side()["dropped_bytes"] == 3
