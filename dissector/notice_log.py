@@ -9,6 +9,7 @@ from dissector.blocks import Coded, TableBlock
 from dissector.codecs import compression
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
+from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.words import DIRECTIONS
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
@@ -117,7 +118,10 @@ def of_long_names(cut: int) -> list[Notice]:
 
 def sentence_of(finding: Notice) -> str:
     """The sentence of a notice with its numbers, or the words that stand for them."""
-    words = _WORDS.get(NOTICES[finding.kind].code, {})
+    code = NOTICES[finding.kind].code
+    if code in UNREAD_CODES:
+        return unread_text(code, finding.value, finding.value2)
+    words = _WORDS.get(code, {})
     value = "?" if finding.value == NULL else words.get(finding.value, finding.value)
     value2 = "?" if finding.value2 == NULL else finding.value2
     return NOTICES[finding.kind].sentence.format(value=value, value2=value2)

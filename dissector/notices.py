@@ -51,8 +51,8 @@ NOTICES: Final = (
         "file {value2}: no packet in so many bytes from byte {value} on; the rest was not read",
     ),
     # -- packets and streams
-    NoticeKind("unknown_link_type", "error", "link type {value} is not read"),
-    NoticeKind("unknown_ethertype", "info", "{value2} packets of ethertype {value} are not read"),
+    NoticeKind("unknown_link_type", "error", "link type {value} is not read: {value2} packets"),
+    NoticeKind("unknown_ethertype", "info", "ethertype {value} is not read: {value2} packets"),
     NoticeKind("interface_limit", "warning", "{value} packets: too many interfaces before theirs"),
     NoticeKind("nesting_limit", "warning", "{value} packets: too many headers inside each other"),
     NoticeKind("tunnels_limit", "warning", "more than {value} tunnels: the others have no name"),
@@ -71,7 +71,11 @@ NOTICES: Final = (
         "info",
         "connection {value} has the same addresses and ports behind another VLAN or tunnel",
     ),
-    NoticeKind("wrong_checksum", "info", "damaged segment of {value} bytes: a better copy counts"),
+    NoticeKind(
+        "wrong_checksum",
+        "info",
+        "damaged segment of {value} bytes: a good copy takes its place if one comes",
+    ),
     NoticeKind("two_clocks", "info", "packets were captured twice, {value} ns apart: two clocks"),
     NoticeKind(
         "renumbered",
@@ -84,6 +88,17 @@ NOTICES: Final = (
         "packets were captured twice, with other sequence numbers: something rewrites them",
     ),
     NoticeKind("urgent_data", "info", "urgent data: it is kept where it stands in the stream"),
+    NoticeKind(
+        "packets_shortened",
+        "info",
+        "{value} packets are shorter than their IP headers say, by {value2} bytes in all: "
+        "shortened before they were captured, or damaged",
+    ),
+    NoticeKind(
+        "unread_encapsulation",
+        "warning",
+        "the encapsulation {value} is not read: {value2} packets",
+    ),
     # -- frames
     NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),
     NoticeKind("role_wait_limit", "warning", "the role was decided without a one-way command"),

@@ -53,8 +53,8 @@ _STYLES: Final = {"to_broker": "cyan", "to_client": "green", "unknown": "bold"}
 class Piece(NamedTuple):
     """A part of the conversation.
 
-    kind: data, lost (never captured) or cut (by the snap length); size: bytes of the stream; data:
-    what is there of them; hidden: how many of them are shown as `*`.
+    kind: data, lost (never captured) or cut (its packet is not there whole); size: bytes of the
+    stream; data: what is there of them; hidden: how many of them are shown as `*`.
     """
 
     direction: str
@@ -185,7 +185,7 @@ def _title(piece: Piece, paint: Paint) -> str:
     where = f"{time_text(piece.ts_ns)} p{piece.packet} offset {piece.stream_offset}"
     line = f"{_ARROWS[piece.direction]} {where}, {piece.size} bytes"
     if piece.kind != "data":
-        why = "never captured" if piece.kind == "lost" else "cut by the snap length"
+        why = "never captured" if piece.kind == "lost" else "cut off: its packet is not there whole"
         return paint(f"{line} {why}", "yellow")
     if piece.hidden:
         line += f", {piece.hidden} hidden"

@@ -149,8 +149,9 @@ def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
             reading.capture_ids[reading.chains[outcome.number]] = outcome.landed.capture_id
         _tell(outcome, reading.common.words)
     if outcomes and all(outcome.landed is None for outcome in outcomes):
-        assert outcomes[0].error is not None
-        raise outcomes[0].error
+        from dissector.cli.reading import raise_last_missing
+
+        raise_last_missing(reading.account, reading.common.words)
 
 
 def _tell(outcome: "Outcome", words: Words) -> None:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
+from dissector.packet.unread import UNREAD_CODES
 from dissector.report.commands import Commands
-from dissector.report.meanings import NO_CODE, NOTICE_SENTENCES, STATUSES
+from dissector.report.meanings import NO_CODE, STATUSES, notice_sentence
 from dissector.report.numbers import UNKNOWN
 from dissector.report.verdict import BAD, GOOD, LOOK, Remark, in_protocol_words
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.consuming import causes_text
 from dissector.report.verdicts.publishing import READABLE, answered
-from dissector.report.words import bytes_text, duration_text, share_text
+from dissector.report.words import bytes_text, cut_text, duration_text, listed, share_text
 
 Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
+_KINDS: Final = 12  # of packets that are not read, which are named
 _STYLES: Final = {GOOD: "green", LOOK: "yellow", BAD: "red"}
 _INDENT: Final = " " * 8  # of what follows a verdict
 _LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
@@ -310,7 +312,7 @@ def _lacks(total: Numbers) -> Iterator[str]:
     if total["gap_bytes"]:
         yield f"{bytes_text(total['gap_bytes'])} in {counted(total['gaps'], 'gap')} never captured"
     if total["snaplen_cut_bytes"]:
-        yield f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length"
+        yield cut_text(total)
     damaged = {name: n for name, n in total["frames_by_status"].items() if name != "complete"}
     if damaged:
         yield "frames that are not whole: " + "; ".join(
@@ -318,6 +320,11 @@ def _lacks(total: Numbers) -> Iterator[str]:
         )
     if total["packets_ignored_by_reason"]:
         yield f"packets not used: {_counts(total['packets_ignored_by_reason'])}"
+    unread = total["packets_unread_by_kind"]
+    if unread:
+        kinds = [f"{kind} ({counted(count, 'packet')})" for kind, count in unread.items()]
+        yield f"kinds of packets that are not read: {listed(kinds, _KINDS)}"
     for code, count in total["notices_by_code"].items():
-        sentence = NOTICE_SENTENCES.get(code, "a notice of another version")
-        yield f"{code} ({counted(count, 'notice')}): {sentence}"
+        if code in UNREAD_CODES and unread:
+            continue
+        yield f"{code} ({counted(count, 'notice')}): {notice_sentence(total, code)}"

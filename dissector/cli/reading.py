@@ -7,15 +7,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TextIO, cast
 
 from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
 from dissector.cli.options import Common
-from dissector.cli.terminal import progress_bar
+from dissector.cli.terminal import Words, counted, progress_bar
 from dissector.errors import InputError
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
+    from dissector.sources.account import Account
     from dissector.sources.rings import Chain, ChainMode
 
 STDIN: Final = "-"
@@ -92,10 +93,8 @@ class Reading:
                     failures.append(error)
                     self.account.miss(str(error))
                 done += chain.stored_bytes
-        if len(failures) == len(self.chains):
-            raise failures[0]
-        if self.account.is_unreadable:
-            raise InputError(self.account.missing[0])
+        if len(failures) == len(self.chains) or self.account.is_unreadable:
+            raise_last_missing(self.account, self.common.words)
 
     def end(self, is_interrupted: bool = False) -> int:
         """Say what was read, kept and lost; return the exit code.
@@ -105,9 +104,7 @@ class Reading:
         """
         words = self.common.words
         self.refuse_if_partial()
-        if self.account.is_partial:
-            for sentence in self.account.missing[: 1 + 4 * words.loudness]:
-                words.missing(sentence)
+        tell_missing(self.account, words)
         if self.account.is_partial:
             words.missing(self.account.sentence())
         else:
@@ -115,6 +112,31 @@ class Reading:
         if is_interrupted:
             return EXIT_INTERRUPTED
         return EXIT_PARTIAL if self.account.is_partial else 0
+
+
+def tell_missing(account: "Account", words: Words) -> None:
+    """Name the parts of the input that were not read; with -q the first one alone."""
+    _tell(account.missing, account.missing_count, words)
+
+
+def _tell(sentences: Sequence[str], count: int, words: Words) -> None:
+    shown = sentences if words.loudness else sentences[:1]
+    for sentence in shown:
+        words.missing(sentence)
+    left = count - len(shown)
+    if left > 0:
+        words.missing(f"… and {counted(left, 'more part')} of the input")
+
+
+def raise_last_missing(account: "Account", words: Words) -> NoReturn:
+    """Nothing could be read: name the other inputs, then raise what is said of the last one.
+
+    Raises:
+        InputError: always.
+    """
+    if words.loudness:
+        _tell(account.missing[:-1], account.missing_count - 1, words)
+    raise InputError(account.missing[-1])
 
 
 def _from(progress: Callable[[int], None], done: int) -> Callable[[int], None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from dissector.cli.exits import EXIT_OUTPUT, EXIT_PARTIAL
+from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
 from dissector.cli.monitoring import Kept, Monitor
 from dissector.cli.options import (
@@ -25,6 +25,7 @@ from dissector.cli.options import (
     lake_option,
     private_option,
 )
+from dissector.cli.reading import tell_missing
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted
 from dissector.outputs import refuse_inputs_in
@@ -161,8 +162,7 @@ def _live(
 def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
     """Say what was captured, and what not."""
     account, source = tap.account, tap.source
-    for sentence in account.missing[:5]:
-        words.missing(sentence)
+    tell_missing(account, words)
     files = counted(len(source.file_names), "file")
     words.say(account.sentence(f"on {source.part_name}" if source.is_live else f"in {files}"))
     text = f"{counted(account.packets, 'packet')} captured"
@@ -174,6 +174,8 @@ def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
     words.say(text, NORMAL if is_whole else QUIET)
     if rotations is not None and rotations.lost:
         return EXIT_OUTPUT
+    if account.is_unreadable and not source.is_live:
+        return EXIT_INPUT
     return EXIT_PARTIAL if account.is_partial and not source.is_live else 0
 
 

@@ -6,7 +6,15 @@ from typing import Any, Final
 from dissector.compare.runs import Run
 from dissector.errors import InputError
 from dissector.protocols import PROTOCOL_NAMES
-from dissector.report.words import bytes_text, count_text, duration_text, listed, many, share_text
+from dissector.report.words import (
+    bytes_text,
+    count_text,
+    cut_text,
+    duration_text,
+    listed,
+    many,
+    share_text,
+)
 
 Row = dict[str, Any]
 _LONGER: Final = 1.25  # times as long, from which on it is said
@@ -97,7 +105,7 @@ def _lacks(run: Run, word: str) -> Iterator[str]:
             f"{many(has['dropped_by_interface'], 'packet')}."
         )
     if has["snaplen_cut_bytes"]:
-        yield f"Cut {word} by the snap length: {bytes_text(has['snaplen_cut_bytes'])}."
+        yield f"Not captured whole {word}: {cut_text(has)}."
     midstream = has["connections_by_start"].get("midstream", 0)
     if midstream:
         yield (

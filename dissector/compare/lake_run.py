@@ -33,7 +33,7 @@ from dissector.report.tally_cache import join_captures, survey_captures, with_pl
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
 _ROUNDED: Final = f"((value_ns >> {_FINE}) << {_FINE}) + ((1 << {_FINE}) >> 1)"
-_COVERAGE: Final = ("connections", "frames", "notices", "directions")
+_COVERAGE: Final = ("connections", "frames", "notices", "capture_notices", "directions")
 _RATES: Final = tuple(name for name, metric in RATIOS.items() if metric.unit == "per_s")
 
 

@@ -12,7 +12,7 @@ from dissector.codecs.integers import be16, be32
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.ip import Network, ip_layer
+from dissector.packet.ip import Network, ending_at, ip_layer
 from dissector.packet.link import link_layer
 from dissector.packet.reasons import (
     BAD_TCP_CHECKSUM,
@@ -24,6 +24,7 @@ from dissector.packet.reasons import (
     USED,
 )
 from dissector.packet.tcp import (
+    CHECKSUM_RIGHT,
     CHECKSUM_UNFINISHED,
     CHECKSUM_WRONG,
     HEADER_BYTES,
@@ -103,6 +104,26 @@ def _is_refused(
 
 
 @kernel
+def _with_true_end(
+    data: ByteArray, end: int, packet_end: int, network: Network, packet: int, block_pass: BlockPass
+) -> Network:
+    """A TCP packet whose IP header says more bytes than there were on the wire.
+
+    If the checksum is right without them, the length is damaged. Else the packet was cut before it
+    was captured, as mirrors do, which is counted; so are damaged ones of which nobody can tell.
+    """
+    if end == packet_end and packet_end - network.offset >= HEADER_BYTES:
+        shorter = ending_at(network, packet_end)
+        if check_sum(data, shorter) == CHECKSUM_RIGHT:
+            return shorter
+    if block_pass.shortened[0] == 0:
+        block_pass.first_shortened[0] = packet
+    block_pass.shortened[0] += 1
+    block_pass.shortened_bytes[0] += network.wire_end - packet_end
+    return network
+
+
+@kernel
 def _tunnel(state: PacketState) -> int:
     """The number of the tunnels around the packet being walked, 0 for none; the caller of the pass
     has made room for one per packet."""
@@ -147,6 +168,8 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
     network = network_of(walk)
     end = position.end[0]
     packet = position.packet[0]
+    if network.wire_end > position.packet_end[0]:
+        network = _with_true_end(data, end, position.packet_end[0], network, packet, block_pass)
     transport = tcp_layer(data, network.offset, end, network.wire_end)
     if transport.reason != USED:
         return transport.reason
@@ -199,6 +222,10 @@ def read_packets(
             network = ip_layer(data, link.offset, end, wire_end, link.ethertype)
             reason = network.reason
             if reason == USED:
+                if network.wire_end > wire_end:
+                    network = _with_true_end(
+                        data, end, wire_end, network, first_packet + row, block_pass
+                    )
                 transport = tcp_layer(data, network.offset, end, network.wire_end)
                 reason = transport.reason
                 if reason == USED:

@@ -291,7 +291,8 @@ class Fragments:
         position.source[0] = 1
         position.offset[0] = start
         position.end[0] = end
-        position.wire_end[0] = position.stated_end[0] = start + len(head) + waiting.total
+        wire_end = start + len(head) + waiting.total
+        position.wire_end[0] = position.packet_end[0] = position.stated_end[0] = wire_end
 
     def _expire(self) -> None:
         """Give up what is too old; both tables are in the order of age."""

@@ -56,6 +56,24 @@ class Network(NamedTuple):
 
 
 @inlined
+def ending_at(network: Network, wire_end: int) -> Network:
+    """The same packet with another end."""
+    return Network(
+        network.reason,
+        network.protocol,
+        network.offset,
+        wire_end,
+        network.version,
+        network.source_high,
+        network.source_low,
+        network.destination_high,
+        network.destination_low,
+        network.ip_id,
+        network.hop_limit,
+    )
+
+
+@inlined
 def _not_read(reason: int) -> Network:
     return Network(reason, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 

@@ -59,13 +59,40 @@ LINK_TYPE_NAMES: Final = {
     MPLS_LABELS: "MPLS",
     NFLOG: "NFLOG",
     # -- not read
+    6: "IEEE802_5",
+    7: "ARCNET_BSD",
+    8: "SLIP",
+    10: "FDDI",
+    100: "ATM_RFC1483",
     105: "IEEE802_11",
+    107: "FRELAY",
+    119: "IEEE802_11_PRISM",
+    122: "IP_OVER_FC",
     127: "IEEE802_11_RADIOTAP",
+    138: "APPLE_IP_OVER_IEEE1394",
     147: "USER0",
+    163: "IEEE802_11_AVS",
+    166: "PPP_PPPD",
+    178: "JUNIPER_ETHER",
+    187: "BLUETOOTH_HCI_H4",
     189: "USB_LINUX",
+    195: "IEEE802_15_4_WITHFCS",
+    201: "BLUETOOTH_HCI_H4_WITH_PHDR",
     220: "USB_LINUX_MMAPPED",
+    227: "CAN_SOCKETCAN",
+    231: "DBUS",
+    240: "NETANALYZER",
+    247: "INFINIBAND",
     249: "USBPCAP",
     251: "BLUETOOTH_LE_LL",
+    252: "WIRESHARK_UPPER_PDU",
+    253: "NETLINK",
+    254: "BLUETOOTH_LINUX_MONITOR",
+    256: "BLUETOOTH_LE_LL_WITH_PHDR",
+    258: "PKTAP",
+    272: "NORDIC_BLE",
+    274: "ETHERNET_MPACKET",
+    283: "IEEE802_15_4_TAP",
 }
 
 ETHERTYPE_IPV4: Final = 0x0800
@@ -77,6 +104,9 @@ VLAN_TAGS: Final = (0x8100, 0x88A8, 0x9100, 0x9200)
 _PPP_IPV4: Final = 0x0021
 _PPP_IPV6: Final = 0x0057
 _PPP_LABELS: Final = (0x0281, 0x0283)
+# What compresses, encrypts or divides packets, which are not read then.
+_PPP_UNREAD: Final = (0x002D, 0x002F, 0x003D, 0x0053, 0x00FB, 0x00FD)
+PPP_TYPES: Final = 2 << 16  # with a protocol of PPP: not an ethertype
 _PPP_ADDRESS_CONTROL: Final = 0xFF03
 # Address and control of Cisco's HDLC, to one station and to all, which serial lines show as PPP.
 _CISCO_HEADERS: Final = (0x0F00, 0x8F00)
@@ -180,6 +210,8 @@ def ppp(data: ByteArray, offset: int, end: int) -> Link:
         return _by_version(data, offset, end)
     if protocol in _PPP_LABELS:
         return Link(LOOK_CLOSER, offset, MPLS_TYPE, 0)
+    if protocol in _PPP_UNREAD:
+        return Link(LOOK_CLOSER, offset, PPP_TYPES | protocol, 0)
     return Link(NOT_IP, offset, 0, 0)
 
 

@@ -15,14 +15,18 @@ from dissector.packet.reasons import (
     EXTENSION_DEPTH,
     IGNORED_REASONS,
     INTERFACE_LIMIT,
+    NOT_IP,
+    OTHER_TRANSPORT,
     REASON_MASK,
     TUNNEL_DEPTH,
+    UDP,
     UNKNOWN_LINK_TYPE,
     UNSUPPORTED_L2,
     USED,
     VLAN_DEPTH,
 )
 from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_CODES
 from dissector.packet.walk import (
     FOUND_FRAGMENT,
     BlockPass,
@@ -35,6 +39,12 @@ from dissector.tables import new_hash_table, roomy
 _FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
 _NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
+# Reasons of packets of kinds that are not read.
+_UNREAD: Final = {
+    LINK_TYPE: (UNKNOWN_LINK_TYPE,),
+    ETHERTYPE: (UNSUPPORTED_L2,),
+    ENCAPSULATION: (UDP, OTHER_TRANSPORT, NOT_IP),
+}
 _LIMITS: Final = {
     "interface_limit": (INTERFACE_LIMIT,),
     "nesting_limit": (VLAN_DEPTH, EXTENSION_DEPTH, TUNNEL_DEPTH),
@@ -51,7 +61,7 @@ class PacketCounts(NamedTuple):
 class Unread(NamedTuple):
     """Packets of one kind that are not read: which, how many, and the number of the first.
 
-    number: a link type, an ethertype, or 0.
+    number: of its kind, see `unread`, or 0.
     """
 
     number: int
@@ -156,7 +166,7 @@ class PacketReader:
         """Findings about the capture as a whole."""
         found = [
             CaptureNotice(code, packet=each.first_packet, value=each.number, value2=each.packets)
-            for code in ("unknown_link_type", "unknown_ethertype")
+            for code in UNREAD_CODES
             for _, each in sorted(self._unread.get(code, {}).items())
         ]
         found += [
@@ -171,6 +181,12 @@ class PacketReader:
         if block_pass.offloaded[0]:
             first, count = int(block_pass.first_offloaded[0]), int(block_pass.offloaded[0])
             found.append(CaptureNotice("checksum_offload", packet=first, value=count))
+        if block_pass.shortened[0]:
+            first, count = int(block_pass.first_shortened[0]), int(block_pass.shortened[0])
+            size = int(block_pass.shortened_bytes[0])
+            found.append(
+                CaptureNotice("packets_shortened", first, value=count, value2=size, bytes=size)
+            )
         return found + self._fragments.finish()
 
     def _fragment(self, data: ByteArray) -> int:
@@ -208,13 +224,10 @@ class PacketReader:
     def _note_unread(
         self, reasons: Int64Array, details: Int64Array, counts: Int64Array, first_packet: int
     ) -> None:
-        """Remember which link types and ethertypes are not read, and limits that were hit."""
-        for code, reason in (
-            ("unknown_link_type", UNKNOWN_LINK_TYPE),
-            ("unknown_ethertype", UNSUPPORTED_L2),
-        ):
-            if counts[reason]:
-                rows = np.flatnonzero(reasons == reason)
+        """Remember what is not read by kind, and limits that were hit."""
+        if details.any():
+            for code, kinds in _UNREAD.items():
+                rows = np.flatnonzero((details > 0) & np.isin(reasons, kinds))
                 self._note(code, rows, details[rows], first_packet)
         for code, kinds in _LIMITS.items():
             if counts[list(kinds)].any():

@@ -72,5 +72,5 @@ TCP_MALFORMED: Final = IGNORED_REASONS.index("tcp_malformed")
 BAD_TCP_CHECKSUM: Final = IGNORED_REASONS.index("bad_tcp_checksum")
 
 LOOK_CLOSER: Final = 255  # not a reason: the short way does not know the packet
-DETAIL_SHIFT: Final = 8  # above a reason: the ethertype or link type that is not read
+DETAIL_SHIFT: Final = 8  # above a reason: the kind that is not read, see `unread`
 REASON_MASK: Final = (1 << DETAIL_SHIFT) - 1

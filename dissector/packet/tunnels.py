@@ -20,6 +20,7 @@ from dissector.packet.reasons import (
     UDP,
     VXLAN,
 )
+from dissector.packet.unread import IN_IP, IP_PROTOCOLS, UDP_PORTS
 from dissector.packet.walk import (
     AT_ETHERNET,
     AT_IP,
@@ -50,6 +51,12 @@ _GENEVE_PORT: Final = 6081
 _GTP_PORT: Final = 2152
 _MPLS_PORT: Final = 6635
 _GRE_PORT: Final = 4754
+_L2TP_PORT: Final = 1701
+_CAPWAP_PORTS: Final = (5246, 5247)
+_TZSP_PORT: Final = 37008
+_WIREGUARD_PORT: Final = 51820
+_ENCAPSULATION_PORTS: Final = tuple(UDP_PORTS)
+_ENCAPSULATIONS: Final = tuple(IP_PROTOCOLS)
 _VXLAN_HAS_ID: Final = 0x08
 _VXLAN_HAS_PROTOCOL: Final = 0x04
 _GTP_PACKET: Final = 0xFF
@@ -195,7 +202,33 @@ def _udp(data: ByteArray, walk: Walk) -> int:
         return _gtp(data, walk)
     if port == _GRE_PORT:
         return _gre(data, walk)
-    return step_type(walk, MPLS_TYPE, offset + 8) if port == _MPLS_PORT else UDP
+    if port == _MPLS_PORT:
+        return step_type(walk, MPLS_TYPE, offset + 8)
+    if _is_encapsulation(data, port, offset + 8, position.end[0]):
+        position.detail[0] = port
+    elif _is_encapsulation(data, be16(data, offset), offset + 8, position.end[0]):
+        position.detail[0] = be16(data, offset)
+    return UDP
+
+
+@kernel
+def _is_encapsulation(data: ByteArray, port: int, offset: int, end: int) -> bool:
+    """Whether a datagram of a port carries packets in a way that is not read.
+
+    A client's own port may be one of these by chance: the first bytes have to be of that kind.
+    """
+    if port not in _ENCAPSULATION_PORTS or offset + 8 > end:
+        return False
+    head = be32(data, offset)
+    if port == _L2TP_PORT:
+        return (head >> 16) & 0x0F in (2, 3)
+    if port in _CAPWAP_PORTS:
+        return head >> 24 in (0, 1)
+    if port == _TZSP_PORT:
+        return head >> 24 == 1 and (head >> 16) & 0xFF <= 5
+    if port == _WIREGUARD_PORT:
+        return head in (0x0100_0000, 0x0200_0000, 0x0300_0000, 0x0400_0000)
+    return True
 
 
 @kernel
@@ -318,4 +351,6 @@ def protocol_step(data: ByteArray, walk: Walk) -> int:
         return _enter_at(walk, ETHERIP_KIND, NO_ID, AT_ETHERNET, offset + 2)
     if protocol == 137:
         return step_type(walk, MPLS_TYPE, offset)
+    if protocol in _ENCAPSULATIONS:
+        position.detail[0] = IN_IP | protocol
     return OTHER_TRANSPORT

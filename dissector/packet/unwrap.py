@@ -24,6 +24,7 @@ from dissector.packet.link import (
     PFLOG,
     PPI,
     PPP_ETHER,
+    PPP_TYPES,
     SMALLEST_ETHERTYPE,
     VLAN_TAGS,
     Link,
@@ -111,6 +112,7 @@ def begin(walk: Walk, packets: PacketColumns, row: int, link_type: int) -> None:
     position.offset[0] = offset
     position.end[0] = offset + packets.captured_bytes[row]
     position.wire_end[0] = offset + packets.wire_bytes[row]
+    position.packet_end[0] = position.wire_end[0]
     position.stated_end[0] = NO_END
     position.ts_ns[0] = packets.ts_ns[row]
     position.source[0] = 0
@@ -346,6 +348,8 @@ def _type_step(data: ByteArray, walk: Walk) -> int:
     if ethertype in _NOT_IP_TYPES:
         return NOT_IP
     position.detail[0] = ethertype
+    if ethertype >= PPP_TYPES:
+        return NOT_IP
     return UNSUPPORTED_L2
 
 

@@ -57,17 +57,18 @@ class Position(Records):
     """Where a walk stands: records of one row.
 
     layer: AT_*, what begins at offset; end: after the last captured byte of this layer; wire_end:
-    after its last byte on the wire; stated_end: after the last byte that the headers around it
-    state, NO_END: they state none; kind: AT_LINK: link type, AT_TYPE: ethertype, AT_PROTOCOL:
-    protocol of IP. detail: the ethertype or link type that is not read. source, packet, ts_ns,
-    vlans: as in SegmentColumns. ip_version to hop_limit: of the innermost IP header so far.
-    depth: tunnels around it; tunnel_hash: of these.
+    after its last byte on the wire; packet_end: likewise, of the whole packet; stated_end: after
+    the last byte that the headers around it state, NO_END: they state none; kind: AT_LINK: link
+    type, AT_TYPE: ethertype, AT_PROTOCOL: protocol of IP. detail: the kind that is not read, see
+    `unread`. source, packet, ts_ns, vlans: as in SegmentColumns. ip_version to hop_limit: of the
+    innermost IP header so far. depth: tunnels around it; tunnel_hash: of these.
     """
 
     layer: Int64Array
     offset: Int64Array
     end: Int64Array
     wire_end: Int64Array
+    packet_end: Int64Array
     stated_end: Int64Array
     kind: Int64Array
     detail: Int64Array
@@ -110,7 +111,8 @@ class BlockPass(Records):
 
     row: next packet of `rows`; segments: how many so far; first_packet: number of row 0; verify: 1:
     segments with a wrong checksum are not used. offloaded: packets captured before their checksum
-    was put in, first_offloaded: number of the first of them.
+    was put in, first_offloaded: number of the first of them; shortened, first_shortened: likewise,
+    of packets that are shorter than IP says; shortened_bytes: by so many in all.
     """
 
     row: Int64Array
@@ -120,6 +122,9 @@ class BlockPass(Records):
     verify: Int64Array
     offloaded: Int64Array
     first_offloaded: Int64Array
+    shortened: Int64Array
+    first_shortened: Int64Array
+    shortened_bytes: Int64Array
 
 
 class PacketState(State):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from dissector.notices import NOTICES
 from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES
@@ -78,6 +78,21 @@ def _sentence(text: str) -> str:
 
 # What each notice and each bound of the summary says.
 NOTICE_SENTENCES: Final = {kind.code: _sentence(kind.sentence) for kind in NOTICES}
+
+
+def notice_sentence(total: Mapping[str, Any], code: str) -> str:
+    """What notices of a code say: the sentence of those about the capture, with their numbers; of
+    several other ones the sentence with blanks.
+
+    Args:
+        total: of the section `coverage`.
+    """
+    texts = total["notice_texts"].get(code, [])
+    if len(texts) == total["notices_by_code"].get(code):
+        return "; ".join(texts)
+    return NOTICE_SENTENCES.get(code, "a notice of another version")
+
+
 # Findings that somebody should see at once; what other verdicts speak of is not among them.
 SERIOUS: Final = frozenset(
     kind.code for kind in NOTICES if kind.severity == "error" and kind.code != "unknown_link_type"

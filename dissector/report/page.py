@@ -24,7 +24,7 @@ from dissector.report.result import JUDGED
 from dissector.report.verdict import VERDICTS, in_protocol_words
 from dissector.report.verdicts import remarks
 from dissector.report.verdicts.judging import MARKS, command_of
-from dissector.report.words import many
+from dissector.report.words import cut_text, many
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 MIN_FOLD: Final = 3  # rows that say the same become one
@@ -183,6 +183,7 @@ def _environment(names: PacketNames) -> Environment:
         "judged_sections": JUDGED,
         "mark_words": WORDS,
         "many": many,
+        "cut_text": cut_text,
         "in_protocol_words": in_protocol_words,
         "meanings": meanings,
         "meaning_of": meanings.meaning_of,

@@ -152,7 +152,10 @@ def both_directions(commands: Commands) -> str:
     )
 
 
-def whole_packets() -> str:
+def whole_packets(total: Row) -> str:
+    """How to get packets whole. total: of the section `coverage`."""
+    if total["shortened_bytes"] >= total["snaplen_cut_bytes"]:
+        return "Let the mirror, switch or tool that shortened the packets pass them whole."
     return step_text("Capture whole packets", WHOLE)
 
 

@@ -1,7 +1,7 @@
 """Numbers and names as people read them: units, thousands, shares; unknown is never 0."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from dissector.schemas.wire_names import name_text as name_text
 
@@ -55,6 +55,17 @@ def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:
     count = len(items) if total is None else total
     shown = ", ".join(items[:limit])
     return f"{shown} … ({count_text(count)} in all)" if count > limit else shown
+
+
+def cut_text(total: Mapping[str, Any]) -> str:
+    """Bytes of packets that are not there whole, and why. total: of the section `coverage`."""
+    size, shortened = total["snaplen_cut_bytes"], total.get("shortened_bytes", 0)
+    if shortened == 0:
+        return f"{bytes_text(size)} cut by the snap length"
+    shorter = "packets that are shorter than their IP header says"
+    if shortened >= size:
+        return f"{bytes_text(size)} missing from {shorter}"
+    return f"{bytes_text(size)} cut by the snap length or missing from {shorter}"
 
 
 def bytes_text(size: int) -> str:

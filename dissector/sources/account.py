@@ -20,6 +20,9 @@ MISSING_CODES: Final = (
     "packetless_limit",
     "unknown_link_type",
 )
+_REASONS: Final = 3  # for packets that are not used, which are named
+# Reasons of packets whose link layer is not read, or not known.
+_WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
 MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further ones are counted
 
 
@@ -43,6 +46,7 @@ class Account:
         self.gap_bytes = 0
         self.cut_bytes = 0
         self.unparsed_bytes = 0
+        self.shortened_bytes = 0
         self.hidden_bytes = 0
         self.one_way = 0
         self.missing: list[str] = []
@@ -92,6 +96,8 @@ class Account:
             self.notices[code] = self.notices.get(code, 0) + 1
             if code == "redacted":
                 self.hidden_bytes += int(numbers(block.columns["bytes"], row, row + 1)[0])
+            if code == "packets_shortened":
+                self.shortened_bytes += int(numbers(block.columns["bytes"], row, row + 1)[0])
             if code in MISSING_CODES:
                 self.miss(self._named(str(texts[row])))
 
@@ -118,7 +124,8 @@ class Account:
         """Add the sums of another capture."""
         for name in (
             "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
-            "gap_bytes", "cut_bytes", "unparsed_bytes", "hidden_bytes", "one_way",
+            "gap_bytes", "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes",
+            "one_way",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
@@ -128,6 +135,12 @@ class Account:
         self.missing_count += other.missing_count
         self.missing = [*self.missing, *other.missing][:MAX_SENTENCES]
 
+    def _why_cut(self) -> str:
+        shorter = "missing from packets that are shorter than their IP header says"
+        if self.shortened_bytes >= self.cut_bytes:
+            return shorter
+        return "cut by the snap length" + (f" or {shorter}" if self.shortened_bytes else "")
+
     @property
     def is_partial(self) -> bool:
         """Whether a part of the input is missing."""
@@ -136,7 +149,8 @@ class Account:
     @property
     def is_unreadable(self) -> bool:
         """Whether there were packets and none of them was of a link type that is read."""
-        return self.packets > 0 and self.ignored.get("unknown_link_type", 0) == self.packets
+        count = sum(self.ignored.get(reason, 0) for reason in _WITHOUT_LINK_TYPE)
+        return "unknown_link_type" in self.ignored and count == self.packets
 
     def sentence(self, where: str | None = None) -> str:
         """What was read, kept and lost, in one line.
@@ -156,7 +170,7 @@ class Account:
         if self.gap_bytes:
             lost.append(f"{_counted(self.gap_bytes, 'byte')} never captured")
         if self.cut_bytes:
-            lost.append(f"{_counted(self.cut_bytes, 'byte')} cut by the snap length")
+            lost.append(f"{_counted(self.cut_bytes, 'byte')} {self._why_cut()}")
         if self.unparsed_bytes:
             lost.append(f"{_counted(self.unparsed_bytes, 'byte')} not decoded")
         if self.one_way:
@@ -166,7 +180,9 @@ class Account:
             lost.append(f"{_counted(forced, 'connection')} read as asked, against their content")
         if not_used:
             reasons = sorted(self.ignored.items(), key=lambda entry: (-entry[1], entry[0]))
-            named = ", ".join(f"{reason} {count:,}" for reason, count in reasons[:3])
+            named = ", ".join(f"{reason} {count:,}" for reason, count in reasons[:_REASONS])
+            if len(reasons) > _REASONS:
+                named += f" … {len(reasons)} reasons in all"
             lost.append(
                 f"{_counted(not_used, 'packet')} not used" + (f" ({named})" if named else "")
             )

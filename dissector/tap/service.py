@@ -269,7 +269,9 @@ class Tap:
         self._give_out([*blocks, self._findings.block()])
         if self._parts and (self._rotation_packets or self._rotation_rows or dropped):
             self._give_out([self._file_block(dropped)])
-            if self._rotations is not None:
+            # Of a file whose link type is not read there is nothing to land.
+            is_nothing = self.account.is_unreadable and not self.source.is_live
+            if self._rotations is not None and not is_nothing:
                 self._rotations.end(self._rotation_packets)
         self._dropped_before += dropped
         self._parts = []

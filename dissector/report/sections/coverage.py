@@ -2,12 +2,15 @@
 
 from typing import Any, Final
 
+from dissector.packet.unread import UNREAD_CODES, unread_of
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
 from dissector.report.words import bytes_text, many, share_text
+
+_MOST_TEXTS: Final = 3  # of a code
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -99,10 +102,31 @@ def _notices(found: list[Row]) -> Row:
     return {
         "notices_by_code": known(counts_by(found, "code", "notices")),
         "notices_by_severity": known(counts_by(found, "severity", "notices")),
+        "shortened_bytes": sum(
+            row["bytes"] or 0 for row in found if row["code"] == "packets_shortened"
+        ),
         "redacted": {
             "captures": sum(row["notices"] for row in hidden),
             "bytes": sum(row["bytes"] or 0 for row in hidden),
         },
+    }
+
+
+def _told(found: list[Row]) -> Row:
+    """Kinds of packets that are not read, and what is told of captures as a whole. found: rows of
+    the tally `capture_notices`."""
+    unread: dict[str, int] = {}
+    texts: dict[str, list[str]] = {}
+    for row in sorted(found, key=lambda row: (row["code"], row["text"])):
+        kind = unread_of(row["text"]) if row["code"] in UNREAD_CODES else None
+        if kind is not None:
+            unread[kind[0]] = unread.get(kind[0], 0) + kind[1] * row["notices"]
+        elif row["text"] not in texts.setdefault(row["code"], []):
+            texts[row["code"]].append(row["text"])
+    by_count = sorted(unread.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "packets_unread_by_kind": dict(by_count),
+        "notice_texts": {code: some[:_MOST_TEXTS] for code, some in texts.items()},
     }
 
 
@@ -134,6 +158,7 @@ def coverage(parts: Parts) -> dict[str, Any]:
     }
     total["broker_leg_connections"] = twin_count(parts)
     total["limits_hit"] = _limits(total)
+    total |= _told(parts.rows("capture_notices"))
     if parts.only_totals:
         return {"total": total}
     of_captures = [_by(found, "capture") for found in tables]

@@ -5,7 +5,7 @@ from typing import Final
 
 from dissector.limits import MAX_NAME_LENGTH
 from dissector.report.commands import Commands
-from dissector.report.meanings import NOTICE_SENTENCES, SERIOUS
+from dissector.report.meanings import NOTICE_SENTENCES, SERIOUS, notice_sentence
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     BAD,
@@ -22,9 +22,10 @@ from dissector.report.verdict import (
     whole_packets,
     without_count,
 )
-from dissector.report.words import bytes_text, count_text, every, many, share_text
+from dissector.report.words import bytes_text, count_text, cut_text, every, listed, many, share_text
 
 ENOUGH: Final = 0.99  # share of the stream; what is lacking then hardly moves a number
+_KINDS: Final = 12  # of packets that are not read, which are named
 
 
 def coverage(report: Row, commands: Commands) -> list[Remark]:
@@ -92,7 +93,7 @@ def _lost(total: Row, commands: Commands) -> list[Remark]:
     serious = {code: n for code, n in total["notices_by_code"].items() if code in SERIOUS}
     if serious:
         text = "; ".join(
-            f"{NOTICE_SENTENCES[code]} ({code}, {many(count, 'time')})"
+            f"{notice_sentence(total, code)} ({code}, {many(count, 'time')})"
             for code, count in serious.items()
         )
         text = f"{text[0].upper()}{text[1:]}."
@@ -111,6 +112,12 @@ def _nothing(total: Row, commands: Commands) -> Remark:
     text = f"Nothing could be decoded: {many(packets, 'packet')}"
     if packets:
         text += f", {many(segments, 'TCP packet')} among them, without any payload"
+    unread = total["packets_unread_by_kind"]
+    if unread:
+        kinds = [f"{kind} ({many(count, 'packet')})" for kind, count in unread.items()]
+        text += f". Not read: {listed(kinds, _KINDS)}"
+        step = "Capture where the traffic is not wrapped so, or unwrap it before it is read."
+        return Remark(LOOK, "coverage", f"{text}.", step)
     words = "Check interface, filter and time of the capture"
     step = step_text(f"{words}; what was seen", commands.connections()) if segments else f"{words}."
     return Remark(LOOK, "coverage", f"{text}.", step)
@@ -124,7 +131,7 @@ def _decoded(total: Row, commands: Commands) -> Remark:
         in_all = " in all" if total["gaps"] > 1 else ""
         lost.append(f"{many(total['gaps'], 'gap')} of {bytes_text(total['gap_bytes'])}{in_all}")
     if total["snaplen_cut_bytes"]:
-        lost.append(f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length")
+        lost.append(cut_text(total))
     text = (
         f"{share_text(share)} of the TCP stream ({bytes_text(total['stream_bytes'])}) is decoded; "
         f"{' and '.join(lost) or 'no gaps'}."
@@ -142,7 +149,7 @@ def _decoded(total: Row, commands: Commands) -> Remark:
     if lost:
         text += " What follows counts only what was seen."
     if total["snaplen_cut_bytes"]:
-        return Remark(LOOK, "coverage", text, whole_packets())
+        return Remark(LOOK, "coverage", text, whole_packets(total))
     if total["gaps"]:
         words = "Capture nearer to the traffic or with a larger buffer (tcpdump -B 65536); losses"
         return Remark(LOOK, "coverage", text, step_text(f"{words} by connection", holes(commands)))

@@ -159,7 +159,7 @@ def _send_step(report: Row, commands: Commands) -> str:
         )
     lacks = report["coverage"]["total"]
     if lacks["snaplen_cut_bytes"] and (outcomes.get("response_cut") or not lacks["gaps"]):
-        return whole_packets()
+        return whole_packets(lacks)
     if any(outcomes.get(name) for name in ("lost_in_gap", "response_cut")):
         return step_text("Capture again without losses; what was lost where", holes(commands))
     if outcomes.get("other_side_not_captured"):

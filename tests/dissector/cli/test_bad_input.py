@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
+from dissector.sources.account import MAX_SENTENCES
 from tests.disks import disk_of
 from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.wire.captures import Record, pcap
 
 RECORD = 16  # bytes of a record's header in a pcap file
 
@@ -223,3 +225,48 @@ def test_no_command_touches_a_lake_of_a_newer_program(
     assert len(found.err.splitlines()) == 1
     assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "out").exists()
+
+
+def radiotap(folder: Path, count: int) -> list[Path]:
+    """Captures of 802.11 frames, each different."""
+    paths = [folder / f"air-{number:02}.pcap" for number in range(count)]
+    for number, path in enumerate(paths):
+        frame = b"\0\0\x08\0" + bytes(60 + number)
+        path.write_bytes(pcap([Record(1, frame)] * (number + 1), link_type=127))
+    return paths
+
+
+def test_each_input_of_a_link_type_that_is_not_read_is_named(
+    command: Command, nacks: Path, tmp_path: Path
+) -> None:
+    paths = radiotap(tmp_path, MAX_SENTENCES + 5)
+    for count in (15, len(paths)):
+        found = command("land", *paths[:count], nacks, "--lake", tmp_path / f"lake{count}")
+        assert found.code == EXIT_PARTIAL
+        for number, path in enumerate(paths[: min(count, MAX_SENTENCES)]):
+            packets = "1 packet" if number == 0 else f"{number + 1} packets"
+            name = "link type 127 (IEEE802_11_RADIOTAP)"
+            assert f"dissector: {path}: {name} is not read: {packets}\n" in found.err
+        assert ("… and 5 more parts of the input\n" in found.err) == (count > MAX_SENTENCES)
+    found = command("summary", *paths[:15])
+    assert found.code == EXIT_INPUT
+    assert all(f"{path}: link type 127 " in found.err for path in paths[:15])
+
+
+def test_a_replay_of_link_types_that_are_not_read_lands_nothing(
+    command: Command, tmp_path: Path
+) -> None:
+    (path,) = radiotap(tmp_path, 1)
+    lake = tmp_path / "lake"
+    assert command("tap", "--replay", path, "--lake", lake).code == EXIT_INPUT
+    assert not [*lake.glob("_manifest/*"), *lake.rglob("*.parquet")]
+
+
+def test_numbers_of_notices_stand_in_the_summary(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "odd.pcap"
+    path.write_bytes(pcap([Record(1, bytes(12) + b"\x22\xf3" + bytes(60), 50)] * 3))
+    found = command("summary", path)
+    assert "ethertype 0x22f3 (TRILL) (3 packets)" in found.out
+    assert "unknown_ethertype" not in found.out
+    assert "3 packets claim more captured bytes than the wire had" in found.out
+    assert "…" not in found.out

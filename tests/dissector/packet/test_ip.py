@@ -5,12 +5,15 @@ import struct
 import pytest
 
 from dissector.limits import MAX_EXTENSION_HEADERS
+from tests.dissector.capture.reading import read_capture
 from tests.dissector.packet.decoding import decode
-from tests.wire.captures import RAW
-from tests.wire.packets import extension, fragment_header, ipv4, ipv6, tcp, udp
+from tests.wire.captures import RAW, Record, pcap
+from tests.wire.packets import ethernet, extension, fragment_header, ipv4, ipv6, tcp, udp
+from tests.wire.tunnels import over_udp, vxlan
 
 TCP4 = tcp(b"payload")
 TCP6 = tcp(b"payload", addresses=("fd00::1", "fd00::2"))
+V4, V6 = ipv4(TCP4), ipv6(TCP6)
 
 
 def test_fields_of_ipv4():
@@ -142,3 +145,32 @@ def test_headers_cut_by_the_snap_length_are_counted():
         assert decode(ipv4(TCP4), RAW, captured=captured) == "ip_header_cut"
     assert decode(ipv4(TCP4, options=bytes(8)), RAW, captured=24) == "ip_header_cut"
     assert decode(ipv6(TCP6), RAW, captured=39) == "ip_header_cut"
+
+
+def damaged_length(packet: bytes, more: int) -> bytes:
+    """A packet whose IP header says more bytes than there are; its checksum is wrong by that."""
+    at, size = (2, len(packet)) if packet[0] >> 4 == 4 else (4, len(packet) - 40)
+    return packet[:at] + (size + more).to_bytes(2, "big") + packet[at + 2 :]
+
+
+@pytest.mark.parametrize("more", [1, 300, 30_000])
+@pytest.mark.parametrize("packet", [V4, V6], ids=["v4", "v6"])
+def test_a_length_that_the_checksum_of_tcp_disproves_cuts_nothing(packet, more):
+    damaged = damaged_length(packet, more)
+    kind = 0x0800 if packet is V4 else 0x86DD
+    for whole in (damaged, over_udp(vxlan(ethernet(damaged, kind)), 4789)):
+        reading = read_capture([pcap([Record(1, whole)], link_type=RAW)])
+        (found,) = reading.segments
+        assert (found.payload, found.wire_bytes) == (b"payload", 7)
+        assert reading.notices == []
+
+
+@pytest.mark.parametrize("packet", [V4, V6], ids=["v4", "v6"])
+def test_packets_that_were_shortened_before_they_were_captured_are_counted(packet):
+    cut, sliced = Record(1, packet[:-3], len(packet)), Record(2, packet[:-3])
+    reading = read_capture([pcap([cut, sliced, sliced], link_type=RAW)])
+    assert {(each.payload, each.wire_bytes) for each in reading.segments} == {(b"payl", 7)}
+    (told,) = reading.notices
+    assert (told.code, told.packet, told.value, told.value2, told.bytes) == (
+        "packets_shortened", 2, 2, 6, 6,
+    )  # fmt: skip

@@ -131,6 +131,26 @@ def test_a_capture_of_unknown_link_types_only_is_unreadable() -> None:
     account.add(files(5, 0, not_ip=5))
     assert not account.is_unreadable
     assert not Account().is_unreadable
+    odd = Account()
+    odd.add(files(7, 0, unknown_link_type=5, unknown_interface=2))
+    assert odd.is_unreadable
+
+
+def test_bytes_that_the_snap_length_did_not_cut_are_not_its_doing() -> None:
+    account = Account()
+    account.cut_bytes = 10
+    assert "10 bytes cut by the snap length;" in account.sentence() + ";"
+    account.shortened_bytes = 4
+    assert "cut by the snap length or missing from packets that are shorter" in account.sentence()
+    account.shortened_bytes = 10
+    assert "10 bytes missing from packets that are shorter than their IP" in account.sentence()
+    assert "snap length" not in account.sentence()
+
+
+def test_reasons_that_are_not_named_are_counted() -> None:
+    account = Account()
+    account.add(files(10, 0, udp=4, icmp=3, gre=2, esp=1))
+    assert "(udp 4, icmp 3, gre 2 … 4 reasons in all)" in account.sentence()
 
 
 def test_accounts_add_up_and_travel_between_processes() -> None:

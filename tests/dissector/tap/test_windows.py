@@ -135,7 +135,7 @@ def open_scene(folder: Path) -> Path:
 class Busy(Windows):
     """Windows that go on as soon as the thread has the first one, and not before."""
 
-    is_judging = threading.Event()
+    is_judging: threading.Event
 
     def tick(self, now: float) -> None:
         super().tick(now)
@@ -146,6 +146,7 @@ class Busy(Windows):
 def test_a_live_tap_passes_windows_over_and_never_waits(tmp_path, monkeypatch):
     (chain,) = chains([str(open_scene(tmp_path))]).chains
     go_on, seen = threading.Event(), []
+    monkeypatch.setattr(Busy, "is_judging", threading.Event(), raising=False)
 
     def judge(window: Window, _: object) -> list[Finding]:
         Busy.is_judging.set()
