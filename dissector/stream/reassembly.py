@@ -159,7 +159,7 @@ def _receive_slow(
     set_clock(registers, segment.ts_ns, _LEAP_NS)
     if registers.second[0] != second:
         expire(state)
-    key = key_at(segments, row)
+    key = key_at(segments, row, state.secret)
     connection, is_stray = _connection_of(state, key, segment)
     side = side_of(state.connections, connection, key.is_upper)
     data = buffers.block if segment.source == 0 else buffers.side
@@ -225,7 +225,7 @@ def _receive_fast(
     sides = state.sides
     registers = state.registers
     segment = segment_at(segments, row)
-    key = key_at(segments, row)
+    key = key_at(segments, row, state.secret)
     connection = find_connection(state, key)
     if connection < 0:
         return False
