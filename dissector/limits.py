@@ -12,6 +12,9 @@ NULL: Final = -0x7FFF_FFFF_5EED_0A11
 
 # -- all
 MAX_NOTICES: Final = 200_000  # of one capture; further ones are counted in one last notice
+HASH_KEY_BITS: Final = 128  # a key of hash tables: nobody tries them all
+MAX_PROBES: Final = 512  # slots of a hash table in one search; more: it gets another secret
+MAX_CHAIN_STEPS: Final = 64  # of equal keys the oldest so many are looked through for the best
 
 # -- capture
 READ_BUFFER_BYTES: Final = 8 << 20  # one input buffer; 32 MiB cost memory and a tenth more time

@@ -1,16 +1,17 @@
 """Notices of all stages of a dissection, gathered and brought into the order of the table."""
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import Coded, TableBlock
 from dissector.codecs import compression
-from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, NULL
+from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, MAX_PROBES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.words import DIRECTIONS
+from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
 _LAST: Final = (1 << 63) - 1
@@ -108,6 +109,23 @@ class NoticeLog:
                 "text": [sentence_of(row) for row in rows],
             },
         )
+
+
+def of_limits(*memories: Any, crowded: int = 0) -> list[Notice]:
+    """What to say of bounds that searches in the tables of some states hit.
+
+    crowded: searches of other tables that took more than MAX_PROBES steps.
+    """
+    cut = 0
+    for memory in memories:
+        for table in hash_tables(memory):
+            crowded += int(table.counts[CROWDED] + table.counts[CROWDED_BEFORE])
+            cut += int(table.counts[CUT_WALKS])
+    found = (
+        Notice(NOTICE_NUMBER["probe_limit"], value=crowded, value2=MAX_PROBES),
+        Notice(NOTICE_NUMBER["walk_limit"], value=cut),
+    )
+    return [notice for notice in found if notice.value]
 
 
 def of_long_names(cut: int) -> list[Notice]:

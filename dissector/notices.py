@@ -131,6 +131,10 @@ NOTICES: Final = (
     NoticeKind("identities_limit", "warning", "too many delivered ids: the oldest were forgotten"),
     NoticeKind("consumers_limit", "warning", "too many consumers: this one is not followed"),
     NoticeKind("subjects_limit", "warning", "too many producers, consumers: {value} without a row"),
+    NoticeKind(
+        "probe_limit", "info", "{value} searches of a table took {value2} steps or more: made anew"
+    ),
+    NoticeKind("walk_limit", "warning", "{value} searches along a list ended at their bound"),
     # -- tap
     NoticeKind("kernel_dropped", "error", "the kernel dropped {value} packets: we were too slow"),
     NoticeKind(

@@ -7,9 +7,11 @@ core hands the values on to whoever reads them, a manifest stores them. No numpy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from dissector import limits
+from dissector.native.entropy import random_number
 
 # Commands that have a flag: all that read captures, or only those that write a lake.
 READING: Final = "reading"
@@ -30,7 +32,8 @@ class Options:
     decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
     for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
     follow_connection: a connection whose bytes are wanted in rows of their own; max_packets: the
-    capture ends after so many.
+    capture ends after so many. hash_key: of hash tables, new for each run (`codecs.keyed_hash`); no
+    row depends on it, and it is never written.
     """
 
     decode_as: Mapping[int, str] = field(
@@ -72,6 +75,9 @@ class Options:
     )
     want_detail: str = "rare"
     follow_connection: int | None = None
+    hash_key: int = field(
+        default_factory=partial(random_number, limits.HASH_KEY_BITS), repr=False, compare=False
+    )
 
     def bounded(self, rows: int) -> int:
         """A bound of `limits` on rows of state, smaller where memory is limited: in proportion.
@@ -86,6 +92,7 @@ class Options:
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""
         fields = dataclasses.asdict(self)
+        del fields["hash_key"]
         fields["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
         return fields
 

@@ -2,26 +2,40 @@
 
 Theory. Facts keep what waits (a send for its receipt, a delivery for its ack) as rows of a pool,
 numbered from 0. A *hash table* finds a row by a key of four integers; fewer words are filled up
-with zeros, and one word is best spent on the kind of key, so that one table serves several. Probing
-is linear and a removed key is filled up by shifting its followers back: no tombstones, so a table
-that lives as long as a tap does not silt up. A *list* (`Ends` over `Links`) keeps rows in the order
-in which they came and gives up any of them at once. A *chain* is a list whose head is the value of
+with zeros, and one word is best spent on the kind of key, so that one table serves several. Hashes
+are keyed (`codecs.keyed_hash`). Probing is linear and a removed key is filled up by shifting its
+followers back: no tombstones, so a table that lives as long as a tap does not silt up. A *list*
+(`Ends` over `Links`) keeps rows in the order in which they came and gives up any of them at once. A
+*chain* is a list whose head is the value of
 a hash table: all rows of one key, oldest first. A *pool* hands out free rows.
 
 Kernels never grow anything: before a block the caller makes sure that there is room for all that
 the block could add (`roomy`, `grow_rows`), up to a bound of `limits`, and at the bound the
 kernel gives up an old row first. So no kernel meets a full table. A *memory* is a table of fixed
 size for hints: a new key pushes out the oldest.
+
+Every loop ends, whatever the memory holds. A search that takes more than `limits.MAX_PROBES` slots
+is counted, and before the next block the table is made anew under another secret (`roomy`). Whoever
+follows a list or chain does so in a `for` with a bound, a number of `limits` or the rows there are,
+and counts in its `else` that the bound was hit (`note_cut`). `notice_log.of_limits` makes notices
+of both.
 """
 
-from typing import Final, NamedTuple, Protocol, Self
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.bundles import Records
-from dissector.codecs.wrapping import product, total
+from dissector.bundles import Bundle, Records
+from dissector.codecs.keyed_hash import (
+    SECRET_WORDS,
+    following_secret,
+    hash_of_words,
+    new_secret,
+)
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_PROBES
 from dissector.native.zeros import zeros
 from dissector.states import State
 
@@ -29,23 +43,27 @@ KEY_WORDS: Final = 4
 ABSENT: Final = -1  # no such key, no such row, end of a list
 NO_BOUND: Final = 1 << 62
 
-# Odd numbers with well mixed bits (fractions of the golden ratio, of e and of pi).
-_MIX_1: Final = -0x61C8_8646_80B5_83EB
-_MIX_2: Final = 0x2B7E_1516_28AE_D2A7
-_MIX_3: Final = 0x243F_6A88_85A3_08D3
+# Indexes into HashTable.counts.
+TAKEN: Final = 0  # slots that are taken
+PROBES: Final = 1  # slots looked at behind the first one of each search
+CROWDED: Final = 2  # searches since the table was made that took more than MAX_PROBES slots
+CROWDED_BEFORE: Final = 3  # and in those that it was made of
+CUT_WALKS: Final = 4  # walks along lists of the same state that ended at their bound
+COUNTS: Final = 5
 
 
 class HashTable(NamedTuple):
     """Keys of four integers, each with a row number.
 
     keys: int64[slots, 4]; values: int64[slots], ABSENT where the slot is free (values are >= 0);
-    used: int64[1], how many slots are taken. The number of slots is a power of two and at least
+    counts: see above; secret: of its hashes. The number of slots is a power of two and at least
     one slot is always free.
     """
 
     keys: Int64Array
     values: Int64Array
-    used: Int64Array
+    counts: Int64Array
+    secret: Int64Array
 
 
 class InLists(Protocol):
@@ -103,35 +121,63 @@ class Memory(NamedTuple):
     counts: Int64Array
 
 
-def new_memory(capacity: int) -> Memory:
-    """A memory of so many keys, a power of two."""
+def new_memory(capacity: int, key: int = 0) -> Memory:
+    """A memory of so many keys, a power of two. key: of its hashes."""
     return Memory(
-        new_hash_table(2 * capacity),
+        new_hash_table(2 * capacity, key),
         zeros((capacity, KEY_WORDS)),
         np.zeros(2, np.int64),
     )
 
 
-def new_hash_table(slots: int) -> HashTable:
-    """An empty table; slots is a power of two."""
+def new_hash_table(slots: int, key: int = 0) -> HashTable:
+    """An empty table; slots is a power of two. key: of its hashes; 0 suits tests."""
+    return _empty_table(slots, new_secret(key))
+
+
+def _empty_table(slots: int, secret: Int64Array) -> HashTable:
     assert slots >= 2 and slots & (slots - 1) == 0, "slots must be a power of two"
+    assert len(secret) == SECRET_WORDS
     return HashTable(
         zeros((slots, KEY_WORDS)),
         np.full(slots, ABSENT, np.int64),
-        np.zeros(1, np.int64),
+        np.zeros(COUNTS, np.int64),
+        secret,
     )
 
 
 def roomy(table: HashTable, more: int) -> HashTable:
-    """The table, or a larger copy that `more` further keys fill to half at most."""
+    """The table, or a larger copy that `more` further keys fill to half at most.
+
+    Where a search took too long, the copy has another secret.
+    """
     slots = len(table.values)
-    while 2 * (int(table.used[0]) + more) > slots:
+    while 2 * (int(table.counts[TAKEN]) + more) > slots:
         slots *= 2
-    if slots == len(table.values):
+    crowded = int(table.counts[CROWDED])
+    if slots == len(table.values) and not crowded:
         return table
-    larger = new_hash_table(slots)
-    _copy_keys(table, larger)
-    return larger
+    other = _empty_table(slots, following_secret(table.secret) if crowded else table.secret)
+    _copy_keys(table, other)
+    other.counts[CROWDED] = 0  # whatever copying met: what is searched will tell
+    other.counts[PROBES] += table.counts[PROBES]
+    other.counts[CROWDED_BEFORE] = table.counts[CROWDED_BEFORE] + crowded
+    other.counts[CUT_WALKS] = table.counts[CUT_WALKS]
+    return other
+
+
+def hash_tables(memory: Any) -> Iterator[HashTable]:
+    """The hash tables in a state, or in a tuple of arrays."""
+    if isinstance(memory, HashTable):
+        yield memory
+    elif not isinstance(memory, np.ndarray | Bundle):
+        for name in memory._fields:
+            yield from hash_tables(getattr(memory, name))
+
+
+def settled(memory: Memory) -> Memory:
+    """The memory, or a copy under another secret where a search took too long."""
+    return memory._replace(table=roomy(memory.table, 0))
 
 
 def new_ends(lists: int) -> Ends:
@@ -173,13 +219,23 @@ def grow_rows(state: State, pool: str, more: int, bound: int = NO_BOUND, **field
 
 
 @inlined
-def slot_of(a: int, b: int, c: int, d: int, mask: int) -> int:
+def slot_of(secret: Int64Array, a: int, b: int, c: int, d: int, mask: int) -> int:
     """Where the search for a key starts."""
-    mixed = product(a, _MIX_1)
-    mixed = product(total(mixed, b) ^ (mixed >> 29), _MIX_2)
-    mixed = product(total(mixed, c) ^ (mixed >> 32), _MIX_3)
-    mixed = product(total(mixed, d) ^ (mixed >> 29), _MIX_1)
-    return (mixed ^ (mixed >> 32)) & mask
+    return hash_of_words(secret, a, b, c, d) & mask
+
+
+@inlined
+def note_probes(counts: Int64Array, steps: int) -> None:
+    """Count the slots of a search behind the first one; counts: as a table's."""
+    counts[PROBES] += steps
+    if steps >= MAX_PROBES:
+        counts[CROWDED] += 1
+
+
+@inlined
+def note_cut(table: HashTable) -> None:
+    """Count a walk along a list, of the state whose table this is, that ended at its bound."""
+    table.counts[CUT_WALKS] += 1
 
 
 @inlined
@@ -194,9 +250,14 @@ def _same(keys: Int64Array, slot: int, a: int, b: int, c: int, d: int) -> bool:
 def find_slot(table: HashTable, a: int, b: int, c: int, d: int) -> int:
     """The slot of a key, or the free slot where it would go."""
     mask = len(table.values) - 1
-    slot = slot_of(a, b, c, d, mask)
-    while table.values[slot] != ABSENT and not _same(table.keys, slot, a, b, c, d):
+    slot = slot_of(table.secret, a, b, c, d, mask)
+    if table.values[slot] == ABSENT or _same(table.keys, slot, a, b, c, d):
+        return slot
+    for steps in range(1, mask + 1):
         slot = (slot + 1) & mask
+        if table.values[slot] == ABSENT or _same(table.keys, slot, a, b, c, d):
+            note_probes(table.counts, steps)
+            return slot
     return slot
 
 
@@ -213,7 +274,7 @@ def fill_slot(table: HashTable, slot: int, a: int, b: int, c: int, d: int, value
     table.keys[slot, 1] = b
     table.keys[slot, 2] = c
     table.keys[slot, 3] = d
-    table.used[0] += 1
+    table.counts[TAKEN] += 1
     table.values[slot] = value
 
 
@@ -244,19 +305,23 @@ def clear_slot(table: HashTable, slot: int) -> None:
     """Free a taken slot and shift back the keys behind it that it kept from their place."""
     mask = len(table.values) - 1
     hole = slot
-    ahead = (slot + 1) & mask
-    while table.values[ahead] != ABSENT:
-        keys = table.keys
-        home = slot_of(keys[ahead, 0], keys[ahead, 1], keys[ahead, 2], keys[ahead, 3], mask)
+    keys = table.keys
+    for steps in range(1, mask + 1):
+        ahead = (slot + steps) & mask
+        if table.values[ahead] == ABSENT:
+            table.counts[PROBES] += steps - 1
+            break
+        home = slot_of(
+            table.secret, keys[ahead, 0], keys[ahead, 1], keys[ahead, 2], keys[ahead, 3], mask
+        )
         # The key may move into the hole unless its home lies behind the hole, cyclically.
         if (ahead - home) & mask >= (ahead - hole) & mask:
             for word in range(KEY_WORDS):
                 keys[hole, word] = keys[ahead, word]
             table.values[hole] = table.values[ahead]
             hole = ahead
-        ahead = (ahead + 1) & mask
     table.values[hole] = ABSENT
-    table.used[0] -= 1
+    table.counts[TAKEN] -= 1
 
 
 @kernel
@@ -278,7 +343,7 @@ def _copy_keys(table: HashTable, larger: HashTable) -> None:
 @inlined
 def has_room(table: HashTable, more: int) -> bool:
     """Whether `more` further keys fill no more than half of the slots, for kernels."""
-    return bool(2 * (table.used[0] + more) <= len(table.values))
+    return bool(2 * (table.counts[TAKEN] + more) <= len(table.values))
 
 
 @inlined

@@ -15,9 +15,10 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64
+from dissector.codecs.keyed_hash import following_secret, hash_of_bytes, new_secret
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_NAME_BYTES, MAX_NAME_LENGTH, MAX_NAMES, NULL
+from dissector.limits import MAX_NAME_BYTES, MAX_NAME_LENGTH, MAX_NAMES, MAX_PROBES, NULL
 
 # An odd constant with well mixed bits (2^64 divided by the golden ratio), as a signed number.
 _MIX: Final = -0x61C8_8646_80B5_83EB
@@ -28,7 +29,9 @@ _NAMES: Final = 0
 _BYTES: Final = 1
 _REFUSED: Final = 2
 _CUT: Final = 3
-_COUNTS: Final = 4
+_PROBES: Final = 4
+_CROWDED: Final = 5
+_COUNTS: Final = 6
 
 _MARK_BYTES: Final = 64  # room for what stands behind the beginning of a long name
 _KEPT_BYTES: Final = MAX_NAME_LENGTH - _MARK_BYTES
@@ -42,31 +45,21 @@ class NameColumns(NamedTuple):
     slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below
     it the code plus one. starts: int64[names + 1], where each name starts in `text` (the last
     place holds the end). text: uint8[], the names one behind the other, and spare bytes at the end.
-    counts: int64[4], names, bytes of text, and how often a name was refused or cut.
+    counts: int64[6], names, bytes of text, how often a name was refused or cut, slots looked at
+    behind the first one of each search, and searches of more than MAX_PROBES. secret: of the hash.
     """
 
     slots: Int64Array
     starts: Int64Array
     text: ByteArray
     counts: Int64Array
+    secret: Int64Array
 
 
 @inlined
-def _hash(data: ByteArray, offset: int, length: int) -> int:
-    """A mix of all bytes and the length, 31 bits, never 0."""
-    mixed = product(length, _MIX)
-    position = offset
-    end = offset + length
-    while end - position >= 8:
-        mixed = product(mixed ^ le64(data, position), _MIX)
-        mixed ^= (mixed >> 32) & _LOW_31
-        position += 8
-    tail = 0
-    while position < end:
-        tail = (tail << 8) | byte(data, position)
-        position += 1
-    mixed = product(mixed ^ tail, _MIX)
-    return ((mixed >> 33) & _LOW_31) | 1
+def _hash(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
+    """A keyed hash of all bytes, 31 bits, never 0."""
+    return ((hash_of_bytes(names.secret, data, offset, offset + length) >> 33) & _LOW_31) | 1
 
 
 @inlined
@@ -87,9 +80,13 @@ def _equal(data: ByteArray, offset: int, names: NameColumns, start: int, length:
 def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> int:
     """The slot of a name that is there, else -1 minus the empty slot where it belongs."""
     mask = len(names.slots) - 1
-    mixed = _hash(data, offset, length)
+    mixed = _hash(names, data, offset, length)
     slot = mixed & mask
-    while True:
+    for steps in range(mask + 1):
+        if steps > 0:
+            names.counts[_PROBES] += 1
+        if steps == MAX_PROBES:
+            names.counts[_CROWDED] += 1
         held = names.slots[slot]
         if held == 0:
             return -1 - slot
@@ -101,6 +98,22 @@ def find_slot(names: NameColumns, data: ByteArray, offset: int, length: int) -> 
             ):
                 return slot
         slot = (slot + 1) & mask
+    return -1 - slot
+
+
+@kernel
+def _place_all(names: NameColumns) -> None:
+    """Put all names into slots that are free."""
+    mask = len(names.slots) - 1
+    for code in range(names.counts[_NAMES]):
+        start = names.starts[code]
+        mixed = _hash(names, names.text, start, names.starts[code + 1] - start)
+        slot = mixed & mask
+        for _ in range(mask + 1):
+            if names.slots[slot] == 0:
+                break
+            slot = (slot + 1) & mask
+        names.slots[slot] = (mixed << 32) | (code + 1)
 
 
 @inlined
@@ -195,7 +208,7 @@ def _intern(names: NameColumns, data: ByteArray, offset: int, length: int) -> in
     for k in range(length):
         names.text[start + k] = data[offset + k]
     names.starts[code + 1] = start + length
-    names.slots[-1 - slot] = (_hash(data, offset, length) << 32) | (code + 1)
+    names.slots[-1 - slot] = (_hash(names, data, offset, length) << 32) | (code + 1)
     names.counts[_NAMES] = code + 1
     names.counts[_BYTES] = start + length
     return int(code)
@@ -212,19 +225,24 @@ def _reserved(count: int, kind: type[np.generic]) -> Any:
 
 
 class NameTable:
-    """All names of one capture.
+    """All names of one capture. key: of hash tables, this one and others of the same capture.
 
     Memory is reserved for the whole bound and used only as names arrive.
     """
 
-    def __init__(self, max_names: int = MAX_NAMES, max_bytes: int = MAX_NAME_BYTES) -> None:
+    def __init__(
+        self, max_names: int = MAX_NAMES, max_bytes: int = MAX_NAME_BYTES, key: int = 0
+    ) -> None:
         slots = 1 << max(4, (2 * max_names - 1).bit_length())
         self.columns = NameColumns(
             slots=_reserved(slots, np.int64),
             starts=_reserved(max_names + 1, np.int64),
             text=_reserved(max_bytes + _SPARE_BYTES, np.uint8),
             counts=np.zeros(_COUNTS, np.int64),
+            secret=new_secret(key),
         )
+        self.key = key
+        self._crowded_before = 0
         self._names: list[bytes] = []
         self._refused_before = 0
         self._cut_before = 0
@@ -236,6 +254,11 @@ class NameTable:
 
     def update(self) -> list[bytes]:
         """Take over what kernels have added since the last call, and return all names by code."""
+        if int(self.columns.counts[_CROWDED]) > self._crowded_before:
+            self._crowded_before = int(self.columns.counts[_CROWDED])
+            self.columns.secret[:] = following_secret(self.columns.secret)
+            self.columns.slots[:] = 0
+            _place_all(self.columns)
         count = int(self.columns.counts[_NAMES])
         known = len(self._names)
         if count > known:
@@ -260,6 +283,16 @@ class NameTable:
             data, at = self.columns.text, len(self.columns.text) - _SPARE_BYTES
         slot = int(find_slot(self.columns, data, at, length))
         return int(self.columns.slots[slot] & _LOW_31) - 1 if slot >= 0 else NULL
+
+    @property
+    def probes(self) -> int:
+        """Slots looked at behind the first one of each search so far: a measure of cost."""
+        return int(self.columns.counts[_PROBES])
+
+    @property
+    def crowded(self) -> int:
+        """How many searches took more than MAX_PROBES slots; slots were then chosen anew."""
+        return int(self.columns.counts[_CROWDED])
 
     def drain_refused(self) -> int:
         """How many names were refused since the last call."""

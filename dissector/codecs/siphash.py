@@ -5,7 +5,7 @@ What it gives says nothing about the bytes to whoever has not got the key of 128
 
 from typing import Final
 
-from dissector.blocks import ByteArray
+from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64, wrapped
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
@@ -41,6 +41,17 @@ def _round(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
+@inlined
+def _last_word(data: ByteArray, start: int, end: int) -> int:
+    """The bytes behind the last whole word of data[start:end], and how many bytes there are."""
+    word = wrapped(((end - start) & 0xFF) << 56)
+    shift = 0
+    for position in range(end - ((end - start) & 7), end):
+        word |= byte(data, position) << shift
+        shift += 8
+    return word
+
+
 @kernel
 def siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
     """The hash of data[start:end] as a signed number; low, high: the key's halves, likewise."""
@@ -56,18 +67,54 @@ def siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
         a, b, c, d = _round(a, b, c, d)
         a ^= word
         position += 8
-    word = wrapped(((end - start) & 0xFF) << 56)
-    shift = 0
-    while position < end:
-        word |= byte(data, position) << shift
-        shift += 8
-        position += 1
+    word = _last_word(data, start, end)
     d ^= word
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a, b, c, d)
     a ^= word
     c ^= 0xFF
     for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def short_siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
+    """SipHash-1-3, with half the rounds: for hash tables in memory, where hashes are not shown."""
+    a = _FIRST ^ low
+    b = _SECOND ^ high
+    c = _THIRD ^ low
+    d = _FOURTH ^ high
+    position = start
+    while position + 8 <= end:
+        word = le64(data, position)
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+        position += 8
+    word = _last_word(data, start, end)
+    d ^= word
+    a, b, c, d = _round(a, b, c, d)
+    a ^= word
+    c ^= 0xFF
+    for _ in range(3):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def short_siphash_of_row(low: int, high: int, rows: Int64Array, row: int) -> int:
+    """The same of one row of int64[rows, words]."""
+    a = _FIRST ^ low
+    b = _SECOND ^ high
+    c = _THIRD ^ low
+    d = _FOURTH ^ high
+    for column in range(rows.shape[1]):
+        d ^= rows[row, column]
+        a, b, c, d = _round(a, b, c, d)
+        a ^= rows[row, column]
+    c ^= 0xFF
+    for _ in range(3):
         a, b, c, d = _round(a, b, c, d)
     return a ^ b ^ c ^ d
 

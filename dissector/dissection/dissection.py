@@ -24,7 +24,7 @@ from dissector.dissection.untimed import UntimedRows
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
 from dissector.limits import NULL
-from dissector.notice_log import Notice, NoticeLog
+from dissector.notice_log import Notice, NoticeLog, of_limits
 from dissector.notices import NOTICE_NUMBER
 from dissector.options import Options
 from dissector.packet.columns import PacketBuffers, PacketColumns
@@ -75,7 +75,7 @@ class Dissection:
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
-        self.packets = PacketReader(options.verify_checksums)
+        self.packets = PacketReader(options.verify_checksums, key=options.hash_key)
         held = _held_bytes(options)
         self._streams = Streams(
             StreamOptions(
@@ -85,6 +85,7 @@ class Dissection:
                 held_bytes_per_connection=min(held, limits.MAX_HELD_BYTES_PER_CONNECTION),
                 connections=options.bounded(limits.MAX_CONNECTIONS),
                 brief_connections=options.bounded(limits.MAX_BRIEF_CONNECTIONS),
+                hash_key=options.hash_key,
             )
         )
         forced = {port: _number_of(specs, name) for port, name in options.decode_as.items()}
@@ -93,7 +94,7 @@ class Dissection:
             specs,
             self._streams.ports_of,
             self._handle_frames,
-            FramingOptions(options.max_frame_bytes, forced, only),
+            FramingOptions(options.max_frame_bytes, forced, only, options.hash_key),
         )
         self._facts: list[Facts] = [
             spec.new_facts(FactsOptions(**vars(options), protocol_number=protocol))
@@ -241,6 +242,7 @@ class Dissection:
         for facts in self._facts:
             self._findings.add(facts.findings.drain())
         self._findings.add(self._connections.rest())
+        self._findings.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_findings(self.capture.finish())
         self._drain_findings(self.packets.finish())
         self._note_hidden()

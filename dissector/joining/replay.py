@@ -24,7 +24,8 @@ from dissector.blocks import ByteArray, Int64Array, TableBlock, numbers_of
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.encodings import FrameNumbers, Names, by_text, index_in, numbers
 from dissector.joining.positions import nullable
-from dissector.limits import NULL
+from dissector.limits import HASH_KEY_BITS, NULL
+from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS
@@ -217,9 +218,10 @@ class Replay:
         protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
         self._protocol = protocol
         self._names = Names()
-        self._registry = PulsarRegistry(protocol, window_ns)
-        self._exchanges = PulsarExchanges(protocol, window_ns)
-        self._consumption = PulsarConsumption(protocol)
+        key = random_number(HASH_KEY_BITS)
+        self._registry = PulsarRegistry(protocol, window_ns, key)
+        self._exchanges = PulsarExchanges(protocol, window_ns, key=key)
+        self._consumption = PulsarConsumption(protocol, key=key)
         self._commands = CommandNames()
         self._findings = NoticeLog()
         self._serials = FrameNumbers()

@@ -18,7 +18,8 @@ from dissector.codecs.names import NameTable
 from dissector.joining import replay
 from dissector.joining.encodings import FrameNumbers, by_text
 from dissector.joining.replay import COST, EVENT, TableRows
-from dissector.limits import NULL
+from dissector.limits import HASH_KEY_BITS, NULL
+from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import (
@@ -121,7 +122,7 @@ class CursusReplay(replay.Replay):
 
     def __init__(self) -> None:
         self._protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == NAME)
-        names = NameTable()
+        names = NameTable(key=random_number(HASH_KEY_BITS))
         self._again = Readings(names, self._protocol, False, "none")
         self._codes = self._again.codes
         self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)

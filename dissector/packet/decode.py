@@ -42,7 +42,7 @@ from dissector.packet.walk import (
     BlockPass,
     PacketState,
 )
-from dissector.tables import ABSENT, fill_slot, find_slot
+from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 
 # What stops the pass.
 DONE: Final = 0
@@ -134,7 +134,7 @@ def _tunnel(state: PacketState) -> int:
     slot = find_slot(table, position.tunnel_hash[0], 0, 0, 0)
     if table.values[slot] != ABSENT:
         return int(table.values[slot]) + 1
-    number = table.used[0]
+    number = table.counts[TAKEN]
     if number >= MAX_TUNNELS - 1:
         return MAX_TUNNELS
     fill_slot(table, slot, position.tunnel_hash[0], 0, 0, 0, number)

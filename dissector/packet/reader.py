@@ -34,7 +34,7 @@ from dissector.packet.walk import (
     TunnelStack,
     new_walk,
 )
-from dissector.tables import new_hash_table, roomy
+from dissector.tables import TAKEN, new_hash_table, roomy
 
 _FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
@@ -81,9 +81,10 @@ class PacketReader:
         verify_checksums: bool = False,
         block_rows: int = PACKET_BLOCK_ROWS,
         fragments: Fragments | None = None,
+        key: int = 0,
     ) -> None:
         """block_rows: how many packets usually come at once, at most; fragments: what puts
-        fragments together, None for the usual."""
+        fragments together, None for the usual; key: of hash tables."""
         self._block_rows = block_rows
         self.segments: SegmentColumns = SegmentColumns.new(min(block_rows, _FIRST_ROWS))
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
@@ -92,8 +93,8 @@ class PacketReader:
         self._unread: dict[str, dict[int, Unread]] = {}
         self._state = PacketState(
             block_pass=BlockPass.new(1),
-            walk=new_walk(),
-            tunnels=new_hash_table(2 * _FEW_TUNNELS),
+            walk=new_walk(key),
+            tunnels=new_hash_table(2 * _FEW_TUNNELS, key),
             stacks=TunnelStack.new(_FEW_TUNNELS * MAX_TUNNEL_DEPTH),
             segments=self.segments,
             reasons=self.reasons,
@@ -136,7 +137,7 @@ class PacketReader:
         reasons &= REASON_MASK
         counts = np.bincount(reasons, minlength=len(IGNORED_REASONS))
         self._counts += counts
-        if rows and counts[USED] < rows:
+        if rows and counts[TAKEN] < rows:
             self._note_unread(reasons, details, counts, first_packet)
         return self.segments, int(block_pass.segments[0])
 
@@ -154,7 +155,7 @@ class PacketReader:
             for reason, count in enumerate(self._counts)
             if count and reason != USED
         }
-        return PacketCounts(int(self._counts[USED]), counts)
+        return PacketCounts(int(self._counts[TAKEN]), counts)
 
     def finish_file(self) -> PacketCounts:
         """The counts since the last call, which belong to the file that ended."""
@@ -174,7 +175,7 @@ class PacketReader:
             for code in _LIMITS
             for each in self._unread.get(code, {}).values()
         ]
-        tunnels = int(self._state.tunnels.used[0])
+        tunnels = int(self._state.tunnels.counts[TAKEN])
         if tunnels >= MAX_TUNNELS - 1:
             found.append(CaptureNotice("tunnels_limit", value=tunnels))
         block_pass = self._state.block_pass
@@ -212,7 +213,7 @@ class PacketReader:
     def _make_room(self, rows: int) -> None:
         """Make room for one more tunnel per packet of a block, up to the limit."""
         state = self._state
-        used = int(state.tunnels.used[0])
+        used = int(state.tunnels.counts[TAKEN])
         most = min(used + rows, MAX_TUNNELS)
         if most * MAX_TUNNEL_DEPTH > len(state.stacks.matrix):
             room = min(2 * most, MAX_TUNNELS)

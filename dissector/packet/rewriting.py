@@ -12,10 +12,10 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.capture.pcapng import ENHANCED_PACKET, PACKET_OFFSET
 from dissector.codecs.integers import be16, be32, be64, byte
+from dissector.codecs.keyed_hash import hash_of_words, new_secret
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.codecs.pseudonyms import permute
 from dissector.codecs.siphash import fill_noise, following, siphash
-from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.header_offsets import (
@@ -31,7 +31,6 @@ from dissector.packet.header_offsets import (
 from dissector.packet.tcp import CHECKSUM_AT, SYN, address_sum
 from dissector.states import State
 
-_FACTOR: Final = 0x2545_F491_4F6C_DD1D
 _NO_OPTION: Final = 1
 _HALF: Final = 1 << 31
 _WHOLE: Final = 1 << 32
@@ -61,7 +60,7 @@ class AddressCounts(Records):
 
 class Rewriting(State):
     """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]; digits,
-    radixes: int64[8], scratch: uint8[256], of what is being permuted."""
+    radixes: int64[8], scratch: uint8[256], of what is being permuted. secret: of hashes."""
 
     addresses: Addresses
     counts: AddressCounts
@@ -71,6 +70,7 @@ class Rewriting(State):
     digits: Int64Array
     radixes: Int64Array
     scratch: ByteArray
+    secret: Int64Array
 
 
 class SegmentStreams(Bundle):
@@ -122,18 +122,19 @@ def new_rewriting(names: Int64Array, noise: Int64Array, rows: int = 1 << 10) -> 
         digits=np.zeros(8, np.int64),
         radixes=np.zeros(8, np.int64),
         scratch=np.zeros(256, np.uint8),
+        secret=new_secret(int.from_bytes(names.tobytes(), "little")),
     )
 
 
 @kernel
-def _row_of(table: Addresses, version: int, high: int, low: int) -> int:
+def _row_of(table: Addresses, secret: Int64Array, version: int, high: int, low: int) -> int:
     """The row of an address, or the free one where it belongs."""
-    value = product(total(high ^ version, _FACTOR), _FACTOR)
-    value = product(total(value ^ (value >> 31) ^ low, _FACTOR), _FACTOR)
     mask = len(table.version) - 1
-    at = (value >> 20) & mask
-    while table.version[at] != 0:
-        if table.version[at] == version and table.high[at] == high and table.low[at] == low:
+    at = hash_of_words(secret, version, high, low, 0) & mask
+    for _ in range(mask):
+        if table.version[at] == 0 or (
+            table.version[at] == version and table.high[at] == high and table.low[at] == low
+        ):
             break
         at = (at + 1) & mask
     return int(at)
@@ -143,7 +144,7 @@ def _row_of(table: Addresses, version: int, high: int, low: int) -> int:
 def _add_address(state: Rewriting, version: int, high: int, low: int) -> None:
     table = state.addresses
     counts = state.counts
-    row = _row_of(table, version, high, low)
+    row = _row_of(table, state.secret, version, high, low)
     if table.version[row] == 0:
         table.version[row] = version
         table.high[row] = high
@@ -176,7 +177,7 @@ def double_room(state: Rewriting) -> None:
     before = state.addresses
     after = Addresses.new(2 * len(before.matrix))
     for row in before.matrix[before.version != 0]:
-        after.matrix[_row_of(after, *row[:3].tolist())] = row
+        after.matrix[_row_of(after, state.secret, *row[:3].tolist())] = row
     missing = np.zeros(len(after.matrix), np.int64)
     waiting = np.flatnonzero((after.version != 0) & (after.is_known == 0))
     missing[: len(waiting)] = waiting
@@ -225,7 +226,7 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
     is_right = is_there and folded(ones_sum(data, at, at + size)) == 0xFFFF
     table = state.addresses
     for field in (at + 12, at + 16):
-        value = table.new_low[_row_of(table, 4, 0, be32(data, field))]
+        value = table.new_low[_row_of(table, state.secret, 4, 0, be32(data, field))]
         _put16(data, field, value >> 16)
         _put16(data, field + 2, value)
     for index in range(at + 20, min(at + size, end)):
@@ -254,7 +255,8 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
             _readdress4(data, at, packets.offset[packet] + packets.captured_bytes[packet], state)
         elif kind == IP6:
             for field in (at + 8, at + 24):
-                found = _row_of(table, 6, be64(data, field), be64(data, field + 8))
+                high, low = be64(data, field), be64(data, field + 8)
+                found = _row_of(table, state.secret, 6, high, low)
                 _put64(data, field, table.new_high[found])
                 _put64(data, field + 8, table.new_low[found])
 
@@ -352,7 +354,7 @@ def _new_address(state: Rewriting, version: int, high: int, low: int) -> tuple[i
     if state.counts.all[0] == 0:  # addresses stay
         return high, low
     table = state.addresses
-    row = _row_of(table, version, high, low)
+    row = _row_of(table, state.secret, version, high, low)
     return table.new_high[row], table.new_low[row]
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
-from dissector.codecs.wrapping import product, total
+from dissector.codecs.keyed_hash import hash_of_row, new_secret
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_TUNNEL_DEPTH
 from dissector.packet.columns import SegmentColumns
@@ -50,7 +50,6 @@ NO_END: Final = (1 << 62) - 1
 # Mirrors send through these, and shorten frames: then an inner length is right that is longer.
 _MIRROR_KINDS: Final = (VXLAN_KIND, GENEVE_KIND, GRE_KIND, ERSPAN_KIND)
 
-_FACTOR: Final = 0x2545_F491_4F6C_DD1D
 
 
 class Position(Records):
@@ -100,10 +99,11 @@ class TunnelStack(Records):
 
 
 class Walk(State):
-    """The walk through one packet."""
+    """The walk through one packet. secret: of the hash of its tunnels."""
 
     position: Position
     tunnels: TunnelStack
+    secret: Int64Array
 
 
 class BlockPass(Records):
@@ -142,9 +142,13 @@ class PacketState(State):
     reasons: Int64Array
 
 
-def new_walk() -> Walk:
-    """A walk that has not begun."""
-    return Walk(position=Position.new(1), tunnels=TunnelStack.new(MAX_TUNNEL_DEPTH))
+def new_walk(key: int = 0) -> Walk:
+    """A walk that has not begun. key: of the hash of tunnels."""
+    return Walk(
+        position=Position.new(1),
+        tunnels=TunnelStack.new(MAX_TUNNEL_DEPTH),
+        secret=new_secret(key),
+    )
 
 
 @inlined
@@ -213,11 +217,8 @@ def enter(walk: Walk, kind: int, number: int) -> int:
     tunnels.lower_low[depth] = low
     tunnels.upper_high[depth] = other_high
     tunnels.upper_low[depth] = other_low
-    value = position.tunnel_hash[0]
-    for field in range(tunnels.matrix.shape[1]):
-        value = product(total(value ^ tunnels.matrix[depth, field], _FACTOR), _FACTOR)
-        value ^= value >> 29
-    position.tunnel_hash[0] = value
+    before = position.tunnel_hash[0]
+    position.tunnel_hash[0] = hash_of_row(walk.secret, before, tunnels.matrix, depth)
     position.depth[0] = depth + 1
     if kind in _MIRROR_KINDS:
         position.stated_end[0] = NO_END

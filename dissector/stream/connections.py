@@ -12,14 +12,15 @@ once per second and not once per packet; time-outs therefore count whole seconds
 from typing import Final, NamedTuple
 
 from dissector.blocks import Int64Array
+from dissector.codecs.keyed_hash import hash_of_five
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
-from dissector.limits import LINGER_MS, NULL, SYN_ONLY_TIMEOUT_MS
+from dissector.limits import LINGER_MS, MAX_PROBES, NULL, SYN_ONLY_TIMEOUT_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.tcp import address_sum
 from dissector.stream.columns import ENDED_IDLE
-from dissector.stream.index import enter, find_value, leave
+from dissector.stream.index import enter, find_row, leave
 from dissector.stream.output import note
 from dissector.stream.queue import queue_put, queue_remove
 from dissector.stream.records import (
@@ -36,17 +37,11 @@ from dissector.stream.records import (
     side_at,
 )
 from dissector.stream.segment import Segment
-from dissector.stream.sequence import mix, sequence_at
-from dissector.stream.state import StreamState
+from dissector.stream.sequence import sequence_at
+from dissector.stream.state import StreamState, hash_of_id
 from dissector.tables import allocate_row, list_append, list_unlink
 
 _CONNECTION_LIMIT: Final = NOTICE_NUMBER["connection_limit"]
-# Odd multipliers without structure, one per part of a key.
-_LOW: Final = 0x2127_599B_F432_5C37
-_OTHER_LOW: Final = 0x6A09_E667_F3BC_C909
-_PORTS: Final = 0x3C6E_F372_FE94_F82B
-_HIGH: Final = 0x1F83_D9AB_FB41_BD6B
-_OTHER_HIGH: Final = 0x5BE0_CD19_137E_2179
 _TUNNEL: Final = 0x510E_527F_ADE6_82D1
 _TAG_MASK: Final = (1 << 62) - 1
 _SECOND_NS: Final = 1_000_000_000
@@ -74,8 +69,8 @@ class Key(NamedTuple):
 
 
 @inlined
-def key_at(segments: SegmentColumns, row: int) -> Key:
-    """The key of a segment's connection."""
+def key_at(segments: SegmentColumns, row: int, secret: Int64Array) -> Key:
+    """The key of a segment's connection. secret: of its hash."""
     high = segments.source_high[row]
     low = segments.source_low[row]
     port = segments.source_port[row]
@@ -93,9 +88,6 @@ def key_at(segments: SegmentColumns, row: int) -> Key:
     ports = (segments.ip_version[row] << 32) | (port << 16) | other_port
     tunnel = segments.tunnel[row]
     vlans = segments.vlans[row]
-    value = product(low, _LOW) ^ product(other_low, _OTHER_LOW) ^ product(ports, _PORTS)
-    value ^= product(high, _HIGH) ^ product(other_high, _OTHER_HIGH)
-    value = mix(value)
     return Key(
         high,
         low,
@@ -105,7 +97,7 @@ def key_at(segments: SegmentColumns, row: int) -> Key:
         tunnel,
         vlans,
         (vlans ^ product(tunnel, _TUNNEL)) & _TAG_MASK,
-        (value >> 16) & 0xFFFF_FFFF,
+        hash_of_five(secret, low, other_low, ports, high, other_high),
         is_upper,
     )
 
@@ -134,16 +126,24 @@ def find_connection(state: StreamState, key: Key) -> int:
     connections = state.connections
     index = state.index
     mask = len(index) - 1
-    at = key.hash & mask
-    while index[at] >= 0:
-        row = index[at]
-        if (
+    for steps in range(mask + 1):
+        row = index[(key.hash + steps) & mask]
+        if row < 0 or (
             has_key(connections, row, key)
             and state.sides.tag[side_of(connections, row, key.is_upper)] == key.tag
         ):
+            if steps > 0:
+                note_steps(state, steps)
             return int(row)
-        at = (at + 1) & mask
     return -1
+
+
+@inlined
+def note_steps(state: StreamState, steps: int) -> None:
+    """Count the slots of a search in the index behind the first one."""
+    state.registers.steps[0] += steps
+    if steps >= MAX_PROBES:
+        state.registers.crowded[0] += 1
 
 
 @kernel
@@ -295,7 +295,7 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
         key.lower_high, key.lower_low, key.upper_high, key.upper_low
     )
     connections.connection_id[row] = connection_id
-    connections.id_hash[row] = mix(connection_id)
+    connections.id_hash[row] = hash_of_id(state.secret, connection_id)
     is_syn = segment.flags & TCP_SYN != 0
     is_answer = is_syn and segment.flags & TCP_ACK != 0
     connections.side0_is_upper[row] = key.is_upper ^ 1 if is_answer else key.is_upper
@@ -378,7 +378,7 @@ def set_clock(registers: Registers, ts_ns: int, leap_ns: int) -> None:
 @kernel
 def find_slots(state: StreamState, connection_ids: Int64Array, slots: Int64Array) -> None:
     """Write the rows of connections to `slots`, -1 for unknown ones."""
+    known = state.connections.connection_id
     for number, connection_id in enumerate(connection_ids):
-        row = find_value(state.ids, state.connections.id_hash, mix(connection_id))
-        # Hashes of ids tell those apart that were given, and no negative number was.
-        slots[number] = row if connection_id >= 0 else -1
+        place = hash_of_id(state.secret, connection_id)
+        slots[number] = find_row(state.ids, known, place, connection_id)

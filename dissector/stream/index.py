@@ -1,10 +1,10 @@
 """Hash tables of rows of records, each of which holds its own hash.
 
 Unlike `dissector.tables.HashTable`, which keeps the keys beside the rows, an index takes several
-rows of one key, and a search reads eight bytes per slot. Probing is linear, and removal shifts the
-cluster back, so that no tombstones pile up in a tap of weeks. Hashes must be mixed: numbers in a
-row would be one cluster, walked at each removal. A slot holds a row or -1; there are a power of two
-of them, at most half of them taken.
+rows of one key, and a search reads eight bytes per slot. Hashes are keyed (`codecs.keyed_hash`).
+Probing is linear, and removal shifts the cluster back, so that no tombstones pile up in a tap of
+weeks: rows of one key stand in the order in which they came. A slot holds a row or -1; there are a
+power of two of them, at most half of them taken, so that every search ends.
 """
 
 import numpy as np
@@ -13,10 +13,10 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 
 
-def grown_index(table: Int64Array, hashes: Int64Array, slots: int) -> Int64Array:
-    """A copy with so many slots."""
+def new_index(hashes: Int64Array, rows: Int64Array, slots: int) -> Int64Array:
+    """An index of rows, in the order in which they came, with so many slots."""
     fresh = np.full(slots, -1, np.int64)
-    _enter_all(fresh, hashes, table[table >= 0])
+    _enter_all(fresh, hashes, rows)
     return fresh
 
 
@@ -30,44 +30,47 @@ def _enter_all(table: Int64Array, hashes: Int64Array, rows: Int64Array) -> None:
 def enter(table: Int64Array, hashes: Int64Array, row: int) -> int:
     """Put a row in. hashes: of each row. Returns how many slots were looked at."""
     mask = len(table) - 1
-    at = hashes[row] & mask
-    steps = 1
-    while table[at] >= 0:
-        at = (at + 1) & mask
-        steps += 1
-    table[at] = row
-    return steps
+    home = hashes[row] & mask
+    for steps in range(mask + 1):
+        at = (home + steps) & mask
+        if table[at] < 0:
+            table[at] = row
+            return steps + 1
+    return mask + 1
 
 
 @kernel
 def leave(table: Int64Array, hashes: Int64Array, row: int) -> int:
     """Take a row out that is in. Returns how many slots were looked at."""
     mask = len(table) - 1
-    hole = hashes[row] & mask
-    steps = 1
-    while table[hole] != row:
-        hole = (hole + 1) & mask
+    home = hashes[row] & mask
+    hole = -1
+    steps = 0
+    for distance in range(mask + 1):
+        at = (home + distance) & mask
         steps += 1
-    ahead = (hole + 1) & mask
-    while table[ahead] >= 0:
-        home = hashes[table[ahead]] & mask
+        if hole < 0:
+            if table[at] == row:
+                hole = at
+        elif table[at] < 0:
+            break
         # An entry may move into the hole unless its home lies cyclically behind the hole.
-        if ((ahead - home) & mask) >= ((ahead - hole) & mask):
-            table[hole] = table[ahead]
-            hole = ahead
-        ahead = (ahead + 1) & mask
-        steps += 1
-    table[hole] = -1
+        elif ((at - (hashes[table[at]] & mask)) & mask) >= ((at - hole) & mask):
+            table[hole] = table[at]
+            hole = at
+    if hole >= 0:
+        table[hole] = -1
     return steps
 
 
 @inlined
-def find_value(table: Int64Array, hashes: Int64Array, value: int) -> int:
-    """The row that has a hash, or -1; for hashes that are different for each row."""
+def find_row(table: Int64Array, keys: Int64Array, place: int, key: int) -> int:
+    """The row of a key, whose hash is `place`, or -1; keys: of each row."""
     mask = len(table) - 1
-    at = value & mask
-    while table[at] >= 0:
-        if hashes[table[at]] == value:
-            return int(table[at])
-        at = (at + 1) & mask
+    for steps in range(mask + 1):
+        row = table[(place + steps) & mask]
+        if row < 0:
+            return -1
+        if keys[row] == key:
+            return int(row)
     return -1

@@ -193,7 +193,7 @@ def _receive_slow(
     set_clock(registers, segment.ts_ns, _LEAP_NS)
     if registers.second[0] != second:
         expire(state)
-    key = key_at(segments, row)
+    key = key_at(segments, row, state.secret)
     data = buffers.block if segment.source == 0 else buffers.side
     known = find_connection(state, key)
     if known >= 0:
@@ -263,7 +263,7 @@ def _receive_fast(
     sides = state.sides
     registers = state.registers
     segment = segment_at(segments, row)
-    key = key_at(segments, row)
+    key = key_at(segments, row, state.secret)
     connection = find_connection(state, key)
     if connection < 0:
         return False

@@ -213,6 +213,8 @@ class Registers(Records):
     is_damaged: Int64Array
     conflict_at: Int64Array
     steps: Int64Array
+    crowded: Int64Array
+    crowded_before: Int64Array
 
 
 class Settings(Records):

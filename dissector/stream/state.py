@@ -10,7 +10,8 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
-from dissector.jit import kernel
+from dissector.codecs.keyed_hash import following_secret, hash_of_five, hash_of_words, new_secret
+from dissector.jit import inlined, kernel
 from dissector.states import State
 from dissector.stream.columns import (
     DATA,
@@ -18,7 +19,7 @@ from dissector.stream.columns import (
     RangeColumns,
 )
 from dissector.stream.duplicates import SIGNATURES, Signatures
-from dissector.stream.index import grown_index, leave
+from dissector.stream.index import leave, new_index
 from dissector.stream.queue import Queue, grown_queue, new_queue
 from dissector.stream.records import (
     LEVELS,
@@ -53,7 +54,7 @@ class StreamOptions(NamedTuple):
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
-    block_rows: ranges per block, at most.
+    block_rows: ranges per block, at most. hash_key: of hash tables.
     """
 
     reorder_window_ms: int = limits.REORDER_WINDOW_MS
@@ -66,6 +67,7 @@ class StreamOptions(NamedTuple):
     overlap: str = "first"
     vlan_in_key: bool = False
     block_rows: int = 16_384
+    hash_key: int = 0
 
 
 class StreamState(State):
@@ -77,7 +79,7 @@ class StreamState(State):
     heap: bytes of nodes. heads, tails: int64[sides, LEVELS], first and last node of each level of a
     side; successors: int64[nodes, LEVELS]; predecessors: int64[LEVELS], the nodes before the
     position last searched; -1 none. signatures: recent packets (`duplicates.py`).
-    ranges, notices: output. retired: connections that are over, in order.
+    ranges, notices: output. retired: connections that are over, in order. secret: of hashes.
     """
 
     connections: Connections
@@ -101,11 +103,13 @@ class StreamState(State):
     ranges: RangeColumns
     notices: NoticeColumns
     retired: Int64Array
+    secret: Int64Array
 
 
 def new_state(options: StreamOptions) -> StreamState:
     """An empty state with little room; it grows with what is seen."""
     block_rows = min(options.block_rows, _FIRST_BLOCK_ROWS)
+    secret = new_secret(options.hash_key)
     state = StreamState(
         connections=Connections.new(0),
         sides=Sides.new(0),
@@ -123,23 +127,24 @@ def new_state(options: StreamOptions) -> StreamState:
         predecessors=np.full(LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
         signatures=Signatures.new(SIGNATURES),
-        registers=_new_registers(),
+        registers=_new_registers(secret),
         settings=_settings(options),
         ranges=RangeColumns.new(block_rows),
         notices=NoticeColumns.new(block_rows),
         retired=np.empty(0, np.int64),
+        secret=secret,
     )
     add_nodes(state, _FIRST_NODES)
     add_rows(state, _FIRST_ROWS)
     return state
 
 
-def _new_registers() -> Registers:
+def _new_registers(secret: Int64Array) -> Registers:
     registers = Registers.new(1)
     for clock in (registers.clock, registers.second, registers.leap_ts_ns):
         clock[0] = -NEVER
-    # Every process draws its own: no input can know beforehand where lists are slow.
-    registers.level_seed[0] = hash("levels") & 0x7FFF_FFFF
+    # No input can know beforehand where lists are slow.
+    registers.level_seed[0] = int(secret[-1]) & 0x7FFF_FFFF
     return registers
 
 
@@ -167,19 +172,63 @@ def _longer(array: Int64Array, length: int) -> Int64Array:
 def add_rows(state: StreamState, rows: int) -> None:
     """Make room for `rows` more connections."""
     count = len(state.connections.matrix) + rows
-    slots = 1 << (2 * count - 1).bit_length()
     state.grow(
         connections=state.connections.grown(count),
         sides=state.sides.grown(2 * count),
         free_connections=grown_pool(state.free_connections, count),
         heads=_longer(state.heads, 2 * count),
         tails=_longer(state.tails, 2 * count),
-        index=grown_index(state.index, state.connections.key_hash, slots),
-        ids=grown_index(state.ids, state.connections.id_hash, slots),
         timers=grown_queue(state.timers, 2 * count),
         ready=grown_queue(state.ready, count),
         retired=_longer(state.retired, count),
     )
+    _enter_again(state, 1 << (2 * count - 1).bit_length())
+
+
+def _enter_again(state: StreamState, slots: int) -> None:
+    """Put all rows into new indexes with so many slots, in the order of their connections."""
+    connections = state.connections
+    ids, listed = known_rows(state), state.index[state.index >= 0]
+    listed = listed[np.argsort(connections.connection_id[listed])]
+    state.grow(
+        index=new_index(connections.key_hash, listed, slots),
+        ids=new_index(connections.id_hash, ids, slots),
+    )
+
+
+def known_rows(state: StreamState) -> Int64Array:
+    """The rows of all connections that were not recycled, by connection id."""
+    rows = state.ids[state.ids >= 0]
+    return rows[np.argsort(state.connections.connection_id[rows])]
+
+
+def settle_indexes(state: StreamState) -> None:
+    """Give the indexes another secret if a search in them took too long."""
+    if state.registers.crowded[0] > state.registers.crowded_before[0]:
+        state.registers.crowded_before[0] = state.registers.crowded[0]
+        state.secret[:] = following_secret(state.secret)
+        _hash_again(state.secret, state.connections, known_rows(state))
+        _enter_again(state, len(state.index))
+
+
+@inlined
+def hash_of_id(secret: Int64Array, connection_id: int) -> int:
+    """Where a connection stands in the index of ids."""
+    return hash_of_words(secret, connection_id, 0, 0, 0)
+
+
+@kernel
+def _hash_again(secret: Int64Array, connections: Connections, rows: Int64Array) -> None:
+    for row in rows:
+        connections.id_hash[row] = hash_of_id(secret, connections.connection_id[row])
+        connections.key_hash[row] = hash_of_five(
+            secret,
+            connections.lower_low[row],
+            connections.upper_low[row],
+            connections.ports[row],
+            connections.lower_high[row],
+            connections.upper_high[row],
+        )
 
 
 def add_block_rows(state: StreamState, most: int) -> None:

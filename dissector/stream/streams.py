@@ -24,7 +24,9 @@ from dissector.stream.state import (
     add_nodes,
     add_rows,
     free_retired,
+    known_rows,
     new_state,
+    settle_indexes,
 )
 
 _SMALLEST_BLOCK = 64
@@ -92,6 +94,7 @@ class Streams:
         state = self._state
         registers = state.registers
         registers.row[0] = 0
+        settle_indexes(state)
         while True:
             if registers.heap_live[0] == 0:
                 registers.heap_used[0] = 0
@@ -103,6 +106,11 @@ class Streams:
             if status == DONE:
                 return
             self._make_room(status, segments)
+
+    @property
+    def crowded(self) -> int:
+        """How many searches of a hash table took more than limits.MAX_PROBES slots."""
+        return int(self._state.registers.crowded[0])
 
     def notices(self) -> tuple[NoticeColumns, int]:
         """The notices that came with the block last yielded, and how many there are."""
@@ -128,8 +136,8 @@ class Streams:
         return slots
 
     def open_slots(self) -> Int64Array:
-        """Slots of all connections that were not recycled."""
-        return self._state.ids[self._state.ids >= 0]
+        """Slots of all connections that were not recycled, by connection id."""
+        return known_rows(self._state)
 
     def open_gaps(self) -> tuple[int, int]:
         """Holes that were given up, and their bytes, of all connections that are still open."""

@@ -36,6 +36,7 @@ from dissector.stream.connections import (
     evict,
     find_connection,
     has_key,
+    note_steps,
     side_of,
 )
 from dissector.stream.numbering import acknowledges_another_stream, is_of_another_stream
@@ -135,9 +136,11 @@ def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray)
     fellows = 0
     oldest = -1
     mask = len(state.index) - 1
-    at = key.hash & mask
-    while state.index[at] >= 0:
-        row = state.index[at]
+    for steps in range(mask + 1):
+        row = state.index[(key.hash + steps) & mask]
+        if row < 0:
+            note_steps(state, steps)
+            break
         if has_key(connections, row, key):
             fellows += 1
             if oldest < 0 or connections.last_ts_ns[row] < connections.last_ts_ns[oldest]:
@@ -149,7 +152,6 @@ def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray)
             if fit > best or (fit == best and fit != _NOT and is_later):
                 best = fit
                 found = row
-        at = (at + 1) & mask
     if found < 0 and fellows >= MAX_SHARED_ADDRESSES:
         if connections.ended_packet[oldest] != NULL:
             close_now(state, oldest, ENDED_IDLE)
@@ -175,9 +177,10 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> 
                 tag = sides.previous_tag[side]
             sides.previous_tag[side_of(connections, connection, is_upper)] = tag
     mask = len(state.index) - 1
-    at = key.hash & mask
-    while state.index[at] >= 0:
-        row = state.index[at]
+    for steps in range(mask + 1):
+        row = state.index[(key.hash + steps) & mask]
+        if row < 0:
+            return
         is_open = connections.ended_packet[row] == NULL
         if row != connection and is_open and has_key(connections, row, key):
             other = connections.connection_id[row]
@@ -186,7 +189,6 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> 
             kind = _RENUMBERED if is_tagged else _ADDRESSES_SHARED
             note(state, connection, kind, NULL, NULL, other)
             return
-        at = (at + 1) & mask
 
 
 @inlined

@@ -7,22 +7,30 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.buckets import bucket_of
-from dissector.codecs.wrapping import product, total
+from dissector.codecs.keyed_hash import hash_of_words, new_secret
+from dissector.codecs.wrapping import total
 from dissector.jit import kernel
-from dissector.limits import NULL, SUB_BUCKET_BITS
+from dissector.limits import HASH_KEY_BITS, NULL, SUB_BUCKET_BITS
+from dissector.native.entropy import random_number
 
 _FREE: Final = -1
-_SPREAD: Final = -7046029254386353131  # 2^64 divided by the golden ratio, odd
 _FEWEST_SLOTS: Final = 64
+_SECRET: Final = new_secret(random_number(HASH_KEY_BITS))
 
 
 @kernel
-def _number(columns: Int64Array, slots: Int64Array, groups: Int64Array, firsts: Int64Array) -> int:
+def _number(
+    columns: Int64Array,
+    slots: Int64Array,
+    groups: Int64Array,
+    firsts: Int64Array,
+    secret: Int64Array,
+) -> int:
     """Number the distinct rows of a matrix int64[columns, rows] by their first appearance.
 
     Args:
         slots: as many as a power of two, more than rows, all _FREE: an open table of groups.
-        groups: gets the group of each row; firsts: the first row of each group.
+        groups: gets the group of each row; firsts: the first row of each group; secret: of hashes.
 
     Returns:
         how many groups there are.
@@ -32,9 +40,11 @@ def _number(columns: Int64Array, slots: Int64Array, groups: Int64Array, firsts: 
     for row in range(columns.shape[1]):
         key = 0
         for column in range(columns.shape[0]):
-            key = product(total(key, columns[column, row]), _SPREAD)
-        at = (key >> 32) & mask
-        while slots[at] != _FREE:
+            key = hash_of_words(secret, key, columns[column, row], column, 0)
+        at = key & mask
+        for _ in range(mask + 1):
+            if slots[at] == _FREE:
+                break
             first = firsts[slots[at]]
             column = 0
             while column < columns.shape[0] and columns[column, first] == columns[column, row]:
@@ -96,7 +106,7 @@ def group_rows(columns: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
     rows = matrix.shape[1]
     slots = np.full(max(_FEWEST_SLOTS, 1 << (2 * rows).bit_length()), _FREE, np.int64)
     groups, firsts = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    count = int(_number(matrix, slots, groups, firsts))
+    count = int(_number(matrix, slots, groups, firsts, _SECRET))
     return firsts[:count], groups
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector import tables
-from dissector.tables import ABSENT
+from dissector.tables import ABSENT, TAKEN
 
 # Few different keys in few slots, so that probing, wrapping and shifting back happen all the time;
 # the ends of the 64-bit range because wire ids reach them.
@@ -24,7 +24,7 @@ def test_hash_table_does_what_a_dict_does(steps):
             truth[key] = value
         else:
             assert tables.remove(table, *key) == truth.pop(key, ABSENT)
-        assert table.used[0] == len(truth)
+        assert table.counts[TAKEN] == len(truth)
     for key, value in truth.items():
         assert tables.find(table, *key) == value
     assert int(np.sum(table.values != ABSENT)) == len(truth)
@@ -111,4 +111,4 @@ def test_a_memory_keeps_the_last_keys_and_their_latest_number():
     tables.remember(memory, 9, 2, 0, 0, 77)
     found = [int(tables.find(memory.table, 9, number, 0, 0)) for number in range(6)]
     assert found == [ABSENT, ABSENT, 77, 30, 40, 50]
-    assert memory.table.used[0] == 4
+    assert memory.table.counts[TAKEN] == 4

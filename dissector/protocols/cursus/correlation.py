@@ -88,6 +88,7 @@ from dissector.schemas.words import (
     RESPONSE_CUT,
     UNANSWERED_AT_END,
 )
+from dissector.states import State
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT
 
@@ -139,9 +140,9 @@ class Correlation:
         self._codes = readings.codes
         self._findings = findings
         self._protocol = protocol
-        self._open = OpenSessions(requests)
+        self._open = OpenSessions(requests, names.key)
         self._state = self._open.state
-        self._effects = Effects(self._gathered, readings.codes, findings, self._open)
+        self._effects = Effects(self._gathered, readings.codes, findings, self._open, names.key)
         self._sessions: dict[int, int] = {}  # by connection
         self._lines: dict[int, Line] = {}  # of requests that are texts
         self._evicted = 0
@@ -236,6 +237,10 @@ class Correlation:
         session = self._sessions.get(connection)
         facts = None if session is None else self._effects.negotiated.get(session)
         return None if facts is None or facts.protocol_version is None else facts
+
+    def memories(self) -> list[State]:
+        """The states of all that is open or remembered."""
+        return [self._state, *self._effects.memories()]
 
     def finish(self) -> None:
         """The capture is over: what waits, in the order of its frames."""

@@ -19,6 +19,7 @@ from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_L
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
+    TAKEN,
     HashTable,
     Pool,
     find,
@@ -259,20 +260,23 @@ def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row:
 
 
 class OpenDeliveries(ClosesRows):
-    """The state with room for what comes. limit: of deliveries that wait for a commit."""
+    """The state with room for what comes.
+
+    limit: of deliveries that wait for a commit; key: of hash tables.
+    """
 
     CLOSED = _CLOSED
     COLUMNS = _COLUMNS
     state: DeliveryState
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, key: int = 0) -> None:
         self.limit = limit
         self.state = DeliveryState(
-            by_position=new_hash_table(128),
+            by_position=new_hash_table(128, key),
             positions=Positions.new(64),
             deliveries=Deliveries.new(64),
             free=new_pool(64),
-            closed_connections=new_hash_table(64),
+            closed_connections=new_hash_table(64, key),
             ended=EndedRuns.new(1024),
             closed=Deliveries.new(64),
             counts=np.array([0, 0, limit, 0], np.int64),
@@ -347,6 +351,6 @@ class OpenDeliveries(ClosesRows):
     def close_connection(self, connection: int) -> None:
         """A connection is over; what it was given may still be committed on another."""
         state = self.state
-        if int(state.closed_connections.used[0]) < self.limit:
+        if int(state.closed_connections.counts[TAKEN]) < self.limit:
             state.grow(closed_connections=roomy(state.closed_connections, 1))
             put(state.closed_connections, connection, 0, 0, 0, 0)

@@ -26,6 +26,7 @@ from dissector.protocols.cursus.sessions import (
 )
 from dissector.protocols.interface import ConnectionFacts
 from dissector.schemas.words import BY_CAPTURE_END, BY_CONNECTION, KIND_PUBLISH
+from dissector.states import State
 
 _JOIN: Final = NUMBER["JOIN_GROUP"]
 _LEAVE: Final = NUMBER["LEAVE_GROUP"]
@@ -52,18 +53,28 @@ class Effects:
     """State of one capture that is not of one connection. negotiated: by session."""
 
     def __init__(
-        self, gathered: Gathered, codes: Codes, findings: NoticeLog, sessions: OpenSessions
+        self,
+        gathered: Gathered,
+        codes: Codes,
+        findings: NoticeLog,
+        sessions: OpenSessions,
+        key: int,
     ) -> None:
+        """key: of hash tables."""
         self._out = gathered
         self._codes = codes
         self._findings = findings
         self._open = sessions
         self._state = sessions.state
-        self.groups = Groups(gathered)
-        self._produced = Produced()
+        self.groups = Groups(gathered, key)
+        self._produced = Produced(key=key)
         self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
         self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
         self.negotiated: dict[int, ConnectionFacts] = {}
+
+    def memories(self) -> list[State]:
+        """The states of what was produced, and of deliveries."""
+        return [self._produced.state, self.groups.open.state]
 
     def begin(self, frames: FrameColumns, bodies: BodyColumns, rows: int) -> Work:
         """Take up a block, with room for all that so many rows could add."""

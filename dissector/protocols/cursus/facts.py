@@ -10,7 +10,7 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.redaction import is_secret
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
-from dissector.notice_log import Notice, NoticeLog, of_long_names
+from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
 from dissector.protocols.cursus.commands import names_column
@@ -33,7 +33,7 @@ class CursusFacts:
     """The state of one capture's Cursus frames."""
 
     def __init__(self, options: FactsOptions) -> None:
-        self._names = NameTable()
+        self._names = NameTable(key=options.hash_key)
         self.findings = NoticeLog()
         self._hidden = (0, 0)
         self._detail = options.want_detail
@@ -194,6 +194,8 @@ class CursusFacts:
         """Close what is open at the capture's end."""
         self._correlation.finish()
         self.findings.add(of_long_names(self._names.drain_cut()))
+        memories = self._correlation.memories()
+        self.findings.add(of_limits(*memories, crowded=self._names.crowded))
         return self._correlation.subjects() + self._correlation.relations()
 
     def open_rows(self) -> list[TableBlock]:

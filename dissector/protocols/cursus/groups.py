@@ -63,9 +63,12 @@ class Member:
 
 
 class Groups:
-    """All groups of a capture. open: deliveries and positions; given_up: how many at the limit."""
+    """All groups of a capture. open: deliveries and positions; given_up: how many at the limit.
 
-    def __init__(self, gathered: Gathered) -> None:
+    key: of hash tables.
+    """
+
+    def __init__(self, gathered: Gathered, key: int) -> None:
         self._out = gathered
         self._groups: dict[int, Group] = {}
         self._positions: dict[tuple[int, int, int], int] = {}
@@ -73,7 +76,7 @@ class Groups:
         self._of_topic: dict[int, set[int]] = {}
         self._members: dict[tuple[int, int, int], Member] = {}
         self._joins: dict[tuple[int, int, int], int] = {}
-        self.open = OpenDeliveries(MAX_OPEN)
+        self.open = OpenDeliveries(MAX_OPEN, key)
         self._state = self.open.state
         self.given_up = 0
 

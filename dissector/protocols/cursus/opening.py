@@ -49,7 +49,7 @@ class Opening:
     def __init__(self, names: NameTable, protocol: int) -> None:
         self._names = names
         self._protocol = protocol
-        self._layouts = new_hash_table(64)
+        self._layouts = new_hash_table(64, names.key)
         self._budget = Budget()
         self.bodies = BodyColumns.new(1, NULL)
         self.opened = np.zeros(1, np.uint8)

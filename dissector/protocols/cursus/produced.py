@@ -347,20 +347,20 @@ def lag_from(state: ProducedState, topic: int, partition: int, following: int) -
 
 
 class Produced:
-    """The state with room for what comes. limit: a power of two."""
+    """The state with room for what comes. limit: a power of two; key: of hash tables."""
 
-    def __init__(self, limit: int = MAX_REMEMBERED) -> None:
+    def __init__(self, limit: int = MAX_REMEMBERED, key: int = 0) -> None:
         self._limit = limit
         rows = min(_SMALL, limit)
         self.state = ProducedState(
-            by_series=new_hash_table(2 * _SMALL),
+            by_series=new_hash_table(2 * _SMALL, key),
             series=Series.new(rows + 1),
             free_series=new_pool(rows + 1),
-            by_batch=new_hash_table(2 * _SMALL),
+            by_batch=new_hash_table(2 * _SMALL, key),
             batches=Batches.new(rows),
-            by_progress=new_hash_table(2 * _SMALL),
+            by_progress=new_hash_table(2 * _SMALL, key),
             progress=Progress.new(rows),
-            once=new_hash_table(2 * _SMALL),
+            once=new_hash_table(2 * _SMALL, key),
             counts=np.zeros(2, np.int64),
         )
 

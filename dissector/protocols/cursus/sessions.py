@@ -369,16 +369,16 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
 
 
 class OpenSessions(ClosesRows):
-    """The state with room for what comes. limit: of requests that wait."""
+    """The state with room for what comes. limit: of requests that wait; key: of its table."""
 
     CLOSED = _CLOSED
     COLUMNS = _COLUMNS
     state: SessionState
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, key: int = 0) -> None:
         self._limit = limit
         self.state = SessionState(
-            by_connection=new_hash_table(128),
+            by_connection=new_hash_table(128, key),
             sessions=Sessions.new(64),
             exchanges=Exchanges.new(64),
             free=new_pool(64),

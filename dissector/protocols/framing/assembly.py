@@ -69,7 +69,7 @@ class Framing:
         prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
         limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
         self._calls = kept(Callbacks(check, prove, one_way, limit))
-        self._output = FrameOutput(sink)
+        self._output = FrameOutput(sink, options.hash_key)
         self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
         self.findings: list[Notice] = []
         detection = Detection(specs, ports_of, options, self.findings)

@@ -45,9 +45,10 @@ class FrameOutput:
     buffer, valid during one call of the framing; replays: ranges that lie in the arena.
     """
 
-    def __init__(self, sink: FrameSink) -> None:
+    def __init__(self, sink: FrameSink, key: int) -> None:
+        """key: of hash tables."""
         self._sink = sink
-        self.state = new_state(SLOTS, ARENA_BYTES)
+        self.state = new_state(SLOTS, ARENA_BYTES, key)
         self.matrix, self.frames = new_frame_columns(_FIRST_ROWS)
         self.rows = 0
         # A block is read, columns and arena, until the next one is handed out: two take turns.

@@ -36,11 +36,16 @@ _KNOWN_PORTS: Final = 4096  # connections whose ports are at hand
 
 
 class FramingOptions(NamedTuple):
-    """forced: number of the protocol by port (-d); only: that of every connection (--protocol)."""
+    """What the user chose.
+
+    forced: number of the protocol by port (-d); only: that of every connection (--protocol);
+    hash_key: of hash tables.
+    """
 
     max_frame_bytes: int = MAX_FRAME_BYTES
     forced: Mapping[int, int] = {}
     only: int | None = None
+    hash_key: int = 0
 
 
 class Detection:

@@ -200,12 +200,15 @@ def grown_openings(before: Openings) -> Openings:
     )
 
 
-def new_state(slots: int, arena_bytes: int) -> FramingState:
-    """A state for so many connections at once; slots must be a power of two."""
+def new_state(slots: int, arena_bytes: int, key: int = 0) -> FramingState:
+    """A state for so many connections at once; slots must be a power of two.
+
+    key: of its hash table.
+    """
     return FramingState(
         FlowState.new(2 * slots),
         ConnectionState.new(slots),
-        new_hash_table(4 * slots),
+        new_hash_table(4 * slots, key),
         new_pool(slots),
         np.zeros(COUNTERS, np.int64),
         np.empty(arena_bytes, np.uint8),

@@ -17,7 +17,7 @@ from dissector.limits import (
     MAX_OPEN_DELIVERIES,
     NULL,
 )
-from dissector.notice_log import Notice, NoticeLog, of_long_names
+from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
@@ -63,9 +63,11 @@ class PulsarFacts:
     """The state of one capture's Pulsar frames."""
 
     def __init__(self, options: FactsOptions) -> None:
-        self._names = NameTable()
+        self._names = NameTable(key=options.hash_key)
         self._decoder = FieldDecoder(self._names, options.protocol_number)
-        self._registry = PulsarRegistry(options.protocol_number, options.reorder_window_ns)
+        self._registry = PulsarRegistry(
+            options.protocol_number, options.reorder_window_ns, options.hash_key
+        )
         self._entries = Entries(
             self._names,
             options.protocol_number,
@@ -77,12 +79,14 @@ class PulsarFacts:
             options.protocol_number,
             options.reorder_window_ns,
             ExchangeBounds(*map(options.bounded, ExchangeBounds())),
+            options.hash_key,
         )
         self._consumption = PulsarConsumption(
             options.protocol_number,
             options.bounded(MAX_OPEN_DELIVERIES),
             options.bounded(MAX_IDENTITY_INTERVALS),
             options.bounded(MAX_CONSUMERS),
+            options.hash_key,
         )
         self._handshakes = Handshakes(options.protocol_number)
         self._legs = Legs(options.protocol_number)
@@ -215,6 +219,9 @@ class PulsarFacts:
         """Close what is open at the capture's end."""
         self._aside.shutdown()
         self.findings.add(of_long_names(self._names.drain_cut()))
+        passes = (self._registry, self._exchanges, self._consumption)
+        memories = [each.memory() for each in passes]
+        self.findings.add(of_limits(*memories, crowded=self._names.crowded))
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dissector.codecs.keyed_hash import new_secret
 from dissector.limits import (
     CLOCK_LEAP_MS,
     IDLE_TIMEOUT_MS,
@@ -21,7 +22,7 @@ VLAN_8 = 8 | 1 << 48
 
 def test_both_directions_have_one_key() -> None:
     segments, _ = columns_of([Packet(0, 0, 1), Packet(0, 1, 1), Packet(0, 0, 1, port=40001)])
-    one, other, another = (key_at(segments, row) for row in range(3))
+    one, other, another = (key_at(segments, row, new_secret(1)) for row in range(3))
     assert one[:-1] == other[:-1] and one.is_upper != other.is_upper
     assert one.hash != another.hash and one.ports != another.ports
     assert (one.lower_low, one.upper_low) == (0x0A000001, 0x0A000002)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.stream.index import enter, find_value, grown_index, leave
+from dissector.stream.index import enter, find_row, leave, new_index
 
 
 @given(st.integers(0, 1 << 32).map(random.Random))
@@ -28,11 +28,11 @@ def test_rows_are_found_until_they_leave(generator: random.Random) -> None:
             enter(table, hashes, row)
             known[value] = row
         for each in values:
-            assert find_value(table, hashes, each) == known.get(each, -1)
+            assert find_row(table, hashes, each, each) == known.get(each, -1)
         assert int((table >= 0).sum()) == len(known)
-    larger = grown_index(table, hashes, 256)
-    assert {each: find_value(larger, hashes, each) for each in known} == known
+    larger = new_index(hashes, table[table >= 0], 256)
+    assert {each: find_row(larger, hashes, each, each) for each in known} == known
 
 
 def test_an_empty_table_knows_nothing() -> None:
-    assert find_value(np.full(8, -1, np.int64), np.zeros(8, np.int64), 5) == -1
+    assert find_row(np.full(8, -1, np.int64), np.zeros(8, np.int64), 5, 5) == -1

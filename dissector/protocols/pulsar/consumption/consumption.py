@@ -78,6 +78,7 @@ class PulsarConsumption:
     Args:
         protocol: index of Pulsar in PROTOCOLS; rows of other protocols are passed over.
         deliveries, nodes, consumers: bounds of rows, for tests.
+        key: of its hash table.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class PulsarConsumption:
         deliveries: int = MAX_OPEN_DELIVERIES,
         nodes: int = MAX_IDENTITY_INTERVALS,
         consumers: int = MAX_CONSUMERS,
+        key: int = 0,
     ) -> None:
         self._protocol = protocol
         self._bounds = (consumers, deliveries, nodes)
@@ -93,6 +95,7 @@ class PulsarConsumption:
             min(consumers, _START_CONSUMERS),
             min(deliveries, _START_DELIVERIES),
             min(nodes, _START_NODES),
+            key,
         )
         self._out = new_rows(_START_ROWS, _START_WORDS)
         self._is_volatile = np.zeros(64, np.int64)

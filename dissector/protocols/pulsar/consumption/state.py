@@ -382,8 +382,11 @@ class ConsumptionState(State):
     counters: Int64Array
 
 
-def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
-    """A state with room for so many rows. Memory that is never used costs nothing."""
+def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> ConsumptionState:
+    """A state with room for so many rows. Memory that is never used costs nothing.
+
+    key: of its hash table.
+    """
     counters = np.zeros(COUNTERS, np.int64)
     counters[NEXT_SERIAL] = 1
     counters[NOTICE_FROM:MOST_CLAIMS] = 1
@@ -391,7 +394,7 @@ def new_state(consumers: int, deliveries: int, nodes: int) -> ConsumptionState:
     consumer_pool.free[0] -= 1  # OVERFLOW_CONSUMER, the row handed out first
     published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
     return ConsumptionState(
-        table=new_hash_table(1 << 14),
+        table=new_hash_table(1 << 14, key),
         consumers=Consumers.new(consumers),
         consumer_pool=consumer_pool,
         closed=Links.new(consumers),

@@ -18,7 +18,7 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_ANSWERED_PER_PRODUCER
+from dissector.limits import MAX_ANSWERED_PER_PRODUCER, MAX_CHAIN_STEPS
 from dissector.tables import (
     ABSENT,
     Ends,
@@ -35,6 +35,8 @@ from dissector.tables import (
     new_ends,
     new_hash_table,
     new_pool,
+    note_cut,
+    note_probes,
     put,
     remove,
     roomy,
@@ -46,7 +48,6 @@ _KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
 # Answered rows forgotten per answer at most: after a reconnect the unanswered ones wait at the end
 # of the queue, and those in front of them shall not take them along.
 _FORGET_AT_ONCE: Final = 2
-_HAND_STEPS: Final = 64
 
 # Indexes into Attempts.counts.
 _SOURCES: Final = 0  # sources so far
@@ -77,8 +78,8 @@ class Attempts(NamedTuple):
     """Everything that is remembered of attempts.
 
     heads: int64[power of two], of the chains by which rows are found; answered: lists of the rows
-    of each source that wait for nothing; sources: numbers of sources, and proxy legs; counts:
-    int64[4].
+    of each source that wait for nothing; sources: numbers of sources, and proxy legs, and the
+    secret of the hashes of both; counts: int64[4].
     """
 
     rows: AttemptColumns
@@ -90,8 +91,8 @@ class Attempts(NamedTuple):
     counts: Int64Array
 
 
-def new_attempts(rows: int, max_rows: int, max_sources: int) -> Attempts:
-    """No attempts, with room for so many; it grows from there."""
+def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> Attempts:
+    """No attempts, with room for so many; it grows from there. key: of hashes."""
     rows = min(rows, max_rows)
     return Attempts(
         rows=AttemptColumns.new(rows),
@@ -99,7 +100,7 @@ def new_attempts(rows: int, max_rows: int, max_sources: int) -> Attempts:
         pool=new_pool(rows),
         links=Links.new(rows),
         answered=new_ends(64),
-        sources=new_hash_table(1024),
+        sources=new_hash_table(1024, key),
         counts=np.array([0, 0, max_sources, max_rows], np.int64),
     )
 
@@ -107,8 +108,12 @@ def new_attempts(rows: int, max_rows: int, max_sources: int) -> Attempts:
 def with_room(attempts: Attempts, more: int) -> Attempts:
     """The same, or larger copies, with room for `more` further rows, up to the bounds."""
     sources = roomy(attempts.sources, more)
+    is_anew = sources.secret is not attempts.sources.secret
     if sources is not attempts.sources:
         attempts = attempts._replace(sources=sources)
+    if is_anew:
+        attempts = attempts._replace(heads=np.full_like(attempts.heads, ABSENT))
+        link_all(attempts)
     free, rows = int(attempts.pool.free[0]), len(attempts.pool.rows)
     needed = min(max(2 * rows, rows + more - free), int(attempts.counts[_MAX_ROWS]))
     if free < more and needed > rows:
@@ -118,7 +123,7 @@ def with_room(attempts: Attempts, more: int) -> Attempts:
             pool=grown_pool(attempts.pool, needed),
             links=attempts.links.grown(needed),
         )
-        link_all(attempts.rows, attempts.heads)
+        link_all(attempts)
     needed = int(min(attempts.counts[_SOURCES] + more, attempts.counts[_MAX_SOURCES]))
     if needed > len(attempts.answered.length):
         attempts = attempts._replace(answered=attempts.answered.grown(2 * needed))
@@ -142,42 +147,47 @@ def new_heads(count: int) -> Int64Array:
 
 
 @inlined
-def _head_of(rows: AttemptColumns, heads: Int64Array, row: int) -> int:
+def _head_of(attempts: Attempts, row: int) -> int:
     """The slot in `heads` of a row's chain."""
+    rows = attempts.rows
     return slot_of(
+        attempts.sources.secret,
         rows.source[row],
         rows.sequence_id[row],
         rows.chunk_id[row],
         rows.crc32c_stored[row],
-        len(heads) - 1,
+        len(attempts.heads) - 1,
     )
 
 
 @kernel
 def find_attempt(
-    rows: AttemptColumns,
-    heads: Int64Array,
-    source: int,
-    sequence_id: int,
-    chunk_id: int,
-    crc32c_stored: int,
+    attempts: Attempts, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
 ) -> int:
     """The row of a key, or ABSENT."""
-    row = heads[slot_of(source, sequence_id, chunk_id, crc32c_stored, len(heads) - 1)]
-    while row != ABSENT and not (
-        rows.sequence_id[row] == sequence_id
-        and rows.source[row] == source
-        and rows.chunk_id[row] == chunk_id
-        and rows.crc32c_stored[row] == crc32c_stored
-    ):
+    rows, heads, sources = attempts.rows, attempts.heads, attempts.sources
+    mask = len(heads) - 1
+    row = heads[slot_of(sources.secret, source, sequence_id, chunk_id, crc32c_stored, mask)]
+    for steps in range(len(rows.count) + 1):
+        if row == ABSENT or (
+            rows.sequence_id[row] == sequence_id
+            and rows.source[row] == source
+            and rows.chunk_id[row] == chunk_id
+            and rows.crc32c_stored[row] == crc32c_stored
+        ):
+            if steps > 0:
+                note_probes(sources.counts, steps)
+            return int(row)
         row = rows.next[row]
-    return int(row)
+    note_cut(sources)
+    return ABSENT
 
 
 @kernel
-def link_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
+def link_attempt(attempts: Attempts, row: int) -> None:
     """Make a row whose key is written findable."""
-    head = _head_of(rows, heads, row)
+    rows, heads = attempts.rows, attempts.heads
+    head = _head_of(attempts, row)
     after = heads[head]
     rows.next[row] = after
     rows.previous[row] = ABSENT
@@ -187,12 +197,13 @@ def link_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
 
 
 @kernel
-def unlink_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
+def unlink_attempt(attempts: Attempts, row: int) -> None:
     """Take a row out of its chain; it is free then."""
+    rows = attempts.rows
     before = rows.previous[row]
     after = rows.next[row]
     if before == ABSENT:
-        heads[_head_of(rows, heads, row)] = after
+        attempts.heads[_head_of(attempts, row)] = after
     else:
         rows.next[before] = after
     if after != ABSENT:
@@ -201,11 +212,11 @@ def unlink_attempt(rows: AttemptColumns, heads: Int64Array, row: int) -> None:
 
 
 @kernel
-def link_all(rows: AttemptColumns, heads: Int64Array) -> None:
+def link_all(attempts: Attempts) -> None:
     """Put all rows that are not free into empty chains."""
-    for row in range(len(rows.count)):
-        if rows.count[row] > 0:
-            link_attempt(rows, heads, row)
+    for row in range(len(attempts.rows.count)):
+        if attempts.rows.count[row] > 0:
+            link_attempt(attempts, row)
 
 
 @kernel
@@ -235,8 +246,8 @@ def begin_attempt(
     attempts: Attempts, source: int, sequence_id: int, chunk_id: int, crc32c_stored: int
 ) -> int:
     """The attempt row of a send, with this send counted in it; ABSENT without room."""
-    rows, heads = attempts.rows, attempts.heads
-    row = find_attempt(rows, heads, source, sequence_id, chunk_id, crc32c_stored)
+    rows = attempts.rows
+    row = find_attempt(attempts, source, sequence_id, chunk_id, crc32c_stored)
     if row == ABSENT:
         row = allocate_row(attempts.pool)
         if row == ABSENT and _forget_some(attempts):
@@ -249,7 +260,7 @@ def begin_attempt(
         rows.crc32c_stored[row] = crc32c_stored
         rows.count[row] = 0
         rows.waiting[row] = 0
-        link_attempt(rows, heads, row)
+        link_attempt(attempts, row)
     elif rows.waiting[row] == 0:
         list_unlink(attempts.answered, attempts.links, source, row)
     rows.count[row] += 1
@@ -275,7 +286,7 @@ def _forget_oldest(attempts: Attempts, source: int) -> None:
     """Forget the attempt row of a source that was answered longest ago."""
     row = attempts.answered.first[source]
     list_unlink(attempts.answered, attempts.links, source, row)
-    unlink_attempt(attempts.rows, attempts.heads, row)
+    unlink_attempt(attempts, row)
     give_row(attempts.pool, row)
 
 
@@ -283,7 +294,7 @@ def _forget_oldest(attempts: Attempts, source: int) -> None:
 def _forget_some(attempts: Attempts) -> bool:
     """Forget an answered row of the next source that has one; False if none is near."""
     sources = attempts.counts[_SOURCES]
-    for _ in range(min(_HAND_STEPS, sources)):
+    for _ in range(min(MAX_CHAIN_STEPS, sources)):
         hand = attempts.counts[_HAND] % sources
         attempts.counts[_HAND] = hand + 1
         if attempts.answered.first[hand] != ABSENT:

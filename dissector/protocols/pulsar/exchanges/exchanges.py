@@ -52,12 +52,17 @@ class PulsarExchanges:
     """State of one capture; `pair` takes the blocks in order, `finish` closes what waits."""
 
     def __init__(
-        self, protocol: int, reorder_window_ns: int, bounds: ExchangeBounds | None = None
+        self,
+        protocol: int,
+        reorder_window_ns: int,
+        bounds: ExchangeBounds | None = None,
+        key: int = 0,
     ) -> None:
+        """key: of hash tables."""
         self._protocol = protocol
         self._window_ns = reorder_window_ns
         self._rules = rule_columns()
-        self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds())
+        self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds(), key)
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
 

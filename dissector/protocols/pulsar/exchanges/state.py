@@ -211,10 +211,10 @@ class ExchangeBounds(NamedTuple):
     sources: int = MAX_ATTEMPT_SOURCES
 
 
-def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
-    """A state with room for so many of each kind; it grows from there."""
+def new_exchange_state(rows: int, bounds: ExchangeBounds, key: int = 0) -> ExchangeState:
+    """A state with room for so many of each kind; it grows from there. key: of hash tables."""
     return ExchangeState(
-        table=new_hash_table(1024),
+        table=new_hash_table(1024, key),
         counters=np.zeros(COUNTERS, np.int64),
         limits=np.array(bounds, np.int64),
         recent_connections=np.zeros(RECENT, np.int64),
@@ -234,7 +234,7 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds) -> ExchangeState:
         member_links=Links.new(rows),
         chain_links=Links.new(rows),
         other_links=Links.new(rows),
-        attempts=new_attempts(rows, bounds.attempts, bounds.sources),
+        attempts=new_attempts(rows, bounds.attempts, bounds.sources, key),
     )
 
 

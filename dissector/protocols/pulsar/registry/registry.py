@@ -57,13 +57,16 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open."""
+    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open.
 
-    def __init__(self, protocol: int, reorder_window_ns: int) -> None:
+    key: of hash tables.
+    """
+
+    def __init__(self, protocol: int, reorder_window_ns: int, key: int = 0) -> None:
         self._protocol = protocol
         self._window_ns = reorder_window_ns
         self._rules = rule_columns()
-        self._state = new_registry_state(_START_ROWS)
+        self._state = new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
         self._schema_versions: list[str] = []
         self._schema_codes: dict[bytes, int] = {}

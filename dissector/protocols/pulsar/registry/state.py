@@ -48,6 +48,7 @@ from dissector.tables import (
     new_memory,
     new_pool,
     roomy,
+    settled,
 )
 
 UNOPENED: Final = 0
@@ -204,10 +205,13 @@ class RegistryState(State):
     topics_of_names: Memory
 
 
-def new_registry_state(rows: int) -> RegistryState:
-    """A state with room for so many connections, subjects and requests; it grows from there."""
+def new_registry_state(rows: int, key: int = 0) -> RegistryState:
+    """A state with room for so many connections, subjects and requests; it grows from there.
+
+    key: of its hash tables.
+    """
     return RegistryState(
-        table=new_hash_table(1024),
+        table=new_hash_table(1024, key),
         recent=np.full(RECENT, ABSENT, np.int64),
         counters=np.zeros(COUNTERS, np.int64),
         connections=RegistryConnections.new(rows, NULL),
@@ -226,14 +230,18 @@ def new_registry_state(rows: int) -> RegistryState:
         order_links=Links.new(rows),
         order=new_ends(2),
         chain_links=Links.new(rows),
-        topics_of_ledgers=new_memory(MAX_TOPIC_HINTS),
-        topics_of_names=new_memory(MAX_TOPIC_HINTS),
+        topics_of_ledgers=new_memory(MAX_TOPIC_HINTS, key),
+        topics_of_names=new_memory(MAX_TOPIC_HINTS, key),
     )
 
 
 def make_room(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
-    state.grow(table=roomy(state.table, 4 * more))
+    state.grow(
+        table=roomy(state.table, 4 * more),
+        topics_of_ledgers=settled(state.topics_of_ledgers),
+        topics_of_names=settled(state.topics_of_names),
+    )
     grow_rows(
         state, "connection_pool", more, connections=NULL, subject_lists=ABSENT, request_lists=ABSENT
     )

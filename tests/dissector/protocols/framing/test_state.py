@@ -17,6 +17,7 @@ from dissector.protocols.framing.state import (
     UNDECIDED,
     new_state,
 )
+from dissector.tables import TAKEN
 
 
 @pytest.mark.parametrize("slots", [1, 4, 64])
@@ -40,7 +41,7 @@ def test_growth_keeps_slots_counters_and_bytes(connections: list[int], removed: 
     grown = grown_slots(state)
     assert grown.counters[COUNTER_FRAME_NO] == 99 and (grown.arena == 7).all()
     free = int(grown.free_slots.free[0])
-    assert free == 128 - len(slots) and int(grown.slots.used[0]) == len(slots)
+    assert free == 128 - len(slots) and int(grown.slots.counts[TAKEN]) == len(slots)
     for each, slot in slots.items():
         assert find_slot(grown, each) == slot
         assert grown.flows.limit[2 * slot] == 1000 + each
