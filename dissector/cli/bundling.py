@@ -18,6 +18,7 @@ from dissector.cli.render import (
     time_text,
 )
 from dissector.cli.terminal import Paint, counted, safe_text
+from dissector.codecs.printable import json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes
         )
         parts[f"{name}.parquet"] = _parquet(table)
         parts[f"{name}.txt"] = _text_table(table.select(_READABLE[name])).encode()
-    parts[NUMBERS] = (json.dumps(numbers(lake), indent=1, sort_keys=True) + "\n").encode()
+    parts[NUMBERS] = (json_text(numbers(lake), indent=1, sort_keys=True) + "\n").encode()
     return parts
 
 

@@ -208,8 +208,13 @@ def _opened(
     """Rows and packets of what the user named."""
     from dissector.evidence.source_files import chains_of
     from dissector.queries.sandbox import sandbox_over
+    from dissector.report.workspace import temporary
 
-    with opened_lake(inputs, lake, common, mode) as opened, sandbox_over(opened.lake) as engine:
+    with (
+        opened_lake(inputs, lake, common, mode) as opened,
+        temporary() as work,
+        sandbox_over(opened.lake, folder=work) as engine,
+    ):
         if opened.reading is None:
             chains = chains_of(opened.lake, inputs)
         else:

@@ -143,14 +143,15 @@ def _found(
             has_memory=opened.reading is None,
             rules=numbers,
         )
-    found = [one for one in found if one.number in numbers]
-    if of_users:
-        mine = tuple(
-            one for one in opened.lake.captures if not captures or one.capture_id in captures
-        )
-        with sandbox_over(opened.lake._replace(captures=mine)) as sandbox:
-            more, broken = findings_of(sandbox, of_users)
-        found, failed = [*found, *more], [*failed, *broken]
+        found = [one for one in found if one.number in numbers]
+        if of_users:
+            mine = tuple(
+                one for one in opened.lake.captures if not captures or one.capture_id in captures
+            )
+            lake = opened.lake._replace(captures=mine)
+            with sandbox_over(lake, folder=work) as sandbox:
+                more, broken = findings_of(sandbox, of_users)
+            found, failed = [*found, *more], [*failed, *broken]
     return found, failed, sources
 
 

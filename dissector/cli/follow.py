@@ -7,7 +7,6 @@ cut (`stream_secrets`); and bytes of a known protocol that belong to no frame, s
 CONNECT that began before the capture.
 """
 
-import json
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from dissector.cli.options import (
 )
 from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
+from dissector.codecs.printable import json_text
 from dissector.codecs.redaction import Span, masked, merged
 from dissector.errors import UsageError
 from dissector.protocols import PROTOCOL_NAMES, spec_of
@@ -215,7 +215,7 @@ def text_lines(piece: Piece, paint: Paint) -> Iterator[str]:
 
 def json_lines(piece: Piece, paint: Paint) -> Iterator[str]:
     """One object; data as hexadecimal digits."""
-    yield json.dumps({**piece._asdict(), "data": piece.data.hex() if piece.data else None})
+    yield json_text({**piece._asdict(), "data": piece.data.hex() if piece.data else None})
 
 
 _LINES: Final[dict[str, Callable[[Piece, Paint], Iterator[str]]]] = {

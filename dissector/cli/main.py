@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import warnings
@@ -33,7 +34,8 @@ _WRITE_ERRORS: Final = frozenset(
         *(errno.EPERM, errno.EBADF),
     }
 )
-_STOPPED_QUERY: Final = "Query interrupted"  # what DuckDB makes of KeyboardInterrupt
+# What DuckDB makes of KeyboardInterrupt, in a query and in what it asks of Python.
+_STOPPED_QUERY: Final = re.compile(r"Query interrupted|.*\bKeyboardInterrupt:?\s*", re.S)
 
 EPILOG: Final = """\b
 Example:
@@ -179,7 +181,7 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         print(error.format_message(), file=sys.stderr)
         return EXIT_USAGE
     except Exception as error:
-        if isinstance(error, RuntimeError) and str(error) == _STOPPED_QUERY:
+        if _is_interrupt(error):
             _complain("interrupted")
             return EXIT_INTERRUPTED
         if is_debug and not isinstance(error, click.UsageError):
@@ -187,6 +189,16 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         text, code = _explain(error)
         _complain(text)
         return code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt that DuckDB took for one of its own."""
+    while error is not None:
+        is_of_duckdb = isinstance(error, RuntimeError) or "duckdb" in type(error).__module__
+        if is_of_duckdb and _STOPPED_QUERY.fullmatch(str(error)):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _warn(

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from dissector.cli.terminal import Paint, safe_text
+from dissector.codecs.printable import json_text
 from dissector.schemas.words import BOTH_DIRECTIONS
 
 FORMATS: Final = ("text", "jsonl", "csv", "fields")
@@ -77,7 +78,7 @@ def field_text(value: Any) -> str:
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, list | dict):
-        return json.dumps(plain, separators=(",", ":"))
+        return json_text(plain, separators=(",", ":"))
     return safe_text(str(plain))
 
 
@@ -86,7 +87,7 @@ def json_line(row: Row, keeps_nulls: bool) -> str:
     shown = {
         name: plain_value(value) for name, value in row.items() if keeps_nulls or value is not None
     }
-    return json.dumps(shown, separators=(",", ":"))
+    return json_text(shown, separators=(",", ":"))
 
 
 def harmless(cell: str) -> str:

@@ -66,6 +66,10 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     "--rows", type=Whole(0, 1 << 40), default=_TABLE_ROWS, show_default=True, metavar="N",
     help="Show so many rows of a table, 0: all.",
 )  # fmt: skip
+@click.option(
+    "--timeout", type=Whole(1, 1 << 31), metavar="SECONDS",
+    help="Stop a statement after this time.  [default: never]",
+)  # fmt: skip
 @output_file_option(show_default="standard output")
 @force_option
 @chain_option
@@ -78,6 +82,7 @@ def sql(
     path: Path | None,
     form: str,
     rows: int,
+    timeout: int | None,
     output: Path | None,
     force: bool,
     chain: str,
@@ -106,7 +111,8 @@ def sql(
             read = (*names, *([str(lake)] if lake is not None else ()))
             target = new_file(output, read, is_forced=force)
             file = stack.enter_context(written(target, is_forced=force))
-        engine, end = stack.enter_context(_engine(names, lake, captures, common, chain))
+        found = _engine(names, lake, captures, common, chain, timeout)
+        engine, end = stack.enter_context(found)
         show = _writer(form, file, rows, common)
         if text is None:
             _converse(engine, show, common.words)
@@ -149,6 +155,7 @@ def _engine(
     captures: Sequence[str],
     common: Common,
     mode: str,
+    timeout: int | None,
 ) -> Iterator[tuple["Sandbox", Callable[[], int]]]:
     """An engine over a lake, or over captures that land in one which is gone afterwards.
 
@@ -156,6 +163,7 @@ def _engine(
         The engine, and what says at the end what was read and gives the exit code.
     """
     from dissector.queries.sandbox import sandbox_over
+    from dissector.report.workspace import temporary
 
     with opened_lake(inputs, lake, common, mode, {"properties": True}) as opened:
         found = opened.lake
@@ -163,7 +171,8 @@ def _engine(
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        with sandbox_over(found._replace(captures=tuple(chosen))) as engine:
+        found = found._replace(captures=tuple(chosen))
+        with temporary() as work, sandbox_over(found, timeout, work) as engine:
             yield engine, partial(opened.end, common)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
+from dissector.codecs.printable import safe_text as safe_text
 from dissector.report.words import many
 
 MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
@@ -23,24 +24,6 @@ counted: Final = many  # the only function for counted nouns, under the name use
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-
-
-def safe_text(text: str) -> str:
-    r"""Text from the wire for a terminal: what is not printable becomes \xNN or \uNNNN.
-
-    Escape sequences, line breaks and direction marks would let a topic name rewrite the screen.
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else _escaped(ord(one)) for one in text)
-
-
-def _escaped(code: int) -> str:
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is not UTF-8
-        code -= 0xDC00
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def bytes_text(count: int) -> str:

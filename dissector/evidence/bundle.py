@@ -1,11 +1,11 @@
 """A bundle: a zip archive of packets and what they say, with a manifest that names every part."""
 
 import hashlib
-import json
 import zipfile
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
+from dissector.codecs.printable import json_text
 from dissector.errors import InputError
 from dissector.sources.bundled import (
     FORMAT,
@@ -34,7 +34,7 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str,
         for name, data in sorted(parts.items())
     }
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **facts, "parts": listed}
-    text = json.dumps(manifest, indent=1, sort_keys=False) + "\n"
+    text = json_text(manifest, indent=1, sort_keys=False) + "\n"
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {MANIFEST: text.encode(), **parts}.items():
             info = zipfile.ZipInfo(name, _WHEN)

@@ -54,7 +54,8 @@ FUNCTIONS: Final = (
 
 
 def connect() -> "duckdb.DuckDBPyConnection":
-    """A database in memory that loads nothing from elsewhere, times in UTC, with `FUNCTIONS`.
+    """A database in memory, times in UTC, with `FUNCTIONS`. It loads nothing from elsewhere, and
+    writes no file until somebody names a folder for what does not fit into memory.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -67,6 +68,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
     warnings.filterwarnings("ignore", message="Arrow output on a DB-API result")
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET temp_directory = ''")
     connection.execute(_IN_UTC)
     for function in FUNCTIONS:
         connection.execute(f"CREATE MACRO {function}")

@@ -6,9 +6,12 @@ no setting changeable, and statements that write files are refused before they r
 """
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
@@ -29,7 +32,7 @@ T = TypeVar("T")
 # goes through the files that are allowed. COPY, EXPORT, ATTACH and their like write or open files,
 # and PREPARE could hide one of them.
 _HARMLESS: Final = frozenset(
-    {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "DROP", "ALTER"}
+    {"SELECT", "SET", "CREATE", "INSERT", "UPDATE", "DELETE", "MERGE INTO", "DROP", "ALTER"}
 )
 _ROWS: Final = frozenset({"SELECT", "EXPLAIN"})
 # Types that neither Arrow's readers nor Parquet hold as what they are; they become text.
@@ -41,6 +44,7 @@ _TEXT_ONLY: Final = re.compile(
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
 _BATCH_ROWS: Final = 8192
 _INTERRUPT_SECONDS: Final = 0.2  # between two tries to interrupt: the first may come too early
+_PATIENCE_SECONDS: Final = 3  # a function of one huge value hears no interrupt: then it is left
 _EMPTY: Final = (
     "without_rows"  # the schema of tables that lend their columns where there are no files
 )
@@ -97,6 +101,9 @@ class Sandbox:
         files: the Parquet files of each table. old_files: those of schema version 1, which name
             their capture by their folder.
         columns: for each table an empty Arrow table with its columns.
+        most_seconds: that a statement may take, None for any time; what others do with its rows
+            does not count.
+        folder: where the engine writes what does not fit into memory, None for nowhere.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -108,9 +115,15 @@ class Sandbox:
         files: Mapping[str, Sequence[str]],
         old_files: Mapping[str, Sequence[str]],
         columns: Mapping[str, "pa.Table"],
+        most_seconds: int | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self._thread = ThreadPoolExecutor(1)
+        self._most_seconds = most_seconds
+        self._left: float | None = None
+        self._is_stuck = False
         self._connection = connect()
+        if folder is not None:
+            self._connection.execute(f"SET temp_directory = {quoted(str(folder))}")
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
         try:
             with reading():
@@ -140,8 +153,8 @@ class Sandbox:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._thread.shutdown()
-        self._connection.close()
+        if not self._is_stuck:  # else closing would wait
+            self._connection.close()
 
     def apart(self, work: Callable[[], T]) -> T:
         """Do something in a thread of its own, so that an interrupt reaches this one and ends it.
@@ -149,15 +162,39 @@ class Sandbox:
         Raises:
             UsageError: the engine refuses it.
         """
-        running = self._thread.submit(work)
+        running: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                running.set_result(work())
+            except BaseException as error:
+                running.set_exception(error)
+
+        began = time.monotonic()
+        # The process may end while a thread goes on that hears no interrupt.
+        threading.Thread(target=run, daemon=True).start()
         with _complaints():
             try:
-                return running.result()
+                wait([running], timeout=self._left)
             except KeyboardInterrupt:
-                while not running.done():
-                    self._connection.interrupt()
-                    wait([running], timeout=_INTERRUPT_SECONDS)
+                self._stop(running)
                 raise
+            if not running.done():
+                self._stop(running)
+                raise UsageError(
+                    f"stopped after {self._most_seconds} s, as --timeout says"
+                )
+            if self._left is not None:
+                self._left = max(0.0, self._left - (time.monotonic() - began))
+            return running.result()
+
+    def _stop(self, running: "Future[Any]") -> None:
+        """Interrupt what runs until it ends, or until it is plain that it hears nothing."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while not running.done() and not self._is_stuck:
+            self._connection.interrupt()
+            wait([running], timeout=_INTERRUPT_SECONDS)
+            self._is_stuck = time.monotonic() > until and not running.done()
 
     def answers(self, text: str) -> Iterator[Answer]:
         """Run the statements of a text, one after the other; those without rows give none.
@@ -171,7 +208,8 @@ class Sandbox:
             raise UsageError("the query is empty")
         for statement in statements:
             self._refuse_what_writes(statement)
-            if statement.type.name in _ROWS:
+            self._left = self._most_seconds
+            if _kind_of(statement) in _ROWS:
                 yield Answer(self.apart(partial(self._reader, statement)), self)
             else:
                 self.apart(partial(self._connection.execute, statement))
@@ -180,22 +218,30 @@ class Sandbox:
         return _readable(self._connection.sql(statement)).to_arrow_reader(_BATCH_ROWS)
 
     def _refuse_what_writes(self, statement: "duckdb.Statement") -> None:
-        kinds = {statement.type.name}
+        kinds = {_kind_of(statement)}
         if kinds == {"EXPLAIN"}:
             explained = _EXPLAIN.sub("", statement.query, count=1)
             with _complaints():
-                kinds = {
-                    inner.type.name for inner in self._connection.extract_statements(explained)
-                }
+                kinds = set(map(_kind_of, self._connection.extract_statements(explained)))
         for kind in sorted(kinds - _HARMLESS):
             raise UsageError(
-                f"{kind.replace('_', ' ')} is not for queries here: they read the tables and touch "
+                f"{kind} is not for queries here: they read the tables and touch "
                 "no file; -o FILE and --format write what a query gives"
             )
 
 
-def sandbox_over(lake: "Lake") -> Sandbox:
-    """An engine over the captures of a lake."""
+def _kind_of(statement: "duckdb.Statement") -> str:
+    """The kind of a statement in words; DuckDB's own Python part has no name for some."""
+    try:
+        return statement.type.name.replace("_", " ")
+    except ValueError:
+        return "a statement of this kind"
+
+
+def sandbox_over(
+    lake: "Lake", most_seconds: int | None = None, folder: Path | None = None
+) -> Sandbox:
+    """An engine over the captures of a lake, see `Sandbox`."""
     from dissector.schemas.arrow import arrow_schema
     from dissector.schemas.small_tables import no_rows
 
@@ -204,7 +250,7 @@ def sandbox_over(lake: "Lake") -> Sandbox:
         return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
 
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
-    return Sandbox(files(is_old=False), files(is_old=True), columns)
+    return Sandbox(files(is_old=False), files(is_old=True), columns, most_seconds, folder)
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":

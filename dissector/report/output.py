@@ -19,11 +19,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dissector.codecs.printable import json_text
 from dissector.errors import OutputError
 from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
 from dissector.report.parts import MAX_LISTED
-from dissector.report.workspace import workspace
+from dissector.report.workspace import full_disk, workspace
 
 Writers = Mapping[str, Callable[[Path], None]]
 TABLES: Final = "tables"
@@ -128,6 +129,8 @@ def write_report(
             elif is_shared or not exchange(stage, output):
                 _put_each(stage, output)
         except OSError as error:
+            if full_disk(error):
+                raise
             raise OutputError(f"cannot write the report to {output}: {error.strerror}") from error
 
 
@@ -206,7 +209,7 @@ Listed = dict[str, dict[str, int]]
 
 def compact(value: Any) -> str:
     """A value on one line."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json_text(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def shortened(report: Row) -> Row:

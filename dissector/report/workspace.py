@@ -1,7 +1,9 @@
 """A folder for what a report is made from on its way, removed at its end, or by the next run."""
 
+import errno
 import glob
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -14,14 +16,19 @@ from dissector.errors import OutputError
 from dissector.lake.locks import hold, is_held
 
 _LOCK: Final = "_lock"
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL: Final = re.compile("No space left on device|Disk quota exceeded")
 
 
 @contextmanager
-def workspace(output: Path) -> Iterator[Path]:
+def workspace(output: Path, what: str = "") -> Iterator[Path]:
     """A folder beside an output, on the disk that it is written to.
 
+    Args:
+        what: is written, in words; the output by itself where none are given.
+
     Raises:
-        OutputError: it cannot be made.
+        OutputError: it cannot be made, or a disk got full while it was in use.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +42,16 @@ def workspace(output: Path) -> Iterator[Path]:
         raise OutputError(f"cannot write beside {output}: {error.strerror}") from error
     try:
         yield folder
+    except OutputError:
+        raise  # it says what could not be written
+    except Exception as error:
+        reason = full_disk(error)
+        if reason is None:
+            raise
+        raise OutputError(
+            f"no room left while writing {what or output}: {reason}; "
+            "free some space or write elsewhere"
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
@@ -47,8 +64,24 @@ def temporary() -> Iterator[Path]:
     Raises:
         OutputError: it cannot be made.
     """
-    with workspace(Path(tempfile.gettempdir()) / f"dissector-{os.geteuid()}") as folder:
+    base = Path(tempfile.gettempdir())
+    what = f"temporary files in {base} ($TMPDIR)"
+    with workspace(base / f"dissector-{os.geteuid()}", what) as folder:
         yield folder
+
+
+def full_disk(error: BaseException | None) -> str | None:
+    """What an error says about a full disk; None if it is of something else.
+
+    Engines put what the system said into an error of their own, and theirs into a text.
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return os.strerror(error.errno)
+        if found := _FULL.search(str(error)):
+            return found[0]
+        error = error.__cause__
+    return None
 
 
 def _remove_left(output: Path) -> None:

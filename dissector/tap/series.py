@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
+from dissector.codecs.printable import safe_text
 from dissector.limits import NULL
 from dissector.schemas.builders import numbers
 from dissector.schemas.text import plain_text
@@ -41,6 +42,11 @@ def column_codes(values: Column | None, rows: int) -> tuple[Int64Array, Texts]:
     return np.array([indices.get(value, -1) for value in values], np.int64), texts
 
 
+def label_text(value: bytes | str) -> str:
+    """A text as a label has it: printable. Scrapes are read in terminals, too."""
+    return safe_text(plain_text(value))
+
+
 def column(block: TableBlock, name: str) -> Int64Array:
     """A column of numbers, limits.NULL where it is null."""
     values: Any = block.columns.get(name)
@@ -60,7 +66,7 @@ class Groups:
         tables = [column_codes(block.columns.get(name), block.rows) for name in names]
         first, self.of_row = group_rows([codes for codes, _ in tables])
         texts = [
-            [plain_text(known[code]) if code >= 0 else None for code in codes[first].tolist()]
+            [label_text(known[code]) if code >= 0 else None for code in codes[first].tolist()]
             for codes, known in tables
         ]
         self.cells: list[tuple[str | None, ...]] = list(zip(*texts, strict=True))

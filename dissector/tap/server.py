@@ -12,7 +12,6 @@ the name of this host, or by a name that the user allows.
 import asyncio
 import errno
 import ipaddress
-import json
 import socket
 import threading
 from collections.abc import Collection, Iterable
@@ -23,6 +22,7 @@ from typing import Final, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import make_wsgi_app
 
+from dissector.codecs.printable import json_text
 from dissector.errors import OutputError, UsageError
 from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
@@ -246,7 +246,7 @@ class Server:
         if request.path == "/healthz":
             report = self._health.report()
             status = "200 OK" if report["status"] == "ok" else "503 Service Unavailable"
-            text = json.dumps(report).encode() + b"\n"
+            text = json_text(report).encode() + b"\n"
             return _Answer(status, (("Content-Type", "application/json"),), text)
         status = "200 OK" if request.path == "/" else "404 Not Found"
         return _plain(status, "dissector tap: /metrics and /healthz")

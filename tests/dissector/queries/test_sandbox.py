@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 
 from dissector.errors import UsageError
 from dissector.lake.reader import open_lake
+from dissector.queries import duckdb_engine, sandbox
 from dissector.queries.sandbox import Sandbox, ready_views, sandbox_over
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
@@ -156,3 +158,67 @@ def test_stalls_are_those_of_the_report(engine, lake):
         "FROM stalls WHERE lasted_ms >= 1000 ORDER BY lasted_ms DESC, began",
     )
     assert listed == [{name: row[name] for name in listed[0]} for row in total["longest_stalls"]]
+
+
+@pytest.mark.parametrize(
+    "query", ["UPDATE EXTENSIONS", "/**/ update extensions (httpfs)", "EXPLAIN UPDATE EXTENSIONS"]
+)
+def test_a_statement_that_has_no_name_is_refused_in_one_line(engine, query):
+    with pytest.raises(UsageError, match="a statement of this kind is not for queries") as told:
+        rows(engine, query)
+    assert "\n" not in str(told.value)
+
+
+LARGE = (
+    "SELECT count(*) AS n FROM "
+    "(SELECT i FROM range(9000000) t(i) ORDER BY hash(i) LIMIT 8000000)"
+)
+
+
+def test_what_does_not_fit_into_memory_goes_where_it_is_told_to_and_nowhere_else(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for folder in (None, tmp_path / "spill"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "connect", lambda: small(duckdb_engine.connect()))
+            with Sandbox({}, {}, EMPTY, folder=folder) as engine:
+                if folder is None:
+                    with pytest.raises(UsageError, match="Out of Memory"):
+                        rows(engine, LARGE)
+                else:
+                    assert rows(engine, LARGE) == [{"n": 8_000_000}]
+        assert {path.name for path in tmp_path.iterdir()} <= {"spill"}
+
+
+def small(connection):
+    connection.execute("SET memory_limit = '60MB'; SET threads = 1")
+    return connection
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT sum(i) FROM range(100000000000) t(i)", "SELECT i FROM range(100000000000) t(i)"],
+    ids=["before the first row", "between rows"],
+)
+def test_a_statement_has_so_much_time_and_the_next_one_has_it_again(query):
+    with Sandbox({}, {}, EMPTY, most_seconds=1) as engine:
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(UsageError, match="stopped after 1 s, as --timeout says"):
+                rows(engine, query)
+            assert time.monotonic() - began < 10
+        assert rows(engine, "SELECT 1 AS n") == [{"n": 1}]
+
+
+def test_what_hears_no_interrupt_is_left(monkeypatch):
+    """One call over one huge value: nothing in it asks whether somebody waits."""
+    monkeypatch.setattr(sandbox, "_PATIENCE_SECONDS", 0.5)
+    deaf = threading.Event()
+    try:
+        engine = Sandbox({}, {}, EMPTY, most_seconds=1)
+        with engine, pytest.raises(UsageError, match="stopped after 1 s"):
+            monkeypatch.setattr(engine, "_reader", lambda statement: deaf.wait())
+            rows(engine, "SELECT 1")
+    finally:
+        deaf.set()

@@ -102,3 +102,13 @@ def test_histograms_leave_out_nulls_and_keep_sums():
     assert histograms.counts[("b",)][-1] == 1 and histograms.counts[("b",)][1] == 1
     histograms.add_groups(groups, ("topic",), durations, groups.where("topic", ("b",)))
     assert histograms.counts[("b",)].sum() == 4 and histograms.counts[("a",)].sum() == 2
+
+
+def test_labels_are_printable_and_names_that_are_shown_alike_are_one():
+    """A topic's name must not clear the screen of whoever reads a scrape, nor end it twice."""
+    names = [b"a\x1b[2J\x7f\r", "b‮".encode(), b"a\\x1b[2J\\x7f\\x0d"]
+    block = TableBlock("exchanges", 3, {"topic": Coded(np.array([0, 1, 2]), names)})
+    counts = Counts(("topic",))
+    groups = Groups(block, ("topic",))
+    counts.add_groups(groups, ("topic",), groups.rows)
+    assert counts.values == {("a\\x1b[2J\\x7f\\x0d",): 2, ("b\\u202e",): 1}

@@ -1,0 +1,39 @@
+"""Text from the wire for whoever shows it: what is not printable is escaped."""
+
+import json
+import re
+from typing import Any, Final
+
+# What `json.dumps` leaves as it is, though terminals obey it: DEL and the controls behind it, marks
+# that turn the direction of a line or end it, and what has no width.
+_CONTROLS: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+)
+
+
+def safe_text(text: str) -> str:
+    r"""Text from the wire for a terminal: what is not printable becomes \xNN or \uNNNN.
+
+    Escape sequences, line breaks and direction marks would let a topic name rewrite the screen.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _escaped(ord(one)) for one in text)
+
+
+def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file's name that is not UTF-8
+        code -= 0xDC00
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """JSON that a terminal can show: no control character is in it but line ends of an indent.
+
+    Args:
+        options: as `json.dumps` takes them.
+    """
+    text = json.dumps(value, **options)
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
