@@ -217,9 +217,15 @@ def acks(report: Row, commands: Commands) -> Remark | None:
 def _left_step(rows: list[Row], commands: Commands) -> str:
     """How to look at a delivery that was left open."""
     words = "Ask the application what it does with these: it neither acknowledges nor rejects them"
-    row = next(
-        (row for row in rows if row["outcome"] in _OPEN and row["ledger_id"] is not None), None
-    )
+    left = [row for row in rows if row["outcome"] in _OPEN and row["ledger_id"] is not None]
+    whole = [row for row in left if not row["is_broken"]]
+    if left and not whole:
+        broken = len({row["chunk_uuid"] for row in left})
+        words = (
+            f"See the client's log: these are chunks of {many(broken, 'message')}, not each of "
+            "them once, and client libraries drop such a message before the application sees it"
+        )
+    row = next(iter(whole or left), None)
     if row is None:
         return f"{words}."
     expression = (
@@ -227,3 +233,4 @@ def _left_step(rows: list[Row], commands: Commands) -> str:
         f"entry_id == {row['entry_id']}"
     )
     return step_text(f"{words}; the first one", commands.frames(expression, row))
+
