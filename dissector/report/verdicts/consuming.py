@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS
+from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS, RECONNECT_STEPS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -163,8 +163,10 @@ def redelivery(report: Row, commands: Commands) -> Remark:
     )
     cause = max(total["by_cause"], key=lambda name: (total["by_cause"][name], name), default="")
     step = CAUSE_STEPS.get(cause, "See whether the application takes a message twice without harm")
-    if section["examples"]:
-        row = section["examples"][0]
+    row = next((each for each in section["examples"] if each["redelivery_cause"] == cause), None)
+    if row is not None:
+        how = (row["closed_first_by"], bool(row["is_refused"]))
+        step = RECONNECT_STEPS.get(how, step) if cause == "reconnect" else step
         both = f"frame_no == {row['frame_no']}"
         if row["previous_frame_no"] is not None:
             both = f"frame_no in ({row['previous_frame_no']}, {row['frame_no']})"
