@@ -32,6 +32,7 @@ decides = "Whether the balance falls below that of one entry ({overdraft} beside
 
 [variant.version_unknown]
 like = "overdrawn"
+title = "Permits below zero, by more than one entry, at a broker of unknown version"
 rival = "Brokers 4.0.0 to 4.0.3, which send entries as if a batch cost one permit; or entries that were under way when the balance changed."
 decides = "The broker's version, which is not in the capture."
 

@@ -38,6 +38,7 @@ decides = "The broker's statistics of the topic: address and age of its producer
 do = "Open a name once, and give each process its own name or subscription."
 
 [variant.not_in_capture_once]
+title = "A name or a subscription is taken, by whom is not in the capture"
 known = "The refusal is in the capture, an open that could hold the name is not."
 rival = "Another host that holds the name by right, or the client's own earlier connection from before the capture."
 
@@ -114,11 +115,12 @@ do = "Give all consumers of the subscription the same type, or the other applica
 [variant.subscription_type_once]
 like = "subscription_type"
 severity = "info"
+title = "A consumer asked for another type than its subscription has"
 
 [variant.range]
 severity = "error"
 title = "A consumer is refused since its hash range is another one's"
-what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, a range conflict. The range is held by [{holder_ip}, port {holder_port}; ]{holder}."
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}, a range conflict. The range is held by {holder}[: {holder_ip}, port {holder_port}]."
 known = "The broker's text says that ranges overlap[, and names address {text_address} for the other consumer]."
 rival = "A consumer that is gone and whose connection the broker has not given up, if its connection is not in the capture."
 decides = "The ranges that each consumer of the subscription asks for (KeySharedPolicy.stickyHashRange)."
@@ -127,6 +129,7 @@ do = "Give consumers of a sticky Key_Shared subscription ranges that do not over
 [variant.range_once]
 like = "range"
 severity = "info"
+title = "A consumer was refused a hash range that is another one's"
 
 [variant.range_half_open]
 severity = "error"
@@ -307,14 +310,18 @@ SELECT
   j.client_ip AS subject_client_ip, j.request_command AS subject_command,
   j.error_code AS measured_error_code, j.error_text AS measured_error_text,
   j.refusals AS measured_refusals, (j.last_ns - j.first_ns) / 1e9 AS measured_refused_s,
-  CASE j.kind
-    WHEN 'limit' THEN 'a limit of the topic'
-    WHEN 'not_in_capture' THEN 'nobody whose open is in this capture'
-    WHEN 'own_connection' THEN 'the same connection'
-    WHEN 'other_half_open' THEN concat('another host, ', j.holder_ip, ', which is silent or ended')
-    WHEN 'other_host' THEN concat('another host, ', j.holder_ip)
-    WHEN 'own_half_open' THEN 'an earlier connection of the same address, which is silent or ended'
-    ELSE 'another connection of the same address'
+  CASE
+    WHEN j.cause = 'range' AND j.kind = 'not_in_capture'
+      THEN 'a connection whose open is not in this capture'
+    ELSE CASE j.kind
+      WHEN 'limit' THEN 'a limit of the topic'
+      WHEN 'not_in_capture' THEN 'nobody whose open is in this capture'
+      WHEN 'own_connection' THEN 'the same connection'
+      WHEN 'other_half_open' THEN concat('another host, ', j.holder_ip, ', which is silent or ended')
+      WHEN 'other_host' THEN concat('another host, ', j.holder_ip)
+      WHEN 'own_half_open' THEN 'an earlier connection of the same address, which is silent or ended'
+      ELSE 'another connection of the same address'
+    END
   END AS measured_holder,
   coalesce(j.holder_ip, j.text_ip) AS measured_holder_ip,
   coalesce(CAST(j.holder_port AS STRING), j.text_port) AS measured_holder_port,

@@ -60,6 +60,7 @@ do = "Update the client, or point its service URL at the other cluster. The brok
 
 [variant.migrated_for_good]
 like = "migrated"
+title = "A client did not go where its topic was migrated to"
 what = "{client_ip}[ ({client_version})] asked to open {topic} ({command}); {answered_ms} ms later the broker answered TOPIC_MIGRATED: the topic is at {migrated_to}. The client did not open it elsewhere in this capture, for {lasted_s} s."
 whole = "the client may follow behind the window"
 

@@ -1,18 +1,38 @@
 -- passed_deliveries: a delivery that nobody acked although a later one to its consumer was
 -- first: 1000 by at_us, capture, frame_no, connection_id
+WITH first_ones AS (
+  SELECT r.*
+  FROM (
+    SELECT
+      q.*,
+      row_number() OVER (
+        PARTITION BY q.capture
+        ORDER BY q.at_us ASC NULLS LAST, q.frame_no ASC NULLS LAST, q.connection_id ASC
+      ) AS place
+    FROM passed AS q
+  ) AS r
+  WHERE r.place <= 1000
+)
 SELECT
   p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
   p.consumer_name, p.ledger_id, p.entry_id, p.message_count, p.outcome, p.at_us, p.frame_no,
-  f.last_packet AS packet
-FROM (
-  SELECT
-    q.*,
-    row_number() OVER (
-      PARTITION BY q.capture
-      ORDER BY q.at_us ASC NULLS LAST, q.frame_no ASC NULLS LAST, q.connection_id ASC
-    ) AS place
-  FROM passed AS q
-) AS p
+  f.last_packet AS packet, f.chunk_uuid,
+  -- A client puts a message together of chunks of which each came once.
+  c.chunks < c.chunk_count OR c.entries > c.chunk_count AS is_broken
+FROM first_ones AS p
 LEFT JOIN frames AS f
   ON f.capture = p.capture AND f.connection_id = p.connection_id AND f.frame_no = p.frame_no
-WHERE p.place <= 1000
+LEFT JOIN (
+  SELECT
+    capture, connection_id, consumer_id, incarnation, chunk_uuid, max(chunk_count) AS chunk_count,
+    count(DISTINCT chunk_id) AS chunks,
+    count(DISTINCT concat(CAST(ledger_id AS STRING), ':', CAST(entry_id AS STRING))) AS entries
+  FROM frames
+  WHERE
+    command = 'MESSAGE' AND chunk_uuid IS NOT NULL
+    AND (capture, connection_id) IN (SELECT capture, connection_id FROM first_ones)
+  GROUP BY capture, connection_id, consumer_id, incarnation, chunk_uuid
+) AS c
+  ON c.capture = p.capture AND c.connection_id = p.connection_id
+  AND c.consumer_id = p.consumer_id AND c.incarnation IS NOT DISTINCT FROM f.incarnation
+  AND c.chunk_uuid = f.chunk_uuid

@@ -1,11 +1,15 @@
 -- redelivered: a delivery of an entry that was delivered before
 -- first: 50 by at_us, capture, frame_no, connection_id
--- Of each connection its first ones count, in order of its frames. previous_frame_no: of the same
--- capture alone.
+-- of: redelivery_cause
+-- Of each connection and cause its first ones count, in order of its frames. previous_frame_no: of
+-- the same capture alone. closed_first_by: of the connection of the delivery before; is_refused:
+-- that the broker had refused a send on it within a second before it ended.
 WITH of_connections AS (
   SELECT
     r.*,
-    row_number() OVER (PARTITION BY r.capture, r.connection_id ORDER BY r.order_no ASC) AS place
+    row_number() OVER (
+      PARTITION BY r.capture, r.connection_id, r.redelivery_cause ORDER BY r.order_no ASC
+    ) AS place
   FROM received AS r
   WHERE r.is_redelivered
 ),
@@ -13,11 +17,28 @@ of_captures AS (
   SELECT
     c.*,
     row_number() OVER (
-      PARTITION BY c.own_capture
+      PARTITION BY c.own_capture, c.redelivery_cause
       ORDER BY c.ts ASC NULLS LAST, c.frame_no ASC NULLS LAST, c.own_connection_id ASC
     ) AS place_of_all
   FROM of_connections AS c
   WHERE c.place <= 50
+),
+ended AS ( -- How the connections of the deliveries before ended.
+  SELECT
+    l.capture, l.connection_id, l.closed_first_by,
+    max(coalesce(l.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
+  FROM legs AS l
+  LEFT JOIN exchanges AS e
+    ON e.own_capture = l.capture AND e.own_connection_id = l.connection_id
+    AND e.kind = 'publish' AND e.outcome = 'error'
+  WHERE
+    l.ended <> 'capture_end'
+    AND (l.capture, l.connection_id) IN (
+      SELECT coalesce(previous_capture, own_capture), previous_connection_id
+      FROM of_captures
+      WHERE redelivery_cause = 'reconnect'
+    )
+  GROUP BY l.capture, l.connection_id, l.closed_first_by
 )
 SELECT
   r.own_capture AS capture, r.own_connection_id AS connection_id, r.frame_no,
@@ -25,9 +46,12 @@ SELECT
   f.last_packet AS packet, micros(r.ts) AS at_us, r.named_topic AS topic,
   r.named_subscription AS subscription, r.consumer_id, r.incarnation,
   r.named_consumer AS consumer_name, r.ledger_id, r.entry_id, r.message_count,
-  r.redelivery_count, r.redelivery_cause
+  r.redelivery_count, r.redelivery_cause, e.closed_first_by, e.is_refused
 FROM of_captures AS r
 LEFT JOIN frames AS f
   ON f.capture = r.own_capture AND f.connection_id = r.own_connection_id
   AND f.frame_no = r.frame_no
+LEFT JOIN ended AS e
+  ON e.capture = coalesce(r.previous_capture, r.own_capture)
+  AND e.connection_id = r.previous_connection_id AND r.redelivery_cause = 'reconnect'
 WHERE r.place_of_all <= 50

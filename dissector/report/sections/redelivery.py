@@ -1,6 +1,7 @@
 """Redelivery: entries that were delivered more than once, why, and what was put aside for later."""
 
 import re
+from itertools import islice
 from typing import Any, Final
 
 from dissector.report.numbers import (
@@ -30,7 +31,7 @@ _OF_DELIVERIES: Final = (
 _EXAMPLE: Final = (
     "capture", "connection_id", "frame_no", "previous_frame_no", "packet", "at_us", "topic",
     "subscription", "consumer_id", "incarnation", "consumer_name", "ledger_id", "entry_id",
-    "message_count", "redelivery_count", "redelivery_cause",
+    "message_count", "redelivery_count", "redelivery_cause", "closed_first_by", "is_refused",
 )  # fmt: skip
 
 Group = tuple[Any, ...]
@@ -156,6 +157,18 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
     return listed
 
 
+def _examples(found: list[Row]) -> list[Row]:
+    """The first ones, the first of each cause among them, by time."""
+    rows = by_time(found, _EXAMPLE)
+    first: dict[str | None, int] = {}
+    for place, row in enumerate(rows):
+        first.setdefault(row["redelivery_cause"], place)
+    kept = {*first.values()}
+    rest = (place for place in range(len(rows)) if place not in kept)
+    kept.update(islice(rest, max(MAX_EXAMPLES - len(kept), 0)))
+    return [rows[place] for place in sorted(kept)]
+
+
 def redelivery(parts: Parts) -> dict[str, Any]:
     """The section `redelivery`: total, by_topic, by_subscription, examples."""
     deliveries = parts.rows("deliveries")
@@ -175,7 +188,7 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         },
         "by_topic": [{**row, "compacted_out": emptied.get(row["topic"], 0)} for row in by_topic],
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
-        "examples": by_time(parts.rows("redelivered"), _EXAMPLE)[:MAX_EXAMPLES],
+        "examples": _examples(parts.rows("redelivered")),
     }
     count = unread(parts, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)

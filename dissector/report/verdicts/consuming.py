@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS
+from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS, RECONNECT_STEPS
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -166,8 +166,10 @@ def redelivery(report: Row, commands: Commands) -> Remark:
     )
     cause = max(total["by_cause"], key=lambda name: (total["by_cause"][name], name), default="")
     step = CAUSE_STEPS.get(cause, "See whether the application takes a message twice without harm")
-    if section["examples"]:
-        row = section["examples"][0]
+    row = next((each for each in section["examples"] if each["redelivery_cause"] == cause), None)
+    if row is not None:
+        how = (row["closed_first_by"], bool(row["is_refused"]))
+        step = RECONNECT_STEPS.get(how, step) if cause == "reconnect" else step
         both = f"frame_no == {row['frame_no']}"
         if row["previous_frame_no"] is not None:
             both = f"frame_no in ({row['previous_frame_no']}, {row['frame_no']})"
@@ -223,9 +225,15 @@ def acks(report: Row, commands: Commands) -> Remark | None:
 def _left_step(rows: list[Row], commands: Commands) -> str:
     """How to look at a delivery that was left open."""
     words = "Ask the application what it does with these: it neither acknowledges nor rejects them"
-    row = next(
-        (row for row in rows if row["outcome"] in _OPEN and row["ledger_id"] is not None), None
-    )
+    left = [row for row in rows if row["outcome"] in _OPEN and row["ledger_id"] is not None]
+    whole = [row for row in left if not row["is_broken"]]
+    if left and not whole:
+        broken = len({row["chunk_uuid"] for row in left})
+        words = (
+            f"See the client's log: these are chunks of {many(broken, 'message')}, not each of "
+            "them once, and client libraries drop such a message before the application sees it"
+        )
+    row = next(iter(whole or left), None)
     if row is None:
         return f"{words}."
     expression = (
@@ -233,3 +241,4 @@ def _left_step(rows: list[Row], commands: Commands) -> str:
         f"entry_id == {row['entry_id']}"
     )
     return step_text(f"{words}; the first one", commands.frames(expression, row))
+

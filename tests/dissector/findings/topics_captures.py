@@ -7,28 +7,45 @@ from tests.wire.packets import CLIENT
 
 
 def _refused(
-    link: Link, request: int, seconds: float, topic: str = TOPIC, text: str = "taken"
-) -> None:
-    """A producer is refused six times over so many seconds."""
+    link: Link, request: int, seconds: float, topic: str = TOPIC, text: str = "taken",
+    error: str = "ProducerBusy", kind: str = "",
+) -> None:  # fmt: skip
+    """A producer, or a consumer of this kind, is refused six times over so many seconds."""
     for turn in range(6):
         at = 50.0 + seconds * turn / 5
-        link.produce(at, request + turn, answer_s=None, name="own", topic=topic)
-        link.hear(
-            at + 0.002, "ERROR", request_id=request + turn, error="ProducerBusy", message=text
-        )
+        if kind:
+            link.subscribe(at, request + turn, topic, answer_s=None, kind=kind)
+        else:
+            link.produce(at, request + turn, answer_s=None, name="own", topic=topic)
+        link.hear(at + 0.002, "ERROR", request_id=request + turn, error=error, message=text)
+
+
+def _conflict(port: int) -> str:
+    """What a broker says of a hash range that is taken."""
+    return (
+        "org.apache.pulsar.broker.service.BrokerServiceException$ConsumerAssignException: Range "
+        "conflict with consumer Consumer{subscription=s, consumerId=1, consumerName=c, "
+        f"address=[id: 0x1f2e, L:/10.0.0.2:6650 - R:/10.0.0.1:{port}]}}"
+    )
 
 
 def _held(seconds: float) -> bytes:
-    """The name `own` of five topics, refused for so long; holders of each kind."""
+    """The name `own` of five topics, refused for so long; holders of each kind. Five more topics
+    are refused for other reasons than a name."""
     tape = Tape()
     silent = tape.pulsar(0.0, 40000)
     silent.produce(0.1, 1, name="own")
+    silent.subscribe(0.2, 2, TOPIC + "9", kind="Key_Shared")
     alive = tape.pulsar(0.0, 40001)
     alive.produce(0.1, 1, name="own", topic=TOPIC + "2")
+    alive.produce(0.2, 2, name="alone", topic=TOPIC + "6", producer_access_mode="Exclusive")
+    alive.subscribe(0.3, 3, TOPIC + "7", kind="Exclusive")
+    alive.subscribe(0.4, 4, TOPIC + "8", kind="Key_Shared")
     for at in (20.0, 40.0, 60.0, 80.0):
         alive.ping(at)
         silent.ping(at, 1, answer_s=None)
     _refused(tape.pulsar(45.0, 40002), 10, seconds)
+    _refused(tape.pulsar(45.0, 40008, client="10.0.0.11"), 10, seconds)
     for port, client in ((40003, CLIENT), (40004, "10.0.0.9")):
         _refused(tape.pulsar(45.0, port, client=client), 10, seconds, TOPIC + "2")
     other = tape.pulsar(45.0, 40005, client="10.0.0.10")
@@ -37,6 +54,14 @@ def _held(seconds: float) -> bytes:
     limited, lost = tape.pulsar(45.0, 40006), tape.pulsar(45.0, 40007)
     _refused(limited, 10, seconds, TOPIC + "4", "Topic reached max producers limit")
     _refused(lost, 10, seconds, TOPIC + "5")
+    for number, text, error, kind in (
+        (6, "Topic has an existing exclusive producer: alone", "ProducerFenced", ""),
+        (7, "Subscription is of different type. It is 'Exclusive'", "ConsumerBusy", "Shared"),
+        (8, _conflict(40001), "ConsumerAssignError", "Key_Shared"),
+        (9, _conflict(40000), "ConsumerAssignError", "Key_Shared"),
+    ):
+        link = tape.pulsar(45.0, 40010 + number)
+        _refused(link, 10, seconds, f"{TOPIC}{number}", text, error, kind)
     return tape.capture()
 
 
@@ -123,10 +148,40 @@ def silent_opens() -> bytes:
     return tape.capture()
 
 
+def migrated_opens() -> bytes:
+    """A PRODUCER is answered by TOPIC_MIGRATED and opened elsewhere 30 s later, one never, and one
+    is closed instead of opened."""
+    tape = Tape()
+    for number in (1, 2, 3):
+        link = tape.pulsar(0.0, 40000 + number)
+        link.produce(1.0, number, f"{TOPIC}{number}", answer_s=None)
+        if number < 3:
+            _migrate(link, 1.015, number)
+        else:
+            link.hear(1.01, "CLOSE_PRODUCER", producer_id=3, request_id=-1)
+        link.ping(30.0)
+        link.ping(60.0)
+    tape.pulsar(30.5, 40000, broker="10.0.0.3").produce(31.0, 1, f"{TOPIC}1")
+    return tape.capture()
+
+
+def _migrate(link: Link, at: float, producer: int) -> None:
+    """The broker says that the topic of a producer is elsewhere, and closes it."""
+    link.hear(
+        at, "TOPIC_MIGRATED", resource_id=producer, resource_type="Producer",
+        brokerServiceUrl="pulsar://10.0.0.3:6650",
+    )  # fmt: skip
+    link.hear(at + 0.001, "CLOSE_PRODUCER", producer_id=producer, request_id=-1)
+
+
 def slow_opens() -> bytes:
-    """The harmless twin: refused twice, opened late and used, waiting for an exclusive place."""
+    """The harmless twin: refused twice, opened late and used, waiting for an exclusive place; told
+    of another cluster and there at once."""
     tape = Tape()
     link = tape.pulsar(0.0, 40000)
+    link.produce(1.0, 9, TOPIC + "9", answer_s=None)
+    _migrate(link, 1.01, 9)
+    tape.pulsar(1.1, 40009, broker="10.0.0.3").produce(1.2, 1, TOPIC + "9")
     for turn, at in enumerate((1.0, 20.0)):
         link.produce(at, turn + 1, answer_s=None)
         link.hear(
@@ -166,6 +221,40 @@ def moved_often() -> bytes:
 def moved_twice() -> bytes:
     """The harmless twin: a restart of two brokers."""
     return _moves(2)
+
+
+def closed_topics() -> bytes:
+    """Topics that the broker closes, and what becomes of each."""
+    tape = Tape()
+    links = {number: tape.pulsar(0.0, 40000 + number) for number in range(1, 8)}
+    other = tape.pulsar(0.0, 40000, broker="10.0.0.3")
+    for number, link in links.items():
+        topic = f"{TOPIC}{number}"
+        if number in (1, 4):
+            link.subscribe(0.2, 11, topic)
+            link.message(1.0, 11, 0, publish_time=1)
+        if number != 4:
+            link.produce(2.0, number, topic)
+        if number == 3:
+            _migrate(link, 30.0, number)
+        elif number != 4:
+            link.hear(10.0 * number, "CLOSE_PRODUCER", producer_id=number, request_id=-1)
+        if number in (1, 4):
+            link.hear(10.0 * number + 0.001, "CLOSE_CONSUMER", consumer_id=11, request_id=-1)
+    # The first is loaded anew, two are elsewhere, one is consumed again.
+    links[1].produce(10.5, 1, TOPIC + "1")
+    links[1].subscribe(10.6, 11, TOPIC + "1")
+    links[1].message(10.7, 11, 0, publish_time=1)
+    other.produce(20.5, 2, TOPIC + "2")
+    other.produce(30.5, 3, TOPIC + "3")
+    links[4].subscribe(40.5, 11, TOPIC + "4")
+    # Two are refused, and the last is not asked for.
+    for number, error in ((5, "TopicTerminatedError"), (6, "TopicNotFound")):
+        at = 10.0 * number + 0.5
+        links[number].produce(at, number, f"{TOPIC}{number}", answer_s=None)
+        links[number].hear(at + 0.01, "ERROR", request_id=number, error=error, message="no more")
+    links[7].ping(90.0)
+    return tape.capture()
 
 
 # -- opened too often (D25)

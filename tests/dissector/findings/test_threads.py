@@ -1,0 +1,114 @@
+"""Captures of public threads (`captures/threads`): what is found, what is said, and quiet twins."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.findings.finding import Finding, findings_of
+from dissector.findings.loading import load_rules
+from dissector.lake.reader import open_lake
+from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.asking import variant
+
+FOLDER = Path(__file__).resolve().parents[3] / "captures" / "threads"
+THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
+# The rule and its variant for all that is a warning or an error.
+WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
+    "t01-delayed-strict-stall": [("D29", "late")],
+    "t04-sticky-range-conflict": [("D20", "peer_gone"), ("D21", "range_half_open")],
+    "t06-go-chunk-discarded": [],
+    "t07-txn-ack-conflict": [("R01", "acks_lasting")],
+    "t09-migration-stuck-30s": [("D23", "migrated")],
+    "t11-delayed-again-after-unload": [],
+    "t14-terminated-topic-retried": [("R01", "final_lasting")],
+    "t17-chunked-never-dead-lettered": [("D32", "dlq_unused")],
+}
+# What a finding of a capture says, and what none of them may say.
+SAID = {
+    "t04-sticky-range-conflict": [
+        "10.20.0.12, port 56016", "nothing of it had come for 59.733 s", "frame 45",
+    ],
+    "t07-txn-ack-conflict": [
+        "refused 36 ACKs", "already acked before", "these acknowledge nothing",
+        "0 of the 36 message ids in them are in another ACK",
+    ],
+    "t09-migration-stuck-30s": [
+        "15 ms later the broker answered TOPIC_MIGRATED: the topic is at pulsar://10.30.0.2:6650",
+        "30.079 s behind that answer", "Pulsar-CPP-v3.4.2",
+    ],
+    "t14-terminated-topic-retried": [
+        "refused PRODUCER of 10.20.0.11 on persistent://public/default/ended 9 times",
+        "a retry cannot succeed", "A topic was terminated while it was in use",
+    ],
+    "t17-chunked-never-dead-lettered": [
+        "3 of them are chunks of 1 message",
+        "A producer on persistent://public/default/dlqchunk-sub-1-DLQ is open", "sent nothing",
+    ],
+}  # fmt: skip
+UNSAID = {
+    "t09-migration-stuck-30s": ["thread dump"],
+    "t11-delayed-again-after-unload": ["acks were lost at a close"],
+    "t14-terminated-topic-retried": ["asks on purpose", "unload", "Nothing, if"],
+    "t17-chunked-never-dead-lettered": ["set one", "Set a dead-letter policy"],
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
+    """The findings by name of the capture; all are in one lake."""
+    lake = tmp_path_factory.mktemp("threads") / "lake"
+    files = sorted(map(str, FOLDER.glob("*.pcap")))
+    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) == 0
+    with open_lake(lake) as opened:
+        names = {one.capture_id: Path(one.sources[0].file_name).stem for one in opened.captures}
+        with sandbox_over(opened) as engine:
+            findings, problems = findings_of(engine, load_rules()[0])
+    assert problems == []
+    sorted_out: dict[str, list[Finding]] = {name: [] for name in names.values()}
+    for one in findings:
+        sorted_out[names[one.capture]].append(one)
+    return sorted_out
+
+
+def test_each_thread_has_its_capture_and_its_twin(found):
+    assert {Path(each["file"]).stem for each in THREADS} == {*WANTED}
+    assert {*found} == {*WANTED} | {Path(each["twin"]).stem for each in THREADS}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_what_is_wrong_is_found_and_nothing_else(name, found):
+    told = [(one.number, variant(one)) for one in found[name] if one.severity != "info"]
+    assert sorted(told) == sorted(WANTED[name])
+
+
+@pytest.mark.parametrize("name", [Path(each["twin"]).stem for each in THREADS])
+def test_a_twin_is_quiet(name, found):
+    assert [one.title for one in found[name] if one.severity != "info"] == []
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_happened_is_said(name, found):
+    text = "\n".join(f"{one.title}\n{one.text}" for one in found[name])
+    assert [words for words in SAID[name] if words not in text] == []
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_what_did_not_happen_is_not_said(name, found):
+    text = "\n".join(f"{one.title}\n{one.text}" for one in found[name])
+    assert [words for words in UNSAID[name] if words in text] == []
+
+
+def summary_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(["summary", "-q", str(FOLDER / f"{name}.pcap")]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_chunks_that_the_client_library_dropped_are_no_matter_of_the_application(capsys):
+    text = summary_of("t06-go-chunk-discarded", capsys)
+    assert "4 were left open though later ones were acknowledged" in text
+    assert "these are chunks of 1 message, not each of them once" in text
+    assert "Ask the application" not in text
+    assert "left open" not in summary_of("t06-go-chunk-twin", capsys)
