@@ -84,7 +84,7 @@ class PulsarFacts:
             options.bounded(MAX_IDENTITY_INTERVALS),
             options.bounded(MAX_CONSUMERS),
         )
-        self._handshakes = Handshakes(options.protocol_number)
+        self._handshakes = Handshakes(options.protocol_number, self._decoder.unknown)
         self._legs = Legs(options.protocol_number)
         self._detail = DETAILS[options.want_detail]
         self._redact = options.redact
@@ -215,6 +215,7 @@ class PulsarFacts:
         """Close what is open at the capture's end."""
         self._aside.shutdown()
         self.findings.add(of_long_names(self._names.drain_cut()))
+        self.findings.add(self._decoder.unknown.notices())
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)
