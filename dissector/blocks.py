@@ -27,11 +27,15 @@ class Coded(NamedTuple):
     names: Sequence[bytes] | Sequence[str]
 
 
-def coded(codes: Int64Array, names: Sequence[bytes] | Sequence[str]) -> Coded:
-    """Codes from the wire, where a sender may put any number: null where they have no name."""
-    if int(codes.max(initial=0)) >= len(names):
-        codes = np.where(codes < len(names), codes, NULL)
-    return Coded(codes, names)
+def coded(codes: Int64Array, names: Sequence[str]) -> Coded:
+    """Codes from the wire, where a sender may put any number: one without a name is its digits."""
+    is_odd = (codes >= len(names)) | ((codes < 0) & (codes != NULL))
+    if not is_odd.any():
+        return Coded(codes, names)
+    odd, places = np.unique(codes[is_odd], return_inverse=True)
+    codes = codes.copy()
+    codes[is_odd] = len(names) + places
+    return Coded(codes, [*names, *map(str, odd.tolist())])
 
 
 class Spans(NamedTuple):

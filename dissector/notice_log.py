@@ -30,7 +30,7 @@ _WORDS: Final = {
 class Notice(NamedTuple):
     """One notice; limits.NULL where a number is not known.
 
-    kind: number in notices.NOTICES; direction: index in DIRECTION_NAMES.
+    kind: number in notices.NOTICES; direction: index in DIRECTION_NAMES; name: of the wire format.
     """
 
     kind: int
@@ -43,6 +43,10 @@ class Notice(NamedTuple):
     bytes: int = NULL
     value: int = NULL
     value2: int = NULL
+    name: str = ""
+
+
+_NUMBERS: Final = Notice._fields[:-1]
 
 
 def _last_if_null(number: int) -> int:
@@ -59,6 +63,7 @@ def _order(finding: Notice) -> tuple[int | str, ...]:
         finding.stream_offset,
         NOTICES[finding.kind].code,
         finding.value,
+        finding.name,
     )
 
 
@@ -91,8 +96,9 @@ class NoticeLog:
             self._rows.append(Notice(kind, value=self._dropped))
         rows = sorted(self._rows, key=_order)
         self._rows = []
-        cells = np.array(rows, np.int64).reshape(len(rows), len(Notice._fields)).T.copy()
-        column = dict(zip(Notice._fields, cells, strict=True))
+        numbers = [row[:-1] for row in rows]
+        cells = np.array(numbers, np.int64).reshape(len(rows), len(_NUMBERS)).T.copy()
+        column = dict(zip(_NUMBERS, cells, strict=True))
         return TableBlock(
             "notices",
             len(rows),
@@ -142,4 +148,4 @@ def sentence_of(finding: Notice) -> str:
     words = _WORDS.get(code, {})
     value = "?" if finding.value == NULL else words.get(finding.value, finding.value)
     value2 = "?" if finding.value2 == NULL else finding.value2
-    return NOTICES[finding.kind].sentence.format(value=value, value2=value2)
+    return NOTICES[finding.kind].sentence.format(value=value, value2=value2, name=finding.name)

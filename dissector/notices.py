@@ -1,7 +1,8 @@
 """Every notice: its stable code, its severity and the sentence that explains it.
 
 The number of a notice is its index in NOTICES; kernels write the number, tables show the code. In
-a sentence {value} and {value2} are replaced by the two integers that a notice row carries.
+a sentence {value} and {value2} are replaced by the two integers that a notice row carries, {name}
+by its name of the wire format.
 Append new notices at the end of their block; numbers are internal and may change, codes may not.
 """
 
@@ -122,6 +123,31 @@ NOTICES: Final = (
     NoticeKind("chunks_limit", "warning", "chunks were given up: too many bytes waited"),
     NoticeKind("encrypted_batch", "info", "an encrypted batch of {value} messages is not opened"),
     NoticeKind("redacted", "info", "{value} texts held secrets, which are hidden; see --no-redact"),
+    NoticeKind(
+        "unknown_command",
+        "info",
+        "command {value} is unknown to this version; frames with it: {value2}",
+    ),
+    NoticeKind(
+        "unknown_field",
+        "info",
+        "field {value} of {name} is unknown to this version; frames with it: {value2}",
+    ),
+    NoticeKind(
+        "unknown_value",
+        "info",
+        "value {value} of {name} is unknown to this version; frames with it: {value2}",
+    ),
+    NoticeKind(
+        "unknown_feature",
+        "info",
+        "feature flag {value} is unknown to this version; handshakes with it: {value2}",
+    ),
+    NoticeKind(
+        "unknown_limit",
+        "warning",
+        "too many kinds of what is unknown to this version; frames with others: {value}",
+    ),
     # -- facts
     NoticeKind("id_reopened", "info", "an id was opened again while it was open"),
     NoticeKind("flow_before_subscribe", "info", "{value} permits granted before the subscription"),

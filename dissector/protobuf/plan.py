@@ -6,7 +6,7 @@ table by field number, one integer each (its *step*), so that walking bytes is o
 per field, and a new column is one line in a list of `FieldColumn`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ NESTED: Final = 9  # a message whose fields go to the same row
 CHILD: Final = 10  # a repeated message, each with a row of its own; two columns, first and count
 PAIR: Final = 11  # a KeyValue whose key may be one of the plan's pairs
 PRESENT: Final = 12  # 1 where the field is there
+UNWANTED: Final = 13  # nothing: a field of the message that has no column; SKIP is of none
 
 KIND_BITS: Final = 0x3F
 IN_CHILD: Final = 0x40  # the column is one of the child's
@@ -141,12 +142,12 @@ class Plan(NamedTuple):
 
 
 class _Node:
-    """A node while the plan is built. steps: by field number."""
+    """A node while the plan is built. steps: by field number, at first of all that is known."""
 
-    def __init__(self, message: str, is_child: bool) -> None:
+    def __init__(self, message: str, is_child: bool, known: Iterable[Field]) -> None:
         self.message = message
         self.is_child = is_child
-        self.steps: dict[int, int] = {}
+        self.steps = {field.number: UNWANTED for field in known}
         self.nested: dict[int, int] = {}
         self.defaults: list[tuple[int, int]] = []
 
@@ -174,7 +175,13 @@ class _Builder:
                     known[extra.field.name] = extra.field
         return known
 
+    def new_root(self, root: Root) -> _Node:
+        """The node of a root."""
+        self._extra, self._fields = tuple(root.extra), {}
+        return self._new(root.message, is_child=False)
+
     def add_root(self, number: int, root: Root) -> None:
+        """Roots are nodes already: the first ones, in their order."""
         self._extra = tuple(root.extra)
         self._fields = {}
         for rule in root.fields:
@@ -185,6 +192,9 @@ class _Builder:
             node.defaults.append((self.columns[default.column], default.value))
         for path_of_pairs in dict.fromkeys(pair.path for pair in root.pairs):
             self._add_pairs(number, path_of_pairs, root)
+
+    def _new(self, message: str, is_child: bool) -> _Node:
+        return _Node(message, is_child, self.fields(message).values())
 
     def _paths(self, root: Root, path: str) -> Iterator[list[str]]:
         names = path.split(".")
@@ -208,7 +218,7 @@ class _Builder:
             if field.number not in node.nested:
                 node.nested[field.number] = len(self.nodes)
                 node.steps[field.number] = NESTED | len(self.nodes) << FIRST_SHIFT
-                self.nodes.append(_Node(field.of, node.is_child))
+                self.nodes.append(self._new(field.of, node.is_child))
             node = self.nodes[node.nested[field.number]]
         return node
 
@@ -217,7 +227,7 @@ class _Builder:
         if rule.column == "ids":
             assert field.label == "repeated" and field.number not in node.nested
             node.nested[field.number] = len(self.nodes)
-            self.nodes.append(_Node(field.of, is_child=True))
+            self.nodes.append(self._new(field.of, is_child=True))
             step = CHILD | (len(self.nodes) - 1) << FIRST_SHIFT
             node.steps[field.number] = step | self.columns["first_id"] << SECOND_SHIFT
             assert self.columns["id_count"] == self.columns["first_id"] + 1
@@ -307,9 +317,20 @@ def build_plan(
     Raises:
         KeyError: a path or a column that does not exist.
     """
+    return _built(roots, columns, child_columns).build()
+
+
+def plan_messages(
+    roots: Sequence[Root], columns: Sequence[str], child_columns: Sequence[str] = ()
+) -> list[str]:
+    """The message of each node of such a plan."""
+    return [node.message for node in _built(roots, columns, child_columns).nodes]
+
+
+def _built(roots: Sequence[Root], columns: Sequence[str], child_columns: Sequence[str]) -> _Builder:
     builder = _Builder(columns, child_columns)
     for root in roots:
-        builder.nodes.append(_Node(root.message, is_child=False))
+        builder.nodes.append(builder.new_root(root))
     for number, root in enumerate(roots):
         builder.add_root(number, root)
-    return builder.build()
+    return builder

@@ -1,7 +1,7 @@
 """Runs a plan over byte spans: protobuf fields straight into columns, no objects between.
 
-Unknown fields, and known ones of another wire type than theirs, are skipped; where a field comes
-twice the last one counts, both as protobuf has it. Groups, which Pulsar never used, are malformed.
+Known fields of another wire type than theirs are skipped, unknown ones are counted; where a field
+comes twice the last one counts, as protobuf has it. Groups, which Pulsar never used, are malformed.
 """
 
 from typing import Final, NamedTuple
@@ -46,6 +46,7 @@ from dissector.protobuf.plan import (
     SKIP,
     SPAN,
     UINT32,
+    UNWANTED,
     WORD,
     Plan,
 )
@@ -61,6 +62,16 @@ USED_IDS: Final = 0
 USED_WORDS: Final = 1
 _WORDS_BEFORE: Final = 2
 _IDS_BEFORE: Final = 3
+_UNKNOWN_HERE: Final = 4  # unknown fields of the span in hand: so many pairs of node and number
+_FIRST_UNKNOWN: Final = 5
+_UNKNOWN_OF_SPAN: Final = 8  # further ones of one span are not counted
+
+# Rows of Output.unknown.
+UNKNOWN_NODE: Final = 0
+UNKNOWN_FIELD: Final = 1
+UNKNOWN_COUNT: Final = 2  # 0 where the column is free
+UNKNOWN_ROW: Final = 3  # row of the first
+UNKNOWN_SLOTS: Final = 64
 
 _INT32_SIGN: Final = 0x8000_0000
 _UINT32_BITS: Final = 0xFFFF_FFFF
@@ -98,7 +109,9 @@ class Output(NamedTuple):
     """Where a walk writes.
 
     cells: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
-    int64[capacity]; used: int64[4], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes.
+    int64[capacity]; used: int64[], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes.
+    unknown: int64[4, UNKNOWN_SLOTS + 1], fields that no message of the plan has, see UNKNOWN_*; in
+    the last column those of which there was no room for another kind.
     """
 
     cells: Int64Array
@@ -107,6 +120,7 @@ class Output(NamedTuple):
     used: Int64Array
     stack: Int64Array
     names: NameColumns
+    unknown: Int64Array
 
 
 class Found(NamedTuple):
@@ -131,9 +145,10 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Ou
         cells=matrix,
         ids=np.full((child_columns, 4096), NULL, np.int64),
         words=np.zeros(4096, np.int64),
-        used=np.zeros(4, np.int64),
+        used=np.zeros(_FIRST_UNKNOWN + 2 * _UNKNOWN_OF_SPAN, np.int64),
         stack=np.zeros((2, MAX_NESTING), np.int64),
         names=names,
+        unknown=np.zeros((4, UNKNOWN_SLOTS + 1), np.int64),
     )
 
 
@@ -398,6 +413,37 @@ def _put_value(
     return READ
 
 
+@kernel
+def _keep_unknown(out: Output, node: int, number: int) -> None:
+    """A field that the span's message does not have, once for each number."""
+    count = out.used[_UNKNOWN_HERE]
+    for at in range(_FIRST_UNKNOWN, _FIRST_UNKNOWN + 2 * count, 2):
+        if out.used[at] == node and out.used[at + 1] == number:
+            return
+    if count < _UNKNOWN_OF_SPAN:
+        out.used[_FIRST_UNKNOWN + 2 * count] = node
+        out.used[_FIRST_UNKNOWN + 2 * count + 1] = number
+        out.used[_UNKNOWN_HERE] = count + 1
+
+
+@kernel
+def _count_unknown(out: Output, row: int) -> None:
+    """Count the unknown fields of a span that is protobuf: in garbage everything is unknown."""
+    unknown = out.unknown
+    for index in range(out.used[_UNKNOWN_HERE]):
+        node = out.used[_FIRST_UNKNOWN + 2 * index]
+        number = out.used[_FIRST_UNKNOWN + 2 * index + 1]
+        slot = (31 * node + number) & (UNKNOWN_SLOTS - 1)
+        is_other = unknown[UNKNOWN_NODE, slot] != node or unknown[UNKNOWN_FIELD, slot] != number
+        if unknown[UNKNOWN_COUNT, slot] > 0 and is_other:
+            slot = UNKNOWN_SLOTS
+        if unknown[UNKNOWN_COUNT, slot] == 0:
+            unknown[UNKNOWN_NODE, slot] = node
+            unknown[UNKNOWN_FIELD, slot] = number
+            unknown[UNKNOWN_ROW, slot] = row
+        unknown[UNKNOWN_COUNT, slot] += 1
+
+
 @inlined
 def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     """Read one span into one row.
@@ -407,6 +453,7 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     """
     out.used[_IDS_BEFORE] = out.used[USED_IDS]
     out.used[_WORDS_BEFORE] = out.used[USED_WORDS]
+    out.used[_UNKNOWN_HERE] = 0
     at = span.at
     end = span.end
     node = span.root
@@ -449,7 +496,9 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
             result = LIMITED if made == _NO_MORE else FULL
         else:
             result = READ
-            if step != SKIP:
+            if step == SKIP:
+                _keep_unknown(out, node, found.number)
+            elif step != UNWANTED:
                 result = _put_value(plan, out, Cell(row, child), step, data, found)
         if result in (BAD, FULL):
             status = result
@@ -460,6 +509,8 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     if status == FULL:
         out.used[USED_IDS] = out.used[_IDS_BEFORE]
         out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
+    elif status != BAD and out.used[_UNKNOWN_HERE] > 0:
+        _count_unknown(out, row)
     return status
 
 

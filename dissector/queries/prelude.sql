@@ -456,15 +456,81 @@ WHERE r.place = 1;
 
 -- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
 -- materialized: if read
+-- cause: what the capture shows of why, the first that fits.
 SELECT
-  'producer' AS what, p.capture, p.connection_id, p.topic, p.name,
-  CAST(NULL AS STRING) AS subscription, p.closed_frame_no
-FROM producers AS p
-ANTI JOIN twins AS t ON t.capture = p.capture AND t.connection_id = p.connection_id
-WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
-UNION ALL
-SELECT
-  'consumer', c.capture, c.connection_id, c.topic, c.name, c.subscription, c.closed_frame_no
-FROM consumers AS c
-ANTI JOIN twins AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
-WHERE c.closed_by = 'broker' AND c.refused_code IS NULL;
+  s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,
+  CASE
+    WHEN m.frame_no < s.closed_frame_no THEN 'migrated'
+    WHEN k.seeks > 0 THEN 'seek'
+    WHEN o.terminated > 0 THEN 'terminated'
+    WHEN a.refused_frame_no < s.closed_frame_no AND a.refused_frame_no > a.granted_frame_no
+      THEN 'refused'
+    WHEN o.opened_frame_no > s.closed_frame_no THEN 'opened_again'
+    WHEN o.refused_frame_no > s.closed_frame_no THEN 'refused'
+    ELSE 'unknown'
+  END AS cause
+FROM (
+  SELECT
+    'producer' AS what, p.capture, p.connection_id, p.producer_id AS number, p.topic, p.name,
+    CAST(NULL AS STRING) AS subscription, p.closed_frame_no
+  FROM producers AS p
+  WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
+  UNION ALL
+  SELECT
+    'consumer', c.capture, c.connection_id, c.consumer_id, c.topic, c.name, c.subscription,
+    c.closed_frame_no
+  FROM consumers AS c
+  WHERE c.closed_by = 'broker' AND c.refused_code IS NULL
+) AS s
+ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
+ANTI JOIN ( -- Refused without a code.
+  SELECT capture, response_frame_no
+  FROM exchanges
+  WHERE request_command IN ('PRODUCER', 'SUBSCRIBE') AND outcome = 'error'
+) AS r ON r.capture = s.capture AND r.response_frame_no = s.closed_frame_no
+LEFT JOIN (
+  SELECT
+    capture, connection_id, CASE WHEN consumer_id IS NULL THEN 'producer' ELSE 'consumer' END
+      AS what,
+    coalesce(consumer_id, producer_id) AS number, min(frame_no) AS frame_no
+  FROM frames
+  WHERE command = 'TOPIC_MIGRATED'
+  GROUP BY 1, 2, 3, 4
+) AS m
+  ON m.capture = s.capture AND m.connection_id = s.connection_id AND m.what = s.what
+  AND m.number = s.number
+LEFT JOIN (
+  SELECT c.capture, c.connection_id, c.consumer_id, c.closed_frame_no, count(*) AS seeks
+  FROM consumers AS c
+  JOIN exchanges AS e
+    ON e.capture = c.capture AND e.topic = c.topic AND e.subscription = c.subscription
+    AND e.request_frame_no BETWEEN coalesce(c.opened_frame_no, 0) AND c.closed_frame_no
+  WHERE c.closed_by = 'broker' AND e.request_command = 'SEEK' AND e.outcome = 'ok'
+  GROUP BY c.capture, c.connection_id, c.consumer_id, c.closed_frame_no
+) AS k
+  ON k.capture = s.capture AND k.connection_id = s.connection_id AND k.consumer_id = s.number
+  AND k.closed_frame_no = s.closed_frame_no AND s.what = 'consumer'
+LEFT JOIN (
+  SELECT
+    capture, topic, CASE WHEN request_command = 'SUBSCRIBE' THEN 'consumer' ELSE 'producer' END
+      AS what,
+    count(CASE WHEN error_code = 'TopicTerminatedError' THEN 1 END) AS terminated,
+    max(CASE WHEN request_command <> 'SEND' AND outcome = 'ok' THEN request_frame_no END)
+      AS opened_frame_no,
+    max(CASE WHEN request_command <> 'SEND' AND outcome = 'error' THEN request_frame_no END)
+      AS refused_frame_no
+  FROM exchanges
+  WHERE request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND outcome IN ('ok', 'error')
+  GROUP BY 1, 2, 3
+) AS o ON o.capture = s.capture AND o.topic = s.topic AND o.what = s.what
+LEFT JOIN (
+  SELECT
+    capture, connection_id, producer_id,
+    max(CASE WHEN outcome = 'error' THEN response_frame_no END) AS refused_frame_no,
+    coalesce(max(CASE WHEN outcome = 'ok' THEN response_frame_no END), -1) AS granted_frame_no
+  FROM exchanges
+  WHERE kind = 'publish' AND outcome IN ('ok', 'error')
+  GROUP BY capture, connection_id, producer_id
+) AS a
+  ON a.capture = s.capture AND a.connection_id = s.connection_id AND a.producer_id = s.number
+  AND s.what = 'producer';

@@ -46,6 +46,15 @@ RECONNECT_STEPS: Final = {
     ("broker", False): "See the broker's log: it closed the connection",
 }
 NO_CODE: Final = "no code"  # of a refusal that says why in words alone
+# Why a broker closed a producer or consumer, as far as the capture shows it.
+CLOSE_CAUSES: Final = {
+    "migrated": "told to go to another cluster (TOPIC_MIGRATED)",
+    "terminated": "on a terminated topic (TopicTerminatedError)",
+    "refused": "beside refused requests on the same topic",
+    "seek": "on a seek",
+    "opened_again": "opened again later as after an unload",
+    "unknown": "for a reason that the capture does not show",
+}
 # What to do about a refusal, by its code; Pulsar's names, then those of Cursus.
 ERROR_STEPS: Final = {
     "ChecksumError": "The entry was damaged before it reached the broker.",
@@ -79,9 +88,16 @@ ERROR_STEPS: Final = {
 }
 
 
+def code_text(code: str | None) -> str:
+    """The code of a refusal in a sentence: its name; its number where this version has none."""
+    if code is None:
+        return NO_CODE
+    return f"code {code}" if code.lstrip("-").isdecimal() else code
+
+
 def _sentence(text: str) -> str:
     """A notice's sentence; the numbers of single notices stand in the table, here are blanks."""
-    return re.sub(r"\{value2?\}", "…", text)
+    return re.sub(r"\{(value2?|name)\}", "…", text)
 
 
 # What each notice and each bound of the summary says.

@@ -50,9 +50,7 @@ TABLE: Final = Table(
             "outcome",
             f"{listed(DELIVERY_OUTCOMES)}.",
         ),
-        number(
-            "ack_frame_no", "", "Frame that acked it, or whose ack did not count.", "not acked"
-        ),
+        number("ack_frame_no", "", "Frame that acked it, or whose ack did not count.", "not acked"),
         number(
             "ack_latency_ns", "ns", "From this frame's last byte to its ack's first.", "not acked"
         ),

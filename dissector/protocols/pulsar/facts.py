@@ -88,7 +88,7 @@ class PulsarFacts:
             options.bounded(MAX_CONSUMERS),
             options.hash_key,
         )
-        self._handshakes = Handshakes(options.protocol_number)
+        self._handshakes = Handshakes(options.protocol_number, self._decoder.unknown)
         self._legs = Legs(options.protocol_number)
         self._detail = DETAILS[options.want_detail]
         self._redact = options.redact
@@ -222,6 +222,7 @@ class PulsarFacts:
         passes = (self._registry, self._exchanges, self._consumption)
         memories = [each.memory() for each in passes]
         self.findings.add(of_limits(*memories, crowded=self._names.crowded))
+        self.findings.add(self._decoder.unknown.notices())
         subjects = self._named(self._registry.finish(self.findings))
         exchanges = self._named(self._exchanges.finish(self.findings))
         self._entries.finish(self.findings)

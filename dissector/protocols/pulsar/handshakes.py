@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dissector.codecs.redaction import secrets
 from dissector.codecs.remembered import Remembered
@@ -11,6 +12,7 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import ConnectionFacts, Sources
 from dissector.protocols.pulsar.wire.commands import CONNECT, CONNECTED
 from dissector.protocols.pulsar.wire.details import commands_of, parse, text_of
+from dissector.protocols.pulsar.wire.unknown import Unknown
 
 _MAX_REMEMBERED_TEXT: Final = 512  # bytes of a handshake; all 4096 are 10 MB at most
 
@@ -19,7 +21,8 @@ class Handshake(NamedTuple):
     """What CONNECT or CONNECTED says; None where it says nothing. No secrets.
 
     feature_flags: names of the flags that are set; proxy_to_broker_url: the broker that a proxy is
-    asked for; auth_bytes: length of what authenticates.
+    asked for; auth_bytes: length of what authenticates; unknown_flags: numbers of flags without a
+    name.
     """
 
     client_version: str | None = None
@@ -30,6 +33,7 @@ class Handshake(NamedTuple):
     proxy_to_broker_url: str | None = None
     proxy_version: str | None = None
     auth_bytes: int | None = None
+    unknown_flags: tuple[int, ...] = ()
 
 
 _NOTHING_SAID: Final = Handshake(), Handshake()
@@ -73,6 +77,9 @@ def handshake(command: bytes) -> Handshake | None:
     return found._replace(
         protocol_version=body.protocol_version if body.HasField("protocol_version") else None,
         feature_flags=flags if body.HasField("feature_flags") else None,
+        unknown_flags=tuple(
+            sorted({each.field_number for each in UnknownFieldSet(body.feature_flags)})
+        ),
     )
 
 
@@ -87,9 +94,10 @@ def may_be_kept(found: Handshake | None) -> bool:
 class Handshakes:
     """Collects the handshakes of all connections."""
 
-    def __init__(self, protocol: int) -> None:
-        """protocol: what frames.protocol holds for Pulsar."""
+    def __init__(self, protocol: int, unknown: Unknown) -> None:
+        """protocol: what frames.protocol holds for Pulsar; unknown: counts flags without a name."""
         self._protocol = protocol
+        self._unknown = unknown
         self._open: dict[int, tuple[Handshake, Handshake]] = {}
         self._read = Remembered(handshake, may_be_kept)
 
@@ -106,6 +114,8 @@ class Handshakes:
             found = self._read(command)
             if found is None:
                 continue
+            if found.unknown_flags:
+                self._unknown.add_flags(frames, int(chosen[index]), found.unknown_flags)
             connection, is_client = connections[index], of_clients[index]
             client, broker = self._open.get(connection, _NOTHING_SAID)
             self._open[connection] = (found, broker) if is_client else (client, found)

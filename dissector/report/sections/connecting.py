@@ -2,7 +2,16 @@
 
 from typing import Any, Final
 
-from dissector.report.numbers import Row, high, instant, milliseconds, nulls_last, timed
+from dissector.report.numbers import (
+    Row,
+    counts_by,
+    high,
+    instant,
+    known,
+    milliseconds,
+    nulls_last,
+    timed,
+)
 from dissector.report.parts import Parts, unread
 from dissector.report.section import Judged, Section, counted, not_judged
 
@@ -68,7 +77,10 @@ def _closed(parts: Parts) -> list[Row]:
     """Producers and consumers that the broker closed, in the order of their frames."""
     found = parts.rows("closed_by_broker")
     found.sort(key=lambda row: nulls_last(row["capture"], row["closed_frame_no"], row["what"]))
-    shown = ("what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no")
+    shown = (
+        "what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no",
+        "cause",
+    )  # fmt: skip
     return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED]]
 
 
@@ -104,6 +116,7 @@ def connecting(parts: Parts) -> dict[str, Any]:
             "producers": count("closed_producers"),
             "consumers": count("closed_consumers"),
         },
+        "closed_by_cause": known(counts_by(parts.rows("closed_causes"), "cause", "closed")),
         "chains": sum(row["chains"] for row in chains),
         "chain_ms": timed(chains, "chains", "chain_ns"),
         "chains_with_refusals": sum(row["refused"] for row in chains),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import ERROR_STEPS, NO_CODE
+from dissector.report.meanings import CLOSE_CAUSES, ERROR_STEPS, code_text
 from dissector.report.numbers import UNKNOWN, Row, known
 from dissector.report.verdict import (
     GOOD,
@@ -16,7 +16,6 @@ from dissector.report.verdict import (
     not_captured,
     parts_text,
     reasons_text,
-    seeks,
     share_of,
     step_text,
     whole_packets,
@@ -178,7 +177,7 @@ def errors(report: Row, commands: Commands) -> Remark:
         return not_captured("errors", "Refusals", "brokers")
     if not total["answers"]:
         return _no_errors(report)
-    codes = [row["error_code"] or NO_CODE for row in section["by_code"]]
+    codes = [code_text(row["error_code"]) for row in section["by_code"]]
     verb = "was" if total["answers"] == 1 else "were"
     text = f"{many(total['answers'], 'request')} {verb} refused"
     if total["incidents"] < total["answers"]:
@@ -254,17 +253,20 @@ def unanswered(report: Row, commands: Commands) -> Remark | None:
 
 
 def closed(report: Row, commands: Commands) -> Remark | None:
-    """Producers and consumers that the broker closed: an unload, a deleted topic, a quota."""
-    closed = report["connecting"]["total"]["closed_by_broker"]
+    """Producers and consumers that the broker closed, and what the capture shows of why."""
+    total = report["connecting"]["total"]
+    closed = total["closed_by_broker"]
     closed_subjects = [
         many(closed[f"{what}s"], what) for what in ("producer", "consumer") if closed[f"{what}s"]
     ]
     if not closed_subjects:
         return None
+    count, reasons = parts_text(total["closed_by_cause"], CLOSE_CAUSES)
+    reasons = without_count(total["closed_by_cause"], reasons)
     text = f"The broker closed {' and '.join(closed_subjects)}"
-    if not closed["producers"] and closed["consumers"] <= seeks(report):
+    if total["closed_by_cause"].get("seek") == count:
         return Remark(PLAIN, "connecting", f"{text}, as it does on a seek.")
-    text = f"{text}: an unload, a deleted topic, a seek or a quota."
+    text = f"{text}: {reasons}."
     expression = 'direction == "to_client" and command in ("CLOSE_PRODUCER", "CLOSE_CONSUMER")'
     step = step_text("Compare with the broker's log at these times", commands.frames(expression))
     return Remark(PLAIN, "connecting", text, step)

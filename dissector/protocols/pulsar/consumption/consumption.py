@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import Column, Int64Array, Lists, TableBlock, coded
+from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock, coded
 from dissector.bundles import Bundle
 from dissector.limits import (
     FRAME_BLOCK_ROWS,
@@ -230,7 +230,8 @@ class PulsarConsumption:
             columns["ack_set"] = Lists(sets, starts, counts)
         for name, values in cells.items():
             if name in _TEXTS:
-                columns[name] = coded(values, _TEXTS[name] or self._names)
+                texts = _TEXTS[name]
+                columns[name] = coded(values, texts) if texts else Coded(values, self._names)
             else:
                 columns[name] = values
         return TableBlock(table, count, columns)

@@ -21,6 +21,7 @@ from dissector.protobuf.plan import (
     Root,
     build_plan,
     column_paths,
+    plan_messages,
 )
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.schemas.frames import TABLE
@@ -153,6 +154,12 @@ ROOTS: Final = (
 def frame_plan() -> Plan:
     """The plan for the frame columns; roots are the ROOT_* numbers."""
     return build_plan(ROOTS, FrameColumns._fields, IdColumns._fields)
+
+
+@cache
+def frame_plan_messages() -> list[str]:
+    """The message of each node of that plan."""
+    return plan_messages(ROOTS, FrameColumns._fields, IdColumns._fields)
 
 
 @cache

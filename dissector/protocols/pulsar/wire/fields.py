@@ -21,6 +21,8 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.scan import (
     BAD,
     LIMITED,
+    UNKNOWN_COUNT,
+    UNKNOWN_SLOTS,
     USED_IDS,
     USED_WORDS,
     SpanColumns,
@@ -46,6 +48,7 @@ from dissector.protocols.pulsar.wire.columns import (
     ROOT_METADATA_OF_MESSAGE,
     ROOT_METADATA_OF_SEND,
     frame_plan,
+    frame_plan_messages,
 )
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND, TOPIC_MIGRATED
 from dissector.protocols.pulsar.wire.headers import (
@@ -53,6 +56,7 @@ from dissector.protocols.pulsar.wire.headers import (
     MAGIC_CHECKSUM,
     read_command,
 )
+from dissector.protocols.pulsar.wire.unknown import Unknown
 
 _SPANS_PER_FRAME: Final = 3
 _RESOURCE_IS_CONSUMER: Final = 1
@@ -278,6 +282,7 @@ class FieldDecoder:
         """names: the capture's; protocol: what frames.protocol holds for Pulsar."""
         self._names = names
         self._protocol = protocol
+        self.unknown = Unknown(protocol)
         self._plan = frame_plan()
         self._spans = SpanColumns.new(0)
         self._findings = NoticeLog.new(0)
@@ -303,6 +308,7 @@ class FieldDecoder:
             out = with_more_room(out)
             first = scan(self._plan, out, sources, spans, first, count)
         self._out = out
+        self._note_unknown(frames, rows)
         found = settle(frames, spans, count, findings, found)
         if self._names.drain_refused() and rows:
             findings.row[found] = rows - 1
@@ -319,3 +325,17 @@ class FieldDecoder:
             findings=findings,
             finding_count=int(found),
         )
+
+    def _note_unknown(self, frames: FrameColumns, rows: int) -> None:
+        """Count what a block has that is not known."""
+        self.unknown.look_at(frames, rows)
+        table = self._out.unknown
+        counts = table[UNKNOWN_COUNT]
+        if not counts.any():
+            return
+        messages = frame_plan_messages()
+        for slot in np.flatnonzero(counts[:UNKNOWN_SLOTS]):
+            node, number, count, row = table[:, slot].tolist()
+            self.unknown.add(frames, row, messages[node], number, count)
+        self.unknown.add_others(int(counts[UNKNOWN_SLOTS]))
+        counts[:] = 0

@@ -7,6 +7,7 @@ from dissector.protocols.interface import ConnectionFacts
 from dissector.protocols.pulsar.handshakes import Handshake, Handshakes, handshake, may_be_kept
 from dissector.protocols.pulsar.wire.details import commands_of
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
+from dissector.protocols.pulsar.wire.unknown import Unknown
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
 
@@ -29,7 +30,7 @@ def facts_of(frames: list[bytes], connections: list[int]) -> Handshakes:
     columns, sources = block_of(frames)
     columns.connection_id[:] = connections
     FieldDecoder(NameTable(10, 100), 0).decode(columns, len(frames), sources)
-    found = Handshakes(0)
+    found = Handshakes(0, Unknown(0))
     found.advance(columns, len(frames), sources)
     return found
 
@@ -54,7 +55,7 @@ def test_a_proxy_and_the_length_of_a_secret_are_reported() -> None:
     columns, sources = block_of([CONNECT, pulsar.vector("PING"), CONNECT[:-1]])
     columns.frame_bytes[2] += 1
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
-    (seen,) = Handshakes(0).advance(columns, 3, sources)
+    (seen,) = Handshakes(0, Unknown(0)).advance(columns, 3, sources)
     assert (seen.connection, seen.frame_no, seen.is_client) == (0, 1, True)
     assert (seen.handshake.proxy_to_broker_url, seen.handshake.auth_bytes) == ("broker:6650", 11)
 

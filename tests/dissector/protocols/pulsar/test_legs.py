@@ -10,6 +10,7 @@ from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Leg, Legs
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
+from dissector.protocols.pulsar.wire.unknown import Unknown
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
 
@@ -43,7 +44,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.legs = Legs(0)
-        self.handshakes = Handshakes(0)
+        self.handshakes = Handshakes(0, Unknown(0))
         self.frame_no = 0
 
     def see(self, *sights: Sight) -> list[int]:

@@ -11,7 +11,8 @@ from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.dissector.report.made import START_NS
 
 QUERIES = (
-    "connecting", "chain_times", "slow_chains", "bursts", "closed_by_broker", "links", "unread",
+    "connecting", "chain_times", "slow_chains", "bursts", "closed_by_broker", "closed_causes",
+    "links", "unread",
 )  # fmt: skip
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -249,3 +250,58 @@ def test_what_the_broker_closed_is_listed_in_order_and_what_it_refused_is_not(
     assert [each["closed_frame_no"] for each in section["closed_by_broker"]] == [5, 9]
     closed = section["total"]["closed_by_broker"]
     assert (closed["producers"], closed["consumers"]) == (1, 1)
+    assert section["total"]["closed_by_cause"] == {"unknown": 2}
+
+
+def answer(command: str, frame_no: int, outcome: str = "ok", **more: Any) -> Row:
+    """A request on the topic and its answer in the frame behind it."""
+    return {
+        "connection_id": 0, "kind": "publish" if command == "SEND" else "request",
+        "request_command": command, "request_frame_no": frame_no, "topic": "t",
+        "response_frame_no": frame_no + 1, "outcome": outcome, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "exchanges", "frames", "cause"),
+    [
+        ("producer", [answer("SEND", 4, "error", producer_id=1, error_code="TopicTerminatedError")],
+         [], "terminated"),
+        ("producer", [answer("PRODUCER", 14, "error", error_code="TopicTerminatedError")], [],
+         "terminated"),
+        ("producer", [answer("SEND", 4, "error", producer_id=1, error_code="ProducerFenced")], [],
+         "refused"),
+        ("producer", [answer("SEND", 4, "error", producer_id=1, error_code="PersistenceError"),
+                      answer("SEND", 6, producer_id=1)], [], "unknown"),
+        ("producer", [answer("PRODUCER", 14)], [], "opened_again"),
+        ("producer", [answer("PRODUCER", 4)], [], "unknown"),
+        ("producer", [answer("SUBSCRIBE", 14)], [], "unknown"),
+        ("producer", [answer("PRODUCER", 14, "error", error_code="TopicNotFound")], [], "refused"),
+        ("producer", [answer("PRODUCER", 14, "error"), answer("PRODUCER", 16)], [], "opened_again"),
+        ("producer", [answer("PRODUCER", 9, "error")], [], None),
+        ("producer", [answer("PRODUCER", 14)], [{"producer_id": 1}], "migrated"),
+        ("producer", [answer("PRODUCER", 14)], [{"consumer_id": 1}], "opened_again"),
+        ("consumer", [answer("SUBSCRIBE", 14)], [{"consumer_id": 1}], "migrated"),
+        ("consumer", [answer("SEEK", 4, subscription="s"), answer("SUBSCRIBE", 14)], [], "seek"),
+        ("consumer", [answer("SEEK", 4, subscription="z"), answer("SUBSCRIBE", 14)], [],
+         "opened_again"),
+        ("consumer", [answer("SEEK", 2, subscription="s")], [], "unknown"),
+    ],
+)  # fmt: skip
+def test_why_a_broker_closed_something_is_what_the_capture_shows(
+    db: QueryEngine, what: str, exchanges: list[Row], frames: list[Row], cause: str | None
+) -> None:
+    """It was opened in frame 3 and closed in frame 10."""
+    row = {
+        "connection_id": 0, "incarnation": 0, "topic": "t", "closed_by": "broker", f"{what}_id": 1,
+        "opened_frame_no": 3, "closed_frame_no": 10,
+    }  # fmt: skip
+    if what == "consumer":
+        row["subscription"] = "s"
+    told = [
+        {"connection_id": 0, "command": "TOPIC_MIGRATED", "frame_no": 9, **each} for each in frames
+    ]
+    tables = {f"{what}s": [row], "exchanges": exchanges, "frames": told}
+    section = section_of(db, **{name: rows for name, rows in tables.items() if rows})
+    found = [each["cause"] for each in section["closed_by_broker"]]
+    assert found == ([] if cause is None else [cause])

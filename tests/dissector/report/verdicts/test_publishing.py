@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.meanings import OUTCOMES
+from dissector.report.meanings import CLOSE_CAUSES, OUTCOMES
 from dissector.report.verdict import LOOK, PLAIN, Remark
 from dissector.report.verdicts.publishing import answered
 from tests.dissector.report.verdicts.reports import decoded, of
@@ -128,13 +128,33 @@ def test_a_topic_without_a_schema_is_not_a_topic_that_is_missing() -> None:
 def test_consumers_that_a_seek_closed_are_no_reason_to_look() -> None:
     report = decoded()
     report["connecting"]["total"]["closed_by_broker"] |= {"producers": 0, "consumers": 2}
-    assert of(report, "connecting")[0].next_step
-    report["requests"]["by_command"] = [
-        {"kind": "request", "request_command": "SEEK", "requests": 2, "outcomes": {"ok": 2}}
-    ]
+    report["connecting"]["total"]["closed_by_cause"] = {"seek": 1, "unknown": 1}
+    (remark,) = of(report, "connecting")
+    assert remark.next_step
+    assert remark.text == (
+        "The broker closed 2 consumers: 1 on a seek, 1 for a reason that the capture does not show."
+    )
+    report["connecting"]["total"]["closed_by_cause"] = {"seek": 2}
     (remark,) = of(report, "connecting")
     assert not remark.next_step
     assert remark.text == "The broker closed 2 consumers, as it does on a seek."
+
+
+@pytest.mark.parametrize("cause", CLOSE_CAUSES)
+def test_every_cause_of_a_close_has_words(cause: str) -> None:
+    report = decoded()
+    report["connecting"]["total"]["closed_by_broker"] |= {"producers": 1, "consumers": 0}
+    report["connecting"]["total"]["closed_by_cause"] = {cause: 1}
+    (remark,) = of(report, "connecting")
+    assert remark.text.startswith("The broker closed 1 producer") and "unload, a" not in remark.text
+
+
+def test_a_code_without_a_name_is_told_by_its_number() -> None:
+    report = decoded()
+    report["errors"]["total"] |= {"answers": 1, "incidents": 1}
+    report["errors"]["by_code"] = [{"error_code": "99"}]
+    (remark,) = of(report, "errors")
+    assert remark.text == "1 request was refused: code 99."
 
 
 def test_an_answer_is_a_receipt_one_for_a_duplicate_or_a_refusal() -> None:

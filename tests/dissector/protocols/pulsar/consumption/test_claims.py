@@ -120,7 +120,10 @@ def test_a_part_of_a_batch_that_was_refused_is_open_again() -> None:
 
 @pytest.mark.parametrize(
     ("action", "outcome"),
-    [(0, ("acked", 1, True)), (1, ("ack_rolled_back", 0, False)), (7, ("ack_uncommitted", 0, False))],
+    [
+        (0, ("acked", 1, True)), (1, ("ack_rolled_back", 0, False)),
+        (7, ("ack_uncommitted", 0, False)),
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_an_ack_in_a_transaction_counts_when_that_is_committed(
