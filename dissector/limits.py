@@ -89,6 +89,8 @@ MAX_BATCH_MESSAGES: Final = 1 << 18  # messages of one entry; more: not opened, 
 MAX_DETAIL_ITEMS: Final = 1000  # elements of one list in `detail`; it then says how many there are
 MAX_DETAIL_TEXT: Final = 16_384  # characters of one text in `detail`; it then says how many
 SECRET_WINDOW_BYTES: Final = 1 << 20  # of a stream searched for secrets at once
+# Of a stream while its frames are looked at for secrets; a longer frame is hidden as a whole.
+SECRET_HELD_BYTES: Final = 2 * MAX_FRAME_BYTES
 SECRET_REACH_BYTES: Final = 64 << 10  # windows overlap by this: longer values are hidden in part
 
 # -- under --memory-limit: bounds of connections, of what waits for an answer or an acknowledgement,

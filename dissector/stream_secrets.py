@@ -1,33 +1,63 @@
 """Secrets in the stream of one direction, which comes in pieces and may have holes.
 
-A stream is searched as a stream: what a piece begins is seen in the next one. Windows overlap by
-more than any token takes. Where a hole cuts a secret, its rest, which nothing names any more, goes
-too, and so does what a stream begins with whose start was not captured.
+What of a stream is hidden is decided here, for all that shows its bytes or writes them. Of a known
+protocol each frame is judged by its protocol (`frame_spans`), and what lies in no frame goes: it
+can be the rest of one. HTTP and TLS are searched as a stream: what a piece begins is seen in the
+next one, and windows overlap by more than any token takes. Of other protocols nothing is known, so
+all goes. Behind a hole, and where a stream begins whose start was not captured, nothing says what
+the bytes belong to: there goes the rest of a frame, and of what is searched the rest of the line.
 """
 
-import re
+from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-from dissector.codecs.redaction import Span, merged, secrets
-from dissector.limits import SECRET_REACH_BYTES, SECRET_WINDOW_BYTES
+from dissector.codecs.redaction import behind_hole, last_word, merged, secrets
+from dissector.codecs.secret_keys import Span
+from dissector.limits import SECRET_HELD_BYTES, SECRET_REACH_BYTES, SECRET_WINDOW_BYTES
+from dissector.protocols import spec_of
 
-_REST: Final = re.compile(rb"[^\s\"'&<>\x00-\x1f\x7f]*+")
+# Protocols whose bytes are searched; an empty name is one of which nothing was decided.
+_SEARCHED: Final = ("http", "tls", "")
 _PROXY_HEADS: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
+
+
+class Frame(NamedTuple):
+    """A frame in a stream, from offset start to end. is_packed: a compressed text."""
+
+    start: int
+    end: int
+    protocol: str
+    is_packed: bool
+
+
+def is_searched(protocol: str) -> bool:
+    """Whether secrets are searched in the streams of a protocol: of others all goes that lies in no
+    frame."""
+    return protocol in _SEARCHED
+
+
+def frame_spans(frame: Frame, offset: int, data: bytes) -> list[Span]:
+    """What goes of a range of a frame without a hole, in offsets of the stream: the secrets in its
+    beginning; behind a hole all."""
+    spec = spec_of(frame.protocol)
+    if spec is None or offset > frame.start:
+        return [(offset, offset + len(data))]
+    spans = spec.secret_spans(data, frame.is_packed)
+    return [(offset + low, offset + high) for low, high in spans]
 
 
 class StreamSecrets:
     """Finds the secrets of one direction.
 
-    pieces: start and end of each range that was there, in order; opening: the word that it begins
-    with, which is the rest of one if the stream's start was not captured.
+    pieces: start and end of each range that was there, in order.
     """
 
     def __init__(self) -> None:
         self.pieces: list[Span] = []
-        self.opening: Span = (0, 0)
-        self._is_opening = True
+        self._is_rest = False  # of a line whose beginning is not there
         self._found: list[Span] = []
+        self._opening: list[Span] = []
         self._held = bytearray()
         self._start = 0  # offset of what is held
         self._head = b""
@@ -38,17 +68,13 @@ class StreamSecrets:
             return
         if offset != self._start + len(self._held) or not self.pieces:
             self._search(is_end=True)
-            is_cut = bool(self._found) and self._found[-1][1] >= self._start + len(self._held)
+            end = self._start + len(self._held)
+            if self._held and not (self._found and max(self._found)[1] >= end):
+                # A secret that the hole cuts need not look like one.
+                self._found.append((self._start + last_word(bytes(self._held), 0), end))
             self._held.clear()
             self._start = offset
-            if is_cut and self.pieces:
-                self._found.append((offset, offset + _rest(data)))
-            self._is_opening = not self.pieces
-            if self._is_opening:
-                self.opening = (offset, offset)
-        if self._is_opening:
-            self.opening = self.opening[0], offset + _rest(data)
-            self._is_opening = self.opening[1] == offset + len(data)
+            self._is_rest = True
         if self.pieces and self.pieces[-1][1] == offset:
             self.pieces[-1] = self.pieces[-1][0], offset + len(data)
         else:
@@ -59,13 +85,20 @@ class StreamSecrets:
         if len(self._held) >= SECRET_WINDOW_BYTES:
             self._search(is_end=False)
 
-    def finish(self) -> list[Span]:
-        """All secrets: offsets in the stream, rising."""
+    def finish(self, protocol: str, is_midstream: bool, framed: Iterable[Span] = ()) -> list[Span]:
+        """What goes of the stream, beside what `frame_spans` names: offsets in it, rising.
+
+        Args:
+            protocol: of the connection. is_midstream: the stream's start was not captured. framed:
+                where frames are.
+        """
         self._search(is_end=True)
         self._held.clear()
-        return merged(self._found)
+        if not is_searched(protocol):
+            return self._outside(framed)
+        return merged([*self._found, *(self._opening if is_midstream else ())])
 
-    def outside(self, framed: Iterable[Span]) -> list[Span]:
+    def _outside(self, framed: Iterable[Span]) -> list[Span]:
         """What was there and lies in none of the frames, but for a proxy's header in front."""
         frames = merged(framed)
         found: list[Span] = []
@@ -90,6 +123,12 @@ class StreamSecrets:
             return
         data = bytes(self._held)
         found = [(self._start + low, self._start + high) for low, high in secrets(data)]
+        if self._is_rest:
+            rest = behind_hole(data)
+            # The stream's first line is one only where its start was not captured.
+            target = self._opening if self._start <= self._end_of_opening() else found
+            target.append((self._start, self._start + rest))
+            self._is_rest = rest == len(data)
         self._found.extend(found)
         if is_end:
             return
@@ -102,9 +141,71 @@ class StreamSecrets:
         del self._held[: max(keep, 0)]
         self._start += max(keep, 0)
 
+    def _end_of_opening(self) -> int:
+        return self._opening[-1][1] if self._opening else self.pieces[0][0]
 
-def _rest(data: bytes) -> int:
-    """Where a value that something began with ends."""
-    rest = _REST.match(data)
-    assert rest is not None, "it may be empty"
-    return rest.end()
+
+class FrameSecrets:
+    """Finds the secrets of one direction's frames, whose bytes come beside them.
+
+    framed: where frames are. found: what goes of them.
+    """
+
+    def __init__(self) -> None:
+        self.framed: list[Span] = []
+        self.found: list[Span] = []
+        self._runs: deque[tuple[int, bytearray]] = deque()
+        self._held = 0
+        self._start = self._end = -(1 << 63)  # of the bytes that are held, and came
+        self._waiting: deque[Frame] = deque()
+
+    def add(self, offset: int, data: bytes) -> None:
+        """Take a range in the order of the stream."""
+        if not data:
+            return
+        if not self._runs or self._end != offset:
+            self._runs.append((offset, bytearray()))
+        self._runs[-1][1].extend(data)
+        self._held += len(data)
+        self._end = offset + len(data)
+        if self._held > SECRET_HELD_BYTES:
+            self._drop(self._end - SECRET_HELD_BYTES // 2)
+        self._judge(is_end=False)
+
+    def add_frame(self, frame: Frame) -> None:
+        """Take a frame in the order of the stream."""
+        self.framed.append((frame.start, frame.end))
+        self._waiting.append(frame)
+        self._judge(is_end=False)
+
+    def finish(self) -> None:
+        """The stream is over."""
+        self._judge(is_end=True)
+        self._runs.clear()
+
+    def _judge(self, is_end: bool) -> None:
+        """Look at the frames whose bytes are there."""
+        while self._waiting and (is_end or self._waiting[0].end <= self._end):
+            frame = self._waiting.popleft()
+            if frame.start < self._start:
+                # Longer than what is held of a stream: it goes as a whole.
+                self.found.append((frame.start, frame.end))
+            for offset, data in self._runs:
+                low, high = max(frame.start, offset), min(frame.end, offset + len(data))
+                if offset >= frame.end:
+                    break
+                if low < high:
+                    part = bytes(data[low - offset : high - offset])
+                    self.found += frame_spans(frame, low, part)
+            self._drop(frame.end)
+
+    def _drop(self, end: int) -> None:
+        """Forget the bytes before an offset."""
+        while self._runs and self._runs[0][0] < end:
+            offset, data = self._runs.popleft()
+            size = min(end - offset, len(data))
+            self._held -= size
+            if size < len(data):
+                del data[:size]
+                self._runs.appendleft((end, data))
+        self._start = max(self._start, end)

@@ -1,10 +1,8 @@
 """The command follow: one connection's bytes, both directions in order, gaps beside them.
 
 The input is read twice. The first pass finds out which side is the client and where secrets lie,
-the second one prints. Hidden are: the whole body of commands that carry credentials, so that
-nothing depends on finding a token in it; all that looks like a secret in the stream, however it is
-cut (`stream_secrets`); and bytes of a known protocol that belong to no frame, such as the rest of a
-CONNECT that began before the capture.
+the second one prints. Hidden is what `stream_secrets` says, as in files of packets, and the whole
+body of commands that carry credentials: what is printed need not be read by a machine.
 """
 
 import sys
@@ -25,10 +23,11 @@ from dissector.cli.options import (
 from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
-from dissector.codecs.redaction import Span, masked, merged
+from dissector.codecs.redaction import masked, merged
+from dissector.codecs.secret_keys import Span
 from dissector.errors import UsageError
-from dissector.protocols import PROTOCOL_NAMES, spec_of
-from dissector.stream_secrets import StreamSecrets
+from dissector.protocols import spec_of
+from dissector.stream_secrets import Frame, FrameSecrets, StreamSecrets
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -43,7 +42,6 @@ _SECRET_COMMANDS: Final = frozenset(
     }
 )
 _SHOWN_HEAD_BYTES: Final = 10  # of a secret frame: two lengths and the command's type
-_HIDDEN_IN_DETAIL: Final = "<redacted: "
 _LINE_BYTES: Final = 16
 _OTHER: Final = {"to_broker": "to_client", "to_client": "to_broker", "unknown": "unknown"}
 _ARROWS: Final = {"to_broker": ">", "to_client": "<", "unknown": "?"}
@@ -76,10 +74,10 @@ class Facts:
         self.directions = ["to_broker", "to_client"]  # by side
         self._sides: dict[int, int] = {}  # packet to side, until a frame tells the direction
         self._is_known = False
-        self._secrets: dict[str, list[Span]] = {}
-        self._starts: dict[str, list[int]] = {}
-        self._framed: dict[str, list[Span]] = {}
+        self._secrets: list[list[Span]] = [[], []]  # by side
         self._streams = [StreamSecrets(), StreamSecrets()]  # by side
+        self._frames = [FrameSecrets(), FrameSecrets()]
+        self._early: list[tuple[str, int, Frame, bool]] = []  # while no side is known
 
     def add(self, block: "TableBlock") -> None:
         """Look at a block of the first pass."""
@@ -92,6 +90,7 @@ class Facts:
                 self._sides.update(zip(packets, sides, strict=True))
             for side, offset, data in _parts(block):
                 self._streams[side].add(offset, data)
+                self._frames[side].add(offset, data)
         elif block.table in ("frames", "connections"):
             import pyarrow.compute as pc
 
@@ -103,52 +102,61 @@ class Facts:
                 self.ends = batch.to_pylist()[0]
 
     def _add_frames(self, batch: Any) -> None:
-        names = ("direction", "command", "first_packet", "stream_offset", "frame_bytes")
-        kinds = ("protocol", "compression", "command", "detail")
-        is_secret = [
-            command in _SECRET_COMMANDS
-            or ((spec := spec_of(protocol)) is not None and spec.is_packed_text(codec, command))
-            or (detail is not None and _HIDDEN_IN_DETAIL in detail)
-            for protocol, codec, command, detail in zip(
-                *(batch.column(name).to_pylist() for name in kinds), strict=True
-            )
-        ]
-        for direction, command, packet, offset, size, hides_body in zip(
-            *(batch.column(name).to_pylist() for name in names), is_secret, strict=True
+        names = (
+            *("direction", "command", "first_packet", "stream_offset", "frame_bytes"),
+            *("protocol", "compression"),
+        )
+        for direction, command, packet, offset, size, protocol, codec in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
         ):
             if not self._is_known and packet in self._sides:
                 side = self._sides[packet]
                 self.directions[side] = direction
                 self.directions[1 - side] = _OTHER[direction]
-                self._is_known = True
-                self._sides.clear()
-            if command is not None:
-                self._framed.setdefault(direction, []).append((offset, offset + size))
+                self._is_known = direction != "unknown"
+            if command is None:
+                continue
+            spec = spec_of(protocol)
+            is_packed = spec is not None and spec.is_packed_text(codec, command)
+            frame = Frame(offset, offset + size, protocol, is_packed)
+            self._early.append((direction, packet, frame, command in _SECRET_COMMANDS))
+        if self._is_known:
+            self._sides.clear()
+            self._give_frames()
+
+    def _give_frames(self) -> None:
+        """Frames to the sides that they are of."""
+        for direction, packet, frame, hides_body in self._early:
+            side = self._sides.get(packet, 0)
+            if direction in self.directions and direction != "unknown":
+                side = self.directions.index(direction)
+            self._frames[side].add_frame(frame)
             if hides_body:
-                span = (offset + min(_SHOWN_HEAD_BYTES, size), offset + size)
-                self._secrets.setdefault(direction, []).append(span)
+                head = min(frame.start + _SHOWN_HEAD_BYTES, frame.end)
+                self._secrets[side].append((head, frame.end))
+        self._early.clear()
 
     def finish(self) -> None:
         """The first pass is over."""
-        protocol = self.ends["protocol"] if self.ends is not None else None
-        for side, stream in enumerate(self._streams):
-            direction = self.directions[side]
-            found = [*self._secrets.get(direction, []), *stream.finish()]
-            # Bytes that belong to no frame are hidden as a whole.
-            if protocol in PROTOCOL_NAMES:
-                found += stream.outside(self._framed.get(direction, []))
-            elif self.ends is not None and self.ends["started"] == "midstream":
-                found.append(stream.opening)
-            spans = merged(found)
-            self._secrets[direction] = spans
-            self._starts[direction] = [start for start, _ in spans]
+        protocol = self.ends["protocol"] if self.ends is not None else ""
+        is_midstream = self.ends is not None and self.ends["started"] == "midstream"
+        self._give_frames()
+        for side, (stream, frames) in enumerate(zip(self._streams, self._frames, strict=True)):
+            frames.finish()
+            self._secrets[side] = merged(
+                [
+                    *self._secrets[side],
+                    *stream.finish(protocol, is_midstream, frames.framed),
+                    *frames.found,
+                ]
+            )
 
-    def hide(self, direction: str, stream_offset: int, data: bytes) -> tuple[bytes, int]:
+    def hide(self, side: int, stream_offset: int, data: bytes) -> tuple[bytes, int]:
         """The bytes with secrets as `*`, and how many these are."""
         end = stream_offset + len(data)
-        spans = self._secrets.get(direction, [])
-        first = max(0, bisect_right(self._starts.get(direction, []), stream_offset) - 1)
-        last = bisect_left(self._starts.get(direction, []), end)
+        spans = self._secrets[side]
+        first = bisect_right(spans, stream_offset, key=lambda span: span[1])
+        last = bisect_left(spans, (end, 0))
         found = [
             (max(start, stream_offset) - stream_offset, min(stop, end) - stream_offset)
             for start, stop in spans[first:last]
@@ -175,7 +183,7 @@ def pieces(block: "TableBlock", facts: Facts, redact: bool) -> Iterator[Piece]:
         direction = facts.directions[side]
         hidden = 0
         if redact and held:
-            held, hidden = facts.hide(direction, offset, held)
+            held, hidden = facts.hide(side, offset, held)
         kind = str(kinds.names[int(kinds.codes[row])])
         size, packet, ts_ns = (int(columns[name][row]) for name in ("bytes", "packet", "ts"))
         yield Piece(direction, kind, offset, size, packet, ts_ns, held, hidden)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.pseudonyms import Key, Pseudonyms
 from dissector.codecs.redaction import masked
+from dissector.codecs.secret_keys import Span
 from dissector.notice_log import NoticeLog
 from dissector.options import Options
 from dissector.protocols.columns import FrameColumns
@@ -147,8 +148,12 @@ class Disguise(Protocol):
         """
 
 
-def _hide_all(frame: bytes, is_packed: bool) -> bytes:
-    return masked(frame, [(0, len(frame))])
+def _all_of_it(frame: bytes, is_packed: bool) -> list[Span]:
+    return [(0, len(frame))]
+
+
+def _as_hidden(frame: bytes, hidden: bytes) -> bytes:
+    return hidden
 
 
 class ProtocolSpec(NamedTuple):
@@ -156,8 +161,9 @@ class ProtocolSpec(NamedTuple):
 
     ports: hints, content decides; check, prove, one_way, announced_limit: plain functions that are
     compiled as callbacks (see `protocols.framing.Callbacks`; prove: 1 right checksum, 0 none, -1
-    wrong); new_facts: makes the facts of a capture; commands: the names of all; hide_secrets: gives
-    a frame, or what there is of it, with its secrets as `*` (is_packed: it is a compressed text);
+    wrong); new_facts: makes the facts of a capture; commands: the names of all; secret_spans:
+    where the secrets of a frame are, or of what there is of it from its beginning on (is_packed: it
+    is a compressed text); mended: a frame with its secrets hidden, its sums as right as before;
     new_disguise: without one frames become noise; packed_codecs: compressions of whole bodies, and
     binary_commands: those of them that are no texts; is_ordered: answers belong to requests by
     their order alone, so that each frame counts; grants_permits: consumers grant permits, and
@@ -172,13 +178,19 @@ class ProtocolSpec(NamedTuple):
     announced_limit: Callable[..., int]
     new_facts: Callable[[FactsOptions], Facts]
     commands: tuple[str, ...] = ()
-    hide_secrets: Callable[[bytes, bool], bytes] = _hide_all
+    secret_spans: Callable[[bytes, bool], list[Span]] = _all_of_it
+    mended: Callable[[bytes, bytes], bytes] = _as_hidden
     new_disguise: Callable[[DisguiseKeys], Disguise] | None = None
     packed_codecs: frozenset[str] = frozenset()
     binary_commands: frozenset[str] = frozenset()
     is_ordered: bool = False
     grants_permits: bool = False
     words: Mapping[str, str] = MappingProxyType({})
+
+    def hide_secrets(self, frame: bytes, is_packed: bool) -> bytes:
+        """A frame, or what there is of it from its beginning on, with its secrets as `*`."""
+        spans = self.secret_spans(frame, is_packed)
+        return self.mended(frame, masked(frame, spans)) if spans else frame
 
     def is_packed_text(self, codec: str | None, command: str | None) -> bool:
         """Whether a frame is a text that is compressed as a whole."""

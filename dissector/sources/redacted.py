@@ -8,7 +8,7 @@ again.
 """
 
 import dataclasses
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader
-from dissector.codecs.redaction import Span, masked, secrets
+from dissector.codecs.redaction import behind_hole, masked, secrets
+from dissector.codecs.secret_keys import Span
 from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
 from dissector.endpoints import FlowKey
@@ -27,10 +28,8 @@ from dissector.packet.reasons import FRAGMENT, USED
 from dissector.packet.walk import Walk
 from dissector.protocols import spec_of
 from dissector.schemas.rows import arrow_batch
-from dissector.stream_secrets import StreamSecrets
+from dissector.stream_secrets import Frame, StreamSecrets, frame_spans, is_searched
 
-# Protocols whose bytes are searched; those of others lie in frames, or are hidden as a whole.
-_OPEN: Final = ("http", "tls")
 _SUM_AT: Final = 16  # in a TCP header
 _LINK_HEAD: Final = 14
 _PROBE_BYTES: Final = 64
@@ -40,15 +39,12 @@ _WHOLE: Final = 1 << 32
 RAW_BYTES: Final = "raw bytes, secrets too, which --redact hides"
 
 
-class Frame(NamedTuple):
-    """A frame in a stream. direction, packet: to find its stream; is_packed: a compressed text."""
+class FrameRow(NamedTuple):
+    """A frame. direction, packet: to find its stream."""
 
     direction: str
     packet: int
-    start: int
-    end: int
-    protocol: str
-    is_packed: bool
+    frame: Frame
 
 
 class Run(NamedTuple):
@@ -91,35 +87,38 @@ class Segment(NamedTuple):
 
 
 class Stream:
-    """One direction of a connection: its pieces (offset, bytes, packet), then its runs."""
+    """One direction of a connection: its pieces (offset, bytes, packet), then its runs.
+    is_searched: what is hidden of it is what is found, else all that lies in no frame."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[int, bytes, int]] = []
         self.runs: list[Run] = []
+        self.is_searched = True
 
-    def hide(self, frames: list[Frame], protocol: str) -> None:
+    def hide(self, frames: list[Frame], protocol: str, is_midstream: bool) -> None:
         """Make the runs, of a connection whose protocol is this."""
+        self.is_searched = is_searched(protocol)
         search = StreamSecrets()
         for offset, data, _ in self.pieces:
             search.add(offset, data)
-        found = search.finish()
-        if protocol not in _OPEN:
-            found = search.outside((frame.start, frame.end) for frame in frames)
+        framed = ((frame.start, frame.end) for frame in frames)
+        found = search.finish(protocol, is_midstream, framed)
         frames = sorted(frames, key=lambda frame: frame.start)
         ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
         for start, before in self._joined():
-            held = bytearray(before)
+            first = bisect_right(found, start, key=lambda span: span[1])
+            spans = found[first : bisect_left(found, (start + len(before), 0))]
+            inside: list[tuple[int, int, Frame]] = []
             for frame in frames[int(np.searchsorted(ends, start, "right")) :]:
                 low, high = max(frame.start - start, 0), min(frame.end - start, len(before))
                 if frame.start >= start + len(before):
                     break
                 if low < high:
-                    # What goes on behind a hole cannot be read.
-                    is_rest = frame.start < start
-                    part = before[low:high]
-                    held[low:high] = b"*" * len(part) if is_rest else _hidden_frame(part, frame)
-            spans = [(low - start, high - start) for low, high in found]
-            after = masked(bytes(held), list(_within(spans, len(held))))
+                    inside.append((low, high, frame))
+                    spans += frame_spans(frame, start + low, before[low:high])
+            after = bytearray(masked(before, list(_within(start, spans, len(before)))))
+            for low, high, frame in inside:
+                after[low:high] = _mended(frame, before[low:high], bytes(after[low:high]))
             arrays = (np.frombuffer(bytearray(each), np.uint8) for each in (before, after))
             self.runs.append(Run(start, start + len(before), *arrays))
 
@@ -144,16 +143,18 @@ class Stream:
             yield run
 
 
-def _within(spans: Iterable[Span], size: int) -> Iterator[Span]:
+def _within(start: int, spans: Iterable[Span], size: int) -> Iterator[Span]:
     for low, high in spans:
-        if low < size and high > 0:
-            yield max(low, 0), min(high, size)
+        if low - start < size and high > start:
+            yield max(low - start, 0), min(high - start, size)
 
 
-def _hidden_frame(frame: bytes, about: Frame) -> bytes:
-    spec = spec_of(about.protocol)
-    assert spec is not None, "frames are those of a protocol"
-    return spec.hide_secrets(frame, about.is_packed)
+def _mended(frame: Frame, before: bytes, after: bytes) -> bytes:
+    """What is hidden of a frame with sums as right as before; it begins with the frame or is hidden
+    whole."""
+    spec = spec_of(frame.protocol)
+    is_rest = after == b"*" * len(after)
+    return after if spec is None or is_rest or before == after else spec.mended(before, after)
 
 
 class _Streams:
@@ -161,8 +162,8 @@ class _Streams:
 
     def __init__(self, data: ByteArray, options: Options) -> None:
         self.streams: dict[tuple[int, int], Stream] = {}
-        self._frames: dict[int, list[Frame]] = {}
-        self._protocols: dict[int, str] = {}
+        self._frames: dict[int, list[FrameRow]] = {}
+        self._protocols: dict[int, tuple[str, str]] = {}  # and how the connection started
         dissection = Dissection(options)
         dissection.start_file()
         self._handle(dissection.feed(data, 0, len(data), True)[1])
@@ -170,8 +171,8 @@ class _Streams:
         self._handle(dissection.finish())
         for connection, side in self.streams:
             frames = self._of_side(connection, side)
-            protocol = self._protocols.get(connection, "")
-            self.streams[connection, side].hide(frames, protocol)
+            protocol, started = self._protocols.get(connection, ("unknown", "midstream"))
+            self.streams[connection, side].hide(frames, protocol, started == "midstream")
 
     def _handle(self, blocks: list[TableBlock]) -> None:
         for block in blocks:
@@ -181,8 +182,10 @@ class _Streams:
                 self._handle_frames(block)
             elif block.table == "connections":
                 rows: Any = arrow_batch(block)
-                names = (rows.column(name).to_pylist() for name in ("connection_id", "protocol"))
-                self._protocols.update(zip(*names, strict=True))
+                names = ("connection_id", "protocol", "started")
+                columns = (rows.column(name).to_pylist() for name in names)
+                for connection, protocol, started in zip(*columns, strict=True):
+                    self._protocols[connection] = protocol, started
 
     def _handle_bytes(self, columns: Any) -> None:
         names = ("connection", "side", "stream_offset", "packet")
@@ -207,15 +210,15 @@ class _Streams:
             if command is not None:
                 spec = spec_of(protocol)
                 is_packed = spec is not None and spec.is_packed_text(codec, command)
-                frame = Frame(direction, packet, start, start + size, protocol, is_packed)
-                self._frames.setdefault(connection, []).append(frame)
+                frame = Frame(start, start + size, protocol, is_packed)
+                self._frames.setdefault(connection, []).append(FrameRow(direction, packet, frame))
 
     def _of_side(self, connection: int, side: int) -> list[Frame]:
         """The frames of a side: those of the direction whose packets are the side's."""
         packets = {packet for _, _, packet in self.streams[connection, side].pieces}
         frames = self._frames.get(connection, [])
         direction = next((each.direction for each in frames if each.packet in packets), None)
-        return [each for each in frames if each.direction == direction]
+        return [each.frame for each in frames if each.direction == direction]
 
 
 class _KeptFragments(Fragments):
@@ -404,7 +407,8 @@ def _find(segments: list[Segment], offset: int, data: bytes) -> tuple[FlowKey, i
 
 
 def _hidden_payload(segment: Segment, streams: list[tuple[int, Stream]]) -> bytes:
-    """A segment's payload as its stream has it now; searched itself where it says other things."""
+    """A segment's payload as its stream has it now. Where it says other things it is searched
+    itself; of frames that are read nothing of that stays, as nothing tells what it belongs to."""
     payload = np.frombuffer(bytearray(segment.payload), np.uint8)
     known = np.zeros(len(payload), bool)
     before = payload.copy()
@@ -416,8 +420,13 @@ def _hidden_payload(segment: Segment, streams: list[tuple[int, Stream]]) -> byte
             theirs = slice(low - run.start, high - run.start)
             old, new = run.before[theirs], run.after[theirs]
             payload[mine] = np.where(old != new, new, payload[mine])
-            known[mine] |= bool((old == before[mine]).all())
+            known[mine] |= old == before[mine]
     if not known.all():
-        for low, high in secrets(segment.payload):
-            payload[low:high] = ord("*")
+        if not all(stream.is_searched for _, stream in streams):
+            payload[~known] = ord("*")
+        else:
+            rest = np.arange(len(payload)) < behind_hole(segment.payload)
+            payload[rest & ~known] = ord("*")
+            for low, high in secrets(segment.payload):
+                payload[low:high] = ord("*")
     return payload.tobytes()

@@ -1,6 +1,7 @@
 """Secrets of every kind, planted in every text that a command can carry."""
 
 import base64
+import json
 import random
 import string
 from collections.abc import Callable
@@ -75,6 +76,12 @@ KINDS: tuple[Callable[[random.Random], Planted], ...] = (
     _whole("key ", _private_key, "\n"),
     _whole("", lambda chance: "AKIA" + "".join(chance.choices(string.ascii_uppercase, k=16))),
     _whole("the token ", lambda chance: _letters(chance, 24), " was refused"),
+    _keyed("token", "=\n"),
+    _keyed("password check failed for bob", ": "),
+    _whole('unknown_command command="AUTH alice ', lambda chance: _letters(chance, 16), '"'),
+    # Behind a length that is a letter or a digit.
+    _whole("", lambda chance: "ghp_" + _letters(chance, 62)),
+    _whole("Bearer ", lambda chance: _letters(chance, 60)),
 )
 
 
@@ -89,6 +96,12 @@ class Garden:
         """A text with a secret of any kind."""
         self.planted.append(self.chance.choice(KINDS)(self.chance))
         return self.planted[-1].text
+
+    def secret_text(self) -> str:
+        """The same, as it stands in a text of JSON."""
+        planted = self.chance.choice(KINDS)(self.chance)
+        self.planted.append(planted)
+        return json.dumps(planted.text)[1:-1]
 
     def secret(self) -> str:
         """A secret without anything around it, for fields that are secret by what they are."""
@@ -148,8 +161,13 @@ def pulsar_tape(garden: Garden, mss: int = 1448) -> Tape:
         {"key": "x-api-key", "value": garden.secret()},
         {"key": "n", "value": garden.text()},
     ]
+    keys = [{"key": "k", "value": garden.secret().encode(), "metadata": properties}]
     fields = {"properties": properties, "partition_key": garden.text()}
     tape.frame(True, pulsar.send(garden.text().encode(), metadata_fields=fields))
+    # A payload that is protobuf of its own.
+    text = garden.text().encode()[:127]
+    tape.frame(True, pulsar.send(b"\x0a" + bytes([len(text)]) + text, sequence_id=7))
+    tape.frame(True, pulsar.send(b"x", metadata_fields={"encryption_keys": keys}, sequence_id=8))
     items = [
         ({"properties": properties, "partition_key": garden.text()}, garden.text().encode())
     ] * 3
@@ -169,6 +187,11 @@ def cursus_tape(garden: Garden, mss: int = 1448) -> Tape:
         tape.frame(True, cursus.enveloped(line))
         tape.frame(False, cursus.bare(f"ERROR: bad_request {garden.text()}"))
     tape.frame(True, cursus.enveloped(f"AUTH principal=a token={garden.secret()}"))
+    tape.frame(False, cursus.bare("OK principal=a authenticated=true"))
+    for words in ("AUTH alice", "auth alice", "AUTH", "AUTH principal=alice"):
+        tape.frame(True, cursus.enveloped(f"{words} {garden.secret()}"))
+        tape.frame(False, cursus.bare("OK principal=alice authenticated=true"))
+    tape.frame(True, cursus.enveloped(f"AUTH {garden.secret()} LIST_CLUSTER"))
     tape.frame(False, cursus.bare(f'{{"status":"ERROR","token":"{garden.secret()}"}}'))
     tape.frame(True, cursus.enveloped(f"PUBLISH topic=t1 message=x token={garden.secret()}"))
     tape.frame(False, cursus.bare("OK offset=1"))
@@ -177,3 +200,40 @@ def cursus_tape(garden: Garden, mss: int = 1448) -> Tape:
     tape.frame(False, cursus.ack(1, 1, 2))
     tape.close()
     return tape
+
+
+def http_tape(garden: Garden, mss: int = 1448) -> Tape:
+    """Requests of HTTP with secrets in their heads, bodies and addresses."""
+    tape = Tape(broker=("10.0.0.2", 8080), mss=mss)
+    tape.open()
+    for name in ("Authorization: Bearer", "X-Api-Key:", "Cookie: session=", "X-Auth-Token:"):
+        line = f"GET /admin?token={garden.secret()} HTTP/1.1"
+        tape.say(True, f"{line}\r\n{name} {garden.secret()}\r\nHost: h\r\n\r\n".encode())
+        body = f'{{"note": "{garden.secret_text()}"}}'
+        head = f"HTTP/1.1 200 OK\r\nSet-Cookie: id={garden.secret()}\r\nContent-Length: {len(body)}"
+        tape.say(False, f"{head}\r\n\r\n{body}".encode())
+    tape.close()
+    return tape
+
+
+TAPES = (pulsar_tape, cursus_tape, http_tape)
+
+
+def lossy(tape: Tape, chance: random.Random, share: float = 0.2) -> Tape:
+    """The tape without some of its segments: holes before secrets, in them and behind them."""
+    opened = [packet for packet in tape.packets[:3]]
+    kept = [each for each in tape.packets[3:] if not each.payload or chance.random() > share]
+    tape.packets = opened + kept
+    return tape
+
+
+def fragments_in(garden: Garden, shown: bytes, size: int = 7) -> list[str]:
+    """The planted secrets of which a part of so many characters is shown. What several of them
+    have in common (heads of tokens) is no part of a secret."""
+    parts: dict[bytes, list[str]] = {}
+    for each in {planted.secret for planted in garden.planted}:
+        data = each.encode()
+        for part in {data[at : at + size] for at in range(max(len(data) - size + 1, 1))}:
+            parts.setdefault(part, []).append(each)
+    found = {names[0] for part, names in parts.items() if len(names) == 1 and part in shown}
+    return sorted(found)

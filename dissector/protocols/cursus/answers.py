@@ -8,7 +8,8 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
-from dissector.codecs.redaction import hidden, is_secret, secrets
+from dissector.codecs.redaction import hidden, secrets
+from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_DETAIL_ITEMS
 from dissector.protocols.cursus.commands import (
     RESPONSE_ERROR,

@@ -6,7 +6,7 @@ in it cannot keep its length.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,34 +14,29 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Budget
 from dissector.codecs.pseudonyms import Pseudonyms
+from dissector.codecs.redaction import masked
 from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
+from dissector.codecs.secret_forms import credentials
 from dissector.codecs.sentences import Sentences
 from dissector.protocols.cursus import compressed
-from dissector.protocols.cursus.batches import (
-    CURRENT,
-    LAYOUTS,
-    choose_layout,
-    read_head,
-    read_record,
-)
-from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.commands import NUMBER
 from dissector.protocols.cursus.headers import shape_of
-from dissector.protocols.cursus.secrets import APPENDED, PACKED_HEADS
+from dissector.protocols.cursus.secrets import (
+    APPENDED,
+    BATCH_MAGIC,
+    PACKED_HEADS,
+    text_spans,
+)
 
 _LENGTH: Final = 4
 _FIRST_LETTER: Final = 0x61
 _LETTERS: Final = 26
-_MAGIC: Final = b"\xba\x7c"
 _SHOWN_BYTES: Final = 10
-_BEFORE_METADATA: Final = 14  # two versions and a length, behind a record's kind of event
 _PACKERS: Final = {
     compressed.GZIP_CODEC: GZIP,
     compressed.LZ4_CODEC: FRAME_LZ4,
     compressed.SNAPPY_CODEC: FRAME_SNAPPY,
 }
-_LONGEST_HEAD: Final = 29  # behind the topic, up to the records
-_RECORD_NUMBERS: Final = 16
 _FEATURES: Final = re.compile(rb"(?:[a-z]+(?:_[a-z]+)*_v\d+,?)+")
 _LONGEST_TOPIC: Final = 249
 _VERBS: Final = frozenset(name.encode() for name in NUMBER)
@@ -122,7 +117,7 @@ class CursusDisguise:
         return head + self._body(body)
 
     def _body(self, body: bytes) -> bytes:
-        if body.startswith(_MAGIC):
+        if body.startswith(BATCH_MAGIC):
             return self._batch(body)
         if body.startswith((b"{", b"[")):
             return self._json(body)
@@ -136,7 +131,8 @@ class CursusDisguise:
         if is_whole and opened is not None:
             after = np.frombuffer(bytearray(self._body(opened[1])), np.uint8)
             free = np.zeros(len(after), bool)
-            for start, end, is_name in _spans(opened[1]) if opened[1].startswith(_MAGIC) else ():
+            is_batch = opened[1].startswith(BATCH_MAGIC)
+            for start, end, is_name in text_spans(opened[1]) if is_batch else ():
                 free[start:end] = not is_name
             made = repacked(_PACKERS[opened[0]], np.where(free, ~after, after), after, len(body))
         if made is None:
@@ -153,7 +149,7 @@ class CursusDisguise:
     def _batch(self, body: bytes) -> bytes:
         out = bytearray(body)
         end = len(body)
-        for start, stop, is_name in _spans(body):
+        for start, stop, is_name in text_spans(body):
             if stop > end:
                 out[start:] = self._hidden(body[start:])
                 break
@@ -178,6 +174,7 @@ class CursusDisguise:
             start = 2 + size
         head = body[:2] + self._name(body[2:start]) if start else b""
         line = body[start:]
+        line = masked(line, credentials(line))
         found = _PAYLOAD.search(line)
         if found is None:
             return head + self._line(line)
@@ -195,7 +192,6 @@ class CursusDisguise:
     def _line(self, line: bytes) -> bytes:
         """A line of words and pairs."""
         out = bytearray(line)
-        words = 0
         last = b""
         for found in _PAIR.finditer(line):
             if found["word"] is None:
@@ -204,12 +200,9 @@ class CursusDisguise:
                 continue
             start, stop = found.span("word")
             word = found["word"]
-            if last.upper() == b"AUTH" and words == 1:
-                out[start:stop] = b"*" * (stop - start)
-            elif not self._is_of_protocol(word, last):
+            if not self._is_of_protocol(word, last):
                 out[start:stop] = self._json(word) if word[:1] == b"{" else self._sentence(word)
             last = word
-            words += 1
         return bytes(out)
 
     def _is_of_protocol(self, word: bytes, last: bytes) -> bool:
@@ -257,37 +250,3 @@ class CursusDisguise:
             elif value not in _OK and not _NUMBERS.fullmatch(value):
                 out[start:stop] = self._value(key, value)
         return bytes(out)
-
-
-def _spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Start and end of names (True) and payloads (False) of a batch, in the layout that fits; what
-    cannot be read is payload."""
-    data = np.frombuffer(bytearray(body), np.uint8)
-    end = len(body)
-    layout = choose_layout(data, 0, end, -1)
-    layout = (layout if layout >= 0 else CURRENT) % LAYOUTS
-    head = read_head(data, 0, end, layout)
-    if head.records_at < 0:
-        # Cut: what stands before the records is numbers, but for the topic.
-        start = len(_MAGIC) + 2
-        topic_end = start + int.from_bytes(body[start - 2 : start], "big")
-        yield start, min(topic_end, end), True
-        if topic_end + _LONGEST_HEAD < end:
-            yield topic_end + _LONGEST_HEAD, end, False
-        return
-    yield head.topic_at, head.topic_at + head.topic_bytes, True
-    at = head.records_at
-    for _ in range(min(max(head.records, 0), end)):
-        record = read_record(data, at, end, layout)
-        if record.next < 0:
-            break
-        yield record.producer_at, record.producer_at + record.producer_bytes, True
-        yield record.key_at, record.key_at + record.key_bytes, True
-        if not is_marker(data, record.payload_at, record.payload_bytes):
-            yield record.payload_at, record.payload_at + record.payload_bytes, False
-        stop = record.event_type_at + record.event_type_bytes
-        yield record.event_type_at, stop, True
-        yield min(stop + _BEFORE_METADATA, record.next), record.next, False
-        at = record.next
-    if at + _RECORD_NUMBERS < end:
-        yield at + _RECORD_NUMBERS, end, False

@@ -8,7 +8,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
-from dissector.codecs.redaction import is_secret
+from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.notices import NOTICE_NUMBER

@@ -7,9 +7,12 @@ by position, which no broker understands: it is read where the second word has n
 """
 
 import json
+import re
 from typing import Any, Final, NamedTuple
 
-from dissector.codecs.redaction import cleaned, hidden, is_secret
+from dissector.codecs.redaction import cleaned, hidden
+from dissector.codecs.secret_forms import credentials
+from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_DETAIL_TEXT
 from dissector.protocols.cursus.commands import (
     MAX_WORD_BYTES,
@@ -31,6 +34,7 @@ _DISCOVERY_VERBS: Final = frozenset(
     NUMBER[name] for name in ("JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER", "LIST_CLUSTER")
 )
 _AUTH: Final = NUMBER["AUTH"]
+_WORDS: Final = re.compile(rb"\S++")
 
 # Arguments by position, in the order of the published document.
 _POSITIONS: Final = {
@@ -96,8 +100,8 @@ def _verb(text: bytes) -> int:
     return VERB_NUMBER.get(first_word(text), UNKNOWN)
 
 
-def read_line(body: bytes) -> Line:
-    """Read a command's body, bare or in an envelope."""
+def split_body(body: bytes) -> tuple[bytes | None, int]:
+    """The topic of the envelope, None of a bare body, and where the line begins."""
     envelope = None
     start = 0
     if len(body) >= 2 and (body[0] == 0 or _verb(body) == UNKNOWN):
@@ -106,8 +110,13 @@ def read_line(body: bytes) -> Line:
             envelope = body[2 : 2 + size]
             start = 2 + size
     line = body[start:]
-    start += len(line) - len(line.lstrip(_TRIMMED))
-    line = line.strip(_TRIMMED)
+    return envelope, start + len(line) - len(line.lstrip(_TRIMMED))
+
+
+def read_line(body: bytes) -> Line:
+    """Read a command's body, bare or in an envelope."""
+    envelope, start = split_body(body)
+    line = body[start:].strip(_TRIMMED)
     command = _verb(line)
     if command == _AUTH:
         words = line.split(None, 3)
@@ -115,6 +124,8 @@ def read_line(body: bytes) -> Line:
             behind = VERB_NUMBER.get(words[2].upper(), UNKNOWN)
             if behind in _DISCOVERY_VERBS:
                 return _discovery(behind, envelope, words[1], words[3] if len(words) > 3 else b"")
+        arguments = _who_and_token(line)
+        return Line(command, envelope, arguments, None, None, KEY_VALUE, first_word(line))
     elif command in _DISCOVERY_VERBS:
         words = line.split(None, 1)
         return _discovery(command, envelope, None, words[1] if len(words) > 1 else b"")
@@ -126,6 +137,22 @@ def _discovery(command: int, envelope: bytes | None, token: bytes | None, rest: 
     if token is not None:
         arguments[b"token"] = token
     return Line(command, envelope, arguments, None, None, KEY_VALUE, first_word(b""))
+
+
+def _who_and_token(line: bytes) -> dict[bytes, bytes]:
+    """The arguments of AUTH, which stand by name or by position."""
+    arguments: dict[bytes, bytes] = {}
+    spans = credentials(line)
+    for word in list(_WORDS.finditer(line))[1:]:
+        secret = [line[low:high] for low, high in spans if word.start() <= low < word.end()]
+        name, sign, value = word[0].partition(b"=")
+        if secret:
+            arguments[b"token"] = secret[0]
+        elif sign:
+            arguments[name] = value
+        else:
+            arguments[b"principal"] = name
+    return arguments
 
 
 def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: int) -> Line:

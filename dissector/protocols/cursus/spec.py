@@ -12,7 +12,7 @@ from dissector.protocols.cursus.headers import (
     one_way,
     prove_frame,
 )
-from dissector.protocols.cursus.secrets import hide_in_frame
+from dissector.protocols.cursus.secrets import secret_spans
 from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
 
 # What its users call it, where a text has Pulsar's words; longer phrases first.
@@ -45,7 +45,7 @@ SPEC: Final = ProtocolSpec(
     announced_limit,
     CursusFacts,
     commands=NAMES,
-    hide_secrets=hide_in_frame,
+    secret_spans=secret_spans,
     new_disguise=_new_disguise,
     packed_codecs=frozenset(name for code, name in enumerate(CODEC_NAMES) if code != NONE_CODEC),
     binary_commands=frozenset(("BATCH",)),

@@ -13,7 +13,7 @@ from dissector.protocols.pulsar.wire.headers import (
     one_way,
     prove_frame,
 )
-from dissector.protocols.pulsar.wire.secret_fields import hide_in_frame
+from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
 
 
 def _new_disguise(keys: DisguiseKeys) -> PulsarDisguise:
@@ -30,7 +30,8 @@ SPEC: Final = ProtocolSpec(
     announced_limit,
     PulsarFacts,
     commands=tuple(command.name for command in COMMANDS),
-    hide_secrets=lambda frame, is_packed: hide_in_frame(frame),
+    secret_spans=lambda frame, is_packed: secret_spans(frame),
+    mended=mended,
     new_disguise=_new_disguise,
     grants_permits=True,
 )

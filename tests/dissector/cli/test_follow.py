@@ -96,6 +96,7 @@ def frames(*rows: tuple[str, str, int, int, int]) -> TableBlock:
             "connection_id": np.zeros(len(rows), np.int64),
             "direction": [row[0] for row in rows],
             "command": [row[1] for row in rows],
+            "protocol": ["pulsar"] * len(rows),
             "first_packet": np.array([row[2] for row in rows]),
             "stream_offset": np.array([row[3] for row in rows]),
             "frame_bytes": np.array([row[4] for row in rows]),
@@ -119,18 +120,27 @@ def test_sides_get_their_direction_from_frames() -> None:
     assert facts(conversation((0, 0, 7, b"x"))).directions == ["to_broker", "to_client"]
 
 
+SEEK = pulsar.simple(pulsar.command("SEEK", consumer_id=1, request_id=2))
+CONNECT = pulsar.simple(pulsar.command("CONNECT", client_version="c", auth_data=b"abcd"))
+ANSWER = pulsar.simple(pulsar.command("AUTH_RESPONSE", client_version="c"))
+
+
 @pytest.mark.parametrize("cuts", [[0, 60], [0, 5, 25, 60], [0, 30, 31, 32, 60]], ids=str)
 def test_secrets_are_hidden_however_the_stream_is_cut(cuts: list[int]) -> None:
-    stream = bytes(range(60))
+    stream = CONNECT + SEEK + ANSWER
+    first, second = len(CONNECT), len(CONNECT + SEEK)
+    assert first > 10 and len(stream) > 45
+    cuts = [min(cut, len(stream)) for cut in cuts[:-1]] + [len(stream)]
     rows = [(0, a, 1, stream[a:b]) for a, b in pairwise(cuts)]
     known = facts(
         conversation((0, 0, 1, stream)),
-        frames(("to_broker", "CONNECT", 1, 0, 20), ("to_broker", "SEND", 1, 20, 10),
-               ("to_broker", "AUTH_RESPONSE", 1, 30, 25)),
+        frames(("to_broker", "CONNECT", 1, 0, first), ("to_broker", "SEEK", 1, first, len(SEEK)),
+               ("to_broker", "AUTH_RESPONSE", 1, second, len(ANSWER))),
     )  # fmt: skip
     found = list(pieces(conversation(*rows), known, redact=True))
     shown = b"".join(piece.data for piece in found)
-    assert shown == stream[:10] + b"*" * 10 + stream[20:40] + b"*" * 15 + stream[55:]
+    heads = CONNECT[:10] + b"*" * (first - 10), ANSWER[:10] + b"*" * (len(ANSWER) - 10)
+    assert shown == heads[0] + SEEK + heads[1]
     plain = pieces(conversation(*rows), known, redact=False)
     assert b"".join(piece.data for piece in plain) == stream
 
@@ -162,36 +172,39 @@ def test_secrets_outside_of_frames_are_hidden_however_cut(
 
 def test_what_follows_a_hole_in_a_secret_goes_with_it() -> None:
     known = facts(conversation((0, 0, 1, b"x token=abc"), (0, 11, 1, 5), (0, 16, 2, b"def y")))
-    assert known.hide("to_broker", 0, b"x token=abc")[0] == b"x token=***"
-    assert known.hide("to_broker", 16, b"def y")[0] == b"*** y"
+    assert known.hide(0, 0, b"x token=abc")[0] == b"x token=***"
+    # Nothing tells what behind a hole is the value's rest: up to the end of the line it goes.
+    assert known.hide(0, 16, b"def y")[0] == b"*****"
 
 
 def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
-    stream = b"rest of CONNECT" + bytes(20) + b"lost" + bytes(8)
+    size = len(SEEK)
+    stream = b"rest of CONNECT" + SEEK + b"lost" + SEEK
     known = Facts(0)
     known.add(conversation((0, 0, 1, stream)))
-    known.add(frames(("to_broker", "SEND", 1, 15, 20), ("to_broker", "SEND", 1, 39, 8)))
+    rows = [("to_broker", "SEEK", 1, at, size) for at in (15, 15 + size + 4)]
+    known.add(frames(*rows))
     known.ends = {"protocol": "pulsar", "started": "syn"}
     known.finish()
-    assert known.hide("to_broker", 0, stream)[0] == b"*" * 15 + bytes(20) + b"****" + bytes(8)
+    assert known.hide(0, 0, stream)[0] == b"*" * 15 + SEEK + b"****" + SEEK
 
 
 def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
     known = Facts(0)
-    known.add(conversation((0, 0, 1, b"ZXN0In0.SflKxw next words")))
-    known.ends = {"protocol": "unknown", "started": "midstream"}
+    known.add(conversation((0, 0, 1, b"ZXN0In0.SflKxw next\nwords")))
+    known.ends = {"protocol": "http", "started": "midstream"}
     known.finish()
-    assert known.hide("to_broker", 0, b"ZXN0In0.SflKxw next")[0] == b"*" * 14 + b" next"
+    assert known.hide(0, 0, b"ZXN0In0.SflKxw next\nwords")[0] == b"*" * 19 + b"\nwords"
 
 
 def test_a_proxy_header_stays() -> None:
-    stream = b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + bytes(20)
+    stream = b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + SEEK
     known = Facts(0)
     known.add(conversation((0, 0, 1, stream)))
-    known.add(frames(("to_broker", "SEND", 1, 32, 20)))
+    known.add(frames(("to_broker", "SEEK", 1, 32, len(SEEK))))
     known.ends = {"protocol": "pulsar", "started": "syn"}
     known.finish()
-    assert known.hide("to_broker", 0, stream) == (stream, 0)
+    assert known.hide(0, 0, stream) == (stream, 0)
 
 
 def test_gaps_stand_beside_the_bytes() -> None:

@@ -1,7 +1,9 @@
 """Secrets of every kind in every text: no output of any command holds one."""
 
+import json
 import stat
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +16,15 @@ from dissector.sources.dissect import dissect
 from dissector.sources.redacted import RAW_BYTES
 from dissector.sources.rings import chains
 from tests.dissector.cli.conftest import Command
-from tests.hard.tape import Tape, capture
-from tests.wire.secrets import Garden, cursus_tape, pulsar_tape
+from tests.hard.tape import Tape, capture, dissected
+from tests.wire.secrets import (
+    TAPES,
+    Garden,
+    cursus_tape,
+    fragments_in,
+    lossy,
+    pulsar_tape,
+)
 
 SAMPLES = Path(__file__).resolve().parents[3] / "captures"
 MAKERS = (pulsar_tape, cursus_tape)
@@ -30,6 +39,14 @@ COMMANDS = (
     *(f"follow {{in}} --connection 0 -T {form}" for form in ("text", "hex", "jsonl")),
     "frames {in} -w {out}/part.pcapng --redact",
     "tap --replay {in} --lake {out}/tapped --record {out}/kept --redact",
+)
+
+MORE_COMMANDS = (
+    "anonymize {in} -o {out}/kept.pcap --keep-names --keep-addresses",
+    "anonymize {in} -o {out}/other.pcap",
+    "evidence {in} -o {out}/bundle.zip --keep-names",
+    "report --lake {out}/lake -o {out}/report",
+    "findings {in} --json",
 )
 
 
@@ -64,6 +81,38 @@ def test_no_output_holds_a_planted_secret(
         assert not leaks(garden, each.read_bytes()), each
     for table in ("frames", "exchanges", "messages", "producers"):
         assert not leaks(garden, rows_of(out / "lake" / table)), table
+
+
+@pytest.mark.parametrize("make", TAPES)
+@pytest.mark.parametrize(("seed", "mss", "share"), [(201, 23, 0.2), (202, 61, 0.3), (203, 7, 0.0)])
+def test_nothing_of_a_secret_is_shown_where_segments_cut_it_and_some_are_missing(
+    command: Command, tmp_path: Path, make: Callable[..., Tape], seed: int, mss: int, share: float
+) -> None:
+    garden = Garden(seed)
+    path, out = tmp_path / "lossy.pcap", tmp_path / "out"
+    path.write_bytes(capture(lossy(make(garden, mss), garden.chance, share).records()))
+    out.mkdir()
+    for line in COMMANDS + MORE_COMMANDS:
+        words = [word.format(**{"in": path, "out": out}) for word in line.split()]
+        found = command(*words)
+        assert found.code in (0, 1), (line, found.err)
+        shown = (found.out + found.err).encode()
+        if "follow" in line and "jsonl" in line:
+            shown += b"".join(
+                bytes.fromhex(row["data"] or "") for row in map(json.loads, found.lines)
+            )
+        assert not fragments_in(garden, shown), line
+    for each in out.rglob("*"):
+        if each.is_file():
+            data = each.read_bytes()
+            if each.suffix == ".zip":
+                with zipfile.ZipFile(each) as bundle:
+                    data = b"".join(map(bundle.read, bundle.namelist()))
+            assert not fragments_in(garden, data), each
+            if each.suffix == ".pcapng" and data:
+                told = dissected(data, redact=False, want_detail="all", properties=True)
+                assert not fragments_in(garden, repr(told).encode()), each
+    assert not fragments_in(garden, rows_of(out)), "lake"
 
 
 def rows_of(folder: Path) -> bytes:

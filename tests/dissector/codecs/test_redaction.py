@@ -12,12 +12,12 @@ from dissector.codecs.redaction import (
     cleaned,
     cleaned_text,
     hidden,
-    is_secret,
     masked,
     may_hold,
     merged,
     secrets,
 )
+from dissector.codecs.secret_keys import is_secret
 from dissector.codecs.secret_words import HARMLESS, ORDINARY, SECRET
 from tests.wire.secrets import KINDS
 

@@ -6,6 +6,9 @@ is not listed holds a name if it is text, and content that nobody may see if it 
 
 from typing import Final
 
+from dissector.codecs.redaction import secrets
+from dissector.codecs.secret_keys import Span, is_secret
+
 SECRET: Final = "secret"  # what authenticates, and keys
 VERSION: Final = "version"  # of a program, or the name of a method: known words stay
 SENTENCE: Final = "sentence"  # for people; may name something
@@ -42,6 +45,19 @@ PROPERTIES: Final = {
     b"REAL_TOPIC": True,
     b"REAL_SUBSCRIPTION": True,
 }
+
+
+def spans_of_field(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
+    """Where the secrets of a field of text or bytes are: this decides for all that shows or writes
+    it.
+
+    Args:
+        key: of a KeyValue, whose value is the field.
+    """
+    is_value = message == "KeyValue" and field == "value"
+    if content_of(message, field) == SECRET or (is_value and is_secret(key)):
+        return [(0, len(value))] if value else []
+    return secrets(value)
 
 
 def content_of(message: str, field: str) -> str:

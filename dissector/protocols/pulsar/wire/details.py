@@ -19,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import Int64Array
-from dissector.codecs.redaction import cleaned, hidden, is_secret, secrets
+from dissector.codecs.redaction import hidden, with_sizes
 from dissector.codecs.remembered import Remembered
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
@@ -27,7 +27,12 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.wire.columns import shown_paths
 from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
-from dissector.protocols.pulsar.wire.contents import DOCUMENT, SECRET, content_of
+from dissector.protocols.pulsar.wire.contents import (
+    DOCUMENT,
+    SECRET,
+    content_of,
+    spans_of_field,
+)
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _PACKAGE: Final = "pulsar.proto."
@@ -81,14 +86,19 @@ def text_of(value: bytes) -> str:
 
 def pair_text(pair: Any, redact: bool) -> str:
     """The value of a KeyValue; of one whose key means a secret only the length."""
-    if redact and is_secret(text_of(pair.key)):
-        return _redacted(pair.value)
-    return text_of(cleaned(pair.value) if redact else pair.value)
+    return _shown("KeyValue", "value", pair.value, redact, text_of(pair.key))
 
 
 def key_text(pair: Any, redact: bool) -> str:
     """The key of a KeyValue."""
-    return text_of(cleaned(pair.key) if redact else pair.key)
+    return _shown("KeyValue", "key", pair.key, redact)
+
+
+def _shown(message: str, field: str, value: bytes, redact: bool, key: str = "") -> str:
+    """A field of text, its secrets replaced by their lengths."""
+    return text_of(
+        with_sizes(value, spans_of_field(message, field, value, key)) if redact else value
+    )
 
 
 class _Renderer:
@@ -136,11 +146,12 @@ class _Renderer:
             return self.render(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
-            if self.redact and content_of(name, field.name) == SECRET:
-                return _redacted(value)
-            if not _is_text(name, field.number):
-                return _redacted(value) if self.redact and secrets(value) else value.hex()
-            return self._text(text_of(cleaned(value) if self.redact else value))
+            if _is_text(name, field.number) or (
+                self.redact and content_of(name, field.name) == SECRET
+            ):
+                return self._text(_shown(name, field.name, value, self.redact))
+            has_secret = self.redact and spans_of_field(name, field.name, value)
+            return hidden(len(value)).decode() if has_secret else value.hex()
         if field.enum_type is not None:
             return field.enum_type.values_by_number[value].name
         if isinstance(value, float):
@@ -153,10 +164,6 @@ class _Renderer:
         if self.is_bounded and len(text) > MAX_DETAIL_TEXT:
             return f"{text[:MAX_DETAIL_TEXT]}<{len(text) - MAX_DETAIL_TEXT} more>"
         return text
-
-
-def _redacted(value: bytes) -> str:
-    return hidden(len(value)).decode()
 
 
 # `json.dumps` would make an encoder for each text.

@@ -12,39 +12,51 @@ import numpy as np
 
 from dissector.codecs.compression import NONE, OPENED, Decompressor
 from dissector.codecs.crc32c import crc32c
-from dissector.codecs.redaction import Span, is_secret, masked, secrets
+from dissector.codecs.redaction import behind_hole, last_word, merged, secrets
+from dissector.codecs.secret_keys import Span
 from dissector.limits import MAX_ENTRY_BYTES, MAX_NESTING
-from dissector.protobuf.descriptors import Field, descriptors
-from dissector.protocols.pulsar.wire.contents import SECRET, content_of
+from dissector.protobuf.descriptors import descriptors
+from dissector.protocols.pulsar.wire.contents import spans_of_field
 from dissector.protocols.pulsar.wire.details import parse, text_of
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _SHOWN_HEAD_BYTES: Final = 10  # two lengths and the command's type
+_OF_CREDENTIALS: Final = frozenset(
+    ("CommandConnect", "CommandAuthChallenge", "CommandAuthResponse", "AuthData")
+)
 _FIXED: Final = {1: 8, 5: 4}  # bytes of the wire types without a length of their own
 
 
-def hide_in_frame(frame: bytes) -> bytes:
-    """The frame, or what there is of it, with its secrets as `*`."""
-    size = int.from_bytes(frame[4:8], "big")
-    end = 8 + size
+def secret_spans(frame: bytes) -> list[Span]:
+    """Where the secrets of a frame are, or of its beginning. A command and metadata that are cut go
+    as a whole: what is left of them need not tell what it was."""
+    end = 8 + int.from_bytes(frame[4:8], "big")
     if end > len(frame):
-        return masked(frame, [(min(_SHOWN_HEAD_BYTES, len(frame)), len(frame))])
+        return merged([(min(_SHOWN_HEAD_BYTES, len(frame)), len(frame))])
     spans = list(_of_message("BaseCommand", frame, 8, end))
-    at = end
-    if _number(frame, at, 2) == MAGIC_BROKER_ENTRY:
-        at += 6 + _number(frame, at + 2, 4)
-    stored_at = -1
-    if _number(frame, at, 2) == MAGIC_CHECKSUM:
-        stored_at, at = at + 2, at + 6
-    covered = at
+    at, _ = _entry_at(frame, end)
     if at < len(frame):
         spans += _of_entry(frame, at)
-    hidden = masked(frame, spans)
-    if stored_at >= 0 and hidden[covered:] != frame[covered:]:
-        moved = _checksum(frame[covered:]) ^ _checksum(hidden[covered:])
-        stored = _number(frame, stored_at, 4) ^ moved
-        hidden = hidden[:stored_at] + stored.to_bytes(4, "big") + hidden[covered:]
-    return hidden
+    return merged(spans)
+
+
+def mended(frame: bytes, hidden: bytes) -> bytes:
+    """The hidden frame with its checksum moved by what hiding changed of what it covers."""
+    at, stored_at = _entry_at(frame, 8 + int.from_bytes(frame[4:8], "big"))
+    if stored_at < 0 or hidden[at:] == frame[at:]:
+        return hidden
+    moved = _checksum(frame[at:]) ^ _checksum(hidden[at:])
+    stored = _number(frame, stored_at, 4) ^ moved
+    return hidden[:stored_at] + stored.to_bytes(4, "big") + hidden[at:]
+
+
+def _entry_at(frame: bytes, at: int) -> tuple[int, int]:
+    """Where the metadata's size stands behind a command, and the checksum, -1 where is none."""
+    if _number(frame, at, 2) == MAGIC_BROKER_ENTRY:
+        at += 6 + _number(frame, at + 2, 4)
+    if _number(frame, at, 2) == MAGIC_CHECKSUM:
+        return at + 6, at + 2
+    return at, -1
 
 
 def _checksum(data: bytes) -> int:
@@ -70,19 +82,28 @@ def _of_entry(frame: bytes, at: int) -> Iterator[Span]:
         return
     yield from _of_message("MessageMetadata", frame, start, end)
     metadata: Any = parse("MessageMetadata", frame[start:end])
-    if metadata is None or metadata.encryption_keys:
+    if metadata is None:
+        yield end, len(frame)
         return
+    if metadata.encryption_keys:
+        return
+    if metadata.chunk_id > 0:
+        # What began in the chunk before goes on here, and nothing says what that was.
+        yield end, end + behind_hole(frame[end:])
+    is_cut = 4 + _number(frame, 0, 4) > len(frame)
+    if is_cut:
+        yield last_word(frame, end), len(frame)
     if metadata.compression != NONE:
         yield from _of_packed(frame, end, metadata.compression, metadata.uncompressed_size)
     elif metadata.HasField("num_messages_in_batch"):
-        yield from _of_batch(frame, end)
+        yield from _of_batch(frame, end, is_cut)
     else:
         yield from _shifted(frame, end, len(frame))
 
 
 def _of_packed(frame: bytes, at: int, codec: int, size: int) -> Iterator[Span]:
     """A compressed payload goes as a whole if there is a secret inside: it cannot keep its length
-    otherwise. One that cannot be opened, part of a chunked message, is searched as it is."""
+    otherwise. So does one that cannot be opened, since it is cut or part of a chunked message."""
     packed = np.frombuffer(bytearray(frame[at:]), np.uint8)
     if 0 < size <= MAX_ENTRY_BYTES:
         opened = Decompressor().open(codec, packed, size)
@@ -90,17 +111,20 @@ def _of_packed(frame: bytes, at: int, codec: int, size: int) -> Iterator[Span]:
             if secrets(opened.data[: opened.size].tobytes()):
                 yield at, len(frame)
             return
-    yield from _shifted(frame, at, len(frame))
+    yield at, len(frame)
 
 
-def _of_batch(frame: bytes, at: int) -> Iterator[Span]:
-    """Messages of a batch one by one, so that none is taken for the end of another one."""
+def _of_batch(frame: bytes, at: int, is_cut: bool) -> Iterator[Span]:
+    """Messages of a batch one by one, so that none is taken for the end of another one. What does
+    not read as messages is searched as it is; metadata that is cut goes."""
     while at + 4 <= len(frame):
         start = at + 4
         end = start + _number(frame, at, 4)
         item: Any = parse("SingleMessageMetadata", frame[start:end]) if end <= len(frame) else None
         if item is None:
             yield from _shifted(frame, at, len(frame))
+            if is_cut:
+                yield at, len(frame)
             return
         yield from _of_message("SingleMessageMetadata", frame, start, end)
         at = min(end + max(item.payload_size, 0), len(frame))
@@ -108,7 +132,8 @@ def _of_batch(frame: bytes, at: int) -> Iterator[Span]:
 
 
 def _of_message(name: str, data: bytes, at: int, end: int, depth: int = 0) -> Iterator[Span]:
-    """Secrets of a protobuf message's fields."""
+    """Secrets of a protobuf message's fields. In what carries credentials a field that is in no
+    description can be one."""
     fields = descriptors().messages.get(name, {})
     key = ""
     while at < end:
@@ -124,23 +149,16 @@ def _of_message(name: str, data: bytes, at: int, end: int, depth: int = 0) -> It
         stop = min(at + size, end)
         field = fields.get(tag >> 3)
         value = data[at:stop]
-        is_key_value = name == "KeyValue" and field is not None
-        if is_key_value and tag >> 3 == 1:
+        if name == "KeyValue" and tag >> 3 == 1:
             key = text_of(value)
         if field is not None and field.type_name == "message" and depth < MAX_NESTING:
             yield from _of_message(field.of, data, at, stop, depth + 1)
-        elif _is_whole_secret(name, field, is_key_value and tag >> 3 == 2 and is_secret(key)):
+        elif field is None and name in _OF_CREDENTIALS:
             yield at, stop
         else:
-            yield from _shifted(data, at, stop)
+            found = spans_of_field(name, field.name if field else "", value, key)
+            yield from ((at + low, at + high) for low, high in found)
         at = stop
-
-
-def _is_whole_secret(name: str, field: Field | None, is_of_secret_key: bool) -> bool:
-    """Whether a field is a secret whatever it holds."""
-    if field is None:
-        return False
-    return is_of_secret_key or content_of(name, field.name) == SECRET
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:

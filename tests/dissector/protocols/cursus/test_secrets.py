@@ -19,6 +19,8 @@ SECRET = "S3cr3tW0rd"
 
 TEXTS = (
     f"AUTH principal=a token={SECRET}",
+    f"AUTH alice {SECRET}",
+    f"auth {SECRET}",
     f"NEGOTIATE version=1 auth_token={SECRET} features=x",
     f"METADATA internal_token={SECRET} topic=t1",
     f"LIST_OFFSETS topic=t1 principal=a auth_token={SECRET}",

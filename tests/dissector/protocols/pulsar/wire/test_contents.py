@@ -2,7 +2,7 @@
 
 from dissector.protobuf.descriptors import descriptors
 from dissector.protocols.pulsar.wire import contents
-from dissector.protocols.pulsar.wire.contents import SECRET, content_of
+from dissector.protocols.pulsar.wire.contents import SECRET, content_of, spans_of_field
 
 FIELDS = [
     (message, field) for message, fields in descriptors().messages.items()
@@ -33,3 +33,10 @@ def test_a_name_alone_holds_in_all_messages_and_one_with_its_message_only_there(
     assert content_of("EncryptionKeys", "value") == SECRET
     assert content_of("KeyValue", "value") == ""
     assert content_of("CommandError", "message") == content_of("CommandSendError", "message")
+
+
+def test_of_a_pair_the_value_is_hidden_by_its_key_and_other_fields_by_what_they_hold() -> None:
+    assert spans_of_field("KeyValue", "value", b"plain", "db.password") == [(0, 5)]
+    assert spans_of_field("KeyValue", "key", b"db.password", "db.password") == []
+    assert spans_of_field("EncryptionKeys", "value", b"ab") == [(0, 2)]
+    assert spans_of_field("CommandError", "message", b"bad token=ab") == [(10, 12)]

@@ -6,9 +6,13 @@ import cramjam
 import crc32c
 import pytest
 
-from dissector.protocols.pulsar.wire.secret_fields import hide_in_frame
+from dissector.protocols.pulsar.spec import SPEC
 from tests.wire import pulsar
 from tests.wire.secrets import Garden
+
+
+def hide_in_frame(frame: bytes) -> bytes:
+    return SPEC.hide_secrets(frame, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
