@@ -21,7 +21,8 @@ EXITS: Final = (
     ),
     (
         EXIT_PARTIAL,
-        "partial: a cut tail, skipped sections, or one of several inputs unreadable; the good part "
+        "partial: a cut tail, skipped sections, TCP payload that fits no stream, or one of several "
+        "inputs unreadable; the good part "
         "was processed and the last lines say what is missing",
     ),
     (EXIT_OUTPUT, "output could not be written"),

@@ -115,7 +115,7 @@ class _Streams:
         return Segment(way, place - (1 << 32) if place >> 31 else place, payload)
 
 
-def _records(capture: bytes) -> Iterator[tuple[bytes, bytes, int]]:
+def records(capture: bytes) -> Iterator[tuple[bytes, bytes, int]]:
     """Header and bytes of each record of a little-endian pcap file, and its length on the wire."""
     at = 24
     while at + 16 <= len(capture):
@@ -135,7 +135,7 @@ def recut(capture: bytes, places: Places) -> bytes:
     (link_type,) = struct.unpack_from("<I", capture, 20)
     streams = _Streams()
     out = [capture[:24]]
-    for time, data, wire in _records(capture):
+    for time, data, wire in records(capture):
         pieces = [(data, wire)]
         at = _headers(data, link_type)
         if at is not None and len(data) >= at.end:
@@ -156,7 +156,7 @@ def out_of_order(capture: bytes, drawn: random.Random) -> bytes:
     streams = _Streams()
     out: list[tuple[bytes, bytes, int]] = []
     before: tuple[bytes, Way] | None = None
-    for record in _records(capture):
+    for record in records(capture):
         at = _headers(record[1], link_type)
         segment = None if at is None else streams.segment(record[1], at)
         mark = (record[0], segment.way) if segment is not None and segment.payload else None
