@@ -21,8 +21,9 @@ EXITS: Final = (
     ),
     (
         EXIT_PARTIAL,
-        "partial: a cut tail, skipped sections, one of several inputs unreadable, or a judgement "
-        "that failed; the good part was processed and the last lines say what is missing",
+        "partial: a cut tail, skipped sections, TCP payload that fits no stream, one of several "
+        "inputs unreadable, or a judgement that failed; the good part was processed and the last "
+        "lines say what is missing",
     ),
     (EXIT_OUTPUT, "output could not be written"),
     (EXIT_DEPENDENCY, "a component or a right is missing; the message says how to get it"),

@@ -30,8 +30,8 @@ class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
     name: of the capture, and file_names: of its files, for sentences. missing: a sentence for each
-    part of the input that could not be read, the first MAX_SENTENCES; missing_count: all of them;
-    rows: by table; notices: by code; ignored: packets by reason.
+    part of the input that could not be read or used, the first MAX_SENTENCES; missing_count: those
+    that could not be read; rows: by table; notices: by code; ignored: packets by reason.
     """
 
     def __init__(self, name: str = "", file_names: Sequence[str] = ()) -> None:
@@ -48,6 +48,7 @@ class Account:
         self.unparsed_bytes = 0
         self.shortened_bytes = 0
         self.hidden_bytes = 0
+        self.dropped_bytes = 0
         self.one_way = 0
         self.missing: list[str] = []
         self.missing_count = 0
@@ -76,6 +77,7 @@ class Account:
                 self.ignored[reason] = self.ignored.get(reason, 0) + count
 
     def _add_connections(self, block: TableBlock) -> None:
+        dropped_before = self.dropped_bytes
         for direction in BOTH_DIRECTIONS:
             for total, column in (
                 ("stream_bytes", "stream_bytes"),
@@ -83,10 +85,15 @@ class Account:
                 ("gap_bytes", "gap_bytes"),
                 ("cut_bytes", "snaplen_cut_bytes"),
                 ("unparsed_bytes", "unparsed_bytes"),
+                ("dropped_bytes", "dropped_bytes"),
             ):
                 more = _total(block, f"{column}_{direction}")
                 setattr(self, total, getattr(self, total) + more)
         self.one_way += _one_way(block)
+        if self.dropped_bytes > dropped_before:
+            unused = self._named("TCP payload that fits no place of its stream was not used")
+            if unused not in self.missing:
+                self._keep(unused)
 
     def _add_notices(self, block: TableBlock) -> None:
         kinds, texts = block.columns["code"], block.columns["text"]
@@ -117,6 +124,9 @@ class Account:
     def miss(self, sentence: str) -> None:
         """Note a part of the input that could not be read."""
         self.missing_count += 1
+        self._keep(sentence)
+
+    def _keep(self, sentence: str) -> None:
         if len(self.missing) < MAX_SENTENCES:
             self.missing.append(sentence)
 
@@ -125,7 +135,7 @@ class Account:
         for name in (
             "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
             "gap_bytes", "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes",
-            "one_way",
+            "dropped_bytes", "one_way",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
@@ -143,8 +153,8 @@ class Account:
 
     @property
     def is_partial(self) -> bool:
-        """Whether a part of the input is missing."""
-        return self.missing_count > 0
+        """Whether a part of the input was not read, or not used."""
+        return self.missing_count > 0 or self.dropped_bytes > 0
 
     @property
     def is_unreadable(self) -> bool:
@@ -173,6 +183,11 @@ class Account:
             lost.append(f"{_counted(self.cut_bytes, 'byte')} {self._why_cut()}")
         if self.unparsed_bytes:
             lost.append(f"{_counted(self.unparsed_bytes, 'byte')} not decoded")
+        if self.dropped_bytes:
+            lost.append(f"{_counted(self.dropped_bytes, 'byte')} outside their streams not used")
+        renumbered = self.notices.get("renumbered", 0)
+        if renumbered:
+            lost.append(f"{_counted(renumbered, 'stream')} that {_leap(renumbered)} to far numbers")
         if self.one_way:
             lost.append(f"{_counted(self.one_way, 'connection')} seen in one direction only")
         forced = self.notices.get("read_as_asked", 0)
@@ -205,6 +220,10 @@ def _one_way(block: TableBlock) -> int:
     (asking, answering), (asked, answered) = columns
     is_half = ((asking == 0) & (answered > 0)) | ((answering == 0) & (asked > 0))
     return int(np.count_nonzero(is_half))
+
+
+def _leap(count: int) -> str:
+    return "leaps" if count == 1 else "leap"
 
 
 def _counted(count: int, word: str) -> str:

@@ -212,13 +212,10 @@ def _note_own_number(state: StreamState, side: int, offset: int) -> None:
     """Note what a packet's own number says of bytes that its peer acknowledged beyond all seen."""
     sides = state.sides
     highest = sides.highest[side]
-    clock = state.registers.clock[0]
     if highest < offset <= highest + ack_reach(sides, side):
-        if sides.sent[side] <= highest:
-            sides.sent_since[side] = clock
         sides.sent[side] = max(sides.sent[side], offset)
     elif offset == highest < sides.acked[side]:
-        sides.denied_at[side] = clock
+        sides.denied_at[side] = state.registers.clock[0]
 
 
 @inlined

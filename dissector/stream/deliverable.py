@@ -138,6 +138,9 @@ def missing_end(sides: Sides, side: int, window_ns: int) -> int:
     """
     if sides.packets[side] == 0 or sides.fin_seen[side]:
         return 0
+    peer = side ^ 1
+    if sides.isn[side] != NULL and sides.isn[peer] == NULL and sides.highest[peer] == 0:
+        return 0  # who has answered with nothing but acknowledgements may have an older connection
     if sides.denied_at[side] > sides.acked_since[side] + window_ns:
         return 0
     missing = sides.acked[side] - sides.released[side]
@@ -164,7 +167,7 @@ def next_deliverable(state: StreamState, side: int, is_over: bool) -> Deliverabl
             return Deliverable(NOTHING, NEVER, NEVER, NEVER)
         due = NEVER
         if sides.sent[side] > sides.highest[side]:
-            due = max(sides.acked_since[side], sides.sent_since[side]) + window
+            due = max(sides.acked_since[side], sides.progress_at[side]) + window
         if clock >= due or is_over:
             return Deliverable(MISSING_END, released_packet, released_packet, NEVER)
         return Deliverable(NOTHING, NEVER, NEVER, due)

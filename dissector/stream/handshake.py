@@ -19,7 +19,7 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_START_BACK, NULL
-from dissector.stream.duplicates import WINDOW_NS
+from dissector.stream.duplicates import remembered, signature
 from dissector.stream.numbering import ack_reach, acknowledges_syn, is_beyond, window_scale
 from dissector.stream.out_of_order import drop_first, shift_offsets
 from dissector.stream.records import (
@@ -40,16 +40,21 @@ _MOST_MOVED: Final = 256  # waiting segments that every further answer to a SYN 
 
 
 @kernel
-def classify_syn(state: StreamState, side: int, segment: Segment) -> int:
-    """Which of OURS, REUSE, STRAY a SYN or SYN-ACK on a known address pair is."""
+def classify_syn(state: StreamState, side: int, segment: Segment, data: ByteArray) -> int:
+    """Which of OURS, REUSE, STRAY a SYN or SYN-ACK on a known address pair is.
+
+    data: of its packet.
+    """
     connections = state.connections
     sides = state.sides
     connection = side >> 1
     peer = side ^ 1
     isn = sides.isn[side]
-    has_ended = connections.ended_packet[connection] != NULL
+    # After a reset a SYN is no late packet that the reorder window waits for.
+    is_over = connections.closing[connection] >= 0
+    has_ended = is_over or connections.ended_packet[connection] != NULL
     if isn == segment.sequence:
-        return REUSE if has_ended and _tries_again(state, side, segment) else OURS
+        return REUSE if has_ended and _tries_again(state, side, segment, data) else OURS
     is_answer = _is_answer(sides, side, segment)
     last_tsval = sides.last_tsval[side]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
@@ -74,7 +79,9 @@ def classify_syn(state: StreamState, side: int, segment: Segment) -> int:
         # A second answer with another number, as some load balancers give.
         is_late = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
         return STRAY if is_late or sides.pending[side] > _MOST_MOVED else OURS
-    if connections.lru_list[connection] == LRU_SYN_ONLY or _is_unused(sides, side):
+    is_acked = sides.is_isn_acked[side] != 0 or sides.is_isn_acked[peer] != 0
+    is_half_open = _is_unused(sides, side) and not is_acked
+    if connections.lru_list[connection] == LRU_SYN_ONLY or is_half_open:
         return REUSE
     at = offset_near(segment.sequence, sides.origin[side], sides.highest[side])
     return STRAY if -1 <= at <= sides.highest[side] else REUSE
@@ -93,24 +100,21 @@ def _is_answer(sides: Sides, side: int, segment: Segment) -> bool:
 
 @inlined
 def _is_unused(sides: Sides, side: int) -> bool:
-    """Whether no side of a connection has shown anything behind its SYN."""
-    peer = side ^ 1
-    is_acked = sides.is_isn_acked[side] != 0 or sides.is_isn_acked[peer] != 0
-    return sides.highest[side] == 0 and sides.highest[peer] == 0 and not is_acked
+    """Whether no side of a connection has shown data."""
+    return bool(sides.highest[side] == 0 and sides.highest[side ^ 1] == 0)
 
 
 @inlined
-def _tries_again(state: StreamState, side: int, segment: Segment) -> bool:
+def _tries_again(state: StreamState, side: int, segment: Segment, data: ByteArray) -> bool:
     """Whether a SYN whose number is known opens anew what was reset before it was open.
 
-    It may be a copy of the first one, too, which a second tap shows late.
+    It may be a copy of the first one, too, which a tap shows late.
     """
-    sides = state.sides
-    if segment.flags & TCP_ACK or not _is_unused(sides, side):
+    if segment.flags & TCP_ACK or not _is_unused(state.sides, side):
         return False
-    is_same = segment.ip_id > 0 and segment.ip_id == sides.last_ip_id[side]
-    last_ts_ns = state.connections.last_ts_ns[side >> 1]
-    return not is_same and segment.ts_ns > last_ts_ns + WINDOW_NS
+    direction = state.connections.connection_id[side >> 1] * 2 + (side & 1)
+    value = signature(segment, direction, data)
+    return remembered(state.signatures, value, segment.ts_ns) == NULL
 
 
 @inlined
@@ -156,7 +160,9 @@ def _move_origin(state: StreamState, side: int, origin: int) -> None:
     sides.origin[side] = origin
     sides.released[side] = 0
     sides.fin_offset[side] += by
-    sides.acked[side] = _believed(sides, side, sides.acked[side] + by)
+    # What was acknowledged of another numbering says nothing of this one.
+    is_first = sides.isn[side] == NULL
+    sides.acked[side] = _believed(sides, side, sides.acked[side] + by) if is_first else 0
     sides.highest[side] = 0
     sides.sent[side] = 0
     head = state.heads[side, 0]

@@ -150,47 +150,57 @@ def _find_shift(state: StreamState, side: int, segment: Segment, data: ByteArray
     """Note by how much numbers differ if the packet before was the same one in other numbers."""
     sides = state.sides
     peer = side ^ 1
-    known = _end_of(sides, peer)
-    if sides.has_origin[peer]:
-        known = sequence_at(sides.origin[peer], sides.acked[peer])
-    if known == NULL or not sides.has_origin[side]:
+    sequence = sides.isn[side]
+    if segment.flags & TCP_SYN == 0 and sides.has_origin[side]:
+        sequence = sequence_at(_end_of(sides, side), -segment.wire_bytes)
+    acknowledgement = segment.acknowledgement
+    if segment.flags & TCP_ACK:
+        acknowledgement = sides.acked[peer] if sides.has_raw_ack[peer] else NULL
+        if sides.has_origin[peer]:
+            acknowledgement = sequence_at(sides.origin[peer], sides.acked[peer])
+    if NULL in (sequence, acknowledgement):
         return
-    sequence = sequence_at(_end_of(sides, side), -segment.wire_bytes)
     more = distance(segment.sequence, sequence)
-    further = distance(segment.acknowledgement, known)
+    further = distance(segment.acknowledgement, acknowledgement)
     if max(abs(more), abs(further)) <= TAG_REACH_BYTES:
         return
     direction = state.connections.connection_id[side >> 1] * 2 + (side & 1)
-    value = signature(_renumbered(segment, sequence, known), direction, data)
-    if 0 <= remembered(state.signatures, value, segment.ts_ns) <= WINDOW_NS:
-        sides.shift[side] = more
-        sides.shift[peer] = further
+    value = signature(_renumbered(segment, sequence, acknowledgement), direction, data)
+    if not 0 <= remembered(state.signatures, value, segment.ts_ns) <= WINDOW_NS:
+        return
+    if sides.shift[side] == 0 and sides.shift[peer] == 0:
         note_side(state, side, _TWO_NUMBERINGS, NULL, NULL)
+    if sides.shift[side] == 0:
+        sides.shift[side] = more
+    if sides.shift[peer] == 0:
+        sides.shift[peer] = further
 
 
 @inlined
 def _put_back(sides: Sides, side: int, number: int) -> int:
     """A number of either numbering of a side in its first one, which is the nearer of the two."""
     end = _end_of(sides, side)
-    other = sequence_at(number, -sides.shift[side])
     if sides.shift[side] == 0 or end == NULL:
         return number
+    other = sequence_at(number, -sides.shift[side])
     return other if abs(distance(other, end)) < abs(distance(number, end)) else number
+
+
+@inlined
+def _put_back_both(sides: Sides, side: int, segment: Segment) -> Segment:
+    acknowledgement = segment.acknowledgement
+    if segment.flags & TCP_ACK:
+        acknowledgement = _put_back(sides, side ^ 1, acknowledgement)
+    return _renumbered(segment, _put_back(sides, side, segment.sequence), acknowledgement)
 
 
 @kernel
 def in_first_numbering(state: StreamState, side: int, segment: Segment, data: ByteArray) -> Segment:
     """A segment with the numbers that its packet has in the first numbering of its connection."""
     sides = state.sides
-    peer = side ^ 1
-    is_known = sides.shift[side] != 0 or sides.shift[peer] != 0
-    if not is_known:
-        is_repeated = segment.ip_id > 0 and segment.ip_id == sides.last_ip_id[side]
-        if segment.flags & TCP_SYN or not is_repeated or sides.ip_ids_repeat[side]:
-            return segment
-        _find_shift(state, side, segment, data)
-    sequence = _put_back(sides, side, segment.sequence)
-    acknowledgement = segment.acknowledgement
-    if segment.flags & TCP_ACK:
-        acknowledgement = _put_back(sides, peer, acknowledgement)
-    return _renumbered(segment, sequence, acknowledgement)
+    segment = _put_back_both(sides, side, segment)
+    is_repeated = segment.ip_id > 0 and segment.ip_id == sides.last_ip_id[side]
+    if not is_repeated or sides.ip_ids_repeat[side]:
+        return segment
+    _find_shift(state, side, segment, data)
+    return _put_back_both(sides, side, segment)

@@ -152,9 +152,11 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
     opened = registers.clock[0]
     if after >= 0 and nodes.offset[after] > edge:
         opened = min(opened, nodes.opened[after])
-    if start >= state.sides.highest[side] and state.sides.acked[side] >= start:
-        # The peer had the bytes of the hole before any behind it was seen.
-        opened = min(opened, state.sides.acked_since[side])
+    sides = state.sides
+    since = sides.acked_since[side]
+    is_acked = sides.highest[side] <= start <= sides.acked[side]
+    if is_acked and since + state.settings.reorder_window_ns[0] < opened:
+        opened = since  # the peer has long had the bytes of the hole
     # Below the highest byte seen it came late; what a repetition has beyond that is new.
     came_late = RETRANSMITTED if start < state.sides.highest[side] else 0
     nodes.offset[node] = start

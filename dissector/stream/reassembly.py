@@ -52,7 +52,7 @@ from typing import Final
 
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
-from dissector.limits import CLOCK_LEAP_MS, NULL
+from dissector.limits import CLOCK_LEAP_MS, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.arrival import note_raw_ack, receive_segment
@@ -82,7 +82,7 @@ from dissector.stream.connections import (
 from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
 from dissector.stream.handshake import REUSE, STRAY, classify_syn
 from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
-from dissector.stream.numbering import ack_reach, in_first_numbering
+from dissector.stream.numbering import in_first_numbering
 from dissector.stream.output import Range, note_side, put_range
 from dissector.stream.records import (
     LRU_LINGERING,
@@ -130,7 +130,7 @@ def _classify(state: StreamState, side: int, segment: Segment, data: ByteArray) 
         state.sides, state.registers, side, addresses, segment, data
     ):
         return STRAY
-    return classify_syn(state, side, segment)
+    return classify_syn(state, side, segment, data)
 
 
 @inlined
@@ -244,7 +244,7 @@ def _acknowledge(state: StreamState, side: int, segment: Segment) -> bool:
     if gain > 0:
         target = before + gain
         highest = sides.highest[peer]
-        if target > highest and target > highest + ack_reach(sides, peer):
+        if target > highest + TAG_REACH_BYTES:
             return False
         sides.acked[peer] = target
         if target > highest:

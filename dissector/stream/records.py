@@ -94,8 +94,8 @@ class Sides(TcpColumns, Records):
     other_isn: an initial number that it has shown beside `isn`, or NULL; is_isn_acked: its peer
     acknowledged the SYN of number `isn`. shift: by how much numbers of its second numbering are
     higher, 0 if it has none (`numbering.py`).
-    sent: highest offset that a packet of its own names, with or without data; sent_since: clock at
-    which that went beyond `highest`; denied_at: clock at which it last went on below `acked`.
+    sent: highest offset that a packet of its own names, with or without data; denied_at: clock at
+    which it last went on below `acked`.
     fin_offset: of its FIN, if fin_seen; fin_packet: with which the FIN left, NULL before;
     reset_offset: of its RST.
     last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
@@ -139,7 +139,6 @@ class Sides(TcpColumns, Records):
     is_isn_acked: Int64Array
     shift: Int64Array
     sent: Int64Array
-    sent_since: Int64Array
     denied_at: Int64Array
     fin_offset: Int64Array
     fin_seen: Int64Array
