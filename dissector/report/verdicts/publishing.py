@@ -29,7 +29,7 @@ _IN_FLIGHT: Final = 0.01
 # Of sends that were not confirmed: what became of each, by its outcome.
 _UNCONFIRMED: Final = {
     "error": "refused",
-    "dropped_after_close": "sent to a producer that was closed already",
+    "dropped_after_close": "unanswered when their producer was closed or opened again",
     "conn_closed": "unanswered when the connection ended",
     "unanswered_at_end": "unanswered when the capture ended",
 }
@@ -236,7 +236,7 @@ def _no_errors(report: Row) -> Remark:
         return Remark(PLAIN, "errors", "No answer was decoded: refusals cannot be judged.")
     text = every(seen, "answer", "grants its request", "grant their requests")
     if unknown:
-        text += f"; {many(unknown, 'further answer')} could not be read"
+        text += f"; of {many(unknown, 'further request')} no answer could be read"
     mark = PLAIN if unknown > seen else GOOD
     return Remark(mark, "errors", f"{text}: no refusal was seen.")
 

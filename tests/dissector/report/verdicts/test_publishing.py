@@ -25,7 +25,7 @@ def sent(outcomes: dict[str, int], **total: Any) -> list[Remark]:
         (
             "dropped_after_close",
             True,
-            "were not confirmed: sent to a producer that was closed already.",
+            "were not confirmed: unanswered when their producer was closed or opened again.",
         ),
         (
             "conn_closed",
