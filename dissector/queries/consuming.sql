@@ -5,7 +5,8 @@ SELECT
   d.capture, d.connection_id, d.consumer_id, d.incarnation, d.own_capture, d.own_connection_id,
   d.order_no, d.frame_no, d.ts, d.ledger_id, d.entry_id, d.partition, d.message_count,
   d.redelivery_count, d.is_redelivered, d.redelivery_cause, d.previous_capture,
-  d.previous_connection_id, d.previous_frame_no, d.outcome, d.ack_latency_ns, d.lag,
+  d.previous_connection_id, d.previous_frame_no, d.outcome, d.messages_acked, d.ack_latency_ns,
+  d.lag,
   coalesce(d.topic, n.late_topic) AS named_topic,
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer

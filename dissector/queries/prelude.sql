@@ -466,7 +466,7 @@ SELECT
     WHEN a.refused_frame_no < s.closed_frame_no AND a.refused_frame_no > a.granted_frame_no
       THEN 'refused'
     WHEN o.opened_frame_no > s.closed_frame_no THEN 'opened_again'
-    WHEN o.refused_frame_no > s.closed_frame_no THEN 'refused'
+    WHEN o.refused_frame_no > s.closed_frame_no THEN 'not_opened_again'
     ELSE 'unknown'
   END AS cause
 FROM (

@@ -50,7 +50,8 @@ NO_CODE: Final = "no code"  # of a refusal that says why in words alone
 CLOSE_CAUSES: Final = {
     "migrated": "told to go to another cluster (TOPIC_MIGRATED)",
     "terminated": "on a terminated topic (TopicTerminatedError)",
-    "refused": "beside refused requests on the same topic",
+    "refused": "after it had refused a send",
+    "not_opened_again": "and refused to be opened again",
     "seek": "on a seek",
     "opened_again": "opened again later as after an unload",
     "unknown": "for a reason that the capture does not show",

@@ -19,6 +19,7 @@ from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
 _WORDS: Final = {
     "a receipt": "an answer",
     "an acknowledgement": "a commit",
+    "confirmed as stored": "confirmed",
     "SEND": "publish",
     "receipt": "answer",
     "receipts": "answers",

@@ -1,7 +1,7 @@
 -- sends: sends of a producer from one address to another, by outcome
 -- keys: topic, producer_name, client_ip, broker_ip, outcome
 -- sums: sends, messages, tainted, resent, request_bytes, counts_unknown, latencies, latency_ns,
---   transmits, transmit_ns
+--   transmits, transmit_ns, published
 -- least: latency_ns_min, transmit_ns_min, request_ns_min
 -- greatest: latency_ns_max, transmit_ns_max, response_ns_max, outstanding_max
 SELECT
@@ -16,6 +16,7 @@ SELECT
   sum(latency_ns) AS latency_ns,
   count(transmit_ns) AS transmits,
   sum(transmit_ns) AS transmit_ns,
+  sum(CASE WHEN is_first THEN message_count END) AS published,
   min(latency_ns) AS latency_ns_min,
   min(transmit_ns) AS transmit_ns_min,
   max(latency_ns) AS latency_ns_max,

@@ -59,6 +59,7 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
     return {
         "deliveries": sum(row["deliveries"] for row in deliveries),
         "acked": acked,
+        "acked_in_part": sum(row["acked_in_part"] for row in deliveries),
         "ack_latency_ms": latency,
         "ack_commands": sum(row["ack_commands"] for row in commands),
         "cumulative_commands": sum(row["ack_commands"] for row in commands) - count,

@@ -50,6 +50,10 @@ MAX_MINUTE_CELLS: Final = 2_000
 
 
 Group = tuple[Any, ...]
+# Outcomes that do not tell whether an answer came.
+_NOT_SEEN: Final = (
+    "other_side_not_captured", "lost_in_gap", "response_cut", "not_awaited", "orphan_response",
+)  # fmt: skip
 _UNANSWERED: Final = ("unanswered_at_end", "conn_closed", "dropped_after_close")
 
 
@@ -126,6 +130,8 @@ def _group(lists: _Lists, key: Group) -> Row:
     return {
         "sends": total["sends"],
         "messages": None if is_unread else lists.messages.get(key, 0),
+        "published": None if is_unread else total["published"],
+        "stored": None if is_unread else _stored(sends),
         "request_bytes": total["request_bytes"],
         "outcomes": known(outcomes),
         "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
@@ -156,6 +162,13 @@ def _group(lists: _Lists, key: Group) -> Row:
             for window in _WINDOWS
         },
     }
+
+
+def _stored(sends: list[Row]) -> int | None:
+    """Messages that receipts with an id confirm; None where no answer could be seen."""
+    stored = sum(row["messages"] for row in sends if row["outcome"] == "ok")
+    is_seen = any(row["sends"] and row["outcome"] not in _NOT_SEEN for row in sends)
+    return stored if is_seen or not sends else None
 
 
 def _over_time(parts: Parts) -> Row:

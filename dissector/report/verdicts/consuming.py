@@ -159,6 +159,9 @@ def redelivery(report: Row, commands: Commands) -> Remark:
             f"deliveries{of}",
         )  # fmt: skip
         return Remark(GOOD, "redelivery", f"{text}: nothing was delivered again.")
+    if of:
+        again = count_text(total["redelivered_messages"])
+        of = f" ({again} of {many(total['messages'], 'message')})"
     verb = "was a repeat" if total["redelivered"] == 1 else "were repeats"
     text = (
         f"{count_text(total['redelivered'])} of {deliveries}{of} {verb}: "
@@ -199,6 +202,9 @@ def acks(report: Row, commands: Commands) -> Remark | None:
     text = f"{who} acknowledged{f'; {reasons}' if reasons else ''}."
     if others == total["deliveries"]:
         text = f"{who} acknowledged: {without_count(found, reasons)}."
+    if part := total["acked_in_part"]:
+        verb = "was" if part == 1 else "were"
+        text += f" Of batches not acknowledged as a whole, {many(part, 'message')} {verb}."
     passed, _ = parts_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
     errors = total["validation_errors"]
     if rest.get("discarded") or errors:

@@ -29,7 +29,7 @@ _IN_FLIGHT: Final = 0.01
 # Of sends that were not confirmed: what became of each, by its outcome.
 _UNCONFIRMED: Final = {
     "error": "refused",
-    "dropped_after_close": "sent to a producer that was closed already",
+    "dropped_after_close": "unanswered when their producer was closed or opened again",
     "conn_closed": "unanswered when the connection ended",
     "unanswered_at_end": "unanswered when the capture ended",
 }
@@ -52,9 +52,7 @@ def latency(report: Row, commands: Commands) -> Remark:
         return not_captured("send_latency", "Sends", "clients")
     if not sends:
         return Remark(PLAIN, "send_latency", "No send was seen.")
-    messages = total["messages"]
-    what = f"{many(messages, 'message')} in " if messages is not None else ""
-    what += many(sends, "send")
+    what = _carried(total)
     if not latency["count"]:
         cut = total["outcomes"].get("response_cut")
         why = "is whole in the capture" if cut else "could be timed"
@@ -74,6 +72,27 @@ def latency(report: Row, commands: Commands) -> Remark:
             f"{duration_text(latency['p99'])}"
         )
     return Remark(PLAIN, "send_latency", f"{what}; {took}.")
+
+
+def _carried(total: Row) -> str:
+    """Attempts, the messages that clients published in them, and how many of these were stored.
+
+    A message that is published again under its sequence id is one more, and one that its client
+    library sends again is not.
+    """
+    published, stored = total["published"], total["stored"]
+    what = many(total["sends"], "send")
+    if published is None:
+        return what
+    least = "at least " if total["sends_of_unknown_count"] else ""
+    what += f" with {least}{many(published, 'message')}"
+    if not published or stored is None:
+        return what
+    if stored > published:
+        return f"{what}, confirmed as stored {many(stored, 'time')} in all"
+    if stored == published:
+        return f"{what}, {'all of them ' if published > 1 else ''}confirmed as stored"
+    return f"{what}, {count_text(stored) if stored else 'none'} of them confirmed as stored"
 
 
 def unconfirmed(report: Row, commands: Commands) -> Remark | None:
@@ -217,7 +236,7 @@ def _no_errors(report: Row) -> Remark:
         return Remark(PLAIN, "errors", "No answer was decoded: refusals cannot be judged.")
     text = every(seen, "answer", "grants its request", "grant their requests")
     if unknown:
-        text += f"; {many(unknown, 'further answer')} could not be read"
+        text += f"; of {many(unknown, 'further request')} no answer could be read"
     mark = PLAIN if unknown > seen else GOOD
     return Remark(mark, "errors", f"{text}: no refusal was seen.")
 

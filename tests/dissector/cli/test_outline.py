@@ -50,7 +50,7 @@ def test_a_refused_send_shows_in_latency_and_errors() -> None:
         for number in (1, 2, 3)
     ]  # fmt: skip
     text = "\n".join(lines_of(exchanges=sends, frames=[FRAME]))
-    assert "3 messages in 3 sends" in text
+    assert "3 sends with 3 messages, 2 of them confirmed as stored; half" in text
     assert "1 of 3 sends was not confirmed: refused." in text
     assert "1.500  1.500  1.500  1.500      3         3        1  t\\x1b[2J" in text
     assert "\x1b" not in text

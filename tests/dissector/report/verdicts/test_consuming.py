@@ -44,6 +44,25 @@ def test_what_was_left_open_leads_to_the_first_of_it() -> None:
     assert not delivered({"unacked_at_end": 4}).next_step
 
 
+def test_an_ack_that_did_not_count_acknowledges_nothing() -> None:
+    refused = delivered({"ack_refused": 4})
+    assert refused.text == (
+        "5 of 9 deliveries were acknowledged; 4 refused by the broker when acknowledged."
+    )
+    assert refused.next_step.endswith("error_code != null' -V")
+    assert delivered({"ack_rolled_back": 9}).text == (
+        "None of 9 deliveries was acknowledged: rolled back with a transaction."
+    )
+    assert "4 part of a transaction that was still open" in delivered({"ack_uncommitted": 4}).text
+
+
+def test_parts_of_batches_that_were_acknowledged_are_told() -> None:
+    assert delivered({"redelivery_requested": 2}, acked_in_part=16).text.endswith(
+        "Of batches not acknowledged as a whole, 16 messages were."
+    )
+    assert "1 message was." in delivered({"redelivery_requested": 2}, acked_in_part=1).text
+
+
 def test_none_and_one_and_all_read_right() -> None:
     assert delivered({"conn_closed": 9}).text == (
         "None of 9 deliveries was acknowledged: open when the connection ended."

@@ -25,7 +25,7 @@ def sent(outcomes: dict[str, int], **total: Any) -> list[Remark]:
         (
             "dropped_after_close",
             True,
-            "were not confirmed: sent to a producer that was closed already.",
+            "were not confirmed: unanswered when their producer was closed or opened again.",
         ),
         (
             "conn_closed",
@@ -155,6 +155,33 @@ def test_a_code_without_a_name_is_told_by_its_number() -> None:
     report["errors"]["by_code"] = [{"error_code": "99"}]
     (remark,) = of(report, "errors")
     assert remark.text == "1 request was refused: code 99."
+
+
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        ({"sends": 34, "published": 42, "stored": 26},
+         "34 sends with 42 messages, 26 of them confirmed as stored"),
+        ({"sends": 2, "published": 2, "stored": 2},
+         "2 sends with 2 messages, all of them confirmed as stored"),
+        ({"sends": 1, "published": 1, "stored": 1}, "1 send with 1 message, confirmed as stored"),
+        ({"sends": 1, "published": 1, "stored": 0},
+         "1 send with 1 message, none of them confirmed as stored"),
+        ({"sends": 4, "published": 1, "stored": 3},
+         "4 sends with 1 message, confirmed as stored 3 times in all"),
+        ({"sends": 4, "published": 1, "stored": None}, "4 sends with 1 message"),
+        ({"sends": 4, "published": None, "stored": None}, "4 sends"),
+        ({"sends": 4, "published": 3, "stored": 3, "sends_of_unknown_count": 1},
+         "4 sends with at least 3 messages, all of them confirmed as stored"),
+    ],
+)  # fmt: skip
+def test_attempts_messages_and_what_was_stored_have_a_word_each(
+    total: dict[str, Any], words: str
+) -> None:
+    report = decoded()
+    report["send_latency"]["total"] |= {"outcomes": {}, **total}
+    (text,) = (remark.text for remark in of(report, "send_latency")[:1])
+    assert text == f"{words}, none with a receipt that could be timed."
 
 
 def test_an_answer_is_a_receipt_one_for_a_duplicate_or_a_refusal() -> None:
