@@ -122,6 +122,9 @@ MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
 # -- bundles of evidence, beside their packets, which are read piece by piece; more is refused
 MAX_BUNDLE_MEMBERS: Final = 64
 MAX_BUNDLE_PART_BYTES: Final = 256 << 20
+# A bundle is widened by whole connections up to this, so that it shows its finding; else it says
+# what it cannot show.
+MAX_EVIDENCE_PACKETS: Final = 500_000
 
 # -- histograms of durations
 SUB_BUCKET_BITS: Final = 5  # an octave has 2^5 buckets, so that a percentile is at most 1.6 % off

@@ -23,6 +23,7 @@ from dissector.codecs.printable import json_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dissector.evidence.showing import Shown
     from dissector.lake.reader import Lake
 
 FRAMES: Final = "frames"
@@ -48,6 +49,35 @@ _READABLE: Final = {
     ),
 }
 _NO_NUMBERS: Final = ("sources", "verdicts", "findings")  # names of files, and sentences
+# What a selection by name shows, how it is known, and what else could look the same.
+_SELECTED: Final = {
+    "checksum mismatch": (
+        "Frames carry a checksum that their bytes do not have.",
+        "How it is known: CRC32C over the captured bytes is not the one that stands in the frame.",
+        "What else looks the same: bytes that only the capture changed; then the receiver took no "
+        "offence.",
+    ),
+    "stall": (
+        "Consumers were without permits for a second or more.",
+        "How it is known: what FLOW granted, less what was delivered, was used up.",
+        "What else looks the same: FLOW commands that the capture lost.",
+    ),
+    "redelivery loop": (
+        "Entries were delivered three times or more to one subscription.",
+        "How it is known: deliveries with the same ledger and entry.",
+        "What else looks the same: a seek, or a client that asks again on purpose.",
+    ),
+    "error": (
+        "Requests were refused.",
+        "How it is known: the broker's answers, by request id.",
+        "What else looks the same: requests that ask whether something exists.",
+    ),
+    "lost receipt": (
+        "Sends were answered by neither a receipt nor an error.",
+        "How it is known: the producer's sends and the broker's answers, by sequence id.",
+        "What else looks the same: an answer that the capture lost.",
+    ),
+}
 _OWN_COLUMNS: Final = ("capture", "origin_capture")
 
 
@@ -126,14 +156,33 @@ def numbers(lake: "Lake") -> dict[str, Any]:
 # -- the page
 
 
+def _opening(manifest: Mapping[str, Any], shown: Sequence["Shown"]) -> list[str]:
+    """What is shown: title, what it means, how it is known, what else could look the same."""
+    if not shown:
+        name = manifest["what"]
+        return [f"# Evidence: {name}", *(f"\n{line}" for line in _SELECTED.get(name, ()))]
+    from dissector.evidence.showing import sentences
+
+    first = min(shown, key=lambda each: not each.is_same)
+    lines = [f"# {first.one.number}: {first.one.title}"]
+    for line in first.text().split("\n"):
+        lines += ["", _escaped(line)]
+    others = [f"{each.one.number} ({each.one.title})" for each in shown if each is not first]
+    if others:
+        lines += ["", f"Of the same rule: {'; '.join(others)}."]
+    lines += [f"\n{line}" for line in sentences([each.as_row() for each in shown])]
+    return lines
+
+
 def page(
-    manifest: Mapping[str, Any], source: Mapping[str, Any], lake: "Lake", selected: Sequence[int]
-) -> str:
+    manifest: Mapping[str, Any], source: Mapping[str, Any], lake: "Lake", selected: Sequence[int],
+    shown: Sequence["Shown"] = (),
+) -> str:  # fmt: skip
     """The page to paste into a report.
 
     Args:
         manifest: of the bundle. source: facts of the whole capture. selected: numbers of frames of
-            the bundle.
+            the bundle. shown: the findings that it is for.
     """
     chosen = set(selected)
     exchanges = [
@@ -144,7 +193,7 @@ def page(
     deliveries = [row for row in lake.table("deliveries").to_pylist() if row["frame_no"] in chosen]
     frames = [row for row in lake.table(FRAMES).to_pylist() if row["frame_no"] in chosen]
     lines = [
-        f"# Evidence: {manifest['what']}", "",
+        *_opening(manifest, shown), "",
         *_when(frames, source, lake.table("connections").to_pylist()), "",
         "## What the selected frames say", "",
         *_of_frames(frames), *_of_exchanges(exchanges), *_of_deliveries(deliveries), "",

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from dissector.evidence.cutting import Cut
     from dissector.evidence.disguise import Disguise
     from dissector.evidence.frame_selection import Chosen, Filters
+    from dissector.evidence.showing import Shown
+    from dissector.findings.finding import Finding
     from dissector.lake.reader import Lake
     from dissector.queries.sandbox import Sandbox
     from dissector.sources.rings import Chain
@@ -229,8 +231,8 @@ def _made(
     from dissector.evidence.anonymizing import anonymize
     from dissector.evidence.cutting import cut, keys_of, landed, memory_file, numbers_in, path_of
     from dissector.evidence.frame_selection import choose, with_partners
+    from dissector.evidence.showing import sentences, shown_by
     from dissector.queries.sandbox import sandbox_over
-    from dissector.sources.bundled import PACKETS
     from dissector.sources.rings import Chain
 
     found = choose(source.engine, filters)
@@ -243,7 +245,11 @@ def _made(
         raise InputError(f"the packets of {capture} are not at hand: name its files as INPUT")
     chain, options = source.chains[capture], common.core_options()
     chosen = with_partners(source.engine, capture, frames)
-    part = cut(source.engine, chain, chosen, options, has_permits=filters.finding == "stall")
+    before = _findings(source.engine, filters, chosen)
+    part = cut(
+        source.engine, chain, chosen, options, has_permits=filters.finding == "stall",
+        lacking=lambda own: sum(not each.is_same for each in shown_by(own, before)),
+    )  # fmt: skip
     comments = _comments(source.engine, chosen, part)
     file = memory_file()
     with part.data:
@@ -252,6 +258,7 @@ def _made(
     file.flush()
     with file, landed(file, options) as lake, sandbox_over(lake) as own:
         numbers = numbers_in(own, part.taken)
+        shown = shown_by(own, before)
         roles: dict[str, list[int]] = {}
         for number, key in keys_of(source.engine, chosen).items():
             if key in numbers:
@@ -259,18 +266,38 @@ def _made(
         file.seek(0)
         manifest = _manifest(source, filters, (chosen, part, done), disguise, common)
         manifest["roles"] = {role: sorted(each) for role, each in roles.items()}
-        return _parts(lake, file.read(), manifest, source, PACKETS), manifest, len(part.taken)
+        if shown:
+            pairs = [each.as_row() for each in shown]
+            manifest["finding"] = {"name": filters.finding, "findings": pairs}
+            manifest["shown"] += sentences(pairs)
+        parts = _parts(lake, file.read(), manifest, source, shown)
+        return parts, manifest, len(part.taken)
+
+
+def _findings(engine: "Sandbox", filters: "Filters", chosen: "Chosen") -> list["Finding"]:
+    """The findings that a bundle is made for: those of the rule that selected frames show."""
+    from dissector.evidence.frame_selection import SELECTED
+    from dissector.evidence.showing import findings_in
+
+    if filters.finding is None or filters.finding in FINDING_NAMES:
+        return []
+    selected = set(chosen.of_role(SELECTED))
+    found = findings_in(engine, filters.finding, chosen.capture)
+    return [one for one in found if selected & {each.frame_no for each in one.evidence}]
 
 
 def _parts(
-    lake: "Lake", packets: bytes, manifest: dict[str, Any], source: _Source, name: str
-) -> dict[str, bytes]:
+    lake: "Lake", packets: bytes, manifest: dict[str, Any], source: _Source,
+    shown: Sequence["Shown"],
+) -> dict[str, bytes]:  # fmt: skip
     from dissector.cli.bundling import README, REDACTION, derived, page
     from dissector.evidence.facts import whole
+    from dissector.sources.bundled import PACKETS
 
-    parts = {name: packets, **derived(lake, manifest["roles"])}
+    parts = {PACKETS: packets, **derived(lake, manifest["roles"])}
     facts = whole(source.engine, manifest["capture"]["id"])
-    parts[README] = page(manifest, facts, lake, manifest["roles"].get("selected", [])).encode()
+    selected = manifest["roles"].get("selected", [])
+    parts[README] = page(manifest, facts, lake, selected, shown).encode()
     parts[REDACTION] = "".join(f"{line}\n" for line in manifest["changed"]).encode()
     del manifest["capture"]["id"]
     return parts
@@ -404,9 +431,11 @@ def _verify(path: str, common: Common) -> None:
                 raise InputError(
                     f"{path}: the bundle is damaged: its roles cannot be read"
                 ) from None
+            shown = _shown_again(manifest, lake, path)
     differing = [
         name for name, data in again.items() if not same(name, data, bundle.parts.get(name))
     ]
+    differing += [] if shown is not None else ["the finding in manifest.json"]
     if differing:
         mine = version("pulsar-dissector")
         theirs = str((manifest.get("versions") or {}).get("dissector"))
@@ -419,6 +448,30 @@ def _verify(path: str, common: Common) -> None:
     common.words.say(
         f"{path}: {counted(len(bundle.parts), 'part')} as they were, and its packets say the same"
     )
+    for sentence in shown or ():
+        common.words.say(safe_text(sentence))
+
+
+def _shown_again(manifest: dict[str, Any], lake: "Lake", path: str) -> list[str] | None:
+    """What the packets of a bundle show of its finding; None where they do not show what it says.
+
+    Raises:
+        InputError: what the manifest says of it cannot be read.
+    """
+    from dissector.evidence.showing import facts_of, findings_in, sentences
+    from dissector.queries.sandbox import sandbox_over
+
+    told = manifest.get("finding")
+    if told is None:
+        return []
+    try:
+        stated = [pair["packets"] for pair in told["findings"] if pair["packets"] is not None]
+        lines = sentences(told["findings"])
+        with sandbox_over(lake) as own:
+            here = [facts_of(one) for one in findings_in(own, str(told["name"]))]
+    except (TypeError, KeyError, AttributeError, UsageError):
+        raise InputError(f"{path}: the bundle is damaged: its finding cannot be read") from None
+    return lines if all(each in here for each in stated) else None
 
 
 def _known_options(options: Any, path: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ its last frame that belongs here, then all.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from dissector.endpoints import Endpoint, FlowKey
 from dissector.evidence.frame_selection import SELECTED, SET_UP, Chosen, quoted, rows
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
+from dissector.limits import MAX_EVIDENCE_PACKETS
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
@@ -88,12 +89,16 @@ def path_of(file: BinaryIO) -> str:
 
 
 def cut(
-    engine: "Sandbox", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool
-) -> Cut:
-    """Cut out of a capture what shows the chosen frames.
+    engine: "Sandbox", chain: Chain, chosen: Chosen, options: Options, *, has_permits: bool,
+    lacking: Callable[["Sandbox"], int] = lambda own: 0,
+) -> Cut:  # fmt: skip
+    """Cut out of a capture what shows the chosen frames, and what they are shown for.
 
     Args:
         has_permits: balances of permits must read the same, which takes all deliveries before.
+        lacking: how many findings packets do not show by themselves. While there are any, more is
+            taken: all of the connections, all of those of the same topics, all of the capture. The
+            fewest packets that show the most are the result.
     """
     frames = _frames(engine, chosen)
     before = _facts(engine, chosen)
@@ -102,6 +107,8 @@ def cut(
     levels = dict.fromkeys(connections, FRAMES_ONLY)
     # All frames of a pair of packets are of one connection.
     of = {(row["first_packet"], row["last_packet"]): row["connection_id"] for row in frames}
+    wider = _wider(engine, chosen)
+    best: tuple[int, Cut] | None = None
     while True:
         selection = _selection(frames, connections, levels, chosen)
         file = memory_file()
@@ -109,15 +116,51 @@ def cut(
         file.flush()
         with landed(file, options) as lake, sandbox_over(lake) as own:
             after = _facts_of_slice(own, selection.taken)
+            missing = lacking(own)
         differing = {
             key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
         }
         widened = {of[key[:2]] for key in differing if levels[of[key[:2]]] < WHOLE}
         if not widened:
-            return Cut(file, tuple(selection.taken), levels, len(wanted_keys), len(differing))
-        file.close()
+            made = Cut(file, tuple(selection.taken), dict(levels), len(wanted_keys), len(differing))
+            best = _better(best, (missing, made))
+            if missing:
+                widened = {number for number, level in levels.items() if level < WHOLE}
+                more = {} if widened else next(wider, {})
+                connections |= more
+                levels |= dict.fromkeys(more, WHOLE)
+                widened |= more.keys()
+            if not widened:
+                return best[1]
+        else:
+            file.close()
         for connection in widened:
-            levels[connection] += 1
+            levels[connection] = min(levels[connection] + 1, WHOLE)
+
+
+def _better(best: tuple[int, Cut] | None, made: tuple[int, Cut]) -> tuple[int, Cut]:
+    """The cut that shows more; of equals the first, which has fewer packets."""
+    if best is None:
+        return made
+    kept, other = (made, best) if made[0] < best[0] else (best, made)
+    other[1].data.close()
+    return kept
+
+
+def _wider(engine: "Sandbox", chosen: Chosen) -> Iterator[dict[int, dict[str, Any]]]:
+    """More connections than those of the chosen frames: first those of the same topics, then all,
+    unless these are more than evidence."""
+    name = quoted(chosen.capture)
+    for condition in (
+        "connection_id IN (SELECT r.connection_id FROM frames AS r JOIN (SELECT DISTINCT f.topic "
+        "FROM frames AS f JOIN chosen AS c ON c.frame_no = f.frame_no "
+        f"WHERE f.capture = {name}) AS t ON t.topic = r.topic WHERE r.capture = {name})",
+        "true",
+    ):
+        found = _connections(engine, chosen, condition)
+        packets = sum(row["packets"] for row in found.values())
+        if packets <= MAX_EVIDENCE_PACKETS:
+            yield found
 
 
 def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits: bool) -> bool:
@@ -161,13 +204,16 @@ def _frames(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
     )
 
 
-def _connections(engine: "Sandbox", chosen: Chosen) -> dict[int, dict[str, Any]]:
-    """The connections of the chosen frames."""
+def _connections(
+    engine: "Sandbox", chosen: Chosen,
+    condition: str = "connection_id IN (SELECT connection_id FROM chosen)",
+) -> dict[int, dict[str, Any]]:  # fmt: skip
+    """The connections of the chosen frames, or others of the capture."""
     found = rows(
         engine,
         "SELECT connection_id, client_ip, client_port, broker_ip, broker_port, first_ts_ns, "
-        "last_ts_ns FROM connections WHERE connection_id IN (SELECT connection_id FROM chosen) "
-        f"AND capture = {quoted(chosen.capture)}",
+        "last_ts_ns, packets_to_broker + packets_to_client AS packets FROM connections "
+        f"WHERE {condition} AND capture = {quoted(chosen.capture)}",
     )
     return {row["connection_id"]: row for row in found}
 

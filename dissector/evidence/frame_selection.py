@@ -171,7 +171,7 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     """The query of the frames that show what a rule finds.
 
     Raises:
-        UsageError: no rule has this number or code, or it finds nothing.
+        UsageError: no rule has this number or code, it finds nothing, or names no frame.
     """
     from dissector.findings.finding import findings_of
     from dissector.findings.loading import load_rules, named
@@ -182,6 +182,11 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     keys = ", ".join(
         f"({quoted(one.capture)}, {each.frame_no})" for one in found for each in one.evidence
     )
+    if found and not keys:
+        raise UsageError(
+            f"--finding {name}: it is found and no frame shows it; dissector anonymize makes a "
+            "copy of all"
+        )
     if not keys:
         raise UsageError(f"--finding {name}: the rule finds nothing here")
     return f"SELECT * FROM (VALUES {keys}) AS shown(capture, frame_no)"

@@ -30,7 +30,8 @@ class Health:
 
     lock: hold it while reading `sums` from another thread. packets, captured_bytes, wire_bytes: so
     far; lag_ns: of the last piece, from its last packet's time to when we had it; last_ns: latest
-    capture time; repeated: gives the connections whose facts are counted elsewhere.
+    capture time; started_seconds: since 1970, by the clock; repeated: gives the connections whose
+    facts are counted elsewhere.
     """
 
     def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
@@ -45,6 +46,7 @@ class Health:
         self.last_ns = 0
         self.losses = Losses(0, 0, (), None)
         self.gaps = self.gap_bytes = 0
+        self.started_seconds = time.time()
         self._last_packet = self._began = time.monotonic()
         self._last_loss: float | None = None
 

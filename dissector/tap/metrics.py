@@ -172,6 +172,7 @@ class TapCollector(Collector):
             ("tap_silent_seconds", "How long no packet came.", health.silent_seconds),
             ("tap_flowing", "1 while packets come.", float(health.flows)),
             ("tap_complete", "1 while nothing was lost lately.", float(health.is_complete)),
+            ("tap_started_timestamp_seconds", "When the tap began.", health.started_seconds),
             ("tap_memory_bytes", "Resident memory.", numbers.memory_bytes),
             ("tap_queued_bytes", "Rows that wait for the lake.", numbers.queued_bytes),
         ):

@@ -11,6 +11,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2] / "dashboards"
 BOARDS = sorted((ROOT / "grafana").glob("*.json"))
 ALERTS = ROOT / "prometheus" / "alerts.yml"
 CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
+CORRUPT = CAPTURES / "pulsar-apache" / "java-j74_corrupt.pcap"
 LABELS = ("instance", "topic", "subscription")
 NAME = re.compile(r"\bdissector_\w+")
 SUFFIXES = re.compile(r"_(?:bucket|sum|count)$")
@@ -44,7 +46,7 @@ def of_boards() -> list[Query]:
 def of_alerts() -> list[Query]:
     """Expressions of the rules, one line or folded, as promtool sees them."""
     text = re.sub(r">-\n((?: {10,}.*\n)+)", _folded, ALERTS.read_text("utf-8"))
-    names = re.findall(r"- alert: (\w+)", text)
+    names = re.findall(r"- (?:alert|record): ([\w:]+)", text)
     return [
         Query(name, expression)
         for name, expression in zip(names, re.findall(r"expr: (.+)", text), strict=True)
@@ -88,15 +90,14 @@ def waited(condition: Any, seconds: float = 60) -> Any:
         time.sleep(0.2)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Addresses of a server that scraped a tap several times, and of the tap."""
+@contextmanager
+def running(folder: Path, capture: Path) -> Iterator[tuple[str, str]]:
+    """Addresses of a server with the alerts, and of a tap that it watches."""
     if shutil.which("prometheus") is None:
         pytest.skip("needs a Prometheus server (Debian's package prometheus)")
-    folder = tmp_path_factory.mktemp("prometheus")
     tap_port, port = free_port(), free_port()
     tap = subprocess.Popen(
-        [sys.executable, "-m", "dissector", "tap", "--replay", str(CAPTURE), "--speed", "0.05",
+        [sys.executable, "-m", "dissector", "tap", "--replay", str(capture), "--speed", "0.05",
          "--lake", str(folder / "lake"), "--rotate", "100ms", "--metrics", str(tap_port)],
         stderr=subprocess.DEVNULL, env={**os.environ},
     )  # fmt: skip
@@ -114,13 +115,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     base, of_tap = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{tap_port}"
     try:
         waited(lambda: "ready" in get(f"{base}/-/ready").lower())
-        sends = 'sum(count_over_time(dissector_sends_total{outcome="ok"}[1m]))'
-        waited(lambda: float((asked(base, sends) or [{"value": [0, "0"]}])[0]["value"][1]) > 4)
         yield base, of_tap
     finally:
         for process in (prometheus, tap):
             process.terminate()
             process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Addresses of a server that scraped a tap several times, and of the tap."""
+    with running(tmp_path_factory.mktemp("prometheus"), CAPTURE) as (base, of_tap):
+        sends = 'sum(count_over_time(dissector_sends_total{outcome="ok"}[1m]))'
+        waited(lambda: float((asked(base, sends) or [{"value": [0, "0"]}])[0]["value"][1]) > 4)
+        yield base, of_tap
 
 
 def asked(base: str, query: str) -> list[dict[str, Any]]:
@@ -161,6 +169,27 @@ def test_the_server_evaluates_the_rules(server: tuple[str, str]) -> None:
     rules = [rule for group in groups for rule in group["rules"]]
     assert [rule["name"] for rule in rules] == [query.place for query in of_alerts()]
     assert all(rule["health"] in ("ok", "unknown") for rule in rules)
+
+
+def test_the_first_damaged_frame_raises_the_alert(tmp_path: Path) -> None:
+    firing = 'ALERTS{alertname="PulsarChecksumMismatch", alertstate="firing"}'
+    with running(tmp_path, CORRUPT) as (base, _):
+        (found,) = waited(lambda: asked(base, firing))
+        count = asked(base, "max_over_time(sum(dissector_checksum_mismatches_total)[1m:1s])")
+    assert found["metric"]["direction"] == "to_broker"
+    assert count[0]["value"][1] == "1", "one event, with which its series began"
+
+
+def test_the_first_event_of_any_series_counts(tmp_path: Path) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("needs promtool (Debian's package prometheus)")
+    text = (Path(__file__).parent / "first_events.yml").read_text("utf-8")
+    (tmp_path / "test.yml").write_text(text.replace("ALERTS", str(ALERTS)))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_promtool_accepts_the_rules_and_the_metrics(server: tuple[str, str]) -> None:

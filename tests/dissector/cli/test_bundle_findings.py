@@ -1,0 +1,108 @@
+"""A bundle shows the finding that it was made for, or says what it cannot show."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dissector.evidence import cutting
+from tests.dissector.cli.conftest import SAMPLES, Command
+from tests.dissector.cli.test_evidence import changed
+
+# A capture and the rules of which its findings are looked at: of all kinds of what they need
+# (single frames, whole connections, several connections).
+CASES = (
+    ("java-j17_blocked_unacked.pcap", ("D06",)),
+    ("java-j24_unload.pcap", ("D15", "D24", "R01")),
+    ("java-j74_corrupt.pcap", ("D15", "D38")),
+    ("java-j12_nack.pcap", ("D36",)),
+    ("../cursus/go-crash_redelivery_streaming.pcap", ()),
+)
+
+
+def told(command: Command, path: Path, rule: str) -> list[tuple[object, ...]]:
+    """What `findings` says of a rule, but for names, frames and sums of hidden bytes."""
+    found = command("findings", path, "--code", rule, "--json")
+    assert found.code in (0, 3), found.err
+    return [
+        (
+            row["title"], row["severity"], row["incidents"],
+            {
+                name: value
+                for name, value in row["measured"].items()
+                if not isinstance(value, str) and "crc32c" not in name
+            },
+        )
+        for row in json.loads(found.out)["findings"]
+    ]  # fmt: skip
+
+
+def rules_of(command: Command, path: Path, known: tuple[str, ...]) -> list[str]:
+    rows = json.loads(command("findings", path, "--json").out)["findings"]
+    found = sorted({row["id"] for row in rows if row["evidence"]})
+    assert set(known) <= set(found)
+    return found
+
+
+def page_of(path: Path) -> str:
+    with zipfile.ZipFile(path) as archive:
+        return archive.read("README.md").decode()
+
+
+@pytest.mark.parametrize(("name", "known"), CASES, ids=[Path(name).stem for name, _ in CASES])
+def test_findings_of_a_bundle_are_those_that_it_was_made_for(
+    command: Command, tmp_path: Path, name: str, known: tuple[str, ...]
+) -> None:
+    capture = SAMPLES / name
+    for rule in rules_of(command, capture, known):
+        bundle = tmp_path / f"{rule}.zip"
+        made = command("evidence", capture, "--finding", rule, "-o", bundle)
+        assert made.code == 0, made.err
+        expected, shown = told(command, capture, rule), told(command, bundle, rule)
+        verified = command("verify", bundle)
+        assert verified.code == 0
+        lines = page_of(bundle).split("\n")
+        assert lines[0] == f"# {rule}: {expected[0][0]}" and lines[2]
+        for start in ("How it is known: ", "What else looks the same: "):
+            assert any(line.startswith(start) for line in lines[:12]), start
+        for each in expected:
+            sentence = f"The packets alone show {rule} ({each[0]}) with the same numbers."
+            assert each in shown or rule not in known, (rule, each, shown)
+            assert (sentence in verified.err) == (each in shown), rule
+            assert sentence in made.err or each not in shown
+
+
+def test_what_a_bundle_cannot_show_is_said_and_said_again(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is taken beside the packets of the frames.
+    monkeypatch.setattr(cutting, "WHOLE", cutting.FRAMES_ONLY)
+    monkeypatch.setattr(cutting, "MAX_EVIDENCE_PACKETS", 0)
+    capture, bundle = SAMPLES / "java-j24_unload.pcap", tmp_path / "b.zip"
+    made = command("evidence", capture, "--finding", "D24", "-o", bundle, "--keep-names")
+    assert made.code == 0
+    said = command("verify", bundle)
+    assert said.code == 0
+    (line,) = [each for each in said.err.splitlines() if "D24" in each]
+    assert "cannot show D24" in line or "but with other numbers: " in line
+    assert line.removeprefix("dissector: ") in page_of(bundle)
+    assert line in made.err
+    assert "NAME" in page_of(bundle) and page_of(bundle).startswith("# D24: ")
+
+
+def test_what_a_bundle_says_of_its_finding_is_checked(command: Command, tmp_path: Path) -> None:
+    bundle = tmp_path / "b.zip"
+    capture = SAMPLES / "java-j74_corrupt.pcap"
+    assert command("evidence", capture, "--finding", "D38", "-o", bundle).code == 0
+    with zipfile.ZipFile(bundle) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    manifest["finding"]["findings"][0]["packets"]["measured"]["frames"] = 7
+    other = changed(bundle, tmp_path / "c.zip", "manifest.json", json.dumps(manifest).encode())
+    assert "do not say what the finding in manifest.json says" in command("verify", other).err
+    for broken in ("x", {"name": "D38"}, {"name": "D99", "findings": []}, {"findings": [3]}):
+        manifest["finding"] = broken
+        again = changed(bundle, tmp_path / "d.zip", "manifest.json", json.dumps(manifest).encode())
+        found = command("verify", again)
+        assert (found.code, found.err.count("\n")) == (2, 1)
+        assert "its finding cannot be read" in found.err
