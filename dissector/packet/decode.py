@@ -8,7 +8,8 @@ from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import INTERFACE_LIMIT as BEYOND_LIMIT
-from dissector.codecs.integers import be16, be32
+from dissector.codecs.integers import be16, be32, byte
+from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS
 from dissector.packet.columns import PacketColumns, SegmentColumns
@@ -48,6 +49,9 @@ from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 DONE: Final = 0
 AT_FRAGMENT: Final = 1
 
+# Words of four bytes that an IPv4 header has.
+_SHORTEST_HEADER: Final = 5
+_LONGEST_HEADER: Final = 15
 _FLAG_BITS: Final = 0xFFF  # without the header's length, which says where a whole header begins
 
 
@@ -104,15 +108,31 @@ def _is_refused(
 
 
 @kernel
+def _has_right_header(data: ByteArray, network: Network) -> bool:
+    """Whether an IPv4 header whose checksum is right stands in front of the transport header."""
+    for words in range(_SHORTEST_HEADER, _LONGEST_HEADER + 1):
+        start = network.offset - 4 * words
+        if start < 0:
+            break
+        is_header = byte(data, start) == 0x40 | words
+        if is_header and folded(ones_sum(data, start, network.offset)) == 0xFFFF:
+            return True
+    return False
+
+
+@kernel
 def _with_true_end(
     data: ByteArray, end: int, packet_end: int, network: Network, packet: int, block_pass: BlockPass
 ) -> Network:
     """A TCP packet whose IP header says more bytes than there were on the wire.
 
-    If the checksum is right without them, the length is damaged. Else the packet was cut before it
-    was captured, as mirrors do, which is counted; so are damaged ones of which nobody can tell.
+    The length is damaged if TCP's checksum is right without them and the IP header's, where there
+    is one, is wrong. Else the packet was cut before it was captured, as mirrors do, which is
+    counted; so are damaged ones of which nobody can tell. Both checksums are right where a program
+    cut packets and wrote them anew, as tcprewrite does: the bytes were there once.
     """
-    if end == packet_end and packet_end - network.offset >= HEADER_BYTES:
+    is_whole = end == packet_end and packet_end - network.offset >= HEADER_BYTES
+    if is_whole and not (network.version == 4 and _has_right_header(data, network)):
         shorter = ending_at(network, packet_end)
         if check_sum(data, shorter) == CHECKSUM_RIGHT:
             return shorter

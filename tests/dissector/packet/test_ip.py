@@ -165,6 +165,19 @@ def test_a_length_that_the_checksum_of_tcp_disproves_cuts_nothing(packet, more):
         assert reading.notices == []
 
 
+def test_a_packet_that_was_cut_and_given_new_checksums_lost_its_bytes():
+    """tcprewrite --fixcsum sums what is left: the length of a right IP header was on the wire."""
+    whole = ipv4(tcp(b""))
+    total = (len(whole) + 600).to_bytes(2, "big")
+    header = whole[:2] + total + whole[4:10] + bytes(2) + whole[12:20]
+    words = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, 20, 2))
+    checksum = 0xFFFF - (words % 0xFFFF or 0xFFFF)
+    cut = header[:10] + checksum.to_bytes(2, "big") + header[12:] + whole[20:]
+    (found,) = (reading := read_capture([pcap([Record(1, cut)], link_type=RAW)])).segments
+    assert (found.payload, found.wire_bytes) == (b"", 600)
+    assert [each.code for each in reading.notices] == ["packets_shortened"]
+
+
 @pytest.mark.parametrize("packet", [V4, V6], ids=["v4", "v6"])
 def test_packets_that_were_shortened_before_they_were_captured_are_counted(packet):
     cut, sliced = Record(1, packet[:-3], len(packet)), Record(2, packet[:-3])
