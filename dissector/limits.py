@@ -117,6 +117,9 @@ MAX_IDENTITY_PAGES: Final = 1 << 14  # 64 ids each, whose last delivery is known
 MAX_ACK_SET_WORDS: Final = 1 << 20  # of all ack sets in use; then `unresolved_at_limit`
 MAX_BATCH_WORDS: Final = 1 << 10  # ack set of one delivery, 64 messages each; else as above
 MAX_UNKNOWN_KINDS: Final = 256  # commands, fields, values, flags unknown to us; others counted
+MAX_LEAVING_CONSUMERS: Final = 4096  # of a connection, that go with its FIN; others at its end
+FREE_ACK_STEPS: Final = 1 << 22  # over deliveries that are not in order, all cumulative ACKs
+ACK_STEPS_PER_FRAME: Final = 64  # and so many more per frame; then `unresolved_at_limit`
 MAX_TRANSACTIONS: Final = 1 << 14  # whose end is remembered for redeliveries
 
 # -- bundles of evidence, beside their packets, which are read piece by piece; more is refused

@@ -17,8 +17,7 @@ size for hints: a new key pushes out the oldest.
 Every loop ends, whatever the memory holds. A search that takes more than `limits.MAX_PROBES` slots
 is counted, and before the next block the table is made anew under another secret (`roomy`). Whoever
 follows a list or chain does so in a `for` with a bound, a number of `limits` or the rows there are,
-and counts in its `else` that the bound was hit (`note_cut`). `notice_log.of_limits` makes notices
-of both.
+and counts where the bound is hit (`note_cut_walk`). `notice_log.of_limits` makes notices of both.
 """
 
 from collections.abc import Iterator
@@ -233,7 +232,7 @@ def note_probes(counts: Int64Array, steps: int) -> None:
 
 
 @inlined
-def note_cut(table: HashTable) -> None:
+def note_cut_walk(table: HashTable) -> None:
     """Count a walk along a list, of the state whose table this is, that ended at its bound."""
     table.counts[CUT_WALKS] += 1
 

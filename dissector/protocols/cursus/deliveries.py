@@ -201,8 +201,8 @@ def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
     positions.commit_frame_no[position] = commit.frame_no
     positions.commit_ns[position] = commit.ns
     before = ABSENT
-    which = positions.first[position] if positions.length[position] > 0 else ABSENT
-    while which != ABSENT:
+    which = positions.first[position]
+    for _ in range(positions.length[position]):
         after = deliveries.next[which]
         count = deliveries.message_count[which]
         if deliveries.entry_id[which] < commit.following:
@@ -236,8 +236,8 @@ def unlink_overlapping(
     positions, deliveries = state.positions, state.deliveries
     count = 0
     before = ABSENT
-    which = positions.first[position] if positions.length[position] > 0 else ABSENT
-    while which != ABSENT:
+    which = positions.first[position]
+    for _ in range(positions.length[position]):
         after = deliveries.next[which]
         if deliveries.last_offset[which] < first or deliveries.entry_id[which] > last:
             before = which

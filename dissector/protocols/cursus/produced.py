@@ -274,7 +274,9 @@ def published_ns(
     batches = state.batches
     capacity = len(batches.series)
     number = state.series.newest[series]
-    while _is_kept(state, number):
+    for _ in range(capacity):
+        if not _is_kept(state, number):
+            return NULL
         at = _slot(number, capacity)
         if batches.seq_start[at] <= seq_num:
             is_in = seq_num <= max(batches.seq_end[at], batches.seq_start[at])

@@ -3,9 +3,9 @@
 from typing import Final
 
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_BATCH_WORDS, NULL
+from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import COMPLETE
+from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.pulsar.consumption.bitsets import (
     allocate_words,
     bits_left,
@@ -30,11 +30,13 @@ from dissector.protocols.pulsar.consumption.rows import Block, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     DELIVERIES_GIVEN_UP,
+    LOOKED_AT,
     OUT_ACKS,
     PAGE_ENTRIES,
     SPENT_STEPS,
     ConsumptionState,
 )
+from dissector.protocols.pulsar.wire.commands import REDELIVER
 from dissector.schemas.words import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
 
@@ -45,9 +47,6 @@ CUMULATIVE: Final = 1  # ack_type
 SHARED: Final = 1  # subscription types
 KEY_SHARED: Final = 3
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
-# Steps of walks over lists that are not in order: so many, and so many more per frame.
-_FREE_STEPS: Final = 1 << 22
-_STEPS_PER_FRAME: Final = 64
 
 
 @inlined
@@ -275,6 +274,58 @@ def _ack_delivery(
         end_delivery(state, block, row, delivery, ACKED)
 
 
+@inlined
+def _is_after(state: ConsumptionState, delivery: int, ledger: int, entry: int) -> bool:
+    """Whether a delivery lies behind an id."""
+    mine = state.deliveries.ledger[delivery]
+    return bool(mine > ledger or (mine == ledger and state.deliveries.entry[delivery] > entry))
+
+
+@inlined
+def _is_cumulative(state: ConsumptionState, frames: FrameColumns, row: int, consumer: int) -> bool:
+    """Whether an ACK acknowledges all up to its id.
+
+    Pulsar: brokers ignore a cumulative one on shared subscriptions, and with more than one id.
+    """
+    return bool(
+        frames.ack_type[row] == CUMULATIVE
+        and frames.id_count[row] == 1
+        and state.consumers.type[consumer] not in (SHARED, KEY_SHARED)
+    )
+
+
+@inlined
+def _asks_for_all(state: ConsumptionState, frames: FrameColumns, row: int, consumer: int) -> bool:
+    """Whether a REDELIVER means all that its consumer holds.
+
+    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well.
+    """
+    names_none = frames.id_count[row] <= 0 and frames.status[row] == COMPLETE
+    return bool(names_none or state.consumers.type[consumer] not in (NULL, SHARED, KEY_SHARED))
+
+
+@kernel
+def most_ended(state: ConsumptionState, block: Block, row: int, consumer: int) -> int:
+    """How many deliveries of its consumer an ACK or REDELIVER ends at most, by no list of ids."""
+    frames = block.frames
+    waiting = state.consumers.length[consumer]
+    if frames.command[row] == REDELIVER:
+        return int(waiting) if _asks_for_all(state, frames, row, consumer) else 0
+    if not _is_cumulative(state, frames, row, consumer):
+        return 0
+    if state.consumers.is_ascending[consumer] == 0:
+        return int(waiting)
+    first = frames.first_id[row]
+    ledger, entry = block.ids.ledger_id[first], block.ids.entry_id[first]
+    delivery = state.consumers.first[consumer]
+    for count in range(waiting):
+        state.counters[LOOKED_AT] += 1
+        if _is_after(state, delivery, ledger, entry):
+            return count
+        delivery = state.deliveries.next[delivery]
+    return int(waiting)
+
+
 @kernel
 def _ack_up_to(
     state: ConsumptionState, block: Block, row: int, consumer: int, index: int, transaction: int
@@ -284,14 +335,12 @@ def _ack_up_to(
     ledger = block.ids.ledger_id[index]
     entry = block.ids.entry_id[index]
     delivery = state.consumers.first[consumer]
-    budget = _FREE_STEPS + _STEPS_PER_FRAME * state.counters[CLOCK]
-    while delivery != ABSENT:
+    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[CLOCK]
+    for _ in range(state.consumers.length[consumer]):
+        state.counters[LOOKED_AT] += 1
         following = deliveries.next[delivery]
-        mine = deliveries.ledger[delivery]
-        is_last = mine == ledger and deliveries.entry[delivery] == entry
-        is_after = not is_last and (
-            mine > ledger or (mine == ledger and deliveries.entry[delivery] > entry)
-        )
+        is_last = deliveries.ledger[delivery] == ledger and deliveries.entry[delivery] == entry
+        is_after = _is_after(state, delivery, ledger, entry)
         if is_after and state.consumers.is_ascending[consumer] == 1:
             return
         if is_after or deliveries.is_superseded[delivery] == 1:
@@ -326,31 +375,26 @@ def handle_ack(state: ConsumptionState, block: Block, row: int) -> None:
             delivery = _find_meant(state, consumer, ids.ledger_id[index], ids.entry_id[index])
             if delivery != ABSENT:
                 _ack_delivery(state, block, row, delivery, index, transaction)
-    # Pulsar: brokers ignore a cumulative one on shared subscriptions, and with more than one id.
-    elif count == 1 and state.consumers.type[consumer] not in (SHARED, KEY_SHARED):
+    elif _is_cumulative(state, frames, row, consumer):
         _ack_up_to(state, block, row, consumer, first, transaction)
 
 
 @kernel
 def handle_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again.
-
-    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well.
-    """
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again."""
     frames = block.frames
     ids = block.ids
     first = frames.first_id[row]
     count = max(frames.id_count[row], 0)
     for index in range(first, first + count):
         _add_ack_row(state, block, row, ACTION_REDELIVER, index)
-    names_none = count == 0 and frames.status[row] == COMPLETE
-    if names_none:
+    if count == 0 and frames.status[row] == COMPLETE:
         _add_ack_row(state, block, row, ACTION_REDELIVER, ABSENT)
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:
         return
     see_broker_side(state, consumer)
-    if names_none or state.consumers.type[consumer] not in (NULL, SHARED, KEY_SHARED):
+    if _asks_for_all(state, frames, row, consumer):
         state.consumers.wants_all[consumer] = 1
         end_all(state, block, row, consumer, REDELIVERY_REQUESTED)
         return

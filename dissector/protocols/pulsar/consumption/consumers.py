@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     CONSUMERS_REFUSED,
@@ -34,12 +34,12 @@ from dissector.tables import (
     give_row,
     list_append,
     list_unlink,
+    note_cut_walk,
     put,
     remove,
 )
 
 FAILOVER: Final = 2  # subscription type on the wire
-_GAP_STEPS: Final = 64
 
 
 class ConsumerNames(NamedTuple):
@@ -288,7 +288,7 @@ def forget_connection(state: ConsumptionState, connection: int) -> None:
     row = find_connection(state, connection)
     if row == ABSENT:
         return
-    while state.connections.length[row] > 0:
+    for _ in range(state.connections.length[row]):
         _detach(state, state.connections.first[row])
     remove(state.table, connection, 0, 0, KEY_CONNECTION)
     give_row(state.connection_pool, row)
@@ -307,13 +307,13 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
     state.connections.client_gap_at[row] = clock
     # A connection of very many consumers is not walked through at each of its gaps.
     consumer = state.connections.first[row]
-    steps = 0
-    while consumer != ABSENT and steps < _GAP_STEPS:
+    for _ in range(min(state.connections.length[row], MAX_CHAIN_STEPS)):
         group = state.consumers.group[consumer]
         if group != ABSENT:
             state.groups.gap_at[group] = clock
         consumer = state.consumers.next[consumer]
-        steps += 1
+    if state.connections.length[row] > MAX_CHAIN_STEPS:
+        note_cut_walk(state.table)
 
 
 @inlined

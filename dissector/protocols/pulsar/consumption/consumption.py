@@ -14,6 +14,7 @@ from dissector.limits import (
     MAX_IDENTITY_INTERVALS,
     MAX_OPEN_DELIVERIES,
 )
+from dissector.native.zeros import zeros
 from dissector.notice_log import Notice, NoticeLog
 from dissector.protocols.columns import (
     FrameColumns,
@@ -32,6 +33,7 @@ from dissector.protocols.pulsar.consumption.state import (
     OUT_NOTICES,
     OUT_PERMITS,
     OUT_WORDS,
+    ROWS_MADE,
     WORDS_USED,
     ConsumptionState,
     make_key_room,
@@ -70,6 +72,7 @@ _START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
 _START_ROWS: Final = 1 << 10
 _START_WORDS: Final = 1 << 13
+_MOST_SPARE_ROWS: Final = 1 << 16  # beside what a frame needs; memory is used as they fill
 
 
 class PulsarConsumption:
@@ -142,7 +145,7 @@ class PulsarConsumption:
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
-            self._widen(needed)
+            self._widen(needed, min(needed, _MOST_SPARE_ROWS))
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""
@@ -185,14 +188,21 @@ class PulsarConsumption:
                 self._is_volatile[code] = 1
         self._named = known
 
-    def _widen(self, needed: int) -> None:
-        """Room for the rows of one block, or of one frame that needs more than there is."""
+    def _widen(self, needed: int, spare: int = 0) -> None:
+        """Room for the rows of one block, or of one frame that needs more than is left.
+
+        Room is kept. What is made is more than what is needed by twice the spare rows, and made
+        anew only when less than half of these are left: so neither that, nor taking rows away,
+        happens for each frame of a consumer that holds many deliveries.
+        """
         words = int(2 * self._state.counters[WORDS_USED]) + _START_WORDS
         have = len(self._out.deliveries.frame_no)
-        if needed > have:
-            self._out = new_rows(needed, max(words, len(self._out.words)))
+        if needed + spare // 2 > have:
+            rows = needed + 2 * spare
+            self._state.counters[ROWS_MADE] += rows
+            self._out = new_rows(rows, max(words, len(self._out.words)))
         elif words > len(self._out.words):
-            self._out.grow(words=np.zeros(words, np.int64))
+            self._out.grow(words=zeros(2 * words))
 
     def _flush(self, words: Int64Array, notices: NoticeLog) -> list[TableBlock]:
         """The rows so far as blocks of their own arrays; the room is free again."""

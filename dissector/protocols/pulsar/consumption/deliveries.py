@@ -156,7 +156,7 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
 def end_all(state: ConsumptionState, block: Block, row: int, consumer: int, outcome: int) -> None:
     """End every open delivery of a consumer; a request and a limit are certain."""
     is_certain = outcome in (REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT)
-    while state.consumers.length[consumer] > 0:
+    for _ in range(state.consumers.length[consumer]):
         delivery = state.consumers.first[consumer]
         its_outcome = outcome if is_certain else unresolved(state, delivery, outcome)
         end_delivery(state, block, row, delivery, its_outcome)

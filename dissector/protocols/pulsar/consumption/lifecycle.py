@@ -1,9 +1,7 @@
 """Frames and events that carry no message: consumers open and close, seek, lose frames."""
 
-from typing import Final
-
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_LEAVING_CONSUMERS, NULL
 from dissector.protocols.columns import (
     EVENT_CLOSE,
     EVENT_FIN,
@@ -89,10 +87,7 @@ from dissector.protocols.pulsar.wire.commands import (
 )
 from dissector.schemas.words import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
-from dissector.tables import ABSENT
-
-# A connection of very many consumers is not walked through for a hint.
-_HINT_STEPS: Final = 4096
+from dissector.tables import ABSENT, note_cut_walk
 
 
 @inlined
@@ -216,7 +211,7 @@ def _handle_close(state: ConsumptionState, block: Block, row: int) -> None:
     if connection_row != ABSENT:
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
-        while consumer != ABSENT:
+        for _ in range(state.connections.length[connection_row]):
             if consumers.state[consumer] != STATE_CLOSED:
                 is_closing = consumers.state[consumer] == STATE_CLOSING
                 outcome = CONSUMER_CLOSED if is_closing else DELIVERY_CONN_CLOSED
@@ -237,11 +232,11 @@ def _handle_fin(state: ConsumptionState, connection: int) -> None:
     if connection_row == ABSENT:
         return
     consumer = state.connections.first[connection_row]
-    steps = 0
-    while consumer != ABSENT and steps < _HINT_STEPS:
+    for _ in range(min(state.connections.length[connection_row], MAX_LEAVING_CONSUMERS)):
         mark_leaving(state, consumer, LEFT_BY_CONNECTION)
         consumer = state.consumers.next[consumer]
-        steps += 1
+    if state.connections.length[connection_row] > MAX_LEAVING_CONSUMERS:
+        note_cut_walk(state.table)
 
 
 @kernel

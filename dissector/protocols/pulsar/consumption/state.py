@@ -97,9 +97,11 @@ OUT_NOTICES: Final = 14
 DELIVERIES_GIVEN_UP: Final = 15  # hits of limits
 IDENTITIES_FORGOTTEN: Final = 16
 CONSUMERS_REFUSED: Final = 17
-NOTICE_FROM: Final = 18  # how many hits of each of these three are worth the next notice
-MOST_CLAIMS: Final = 21  # bound of claims
-COUNTERS: Final = 22
+LOOKED_AT: Final = 18  # deliveries that cumulative ACKs looked at
+ROWS_MADE: Final = 19  # room made for rows, so far: with LOOKED_AT a measure of cost
+NOTICE_FROM: Final = 20  # how many hits of each of these three are worth the next notice
+MOST_CLAIMS: Final = 23  # bound of claims
+COUNTERS: Final = 24
 
 WORD_CLASSES: Final = 12  # pieces of 1, 2, 4 .. 2048 words
 REQUESTS: Final = 1024  # about consumers, whose answers are awaited

@@ -6,7 +6,12 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, EVENT_CLOSE, FrameColumns
-from dissector.protocols.pulsar.consumption.acks import CUMULATIVE, handle_ack, handle_redeliver
+from dissector.protocols.pulsar.consumption.acks import (
+    CUMULATIVE,
+    handle_ack,
+    handle_redeliver,
+    most_ended,
+)
 from dissector.protocols.pulsar.consumption.claims import (
     claims_of_ack,
     claims_of_connection,
@@ -169,8 +174,9 @@ def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: i
 
 
 @kernel
-def _rows_needed(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
+def _rows_needed(state: ConsumptionState, block: Block, row: int) -> int:
     """Rows of one table that a frame that may end many deliveries needs at most."""
+    frames = block.frames
     connection = frames.connection_id[row]
     consumers = state.consumers
     needed = _SPARE_ROWS
@@ -183,16 +189,16 @@ def _rows_needed(state: ConsumptionState, frames: FrameColumns, row: int) -> int
         connection_row = find_connection(state, connection)
         if connection_row != ABSENT:
             consumer = state.connections.first[connection_row]
-            while consumer != ABSENT:
+            for _ in range(state.connections.length[connection_row]):
                 needed += consumers.length[consumer]
                 consumer = consumers.next[consumer]
-        return needed
-    needed += max(frames.id_count[row], 0)
-    consumer_id = frames.consumer_id[row]
-    if frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
-        consumer_id = frames.subject_id[row]
-    if consumer_id != NULL:
-        consumer = find_consumer(state, connection, consumer_id)
+    elif frames.command[row] in (ACK, REDELIVER):
+        needed += max(frames.id_count[row], 0)
+        consumer = find_consumer(state, connection, frames.consumer_id[row])
+        if consumer != ABSENT:
+            needed += most_ended(state, block, row, consumer)
+    elif frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
+        consumer = find_consumer(state, connection, frames.subject_id[row])
         if consumer != ABSENT:
             needed += consumers.length[consumer]
     return int(needed)
@@ -322,7 +328,7 @@ def walk(
             continue
         needed = _SPARE_ROWS
         if _may_end_many(frames, row):
-            needed = _rows_needed(state, frames, row)
+            needed = _rows_needed(state, block, row)
         if not _has_room(state, block.out, needed) or not _has_claims(state, frames, row, needed):
             counters[ORDINAL] = before + row
             return row, FULL, needed
@@ -339,7 +345,7 @@ def end_capture(state: ConsumptionState, block: Block) -> bool:
 
     block: one row without a frame.
     """
-    while state.lists.length[LIST_AGES] > 0:
+    for _ in range(state.lists.length[LIST_AGES]):
         if not _has_room(state, block.out, _SPARE_ROWS):
             return False
         delivery = state.lists.first[LIST_AGES]

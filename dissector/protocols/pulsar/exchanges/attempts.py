@@ -35,7 +35,7 @@ from dissector.tables import (
     new_ends,
     new_hash_table,
     new_pool,
-    note_cut,
+    note_cut_walk,
     note_probes,
     put,
     remove,
@@ -179,7 +179,7 @@ def find_attempt(
                 note_probes(sources.counts, steps)
             return int(row)
         row = rows.next[row]
-    note_cut(sources)
+    note_cut_walk(sources)
     return ABSENT
 
 

@@ -118,14 +118,12 @@ def free_group(state: ExchangeState, group: int) -> None:
 @kernel
 def close_connection(state: ExchangeState, run: Pairing, connection: int, outcome: int) -> None:
     """Write every request of a connection that is over, and forget it."""
-    group = state.connection_lists.first[connection]
-    while group != ABSENT:
-        row = state.group_lists.first[group]
-        while row != ABSENT:
-            write_unanswered(state, run, row, given_up(state, row, outcome))
-            row = state.group_lists.first[group]
-        free_group(state, group)
+    for _ in range(state.connection_lists.length[connection]):
         group = state.connection_lists.first[connection]
+        for _ in range(state.group_lists.length[group]):
+            row = state.group_lists.first[group]
+            write_unanswered(state, run, row, given_up(state, row, outcome))
+        free_group(state, group)
     remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
     state.connections.connection_id[connection] = NULL
     give_row(state.connection_pool, connection)

@@ -1,7 +1,7 @@
 """Kernels that let requests and early answers wait, and find them again for each other."""
 
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.columns import CUT_BY_GAP, FrameColumns
 from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS
 from dissector.protocols.pulsar.exchanges.rows import (
@@ -35,10 +35,7 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND_RECEIPT,
 )
 from dissector.schemas.words import EVICTED, LOST_IN_GAP
-from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append
-
-# How far a chain of equal keys is looked through for the one that fits best.
-_CHAIN_STEPS = 64
+from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append, note_cut_walk
 
 
 @kernel
@@ -172,12 +169,13 @@ def send_of(state: ExchangeState, frames: FrameColumns, row: int, group: int) ->
 def _with_highest(state: ExchangeState, first: int, highest: int) -> int:
     """Among sends of one sequence id the oldest with this last one; else the oldest."""
     row = first
-    for _ in range(_CHAIN_STEPS):
+    for _ in range(MAX_CHAIN_STEPS):
         if row == ABSENT:
-            break
+            return first
         if state.pending.highest_sequence_id[row] == highest:
             return int(row)
         row = state.chain_links.next[row]
+    note_cut_walk(state.table)
     return first
 
 
@@ -230,12 +228,15 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
     come half a minute apart, their answers at once.
     """
     row = first
-    while row != ABSENT:
+    for _ in range(len(state.pending.list)):
+        if row == ABSENT:
+            return ABSENT
         after = state.chain_links.next[row]
         if after == ABSENT or last_hole(state, answering_side(state, row)) < state.pending.row[row]:
-            break
+            return int(row)
         write_unanswered(state, run, row, LOST_IN_GAP)
         row = after
+    note_cut_walk(state.table)
     return int(row)
 
 
@@ -263,12 +264,13 @@ def _early_of_entry(state: ExchangeState, first: int, entry: int) -> int:
     """The oldest early receipt of a chain that names this entry of the source, or ABSENT."""
     pending = state.pending
     row = first
-    for _ in range(_CHAIN_STEPS):
+    for _ in range(MAX_CHAIN_STEPS):
         if row == ABSENT:
-            break
+            return ABSENT
         # A highest id of 0 counts as none.
         named = max(pending.highest_sequence_id[row], 0)
         if pending.command[row] == SEND_RECEIPT and named == entry:
             return int(row)
         row = state.chain_links.next[row]
+    note_cut_walk(state.table)
     return ABSENT

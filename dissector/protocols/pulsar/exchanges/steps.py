@@ -139,10 +139,11 @@ def _has_room(state: ExchangeState) -> bool:
 @kernel
 def _end_waiting(state: ExchangeState, run: Pairing) -> None:
     """Early answers whose request has not come within the window are orphans."""
-    early = state.order.first[EARLY]
-    while early != ABSENT and state.pending.deadline_ns[early] < state.counters[COUNT_NOW]:
-        write_unanswered(state, run, early, NULL)
+    for _ in range(state.order.length[EARLY]):
         early = state.order.first[EARLY]
+        if state.pending.deadline_ns[early] >= state.counters[COUNT_NOW]:
+            return
+        write_unanswered(state, run, early, NULL)
 
 
 @kernel
@@ -266,7 +267,7 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
     groups.incarnation[group] = incarnation
     groups.is_broker_closed[group] = 0
     row = state.group_lists.first[group]
-    while row != ABSENT:
+    for _ in range(state.group_lists.length[group]):
         after = state.member_links.next[row]
         write_unanswered(state, run, row, given_up(state, row, DROPPED_AFTER_CLOSE))
         row = after
@@ -447,7 +448,9 @@ def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
     """
     state.counters[COUNT_ROW] += 1
     order = state.order
-    while state.counters[COUNT_OUT] < room:
+    for _ in range(order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY]):
+        if state.counters[COUNT_OUT] >= room:
+            break
         row = order.first[SENDS]
         other = order.first[REQUESTS]
         if row == ABSENT or (

@@ -4,7 +4,12 @@ from typing import NamedTuple
 
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
-from dissector.limits import MAX_EARLY_ANSWERS, MAX_PENDING_REQUESTS, NULL
+from dissector.limits import (
+    MAX_CHAIN_STEPS,
+    MAX_EARLY_ANSWERS,
+    MAX_PENDING_REQUESTS,
+    NULL,
+)
 from dissector.protocols.columns import (
     LIFECYCLE_CLOSED_BY_CLIENT,
     LIFECYCLE_INTERIM,
@@ -52,10 +57,8 @@ from dissector.tables import (
     give_row,
     list_append,
     list_unlink,
+    note_cut_walk,
 )
-
-# How far a chain of equal ids is looked through.
-_CHAIN_STEPS = 64
 
 
 class Registering(NamedTuple):
@@ -128,21 +131,23 @@ def _oldest_of(
 ) -> int:
     """The oldest request, or early answer, that makes a pair with a frame; ABSENT if none does."""
     requests = state.requests
-    first = state.order.first[EARLY]
-    while first != ABSENT and requests.deadline_ns[first] < state.counters[COUNT_NOW]:
-        forget_request(state, first)
+    for _ in range(state.order.length[EARLY]):
         first = state.order.first[EARLY]
+        if requests.deadline_ns[first] >= state.counters[COUNT_NOW]:
+            break
+        forget_request(state, first)
     if state.order.length[kind - KEY_REQUEST] == 0:
         return ABSENT
     command = frames.command[row]
     found = find(state.table, kind, key, frames.request_id[row], 0)
-    for _ in range(_CHAIN_STEPS):
+    for _ in range(MAX_CHAIN_STEPS):
         if found == ABSENT:
-            break
+            return ABSENT
         other = requests.command[found]
         if rules.may_answer[other, command] == 1 or rules.may_answer[command, other] == 1:
             return int(found)
         found = state.chain_links.next[found]
+    note_cut_walk(state.table)
     return ABSENT
 
 

@@ -221,10 +221,8 @@ def _forget_connection(
     state: RegistryState, out: SubjectRows, connection: int, closed_by: int
 ) -> None:
     """Close a connection's subjects and forget it and its requests."""
-    request = state.request_lists.first[connection]
-    while request != ABSENT:
-        forget_request(state, request)
-        request = state.request_lists.first[connection]
+    for _ in range(state.request_lists.length[connection]):
+        forget_request(state, state.request_lists.first[connection])
     close_connection(state, out, connection, closed_by)
     remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
     state.connections.connection_id[connection] = NULL

@@ -40,6 +40,7 @@ from dissector.tables import (
     give_row,
     list_append,
     list_unlink,
+    note_cut_walk,
     put,
     remember,
     remove,
@@ -233,10 +234,12 @@ def learn_name(state: RegistryState, subject: int, name: int) -> None:
     elif hint != topic:
         remember(state.topics_of_names, KEY_PRODUCER_NAME, name, number, 0, AMBIGUOUS)
         return
-    waiting = find(state.table, KEY_NAMELESS, name, number, 0)
-    while waiting != ABSENT:
-        learn_topic(state, waiting, topic, NAME_BACKFILLED)
+    for _ in range(len(subjects.kind)):
         waiting = find(state.table, KEY_NAMELESS, name, number, 0)
+        if waiting == ABSENT:
+            return
+        learn_topic(state, waiting, topic, NAME_BACKFILLED)
+    note_cut_walk(state.table)
 
 
 @kernel
@@ -289,12 +292,11 @@ def close_connection(
     state: RegistryState, out: SubjectRows, connection: int, closed_by: int
 ) -> None:
     """End all that is open on a connection; its subjects are forgotten, not its row."""
-    subject = state.subject_lists.first[connection]
-    while subject != ABSENT:
+    for _ in range(state.subject_lists.length[connection]):
+        subject = state.subject_lists.first[connection]
         phase = state.subjects.state[subject]
         if phase == CLOSING:
             write_row(state, out, subject, 0)
         elif phase != UNOPENED and phase != CLOSED:
             write_row(state, out, subject, closed_by)
         drop_subject(state, subject)
-        subject = state.subject_lists.first[connection]
