@@ -36,6 +36,9 @@ SIZES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 
 MAX_RATIO: Final = 8  # how many times as many blocks the longer run may have
 
 
+_NS: Final = 1_000_000_000
+
+
 class Series(NamedTuple):
     """Sums per cell of time, in order of time.
 
@@ -54,6 +57,20 @@ class Series(NamedTuple):
     def added(self, indices: BlockIndices, number: int) -> "Series":
         """Sums of the cells of each block. indices: intp[cells], below number."""
         return Series(sums_at(indices, self.part, number), sums_at(indices, self.whole, number))
+
+
+def seconds_between(begins_ns: Floats, width_ns: float, first_ns: int, last_ns: int) -> Floats:
+    """Seconds of each cell of time that lie between two events, the whole cell if they are one.
+
+    So a rate does not depend on how wide cells are. begins_ns: float64[cells], ascending.
+    """
+    if first_ns >= last_ns:
+        return np.full(len(begins_ns), width_ns / _NS)
+    # Differences of times as they are, of which float64 does not hold all digits.
+    begins, last = begins_ns - first_ns, float(last_ns - first_ns)
+    inside = np.minimum(begins + width_ns, last) - np.maximum(begins, 0)
+    found: Floats = np.maximum(inside, 1) / _NS
+    return found
 
 
 def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:

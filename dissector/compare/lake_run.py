@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.compare.blocks import Floats, Series
+from dissector.compare.blocks import Floats, Series, seconds_between
 from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
 from dissector.errors import InputError, UsageError
@@ -33,7 +33,9 @@ from dissector.report.tally_cache import join_captures, survey_captures, with_pl
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
 _ROUNDED: Final = f"((value_ns >> {_FINE}) << {_FINE}) + ((1 << {_FINE}) >> 1)"
-_COVERAGE: Final = ("connections", "frames", "notices", "capture_notices", "directions")
+_COVERAGE: Final = (
+    "connections", "unfinished", "frames", "notices", "capture_notices", "directions",
+)  # fmt: skip
 _RATES: Final = tuple(name for name, metric in RATIOS.items() if metric.unit == "per_s")
 
 
@@ -135,7 +137,8 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Values]
 def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:
     """Counts by metric and topic."""
     rows = with_plain_types(db.table(
-        f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole "
+        f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole, "
+        "min(at_ns) AS first_ns, max(at_ns) AS last_ns "
         "FROM counted_events WHERE at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, metric, topic"
     ))  # fmt: skip
     for metric in RATIOS:
@@ -144,16 +147,20 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]
             cells, indices = np.unique(_column(taken, "cell"), return_inverse=True)
             found = Series(_column(taken, "part"), _column(taken, "whole"))
             found = found.added(indices, len(cells))
-            yield (metric, topic), _paced(clock, cells, found) if metric in _RATES else found
+            if metric in _RATES:
+                span = pc.min(taken.column("first_ns")), pc.max(taken.column("last_ns"))
+                found = _paced(clock, cells, found, *(each.as_py() for each in span))
+            yield (metric, topic), found
 
 
-def _paced(clock: Clock, cells: Floats, counted: Series) -> Series:
-    """Counts per second, from the first cell that has some to the last, between them also 0."""
+def _paced(clock: Clock, cells: Floats, counted: Series, first_ns: int, last_ns: int) -> Series:
+    """Counts per second, from the first that there was to the last, between them also 0."""
     there = clock.between(int(cells[0]), int(cells[-1]))
     there = np.union1d(there, cells)
     part = np.zeros(len(there))
     part[np.searchsorted(there, cells)] = counted.part
-    return Series(part, np.full(len(there), clock.width_ns / NS_PER_S))
+    begins = clock.first_ns + there * clock.width_ns
+    return Series(part, seconds_between(begins, clock.width_ns, first_ns, last_ns))
 
 
 def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:

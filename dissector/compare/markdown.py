@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from dissector.compare.comparing import NO_EVIDENCE
 from dissector.compare.words import HEADINGS, Line, headline, left_out, lines, repeats
-from dissector.report.words import many, name_text
+from dissector.report.words import many
+from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]
 _MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": "no evidence"}
@@ -43,7 +44,7 @@ def _lines(found: Row) -> Iterator[str]:
     if others:
         yield from _folded("The same numbers twice", others[:MAX_LINES])
     reasons = [
-        f"- {plain(reason)}: {', '.join(plain(name) for name in names[:_MAX_NAMES])}"
+        f"- {plain(reason)}: {', '.join(plain(name_text(name)) for name in names[:_MAX_NAMES])}"
         + (f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else "")
         for reason, names in left_out(found)
     ]
@@ -64,12 +65,13 @@ def _table(rows: Sequence[Line]) -> Iterator[str]:
     yield f"| {' | '.join((*HEADINGS, 'topic'))} |"
     yield "|---|---|--:|--:|--:|--:|---|---|"
     for line in rows[:MAX_LINES]:
-        cells = (_MARKS[line.verdict], *(plain(cell) for cell in line[1:]))
+        names = (name_text(cell) for cell in line[1:])
+        cells = (_MARKS[line.verdict], *map(plain, names))
         yield f"| {' | '.join(cells)} |"
     if len(rows) > MAX_LINES:
         yield f"\n… {len(rows) - MAX_LINES:,} more; `--json` has all"
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is; names are from the wire."""
-    return "".join(f"\\{one}" if one in _SPECIAL else one for one in name_text(text))
+    """Text that Markdown shows as it is, all of it; names in it are from the wire."""
+    return "".join(f"\\{one}" if one in _SPECIAL else one for one in sentence_text(text))

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
-from dissector.report.words import name_text
+from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]
 _TEMPLATE: Final = """\
@@ -22,10 +22,10 @@ _TEMPLATE: Final = """\
 <p><strong>{{ headline }}</strong></p>
 <ul>
 {% for word in ("before", "after") %}
-<li>{{ word }}: {{ found[word].sentence | name }}</li>
+<li>{{ word }}: {{ found[word].sentence | text }}</li>
 {% endfor %}
 {% for text in found.coverage_differences %}
-<li>{{ text | name }}</li>
+<li>{{ text | text }}</li>
 {% endfor %}
 </ul>
 {% if lines %}
@@ -51,7 +51,7 @@ _TEMPLATE: Final = """\
 {% if repeats %}
 <ul>
 {% for text in repeats %}
-<li>{{ text | name }}</li>
+<li>{{ text | text }}</li>
 {% endfor %}
 </ul>
 {% endif %}
@@ -59,7 +59,7 @@ _TEMPLATE: Final = """\
 <h2>Not comparable</h2>
 <ul>
 {% for reason, names in left_out %}
-<li>{{ reason | name }}: {% for one in names %}{{ one | name }}{% if not loop.last %}, {% endif %}
+<li>{{ reason | text }}: {% for one in names %}{{ one | name }}{% if not loop.last %}, {% endif %}
 {% endfor %}</li>
 {% endfor %}
 </ul>
@@ -98,6 +98,7 @@ def page(found: Row) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["name"] = name_text
+    environment.filters["text"] = sentence_text
     return environment.from_string(_TEMPLATE).render(
         found=found,
         headline=headline(found),

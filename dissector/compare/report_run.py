@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from dissector.compare.blocks import Series
+from dissector.compare.blocks import Series, seconds_between
 from dissector.compare.runs import MetricKey, Run
 from dissector.errors import InputError
-from dissector.report.numbers import NS_PER_MS
+from dissector.report.numbers import NS_PER_MS, NS_PER_S
 
 Json = dict[str, Any]
 _NAME: Final = "report.json"
@@ -120,14 +120,33 @@ def _series(report: Json) -> Iterator[tuple[MetricKey, Series]]:
     sends = report["send_latency"]
     over_time = sends["total"]["over_time"]
     if over_time is not None and over_time["points"]:
-        yield from _of_points(None, over_time["points"], "ts", over_time["step_ms"])
+        span = _span_ns(sends["total"])
+        yield from _of_points(None, over_time["points"], "ts", over_time["step_ms"], span)
     for topic, row in _of_topics(sends):
         if topic is not None and row["per_minute"]:
-            yield from _of_points(topic, row["per_minute"], "minute", _MINUTE_MS)
+            yield from _of_points(topic, row["per_minute"], "minute", _MINUTE_MS, _span_ns(row))
+
+
+def _span_ns(sends: Json) -> tuple[int, int]:
+    """When the first and the last message was sent; the same time twice if that is not known."""
+    texts = (sends.get("first_message_ts"), sends.get("last_message_ts"))
+    first, last = (0 if text is None else _ns(text) for text in texts)
+    return first, last
+
+
+def _ns(text: str) -> int:
+    """A time of a report."""
+    seconds, _, digits = text.removesuffix("Z").partition(".")
+    whole = int(datetime.fromisoformat(f"{seconds}+00:00").timestamp())
+    return whole * NS_PER_S + int(digits.ljust(9, "0"))
 
 
 def _of_points(
-    topic: str | None, points: Sequence[Json], key: str, step_ms: float
+    topic: str | None,
+    points: Sequence[Json],
+    key: str,
+    step_ms: float,
+    span_ns: tuple[int, int],
 ) -> Iterator[tuple[MetricKey, Series]]:
     counts = np.array([point["latencies"] for point in points], float)
     if counts.any():
@@ -135,8 +154,10 @@ def _of_points(
         is_there = counts > 0
         series = Series((means * NS_PER_MS * counts)[is_there], counts[is_there])
         yield ("send_latency.mean", topic), series
-    times = [datetime.fromisoformat(point[key]).timestamp() for point in points]
-    steps = np.rint((np.array(times) - times[0]) / (step_ms / 1000)).astype(int)
+    width_ns = step_ms * NS_PER_MS
+    times = np.array([_ns(point[key]) for point in points])
+    steps = np.rint((times - times[0]) / width_ns).astype(int)
     messages = np.zeros(steps[-1] + 1)
     messages[steps] = [point["messages"] for point in points]
-    yield ("messages_sent", topic), Series(messages, np.full(len(messages), step_ms / 1000))
+    begins = times[0] + np.arange(len(messages)) * width_ns
+    yield ("messages_sent", topic), Series(messages, seconds_between(begins, width_ns, *span_ns))

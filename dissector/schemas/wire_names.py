@@ -6,14 +6,19 @@ from typing import Final
 MAX_NAME: Final = 120  # characters of a name from the wire that sentences and the page show
 
 
-def name_text(name: str) -> str:
-    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
-    shown = "".join(
+def sentence_text(text: str) -> str:
+    """A sentence that may hold names from the wire: what does not print is escaped."""
+    return "".join(
         character
         if unicodedata.category(character)[0] not in "CZ" or character == " "
         else f"\\u{ord(character):04x}"
-        for character in name
+        for character in text
     )
+
+
+def name_text(name: str) -> str:
+    """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
+    shown = sentence_text(name)
     if len(shown) <= MAX_NAME:
         return shown
     half = MAX_NAME // 2 - 1

@@ -57,16 +57,23 @@ def _dropped(files: list[Row]) -> int | None:
     return sum(counts) if counts else None
 
 
-def _connections(found: list[Row]) -> Row:
-    """Sums over connections. found: rows of the tally `connections`."""
+def _connections(found: list[Row], unfinished: list[Row]) -> Row:
+    """Sums over connections.
+
+    Args:
+        found: rows of the tally `connections`. unfinished: of that of connections without a row,
+            which are known by their frames alone.
+    """
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in found) for name in sums}
     recognised = [row for row in found if row["protocol"] in PROTOCOL_NAMES]
-    by_protocol, by_start, by_end = (
-        counts_by(found, column, "connections") for column in ("protocol", "started", "ended")
-    )
+    by_protocol = counts_by([*found, *unfinished], "protocol", "connections")
+    by_start, by_end = (counts_by(found, name, "connections") for name in ("started", "ended"))
+    without_row = sum(row["connections"] for row in unfinished)
     return {
-        "connections": total.pop("connections"),
+        "connections": total.pop("connections") + without_row,
+        "unfinished_connections": without_row,
+        "unfinished_frames": sum(row["frames"] for row in unfinished),
         "connections_by_protocol": known(by_protocol),
         "connections_by_start": known(by_start),
         "connections_by_end": known(by_end),
@@ -137,8 +144,15 @@ def _limits(notices: Row) -> dict[str, int]:
     }
 
 
-def _group(files: list[Row], connections: list[Row], frames: list[Row], notices: list[Row]) -> Row:
-    return {**_files(files), **_connections(connections), **_frames(frames), **_notices(notices)}
+def _group(
+    files: list[Row],
+    connections: list[Row],
+    unfinished: list[Row],
+    frames: list[Row],
+    notices: list[Row],
+) -> Row:
+    found = _connections(connections, unfinished)
+    return {**_files(files), **found, **_frames(frames), **_notices(notices)}
 
 
 def _by(found: list[Row], key: str) -> dict[Any, list[Row]]:
@@ -150,9 +164,9 @@ def _by(found: list[Row], key: str) -> dict[Any, list[Row]]:
 
 def coverage(parts: Parts) -> dict[str, Any]:
     """The section `coverage`: total, by_capture, by_protocol."""
-    names = ("files", "connections", "frames", "notices")
-    files, connections, frames, notices = tables = [parts.rows(name) for name in names]
-    total = _group(files, connections, frames, notices)
+    names = ("files", "connections", "unfinished", "frames", "notices")
+    tables = [parts.rows(name) for name in names]
+    total = _group(*tables)
     total["one_way_connections"] = {
         direction: count for direction, count in one_way_connections(parts).items() if count
     }
@@ -166,14 +180,14 @@ def coverage(parts: Parts) -> dict[str, Any]:
         {"capture": capture, **_group(*(found.get(capture, []) for found in of_captures))}
         for capture in sorted(of_captures[0], key=nulls_last)
     ]
-    of_protocols, frames_of = _by(connections, "protocol"), _by(frames, "protocol")
+    of_protocols, open_of, frames_of = (_by(found, "protocol") for found in tables[1:4])
     by_protocol = [
         {
             "protocol": protocol,
-            **_connections(of_protocols[protocol]),
+            **_connections(of_protocols.get(protocol, []), open_of.get(protocol, [])),
             **_frames(frames_of.get(protocol, [])),
         }
-        for protocol in sorted(of_protocols, key=nulls_last)
+        for protocol in sorted({*of_protocols, *open_of}, key=nulls_last)
     ]
     return {"total": total, "by_capture": by_capture, "by_protocol": by_protocol}
 

@@ -133,6 +133,8 @@ def _group(lists: _Lists, key: Group) -> Row:
         "published": None if is_unread else total["published"],
         "stored": None if is_unread else _stored(sends),
         "request_bytes": total["request_bytes"],
+        "first_message_ts": instant(low(row["message_ns_min"] for row in requests)),
+        "last_message_ts": instant(high(row["message_ns_max"] for row in requests)),
         "outcomes": known(outcomes),
         "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
         "tainted": total["tainted"],

@@ -31,7 +31,7 @@ _KINDS: Final = 12  # of packets that are not read, which are named
 def coverage(report: Row, commands: Commands) -> list[Remark]:
     """How much was decoded, and what the capture lacks."""
     total = report["coverage"]["total"]
-    found = [_decoded(total, commands) if total["stream_bytes"] else _nothing(total, commands)]
+    found = [_seen(total, commands)]
     found += _lost(total, commands)
     one_way = sum(total["one_way_connections"].values())
     if one_way:
@@ -50,6 +50,28 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
     if limits:
         found.append(_limits(limits, commands))
     return found
+
+
+def _seen(total: Row, commands: Commands) -> Remark:
+    """How much was decoded, by the rows of connections, or by the frames of those without one."""
+    if total["stream_bytes"]:
+        found = _decoded(total, commands)
+        if not total["unfinished_connections"]:
+            return found
+        return found._replace(text=f"{found.text} Beside it, {_unfinished(total)}")
+    if not total["unfinished_connections"]:
+        return _nothing(total, commands)
+    text = f"{_unfinished(total)} How much of the stream that is, is not known before."
+    step = "Ask again when connections have ended, or the tap has."
+    return Remark(PLAIN, "coverage", text[0].upper() + text[1:], step)
+
+
+def _unfinished(total: Row) -> str:
+    """That connections have frames and no row."""
+    frames = many(total["unfinished_frames"], "frame")
+    verb = "is" if total["unfinished_frames"] == 1 else "are"
+    of = many(total["unfinished_connections"], "connection")
+    return f"{frames} of {of} {verb} decoded whose row comes at the end of the connection."
 
 
 def _is_mostly_tls(total: Row) -> bool:

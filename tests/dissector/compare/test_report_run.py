@@ -48,6 +48,18 @@ def test_values_are_those_of_the_capture(folders: dict[str, Path], quiet: Run) -
     assert mean == pytest.approx(quiet.values["send_latency", None].mean().ratio, rel=0.001)
 
 
+def test_messages_per_second_are_those_of_the_capture(
+    folders: dict[str, Path], quiet: Run, lossy: Run
+) -> None:
+    """Cells of a report are wider; the time from the first message to the last is the same."""
+    for name, run in (("quiet", quiet), ("lossy", lossy)):
+        series = run_in(folders[name]).series
+        for topic in (None, *(known for metric, known in series if metric == "messages_sent")):
+            theirs, mine = series["messages_sent", topic], run.series["messages_sent", topic]
+            assert theirs.whole.sum() == pytest.approx(mine.whole.sum(), abs=1e-5)
+            assert theirs.ratio == pytest.approx(mine.ratio, rel=1e-5)
+
+
 def test_means_and_messages_per_second_are_tested_and_percentiles_shown(
     folders: dict[str, Path], lossy: Run
 ) -> None:

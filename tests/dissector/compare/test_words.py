@@ -154,3 +154,19 @@ def test_the_page_is_one_file_that_fetches_nothing(found: Row) -> None:
     assert not re.findall(r"(?:src|href)\s*=", html) and "<script" not in html
     assert html.count("<tr class=") == len(list(lines(found)))
     assert headline(found) in html and "send_latency.p50" in html
+
+
+def test_no_sentence_is_cut_and_names_are(found: Row, quiet: Run) -> None:
+    """Names are of any length; a sentence cut in its middle says something else."""
+    long = "persistent://public/default/" + "x" * 500
+    reason = "a reason that takes more words than a name may have, " * 5
+    row = found["metrics"][0] | {"topic": long}
+    odd = found | {
+        "metrics": [row],
+        "before": found["before"] | {"sentence": f"{reason}."},
+        "coverage_differences": [reason],
+    }
+    for text in (markdown(odd), page(odd)):
+        shown = text.replace("\\", "")
+        assert headline(odd) in shown
+        assert text.count(reason) == 2 and long not in shown and "x" * 50 in shown

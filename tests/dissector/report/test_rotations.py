@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
+from dissector.cli.main import run
 from dissector.lake.compact import compact
+from dissector.lake.reader import open_lake, remove
+from dissector.report.words import many
+from tests.dissector.lake.samples import SAMPLES, landed
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_service import rotated
 from tests.reports import differences, reported, summary
@@ -35,3 +39,29 @@ def test_the_report_over_rotations_is_that_over_the_recording(
     assert found["coverage"]["total"]["files"] == len(tap.fates)
     assert differences(without_files(found), without_files(summary(path))) == []
     assert found["send_latency"]["total"]["sends"] > 0
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_connections_that_are_open_count_by_their_frames(
+    is_alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tap that goes on has frames of connections whose rows come at their end."""
+    lake = tmp_path / "lake"
+    path = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
+    rotated(lake, str(path), rotate_bytes=20_000)
+    with open_lake(lake) as opened:
+        remove(lake, [each.capture_id for each in opened.captures if each.rows()["connections"]])
+    if not is_alone:
+        landed(lake, SAMPLES[:1])
+    total = reported(lake, tmp_path / "report")["coverage"]["total"]
+    with open_lake(lake) as opened:
+        rows = opened.table("connections").num_rows
+    assert total["unfinished_connections"] == 1 and (rows > 0) != is_alone
+    assert total["connections"] == rows + 1
+    assert sum(total["connections_by_protocol"].values()) == total["connections"]
+    capsys.readouterr()
+    assert run(["summary", "--lake", str(lake)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Nothing could be decoded" not in said
+    assert f"{total['unfinished_frames']:,} frames of" in said
+    assert f"{many(total['connections'], 'connection')} (" in said

@@ -1,0 +1,14 @@
+-- unfinished: connections of which there are frames and no row yet: a tap may write that at their end
+-- keys: capture, protocol
+-- sums: connections, frames
+SELECT
+  f.capture, f.protocol,
+  count(*) AS connections,
+  sum(f.frames) AS frames
+FROM (
+  SELECT capture, connection_id, min(protocol) AS protocol, count(*) AS frames
+  FROM frames
+  GROUP BY capture, connection_id
+) AS f
+ANTI JOIN legs AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+GROUP BY f.capture, f.protocol
