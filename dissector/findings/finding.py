@@ -71,7 +71,8 @@ class Finding(NamedTuple):
     """What a rule found about one subject; times in ns since 1970.
 
     section: of the report, that it judges; capture: of the worst incident, whose frames are the
-    evidence; spans: when each incident began and ended, in order; apart_ns: what lies closer is one.
+    evidence; spans: when each incident began and ended, in order; apart_ns: what lies closer is
+    one.
     """
 
     number: str

@@ -37,10 +37,10 @@ CAUSE_STEPS: Final = {
     "no_commit": "See why the group does not commit what it has read",
     "reset": "Ask who set the group back; if it was on purpose, nothing is to be done",
 }
-# The same of a reconnect, by who closed the connection before it, and whether the broker had refused
-# a send on it just then.
+# The same of a reconnect, by who closed the connection before it, and whether the broker had
+# refused a send on it just then.
 RECONNECT_STEPS: Final = {
-    ("client", True): "See why the broker refused a send: the client closed its connection behind it",
+    ("client", True): "See why the broker refused a send: the client closed its connection then",
     ("broker", True): "See why the broker refused a send and closed the connection",
     ("client", False): "See the client's log: it closed its connection itself",
     ("broker", False): "See the broker's log: it closed the connection",

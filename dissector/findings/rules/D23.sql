@@ -9,8 +9,8 @@ section = "errors"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#5284", "apache/pulsar#6872", "apache/pulsar#6416", "apache/pulsar#9792", "apache/pulsar#2967", "apache/pulsar#9613", "apache/pulsar-client-go#81", "streamnative/pulsar-rs#129", "apache/pulsar-client-cpp#405"]
 errors = ["ServiceNotReady", "PersistenceError"]
-fires = []
-silent = ["fake-f02_errors.pcap", "java-j24_unload.pcap", "java-j23_errors.pcap", "java-j01_plain.pcap"]
+fires = ["t09-migration-stuck-30s.pcap"]
+silent = ["t09-migration-twin.pcap", "fake-f02_errors.pcap", "java-j24_unload.pcap", "java-j23_errors.pcap", "java-j01_plain.pcap"]
 
 [needs]
 exchange_kinds = "error_code IN ('ServiceNotReady', 'PersistenceError') OR request_command IN ('PRODUCER', 'SUBSCRIBE') AND (outcome IN ('conn_closed', 'unanswered_at_end') OR slowest_ns >= $timeout_s * 1000000000)"
@@ -116,8 +116,8 @@ told AS (
 refused AS (
   SELECT
     r.capture, r.topic, r.client_ip, min(r.at_ns) AS first_ns, max(r.at_ns) AS last_ns,
-    count(*) AS refused, max_by(r.request_command, r.at_ns) AS command,
-    max_by(r.error_code, r.at_ns) AS error_code, max_by(r.error_text, r.at_ns) AS error_text,
+    count(*) AS refused, max_by(r.request_command, r.response_frame_no) AS command,
+    max_by(r.error_code, r.response_frame_no) AS error_code, max_by(r.error_text, r.response_frame_no) AS error_text,
     min(r.request_frame_no) AS first_no, min(r.response_frame_no) AS first_answer_no,
     max(r.response_frame_no) AS last_no
   FROM told AS r
@@ -184,8 +184,8 @@ answered AS ( -- Opens that the broker answered in another way, and the next one
     coalesce(max(f.last_ts_ns), w.closed_ns) AS told_ns,
     max(nullif(regexp_extract(f.detail, '"brokerServiceUrl(Tls)?":"([^"]*)"', 2), ''))
       AS migrated_to,
-    min(o.answered_ns) AS followed_ns, min_by(o.ready_frame_no, o.answered_ns) AS followed_no,
-    min_by(concat(o.broker_ip, ':', CAST(o.broker_port AS STRING)), o.answered_ns) AS opened_at
+    min(o.answered_ns) AS followed_ns, min(o.ready_frame_no) AS followed_no,
+    min_by(concat(o.broker_ip, ':', CAST(o.broker_port AS STRING)), o.ready_frame_no) AS opened_at
   FROM watched AS w
   LEFT JOIN frames AS f
     ON f.capture = w.capture AND f.connection_id = w.connection_id AND f.frame_no = w.migrated_no

@@ -146,10 +146,10 @@ back AS ( -- The same with the next successful open of the same name.
   SELECT
     c.kind, c.capture, c.topic, c.connection_id, c.id, c.incarnation, c.opened_ns,
     c.closed_frame_no, c.closed_ns, c.broker, min(o.answered_ns) AS ready_ns,
-    min_by(o.ready_frame_no, o.opened_ns) AS ready_frame_no,
-    min_by(o.connection_id, o.opened_ns) AS back_connection,
-    min_by(concat(o.broker_ip, ':', CAST(o.broker_port AS STRING)), o.opened_ns) AS back_broker,
-    min_by(o.id, o.opened_ns) AS back_id, min_by(o.incarnation, o.opened_ns) AS back_incarnation
+    min_by(o.ready_frame_no, o.opened_frame_no) AS ready_frame_no,
+    min_by(o.connection_id, o.opened_frame_no) AS back_connection,
+    min_by(concat(o.broker_ip, ':', CAST(o.broker_port AS STRING)), o.opened_frame_no) AS back_broker,
+    min_by(o.id, o.opened_frame_no) AS back_id, min_by(o.incarnation, o.opened_frame_no) AS back_incarnation
   FROM closes AS c
   JOIN pulsar_opens AS o
     ON o.capture = c.capture AND o.kind = c.kind AND o.topic = c.topic

@@ -179,11 +179,20 @@ SELECT
   max(z.subscription_type) AS measured_subscription_type,
   CAST(coalesce(sum(z.message_count), count(*)) AS BIGINT) AS measured_messages,
   max(z.off_s) AS measured_off_s,
-  max_by((z.deliver_at_ms - z.publish_time_ms) / 1e3, z.off_s) AS measured_intended_s,
-  max_by(z.at_us / 1e6 - z.sent_ns / 1e9, z.off_s) AS measured_waited_s,
-  max_by(z.skew_ms / 1e3, z.off_s) AS measured_skew_s,
-  max_by(z.send_no, z.off_s) AS frame_worst_send,
-  max_by(z.frame_no, z.off_s) AS frame_worst_message,
+  max_by(
+    (z.deliver_at_ms - z.publish_time_ms) / 1e3,
+    CASE WHEN (z.deliver_at_ms - z.publish_time_ms) / 1e3 IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END
+  ) AS measured_intended_s,
+  max_by(
+    z.at_us / 1e6 - z.sent_ns / 1e9,
+    CASE WHEN z.at_us / 1e6 - z.sent_ns / 1e9 IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END
+  ) AS measured_waited_s,
+  max_by(
+    z.skew_ms / 1e3,
+    CASE WHEN z.skew_ms / 1e3 IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END
+  ) AS measured_skew_s,
+  max_by(z.send_no, CASE WHEN z.send_no IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END) AS frame_worst_send,
+  max_by(z.frame_no, (z.off_s, 0 - z.frame_no)) AS frame_worst_message,
   min(z.frame_no) AS frame_first_message
 FROM sized AS z
 GROUP BY z.capture, z.variant, z.topic, z.subscription

@@ -7,9 +7,9 @@ verdict = "proven"
 protocol = "pulsar"
 section = "ack_latency"
 worst = "measured_entries"
-references = ["apache/pulsar#6731", "apache/pulsar#7683", "apache/pulsar#755", "apache/pulsar PR 15479"]
-fires = []
-silent = ["java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j61_txn_abort.pcap", "java-j24_unload.pcap", "java-j12_nack_batch_index.pcap", "cpp-c40_killed_Shared.pcap", "java-j01_plain.pcap"]
+references = ["apache/pulsar#6731", "apache/pulsar#7683", "apache/pulsar#755", "apache/pulsar PR 15479", "apache/pulsar#20099"]
+fires = ["t11-delayed-again-after-unload.pcap"]
+silent = ["t11-delayed-unload-twin.pcap", "java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j61_txn_abort.pcap", "java-j24_unload.pcap", "java-j12_nack_batch_index.pcap", "cpp-c40_killed_Shared.pcap", "java-j01_plain.pcap"]
 
 [needs]
 delivery_kinds = "is_redelivered AND redelivery_cause IN ('reconnect', 'unload', 'consumer_gone', 'failover_switch', 'unknown')"
@@ -25,6 +25,15 @@ known = "The ACK of the message id, the close and the later delivery of the same
 rival = "A broker that took the acks and lost its cursor's position (a crash before it was stored)."
 decides = "Whether the broker that serves the topic crashed: then older acks are lost, too, not only those of the last second."
 do = "Expect it: an ACK has no answer unless the client asks for one. Wait for receipts of acks (isAckReceiptEnabled) where it matters, and make processing safe against messages that come twice."
+
+[variant.not_kept]
+verdict = "pattern"
+title = "Acknowledged messages came again: the broker had not kept the acks"
+what = "{entries} entries of {topic} that consumer {consumer_name} of {subscription} had acknowledged {entries|was|were} delivered again behind a close. Their acks were sent {least_before_close_s} s or more before it, so that the broker had them."
+known = "The ACK of the message id, the close and the later delivery of the same id are in the capture; the broker refused none of these ACKs; there was no seek, no transaction, and nobody had asked for them again."
+rival = "A broker that crashed before it stored its cursor: then all of the last acks are lost, those of other subscriptions, too."
+decides = "The subscription's markDeletePosition and individuallyDeletedMessages in stats-internal: an older entry that is not acknowledged, or is delayed, holds the position back, and single acks beyond it are kept only up to a limit, or not at all."
+do = "Look for what holds the position back; look at managedLedgerMaxUnackedRangesToPersist and the broker's version; make processing safe against messages that come twice."
 */
 WITH again AS (
   SELECT
@@ -49,6 +58,13 @@ acked AS (
     ON a.capture = g.capture AND a.connection_id = g.previous_connection_id
     AND a.topic = g.topic AND a.subscription = g.subscription
     AND a.ledger_id = g.ledger_id AND a.entry_id = g.entry_id
+  ANTI JOIN (
+    SELECT capture, connection_id, request_frame_no
+    FROM exchanges
+    WHERE kind = 'ack' AND outcome = 'error'
+  ) AS r
+    ON r.capture = a.capture AND r.connection_id = a.connection_id
+    AND r.request_frame_no = a.frame_no
   WHERE
     a.action = 'ack' AND a.ack_set IS NULL AND a.txn_most_bits IS NULL
     AND a.validation_error IS NULL AND a.ack_type = 'Individual'
@@ -73,13 +89,16 @@ closed AS ( -- When the consumer that acknowledged was closed, or its connection
 )
 SELECT
   z.capture, min(z.ack_us) * 1000 AS first_ns, max(z.at_us) * 1000 AS last_ns,
+  CASE WHEN z.close_us - z.ack_us > $close_s * 1000000 THEN 'not_kept' ELSE '' END AS variant,
   z.topic AS subject_topic, z.subscription AS subject_subscription,
   z.consumer_name AS subject_consumer_name, z.client_ip AS subject_client_ip,
   count(*) AS measured_entries, max(z.close_us - z.ack_us) / 1e6 AS measured_before_close_s,
+  min(z.close_us - z.ack_us) / 1e6 AS measured_least_before_close_s,
   min_by(z.previous_frame_no, z.frame_no) AS frame_first_delivery,
   min_by(z.ack_frame, z.frame_no) AS frame_its_ack,
   min_by(z.closed_frame_no, z.frame_no) AS frame_close, min(z.frame_no) AS frame_delivered_again
 FROM closed AS z
-WHERE
-  z.close_us - z.ack_us <= $close_s * 1000000 AND z.close_us < z.at_us
-GROUP BY z.capture, z.topic, z.subscription, z.consumer_name, z.client_ip
+WHERE z.close_us < z.at_us
+GROUP BY
+  z.capture, z.topic, z.subscription, z.consumer_name, z.client_ip,
+  z.close_us - z.ack_us > $close_s * 1000000

@@ -247,4 +247,3 @@ def _left_step(rows: list[Row], commands: Commands) -> str:
         f"entry_id == {row['entry_id']}"
     )
     return step_text(f"{words}; the first one", commands.frames(expression, row))
-

@@ -8,7 +8,7 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.explaining import explained
-from dissector.findings.finding import findings_of, text_of
+from dissector.findings.finding import findings_of, found_by, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
@@ -141,6 +141,18 @@ HAVING count(*) >= $least
 """
 
 
+@pytest.mark.parametrize(("apart_s", "incidents"), [("", 1), ("apart_s = 2", 2), ("apart_s = 3.5", 1)])
+def test_a_rule_says_how_far_apart_incidents_are(tmp_path, apart_s, incidents):
+    (tmp_path / "mine.sql").write_text(FRONT.replace("worst =", f"{apart_s}\nworst =") + QUERY)
+    (rule,) = [rule for rule in load_rules(tmp_path)[0] if rule.code == "mine"]
+    rows = [
+        {"capture": "c", "first_ns": at, "last_ns": at, "measured_frames": 1, "rank_of_capture": 1}
+        for at in (5_000_000_000, 8_000_000_000)
+    ]
+    (one,), _ = found_by(rule, rows)
+    assert one.incidents == incidents
+
+
 def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
     (tmp_path / "mine.sql").write_text(FRONT + QUERY)
     rules, broken = load_rules(tmp_path)
@@ -157,6 +169,7 @@ def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
         (FRONT.replace('"mine"', '"mine', 1) + QUERY, 2, ""),
         (FRONT.replace("rival", "other") + QUERY, 1, "no `rival`"),
         (FRONT.replace('"warning"', '"bad"') + QUERY, 1, "severity"),
+        (FRONT.replace("worst =", 'apart_s = "1"\nworst =') + QUERY, 1, "`apart_s` is no number"),
         (FRONT + QUERY.replace("$least", "$most"), BEGIN + 4, "$most is no threshold"),
         (NEEDY.replace("CONDITION", '"frame_no > $most"') + QUERY, 1, "$most is no threshold"),
         (NEEDY.replace("CONDITION", "7") + QUERY, 1, "`needs` is no table of texts"),

@@ -22,7 +22,7 @@ WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
     "t06-go-chunk-discarded": [],
     "t07-txn-ack-conflict": [("R01", "acks_lasting")],
     "t09-migration-stuck-30s": [("D23", "migrated")],
-    "t11-delayed-again-after-unload": [],
+    "t11-delayed-again-after-unload": [("D37", "not_kept")],
     "t14-terminated-topic-retried": [("R01", "final_lasting")],
     "t17-chunked-never-dead-lettered": [("D32", "dlq_unused")],
 }
@@ -38,6 +38,9 @@ SAID = {
     "t09-migration-stuck-30s": [
         "15 ms later the broker answered TOPIC_MIGRATED: the topic is at pulsar://10.30.0.2:6650",
         "30.079 s behind that answer", "Pulsar-CPP-v3.4.2",
+    ],
+    "t11-delayed-again-after-unload": [
+        "9 entries of persistent://public/default/remind", "20.25 s or more before it",
     ],
     "t14-terminated-topic-retried": [
         "refused PRODUCER of 10.20.0.11 on persistent://public/default/ended 9 times",

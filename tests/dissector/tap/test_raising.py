@@ -77,6 +77,15 @@ def test_what_comes_after_a_minute_or_of_another_is_another_incident(raised):
     assert raised.made.worst.startswith("finding D01 error code_D01 at 00:02:51Z")
 
 
+def test_each_incident_of_a_finding_is_counted_once_however_often_it_is_seen(raised):
+    one = finding("D24", 100, 101, topic="t")._replace(apart_ns=0)
+    both = one._replace(spans=((100 * S, 101 * S), (102 * S, 103 * S)))
+    see(raised, one)
+    see(raised, both)
+    see(raised, both)
+    assert both.incidents == raised.made.total == len(raised.said) == 2
+
+
 def test_remembered_subjects_are_bounded(raised, monkeypatch):
     monkeypatch.setattr(raising, "MAX_SUBJECTS", 2)
     see(raised, *(finding("D01", 1, 2, topic=str(each)) for each in range(3)))
