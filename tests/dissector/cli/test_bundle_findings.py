@@ -21,6 +21,9 @@ CASES = (
 )
 
 
+_MOST = 4
+
+
 def told(command: Command, path: Path, rule: str) -> list[tuple[object, ...]]:
     """What `findings` says of a rule, but for names, frames and sums of hidden bytes."""
     found = command("findings", path, "--code", rule, "--json")
@@ -42,7 +45,7 @@ def rules_of(command: Command, path: Path, known: tuple[str, ...]) -> list[str]:
     rows = json.loads(command("findings", path, "--json").out)["findings"]
     found = sorted({row["id"] for row in rows if row["evidence"]})
     assert set(known) <= set(found)
-    return found
+    return found[:_MOST]
 
 
 def page_of(path: Path) -> str:
@@ -77,7 +80,7 @@ def test_what_a_bundle_cannot_show_is_said_and_said_again(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is taken beside the packets of the frames.
-    monkeypatch.setattr(cutting, "WHOLE", cutting.FRAMES_ONLY)
+    monkeypatch.setattr(cutting, "WHOLE", -1)
     monkeypatch.setattr(cutting, "MAX_EVIDENCE_PACKETS", 0)
     capture, bundle = SAMPLES / "java-j24_unload.pcap", tmp_path / "b.zip"
     made = command("evidence", capture, "--finding", "D24", "-o", bundle, "--keep-names")
