@@ -32,10 +32,22 @@ def check(tables: Tables) -> None:
             values = [row[f"{part}_{way}"] for part in PARTS]
             assert min(values) >= 0, (row["connection_id"], way, values)
             assert sum(values) == row[f"stream_bytes_{way}"], (row["connection_id"], way, values)
+            _check_payload(row, way)
     _check_frames(tables)
     if not any(notice["code"] == "notices_limit" for notice in tables.get("notices", ())):
         said = sum(row["bytes"] for row in tables.get("notices", ()) if row["code"] == "gap_lost")
         assert said == sum(row[f"gap_bytes_{way}"] for row in connections for way in WAYS)
+
+
+def _check_payload(row: Row, way: str) -> None:
+    """All payload is in its stream, or was dropped, unless some of it came twice."""
+    again = sum(
+        row[f"{name}_packets_{way}"]
+        for name in ("retransmitted", "duplicate", "out_of_order", "keepalive")
+    )
+    captured = row[f"stream_bytes_{way}"] - row[f"gap_bytes_{way}"] + row[f"dropped_bytes_{way}"]
+    payload = row[f"payload_bytes_{way}"]
+    assert payload == captured or (again and payload > 0), (row["connection_id"], way, payload)
 
 
 def _check_frames(tables: Tables) -> None:

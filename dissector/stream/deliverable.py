@@ -138,9 +138,8 @@ def missing_end(sides: Sides, side: int, window_ns: int) -> int:
     """
     if sides.packets[side] == 0 or sides.fin_seen[side]:
         return 0
-    peer = side ^ 1
-    if sides.isn[side] != NULL and sides.isn[peer] == NULL and sides.highest[peer] == 0:
-        return 0  # who has answered with nothing but acknowledgements may have an older connection
+    if sides.payload_bytes[side] == 0 and sides.payload_bytes[side ^ 1] == 0:
+        return 0  # numbers alone prove nothing: a host may answer for an older connection
     if sides.denied_at[side] > sides.acked_since[side] + window_ns:
         return 0
     missing = sides.acked[side] - sides.released[side]

@@ -20,6 +20,7 @@ from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_START_BACK, NULL
 from dissector.stream.duplicates import remembered, signature
+from dissector.stream.history import LETTER_SYN, LETTER_SYN_ACK, has_letter
 from dissector.stream.numbering import ack_reach, acknowledges_syn, is_beyond, window_scale
 from dissector.stream.out_of_order import drop_first, shift_offsets
 from dissector.stream.records import (
@@ -85,6 +86,13 @@ def classify_syn(state: StreamState, side: int, segment: Segment, data: ByteArra
         return REUSE
     at = offset_near(segment.sequence, sides.origin[side], sides.highest[side])
     return STRAY if -1 <= at <= sides.highest[side] else REUSE
+
+
+@inlined
+def _has_syn(connections: Connections, side: int) -> bool:
+    """Whether a SYN of a side was captured, with or without ACK."""
+    is_answer = has_letter(connections, side, LETTER_SYN_ACK)
+    return is_answer or has_letter(connections, side, LETTER_SYN)
 
 
 @inlined
@@ -215,6 +223,8 @@ def receive_syn(state: StreamState, side: int, segment: Segment, data: ByteArray
             connections.syn_ts_ns[connection] = segment.ts_ns
     else:
         _begin(state, side, segment.sequence)
+        if not segment.flags & TCP_ACK:
+            sides.is_isn_acked[peer] = 0  # acknowledged before there was anything to answer
     if not segment.flags & TCP_ACK:
         if connections.opener[connection] < 0:
             connections.opener[connection] = side & 1
@@ -247,7 +257,7 @@ def confirm_start(state: StreamState, side: int, segment: Segment) -> None:
     sides = state.sides
     peer = side ^ 1
     isn = sides.isn[peer]
-    if isn == NULL or sides.is_isn_acked[peer]:
+    if isn == NULL or sides.is_isn_acked[peer] or not _has_syn(state.connections, peer):
         return
     ahead = distance(segment.acknowledgement, sequence_at(isn, 1))
     if 0 <= ahead <= sides.highest[peer]:

@@ -42,7 +42,8 @@ class Packet(NamedTuple):
     """A TCP packet. ms: capture time; side: 0 the client sends; sequence, acknowledgement: any
     integers, taken modulo 2^32; captured: payload bytes that the snap length leaves (None: all);
     ip_id: None gives every packet one of its own; port: the client's, tells connections apart;
-    checksum: `right` or `wrong` puts a TCP header before the payload, else there is none.
+    checksum: `right` or `wrong` puts a TCP header before the payload, else there is none; scale: of
+    the window, which a SYN with such a header names (None: it scales none).
     """
 
     ms: float
@@ -58,6 +59,7 @@ class Packet(NamedTuple):
     port: int = 40000
     vlans: int = 0
     checksum: str = ""
+    scale: int | None = None
 
 
 class Piece(NamedTuple):
@@ -182,9 +184,10 @@ def _header(packet: Packet) -> bytes:
         flags=packet.flags,
         addresses=("10.0.0.1", "10.0.0.2"),
         window=77,
+        options=b"" if packet.scale is None else bytes([3, 3, packet.scale, 0]),
     )
     wrong = bytes([whole[16] ^ 1]) if packet.checksum == "wrong" else whole[16:17]
-    return whole[:16] + wrong + whole[17:20]
+    return whole[:16] + wrong + whole[17 : len(whole) - len(packet.payload)]
 
 
 def streamed(
@@ -305,6 +308,12 @@ def _check_side(rows: list[dict[str, Any]], values: dict[str, int]) -> None:
     assert values["stream_bytes"] == sums[DATA] + sums[GAP_LOST] + sums[GAP_CUT]
     assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[GAP_LOST])
     assert values["snaplen_cut_bytes"] == sums[GAP_CUT]
+    # Every byte of payload left in its stream, or was dropped, or had left before.
+    assert values["dropped_bytes"] >= values["late_bytes"]
+    again = ("retransmitted", "duplicate", "out_of_order", "keepalive")
+    if not any(values[f"{name}_packets"] for name in again):
+        used = sums[DATA] + sums[GAP_CUT] + values["dropped_bytes"]
+        assert values["payload_bytes"] == used, "payload that nobody counts"
 
 
 def handshake(

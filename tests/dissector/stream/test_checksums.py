@@ -11,7 +11,7 @@ from dissector.stream.columns import DATA
 from dissector.stream.segment import Segment
 from dissector.stream.state import StreamOptions
 from tests.wire import packets
-from tests.wire.packets import RST, SYN
+from tests.wire.packets import FIN, RST, SYN
 from tests.wire.segments import FIN_ACK, SMALL, SYN_ACK, Packet, Piece, streamed
 
 ADDRESSES = address_sum(0, 0x0A000001, 0, 0x0A000002)
@@ -137,3 +137,37 @@ def test_pressure_lets_damaged_bytes_out() -> None:
     assert found.data() == b"abXdef" + bytes(4000)
     assert found.side()["gap_bytes"] == 0
     assert "held_bytes_limit" in found.codes()
+
+
+@pytest.mark.parametrize("flags", [SYN | RST | FIN, SYN, RST, FIN, SYN | FIN, SYN | RST])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("sequence", [0, 1000, 777_777_777])
+def test_flags_of_a_damaged_packet_open_reset_and_end_nothing(
+    flags: int, side: int, sequence: int
+) -> None:
+    bad = Packet(10, side, (1001, 5001)[side] + sequence, b"", 1, flags, checksum="wrong")
+    found = streamed(sound(bad, GOOD, Packet(301, 1, 5001, b"xyz", 1007)))
+    assert (found.data(0, 0), found.data(0, 1)) == (b"abcdef", b"xyz")
+    assert [row["ended"] for row in found.connections.values()] == ["capture_end"]
+
+
+@pytest.mark.parametrize("flags", [SYN | RST | FIN, SYN, RST])
+def test_a_first_packet_is_judged_by_all_others_of_the_capture(flags: int) -> None:
+    others = [
+        each._replace(port=41000 + n)
+        for n in range(5)
+        for each in sound(Packet(3, 0, 1001, b"abc", 5001))
+    ]
+    bad = Packet(4, 0, 999_999, b"", 1, flags, checksum="wrong")
+    mine = [each._replace(ms=each.ms + 5) for each in sound(GOOD)]
+    found = streamed([*others, bad, *mine])
+    assert found.data(5, 0) == b"abcdef"
+    assert len(found.connections) == 6
+
+
+def test_payload_of_a_damaged_packet_far_away_opens_no_stream() -> None:
+    bad = Packet(10, 0, 1001 + (1 << 31), b"abc", 5001, checksum="wrong")
+    found = streamed(sound(bad, GOOD))
+    assert len(found.connections) == 1
+    assert found.data() == b"abcdef"
+    assert found.side()["dropped_bytes"] == 3

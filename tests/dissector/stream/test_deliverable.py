@@ -111,12 +111,32 @@ def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
         *handshake(),
         Packet(10, 0, 1001, b"abc", 5001),
         Packet(11, 1, 5001, b"", 1104),
+        Packet(12, 0, 1104, b"", 5001),
         *ticks(15, 1000, 5),
     ]
     found = streamed(packets)
     assert found.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
     at = packets[found.times(GAP_LOST)[0] - 1].ms
     assert 11 + WINDOW_MS <= at <= 16 + WINDOW_MS
+
+
+@pytest.mark.parametrize("data", [b"", b"def"], ids=["bare", "data"])
+def test_bytes_that_nobody_sent_are_not_lost(data: bytes) -> None:
+    """The sender goes on where it was: what its peer acknowledged beyond that it never sent."""
+    packets = [
+        *handshake(),
+        Packet(10, 0, 1001, b"abc", 5001),
+        Packet(11, 1, 5001, b"", 1104),
+        *ticks(15, 1000, 50),
+        Packet(1000, 0, 1004, data, 5001),
+        Packet(1001, 1, 5001, b"", 1004 + len(data)),
+    ]
+    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3 + len(data), b"abc" + data)]
+
+
+def test_the_last_bytes_that_were_acknowledged_are_lost_at_the_end() -> None:
+    packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001), Packet(11, 1, 5001, b"", 1104)]
+    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
 
 
 def test_one_acknowledged_byte_more_may_be_a_fin() -> None:

@@ -156,3 +156,29 @@ def test_fins_that_wait_behind_a_late_start_are_the_end() -> None:
     found = streamed(packets)
     assert found.connections[0]["ended"] == "fin"
     assert (found.data(0, 0), found.data(0, 1)) == (b"question", b"answer")
+
+
+@pytest.mark.parametrize(
+    ("acknowledgement", "flags"), [(1000, RST_ACK), (0, RST), (77, RST_ACK), (1002, RST_ACK)]
+)
+def test_a_reset_that_does_not_cover_the_syn_ends_nothing(acknowledgement: int, flags: int) -> None:
+    syn, *rest = handshake()
+    reset = Packet(0.5, 1, 0, b"", acknowledgement, flags)
+    found = streamed([syn, reset, *rest, ABC, XYZ])
+    assert (found.data(0, 0), found.data(0, 1)) == (b"abc", b"xyz")
+    assert found.connections[0]["ended"] == "capture_end"
+    assert found.counted(0, 1) == {"stray": 1}
+
+
+def test_a_syn_of_a_connection_that_was_reset_before_it_was_open_tries_again() -> None:
+    """Also with all numbers of the first attempt."""
+    first = [*handshake()[:2], Packet(2, 0, 1001, b"", 0, RST)]
+    found = streamed([*first, *handshake(ms=5), ABC, XYZ])
+    assert [row["ended"] for row in found.connections.values()] == ["rst", "capture_end"]
+    assert (found.data(1, 0), found.data(1, 1)) == (b"abc", b"xyz")
+
+
+def test_payload_behind_the_end_and_of_a_reset_is_counted_as_dropped() -> None:
+    packets = [*handshake(), ABC, Packet(20, 0, 1004, b"go away", 5001, RST_ACK)]
+    found = streamed([*packets, Packet(21, 0, 1004, b"de", 5001)])
+    assert found.side()["dropped_bytes"] == 9
