@@ -49,6 +49,9 @@ _NOTHING: Final = memoryview(bytes(_LONGEST + 1))
 _NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
 # Version and length of the header, length, identification, flags and offset, protocol, addresses.
 _V4: Final = struct.Struct(">BxHHHxB2x8s")
+# Length, next header, addresses; of a fragment header offset and flag, identification.
+_V6: Final = struct.Struct(">4xHBx32s")
+_V6_FRAGMENT: Final = struct.Struct(">2xHI")
 
 Key = tuple[int, bytes, int, int]
 
@@ -101,7 +104,8 @@ def _fragment_v4(data: memoryview, place: Place) -> Fragment | int:
 def _fragment_v6(data: memoryview, place: Place) -> Fragment | int:
     """The fragment whose IPv6 header, known to be whole, is at a place; or a reason."""
     offset, end, wire_end, tunnels = place[:4]
-    protocol, at = data[offset + 6], offset + 40
+    length, protocol, addresses = _V6.unpack_from(data, offset)
+    at = offset + 40
     for _ in range(MAX_EXTENSION_HEADERS):
         if protocol == FRAGMENT_HEADER or end - at < 2:
             break
@@ -110,16 +114,14 @@ def _fragment_v6(data: memoryview, place: Place) -> Fragment | int:
         protocol, at = data[at], at + size
     if end - at < 8:
         return IP_CUT
+    word, identification = _V6_FRAGMENT.unpack_from(data, at)
     head_bytes = at + 8 - offset
-    length = int.from_bytes(data[offset + 4 : offset + 6], "big") + 40
-    size = min(length, wire_end - offset) - head_bytes
-    word = int.from_bytes(data[at + 2 : at + 4], "big")
+    size = min(length + 40, wire_end - offset) - head_bytes
     start = word & 0xFFF8
     is_last = not word & 1
     if size <= 0 or (size % 8 and not is_last) or start + size + head_bytes - 48 > _LONGEST:
         return FRAGMENT_MALFORMED
-    identification = int.from_bytes(data[at + 4 : at + 8], "big")
-    key = (tunnels, bytes(data[offset + 8 : offset + 40]), identification, -1)
+    key = (tunnels, addresses, identification, -1)
     known = max(0, min(end - at - 8, size))
     return Fragment(key, head_bytes, start, start + size, is_last, at + 8, known)
 
