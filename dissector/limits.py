@@ -34,7 +34,7 @@ MAX_EXTENSION_HEADERS: Final = 16  # IPv6; more are counted as `extension_depth`
 MAX_TUNNEL_DEPTH: Final = 8  # tunnels in tunnels; deeper ones are counted as `tunnel_depth`
 MAX_TUNNELS: Final = 1 << 16  # distinct ones of a capture; further ones share one number
 MAX_FRAGMENTED_PACKETS: Final = 1 << 13  # waiting for fragments; then the oldest is given up
-MAX_FRAGMENT_BYTES: Final = 32 << 20  # of waiting fragments, 64 added for each; likewise
+MAX_FRAGMENT_BYTES: Final = 32 << 20  # of waiting fragments, 512 added for each packet; likewise
 FRAGMENT_TIMEOUT_MS: Final = 30_000  # after its first fragment a packet is given up, as Linux does
 
 # -- streams

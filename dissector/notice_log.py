@@ -82,6 +82,10 @@ class NoticeLog:
             else:
                 self._dropped += 1
 
+    def count(self, notices: int) -> None:
+        """Count notices that are not listed."""
+        self._dropped += notices
+
     def drain(self) -> list[Notice]:
         """All notices so far, which this object forgets."""
         if self._dropped:

@@ -35,6 +35,7 @@ from captures.make import cursus_traffic
 from tests.busy.pending import PENDING, write_live, write_pending
 from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
+from tests.hard.packet_floods import PACKET_FLOODS
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
@@ -255,7 +256,8 @@ def scan_table(few: int = 50_000) -> Table:
 
 
 def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
-    """Captures of floods: SYNs, ports in use again, connections that live, work that is not done.
+    """Captures of floods: SYNs, ports in use again, connections that live, work that is not done,
+    fragments and tunnels.
 
     Of talks of three packets three times as many packets: so many connections in each capture.
     """
@@ -271,6 +273,9 @@ def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
     yield f"live connections, {count // 50:,}", path
     for name in PENDING:
         write_pending(path, name, count)
+        yield f"{name}, {count:,}", path
+    for name, make in PACKET_FLOODS.items():
+        path.write_bytes(make(count))
         yield f"{name}, {count:,}", path
     path.unlink()
 

@@ -29,6 +29,8 @@ from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
+_CONNECTION: Final = Notice._fields.index("connection_id")
+_DIRECTION: Final = Notice._fields.index("direction")
 _MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
@@ -109,7 +111,7 @@ class ConnectionTable:
         self._tunnel_name = tunnel_name
         self._framing = framing
         self._specs = specs
-        self._waiting: dict[int, list[tuple[int, Notice]]] = {}
+        self._waiting: dict[int, list[list[int]]] = {}
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
         self._addresses = AddressCodes()
         self._protocol_codes = {
@@ -122,9 +124,14 @@ class ConnectionTable:
         self._histories: dict[str, int] = {}
         self._history_names: list[str] = []
 
-    def hold(self, side: int, finding: Notice) -> None:
-        """Keep a notice of a side until its direction is known, at the connection's end."""
-        self._waiting.setdefault(finding.connection_id, []).append((side, finding))
+    def hold(self, notices: Iterable[list[int]]) -> None:
+        """Keep notices until their direction is known, at the end of their connection.
+
+        Args:
+            notices: the fields of each, with its side in the place of the direction.
+        """
+        for cells in notices:
+            self._waiting.setdefault(cells[_CONNECTION], []).append(cells)
 
     def count_malformed(self, connection: int, side: int, size: int) -> None:
         """Frames that cannot be read do not count as decoded."""
@@ -348,9 +355,11 @@ class ConnectionTable:
                 continue
             is_guessed = roles.source[row] == ROLE_BY_FIRST_SEEN
             client = int(roles.client[row])
-            for side, finding in waiting:
-                direction = UNKNOWN_DIRECTION if is_guessed else int(side != client)
-                yield finding._replace(direction=NULL if side == NULL else direction)
+            for cells in waiting:
+                side = cells[_DIRECTION]
+                if side != NULL:
+                    cells[_DIRECTION] = UNKNOWN_DIRECTION if is_guessed else int(side != client)
+                yield Notice(*cells)
 
     def decided(self) -> list[Notice]:
         """Notices that waited, of open connections whose client is known for good by now.
@@ -371,9 +380,9 @@ class ConnectionTable:
     def rest(self) -> list[Notice]:
         """Notices of connections that never closed."""
         left = [
-            finding._replace(direction=UNKNOWN_DIRECTION)
+            Notice(*cells)._replace(direction=UNKNOWN_DIRECTION)
             for waiting in self._waiting.values()
-            for _, finding in waiting
+            for cells in waiting
         ]
         self._waiting.clear()
         return left

@@ -23,7 +23,7 @@ from dissector.dissection.merging import interleaved, merged
 from dissector.dissection.untimed import UntimedRows
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
-from dissector.limits import NULL
+from dissector.limits import MAX_NOTICES, NULL
 from dissector.notice_log import Notice, NoticeLog, of_limits
 from dissector.notices import NOTICE_NUMBER
 from dissector.options import Options
@@ -101,6 +101,7 @@ class Dissection:
             for protocol, spec in enumerate(specs)
         ]
         self._findings = NoticeLog()
+        self._held_notices = 0  # since the last block of them
         self._files = 0
         self._connections = ConnectionTable(
             self._streams, self._framing, specs, self.packets.tunnel_name
@@ -202,6 +203,7 @@ class Dissection:
         self._drain_findings(self.capture.notices)
         self._note_hidden()
         self._out.append(self._findings.block())
+        self._held_notices = 0
         part = self.capture.split_file() if self._is_in_file else None
         return part, self.packets.finish_file(), self._taken()
 
@@ -349,12 +351,10 @@ class Dissection:
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
         found, rows = self._streams.notices()
-        for cell in found.matrix[:, :rows].T.tolist():
-            kind, ts_ns, connection, side, frame_no, packet, offset, size, value, value2 = cell
-            finding = Notice(
-                kind, ts_ns, connection, NULL, frame_no, packet, offset, size, value, value2
-            )
-            self._connections.hold(side, finding)
+        kept = min(rows, MAX_NOTICES - self._held_notices)
+        self._held_notices += kept
+        self._findings.count(rows - kept)
+        self._connections.hold(found.matrix[:, :kept].T.tolist())
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Let the protocols read a block of frames; its rows come when it is settled.

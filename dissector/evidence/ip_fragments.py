@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.packet.fragments import Fragments, fragment_at
+from dissector.packet.fragments import Fragments, Place, fragment_at
 from dissector.packet.reasons import FRAGMENT
-from dissector.packet.walk import (
-    Walk,
-)
 
 _REMEMBERED: Final = 4096  # packets that were put together, for fragments that come once more
 
@@ -26,12 +23,12 @@ class Piece(NamedTuple):
 class KeptPieces(Fragments):
     """Puts fragments together and remembers their places.
 
-    rebuilt: of the block just read, first byte and end of each packet in `side`.
+    all_rebuilt: of the block just read, first byte and end of each packet in `side`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.rebuilt: list[tuple[int, int]] = []
+        self.all_rebuilt: list[tuple[int, int]] = []
         self._pieces: dict[Any, list[Piece]] = {}
         self._found: list[tuple[int, int, list[Piece]]] = []
         self._repeats: list[tuple[int, Piece]] = []
@@ -43,29 +40,25 @@ class KeptPieces(Fragments):
     def start_block(self) -> None:
         """What was rebuilt before is not needed any more."""
         super().start_block()
-        self._found, self.rebuilt, self._repeats = [], [], []
+        self._found, self.all_rebuilt, self._repeats = [], [], []
 
-    def add(self, data: ByteArray, walk: Walk) -> int:
+    def add(self, data: memoryview, place: Place) -> int:
         """As it is, and note the place of the fragment."""
-        position = walk.position
-        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
-        packet, is_of_input = int(position.packet[0]), int(position.source[0]) == 0
-        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
+        piece = fragment_at(data, place)
         was_complete = not isinstance(piece, int) and piece.key in self._complete
-        status = super().add(data, walk)
+        status = super().add(data, place)
         if isinstance(piece, int):
             return status
-        first = piece.payload.ctypes.data - data.ctypes.data
-        noted = Piece(piece.start, packet, first, len(piece.payload))
+        noted = Piece(piece.start, place.packet, piece.first, piece.known)
         if status == FRAGMENT and was_complete and piece.key in self._complete:
             self._repeats.append((self._last[piece.key], noted))
-        elif noted.size and is_of_input:
+        elif noted.size and place.source == 0:
             self._pieces.setdefault(piece.key, []).append(noted)
         if status < 0:
-            start = int(position.offset[0])
+            start, end, _ = self.rebuilt
             version = int(self.side[start]) >> 4
-            head = (int(self.side[start]) & 15) * 4 if version == 4 else len(piece.head)
-            self.rebuilt.append((start, int(position.end[0])))
+            head = (int(self.side[start]) & 15) * 4 if version == 4 else piece.head_bytes
+            self.all_rebuilt.append((start, end))
             number = self._last[piece.key] = self._count
             self._count += 1
             self._found.append((start + head, number, self._pieces.pop(piece.key, [])))
@@ -92,7 +85,7 @@ class KeptPieces(Fragments):
 
     def rewritten(self, side: ByteArray) -> None:
         """What the rebuilt packets of the block hold now."""
-        for (_, end), (payload, number, _) in zip(self.rebuilt, self._found, strict=True):
+        for (_, end), (payload, number, _) in zip(self.all_rebuilt, self._found, strict=True):
             self._contents[number] = side[payload:end].tobytes()
         while len(self._contents) > _REMEMBERED:
             del self._contents[next(iter(self._contents))]

@@ -18,7 +18,7 @@ from dissector.evidence.streams import Side, Streams, all_packets
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet import rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.fragments import fragment_at
+from dissector.packet.fragments import Place, fragment_at
 from dissector.packet.header_offsets import (
     HEADERS_OF_PACKET,
     PIECE,
@@ -31,7 +31,7 @@ from dissector.packet.header_offsets import (
 from dissector.packet.link import RAW
 from dissector.packet.reasons import USED
 from dissector.packet.tcp import SYN
-from dissector.packet.walk import new_walk
+from dissector.packet.walk import NO_END, new_walk
 from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 from dissector.stream.sequence import SEQUENCE_MASK
@@ -273,10 +273,8 @@ class Rewriter:
     def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
         data, start = block.data, int(block.packets.offset[packet])
         end = start + int(block.packets.captured_bytes[packet])
-        piece = fragment_at(data, at, end, 0)
-        first = (
-            at + 8 if isinstance(piece, int) else int(piece.payload.ctypes.data - data.ctypes.data)
-        )
+        piece = fragment_at(data.data, Place(at, end, NO_END, 0, 0, packet, 0))
+        first = at + 8 if isinstance(piece, int) else piece.first
         data[first:end] = 0
         for offset, content in self._pieces.get(block.first_packet + packet, ()):
             data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
@@ -295,11 +293,11 @@ class Rewriter:
             kept.locate(block.packets.offset, block.first_packet)
             side = block.side.copy()
             links = np.array([RAW], np.int64)
-            rows = PacketColumns.new(len(kept.rebuilt))
-            for row, (start, end) in enumerate(kept.rebuilt):
+            rows = PacketColumns.new(len(kept.all_rebuilt))
+            for row, (start, end) in enumerate(kept.all_rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            found = self._found(side, rows, len(kept.rebuilt), links)
+            found = self._found(side, rows, len(kept.all_rebuilt), links)
             for headers in found:
                 self._learn(side, headers)
             of = survey.streams_of(block.segments, block.segment_count)

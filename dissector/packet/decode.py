@@ -1,7 +1,8 @@
 """The compiled pass over a block of packets: each ends as a segment or with a reason.
 
-TCP in IP behind a link header is read here; `unwrap` walks through everything else. A fragment
-stops the pass: the caller puts packets together again, reads them with `read_walk` and goes on.
+TCP in IP behind a link header is read here; `unwrap` walks through everything else. Fragments are
+gathered until a segment comes, before which the pass stops: the caller puts packets together again,
+reads them with `read_walk` and goes on. So segments stay in the order of their packets.
 """
 
 from typing import Final
@@ -37,6 +38,7 @@ from dissector.packet.tcp import (
 )
 from dissector.packet.unwrap import begin, network_of, unwrap
 from dissector.packet.walk import (
+    AT_IP,
     FOUND_FRAGMENT,
     FOUND_TCP,
     NO_KIND,
@@ -47,7 +49,7 @@ from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 
 # What stops the pass.
 DONE: Final = 0
-AT_FRAGMENT: Final = 1
+FRAGMENTS: Final = 1
 
 # Words of four bytes that an IPv4 header has.
 _SHORTEST_HEADER: Final = 5
@@ -177,10 +179,15 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
         A reason with its detail, or FOUND_FRAGMENT: the IP header of a fragment begins at the
         walk's position.
     """
+    return int(_read_found(data, state, unwrap(data, state.walk)))
+
+
+@kernel
+def _read_found(data: ByteArray, state: PacketState, found: int) -> int:
+    """What `read_walk` does with what the walk found."""
     walk = state.walk
     position = walk.position
     block_pass = state.block_pass
-    found = unwrap(data, walk)
     if found == FOUND_FRAGMENT:
         return found
     if found != FOUND_TCP:
@@ -209,6 +216,49 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
 
 
 @kernel
+def walk_to_fragment(
+    data: ByteArray, packets: PacketColumns, link_types: Int64Array, row: int, state: PacketState
+) -> None:
+    """Let the walk stand at the fragment that is found in a packet of a block."""
+    begin(state.walk, packets, row, link_types[packets.interface[row]])
+    state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
+    unwrap(data, state.walk)
+
+
+@kernel
+def read_rebuilt(side: ByteArray, start: int, end: int, wire_end: int, state: PacketState) -> int:
+    """Go on from the fragment that the walk stands at with the packet that it completed, in
+    side[start:end]; wire_end: its end on the wire. Returns as `read_walk`."""
+    position = state.walk.position
+    position.layer[0] = AT_IP
+    position.source[0] = 1
+    position.offset[0] = start
+    position.end[0] = end
+    position.wire_end[0] = wire_end
+    position.packet_end[0] = wire_end
+    position.stated_end[0] = wire_end
+    return int(read_walk(side, state))
+
+
+@kernel
+def _gather_fragment(state: PacketState, row: int) -> bool:
+    """Note the fragment that the walk stands at; gives whether there is room for another."""
+    position = state.walk.position
+    fragments = state.fragments
+    count = state.block_pass.fragments[0]
+    fragments.row[count] = row
+    fragments.offset[count] = position.offset[0]
+    fragments.end[count] = min(position.end[0], position.wire_end[0])
+    fragments.wire_end[count] = position.stated_end[0]
+    fragments.tunnels[count] = position.tunnel_hash[0]
+    fragments.ts_ns[count] = position.ts_ns[0]
+    fragments.packet[count] = position.packet[0]
+    fragments.source[count] = position.source[0]
+    state.block_pass.fragments[0] = count + 1
+    return bool(count + 1 < fragments.matrix.shape[0])
+
+
+@kernel
 def read_packets(
     data: ByteArray, packets: PacketColumns, link_types: Int64Array, state: PacketState
 ) -> int:
@@ -218,7 +268,8 @@ def read_packets(
         link_types: by interface.
 
     Returns:
-        DONE, or AT_FRAGMENT: the packet of row block_pass.row is the caller's, see FOUND_FRAGMENT.
+        DONE, or FRAGMENTS: go on when those that were gathered are added. With DONE there may be
+        some, too.
     """
     block_pass = state.block_pass
     walk = state.walk
@@ -228,6 +279,8 @@ def read_packets(
     verify = block_pass.verify[0]
     found = block_pass.segments[0]
     rows = block_pass.rows[0]
+    block_pass.fragments[0] = 0
+    status = DONE
     for row in range(block_pass.row[0], rows):
         offset = packets.offset[row]
         end = offset + packets.captured_bytes[row]
@@ -241,6 +294,9 @@ def read_packets(
             wire_end = offset + packets.wire_bytes[row]
             network = ip_layer(data, link.offset, end, wire_end, link.ethertype)
             reason = network.reason
+            if reason == USED and block_pass.fragments[0] > 0:
+                rows, status = row, FRAGMENTS
+                break
             if reason == USED:
                 if network.wire_end > wire_end:
                     network = _with_true_end(
@@ -266,13 +322,19 @@ def read_packets(
         if reason in (LOOK_CLOSER, FRAGMENT):
             begin(walk, packets, row, link_types[interface])
             walk.position.packet[0] = first_packet + row
+            step = unwrap(data, walk)
+            if step == FOUND_FRAGMENT:
+                if not _gather_fragment(state, row):
+                    rows, status = row + 1, FRAGMENTS
+                    break
+                continue
+            if step == FOUND_TCP and block_pass.fragments[0] > 0:
+                rows, status = row, FRAGMENTS
+                break
             block_pass.segments[0] = found
-            reason = read_walk(data, state)
+            reason = _read_found(data, state, step)
             found = block_pass.segments[0]
-            if reason == FOUND_FRAGMENT:
-                block_pass.row[0] = row
-                return AT_FRAGMENT
         reasons[row] = reason
     block_pass.row[0] = rows
     block_pass.segments[0] = found
-    return DONE
+    return status

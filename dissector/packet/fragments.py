@@ -14,6 +14,8 @@ second is a new packet. Copies by the tap come within DUPLICATE_WINDOW_MS: for s
 was complete is remembered, and fragments that repeat it change nothing.
 """
 
+import struct
+from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,84 +32,103 @@ from dissector.limits import (
 )
 from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
-from dissector.packet.walk import (
-    AT_IP,
-    Walk,
-)
 
 REBUILT: Final = -1  # not a reason: the fragment completed its packet
 _NS_PER_MS: Final = 1_000_000
 _STALE_NS: Final = 500 * _NS_PER_MS
 _WINDOW_NS: Final = DUPLICATE_WINDOW_MS * _NS_PER_MS
 _TIMEOUT_NS: Final = FRAGMENT_TIMEOUT_MS * _NS_PER_MS
+_LATER: Final = 1 << 62
 _LONGEST: Final = 65_535  # bytes of an IP packet
-_FIRST_BYTES: Final = 2048
-_CHARGE: Final = 64
+_CHARGE: Final = 512
+_MISSING: Final = 0
 _THERE: Final = 1  # on the wire, not captured
 _KNOWN: Final = 2
+_ALL_KNOWN: Final = bytes([_KNOWN]) * (_LONGEST + 1)
+_NOTHING: Final = memoryview(bytes(_LONGEST + 1))
 _NOTICES: Final = ("fragments_limit", "fragments_missing", "fragments_conflict")
+# Version and length of the header, length, identification, flags and offset, protocol, addresses.
+_V4: Final = struct.Struct(">BxHHHxB2x8s")
+# Length, next header, addresses; of a fragment header offset and flag, identification.
+_V6: Final = struct.Struct(">4xHBx32s")
+_V6_FRAGMENT: Final = struct.Struct(">2xHI")
 
 Key = tuple[int, bytes, int, int]
 
 
+class Place(NamedTuple):
+    """Where a fragment lies. offset: of its IP header; end: after its last captured byte; wire_end:
+    after the last byte that headers around it state; tunnels: hash of those around it; ts_ns,
+    packet: of the packet that brought it; source: 0 the input, else packets that were rebuilt."""
+
+    offset: int
+    end: int
+    wire_end: int
+    tunnels: int
+    ts_ns: int
+    packet: int
+    source: int
+
+
 class Fragment(NamedTuple):
-    """One fragment. head: headers before the payload, as they are in a packet that is whole;
-    start, end: its place in the payload, bytes on the wire; payload: what was captured of it.
+    """One fragment. head_bytes: of the headers before the payload, from its offset on; start, end:
+    its place in the payload, bytes on the wire; first, known: where the payload lies and how much
+    of it was captured.
     """
 
     key: Key
-    head: bytes
+    head_bytes: int
     start: int
     end: int
     is_last: bool
-    payload: ByteArray
+    first: int
+    known: int
 
 
-def _fragment_v4(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragment | int:
-    """The fragment whose IPv4 header, known to be whole, is at offset; or a reason."""
-    head_bytes = (int(data[offset]) & 15) * 4
-    head = bytearray(data[offset : offset + head_bytes].tobytes())
-    size = int.from_bytes(head[2:4], "big") - head_bytes
-    word = int.from_bytes(head[6:8], "big")
+def _fragment_v4(data: memoryview, place: Place) -> Fragment | int:
+    """The fragment whose IPv4 header, known to be whole, is at a place; or a reason."""
+    offset, end, wire_end, tunnels = place[:4]
+    version, total, identification, word, protocol, addresses = _V4.unpack_from(data, offset)
+    head_bytes = (version & 15) * 4
+    size = (total if offset + total <= wire_end else wire_end - offset) - head_bytes
     start = (word & 0x1FFF) * 8
     is_last = not word & 0x2000
     if size <= 0 or (size % 8 and not is_last) or start + size + head_bytes > _LONGEST:
         return FRAGMENT_MALFORMED
-    key = (tunnels, bytes(head[12:20]), int.from_bytes(head[4:6], "big"), head[9])
-    head[6:8] = b"\0\0"
     first = offset + head_bytes
-    payload = data[first : max(first, min(end, first + size))]
-    return Fragment(key, bytes(head), start, start + size, is_last, payload)
+    known = size if first + size <= end else max(0, end - first)
+    key = (tunnels, addresses, identification, protocol)
+    return Fragment(key, head_bytes, start, start + size, is_last, first, known)
 
 
-def _fragment_v6(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragment | int:
-    """The fragment whose IPv6 header, known to be whole, is at offset; or a reason."""
-    protocol, at = int(data[offset + 6]), offset + 40
+def _fragment_v6(data: memoryview, place: Place) -> Fragment | int:
+    """The fragment whose IPv6 header, known to be whole, is at a place; or a reason."""
+    offset, end, wire_end, tunnels = place[:4]
+    length, protocol, addresses = _V6.unpack_from(data, offset)
+    at = offset + 40
     for _ in range(MAX_EXTENSION_HEADERS):
         if protocol == FRAGMENT_HEADER or end - at < 2:
             break
-        words = int(data[at + 1])
+        words = data[at + 1]
         size = (words + 2) * 4 if protocol == AUTHENTICATION else (words + 1) * 8
-        protocol, at = int(data[at]), at + size
+        protocol, at = data[at], at + size
     if end - at < 8:
         return IP_CUT
-    head = bytearray(data[offset : at + 8].tobytes())
-    size = int.from_bytes(head[4:6], "big") + 40 - len(head)
-    word = int.from_bytes(head[-6:-4], "big")
+    word, identification = _V6_FRAGMENT.unpack_from(data, at)
+    head_bytes = at + 8 - offset
+    size = min(length + 40, wire_end - offset) - head_bytes
     start = word & 0xFFF8
     is_last = not word & 1
-    if size <= 0 or (size % 8 and not is_last) or start + size + len(head) - 48 > _LONGEST:
+    if size <= 0 or (size % 8 and not is_last) or start + size + head_bytes - 48 > _LONGEST:
         return FRAGMENT_MALFORMED
-    key = (tunnels, bytes(head[8:40]), int.from_bytes(head[-4:], "big"), -1)
-    head[-6:-4] = b"\0\0"  # a fragment header on a whole packet is skipped
-    payload = data[at + 8 : max(at + 8, min(end, at + 8 + size))]
-    return Fragment(key, bytes(head), start, start + size, is_last, payload)
+    key = (tunnels, addresses, identification, -1)
+    known = max(0, min(end - at - 8, size))
+    return Fragment(key, head_bytes, start, start + size, is_last, at + 8, known)
 
 
-def fragment_at(data: ByteArray, offset: int, end: int, tunnels: int) -> Fragment | int:
-    """The fragment whose IP header, known to be whole, is at offset; or a reason."""
-    read = _fragment_v4 if int(data[offset]) >> 4 == 4 else _fragment_v6
-    return read(data, offset, end, tunnels)
+def fragment_at(data: memoryview, place: Place) -> Fragment | int:
+    """The fragment whose IP header, known to be whole, is at a place; or a reason."""
+    return (_fragment_v4 if data[place.offset] >> 4 == 4 else _fragment_v6)(data, place)
 
 
 class _Waiting:
@@ -115,8 +136,14 @@ class _Waiting:
 
     first_ns, last_ns: clock of its first and last fragment; first_packet: number of the first;
     head: of the fragment that begins it; total: its payload bytes, -1 unknown; seen: how many of
-    them were on the wire; state: by byte; is_dropped: fragments contradicted each other.
+    them were on the wire; base: place of the first byte of content and state, by byte; is_dropped:
+    fragments contradicted each other.
     """
+
+    __slots__ = (
+        "base", "content", "first_ns", "first_packet", "head", "is_dropped", "last_ns",
+        "seen", "state", "top", "total",
+    )  # fmt: skip
 
     def __init__(self, clock: int, packet: int) -> None:
         self.first_ns = self.last_ns = clock
@@ -125,8 +152,9 @@ class _Waiting:
         self.total = -1
         self.top = 0
         self.seen = 0
-        self.content: ByteArray = np.zeros(0, np.uint8)
-        self.state: ByteArray = np.zeros(0, np.uint8)
+        self.base = 0
+        self.content = bytearray()
+        self.state = bytearray()
         self.is_dropped = False
 
     @property
@@ -134,178 +162,211 @@ class _Waiting:
         """Bytes that count against the bound."""
         return 2 * len(self.content) + len(self.head) + _CHARGE
 
-    def contradicts(self, piece: Fragment) -> bool:
+    def contradicts(self, piece: Fragment, payload: memoryview) -> bool:
         """Whether a fragment says something else than those before."""
         if piece.is_last and (self.top > piece.end or self.total not in (-1, piece.end)):
             return True
         if self.total != -1 and piece.end > self.total:
             return True
-        count = min(len(piece.payload), len(self.content) - piece.start)
+        start = piece.start - self.base
+        if start < 0:
+            payload = payload[-start:]
+            start = 0
+        count = min(len(payload), len(self.content) - start)
         if count <= 0:
             return False
-        there = slice(piece.start, piece.start + count)
-        is_other = self.content[there] != piece.payload[:count]
-        return bool((is_other & (self.state[there] == _KNOWN)).any())
+        state = self.state[start : start + count]
+        known = state.count(_KNOWN)
+        if known == 0 or self.content[start : start + count] == payload[:count]:
+            return False
+        if known == count:
+            return True
+        there = np.frombuffer(self.content, np.uint8, count, start)
+        is_other = there != np.frombuffer(payload, np.uint8, count)
+        return bool((is_other & (np.frombuffer(state, np.uint8) == _KNOWN)).any())
 
-    def put(self, piece: Fragment) -> None:
+    def put(self, piece: Fragment, payload: memoryview) -> None:
         """Put a fragment in that contradicts nothing."""
-        if piece.end > len(self.content):
-            size = max(_FIRST_BYTES, 1 << (piece.end - 1).bit_length())
-            for name in ("content", "state"):
-                longer = np.zeros(size, np.uint8)
-                shorter = getattr(self, name)
-                longer[: len(shorter)] = shorter
-                setattr(self, name, longer)
-        state = self.state[piece.start : piece.end]
-        self.seen += int(np.count_nonzero(state == 0))
-        np.maximum(state, _THERE, out=state)
-        known = piece.start + len(piece.payload)
-        self.content[piece.start : known] = piece.payload
-        self.state[piece.start : known] = _KNOWN
-        self.top = max(self.top, piece.end)
+        content, state = self.content, self.state
+        if not content:
+            self.base = piece.start
+        elif piece.start < self.base:
+            before = self.base - piece.start
+            content[:0] = state[:0] = _NOTHING[:before]
+            self.base = piece.start
+        start, end = piece.start - self.base, piece.end - self.base
+        known = start + len(payload)
+        if start == len(content):  # in order, as almost all come
+            content += payload
+            state += _ALL_KNOWN[: len(payload)]
+            if known < end:
+                content += _NOTHING[: end - known]
+                state += b"\1" * (end - known)
+            self.seen += end - start
+            self.top = piece.end
+        else:
+            if end > len(content):
+                state += _NOTHING[: end - len(content)]
+                content += _NOTHING[: end - len(content)]
+            there = state[start:end]
+            self.seen += there.count(_MISSING)
+            state[start:end] = there.replace(b"\0", b"\1")
+            content[start:known] = payload
+            state[start:known] = _ALL_KNOWN[: len(payload)]
+            self.top = max(self.top, piece.end)
         if piece.is_last:
             self.total = piece.end
-        if piece.start == 0 and not self.head:
-            self.head = piece.head
 
     def clear(self) -> None:
         """Forget its bytes."""
-        self.content = self.state = np.zeros(0, np.uint8)
+        self.content, self.state = bytearray(), bytearray()
         self.is_dropped = True
 
 
 class Fragments:
     """Fragments of one capture on their way to packets.
 
-    side: rebuilt packets of the block being read; the walk points there when one is complete.
+    side: rebuilt packets of the block being read; rebuilt: first byte, end and end on the wire of
+    the last one.
     """
 
     def __init__(
         self, packets: int = MAX_FRAGMENTED_PACKETS, held_bytes: int = MAX_FRAGMENT_BYTES
     ) -> None:
         self.side: ByteArray = np.zeros(1, np.uint8)
+        self.rebuilt = (0, 0, 0)
         self._used = 0
-        self._waiting: dict[Key, _Waiting] = {}
-        self._complete: dict[Key, _Waiting] = {}
+        # In the order of age, so that the oldest are found at once.
+        self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
+        self._complete: OrderedDict[Key, _Waiting] = OrderedDict()
         self._held = 0
         self._packet_limit, self._byte_limit = packets, held_bytes
         self._clock = NULL
-        self._notices: dict[str, CaptureNotice] = {}
+        self._due = _LATER  # nothing is too old before
+        self._notices: dict[str, list[int]] = {}
 
     def start_block(self) -> None:
         """Forget the packets rebuilt for the block before."""
         self._used = 0
 
-    def add(self, data: ByteArray, walk: Walk) -> int:
-        """Add the fragment whose IP header the walk stands at.
+    def add(self, data: memoryview, place: Place) -> int:
+        """Add a fragment.
 
         Args:
-            data: the array that is walked.
+            data: the bytes that it lies in.
 
         Returns:
-            The reason for which the fragment's packet counts; or REBUILT, and the walk stands at
-            the whole packet in `side`.
+            The reason for which the fragment's packet counts; or REBUILT.
         """
-        position = walk.position
-        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
-        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
+        piece = fragment_at(data, place)
         if isinstance(piece, int):
             return piece
-        self._clock = max(self._clock, int(position.ts_ns[0]))
-        self._expire()
-        done = self._complete.get(piece.key)
-        if done is not None:
-            if done.total >= piece.end and not done.contradicts(piece):
-                return FRAGMENT
-            self._forget(piece.key)
-        waiting = self._waiting_for(piece, int(position.packet[0]))
+        payload = data[piece.first : piece.first + piece.known]
+        if place.ts_ns > self._clock:
+            self._clock = place.ts_ns
+        if self._clock > self._due:
+            self._expire()
+        if self._complete:
+            done = self._complete.get(piece.key)
+            if done is not None:
+                if done.total >= piece.end and not done.contradicts(piece, payload):
+                    return FRAGMENT
+                self._forget(piece.key)
+        waiting = self._waiting_for(piece, payload, place.packet)
         if waiting.is_dropped:
             return FRAGMENT_CONFLICT
-        self._held -= waiting.charge
-        waiting.put(piece)
-        self._held += waiting.charge
+        before = len(waiting.content)
+        waiting.put(piece, payload)
+        self._held += 2 * (len(waiting.content) - before)
+        if piece.start == 0 and not waiting.head:
+            waiting.head = bytes(data[place.offset : place.offset + piece.head_bytes])
+            self._held += piece.head_bytes
         waiting.last_ns = self._clock
+        status = FRAGMENT
         if waiting.seen == waiting.total and waiting.head:
-            self._rebuild(waiting, walk)
+            self._rebuild(waiting)
             del self._waiting[piece.key]
             self._complete[piece.key] = waiting
             waiting.first_ns = self._clock
+            self._due = min(self._due, self._clock + _WINDOW_NS)
+            status = REBUILT
+        if self._held > self._byte_limit or len(self._waiting) > self._packet_limit:
             self._bound()
-            return REBUILT
-        self._bound()
-        return FRAGMENT
+        return status
 
     def finish(self) -> list[CaptureNotice]:
         """The capture ends: what was never complete, dropped or given up."""
         for waiting in self._waiting.values():
             self._count_missing(waiting)
         self._waiting.clear()
-        return [self._notices[code] for code in _NOTICES if code in self._notices]
+        return [
+            CaptureNotice(code, packet=self._notices[code][0], value=self._notices[code][1])
+            for code in _NOTICES
+            if code in self._notices
+        ]
 
     def _note(self, code: str, packet: int) -> None:
         """One more finding of a kind; its notice names the first packet."""
-        before = self._notices.get(code, CaptureNotice(code, packet, value=0))
-        self._notices[code] = before._replace(value=before.value + 1)
+        self._notices.setdefault(code, [packet, 0])[1] += 1
 
-    def _waiting_for(self, piece: Fragment, packet: int) -> _Waiting:
+    def _waiting_for(self, piece: Fragment, payload: memoryview, packet: int) -> _Waiting:
         """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
         waiting = self._waiting.get(piece.key)
-        if waiting is not None:
-            is_stale = self._clock - waiting.last_ns > _STALE_NS
-            if waiting.is_dropped or waiting.contradicts(piece):
-                if is_stale:
-                    self._give_up(piece.key)
-                    waiting = None
-                elif not waiting.is_dropped:
-                    self._held -= waiting.charge
-                    waiting.clear()
-                    self._held += waiting.charge
-                    self._note("fragments_conflict", packet)
+        if waiting is not None and (waiting.is_dropped or waiting.contradicts(piece, payload)):
+            if self._clock - waiting.last_ns > _STALE_NS:
+                self._give_up(piece.key)
+                waiting = None
+            elif not waiting.is_dropped:
+                self._held -= waiting.charge
+                waiting.clear()
+                self._held += waiting.charge
+                self._note("fragments_conflict", packet)
         if waiting is None:
             waiting = self._waiting[piece.key] = _Waiting(self._clock, packet)
             self._held += waiting.charge
+            if self._clock + _TIMEOUT_NS < self._due:
+                self._due = self._clock + _TIMEOUT_NS
         return waiting
 
-    def _rebuild(self, waiting: _Waiting, walk: Walk) -> None:
-        """Write a packet to the side; the walk goes on at its IP header."""
-        position = walk.position
+    def _rebuild(self, waiting: _Waiting) -> None:
+        """Write a packet to the side."""
         head = bytearray(waiting.head)
-        holes = np.flatnonzero(waiting.state[: waiting.total] != _KNOWN)
-        known = int(holes[0]) if len(holes) else waiting.total
+        known = waiting.total
+        if waiting.state.count(_KNOWN) < known:
+            known = len(waiting.state) - len(waiting.state.lstrip(_ALL_KNOWN[:1]))
         if head[0] >> 4 == 4:
             head[2:4] = (len(head) + waiting.total).to_bytes(2, "big")
+            head[6:8] = b"\0\0"
         else:
+            head[-6:-4] = b"\0\0"  # a fragment header on a whole packet is skipped
             size = len(head) - 40 + waiting.total
             # Eight bytes too many for the field at most: then the length of the walk counts.
             head[4:6] = (size if size <= _LONGEST else 0).to_bytes(2, "big")
         start = self._used
-        end = start + len(head) + known
+        payload = start + len(head)
+        end = payload + known
         if end > len(self.side):
             longer = np.zeros(max(2 * len(self.side), 1 << end.bit_length()), np.uint8)
             longer[:start] = self.side[:start]
             self.side = longer
-        self.side[start : start + len(head)] = np.frombuffer(bytes(head), np.uint8)
-        self.side[start + len(head) : end] = waiting.content[:known]
+        self.side[start:payload] = np.frombuffer(head, np.uint8)
+        self.side[payload:end] = np.frombuffer(waiting.content, np.uint8, known)
         self._used = end
-        position.layer[0] = AT_IP
-        position.source[0] = 1
-        position.offset[0] = start
-        position.end[0] = end
-        wire_end = start + len(head) + waiting.total
-        position.wire_end[0] = position.packet_end[0] = position.stated_end[0] = wire_end
+        self.rebuilt = (start, end, payload + waiting.total)
 
     def _expire(self) -> None:
-        """Give up what is too old; both tables are in the order of age."""
-        while self._waiting:
-            key, oldest = next(iter(self._waiting.items()))
-            if self._clock - oldest.first_ns <= _TIMEOUT_NS:
-                break
-            self._give_up(key)
-        while self._complete:
-            key, oldest = next(iter(self._complete.items()))
-            if self._clock - oldest.first_ns <= _WINDOW_NS:
-                break
-            self._forget(key)
+        """Give up what is too old."""
+        self._due = _LATER
+        for table, end, most_ns in (
+            (self._waiting, self._give_up, _TIMEOUT_NS),
+            (self._complete, self._forget, _WINDOW_NS),
+        ):
+            while table:
+                key, oldest = next(iter(table.items()))
+                if self._clock - oldest.first_ns <= most_ns:
+                    self._due = min(self._due, oldest.first_ns + most_ns)
+                    break
+                end(key)
 
     def _bound(self) -> None:
         """Forget packets until the limits hold, complete ones first."""
@@ -313,9 +374,8 @@ class Fragments:
             if self._complete:
                 self._forget(next(iter(self._complete)))
                 continue
-            key, oldest = next(iter(self._waiting.items()))
+            _, oldest = self._waiting.popitem(last=False)
             self._held -= oldest.charge
-            del self._waiting[key]
             self._note("fragments_limit", oldest.first_packet)
 
     def _give_up(self, key: Key) -> None:

@@ -8,8 +8,8 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.decode import AT_FRAGMENT, read_packets, read_walk
-from dissector.packet.fragments import REBUILT, Fragments
+from dissector.packet.decode import DONE, read_packets, read_rebuilt, walk_to_fragment
+from dissector.packet.fragments import REBUILT, Fragments, Place
 from dissector.packet.reasons import (
     DETAIL_SHIFT,
     EXTENSION_DEPTH,
@@ -30,6 +30,7 @@ from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_
 from dissector.packet.walk import (
     FOUND_FRAGMENT,
     BlockPass,
+    FoundFragments,
     PacketState,
     TunnelStack,
     new_walk,
@@ -39,6 +40,7 @@ from dissector.tables import TAKEN, new_hash_table, roomy
 _FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
 _NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
+_GATHERED_FRAGMENTS: Final = 512
 # Reasons of packets of kinds that are not read.
 _UNREAD: Final = {
     LINK_TYPE: (UNKNOWN_LINK_TYPE,),
@@ -98,6 +100,7 @@ class PacketReader:
             stacks=TunnelStack.new(_FEW_TUNNELS * MAX_TUNNEL_DEPTH),
             segments=self.segments,
             reasons=self.reasons,
+            fragments=FoundFragments.new(_GATHERED_FRAGMENTS),
         )
         self._state.block_pass.verify[0] = int(verify_checksums)
 
@@ -130,9 +133,11 @@ class PacketReader:
         block_pass.segments[0], block_pass.first_packet[0] = 0, first_packet
         self._fragments.start_block()
         self._make_room(rows)
-        while read_packets(data, packets, link_types, self._state) == AT_FRAGMENT:
-            reasons[block_pass.row[0]] = self._fragment(data)
-            block_pass.row[0] += 1
+        status = DONE + 1
+        while status != DONE:
+            status = read_packets(data, packets, link_types, self._state)
+            if block_pass.fragments[0]:
+                self._add_fragments(data, packets, link_types, reasons)
         details = reasons >> DETAIL_SHIFT
         reasons &= REASON_MASK
         counts = np.bincount(reasons, minlength=len(IGNORED_REASONS))
@@ -190,15 +195,39 @@ class PacketReader:
             )
         return found + self._fragments.finish()
 
-    def _fragment(self, data: ByteArray) -> int:
-        """The packet at hand is a fragment: its reason, or that of the packet it completes."""
+    def _add_fragments(
+        self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
+    ) -> None:
+        """Add the fragments that were gathered, and read the packets that they complete."""
+        view = data.data
+        add = self._fragments.add
+        gathered = self._state.fragments.matrix[: self._state.block_pass.fragments[0]]
+        for row, *cells in gathered.tolist():
+            reason = add(view, Place(*cells))
+            if reason == REBUILT:
+                walk_to_fragment(data, packets, link_types, row, self._state)
+                reason = self._read_rebuilt()
+            reasons[row] = reason
+
+    def _read_rebuilt(self) -> int:
+        """The reason for which the packet that a fragment completed counts; it may be a fragment
+        itself."""
+        fragments, position = self._fragments, self._state.walk.position
         for _ in range(_NESTED_FRAGMENTS):
-            reason = self._fragments.add(data, self._state.walk)
-            if reason != REBUILT:
-                return reason
-            data = self._fragments.side
-            reason = int(read_walk(data, self._state))
+            reason = int(read_rebuilt(fragments.side, *fragments.rebuilt, self._state))
             if reason != FOUND_FRAGMENT:
+                return reason
+            place = Place(
+                int(position.offset[0]),
+                int(min(position.end[0], position.wire_end[0])),
+                int(position.stated_end[0]),
+                int(position.tunnel_hash[0]),
+                int(position.ts_ns[0]),
+                int(position.packet[0]),
+                int(position.source[0]),
+            )
+            reason = fragments.add(fragments.side.data, place)
+            if reason != REBUILT:
                 return reason
         return TUNNEL_DEPTH
 

@@ -110,9 +110,10 @@ class BlockPass(Records):
     """The pass over a block: records of one row.
 
     row: next packet of `rows`; segments: how many so far; first_packet: number of row 0; verify: 1:
-    segments with a wrong checksum are not used. offloaded: packets captured before their checksum
-    was put in, first_offloaded: number of the first of them; shortened, first_shortened: likewise,
-    of packets that are shorter than IP says; shortened_bytes: by so many in all.
+    segments with a wrong checksum are not used. fragments: rows of FoundFragments. offloaded:
+    packets captured before their checksum was put in, first_offloaded: number of the first of them;
+    shortened, first_shortened: likewise, of packets that are shorter than IP says;
+    shortened_bytes: by so many in all.
     """
 
     row: Int64Array
@@ -120,6 +121,7 @@ class BlockPass(Records):
     segments: Int64Array
     first_packet: Int64Array
     verify: Int64Array
+    fragments: Int64Array
     offloaded: Int64Array
     first_offloaded: Int64Array
     shortened: Int64Array
@@ -127,11 +129,25 @@ class BlockPass(Records):
     shortened_bytes: Int64Array
 
 
+class FoundFragments(Records):
+    """Fragments of a block one after the other, with no segment between them. row: of the packet;
+    else as in `fragments.Place`."""
+
+    row: Int64Array
+    offset: Int64Array
+    end: Int64Array
+    wire_end: Int64Array
+    tunnels: Int64Array
+    ts_ns: Int64Array
+    packet: Int64Array
+    source: Int64Array
+
+
 class PacketState(State):
     """What the packet pass works on and remembers.
 
     tunnels: numbers of tunnels, from 0, by tunnel_hash; stacks: by number the rows of one stack.
-    segments, reasons: output, by segment and by packet.
+    segments, reasons: output, by segment and by packet; fragments: output, for the caller.
     """
 
     block_pass: BlockPass
@@ -140,6 +156,7 @@ class PacketState(State):
     stacks: TunnelStack
     segments: SegmentColumns
     reasons: Int64Array
+    fragments: FoundFragments
 
 
 def new_walk(key: int = 0) -> Walk:

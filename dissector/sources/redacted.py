@@ -22,10 +22,9 @@ from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
 from dissector.endpoints import FlowKey
 from dissector.packet.columns import SegmentColumns
-from dissector.packet.fragments import Fragments, fragment_at
+from dissector.packet.fragments import Fragments, Place, fragment_at
 from dissector.packet.reader import PacketReader
 from dissector.packet.reasons import FRAGMENT, USED
-from dissector.packet.walk import Walk
 from dissector.protocols import spec_of
 from dissector.schemas.rows import arrow_batch
 from dissector.stream_secrets import Frame, StreamSecrets, frame_spans, is_searched
@@ -239,20 +238,17 @@ class _KeptFragments(Fragments):
         """Places and lengths of the fragments of packets that were never whole."""
         return [piece[1:] for pieces in self._pieces.values() for piece in pieces]
 
-    def add(self, data: ByteArray, walk: Walk) -> int:
+    def add(self, data: memoryview, place: Place) -> int:
         """As it is, and note the place of the fragment."""
-        position = walk.position
-        offset, end = int(position.offset[0]), int(min(position.end[0], position.wire_end[0]))
-        piece = fragment_at(data, offset, end, int(position.tunnel_hash[0]))
-        if not isinstance(piece, int) and len(piece.payload) and data is self._data:
-            first = piece.payload.ctypes.data - data.ctypes.data
-            span = (piece.start, first, len(piece.payload))
+        piece = fragment_at(data, place)
+        if not isinstance(piece, int) and piece.known and place.source == 0:
+            span = (piece.start, piece.first, piece.known)
             self._pieces.setdefault(piece.key, []).append(span)
-        status = super().add(data, walk)
+        status = super().add(data, place)
         if status < 0 and not isinstance(piece, int):
-            at = int(position.offset[0])
+            at = self.rebuilt[0]
             first_byte = int(self.side[at])
-            head = (first_byte & 15) * 4 if first_byte >> 4 == 4 else len(piece.head)
+            head = (first_byte & 15) * 4 if first_byte >> 4 == 4 else piece.head_bytes
             for start, first, size in self._pieces.pop(piece.key, []):
                 self.origins.append((at + head + start, first, size))
         return status

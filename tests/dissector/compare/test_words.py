@@ -102,7 +102,8 @@ def test_differences_of_the_captures_are_told(quiet: Run, lossy: Run) -> None:
     text = "\n".join(differences(quiet, lossy._replace(coverage=worse), topics))
     for piece in (
         "not equally long: 5.61 s before, 16.8 s after", "Lost after: 4.88 KiB in 2 gaps",
-        "Dropped after by the capturing machine: 7 packets", "Cut after by the snap length",
+        "Dropped after by the capturing machine: 7 packets",
+        "Not captured whole after: 9 bytes cut by the snap length",
         "Older than the capture after: 1 connection of 1", "Decoded after: 50 % of the stream",
         "Not captured after: the direction to client of 1 connection", "Cut after: 1 file",
         "held_bytes_limit", "Only before: 1 topic", "b, c, d … (4 in all)", "3 topics with few",

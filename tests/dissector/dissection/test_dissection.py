@@ -13,6 +13,7 @@ from dissector.dissection import Dissection, Options
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.hard.packet_floods import PACKET_FLOODS
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 MANIFEST = {each["file"]: each for each in json.loads((CAPTURES / "manifest.json").read_text())}
@@ -93,3 +94,26 @@ def test_what_stands_open_are_the_rows_of_an_end(name, share):
     assert open_rows["connections"].total() == ended["connections"].total()
     assert open_rows == ended
     assert rest and rows_of(dissection.open_rows()).keys() <= {"connections"}
+
+
+def test_notices_that_wait_for_their_connections_are_bounded_however_the_input_is_cut(monkeypatch):
+    """A flood of connections behind ever other tunnels has two notices each."""
+    for module in ("dissection.dissection", "notice_log"):
+        monkeypatch.setattr(f"dissector.{module}.MAX_NOTICES", 20)
+    data = np.frombuffer(PACKET_FLOODS["tunnel ids"](300), np.uint8).copy()
+    seen = []
+    for step in (len(data), 5000):
+        dissection = Dissection(Options())
+        dissection.start_file()
+        blocks, position = [], 0
+        for end in (*range(step, len(data), step), len(data)):
+            position, found = dissection.feed(data, position, end, end == len(data))
+            blocks += found
+            assert sum(map(len, dissection._connections._waiting.values())) <= 20
+        dissection.end_file()
+        blocks += dissection.finish()
+        (rows,) = [arrow_batch(each).to_pylist() for each in blocks if each.table == "notices"]
+        seen.append(rows)
+        assert len(rows) == 21 and rows[-1]["code"] == "notices_limit"
+        assert int(rows[-1]["text"].split()[0]) > 200
+    assert seen[0] == seen[1]

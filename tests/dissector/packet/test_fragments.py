@@ -233,7 +233,7 @@ def test_malformed_fragments_are_counted():
         assert decode(ipv4(payload, fragment=fragment), RAW) == "fragment_malformed"
 
 
-@pytest.mark.parametrize("limits", [{"packets": 10}, {"held_bytes": 60_000}])
+@pytest.mark.parametrize("limits", [{"packets": 10}, {"held_bytes": 8_000}])
 def test_only_so_much_waits(monkeypatch, limits):
     from dissector.packet import reader
 
@@ -249,3 +249,33 @@ def test_only_so_much_waits(monkeypatch, limits):
     codes = {n.code: n.value for n in reading.notices}
     assert codes["fragments_limit"] > 1900
     assert OUTER[0] not in kept
+
+
+def test_segments_stay_in_the_order_of_packets_beside_fragments():
+    """Fragments are gathered until a segment comes, and some in all."""
+    many = [
+        piece
+        for number in range(600)
+        for piece in fragments(addressed(V4, f"10.2.{number >> 8}.{number & 255}"), [64])
+    ]
+    first, second = fragments(V4, [64])
+    other = ipv4(tcp(b"other", sequence=5))
+    packets = [first, other, *many[:7], second, other, *many[7:], first, other, second]  # once more
+    whole = read(packets, step_ns=1000)
+    numbers = [each.packet for each in whole.segments]
+    assert numbers == sorted(numbers) and len(numbers) == 600 + 1 + 3
+    assert [each.payload for each in whole.segments].count(PAYLOAD) == 601
+    assert whole.reasons.count("ip_fragment") == len(packets) - len(numbers)
+    for rows in (1, 3, 500):
+        again = read(packets, step_ns=1000, block_rows=rows)
+        assert (again.segments, again.reasons) == (whole.segments, whole.reasons)
+
+
+@BOTH
+def test_what_lies_before_the_first_fragment_that_came_is_put_before_it(packet):
+    pieces = fragments(packet, [8, 32, 64, 96])
+    for order in ((4, 2, 0, 1, 3), (3, 4, 1, 0, 2), (2, 1, 0, 4, 3), (4, 0, 3, 1, 2)):
+        rebuilt([pieces[place] for place in order], packet)
+    other = one(packet, 8, b"x" * 24, True)
+    reading = read([pieces[4], pieces[1], other])
+    assert reading.counts == [(0, {"ip_fragment": 2, "fragment_conflict": 1})]
