@@ -1,11 +1,12 @@
 """Notices of all stages of a dissection, gathered and brought into the order of the table."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import Coded, TableBlock
+from dissector.blocks import Coded, Int64Array, TableBlock
 from dissector.codecs import compression
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, MAX_PROBES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
@@ -44,21 +45,27 @@ class Notice(NamedTuple):
     value2: int = NULL
 
 
-def _last_if_null(number: int) -> int:
-    return _LAST if number == NULL else number
+# The rank of each kind by its code, and its sentence where it holds no number.
+_RANKS: Final = np.argsort(np.argsort([kind.code for kind in NOTICES], kind="stable"))
+_CONSTANT: Final = [None if "{" in kind.sentence else kind.sentence for kind in NOTICES]
 
 
-def _order(finding: Notice) -> tuple[int | str, ...]:
-    """The table's order: by packet, then frame (null last), connection, direction, offset, code."""
-    return (
-        _last_if_null(finding.packet),
-        _last_if_null(finding.frame_no),
-        _last_if_null(finding.connection_id),
-        finding.direction,
-        finding.stream_offset,
-        NOTICES[finding.kind].code,
-        finding.value,
-    )
+def _in_order(rows: list[Notice]) -> Int64Array:
+    """Notices as int64[fields, rows] in the table's order.
+
+    That is by packet, then frame (null last), connection, direction, offset, code and value.
+    """
+    numbers = chain.from_iterable(rows)
+    cells = np.fromiter(numbers, np.int64, len(rows) * len(Notice._fields))
+    cells = cells.reshape(len(rows), len(Notice._fields))
+    column = dict(zip(Notice._fields, cells.T, strict=True))
+    last = [
+        np.where(column[name] == NULL, _LAST, column[name])
+        for name in ("connection_id", "frame_no", "packet")
+    ]
+    ranks = _RANKS[column["kind"]]
+    keys = (column["value"], ranks, column["stream_offset"], column["direction"], *last)
+    return np.ascontiguousarray(cells[np.lexsort(keys)].T)
 
 
 class NoticeLog:
@@ -88,13 +95,13 @@ class NoticeLog:
         if self._dropped:
             kind = NOTICE_NUMBER["notices_limit"]
             self._rows.append(Notice(kind, value=self._dropped))
-        rows = sorted(self._rows, key=_order)
+        cells = _in_order(self._rows)
         self._rows = []
-        cells = np.array(rows, np.int64).reshape(len(rows), len(Notice._fields)).T.copy()
         column = dict(zip(Notice._fields, cells, strict=True))
+        kinds, values, values2 = (column[name].tolist() for name in ("kind", "value", "value2"))
         return TableBlock(
             "notices",
-            len(rows),
+            len(kinds),
             {
                 "ts": column["ts_ns"],
                 "severity": Coded(column["kind"], [kind.severity for kind in NOTICES]),
@@ -105,7 +112,10 @@ class NoticeLog:
                 "packet": column["packet"],
                 "stream_offset": column["stream_offset"],
                 "bytes": column["bytes"],
-                "text": [sentence_of(row) for row in rows],
+                "text": [
+                    _CONSTANT[kind] or sentence_of(Notice(kind, value=value, value2=value2))
+                    for kind, value, value2 in zip(kinds, values, values2, strict=True)
+                ],
             },
         )
 
