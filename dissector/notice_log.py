@@ -1,11 +1,13 @@
 """Notices of all stages of a dissection, gathered and brought into the order of the table."""
 
 from collections.abc import Iterable
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import Coded, TableBlock
+from dissector.blocks import Coded, Int64Array, TableBlock
 from dissector.codecs import compression
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, MAX_PROBES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
@@ -47,24 +49,30 @@ class Notice(NamedTuple):
 
 
 _NUMBERS: Final = Notice._fields[:-1]
+_NAME: Final = attrgetter("name")
+# The rank of each kind by its code, and its sentence where it holds no number.
+_RANKS: Final = np.argsort(np.argsort([kind.code for kind in NOTICES], kind="stable"))
+_CONSTANT: Final = [None if "{" in kind.sentence else kind.sentence for kind in NOTICES]
 
 
-def _last_if_null(number: int) -> int:
-    return _LAST if number == NULL else number
+def _in_order(rows: list[Notice]) -> tuple[Int64Array, list[str]]:
+    """Numbers of notices as int64[fields, rows], and their names, in the table's order.
 
-
-def _order(finding: Notice) -> tuple[int | str, ...]:
-    """The table's order: by packet, then frame (null last), connection, direction, offset, code."""
-    return (
-        _last_if_null(finding.packet),
-        _last_if_null(finding.frame_no),
-        _last_if_null(finding.connection_id),
-        finding.direction,
-        finding.stream_offset,
-        NOTICES[finding.kind].code,
-        finding.value,
-        finding.name,
-    )
+    That is by packet, then frame (null last), connection, direction, offset, code, value and name.
+    """
+    rows = sorted(rows, key=_NAME)
+    numbers = chain.from_iterable(row[:-1] for row in rows)
+    cells = np.fromiter(numbers, np.int64, len(rows) * len(_NUMBERS))
+    cells = cells.reshape(len(rows), len(_NUMBERS))
+    column = dict(zip(_NUMBERS, cells.T, strict=True))
+    last = [
+        np.where(column[name] == NULL, _LAST, column[name])
+        for name in ("connection_id", "frame_no", "packet")
+    ]
+    ranks = _RANKS[column["kind"]]
+    keys = (column["value"], ranks, column["stream_offset"], column["direction"], *last)
+    order = np.lexsort(keys)
+    return np.ascontiguousarray(cells[order].T), [rows[at].name for at in order.tolist()]
 
 
 class NoticeLog:
@@ -98,14 +106,13 @@ class NoticeLog:
         if self._dropped:
             kind = NOTICE_NUMBER["notices_limit"]
             self._rows.append(Notice(kind, value=self._dropped))
-        rows = sorted(self._rows, key=_order)
+        cells, names = _in_order(self._rows)
         self._rows = []
-        numbers = [row[:-1] for row in rows]
-        cells = np.array(numbers, np.int64).reshape(len(rows), len(_NUMBERS)).T.copy()
         column = dict(zip(_NUMBERS, cells, strict=True))
+        kinds, values, values2 = (column[name].tolist() for name in ("kind", "value", "value2"))
         return TableBlock(
             "notices",
-            len(rows),
+            len(kinds),
             {
                 "ts": column["ts_ns"],
                 "severity": Coded(column["kind"], [kind.severity for kind in NOTICES]),
@@ -116,7 +123,10 @@ class NoticeLog:
                 "packet": column["packet"],
                 "stream_offset": column["stream_offset"],
                 "bytes": column["bytes"],
-                "text": [sentence_of(row) for row in rows],
+                "text": [
+                    _CONSTANT[kind] or sentence_of(Notice(kind, value=value, value2=value2, name=name))
+                    for kind, value, value2, name in zip(kinds, values, values2, names, strict=True)
+                ],
             },
         )
 

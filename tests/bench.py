@@ -10,8 +10,8 @@ and the column says so. The best and the median of the runs are shown; the first
 counted, it reads the capture into memory.
 
 Further tables: several captures at once; floods in the streams alone; floods landed, with what a
-packet costs beside one of ordinary traffic; the live tap at 100,000 packets a second. --only NAME
-prints one of them.
+packet costs beside one of ordinary traffic; subscriptions of every type with every style of
+acknowledgement; the live tap at 100,000 packets a second. --only NAME prints one of them.
 """
 
 import argparse
@@ -33,6 +33,7 @@ from rich.table import Table
 
 from captures.make import cursus_traffic
 from tests.busy.pending import PENDING, write_live, write_pending
+from tests.busy.subscriptions import every, write_consumed
 from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 from tests.hard.packet_floods import PACKET_FLOODS
@@ -313,6 +314,34 @@ def landed_flood_table(count: int = 1_000_000) -> Table:
     return table
 
 
+def subscription_table(count: int = 300_000) -> Table:
+    """Landing of one consumer: processor time of a frame beyond the start, beside the plainest.
+
+    A slow consumer holds a third of all deliveries open.
+    """
+    table = Table(title=f"dissector land of {count:,} deliveries to one consumer")
+    for heading in ("subscription", "frames", "CPU s", "us a frame", "of plainest", "peak MB"):
+        table.add_column(heading, justify="right")
+    ROOM.mkdir(exist_ok=True)
+    path = ROOM / "consumed.pcap"
+    path.write_bytes(as_pcap(FLOODS["fins"](1)))
+    starts = [land([path]) for _ in range(3)]
+    start = min(run.user + run.system for run in starts)
+    plainest = 0.0
+    for kind in every(count // 3):
+        write_consumed(path, kind, count)
+        run = land([path])
+        seconds = run.user + run.system
+        cost = (seconds - start) / run.frames * 1e6
+        plainest = plainest or cost
+        table.add_row(
+            kind.name, f"{run.frames:,}", f"{seconds:.2f}", f"{cost:.2f}",
+            f"{cost / plainest:.1f}x", f"{run.peak_bytes / 1e6:,.0f}",
+        )  # fmt: skip
+    path.unlink()
+    return table
+
+
 def tap_table(seconds: int = 20) -> Table:
     """The live tap at 100,000 packets and at most 100 MB a second (`tests.tapbench`)."""
     table = Table(title="dissector tap at 100,000 packets a second, with a lake")
@@ -336,6 +365,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "jobs": jobs_table,
     "streams": flood_table,
     "landed": landed_flood_table,
+    "subscriptions": subscription_table,
     "tap": tap_table,
 }
 

@@ -216,8 +216,7 @@ class Replay:
 
     def __init__(self, window_ns: int) -> None:
         protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
-        self._protocol = protocol
-        self._names = Names()
+        self._protocol, self._names = protocol, Names()
         key = random_number(HASH_KEY_BITS)
         self._registry = PulsarRegistry(protocol, window_ns, key)
         self._exchanges = PulsarExchanges(protocol, window_ns, key=key)

@@ -225,8 +225,10 @@ def expire(state: StreamState) -> None:
             seconds = min(seconds, _SYN_ONLY_SECONDS)
         elif kind == LRU_LINGERING:
             seconds = min(seconds, _LINGER_SECONDS)
-        row = state.lru.first[kind]
-        while row >= 0 and connections.last_second[row] + seconds < state.registers.second[0]:
+        for _ in range(state.lru.length[kind]):
+            row = state.lru.first[kind]
+            if connections.last_second[row] + seconds >= state.registers.second[0]:
+                break
             last = connections.last_ts_ns[row]
             if last == NULL or 0 <= clock - last <= seconds * _SECOND_NS:
                 # Its last packet came when the clock did not believe the leap of its time yet, or
@@ -236,7 +238,6 @@ def expire(state: StreamState) -> None:
                 if kind != LRU_LINGERING:
                     leave_list(state, row)
                 close_now(state, row, ENDED_IDLE)
-            row = state.lru.first[kind]
 
 
 @kernel
@@ -258,9 +259,11 @@ def _make_room(state: StreamState) -> None:
     lru = state.lru
     most_brief = state.settings.brief_connections[0]
     most = state.settings.connections[0]
-    while lru.length[LRU_LINGERING] >= most_brief:
+    for _ in range(lru.length[LRU_LINGERING] - most_brief + 1):
         close_now(state, lru.first[LRU_LINGERING], ENDED_IDLE)
-    while lru.length[LRU_SYN_ONLY] >= most_brief or state.registers.live[0] >= most:
+    for _ in range(len(state.connections.connection_id)):
+        if lru.length[LRU_SYN_ONLY] < most_brief and state.registers.live[0] < most:
+            return
         if lru.length[LRU_SYN_ONLY] >= most_brief:
             evict(state, lru.first[LRU_SYN_ONLY])
         elif lru.length[LRU_LINGERING] > 0:

@@ -96,7 +96,9 @@ def find_before(state: StreamState, side: int, offset: int) -> None:
     for step in range(LEVELS):
         level = LEVELS - 1 - step
         ahead = state.heads[side, level] if node < 0 else state.successors[node, level]
-        while ahead >= 0 and nodes.offset[ahead] < offset:
+        for _ in range(len(nodes.offset)):
+            if ahead < 0 or nodes.offset[ahead] >= offset:
+                break
             node = ahead
             ahead = state.successors[node, level]
             state.registers.steps[0] += 1
@@ -398,7 +400,9 @@ def shift_offsets(state: StreamState, side: int, by: int) -> None:
     """Add a number to the offsets of all nodes of a side: its offset 0 became known late."""
     nodes = state.nodes
     node = state.heads[side, 0]
-    while node >= 0:
+    for _ in range(len(nodes.offset)):
+        if node < 0:
+            return
         state.registers.steps[0] += 1
         nodes.offset[node] += by
         nodes.segment_start[node] += by

@@ -360,11 +360,11 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
 @kernel
 def end_all(state: StreamState) -> None:
     """End the capture: nothing more is waited for, what is closed may be written."""
-    while state.lru.first[LRU_LINGERING] >= 0:
+    for _ in range(state.lru.length[LRU_LINGERING]):
         retire(state, state.lru.first[LRU_LINGERING])
     for kind in range(LRU_LINGERING):
         connection = state.lru.first[kind]
-        while connection >= 0:
+        for _ in range(state.lru.length[kind]):
             after = state.connections.next[connection]
             close_now(state, connection, ENDED_CAPTURE_END)
             connection = after

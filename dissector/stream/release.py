@@ -81,7 +81,9 @@ def _put_segment(state: StreamState, side: int) -> None:
 @inlined
 def _drop_rest(state: StreamState, side: int) -> None:
     """Count and forget data beyond the end of its stream."""
-    while state.heads[side, 0] >= 0:
+    for _ in range(len(state.nodes.offset)):
+        if state.heads[side, 0] < 0:
+            return
         state.sides.late_packets[side] += 1
         state.sides.late_bytes[side] += state.nodes.length[state.heads[side, 0]]
         state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]

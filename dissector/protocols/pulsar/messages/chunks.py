@@ -11,9 +11,11 @@ Bounds: so many messages, so many chunks of them and so many kept bytes at once;
 was begun first is given up. A chunk that comes again counts once; chunk 0 begins anew.
 """
 
+import struct
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from dissector.blocks import ByteArray
+from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import MAX_CHUNKED_BYTES, MAX_CHUNKED_MESSAGES, NULL
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
@@ -25,6 +27,7 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 _CHUNK_MISSING: Final = NOTICE_NUMBER["chunk_missing"]
 _CHUNKS_LIMIT: Final = NOTICE_NUMBER["chunks_limit"]
 _MAX_CHUNKS: Final = 16 * MAX_CHUNKED_MESSAGES  # of all messages under way
+_PLACES: Final = 6  # the first fields of a Chunk are those of a Notice behind its kind
 _MAX_REMEMBERED: Final = 4096  # messages completed last, whose chunks may come again
 
 
@@ -35,18 +38,54 @@ class Joined(NamedTuple):
     pieces: bytes
 
 
-class _Unfinished:
-    """A message with chunks to come. where: its latest chunk, as a notice names it."""
+class Chunk(NamedTuple):
+    """What the frame columns of these names say of one chunk."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    last_ts_ns: int
+    connection_id: int
+    direction: int
+    frame_no: int
+    last_packet: int
+    stream_offset: int
+    command: int
+    source: int
+    topic: int
+    producer_id: int
+    consumer_id: int
+    chunk_id: int
+    chunk_count: int
+    chunk_uuid_at: int
+    chunk_uuid_bytes: int
+    chunked_bytes: int
+    payload_at: int
+    payload_bytes: int
+
+
+class _Unfinished:
+    """A message with chunks to come. latest: the last chunk of it that came."""
+
+    __slots__ = ("count", "latest", "pieces", "seen", "size")
+
+    def __init__(self, latest: Chunk) -> None:
+        self.count = latest.chunk_count
         self.seen: set[int] = set()
         self.size = 0
         self.pieces: list[bytes] = []
-        self.where = Notice(_CHUNK_MISSING)
+        self.latest = latest
+
+    def notice(self, kind: int) -> Notice:
+        """A notice about it, at its latest chunk."""
+        return Notice(kind, *self.latest[:_PLACES])
 
 
-_Key = tuple[int, int, int, bytes]
+# Bytes, whose hash nobody can choose: other than numbers in a tuple, they have a secret in Python.
+_PLACE: Final = struct.Struct("<3q")
+
+
+def chunks_at(frames: FrameColumns, rows: Sequence[int] | Int64Array) -> Iterator[Chunk]:
+    """The chunks in some rows."""
+    columns = (getattr(frames, name)[rows].tolist() for name in Chunk._fields)
+    return map(Chunk._make, zip(*columns, strict=True))
 
 
 def finding_at(kind: int, frames: FrameColumns, row: int) -> Notice:
@@ -62,15 +101,14 @@ def finding_at(kind: int, frames: FrameColumns, row: int) -> Notice:
     )
 
 
-def _key(frames: FrameColumns, row: int, data: ByteArray, leg: int) -> _Key:
-    at = int(frames.chunk_uuid_at[row])
-    uuid = data[at : at + max(int(frames.chunk_uuid_bytes[row]), 0)].tobytes()
-    if frames.command[row] != SEND:
-        return 1, int(frames.connection_id[row]), int(frames.consumer_id[row]), uuid
-    topic = int(frames.topic[row])
-    if topic >= 0:
-        return 2, topic, leg, uuid
-    return 3, int(frames.connection_id[row]), int(frames.producer_id[row]), uuid
+def _key(chunk: Chunk, data: ByteArray, leg: int) -> bytes:
+    at = chunk.chunk_uuid_at
+    uuid = data[at : at + max(chunk.chunk_uuid_bytes, 0)].tobytes()
+    if chunk.command != SEND:
+        return _PLACE.pack(1, chunk.connection_id, chunk.consumer_id) + uuid
+    if chunk.topic >= 0:
+        return _PLACE.pack(2, chunk.topic, leg) + uuid
+    return _PLACE.pack(3, chunk.connection_id, chunk.producer_id) + uuid
 
 
 class Chunks:
@@ -88,10 +126,10 @@ class Chunks:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
-        self._open: dict[_Key, _Unfinished] = {}
+        self._open: dict[bytes, _Unfinished] = {}
         self._kept_bytes = 0
         self._kept_chunks = 0
-        self._done: dict[_Key, None] = {}
+        self._done: dict[bytes, None] = {}
         self._findings: list[Notice] = []
         self._proxy_legs: set[int] = set()
 
@@ -102,46 +140,43 @@ class Chunks:
         else:
             self._proxy_legs.discard(connection)
 
-    def add(self, frames: FrameColumns, row: int, sources: Sources) -> Joined | None:
-        """Take the chunk in a row; the message if it is the last one and none is missing."""
-        data = sources[int(frames.source[row])]
-        number, count = int(frames.chunk_id[row]), int(frames.chunk_count[row])
-        leg = int(int(frames.connection_id[row]) in self._proxy_legs)
-        key = _key(frames, row, data, leg)
+    def add(self, chunk: Chunk, sources: Sources) -> Joined | None:
+        """Take a chunk; the message if it is the last one and none is missing."""
+        data = sources[chunk.source]
+        number, count = chunk.chunk_id, chunk.chunk_count
+        key = _key(chunk, data, int(chunk.connection_id in self._proxy_legs))
         message = self._open.get(key)
         if message is None and number > 0 and key in self._done:
             return None  # the end of a message once more, as after a reconnect
         if message is None or message.count != count or (number == 0 and 0 in message.seen):
             self._forget(key)
-            message = self._open[key] = _Unfinished(count)
-        message.where = finding_at(_CHUNK_MISSING, frames, row)
+            message = self._open[key] = _Unfinished(chunk)
+        message.latest = chunk
         if 0 <= number < count and number not in message.seen:
             message.seen.add(number)
             self._kept_chunks += 1
-            message.size += int(frames.payload_bytes[row])
+            message.size += chunk.payload_bytes
             if self._keeps_pieces:
-                at = int(frames.payload_at[row])
-                piece = data[at : at + int(frames.payload_bytes[row])].tobytes()
+                piece = data[chunk.payload_at : chunk.payload_at + chunk.payload_bytes].tobytes()
                 message.pieces.append(piece)
                 self._kept_bytes += len(piece)
         if number != count - 1:
             self._keep_bounds()
             return None
         self._forget(key)
-        announced = int(frames.chunked_bytes[row])
-        if len(message.seen) < count or announced not in (NULL, message.size):
-            self._findings.append(message.where)
+        if len(message.seen) < count or chunk.chunked_bytes not in (NULL, message.size):
+            self._findings.append(message.notice(_CHUNK_MISSING))
             return None
         self._remember(key)
         return Joined(message.size, b"".join(message.pieces))
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: bytes) -> None:
         message = self._open.pop(key, None)
         if message is not None:
             self._kept_bytes -= sum(map(len, message.pieces))
             self._kept_chunks -= len(message.seen)
 
-    def _remember(self, key: _Key) -> None:
+    def _remember(self, key: bytes) -> None:
         self._done.pop(key, None)
         self._done[key] = None
         if len(self._done) > _MAX_REMEMBERED:
@@ -154,7 +189,7 @@ class Chunks:
             or self._kept_chunks > self._max_chunks
         ):
             key = next(iter(self._open))
-            self._findings.append(self._open[key].where._replace(kind=_CHUNKS_LIMIT))
+            self._findings.append(self._open[key].notice(_CHUNKS_LIMIT))
             self._forget(key)
 
     def drain_findings(self) -> list[Notice]:
@@ -164,7 +199,7 @@ class Chunks:
 
     def finish(self) -> list[Notice]:
         """The messages whose last chunk never came."""
-        found = [message.where for message in self._open.values()]
+        found = [message.notice(_CHUNK_MISSING) for message in self._open.values()]
         self._open.clear()
         self._kept_bytes = self._kept_chunks = 0
         return found

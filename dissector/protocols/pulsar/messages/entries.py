@@ -20,13 +20,14 @@ from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.frame_table import filled_columns
-from dissector.protocols.pulsar.messages.chunks import Chunks, Joined, finding_at
+from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, finding_at
 from dissector.protocols.pulsar.messages.rows import (
     DONE,
     FULL,
     PACKED,
     Sources,
     list_batches,
+    list_chunks,
     open_entries,
 )
 from dissector.protocols.pulsar.messages.state import (
@@ -51,6 +52,7 @@ _FIRST_ROWS: Final = 1 << 10
 _FIRST_TEXT_BYTES: Final = 1 << 16
 _BLOCK_ROWS: Final = 1 << 14
 _AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
+_CHUNKS_AT_ONCE: Final = 1 << 10
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
 
 _NAMED: Final = ("topic", "producer_name", "real_topic")
@@ -93,6 +95,8 @@ class Entries:
         self._chunks = Chunks(keeps_pieces=payload_sha256)
         self._opened: ByteArray = np.zeros(1, np.uint8)
         self._joined: dict[int, Joined] = {}
+        self._chunk_rows = np.zeros(_CHUNKS_AT_ONCE, np.int64)
+        self._listed: list[tuple[int, Chunk]] = []  # chunks still to be taken, the first one last
         self._properties: list[dict[str, str]] = []
         self._digests: list[str | None] = []
 
@@ -141,7 +145,7 @@ class Entries:
             elif status == PACKED:
                 self._unpack(frames, sources, findings)
             elif status != DONE:
-                self._join(frames, int(cursor[CURSOR_ROW]), sources)
+                self._join(frames, sources)
         self._report(frames, findings)
         self._joined.clear()
         if cursor[CURSOR_COUNT]:
@@ -175,18 +179,26 @@ class Entries:
         opening.batches.at[:count] = starts
         self._opened = self._decompressor.buffer
 
-    def _join(self, frames: FrameColumns, row: int, sources: Sources) -> None:
-        """Take the chunk in a row; a message that it completes is ready for the kernel."""
+    def _join(self, frames: FrameColumns, sources: Sources) -> None:
+        """Take chunks from the cursor's row on; a message that they complete is ready for the
+        kernel."""
         cursor = self._opening.cursor
-        joined = self._chunks.add(frames, row, sources)
-        if joined is None:
-            cursor[CURSOR_ROW] += 1
+        if not self._listed:
+            rows = self._chunk_rows[: list_chunks(self._opening, frames, self._chunk_rows)]
+            self._listed = [*zip(rows.tolist(), chunks_at(frames, rows), strict=True)][::-1]
+        while self._listed:
+            row, chunk = self._listed.pop()
+            joined = self._chunks.add(chunk, sources)
+            if joined is None:
+                cursor[CURSOR_ROW] = row + 1
+                continue
+            cursor[CURSOR_ROW] = row
+            unpacked = int(frames.uncompressed_bytes[row])
+            is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
+            cursor[CURSOR_JOINED] = unpacked if is_packed else joined.size
+            if self._wants_digest:
+                self._joined[row] = joined
             return
-        unpacked = int(frames.uncompressed_bytes[row])
-        is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
-        cursor[CURSOR_JOINED] = unpacked if is_packed else joined.size
-        if self._wants_digest:
-            self._joined[row] = joined
 
     def _report(self, frames: FrameColumns, findings: NoticeLog) -> None:
         """Hand on what the kernel and the chunks found odd."""

@@ -440,6 +440,30 @@ def list_batches(opening: Opening, frames: FrameColumns, most_bytes: int) -> int
 
 
 @kernel
+def list_chunks(opening: Opening, frames: FrameColumns, rows: Int64Array) -> int:
+    """List the rows of chunks from the cursor's row on, up to the next other entry.
+
+    Returns:
+        how many there are; no more than fit into `rows`.
+    """
+    cursor = opening.cursor
+    count = 0
+    for row in range(cursor[CURSOR_ROW], cursor[CURSOR_ROWS]):
+        if count == len(rows):
+            break
+        if (
+            _is_readable(frames, row, cursor[CURSOR_PROTOCOL])
+            and frames.marker_type[row] == NULL
+            and frames.is_marker[row] != 1
+        ):
+            if frames.chunk_count[row] <= 1:
+                break
+            rows[count] = row
+            count += 1
+    return count
+
+
+@kernel
 def open_entries(
     opening: Opening, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
 ) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dissector.codecs.names import NameTable
 from dissector.limits import NULL
 from dissector.notices import NOTICES
-from dissector.protocols.pulsar.messages.chunks import Chunks, Joined
+from dissector.protocols.pulsar.messages.chunks import Chunks, Joined, chunks_at
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
@@ -44,7 +44,8 @@ def add(
     block.topic[:] = topic
     if connections is not None:
         block.connection_id[:] = connections
-    return [chunks.add(block, row, sources) for row in range(len(frames))]
+    rows = range(len(frames))
+    return [chunks.add(each, sources) for each in chunks_at(block, rows)]
 
 
 def codes(chunks: Chunks) -> list[tuple[str, int]]:

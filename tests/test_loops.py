@@ -1,0 +1,53 @@
+"""Loops of kernels end: whoever follows a list, a chain or a table does so in a `for`.
+
+A `while` may count a position up to an end, or take from a queue that shrinks; where its condition
+asks an array of links, a list's length or a table's slot, memory that is wrong would make it run
+for ever, and nobody could interrupt it.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.test_tidy import CODE, ROOT, tree_of
+
+# Arrays that say what comes next: of lists, chains, and the slots of tables.
+LINKS = frozenset(
+    {"first", "last", "next", "previous", "length", "heads", "tails", "successors", "index", "ids",
+     "values", "slots", "table"}
+)  # fmt: skip
+_POSITIONS = frozenset({"ranges", "pieces"})  # their `length` is that of bytes
+# `length` here counts down with each step, and what is read is bounded by it.
+ALLOWED = {("dissector/protocols/framing/openings.py", "drop_first")}
+
+
+def is_kernel(function: ast.FunctionDef) -> bool:
+    names = {each.id for each in function.decorator_list if isinstance(each, ast.Name)}
+    return bool(names & {"kernel", "inlined"})
+
+
+def follows_links(test: ast.expr) -> bool:
+    for node in ast.walk(test):
+        if isinstance(node, ast.Name) and node.id == "ABSENT":
+            return True
+        if isinstance(node, ast.Subscript):
+            held = node.value
+            name = held.attr if isinstance(held, ast.Attribute) else getattr(held, "id", "")
+            if name in LINKS and not (_POSITIONS & {each.attr for each in ast.walk(held)
+                                                    if isinstance(each, ast.Attribute)}):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_while_of_a_kernel_follows_links(path: Path) -> None:
+    place = str(path.relative_to(ROOT))
+    found = {
+        (place, function.name)
+        for function in ast.walk(tree_of(path))
+        if isinstance(function, ast.FunctionDef) and is_kernel(function)
+        for node in ast.walk(function)
+        if isinstance(node, ast.While) and follows_links(node.test)
+    }
+    assert found == {each for each in ALLOWED if each[0] == place}
