@@ -10,6 +10,21 @@ FROM connections AS c
 ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.connection_id
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
+-- releases: what brokers say of their version, as a number: 4000003 is 4.0.3; null if it has none
+-- materialized: if read
+SELECT
+  v.server_version,
+  TRY_CAST(regexp_extract(v.numbers, '^([0-9]+)', 1) AS BIGINT) * 1000000
+  + TRY_CAST(regexp_extract(v.numbers, '[.]([0-9]+)[.]', 1) AS BIGINT) * 1000
+  + TRY_CAST(regexp_extract(v.numbers, '([0-9]+)$', 1) AS BIGINT) AS release
+FROM (
+  SELECT DISTINCT
+    server_version,
+    regexp_extract(server_version, '[0-9]{1,4}[.][0-9]{1,3}[.][0-9]{1,3}', 0) AS numbers
+  FROM connections
+  WHERE server_version IS NOT NULL
+) AS v;
+
 -- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject
 -- materialized: if read
 -- kind: producer or consumer; its id and incarnation are of the connection, clients use ids again.

@@ -60,9 +60,9 @@ severity = "info"
 title = "A slow consumer was without permits"
 what = "Consumer {consumer_name} of {subscription} on {topic} had no permits left for {lasted_s} s (balance {available}), went on acknowledging or asked again, and messages followed at once."
 known = "Every FLOW and every MESSAGE since its SUBSCRIBE is in the capture; the ACKs, or the delivery after the next FLOW, show that the application lives."
-rival = "A client that lost count and recovered."
+rival = "An application that paused the consumer and resumed it, or a client that lost count and recovered."
 decides = "Whether the application takes as long for its messages as the consumer was silent."
-do = "Nothing, if the consumer is meant to be slow. Else make it quicker, or add consumers."
+do = "Nothing, if the consumer was paused or is meant to be slow. Else make it quicker, or add consumers."
 
 [variant.never_refilled]
 title = "A consumer used its first permits and never asked again"

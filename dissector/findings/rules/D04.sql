@@ -46,13 +46,8 @@ SELECT
   n.capture, n.at_ns AS first_ns, n.at_ns AS last_ns,
   CASE
     WHEN 0 - n.available_min < n.largest_batch THEN ''
-    WHEN coalesce(regexp_extract(l.server_version, '[0-9]+[.][0-9]+[.][0-9]+', 0), '') = ''
-      THEN 'version_unknown'
-    WHEN
-      regexp_extract(l.server_version, '[0-9]+[.][0-9]+[.][0-9]+', 0) IN (
-        '4.0.0', '4.0.1', '4.0.2', '4.0.3'
-      )
-      THEN 'counts_entries'
+    WHEN r.release IS NULL THEN 'version_unknown'
+    WHEN r.release BETWEEN 4000000 AND 4000003 THEN 'counts_entries'
     ELSE 'overdrawn'
   END AS variant,
   n.topic AS subject_topic,
@@ -89,4 +84,5 @@ LEFT JOIN consumers AS c
   AND c.consumer_id = n.consumer_id AND c.incarnation = n.incarnation
 JOIN connections AS l
   ON l.capture = n.capture AND l.connection_id = n.connection_id AND l.protocol = 'pulsar'
+LEFT JOIN releases AS r ON r.server_version = l.server_version
 WHERE n.place = 1

@@ -53,7 +53,7 @@ what = "Consumer {consumer_name} of {subscription} on {topic} got nothing for {s
 known = "No delivery to this consumer and no ACK of a message that it held lies in the silence, its permits stayed above zero, the next entry had been waiting for {waited_s} s, and it was the ACK that ended it."
 rival = "A limit of the whole subscription that other consumers, outside of this capture, share; a broker that was paused by its own dispatch rate, and goes on by chance each time that an ACK comes, is unlikely."
 decides = "The limit that the broker has for this consumer and subscription (maxUnackedMessagesPerConsumer, maxUnackedMessagesPerSubscription): is it {unacked}?"
-do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}[ at {holder_name}]: acknowledge them, or raise the limit. If nothing comes although they were acknowledged, look at the broker's version (apache/pulsar#22657)."
+do = "Find out why the oldest messages are not acknowledged, beginning with frame {oldest_unacked}[ at {holder_name}]: acknowledge them, or raise the limit."
 
 [variant.pattern]
 verdict = "pattern"
@@ -92,7 +92,7 @@ what = "Subscription {subscription} on {topic} stopped at {unacked} unacknowledg
 known = "Delivery stopped before the first of these messages was acknowledged, for a second or more, as at a limit. Half of them were acknowledged then, which is where a broker lets go, and the entry that waits has a receipt and came to no consumer of the subscription."
 rival = "A stop for another reason just when messages stayed unacknowledged; or consumers outside of this capture that hold more."
 decides = "The topic's statistics: is blockedConsumerOnUnackedMsgs true while unackedMessages is low?"
-do = "Take the topic's statistics, then let the consumer connect anew. apache/pulsar#22657 came with PR 20990 and is mended in brokers 3.0.10, 3.3.5 and 4.0.3 (PR 23796)."
+do = "Take the topic's statistics, then let the consumer connect anew.[ This broker, {affected_version}, may have apache/pulsar#22657, which came with PR 20990 and is mended in 3.0.10, 3.3.5 and 4.0.3 (PR 23796).]"
 
 [variant.still]
 severity = "warning"
@@ -296,7 +296,7 @@ SELECT
   p.waited_ns / 1e9 AS measured_waited_s, p.available AS measured_available,
   p.unacked AS measured_unacked, p.plateaus AS measured_plateaus,
   p.consumers AS measured_consumers, p.holder_name AS measured_holder_name,
-  p.server_version AS measured_server_version,
+  p.server_version AS measured_server_version, CAST(NULL AS STRING) AS measured_affected_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   p.frame_no AS frame_last_message, p.oldest_frame_no AS frame_oldest_unacked,
   p.ack_frame_no AS frame_next_ack,
@@ -328,11 +328,18 @@ SELECT
   w.stopped_unacked AS measured_unacked, CAST(NULL AS BIGINT) AS measured_plateaus,
   CAST(NULL AS BIGINT) AS measured_consumers, CAST(NULL AS STRING) AS measured_holder_name,
   w.server_version AS measured_server_version,
+  CASE
+    WHEN
+      v.release < 3000010 OR v.release BETWEEN 3001000 AND 3003004
+      OR v.release BETWEEN 4000000 AND 4000002
+      THEN w.server_version
+  END AS measured_affected_version,
   TRUE AS ruled_out_permits, TRUE AS ruled_out_idle,
   w.last_frame_no AS frame_last_message, CAST(NULL AS BIGINT) AS frame_oldest_unacked,
   CAST(NULL AS BIGINT) AS frame_next_ack, CAST(NULL AS BIGINT) AS frame_ack_of_half,
   w.next_frame_no AS frame_next_message
 FROM withheld AS w
+LEFT JOIN releases AS v ON v.server_version = w.server_version
 WHERE
   w.subscription_type = 'Shared' AND w.kind = 'plain' AND w.holes = 0 AND w.strangers = 0
   AND w.stopped_unacked > 1

@@ -62,7 +62,7 @@ what = "For {longest_s} s the broker answered nothing on a connection of {client
 known = "All that was asked on the connection is in the capture without a hole, and so is what came back: no receipt, no PONG and no response. Its TCP window towards the client was shut for {zero_window_s} s in all."
 rival = "A broker that stands still as a whole (garbage collection, a stopped process), or storage that all these topics share: PINGs that wait ({pings}) speak against storage, answers on other connections against a standstill."
 decides = "Publish-rate limits of the topics, their namespace, the broker and its resource groups, and the limits of pending sends: is one of them reached at that time?"
-do = "Compare these limits with the rates of all topics of the connection: one topic over its limit stops the reading of all. Brokers before 3.3.5 and 4.0.3 pause longer than they should (apache/pulsar#23920)."
+do = "Compare these limits with the rates of all topics of the connection: one topic over its limit stops the reading of all.[ This broker, {affected_version}, is one of those before 3.3.5 and 4.0.3 that pause longer than they should (apache/pulsar#23920).]"
 
 [variant.rate_comb]
 title = "Receipts came at an even pace: a publish rate seems limited"
@@ -260,11 +260,15 @@ SELECT
   CAST(NULL AS DOUBLE) AS measured_pause_ms, CAST(NULL AS DOUBLE) AS measured_share,
   CAST(NULL AS BIGINT) AS measured_receipts, CAST(NULL AS BIGINT) AS measured_outstanding,
   CAST(NULL AS DOUBLE) AS measured_waiting_ms, CAST(NULL AS DOUBLE) AS measured_storing_ms,
+  CASE
+    WHEN v.release < 3003005 OR v.release BETWEEN 4000000 AND 4000002 THEN c.server_version
+  END AS measured_affected_version,
   coalesce(o.answers, 0) > 0 AS ruled_out_broker,
   p.oldest_frame AS frame_oldest_waiting, p.ping_frame AS frame_ping_waiting,
   p.send_frame AS frame_send_waiting, p.answer_frame AS frame_next_answer
 FROM pauses AS p
 JOIN connections AS c ON c.capture = p.capture AND c.connection_id = p.connection_id
+LEFT JOIN releases AS v ON v.server_version = c.server_version
 LEFT JOIN elsewhere AS o
   ON o.capture = p.capture AND o.connection_id = p.connection_id AND o.at_ns = p.at_ns
 LEFT JOIN delivered AS d
@@ -280,6 +284,7 @@ SELECT
   c.median_ns / 1e6 AS measured_pause_ms, c.share AS measured_share,
   c.receipts AS measured_receipts, c.outstanding AS measured_outstanding,
   s.waiting_ms AS measured_waiting_ms, s.storing_ms AS measured_storing_ms,
+  CAST(NULL AS STRING) AS measured_affected_version,
   FALSE AS ruled_out_broker,
   c.slowest_frame AS frame_oldest_waiting, CAST(NULL AS BIGINT) AS frame_ping_waiting,
   c.first_frame AS frame_send_waiting, c.its_frame AS frame_next_answer

@@ -35,8 +35,8 @@ do = "Switch on deduplication for the namespace, or let consumers recognise what
 [variant.broker_close]
 title = "Messages were stored twice behind the broker's close of the producer"
 known = "Sends of the same producer, sequence id and CRC32C got receipts with different message ids, or were delivered with them. The broker closed the producer between the attempts: receipts behind a close are not taken by the client, which sends again."
-decides = "Why the broker closed it: an unload of the topic, in its log, for most."
-do = "Switch on deduplication for the namespace, or let consumers recognise what they have seen; unload topics less often."
+decides = "Why the broker closed it, in its log: mostly an unload of the topic."
+do = "Switch on deduplication for the namespace, or let consumers recognise what they have seen; see why the broker closed it (topic_moved, request_refused)."
 
 [variant.send_error]
 title = "Messages were stored twice behind a refused send"

@@ -27,11 +27,11 @@ unit = "times"
 why = "clients that back off wait twice as long each time: pauses that do not grow are a loop"
 
 [text]
-what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}. {resent} sends {resent|was|were} sent again on them."
+what = "The {kind} {name} of {topic} was opened on {opens_seen} connections in {lasted_s} s, {opens} of them within {closest_s} s, and the pauses between did not grow (median {early_pause_s} s at first, {late_pause_s} s at last). Closed first by the client: {closed_by_client}; by the broker: {closed_by_broker}. The last frame before was {last_frame}.[ On {refused_links} of these connections the broker had refused a send.] {resent} sends {resent|was|were} sent again on them."
 known = "Each PRODUCER or SUBSCRIBE with the same name is in the capture, each on another connection."
 rival = "An application that opens and closes it on purpose, connection and all; or several processes that share the name."
-decides = "Who closed first, and the last frame before: a client that closes behind a receipt, or after a time without any, does it by itself."
-do = "Look at the log of the side that closed first, and at its version; for a shared name, give each process its own."
+decides = "Who closed first, and the last frame before: a client that closes behind a receipt, or after a time without any, does it by itself, and clients close behind a refused send."
+do = "Look at why sends were refused, if any were; look at the log of the side that closed first, and at its version; for a shared name, give each process its own."
 
 [variant.backoff_retry]
 severity = "info"
@@ -144,7 +144,8 @@ ends AS ( -- The last frame of each of these connections.
 again AS (
   SELECT
     e.capture, e.connection_id, count(CASE WHEN e.attempt > 1 THEN 1 END) AS resent,
-    count(CASE WHEN e.outcome NOT IN ('ok', 'dup_or_dropped') THEN 1 END) AS failed
+    count(CASE WHEN e.outcome NOT IN ('ok', 'dup_or_dropped') THEN 1 END) AS failed,
+    count(CASE WHEN e.outcome = 'error' THEN 1 END) AS refused
   FROM exchanges AS e
   JOIN (SELECT DISTINCT capture, connection_id FROM steps) AS s
     ON s.capture = e.capture AND s.connection_id = e.connection_id
@@ -167,6 +168,7 @@ loops AS (
     min(CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS one_end,
     max(CASE WHEN s.closed_first_by IS NOT NULL THEN e.last_frame END) AS other_end,
     CAST(coalesce(sum(a.resent), 0) AS BIGINT) AS resent,
+    count(CASE WHEN a.refused > 0 THEN 1 END) AS refused_links,
     count(
       CASE
         WHEN s.place < s.opens AND (NOT s.in_order OR coalesce(a.failed, 0) > 0) THEN 1
@@ -195,7 +197,7 @@ SELECT
     WHEN kinds_of_end = 2 THEN concat(one_end, ' or ', other_end)
     ELSE concat('of several kinds, such as ', one_end, ' or ', other_end)
   END AS measured_last_frame,
-  resent AS measured_resent,
+  resent AS measured_resent, nullif(refused_links, 0) AS measured_refused_links,
   first_frame AS frame_first_open, last_before AS frame_last_before_the_first_close,
   second_frame AS frame_second_open, last_frame_no AS frame_last_open
 FROM loops

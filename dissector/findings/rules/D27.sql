@@ -63,7 +63,7 @@ do = "Look at the path: drops of interfaces and switches, offloads, overloaded h
 
 [variant.beyond_tap]
 title = "Packets were sent again that had passed the tap"
-what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} {retransmitted|was|were} sent again on one connection although the tap had seen them: what was lost, was lost behind it. Latencies measured here do not show it; the receiver got these bytes later."
+what = "{retransmitted} packets ({share_measured} of those of their direction) between {client_ip} and {broker_ip} {retransmitted|was|were} sent again on one connection although the tap had seen them: what was lost, was lost behind it. Fewer than {slow} answers to sends were slow for it as measured here; the receiver got these bytes later."
 known = "The same bytes came twice in the capture, which has no hole on this connection; copies that the tap made itself are not counted."
 
 [variant.path_black_hole]

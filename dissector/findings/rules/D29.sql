@@ -25,7 +25,7 @@ unit = "s"
 why = "a due message leaves within a tick or two if its consumer has permits"
 
 [text]
-what = "{messages} messages of {topic} {messages|was|were} delivered to {subscription} before their time, the worst {off_s} s (asked for: {intended_s} s behind the publish time)."
+what = "{messages} messages of {topic} {messages|was|were} delivered to {subscription} before {messages|its|their} time, the worst {off_s} s (asked for: {intended_s} s behind the publish time)."
 known = "The time is in the message's metadata (deliverAtTime), the delivery in the capture; the subscription is {subscription_type}, which heeds delays, and the producer's clock agrees with the tap's within {tick_s} s or its SEND is not in the capture."
 rival = "A broker whose clock is ahead, or that has delayed delivery switched off for the namespace."
 decides = "The broker's clock against the tap's, and the namespace's policy of delayed delivery."
@@ -35,7 +35,7 @@ do = "Look at delayedDeliveryEnabled and the policy of the namespace, and at the
 severity = "info"
 verdict = "proven"
 title = "A subscription does not heed delays"
-what = "{messages} messages of {topic} with a delay {messages|was|were} delivered to {subscription} before their time, the worst {off_s} s: its type is {subscription_type}."
+what = "{messages} messages of {topic} with a delay {messages|was|were} delivered to {subscription} before {messages|its|their} time, the worst {off_s} s: its type is {subscription_type}."
 known = "The time is in the message's metadata (deliverAtTime), the type in SUBSCRIBE; brokers delay only for Shared and Key_Shared subscriptions."
 rival = "None: this is by design."
 decides = "Nothing is open."

@@ -170,7 +170,7 @@ judged AS (
       WHEN r.request_command = 'ACK' THEN 'acks'
       WHEN
         r.request_command NOT IN ('PRODUCER', 'SUBSCRIBE')
-        AND r.error_code IN ('TopicNotFound', 'SubscriptionNotFound', 'MetadataError')
+        AND r.error_code IN ('TopicNotFound', 'SubscriptionNotFound')
         THEN 'asked'
       ELSE ''
     END AS kind,

@@ -141,7 +141,9 @@ HAVING count(*) >= $least
 """
 
 
-@pytest.mark.parametrize(("apart_s", "incidents"), [("", 1), ("apart_s = 2", 2), ("apart_s = 3.5", 1)])
+@pytest.mark.parametrize(
+    ("apart_s", "incidents"), [("", 1), ("apart_s = 2", 2), ("apart_s = 3.5", 1)]
+)
 def test_a_rule_says_how_far_apart_incidents_are(tmp_path, apart_s, incidents):
     (tmp_path / "mine.sql").write_text(FRONT.replace("worst =", f"{apart_s}\nworst =") + QUERY)
     (rule,) = [rule for rule in load_rules(tmp_path)[0] if rule.code == "mine"]

@@ -1,4 +1,4 @@
-"""Refusals, overdrafts, alerts and close moves: rules say what the capture shows, by its evidence."""
+"""Refusals, overdrafts, alerts and moves: rules say what the capture shows."""
 
 import json
 from pathlib import Path
