@@ -25,7 +25,6 @@ from dissector.protocols.pulsar.consumption.consumers import (
 from dissector.protocols.pulsar.consumption.deliveries import (
     end_all,
     end_delivery,
-    message_cost,
     open_delivery,
     unresolved,
 )
@@ -40,6 +39,7 @@ from dissector.protocols.pulsar.consumption.permits import (
     add_permit_row,
     change_balance,
     counts_flow,
+    message_cost,
 )
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
