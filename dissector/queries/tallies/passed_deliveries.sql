@@ -3,7 +3,7 @@
 SELECT
   p.capture, p.connection_id, p.consumer_id, p.incarnation, p.topic, p.subscription,
   p.consumer_name, p.ledger_id, p.entry_id, p.message_count, p.outcome, p.at_us, p.frame_no,
-  f.last_packet AS packet
+  f.last_packet AS packet, f.chunk_id
 FROM (
   SELECT
     q.*,

@@ -114,7 +114,7 @@ def _lags(found: list[Row]) -> Row:
 _PASSED: Final = (
     "capture", "connection_id", "consumer_id", "incarnation", "topic", "subscription",
     "consumer_name", "ledger_id", "entry_id", "message_count", "outcome", "at_us", "frame_no",
-    "packet",
+    "packet", "chunk_id",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dissector.report.commands import Commands
-from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS
+from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS, code_text
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -169,13 +169,30 @@ def redelivery(report: Row, commands: Commands) -> Remark:
     )
     cause = max(total["by_cause"], key=lambda name: (total["by_cause"][name], name), default="")
     step = CAUSE_STEPS.get(cause, "See whether the application takes a message twice without harm")
-    if section["examples"]:
-        row = section["examples"][0]
+    if cause == "reconnect":
+        step = _reconnect_step(report) or step
+    row = next((row for row in section["examples"] if row["redelivery_cause"] == cause), None)
+    if row is not None:
         both = f"frame_no == {row['frame_no']}"
         if row["previous_frame_no"] is not None:
             both = f"frame_no in ({row['previous_frame_no']}, {row['frame_no']})"
         step = step_text(f"{step}; the first one", commands.frames(both, row))
     return Remark(PLAIN, "redelivery", text, step)
+
+
+def _reconnect_step(report: Row) -> str:
+    """What to look at where clients closed all the connections themselves; empty: unknown."""
+    closers = {row["closed_first_by"] for row in report["connecting"]["by_connection"]}
+    if closers - {None} != {"client"}:
+        return ""
+    codes = [
+        code_text(row["error_code"])
+        for row in report["errors"]["incidents"]
+        if row["request_command"] == "SEND"
+    ]
+    refused = listed(list(dict.fromkeys(codes)), NAMED)
+    why = f"; the broker had refused sends with {refused}" if refused else ""
+    return f"See in the clients' logs why they closed their connections themselves{why}"
 
 
 def acks(report: Row, commands: Commands) -> Remark | None:
@@ -234,6 +251,11 @@ def _left_step(rows: list[Row], commands: Commands) -> str:
     )
     if row is None:
         return f"{words}."
+    if row["chunk_id"] is not None:
+        words = (
+            "Look into the client's log: its library puts chunks together and drops those of a "
+            "message that lacks one or has one twice, before the application sees anything"
+        )
     expression = (
         f"connection_id == {row['connection_id']} and ledger_id == {row['ledger_id']} and "
         f"entry_id == {row['entry_id']}"

@@ -63,6 +63,56 @@ def test_parts_of_batches_that_were_acknowledged_are_told() -> None:
     assert "1 message was." in delivered({"redelivery_requested": 2}, acked_in_part=1).text
 
 
+def test_chunks_that_a_library_dropped_are_not_blamed_on_the_application() -> None:
+    report = decoded()
+    row = {"outcome": "unacked_at_end", "connection_id": 1, "ledger_id": 71, "entry_id": 3,
+           "capture": None}  # fmt: skip
+    report["ack_latency"]["total"] |= {
+        "deliveries": 9, "acked": 5, "not_judged": {"unacked_at_end": 4},
+        "passed_over_by_outcome": {"unacked_at_end": 4},
+    }  # fmt: skip
+    for chunk, who in ((None, "application what it does"), (0, "client's log: its library")):
+        report["ack_latency"]["passed_over"] = [row | {"chunk_id": chunk}]
+        (remark,) = of(report, "ack_latency")
+        assert who in remark.next_step and "ledger_id == 71" in remark.next_step
+
+
+def repeated(**more: Any) -> Remark:
+    report = decoded()
+    report["redelivery"]["total"] |= {
+        "deliveries": 9, "messages": 9, "redelivered": 4, "by_cause": {"unload": 3, "explicit": 1},
+    } | more.pop("total", {})  # fmt: skip
+    for section, found in more.items():
+        report[section] |= found
+    (remark,) = of(report, "redelivery")
+    return remark
+
+
+def test_the_example_is_of_the_cause_that_the_step_is_about() -> None:
+    rows = [
+        {"redelivery_cause": cause, "frame_no": number, "previous_frame_no": 1, "capture": None}
+        for number, cause in ((7, "explicit"), (8, "unload"))
+    ]
+    remark = repeated(redelivery={"examples": rows})
+    assert "unloads" in remark.next_step and "frame_no in (1, 8)" in remark.next_step
+    assert "frame_no" not in repeated(redelivery={"examples": rows[:1]}).next_step
+
+
+def test_clients_that_closed_their_connections_blame_no_network() -> None:
+    cause = {"by_cause": {"reconnect": 4}}
+    mine = [{"closed_first_by": "client"}, {"closed_first_by": None}]
+    refused = [{"request_command": "SEND", "error_code": "ChecksumError"}]
+    assert "the network" in repeated(total=cause).next_step
+    step = repeated(total=cause, connecting={"by_connection": mine}).next_step
+    assert "clients' logs" in step and "network" not in step
+    step = repeated(
+        total=cause, connecting={"by_connection": mine}, errors={"incidents": refused}
+    ).next_step
+    assert step.endswith("the broker had refused sends with ChecksumError")
+    theirs = [*mine, {"closed_first_by": "broker"}]
+    assert "the network" in repeated(total=cause, connecting={"by_connection": theirs}).next_step
+
+
 def test_none_and_one_and_all_read_right() -> None:
     assert delivered({"conn_closed": 9}).text == (
         "None of 9 deliveries was acknowledged: open when the connection ended."
@@ -126,7 +176,9 @@ def test_what_to_do_depends_on_why_it_was_delivered_again() -> None:
     report["redelivery"]["total"] |= {
         "deliveries": 9, "messages": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
     }  # fmt: skip
-    report["redelivery"]["examples"] = [{"capture": None, "frame_no": 7, "previous_frame_no": None}]
+    report["redelivery"]["examples"] = [
+        {"capture": None, "frame_no": 7, "previous_frame_no": None, "redelivery_cause": "reconnect"}
+    ]
     (remark,) = of(report, "redelivery")
     words, command = remark.next_step.split("\n")
     assert words.startswith("See why connections were lost") and command.endswith("'frame_no == 7'")
