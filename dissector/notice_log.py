@@ -124,8 +124,8 @@ class NoticeLog:
                 "stream_offset": column["stream_offset"],
                 "bytes": column["bytes"],
                 "text": [
-                    _CONSTANT[kind] or sentence_of(Notice(kind, value=value, value2=value2, name=name))
-                    for kind, value, value2, name in zip(kinds, values, values2, names, strict=True)
+                    _CONSTANT[kind] or sentence_of(Notice(kind, value=one, value2=two, name=name))
+                    for kind, one, two, name in zip(kinds, values, values2, names, strict=True)
                 ],
             },
         )

@@ -13,6 +13,7 @@ from dissector.blocks import ByteArray
 from dissector.jit import compiled, inlined, kernel
 
 MAX_VARINT_BYTES: Final = 10  # 64 bits in groups of seven
+_MAX_DIGITS: Final = 18  # as many always fit
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _SIGN_64: Final = 1 << 63
 
@@ -157,3 +158,22 @@ def varint(data: ByteArray, offset: int, end: int) -> Varint:
         if first < 0x80:
             return Varint(first, offset + 1)
     return long_varint(data, offset, end)
+
+
+@inlined
+def decimal(data: ByteArray, at: int, end: int) -> Varint:
+    """Digits with an optional minus sign: their value, and the offset behind them; -1 if none."""
+    position = at
+    is_negative = position < end and byte(data, position) == 0x2D
+    if is_negative:
+        position += 1
+    value = 0
+    digits = 0
+    while position < end and digits < _MAX_DIGITS:
+        digit = byte(data, position) - 0x30
+        if digit < 0 or digit > 9:
+            break
+        value = 10 * value + digit
+        position += 1
+        digits += 1
+    return Varint(-value if is_negative else value, position if digits > 0 else -1)

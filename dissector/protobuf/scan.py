@@ -10,10 +10,17 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
-from dissector.codecs.integers import Varint, byte, varint, wrapped
+from dissector.codecs.integers import Varint, byte, decimal, varint, wrapped
 from dissector.codecs.names import NameColumns, intern
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_IDS_PER_ACK, MAX_NESTING, NULL
+from dissector.protobuf.odd_fields import (
+    ODD_FIELDS_HERE,
+    SPAN_ROOM,
+    count_odd_fields,
+    keep_odd_field,
+    new_odd_fields,
+)
 from dissector.protobuf.plan import (
     ARGUMENT_BITS,
     BOOL,
@@ -62,22 +69,11 @@ USED_IDS: Final = 0
 USED_WORDS: Final = 1
 _WORDS_BEFORE: Final = 2
 _IDS_BEFORE: Final = 3
-_UNKNOWN_HERE: Final = 4  # unknown fields of the span in hand: so many pairs of node and number
-_FIRST_UNKNOWN: Final = 5
-_UNKNOWN_OF_SPAN: Final = 8  # further ones of one span are not counted
-
-# Rows of Output.unknown.
-UNKNOWN_NODE: Final = 0
-UNKNOWN_FIELD: Final = 1
-UNKNOWN_COUNT: Final = 2  # 0 where the column is free
-UNKNOWN_ROW: Final = 3  # row of the first
-UNKNOWN_SLOTS: Final = 64
 
 _INT32_SIGN: Final = 0x8000_0000
 _UINT32_BITS: Final = 0xFFFF_FFFF
 _MAX_FIELD_NUMBER: Final = (1 << 29) - 1
 _WIRE_TYPES: Final = 0b10_0111  # varint, eight bytes, length, four bytes
-_MAX_DIGITS: Final = 18
 _NO_MORE: Final = -1
 _NO_ROOM: Final = -2
 
@@ -109,9 +105,8 @@ class Output(NamedTuple):
     """Where a walk writes.
 
     cells: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
-    int64[capacity]; used: int64[], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes.
-    unknown: int64[4, UNKNOWN_SLOTS + 1], fields that no message of the plan has, see UNKNOWN_*; in
-    the last column those of which there was no room for another kind.
+    int64[capacity]; used: int64[4], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes;
+    odd_here, odd_fields: fields that no message of the plan has, see `odd_fields`.
     """
 
     cells: Int64Array
@@ -120,7 +115,8 @@ class Output(NamedTuple):
     used: Int64Array
     stack: Int64Array
     names: NameColumns
-    unknown: Int64Array
+    odd_here: Int64Array
+    odd_fields: Int64Array
 
 
 class Found(NamedTuple):
@@ -145,10 +141,11 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Ou
         cells=matrix,
         ids=np.full((child_columns, 4096), NULL, np.int64),
         words=np.zeros(4096, np.int64),
-        used=np.zeros(_FIRST_UNKNOWN + 2 * _UNKNOWN_OF_SPAN, np.int64),
+        used=np.zeros(4, np.int64),
         stack=np.zeros((2, MAX_NESTING), np.int64),
         names=names,
-        unknown=np.zeros((4, UNKNOWN_SLOTS + 1), np.int64),
+        odd_here=np.zeros(SPAN_ROOM, np.int64),
+        odd_fields=new_odd_fields(),
     )
 
 
@@ -277,37 +274,18 @@ def _put_words(out: Output, cell: Cell, step: int, data: ByteArray, span: Span) 
 
 
 @inlined
-def _decimal(data: ByteArray, at: int, end: int) -> Varint:
-    """Digits with an optional minus sign: their value, and the offset behind them; -1 if none."""
-    position = at
-    is_negative = position < end and byte(data, position) == 0x2D
-    if is_negative:
-        position += 1
-    value = 0
-    digits = 0
-    while position < end and digits < _MAX_DIGITS:
-        digit = byte(data, position) - 0x30
-        if digit < 0 or digit > 9:
-            break
-        value = 10 * value + digit
-        position += 1
-        digits += 1
-    return Varint(-value if is_negative else value, position if digits > 0 else -1)
-
-
-@inlined
 def _put_pair_value(out: Output, row: int, pair: Int64Array, data: ByteArray, value: Span) -> None:
     """The value of a known key to its column; text that is no number leaves it null."""
     out.cells[pair[PAIR_FLAG], row] = max(out.cells[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
     if pair[PAIR_KIND] != DECIMAL and pair[PAIR_KIND] != POSITION:
         out.cells[pair[PAIR_COLUMN], row] = intern(out.names, data, value.at, value.end - value.at)
         return
-    first = _decimal(data, value.at, value.end)
+    first = decimal(data, value.at, value.end)
     if pair[PAIR_KIND] == DECIMAL:
         if first.next == value.end:
             out.cells[pair[PAIR_COLUMN], row] = first.value
     elif 0 < first.next < value.end and byte(data, first.next) == 0x3A:
-        second = _decimal(data, first.next + 1, value.end)
+        second = decimal(data, first.next + 1, value.end)
         if second.next == value.end:
             out.cells[pair[PAIR_COLUMN], row] = first.value
             out.cells[pair[PAIR_SECOND], row] = second.value
@@ -413,37 +391,6 @@ def _put_value(
     return READ
 
 
-@kernel
-def _keep_unknown(out: Output, node: int, number: int) -> None:
-    """A field that the span's message does not have, once for each number."""
-    count = out.used[_UNKNOWN_HERE]
-    for at in range(_FIRST_UNKNOWN, _FIRST_UNKNOWN + 2 * count, 2):
-        if out.used[at] == node and out.used[at + 1] == number:
-            return
-    if count < _UNKNOWN_OF_SPAN:
-        out.used[_FIRST_UNKNOWN + 2 * count] = node
-        out.used[_FIRST_UNKNOWN + 2 * count + 1] = number
-        out.used[_UNKNOWN_HERE] = count + 1
-
-
-@kernel
-def _count_unknown(out: Output, row: int) -> None:
-    """Count the unknown fields of a span that is protobuf: in garbage everything is unknown."""
-    unknown = out.unknown
-    for index in range(out.used[_UNKNOWN_HERE]):
-        node = out.used[_FIRST_UNKNOWN + 2 * index]
-        number = out.used[_FIRST_UNKNOWN + 2 * index + 1]
-        slot = (31 * node + number) & (UNKNOWN_SLOTS - 1)
-        is_other = unknown[UNKNOWN_NODE, slot] != node or unknown[UNKNOWN_FIELD, slot] != number
-        if unknown[UNKNOWN_COUNT, slot] > 0 and is_other:
-            slot = UNKNOWN_SLOTS
-        if unknown[UNKNOWN_COUNT, slot] == 0:
-            unknown[UNKNOWN_NODE, slot] = node
-            unknown[UNKNOWN_FIELD, slot] = number
-            unknown[UNKNOWN_ROW, slot] = row
-        unknown[UNKNOWN_COUNT, slot] += 1
-
-
 @inlined
 def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     """Read one span into one row.
@@ -453,7 +400,7 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     """
     out.used[_IDS_BEFORE] = out.used[USED_IDS]
     out.used[_WORDS_BEFORE] = out.used[USED_WORDS]
-    out.used[_UNKNOWN_HERE] = 0
+    out.odd_here[ODD_FIELDS_HERE] = 0
     at = span.at
     end = span.end
     node = span.root
@@ -497,7 +444,7 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
         else:
             result = READ
             if step == SKIP:
-                _keep_unknown(out, node, found.number)
+                keep_odd_field(out.odd_here, node, found.number)
             elif step != UNWANTED:
                 result = _put_value(plan, out, Cell(row, child), step, data, found)
         if result in (BAD, FULL):
@@ -509,8 +456,8 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
     if status == FULL:
         out.used[USED_IDS] = out.used[_IDS_BEFORE]
         out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
-    elif status != BAD and out.used[_UNKNOWN_HERE] > 0:
-        _count_unknown(out, row)
+    elif status != BAD and out.odd_here[ODD_FIELDS_HERE] > 0:
+        count_odd_fields(out.odd_fields, out.odd_here, row)
     return status
 
 

@@ -11,7 +11,7 @@ from dissector.report.verdict import BAD, GOOD, LOOK, Remark
 from dissector.report.verdicts import remarks
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
-from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, name_of
+from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, ids_of, name_of
 from tests.numbers import Numbers
 
 NUMBER = r"([\d,]+)"
@@ -138,6 +138,34 @@ def test_what_was_published_and_stored_is_what_the_clients_say(case: Case) -> No
         assert published == confirmed
     else:
         assert (part or 0) == confirmed
+
+
+# Acknowledged by the client library itself, which no application logs.
+BY_THE_LIBRARY = {
+    **NOT_AS_LOGGED,
+    "java-j22_reader.pcap": "readers acknowledge what they have read",
+    "java-j28_compaction.pcap": "readers acknowledge what they have read",
+}
+
+
+@pytest.mark.parametrize("case", LOGGED, ids=name_of)
+def test_nothing_is_called_acknowledged_that_no_client_acknowledged(case: Case) -> None:
+    """An acknowledgement that was rolled back is followed by another one of the same message."""
+    acks = [each for each in case.events if each["ev"] in ("ack", "txn_ack")]
+    is_plain = "seek" not in case.name and not any(
+        each["ev"] == "cumack" or ";" in str(each.get("mid")) for each in case.events
+    )
+    text = text_of(case, "ack_latency")
+    if not (acks and is_plain and text) or case.name in BY_THE_LIBRARY or case.has_both_legs:
+        return
+    entries = {(each.ledger, each.entry) for ack in acks for each in ids_of(ack)}
+    subscriptions = {each.get("sub") for each in case.events if each["ev"] == "recv"}
+    words = {"The": 1, "Both": 2, "None": 0}
+    said_acked = words.get(text.split()[0])
+    if said_acked is None:
+        said_acked = number(rf"^(?:All )?{NUMBER} ", text)
+    assert said_acked is not None, text
+    assert said_acked <= len(entries) * max(len(subscriptions), 1), text
 
 
 @pytest.mark.parametrize("case", LOGGED, ids=name_of)

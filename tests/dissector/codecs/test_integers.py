@@ -63,3 +63,19 @@ def test_varint_longer_than_ten_bytes_is_unreadable():
 
 def test_varint_drops_bits_beyond_64():
     assert integers.varint(as_array(b"\x80" * 9 + b"\x7f"), 0, 10) == (-(1 << 63), 10)
+
+
+@given(
+    st.integers(-(10**18) + 1, 10**18 - 1),
+    st.binary(max_size=3).filter(lambda b: not b[:1].isdigit()),
+)
+def test_decimal_digits_read_back_up_to_what_is_none(value, behind):
+    digits = str(value).encode()
+    data = np.frombuffer(digits + behind, np.uint8)
+    assert integers.decimal(data, 0, len(data)) == (value, len(digits))
+
+
+@pytest.mark.parametrize("text", [b"", b"-", b"x1"])
+def test_what_begins_with_no_digit_is_no_decimal(text):
+    data = np.frombuffer(text or b"0", np.uint8)
+    assert integers.decimal(data, 0, len(text)).next == -1

@@ -21,7 +21,6 @@ from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
 from dissector.protocols.pulsar.consumption.bitsets import (
     allocate_words,
     bit_of,
-    bits_left,
     free_words,
     words_at,
     words_for,
@@ -249,23 +248,6 @@ def _write_row(
     to.checksum[row] = deliveries.checksum[delivery]
     to.crc32c_stored[row] = deliveries.crc32c[delivery]
     to.closing_row[row] = state.counters[ORDINAL]
-
-
-@inlined
-def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
-    """Messages that a MESSAGE costs and brings; null where the metadata was not read.
-
-    Pulsar: what the broker says itself, else the bits of the ack_set, one per message still to be
-    acked, else the messages of the entry.
-    """
-    permits = frames.message_permits[row]
-    if permits >= 0:
-        return int(permits)
-    messages = frames.message_count[row]
-    count = frames.ack_set_count[row]
-    if count > 0:
-        return bits_left(words, frames.ack_set_at[row], count, messages)
-    return int(messages)
 
 
 @kernel

@@ -6,8 +6,11 @@ where that was not seen, or frames are missing since, it is unknown until the ne
 until the broker says it (CONSUMER_STATS_RESPONSE).
 """
 
+from dissector.blocks import Int64Array
 from dissector.jit import inlined
 from dissector.limits import NULL
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.consumption.bitsets import bits_left
 from dissector.protocols.pulsar.consumption.consumers import revive
 from dissector.protocols.pulsar.consumption.rows import Block
 from dissector.protocols.pulsar.consumption.state import (
@@ -18,6 +21,23 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.tables import ABSENT
+
+
+@inlined
+def message_cost(frames: FrameColumns, row: int, words: Int64Array) -> int:
+    """Messages that a MESSAGE costs and brings; null where the metadata was not read.
+
+    Pulsar: what the broker says itself, else the bits of the ack_set, one per message still to be
+    acked, else the messages of the entry.
+    """
+    permits = frames.message_permits[row]
+    if permits >= 0:
+        return int(permits)
+    messages = frames.message_count[row]
+    count = frames.ack_set_count[row]
+    if count > 0:
+        return bits_left(words, frames.ack_set_at[row], count, messages)
+    return int(messages)
 
 
 @inlined

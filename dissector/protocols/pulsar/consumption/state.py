@@ -113,9 +113,9 @@ LIST_AGES: Final = 2  # all open deliveries
 LIST_PAGES: Final = 3
 LISTS: Final = 4
 
-# A frame may bring a consumer, a connection, two groups, a page, published entries, a transaction,
-# a node, an ACK that waits and its list.
-_KEYS_PER_FRAME: Final = 10
+# A frame may bring a consumer, a connection, two groups, a page, published entries and a node; or,
+# an ACK, a transaction, the ACK itself and the list of its claims.
+_KEYS_PER_FRAME: Final = 8
 OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for a consumer
 
 

@@ -30,7 +30,6 @@ from dissector.protocols.pulsar.consumption.consumers import (
 from dissector.protocols.pulsar.consumption.deliveries import (
     end_all,
     end_delivery,
-    message_cost,
     open_delivery,
     unresolved,
 )
@@ -45,6 +44,7 @@ from dissector.protocols.pulsar.consumption.permits import (
     add_permit_row,
     change_balance,
     counts_flow,
+    message_cost,
 )
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,

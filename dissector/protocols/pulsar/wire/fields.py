@@ -18,11 +18,10 @@ from dissector.codecs.names import NameTable
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
+from dissector.protobuf.odd_fields import ODD_COUNT, ODD_SLOTS
 from dissector.protobuf.scan import (
     BAD,
     LIMITED,
-    UNKNOWN_COUNT,
-    UNKNOWN_SLOTS,
     USED_IDS,
     USED_WORDS,
     SpanColumns,
@@ -329,13 +328,13 @@ class FieldDecoder:
     def _note_unknown(self, frames: FrameColumns, rows: int) -> None:
         """Count what a block has that is not known."""
         self.unknown.look_at(frames, rows)
-        table = self._out.unknown
-        counts = table[UNKNOWN_COUNT]
+        table = self._out.odd_fields
+        counts = table[ODD_COUNT]
         if not counts.any():
             return
         messages = frame_plan_messages()
-        for slot in np.flatnonzero(counts[:UNKNOWN_SLOTS]):
+        for slot in np.flatnonzero(counts[:ODD_SLOTS]):
             node, number, count, row = table[:, slot].tolist()
             self.unknown.add(frames, row, messages[node], number, count)
-        self.unknown.add_others(int(counts[UNKNOWN_SLOTS]))
+        self.unknown.add_others(int(counts[ODD_SLOTS]))
         counts[:] = 0

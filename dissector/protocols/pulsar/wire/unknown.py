@@ -5,7 +5,6 @@ over, never guessed at, and told once for each kind, with the frame that had it 
 had it in all.
 """
 
-import sys
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,6 @@ _VALUE: Final = NOTICE_NUMBER["unknown_value"]
 _FEATURE: Final = NOTICE_NUMBER["unknown_feature"]
 _LIMIT: Final = NOTICE_NUMBER["unknown_limit"]
 _IS_KNOWN: Final = np.isin(np.arange(COMMAND_SLOTS), list(COMMAND_BY_NUMBER))
-_UPPER_HALF: Final = int(sys.byteorder == "little")
 _ALL_ONES: Final = 0xFFFF_FFFF
 _ENUMS: Final = tuple(
     (name, field.of, max(enum_names(field.of)))
@@ -37,12 +35,11 @@ _ENUMS: Final = tuple(
 def _may_be_odd(values: Int64Array, largest: int) -> bool:
     """Whether any value is above, or below 0 and not null: in two passes, as hardly ever one is.
 
-    The upper half of a number of 32 bits is all ones where it is negative, of null its first bit.
+    The upper half of a negative number of 32 bits is all ones; no other half is, null's neither.
     """
     if not len(values):
         return False
-    upper = values.view(np.uint32)[_UPPER_HALF::2]
-    return bool(values.max() > largest or upper.max() == _ALL_ONES)
+    return bool(values.max() > largest or values.view(np.uint32).max() == _ALL_ONES)
 
 
 class Unknown:

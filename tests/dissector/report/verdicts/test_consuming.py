@@ -126,7 +126,9 @@ def test_what_to_do_depends_on_why_it_was_delivered_again() -> None:
     report["redelivery"]["total"] |= {
         "deliveries": 9, "messages": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
     }  # fmt: skip
-    report["redelivery"]["examples"] = [{"capture": None, "frame_no": 7, "previous_frame_no": None}]
+    report["redelivery"]["examples"] = [
+        {"capture": None, "frame_no": 7, "previous_frame_no": None, "redelivery_cause": "reconnect"}
+    ]
     (remark,) = of(report, "redelivery")
     words, command = remark.next_step.split("\n")
     assert words.startswith("See why connections were lost") and command.endswith("'frame_no == 7'")

@@ -1,0 +1,59 @@
+"""Fields that a message does not have: counted by message and number, as a newer sender's.
+
+A span's own are kept aside until it is read to its end: in garbage every field is unknown.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.jit import kernel
+
+# The fields of the span in hand: how many, then node and number of each.
+ODD_FIELDS_HERE: Final = 0
+_FIRST: Final = 1
+_MOST: Final = 8  # further ones of one span are not counted
+SPAN_ROOM: Final = _FIRST + 2 * _MOST
+
+# Rows of the table of all.
+ODD_NODE: Final = 0  # of the plan
+ODD_FIELD: Final = 1
+ODD_COUNT: Final = 2  # 0 where the column is free
+ODD_ROW: Final = 3  # of the first
+ODD_SLOTS: Final = 64
+
+
+def new_odd_fields() -> Int64Array:
+    """A table int64[4, ODD_SLOTS + 1]; its last column counts what found no room of its own."""
+    return np.zeros((4, ODD_SLOTS + 1), np.int64)
+
+
+@kernel
+def keep_odd_field(here: Int64Array, node: int, number: int) -> None:
+    """Keep a field of the span in hand, once for each number."""
+    count = here[ODD_FIELDS_HERE]
+    for at in range(_FIRST, _FIRST + 2 * count, 2):
+        if here[at] == node and here[at + 1] == number:
+            return
+    if count < _MOST:
+        here[_FIRST + 2 * count] = node
+        here[_FIRST + 2 * count + 1] = number
+        here[ODD_FIELDS_HERE] = count + 1
+
+
+@kernel
+def count_odd_fields(table: Int64Array, here: Int64Array, row: int) -> None:
+    """Count the fields of a span that has been read; row: of its frame."""
+    for index in range(here[ODD_FIELDS_HERE]):
+        node = here[_FIRST + 2 * index]
+        number = here[_FIRST + 2 * index + 1]
+        slot = (31 * node + number) & (ODD_SLOTS - 1)
+        is_other = table[ODD_NODE, slot] != node or table[ODD_FIELD, slot] != number
+        if table[ODD_COUNT, slot] > 0 and is_other:
+            slot = ODD_SLOTS
+        if table[ODD_COUNT, slot] == 0:
+            table[ODD_NODE, slot] = node
+            table[ODD_FIELD, slot] = number
+            table[ODD_ROW, slot] = row
+        table[ODD_COUNT, slot] += 1
