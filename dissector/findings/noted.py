@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dissector.findings.finding import INCIDENT_NS, Evidence, Finding, worst_first
+from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.limits import MAX_NOTED_BYTES, MAX_NOTED_FINDINGS
 
 FOLDER: Final = "_findings"
@@ -83,6 +84,8 @@ class Notes:
     def _write(self, path: Path, line: str) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            # It is a lake from now on, also before a rotation is over.
+            (self._folder.parent / MANIFEST_FOLDER).mkdir(exist_ok=True)
             with open(path, "a", encoding="utf-8") as file:
                 file.write(line)
             self.problem = None
