@@ -129,6 +129,10 @@ MAX_BUNDLE_PART_BYTES: Final = 256 << 20
 # what it cannot show.
 MAX_EVIDENCE_PACKETS: Final = 500_000
 
+# -- findings that a tap notes in its lake while it runs; further ones are said and counted only
+MAX_NOTED_FINDINGS: Final = 10_000
+MAX_NOTED_BYTES: Final = 64 << 20
+
 # -- histograms of durations
 SUB_BUCKET_BITS: Final = 5  # an octave has 2^5 buckets, so that a percentile is at most 1.6 % off
 SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS

@@ -76,6 +76,7 @@ EDGES_THAT_MEET = {
     # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
     "dissector.evidence": {"findings", "sources", "lake", "queries"},
     "dissector.findings": {"queries"},  # a rule is a query over a lake
+    "dissector.findings.noted": {"lake"},  # what a tap notes lies in its lake
     # The engine reads captures and tables; the memory of this machine is asked for as a tap does.
     "dissector.spark": {"sources", "queries", "tap"},
 }

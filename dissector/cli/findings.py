@@ -1,6 +1,5 @@
 """The commands findings and explain: what is wrong, and what a name or number means."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -99,14 +98,14 @@ def findings(
         for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
         files = None if opened.reading is None else opened.reading.files_of_captures()
-        commands = Commands({"sources": sources}, inputs, files)
+        commands = Commands({"sources": sources}, inputs, files, lake)
         rows = [as_row(one) for one in worst_first(found)]
         if is_json:
-            shown = [row | {"command": command_of(row, commands, lake)} for row in rows]
+            shown = [row | {"command": command_of(row, commands)} for row in rows]
             print(json_line({"findings": shown}, keeps_nulls=True))
         else:
             paint, width = Paint(common.color), terminal_width()
-            for line in lines_of(rows, len(rules) - len(failed), commands, paint, width, lake):
+            for line in lines_of(rows, len(rules) - len(failed), commands, paint, width):
                 print(line)
         code = opened.end(common)
     return judge(conditions, {"findings": {"findings": rows}}, code, common.words)
@@ -121,6 +120,7 @@ def _found(
 ) -> tuple[list["Finding"], list["Problem"], list[Row]]:
     """What rules find in a lake, those that failed, and the files behind the captures."""
     from dissector.findings.finding import findings_of
+    from dissector.findings.noted import joined, noted
     from dissector.findings.querying import rule_queries
     from dissector.queries.sandbox import sandbox_over
     from dissector.report import pipeline
@@ -135,15 +135,23 @@ def _found(
         temporary() as work,
         opened_engine(name, engine[1], opened.lake.rows(), common) as engine_in,
     ):
-        found, failed, sources = pipeline.find(
-            opened.lake,
-            work,
-            engine_in,
-            captures,
-            has_memory=opened.reading is None,
-            rules=numbers,
-        )
+        found: list[Finding] = []
+        failed: list[Problem] = []
+        sources: list[Row] = []
+        # A tap may have found something before its first rotation is in the lake.
+        if opened.lake.captures or not noted(opened.lake.folder):
+            found, failed, sources = pipeline.find(
+                opened.lake,
+                work,
+                engine_in,
+                captures,
+                has_memory=opened.reading is None,
+                rules=numbers,
+            )
         found = [one for one in found if one.number in numbers]
+        if opened.reading is None:
+            more = [one for one in noted(opened.lake.folder) if one.number in numbers]
+            found = joined(found, [one for one in more if not captures])
         if of_users:
             mine = tuple(
                 one for one in opened.lake.captures if not captures or one.capture_id in captures
@@ -155,15 +163,11 @@ def _found(
     return found, failed, sources
 
 
-def command_of(row: Row, commands: "Commands", lake: Path | None = None) -> str:
-    """The command line that shows the frames of a finding. lake: that was named, if one was."""
+def command_of(row: Row, commands: "Commands") -> str:
+    """The command line that shows the frames of a finding."""
     from dissector.report.verdicts import judging
 
-    if lake is None:
-        return judging.command_of(row, commands)
-    numbers = ", ".join(str(each["frame_no"]) for each in row["evidence"])
-    query = f"select * from frames where capture = '{row['capture']}' and frame_no in ({numbers})"
-    return f"dissector sql --lake {shlex.quote(str(lake))} {shlex.quote(query)}"
+    return judging.command_of(row, commands)
 
 
 def lines_of(
@@ -172,7 +176,6 @@ def lines_of(
     commands: "Commands",
     paint: Paint,
     width: int | None,
-    lake: Path | None = None,
 ) -> Iterator[str]:
     """Findings as text for people. rules: how many were asked."""
     if not rows:
@@ -197,7 +200,7 @@ def lines_of(
         for each in row["evidence"]:
             yield f"  frame {each['frame_no']}, packet {each['packet']}: {safe_text(each['role'])}"
         if row["evidence"]:
-            yield f"  {paint(safe_text(command_of(row, commands, lake)), 'cyan')}"
+            yield f"  {paint(safe_text(command_of(row, commands)), 'cyan')}"
         yield ""
     yield f"{counted(len(rows), 'finding')}; {counted(rules, 'rule')} asked"
 

@@ -93,8 +93,12 @@ class Monitor:
         """Let a recorder take part."""
         self._recorder = recorder
 
-    def find(self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str]) -> None:
+    def find(
+        self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str],
+        rotations: "Rotations | None" = None,
+    ) -> None:  # fmt: skip
         """Let the rules of findings look at what a tap sees."""
+        from dissector.findings.noted import Notes
         from dissector.tap.raising import Raised
         from dissector.tap.windows import WINDOW_BYTES, Windows
 
@@ -103,7 +107,7 @@ class Monitor:
         windows = Windows(tap, not tap.source.is_live, size)
         self._raised = Raised(
             windows, words.say, lambda number: command_for(number, lake, replayed),
-            self._max_series,
+            self._max_series, rotations, None if lake is None else Notes(lake),
         )  # fmt: skip
 
     def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:

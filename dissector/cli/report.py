@@ -206,7 +206,7 @@ def summary(
         print(report_text(result), end="")
     else:
         files = None if reading is None else reading.files_of_captures()
-        commands = Commands(result, inputs, files)
+        commands = Commands(result, inputs, files, lake)
         for line in outline(result, Paint(common.color), terminal_width(), commands):
             print(line)
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)

@@ -398,7 +398,7 @@ def tap(
             kept = Kept(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:
-            monitor.find(running, common.words, lake, replay)
+            monitor.find(running, common.words, lake, replay, rotations)
         # Unwound before the last words, else the view would draw over them.
         with ExitStack() as watching:
             monitor.start(running, rotations, watching, top)

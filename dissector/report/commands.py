@@ -1,5 +1,11 @@
-"""Commands to type next: they show the frames and connections behind a number of a report."""
+"""Commands to type next: they show the frames and connections behind a number of a report.
 
+They run as they stand where the report's captures are: those that were named are read again; of a
+lake, and of a tap, whose packets are in no file, the rows are asked for.
+"""
+
+import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -8,7 +14,24 @@ from dissector.report.numbers import Row
 
 MAX_INPUTS: Final = 3  # files that a command names; of more it says INPUT, as its help does
 INPUT: Final = "INPUT"
+_LAKE: Final = "LAKE"  # that a command names where nobody said which it is
+ANY_LAKE: Final = f"--lake {_LAKE} "
 _STDIN: Final = ("-", "stdin")
+_LIVE: Final = "live"
+# What differs between the language of -Y and SQL.
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[!=]= null\b|==')
+_IN_SQL: Final = {"== null": "IS NULL", "!= null": "IS NOT NULL", "==": "="}
+
+
+def in_sql(condition: str) -> str:
+    """A condition of -Y, as this program writes them, as one of SQL."""
+    return _TOKENS.sub(
+        lambda found: _IN_SQL.get(found[0]) or _literal(json.loads(found[0])), condition
+    )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 class Commands:
@@ -16,7 +39,8 @@ class Commands:
 
     Args:
         typed: the inputs as the user named them, if they are known. files: of each capture the
-            paths of its files; without it the names of the files stand for them.
+            paths of its files; without it the names of the files stand for them. lake: that is
+            asked, if one was named.
     """
 
     def __init__(
@@ -24,8 +48,15 @@ class Commands:
         report: Row,
         typed: Sequence[str] = (),
         files: Mapping[str, Sequence[str]] | None = None,
+        lake: object = None,
     ) -> None:
         self._files: dict[str | None, list[str]] = {}
+        self._live = {
+            source["capture"] for source in report["sources"] if source.get("format") == _LIVE
+        }
+        self._lake = None if lake is None else str(lake)
+        if lake is None and self._live and not typed:
+            self._lake = _LAKE
         for source in report["sources"]:
             names = self._files.setdefault(source["capture"], [])
             if source["file_name"] is not None:
@@ -36,16 +67,43 @@ class Commands:
 
     def frames(self, condition: str, row: Row | None = None, more: str = "") -> str:
         """`dissector frames` with a selection. row: its capture is read, without one all are."""
+        if self._lake is not None:
+            return self._rows("frames", [*self._capture(row), in_sql(condition)])
         return f"dissector frames {self._inputs(row)} -Y {shlex.quote(condition)}{more}"
 
     def connections(self, condition: str = "") -> str:
         """`dissector connections`, with a selection or without."""
+        if self._lake is not None:
+            return self._rows("connections", [in_sql(condition)] if condition else [])
         selected = f" -Y {shlex.quote(condition)}" if condition else ""
         return f"dissector connections {self._inputs(None)}{selected}"
 
+    def notices(self) -> str:
+        """What gives the table of notices."""
+        if self._lake is not None:
+            return self._rows("notices", [])
+        return f"dissector land {self._inputs(None)} --lake lake"
+
     def other(self, text: str) -> str:
-        """Another command; {} in it is replaced by the inputs."""
+        """Another command; {} in it is replaced by the inputs, or by the lake."""
+        if self._lake is not None:
+            return text.format(f"--lake {shlex.quote(self._lake)}")
         return text.format(self._inputs(None))
+
+    def _rows(self, table: str, conditions: Sequence[str]) -> str:
+        """`dissector sql` over the lake."""
+        where = f" where {' and '.join(conditions)}" if conditions else ""
+        query = shlex.quote(f"select * from {table}{where}")
+        return f"dissector sql --lake {shlex.quote(str(self._lake))} {query}"
+
+    def _capture(self, row: Row | None) -> list[str]:
+        """That rows are of the capture of a row; the rows of a tap stand in its rotations."""
+        if row is None or (len(self._files) < 2 and not self._live):
+            return []
+        name = row["capture"]
+        if name in self._live or name not in self._files:
+            return [f"capture like {_literal(name + '%')}"]
+        return [f"capture = {_literal(name)}"]
 
     def _inputs(self, row: Row | None) -> str:
         names = self._all

@@ -85,7 +85,9 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
 
 
-def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -> None:
+def _fill(
+    folder: Path, report: dict[str, Any], has_page: bool, more: Writers, lake: Path | None
+) -> None:
     (folder / _MARK).write_text(report_text(report), encoding="utf-8")
     for name, rows in lists(report).items():
         if f"{TABLES}/{name}" not in more:
@@ -95,7 +97,7 @@ def _fill(folder: Path, report: dict[str, Any], has_page: bool, more: Writers) -
     if has_page:
         from dissector.report.page import page
 
-        (folder / _PAGE).write_text(page(report), encoding="utf-8")
+        (folder / _PAGE).write_text(page(report, lake), encoding="utf-8")
 
 
 def write_report(
@@ -105,6 +107,7 @@ def write_report(
     has_page: bool = True,
     more: Writers | None = None,
     is_forced: bool = False,
+    lake: Path | None = None,
 ) -> None:
     """Write a report into a folder, in the place of one that is there.
 
@@ -112,7 +115,8 @@ def write_report(
     holds stays.
 
     Args:
-        more: further folders, by their place in the report and what writes them.
+        more: further folders, by their place in the report and what writes them. lake: that the
+            page's commands ask.
 
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
@@ -123,7 +127,7 @@ def write_report(
         stage = work / "report"
         try:
             stage.mkdir()
-            _fill(stage, report, has_page, more or {})
+            _fill(stage, report, has_page, more or {}, lake)
             if not output.exists():
                 os.rename(stage, output)
             elif is_shared or not exchange(stage, output):

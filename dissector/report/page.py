@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import resources
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -18,7 +19,7 @@ from markupsafe import Markup, escape
 
 from dissector.report import meanings, plots, words
 from dissector.report.capture_verdicts import WORDS
-from dissector.report.commands import Commands
+from dissector.report.commands import ANY_LAKE, Commands
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
 from dissector.report.verdict import VERDICTS, in_protocol_words
@@ -208,12 +209,16 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
     }
 
 
-def page(report: Row) -> str:
-    """The page of a report that has all sections."""
+def page(report: Row, lake: object = None) -> str:
+    """The page of a report that has all sections.
+
+    Args:
+        lake: that commands ask where the packets are in no file.
+    """
     environment = _environment(PacketNames(report["sources"]))
     template = environment.from_string(_asset("report.html"))
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
-    return template.render(
+    text = template.render(
         report=report,
         command_of=partial(command_of, commands=Commands(report)),
         plots=_plots(report),
@@ -222,6 +227,8 @@ def page(report: Row) -> str:
         style=style,
         script=script,
     )
+    # What was kept of single captures does not know where its lake lies today.
+    return text if lake is None else text.replace(ANY_LAKE, f"--lake {escape(quote(str(lake)))} ")
 
 
 def policy(style: str, script: str) -> str:

@@ -415,6 +415,7 @@ def write(
             found = make_report(opened, work, engine, scope, progress)
         progress.step(3, _STEPS, "writing the report")
         write_report(
-            output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced
-        )
+            output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced,
+            lake=lake,
+        )  # fmt: skip
     return found.report

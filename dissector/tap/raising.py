@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 from dissector.blocks import TableBlock
 from dissector.findings.finding import Finding
 from dissector.findings.loading import SEVERITIES
+from dissector.findings.noted import Notes
 from dissector.tap.pieces import Piece
+from dissector.tap.rotations import Rotations
 from dissector.tap.series import MAX_SERIES, Counts, Key
 from dissector.tap.windows import Windows
 
@@ -36,6 +38,7 @@ class Raised:
 
     Args:
         say: takes a line. shown_by: gives the command that shows more about a rule's findings.
+        rotations: of the lake, in which notes note each incident for that command.
     """
 
     def __init__(
@@ -44,8 +47,13 @@ class Raised:
         say: Callable[[str], None],
         shown_by: Callable[[str], str],
         max_series: int = MAX_SERIES,
+        rotations: Rotations | None = None,
+        notes: Notes | None = None,
     ) -> None:
         self.windows = windows
+        self._rotations = rotations
+        self._notes = notes
+        self._capture: str | None = None
         self.incidents = Counts(LABELS, max_series)
         self.last_ns: dict[Key, int] = {}
         self.worst = ""
@@ -72,11 +80,19 @@ class Raised:
             self._raise()
 
     def close(self) -> None:
-        """Raise what the last window holds."""
+        """Raise what the last window holds. All rows are in the lake, and what was noted goes."""
         self.windows.close()
         self._raise()
+        if self._notes is not None and self._rotations is not None:
+            self._notes.close(not self._rotations.lost)
 
     def _raise(self) -> None:
+        rotations = self._rotations
+        if self._notes is not None and rotations is not None:
+            capture = rotations.capture
+            if capture is not None and capture != self._capture:
+                self._capture = capture
+                self._notes.begin(capture, not rotations.lost)
         for one in self.windows.drain():
             self._handle(one)
         failed, skipped = self.windows.failed, self.windows.skipped
@@ -103,6 +119,8 @@ class Raised:
         if not new:
             return
         self.incidents.add(labels, new)
+        if self._notes is not None:
+            self._notes.add(one)
         line = line_of(one)
         rank = SEVERITIES.index(one.severity)
         if rank <= self._worst_rank:

@@ -119,6 +119,13 @@ class Rotations:
         self._first_ts_ns, self._number = first_ts_ns, 0
 
     @property
+    def capture(self) -> str | None:
+        """What the ids of the rotations of this run begin with; None before there is one."""
+        if not self._first_ts_ns:
+            return None
+        return tap_capture_id(self.name, self._first_ts_ns, 0).rpartition("-")[0]
+
+    @property
     def queued_bytes(self) -> int:
         """Rows that wait to be written."""
         return self._queued

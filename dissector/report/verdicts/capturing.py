@@ -124,8 +124,8 @@ def _lost(total: Row, commands: Commands) -> list[Remark]:
 
 
 def _notice_step(commands: Commands) -> str:
-    command = commands.other("dissector land {} --lake lake")
-    return step_text("The table `notices` of a lake names the connection, packet and byte", command)
+    words = "The table `notices` of a lake names the connection, packet and byte"
+    return step_text(words, commands.notices())
 
 
 def _nothing(total: Row, commands: Commands) -> Remark:

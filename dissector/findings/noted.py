@@ -1,0 +1,159 @@
+"""What a tap found while it runs, kept beside the rows of its lake: LAKE/_findings/RUN.jsonl.
+
+A row is written in the rotation in which it closes, so that rotations in order are a recording;
+what a rule needs of connections, producers and requests that are open is in the lake when they are
+over. Until then the tap, which sees them, notes what it finds: one line of JSON for each incident.
+Once all rows of a run are in the lake, what it noted is gone, and the rules find it in the rows.
+After a crash it stays: of what was open then there are no rows.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from dissector.findings.finding import INCIDENT_NS, Evidence, Finding, worst_first
+from dissector.lake.manifest import MANIFEST_FOLDER
+from dissector.limits import MAX_NOTED_BYTES, MAX_NOTED_FINDINGS
+
+FOLDER: Final = "_findings"
+_ENDING: Final = ".jsonl"
+
+
+class Notes:
+    """Notes the findings of a run of a tap, in a thread of its own: packets wait for no disk.
+
+    problem: why the last one could not be written.
+    """
+
+    def __init__(self, lake: Path) -> None:
+        self.problem: str | None = None
+        self._folder = lake / FOLDER
+        self._path: Path | None = None
+        self._count = 0
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tap-notes", daemon=True)
+        self._thread.start()
+
+    def begin(self, capture: str, is_landed: bool) -> None:
+        """A run begins, whose rotations are named by this; what an earlier one noted goes.
+
+        Args:
+            is_landed: all rows so far are in the lake.
+        """
+        self._forget(is_landed)
+        self._path = self._folder / f"{capture}{_ENDING}"
+        self._count = 0
+
+    def add(self, one: Finding) -> None:
+        """Note an incident; beyond the bound none is."""
+        if self._path is None or self._count >= MAX_NOTED_FINDINGS:
+            return
+        self._count += 1
+        row = one._replace(evidence=())._asdict() | {
+            "capture": self._path.name.removesuffix(_ENDING),
+            "subject": dict(one.subject),
+            "measured": dict(one.measured),
+            "thresholds": dict(one.thresholds),
+            "evidence": [each._asdict() for each in one.evidence],
+        }
+        self._work.put(partial(self._write, self._path, json.dumps(row) + "\n"))
+
+    def close(self, is_landed: bool) -> None:
+        """The run is over. is_landed: all of its rows are in the lake."""
+        self._forget(is_landed)
+        self._work.put(None)
+        self._thread.join()
+
+    def _forget(self, is_landed: bool) -> None:
+        if self._path is not None and is_landed:
+            self._work.put(partial(self._remove, self._path))
+        self._path = None
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _write(self, path: Path, line: str) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # It is a lake from now on, also before a rotation is over.
+            (self._folder.parent / MANIFEST_FOLDER).mkdir(exist_ok=True)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(line)
+            self.problem = None
+        except OSError as error:
+            self.problem = error.strerror
+
+    def _remove(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+
+def noted(lake: Path) -> list[Finding]:
+    """What taps noted in a lake, of runs whose rows are not all there. What cannot be read is
+    passed over: a line may be half written."""
+    found: list[Finding] = []
+    try:
+        names = sorted(os.listdir(lake / FOLDER))
+    except OSError:
+        return []
+    for name in names:
+        if not name.endswith(_ENDING):
+            continue
+        try:
+            with open(lake / FOLDER / name, encoding="utf-8", errors="replace") as file:
+                lines = file.read(MAX_NOTED_BYTES).split("\n")[:MAX_NOTED_FINDINGS]
+        except OSError:
+            continue
+        found += [one for one in map(_finding, lines) if one is not None]
+    return found
+
+
+def _finding(line: str) -> Finding | None:
+    """A finding of a line of JSON."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        evidence = tuple(Evidence(**each) for each in row.pop("evidence"))
+        ruled_out = tuple(map(str, row.pop("ruled_out")))
+        one = Finding(**row, evidence=evidence, ruled_out=ruled_out)
+        is_sound = all(
+            isinstance(value, kind)
+            for value, kind in (
+                *((one.first_ns, int), (one.last_ns, int), (one.incidents, int)),
+                *((one.subject, dict), (one.measured, dict), (one.thresholds, dict)),
+                *((text, str) for text in (one.number, one.code, one.title, one.text)),
+                *((text, str) for text in (one.severity, one.verdict, one.section, one.capture)),
+                *((each.frame_no, int) for each in evidence),
+            )
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return one if is_sound else None
+
+
+def joined(found: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
+    """Findings of rows, and those noted that the rows do not show: of the same rule, subject and
+    time one is enough."""
+    known = list(found)
+    for one in more:
+        if not any(_is_same(one, other) for other in known):
+            known.append(one)
+    return worst_first(known)
+
+
+def _is_same(one: Finding, other: Finding) -> bool:
+    return (
+        (one.number, one.severity, one.subject) == (other.number, other.severity, other.subject)
+        and one.first_ns <= other.last_ns + INCIDENT_NS
+        and other.first_ns <= one.last_ns + INCIDENT_NS
+    )
