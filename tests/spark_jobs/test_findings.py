@@ -16,10 +16,7 @@ from tests.dissector.findings.test_findings import RULES, lake  # noqa: F401
 
 
 def test_both_engines_find_the_same(
-    lake: Path,
-    tmp_path: Path,
-    spark: Any,
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    lake: Path, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:
     """All captures at once: no task has rows of its own."""
     monkeypatch.setattr(SparkEngine, "task_rows", 0)

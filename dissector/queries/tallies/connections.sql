@@ -1,8 +1,8 @@
 -- connections: connections by protocol, beginning and end, with the sums of both directions
 -- keys: capture, protocol, started, ended
 -- sums: connections, payload_bytes, stream_bytes, decoded_bytes, gaps, gap_bytes,
---   snaplen_cut_bytes, conflict_bytes, unparsed_bytes, retransmitted_packets, duplicate_packets,
---   out_of_order_packets
+--   snaplen_cut_bytes, dropped_bytes, conflict_bytes, unparsed_bytes, retransmitted_packets,
+--   duplicate_packets, out_of_order_packets
 SELECT
   capture, protocol, started, ended,
   count(*) AS connections,
@@ -15,6 +15,8 @@ SELECT
   sum(coalesce(gap_bytes_to_broker, 0) + coalesce(gap_bytes_to_client, 0)) AS gap_bytes,
   sum(coalesce(snaplen_cut_bytes_to_broker, 0) + coalesce(snaplen_cut_bytes_to_client, 0))
     AS snaplen_cut_bytes,
+  sum(coalesce(dropped_bytes_to_broker, 0) + coalesce(dropped_bytes_to_client, 0))
+    AS dropped_bytes,
   sum(coalesce(conflict_bytes_to_broker, 0) + coalesce(conflict_bytes_to_client, 0))
     AS conflict_bytes,
   sum(coalesce(unparsed_bytes_to_broker, 0) + coalesce(unparsed_bytes_to_client, 0))

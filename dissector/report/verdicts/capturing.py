@@ -133,7 +133,10 @@ def _nothing(total: Row, commands: Commands) -> Remark:
     packets, segments = total["packets"], total["packets_tcp"]
     text = f"Nothing could be decoded: {many(packets, 'packet')}"
     if packets:
-        text += f", {many(segments, 'TCP packet')} among them, without any payload"
+        lacks = "without any payload"
+        if total["dropped_bytes"]:
+            lacks = f"with {bytes_text(total['dropped_bytes'])} of payload that fit no stream"
+        text += f", {many(segments, 'TCP packet')} among them, {lacks}"
     unread = total["packets_unread_by_kind"]
     if unread:
         kinds = [f"{kind} ({many(count, 'packet')})" for kind, count in unread.items()]
@@ -154,6 +157,8 @@ def _decoded(total: Row, commands: Commands) -> Remark:
         lost.append(f"{many(total['gaps'], 'gap')} of {bytes_text(total['gap_bytes'])}{in_all}")
     if total["snaplen_cut_bytes"]:
         lost.append(cut_text(total))
+    if total["dropped_bytes"]:
+        lost.append(f"{bytes_text(total['dropped_bytes'])} outside their streams not used")
     text = (
         f"{share_text(share)} of the TCP stream ({bytes_text(total['stream_bytes'])}) is decoded; "
         f"{' and '.join(lost) or 'no gaps'}."
@@ -167,6 +172,8 @@ def _decoded(total: Row, commands: Commands) -> Remark:
         return Remark(LOOK, "coverage", f"{text} {_tls(total)}.", _tls_step())
     strange = protocols.get("unknown", 0)
     if share >= ENOUGH or (recognised is not None and recognised >= ENOUGH and not strange):
+        if total["dropped_bytes"]:
+            return Remark(LOOK, "coverage", text, _unused(commands))
         return Remark(GOOD if recognised else LOOK, "coverage", text)
     if lost:
         text += " What follows counts only what was seen."
@@ -183,6 +190,14 @@ def _decoded(total: Row, commands: Commands) -> Remark:
         commands.connections('protocol == "unknown"'),
     )
     return Remark(LOOK, "coverage", text, step)
+
+
+def _unused(commands: Commands) -> str:
+    """How to look at connections whose payload fits no stream."""
+    return step_text(
+        "Payload that came after the end of its connection, or far outside it",
+        commands.connections("dropped_bytes_to_broker > 0 or dropped_bytes_to_client > 0"),
+    )
 
 
 def _damage(commands: Commands) -> str:

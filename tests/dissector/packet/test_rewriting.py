@@ -108,7 +108,9 @@ def test_headers_are_found_in_the_order_of_the_headers() -> None:
     columns.ts_ns[0], columns.interface[0] = 0, 0
     headers = offsets.Headers.new(2 * offsets.HEADERS_OF_PACKET)
     left = offsets.PacketsLeft.all_of(1)
-    count = offsets.find_headers(data, columns, left, np.array([ETHERNET]), new_walk(), headers)
+    count = offsets.find_headers(
+        data, columns, left, np.array([ETHERNET]), new_walk(), headers
+    )
     assert headers.kind[:count].tolist() == [
         offsets.MACS, offsets.IP4, offsets.UDP_HEADER, offsets.MACS, offsets.IP4, offsets.SEGMENT,
     ]  # fmt: skip
