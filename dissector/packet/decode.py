@@ -50,6 +50,9 @@ from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 # What stops the pass.
 DONE: Final = 0
 FRAGMENTS: Final = 1
+# Beside those of a walk: see `_read_slowly`.
+_LAST_FRAGMENT: Final = FOUND_FRAGMENT - 1
+_AFTER_FRAGMENTS: Final = FOUND_FRAGMENT - 2
 
 # Words of four bytes that an IPv4 header has.
 _SHORTEST_HEADER: Final = 5
@@ -172,6 +175,34 @@ def _tunnel(state: PacketState) -> int:
 
 
 @kernel
+def _read_segment(
+    data: ByteArray, end: int, packet_end: int, network: Network, packet: int, state: PacketState
+) -> int:
+    """Read TCP in IP: the next segment, but for what is around it and its time.
+
+    Args:
+        end, packet_end: after what was captured and what was on the wire.
+
+    Returns:
+        USED, or the reason why there is none.
+    """
+    block_pass = state.block_pass
+    if network.wire_end > packet_end:
+        network = _with_true_end(data, end, packet_end, network, packet, block_pass)
+    transport = tcp_layer(data, network.offset, end, network.wire_end)
+    if transport.reason != USED:
+        return transport.reason
+    is_checked = block_pass.verify[0] or transport.flags & SYN
+    if is_checked and _is_refused(data, end, network, packet, block_pass):
+        return BAD_TCP_CHECKSUM
+    row = block_pass.segments[0]
+    _write(data, end, network, transport, state.segments, row)
+    state.segments.packet[row] = packet
+    block_pass.segments[0] = row + 1
+    return USED
+
+
+@kernel
 def read_walk(data: ByteArray, state: PacketState) -> int:
     """Walk on through the packet; if it ends at TCP, that becomes the next segment.
 
@@ -185,34 +216,23 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
 @kernel
 def _read_found(data: ByteArray, state: PacketState, found: int) -> int:
     """What `read_walk` does with what the walk found."""
-    walk = state.walk
-    position = walk.position
-    block_pass = state.block_pass
+    position = state.walk.position
     if found == FOUND_FRAGMENT:
         return found
     if found != FOUND_TCP:
         return int(found | (position.detail[0] << DETAIL_SHIFT))
-    network = network_of(walk)
-    end = position.end[0]
-    packet = position.packet[0]
-    if network.wire_end > position.packet_end[0]:
-        network = _with_true_end(data, end, position.packet_end[0], network, packet, block_pass)
-    transport = tcp_layer(data, network.offset, end, network.wire_end)
-    if transport.reason != USED:
-        return transport.reason
-    is_checked = block_pass.verify[0] or transport.flags & SYN
-    if is_checked and _is_refused(data, end, network, packet, block_pass):
-        return BAD_TCP_CHECKSUM
-    row = block_pass.segments[0]
     segments = state.segments
-    _write(data, end, network, transport, segments, row)
-    segments.source[row] = position.source[0]
-    segments.tunnel[row] = _tunnel(state)
-    segments.vlans[row] = position.vlans[0]
-    segments.packet[row] = packet
-    segments.ts_ns[row] = position.ts_ns[0]
-    block_pass.segments[0] = row + 1
-    return USED
+    row = state.block_pass.segments[0]
+    reason = _read_segment(
+        data, position.end[0], position.packet_end[0], network_of(state.walk),
+        position.packet[0], state,
+    )  # fmt: skip
+    if reason == USED:
+        segments.source[row] = position.source[0]
+        segments.tunnel[row] = _tunnel(state)
+        segments.vlans[row] = position.vlans[0]
+        segments.ts_ns[row] = position.ts_ns[0]
+    return int(reason)
 
 
 @kernel
@@ -259,6 +279,26 @@ def _gather_fragment(state: PacketState, row: int) -> bool:
 
 
 @kernel
+def _read_slowly(
+    data: ByteArray, packets: PacketColumns, row: int, link_type: int, state: PacketState
+) -> int:
+    """Walk through a packet that the short way does not know.
+
+    Returns:
+        As `read_walk`, FOUND_FRAGMENT: it is gathered; or _LAST_FRAGMENT: likewise, and there is no
+        room for another; or _AFTER_FRAGMENTS: it is a segment, which comes behind those.
+    """
+    begin(state.walk, packets, row, link_type)
+    state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
+    found = unwrap(data, state.walk)
+    if found == FOUND_FRAGMENT:
+        return FOUND_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
+    if found == FOUND_TCP and state.block_pass.fragments[0] > 0:
+        return _AFTER_FRAGMENTS
+    return int(_read_found(data, state, found))
+
+
+@kernel
 def read_packets(
     data: ByteArray, packets: PacketColumns, link_types: Int64Array, state: PacketState
 ) -> int:
@@ -272,69 +312,38 @@ def read_packets(
         some, too.
     """
     block_pass = state.block_pass
-    walk = state.walk
-    reasons = state.reasons
     segments = state.segments
-    first_packet = block_pass.first_packet[0]
-    verify = block_pass.verify[0]
-    found = block_pass.segments[0]
-    rows = block_pass.rows[0]
     block_pass.fragments[0] = 0
-    status = DONE
-    for row in range(block_pass.row[0], rows):
+    for row in range(block_pass.row[0], block_pass.rows[0]):
         offset = packets.offset[row]
         end = offset + packets.captured_bytes[row]
         interface = packets.interface[row]
         if interface < 0:
-            reasons[row] = INTERFACE_LIMIT if interface == BEYOND_LIMIT else NO_INTERFACE
+            state.reasons[row] = INTERFACE_LIMIT if interface == BEYOND_LIMIT else NO_INTERFACE
             continue
-        reason = LOOK_CLOSER
         link = link_layer(data, offset, end, link_types[interface])
-        if link.reason == USED:
+        reason = link.reason
+        if reason == USED:
             wire_end = offset + packets.wire_bytes[row]
             network = ip_layer(data, link.offset, end, wire_end, link.ethertype)
             reason = network.reason
             if reason == USED and block_pass.fragments[0] > 0:
-                rows, status = row, FRAGMENTS
-                break
-            if reason == USED:
-                if network.wire_end > wire_end:
-                    network = _with_true_end(
-                        data, end, wire_end, network, first_packet + row, block_pass
-                    )
-                transport = tcp_layer(data, network.offset, end, network.wire_end)
-                reason = transport.reason
+                reason = _AFTER_FRAGMENTS
+            elif reason == USED:
+                found = block_pass.segments[0]
+                number = block_pass.first_packet[0] + row
+                reason = _read_segment(data, end, wire_end, network, number, state)
                 if reason == USED:
-                    number = first_packet + row
-                    is_checked = verify or transport.flags & SYN
-                    if is_checked and _is_refused(data, end, network, number, block_pass):
-                        reasons[row] = BAD_TCP_CHECKSUM
-                        continue
-                    _write(data, end, network, transport, segments, found)
                     segments.source[found] = 0
                     segments.tunnel[found] = 0
                     segments.vlans[found] = link.vlans
-                    segments.packet[found] = number
                     segments.ts_ns[found] = packets.ts_ns[row]
-                    found += 1
-        elif link.reason != LOOK_CLOSER:
-            reason = link.reason
         if reason in (LOOK_CLOSER, FRAGMENT):
-            begin(walk, packets, row, link_types[interface])
-            walk.position.packet[0] = first_packet + row
-            step = unwrap(data, walk)
-            if step == FOUND_FRAGMENT:
-                if not _gather_fragment(state, row):
-                    rows, status = row + 1, FRAGMENTS
-                    break
-                continue
-            if step == FOUND_TCP and block_pass.fragments[0] > 0:
-                rows, status = row, FRAGMENTS
-                break
-            block_pass.segments[0] = found
-            reason = _read_found(data, state, step)
-            found = block_pass.segments[0]
-        reasons[row] = reason
-    block_pass.row[0] = rows
-    block_pass.segments[0] = found
-    return status
+            reason = _read_slowly(data, packets, row, link_types[interface], state)
+        if reason in (_LAST_FRAGMENT, _AFTER_FRAGMENTS):
+            block_pass.row[0] = row + 1 if reason == _LAST_FRAGMENT else row
+            return FRAGMENTS
+        if reason != FOUND_FRAGMENT:
+            state.reasons[row] = reason
+    block_pass.row[0] = block_pass.rows[0]
+    return DONE
