@@ -22,7 +22,8 @@ from dissector.report.verdict import (
     whole_packets,
     without_count,
 )
-from dissector.report.words import bytes_text, count_text, every, many, share_text
+from dissector.report.words import bytes_text, count_text, every, listed, many, share_text
+from dissector.schemas.words import OTHER_PROTOCOLS
 
 ENOUGH: Final = 0.99  # share of the stream; what is lacking then hardly moves a number
 
@@ -30,7 +31,7 @@ ENOUGH: Final = 0.99  # share of the stream; what is lacking then hardly moves a
 def coverage(report: Row, commands: Commands) -> list[Remark]:
     """How much was decoded, and what the capture lacks."""
     total = report["coverage"]["total"]
-    found = [_decoded(total, commands) if total["stream_bytes"] else _nothing(total, commands)]
+    found = [_decoded(total, commands) if _readable(total) else _nothing(total, commands)]
     found += _lost(total, commands)
     one_way = sum(total["one_way_connections"].values())
     if one_way:
@@ -109,7 +110,9 @@ def _nothing(total: Row, commands: Commands) -> Remark:
     """That there was nothing to decode."""
     packets, segments = total["packets"], total["packets_tcp"]
     text = f"Nothing could be decoded: {many(packets, 'packet')}"
-    if packets:
+    if total["other_protocols_bytes"]:
+        text += f" with {_others(total)}, and no other payload"
+    elif packets:
         text += f", {many(segments, 'TCP packet')} among them, without any payload"
     words = "Check interface, filter and time of the capture"
     step = step_text(f"{words}; what was seen", commands.connections()) if segments else f"{words}."
@@ -126,10 +129,12 @@ def _decoded(total: Row, commands: Commands) -> Remark:
     if total["snaplen_cut_bytes"]:
         lost.append(f"{bytes_text(total['snaplen_cut_bytes'])} cut by the snap length")
     text = (
-        f"{share_text(share)} of the TCP stream ({bytes_text(total['stream_bytes'])}) is decoded; "
+        f"{share_text(share)} of the TCP stream ({bytes_text(_readable(total))}) is decoded; "
         f"{' and '.join(lost) or 'no gaps'}."
     )
     protocols = total["connections_by_protocol"]
+    if total["other_protocols_bytes"]:
+        text += f" Left out: {_others(total)}."
     if protocols.get("http"):
         text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP"
         is_rest = share < ENOUGH <= (recognised or 0)
@@ -154,6 +159,26 @@ def _decoded(total: Row, commands: Commands) -> Remark:
         commands.connections('protocol == "unknown"'),
     )
     return Remark(LOOK, "coverage", text, step)
+
+
+def _readable(total: Row) -> int:
+    """Bytes of the stream but for those of protocols that are known not to be read."""
+    return int(total["stream_bytes"] - total["other_protocols_bytes"])
+
+
+def _others(total: Row) -> str:
+    """What is known to be another protocol's, which nobody has to name."""
+    counts = {
+        name: total["connections_by_protocol"][protocol]
+        for protocol, name in OTHER_PROTOCOLS.items()
+        if protocol in total["connections_by_protocol"]
+    }
+    count = sum(counts.values())
+    spoken = listed([f"{count_text(n)} {name}" for name, n in counts.items()], len(counts))
+    if len(counts) == 1:
+        spoken = next(iter(counts))
+    size = bytes_text(total["other_protocols_bytes"])
+    return f"{many(count, 'connection')} of other protocols ({spoken}), {size}"
 
 
 def _damage(commands: Commands) -> str:
