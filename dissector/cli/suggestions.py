@@ -8,7 +8,7 @@ from typing import Final
 
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
-from dissector.schemas.words import ENDED
+from dissector.schemas.words import ENDED, OTHER_PROTOCOLS
 
 # Signs and words of other languages, and ours; longer ones before their beginnings.
 SIGNS: Final = {
@@ -54,7 +54,7 @@ WIRESHARK: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 # Columns whose values are few and fixed; the meaning of each names all of them.
 VALUES: Final[dict[str, tuple[str, ...]]] = {
-    "protocol": (*PROTOCOL_NAMES, "tls", "http", "unknown", "none"),
+    "protocol": (*PROTOCOL_NAMES, "tls", "http", *OTHER_PROTOCOLS, "unknown", "none"),
     "direction": ("to_broker", "to_client", "unknown"),
     "status": ("complete", "cut_by_gap", "cut_by_snaplen", "cut_by_end", "malformed"),
     "checksum": ("ok", "mismatch", "absent", "not_evaluated"),

@@ -22,9 +22,11 @@ from dissector.protocols.framing import (
     UNKNOWN,
     Framing,
     find_slots,
+    named,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
+from dissector.schemas.words import OTHER_PROTOCOLS
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionRows, Streams
 
@@ -119,7 +121,7 @@ class ConnectionTable:
             **{number: len(specs) + n for n, number in enumerate(OPAQUE_NAMES)},
         }
         self._protocol_names = (
-            *(spec.name for spec in specs), *OPAQUE_NAMES.values(), "none",
+            *(spec.name for spec in specs), *OPAQUE_NAMES.values(), *OTHER_PROTOCOLS, "none",
         )  # fmt: skip
         self._histories: dict[str, int] = {}
         self._history_names: list[str] = []
@@ -300,6 +302,12 @@ class ConnectionTable:
         codes = np.where(has_payload, unknown, len(self._protocol_names) - 1)
         for number, code in self._protocol_codes.items():
             codes[roles.protocol == number] = code
+        at = np.flatnonzero((codes == unknown) & (roles.slot >= 0))
+        if len(at):
+            ports = (rows.port[0][at], rows.port[1][at])
+            other = named(self._framing.state.flows, roles.slot[at], ports)
+            first = self._protocol_names.index(next(iter(OTHER_PROTOCOLS)))
+            codes[at] = np.where(other >= 0, first + other, unknown)
         return Coded(codes, self._protocol_names)
 
     def _protocol_columns(

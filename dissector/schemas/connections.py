@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from dissector.schemas.column import NEVER, Column, Table, integers, name, names, number, text
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
-from dissector.schemas.words import BOTH_DIRECTIONS, ENDED, listed
+from dissector.schemas.words import BOTH_DIRECTIONS, ENDED, OTHER_PROTOCOLS, listed
 
 if TYPE_CHECKING:
     from dissector.blocks import Int64Array
@@ -120,7 +120,11 @@ TABLE: Final = Table(
             "Tunnel, addresses and ports, the lower endpoint first: equal in every capture.",
         ),
         text("community_id", "Community ID 1 of the connection, as other tools compute it."),
-        name("protocol", "pulsar, cursus, tls, http, unknown, or none if no payload was seen."),
+        name(
+            "protocol",
+            f"pulsar, cursus, tls, http, {', '.join(OTHER_PROTOCOLS)}, unknown, or none if no "
+            "payload was seen.",
+        ),
         name("client_ip", "Address of the client (role unknown: of the first speaker)."),
         number("client_port", "", "Port of the client."),
         name("broker_ip", "Address of the broker."),

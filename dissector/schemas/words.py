@@ -189,6 +189,15 @@ NAME_LEDGER_JOIN: Final = _word(
 )
 NAME_UNKNOWN: Final = _word(NAME_SOURCES, "unknown", "nothing in the capture names it")
 
+# Protocols that are told by first bytes and port, and not read.
+OTHER_PROTOCOLS: Final = {
+    "bookkeeper": "BookKeeper",
+    "zookeeper": "ZooKeeper",
+    "kafka": "Kafka",
+    "mqtt": "MQTT",
+    "amqp": "AMQP",
+}
+
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
     "connections.ended": ENDED,

@@ -37,9 +37,12 @@ XERIAL: Final = 7
 OTHER: Final = 8
 
 # Levels of strictness of check_header: a frame that follows another, one that is searched for or
-# comes first, and one with which a search may begin.
+# comes first, one with which a search may begin, one that says what only Cursus does, and one that
+# alone tells the protocol.
 _CHAINED: Final = 0
 _FIRST_OF_SEARCH: Final = 2
+_OWN: Final = 3
+_ALONE: Final = 4
 
 _WINDOW: Final = 56  # bytes of a body that are enough to judge it
 _SMALLEST_BATCH: Final = 30
@@ -49,6 +52,7 @@ _XERIAL: Final = 0x82534E41  # 0x82 and "SNA"
 _STAT: Final = 0x73746174
 _SUCC: Final = 0x73756363
 _ERRO: Final = 0x6572726F
+_EQUALS: Final = 0x3D
 
 
 @inlined
@@ -131,19 +135,36 @@ def _judge_text(data: ByteArray, at: int, end: int, body_end: int) -> int:
 
 
 @inlined
+def _has_argument(data: ByteArray, at: int, end: int, body_end: int) -> int:
+    """Whether the word at `at`, a command, has nothing behind it or a name, `=` and a value, as in
+    Cursus: 1 if so, 0 if more bytes are needed, -1 if not. SQL begins with the same words."""
+    while at < end and not is_blank(byte(data, at)):
+        at += 1
+    while at < end and is_blank(byte(data, at)):
+        at += 1
+    begin = at
+    while at < end and _is_topic_byte(byte(data, at)) and byte(data, at) != _EQUALS:
+        at += 1
+    if at == end:
+        return int(at == begin) if end == body_end else 0
+    return 1 if at > begin and byte(data, at) == _EQUALS else -1
+
+
+@inlined
 def _judge_word(
-    data: ByteArray, at: int, end: int, body_end: int, direction: int, is_enclosed: int
+    data: ByteArray, at: int, end: int, body_end: int, direction: int, level: int
 ) -> int:
     """A command's line: a known word, or any text where it can only be a client's.
 
-    So it is where the direction is known, or where an envelope stands before it (is_enclosed).
+    So it is where the direction is known, or where an envelope stands before it that is not the
+    first frame of a search.
     """
     while at < end and is_blank(byte(data, at)):
         at += 1
     verb = find_verb(data, at, end, 1 if end == body_end else 0)
     if verb >= 0:
-        return 1
-    if direction == TO_BROKER or is_enclosed == 1:
+        return _has_argument(data, at, end, body_end) if level >= _OWN else 1
+    if direction == TO_BROKER or level < _FIRST_OF_SEARCH:
         return _judge_text(data, at, end, body_end)
     return 0 if verb == CUT_VERB else -1
 
@@ -162,11 +183,11 @@ def _judge_envelope(
     line = at + 2 + size
     if not _is_topic(data, at + 2, min(end, line)):
         return -1
-    if end - at >= _WINDOW and end < line + 20:
+    if end - at >= _WINDOW and end < line + 20 and end < body_end:
         return 1  # a topic so long that the word is not in the window
     if end <= line:
         return 0 if end < body_end else -1
-    return _judge_word(data, line, end, body_end, direction, int(level < _FIRST_OF_SEARCH))
+    return _judge_word(data, line, end, body_end, direction, level)
 
 
 @inlined
@@ -262,7 +283,7 @@ def _judge_plain(
         answer = _judge_answer(data, at, end, body_end)
         if answer == 1 or direction == TO_CLIENT:
             return answer
-    word = _judge_word(data, at, end, body_end, direction, 0)
+    word = _judge_word(data, at, end, body_end, direction, max(level, _FIRST_OF_SEARCH))
     return max(answer, word)
 
 
@@ -315,12 +336,12 @@ def _judge_body(
         return plain
     shape = shape_of(data, at, end)
     if shape in (GZIP, LZ4_FRAME, XERIAL):
-        return 1
+        return 1 if level < _OWN else -1  # others compress as well
     if end - at < 8 and end < body_end and byte(data, at) in (0x1F, 0x04, 0x82):
         return 0
     if direction == TO_CLIENT:
         # Brokers of older versions answer in free text, of a digit or two at times.
-        if level == _FIRST_OF_SEARCH or not _is_text(data, at, end):
+        if level >= _FIRST_OF_SEARCH or not _is_text(data, at, end):
             return -1
         return 1 if end == body_end or end - at >= _WINDOW - 20 else 0
     packed = _judge_snappy(data, at, end, body_end, direction)
@@ -333,7 +354,7 @@ def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: 
 
     Where the direction is not known it counts when the next frame with a body is a good one.
     """
-    if level == _FIRST_OF_SEARCH:
+    if level >= _FIRST_OF_SEARCH:
         return -1
     if direction == TO_CLIENT:
         return LENGTH_BYTES
@@ -359,7 +380,8 @@ def check_header(
         end: first offset that is not there; direction: of protocols.columns; max_frame_bytes: of
             the user or of another protocol; Cursus' own limit counts where it is larger;
             is_strict: 0 where one frame follows another: any body passes; else it must dispatch;
-            2: and must say something, not only be empty.
+            2: and must say something, not only be empty; 3: that no other protocol says, such as a
+            command; 4: that is hard to mistake, which is the magic of a batch with a topic.
 
     Returns:
         The bytes of the whole frame, 0 if more bytes are needed to tell, -1 if it is none.
@@ -379,6 +401,8 @@ def check_header(
     at = offset + LENGTH_BYTES
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
+    if is_strict == _ALONE and (seen - at < 2 or be16(data, at) != MAGIC):
+        return 0 if seen - at < min(2, size) else -1
     judged = _judge_body(data, at, seen, body_end, direction, is_strict)
     return size + LENGTH_BYTES if judged == 1 else judged
 
@@ -391,11 +415,11 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     if shape == BATCH_BODY:
         layout = choose_layout(data, at, end, -1)
         return 1 if 0 <= layout < LAYOUTS else 0
-    if shape in (ENVELOPE, TEXT):
-        return (
-            1 if _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _FIRST_OF_SEARCH) == 1 else 0
-        )
-    return 0
+    if shape in (ENVELOPE, TEXT, JSON):
+        judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _OWN)
+    else:
+        judged = _judge_snappy(data, at, end, end, UNKNOWN_DIRECTION)
+    return 1 if judged == 1 else 0
 
 
 @inlined

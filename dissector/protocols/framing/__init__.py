@@ -3,6 +3,7 @@
 from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_slots
 from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing.others import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,
@@ -28,4 +29,5 @@ __all__ = (
     "FramingOptions",
     "find_slots",
     "look",
+    "named",
 )

@@ -130,9 +130,10 @@ def _search_on(side: Side, ts_ns: int) -> bool:
         run.search[SIZE] = size
         run.search[PIECES] = side.runs[side.first].search[PIECES]
         rule = Rule(
-            side.rule.check, side.rule.prove, protocol, side.rule.direction, side.rule.limit, 0
-        )
-        is_due |= is_believed(run, find_chain(run, rule), ts_ns, 0)
+            side.rule.check, side.rule.prove, protocol, side.rule.direction, side.rule.limit, 0,
+            side.rule.is_open, side.rule.skipped,
+        )  # fmt: skip
+        is_due |= is_believed(run, rule, find_chain(run, rule), ts_ns)
         is_live |= run.search[AT] >= 0
         resume = min(resume, run.search[RESUME])
     return is_due or not is_live or is_worth_dropping(resume, size)

@@ -103,10 +103,7 @@ def _has_openings(state: FramingState, flow: int) -> bool:
 
 @inlined
 def _waits_too_long(state: FramingState, flow: int, ts_ns: int) -> bool:
-    """Whether a direction has waited for the other one's chain as long as it may.
-
-    With as many bytes as it may it never does, see `gathering.waits_too_long`.
-    """
+    """Whether a direction has waited for the other one's chain as long as it may, by time."""
     return bool(ts_ns - state.openings.pieces.ts_ns[state.flows.first_row[flow]] > HOLD_NS)
 
 
@@ -185,16 +182,18 @@ def _search(
     flows = state.flows
     run = _searched(state, flow)
     cells = run.search
-    direction = direction_of(state, flow >> 1, flow & 1)
+    way = direction_of(state, flow >> 1, flow & 1)
     is_live = is_sure = False
+    is_open = int(protocols[0] == 0 and protocols[1] == len(calls.check))
     at, resume = -1, flows.have[flow]
     for protocol in range(protocols[0], protocols[1]):
         cells[:] = 0
         cells[AT] = cells[BEGAN_AT] = cells[CONFIRMED_AT] = -1
         cells[SIZE] = flows.have[flow]
         cells[PIECES] = flows.opening_ranges[flow]
-        rule = Rule(calls.check, calls.prove, protocol, direction, flows.limit[flow], is_final)
-        is_it = is_believed(run, find_chain(run, rule), ts_ns, is_final)
+        limit, skipped = flows.limit[flow], flows.skipped[flow]
+        rule = Rule(calls.check, calls.prove, protocol, way, limit, is_final, is_open, skipped)
+        is_it = is_believed(run, rule, find_chain(run, rule), ts_ns)
         flows.opening_steps[flow] += cells[STEPS]
         at, resume = cells[AT], min(resume, cells[RESUME])
         if is_it:
@@ -436,13 +435,16 @@ def take_openings(
 
 @inlined
 def _may_hold_frame(work: Splitting, flow: int) -> bool:
-    """Whether what is kept of a direction, behind which no byte follows, may hold a frame."""
+    """Whether what is kept of a direction, the last of it, may hold a frame."""
     flows = work.state.flows
     if flows.opening[flow] == NO_OPENING or flows.have[flow] == 0:
         return False
     if MAY_BE_OTHER[work.state.arena[flows.arena_at[flow]]]:
         return True
-    return _search(work, flow, (0, len(work.calls.check)), 0, 1).protocol != _NONE
+    protocols = (0, len(work.calls.check))
+    if _search(work, flow, protocols, 0, 0).is_live:
+        return True  # the other direction may tell the protocol
+    return _search(work, flow, protocols, 0, 1).protocol != _NONE
 
 
 @kernel

@@ -6,6 +6,10 @@ meets bytes that are no header, the candidate is contradicted, and so are all of
 visited: they lead to the same place. The lowest candidate that nothing contradicts is the chain,
 and whoever holds the run decides how long it must stand before it is believed.
 
+While the protocol of a connection is not known, a chain must also tell it (`tells_protocol`): that
+lengths lead from one header to the next says nothing, since so they do in many protocols. One that
+does not, and of which no byte will tell more, is contradicted.
+
 Bytes may be missing inside a run: a hole ends no chain whose next header lies behind it. A chain
 whose next header lies in a hole is blind: nothing will confirm or contradict it any more.
 
@@ -57,7 +61,9 @@ BEGAN_AT: Final = 20  # the chain whose first packet was captured
 BEGAN_TS: Final = 21  # then, ns
 CONFIRMED_AT: Final = 22  # the chain of which it is known
 IS_CONFIRMED: Final = 23  # whether packets confirm it
-_CELLS: Final = 24
+IS_OWN: Final = 24  # the chain's first header says what only its protocol does
+IS_PLAIN: Final = 25  # and that alone tells the protocol
+_CELLS: Final = 26
 
 # What a header that a hole cuts off must show to be taken for one: both sizes, the command and the
 # tag of its body.
@@ -65,9 +71,12 @@ HEADER_EVIDENCE: Final = 12
 # Checksums are computed, and doubtful frames searched, over this many times the bytes of a run.
 _BUDGET: Final = 4
 _BUDGET_BYTES: Final = 1 << 16
-# How strictly headers are judged: of a chain, and of the frame with which one may begin.
+# How strictly headers are judged: of a chain, of the frame with which one may begin, of one that
+# says what only its protocol does, and of one that alone tells the protocol.
 STRICT: Final = 1
 STRICTEST: Final = 2
+OWN: Final = 3
+ALONE: Final = 4
 _SHORT_FRAME_BYTES: Final = 64 << 10
 # Bytes of the equal segments into which TCP cuts long payloads, by what links carry: the smallest
 # packet that all must, Ethernet with and without tunnels, jumbo frames and offload.
@@ -107,7 +116,8 @@ class ByteOfPiece(NamedTuple):
 class Rule(NamedTuple):
     """How headers and frames are judged: callbacks and which of them, direction, longest frame.
 
-    direction: 0 to_broker, 1 to_client, 2 unknown; limit: bytes; is_final: no byte will follow.
+    direction: 0 to_broker, 1 to_client, 2 unknown; limit: bytes; is_final: no byte will follow;
+    is_open: the connection's protocol is not known; skipped: bytes of the direction before the run.
     """
 
     check: tuple  # type: ignore[type-arg]
@@ -116,6 +126,8 @@ class Rule(NamedTuple):
     direction: int
     limit: int
     is_final: int
+    is_open: int
+    skipped: int
 
 
 @inlined
@@ -214,6 +226,10 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
         search[IS_OPEN] = 0
         search[SECOND] = -1
         search[THIRD] = -1
+        search[IS_OWN] = search[IS_PLAIN] = 0
+        if rule.is_open == 1:
+            search[IS_OWN] = _judge(run, offset, end, rule, OWN) > 0
+            search[IS_PLAIN] = _judge(run, offset, end, rule, ALONE) >= 0
         return True
     search[RESUME] = max(search[RESUME], search[SIZE])
     search[RESUME_HOLE] = hole
@@ -292,6 +308,25 @@ def _follow(run: Searched, rule: Rule) -> int:
 
 
 @kernel
+def tells_protocol(run: Searched, rule: Rule, is_end: int) -> bool:
+    """Whether a chain tells the protocol of its connection, if that is not known.
+
+    A header does that is hard to mistake; else one that says what only its protocol does, or a
+    frame that proves itself, with another behind it, or if it is all there is of the direction.
+
+    Args:
+        is_end: the chain ends as it stands.
+    """
+    search = run.search
+    if rule.is_open == 0 or search[IS_PLAIN] == 1:
+        return True
+    if search[IS_OWN] == 0 and search[PROOFS] == 0:
+        return False
+    is_all = search[AT] == 0 and rule.skipped == 0 and search[TO_GO] == 0 and search[IS_OPEN] == 0
+    return bool(search[FRAMES] > 1 or (is_end == 1 and is_all))
+
+
+@kernel
 def find_chain(run: Searched, rule: Rule) -> int:
     """Go on with the search of a run; NOTHING, LIVE or BLIND."""
     search = run.search
@@ -299,7 +334,8 @@ def find_chain(run: Searched, rule: Rule) -> int:
         if search[AT] < 0 and not _next_candidate(run, rule):
             return NOTHING
         status = _follow(run, rule)
-        if status != _BROKEN:
+        is_decided = status == BLIND or rule.is_final == 1
+        if status != _BROKEN and (not is_decided or tells_protocol(run, rule, 1)):
             return status
         search[RESUME] = search[AT] + 1
         search[AT] = -1
@@ -380,19 +416,24 @@ def _began(run: Searched) -> int:
 
 
 @kernel
-def is_believed(run: Searched, status: int, ts_ns: int, is_final: int) -> bool:
+def is_believed(run: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
     """Whether the chain of a search may go out.
 
     It does where packets confirm it, where nothing can contradict it any more, and where it has
-    stood for RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is waited for.
+    stood for RESYNC_HOLD_BYTES or RESYNC_HOLD_MS. A long frame at its end is waited for, and so is
+    what tells an unknown protocol.
 
     Args:
-        status: what `find_chain` gave; ts_ns: now; is_final: it is to be decided.
+        status: what `find_chain` gave; ts_ns: now.
     """
     search = run.search
     if status == NOTHING:
         return False
-    if status == BLIND or is_final or is_confirmed_by_packets(run):
+    if status == BLIND or rule.is_final == 1:
+        return True
+    if not tells_protocol(run, rule, 0):
+        return False
+    if is_confirmed_by_packets(run):
         return True
     if _is_long(run):
         return False

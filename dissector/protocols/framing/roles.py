@@ -64,6 +64,19 @@ class Roles:
             )
         )
 
+    def note_start(
+        self, ranges: RangeColumns, row: int, flow: int, offset: int, is_confirmed: bool
+    ) -> None:
+        """Note where the frames of a direction start, if bytes before it or doubts are left."""
+        flows = self._output.state.flows
+        skipped = int(flows.skipped[flow])
+        if skipped:
+            code = "midstream_start" if flows.is_first[flow] else "resync"
+            self.note(code, ranges, row, flow, offset, skipped)
+        if not is_confirmed:
+            self.note("resync_unconfirmed", ranges, row, flow, offset, skipped)
+        flows.skipped[flow] = 0
+
     def hold_last_row(self) -> None:
         """The last row has no direction yet, or has decided it: keep it, or let all out."""
         output = self._output

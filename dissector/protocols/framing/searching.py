@@ -9,6 +9,7 @@ from typing import Final
 from dissector.jit import callback, kept
 from dissector.limits import MAX_HEAD_BYTES, MAX_RUN_BYTES, MAX_SEARCH_BYTES, NULL, REFUSED_BYTES
 from dissector.protocols.framing.block_output import FrameOutput
+from dissector.protocols.framing.chains import Chains
 from dissector.protocols.framing.detection import Detection
 from dissector.protocols.framing.first_bytes import new_records
 from dissector.protocols.framing.gathering import (
@@ -25,7 +26,6 @@ from dissector.protocols.framing.resync import (
     AT,
     RESUME,
     SURE_FRAMES,
-    Rule,
     find_chain,
     has_some,
     is_believed,
@@ -68,20 +68,17 @@ class Searches:
     """
 
     def __init__(
-        self,
-        specs: Specs,
-        output: FrameOutput,
-        detection: Detection,
-        roles: Roles,
+        self, specs: Specs, output: FrameOutput, detection: Detection, roles: Roles
     ) -> None:
         self._specs = specs
         self._check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
-        prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
-        self._judges = kept(self._check), kept(prove)
         self._output = output
         self._detection = detection
         self._roles = roles
         self._runs = UnsynchronisedFlows(output)
+        prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
+        judges = kept(self._check), kept(prove)
+        self._chains = Chains(self._runs, output, roles, judges, len(specs))
         self._most_bytes = MAX_RUN_BYTES
 
     @property
@@ -124,31 +121,25 @@ class Searches:
             run = self._runs.adopt(slot, flow)
             if run.mode is None:
                 run.is_patient = any(is_waiting)
-                for protocol in self._protocols(flow):
-                    find_chain(run.for_kernel(protocol), self._rule(flow, protocol, 0))
+                for protocol in self._chains.protocols(flow):
+                    find_chain(run.for_kernel(protocol), self._chains.rule(flow, protocol, 0))
 
     def _believe_longest(self, ranges: RangeColumns, row: int) -> None:
-        """All searches together hold too much: the chains of those that hold most go out.
-
-        What has no chain stays. Runs are sorted once for each eighth of the bound.
+        """All searches hold too much: the chains of those that hold most go out, or are given up if
+        they do not tell their protocol. Runs are sorted once for each eighth of the bound.
         """
         ids, eighth = self._known.connection_id, MAX_RUN_BYTES // 8
         held = {flow: (-run.size, int(ids[flow >> 1])) for flow, run in self._runs.items()}
         for flow in sorted(held, key=lambda flow: (*held[flow], flow)):
             if self._runs.size <= MAX_RUN_BYTES - eighth:
                 break
-            protocol = self._protocol_of_chain(flow)
-            if protocol is not None:
-                self._accept(ranges, row, flow >> 1, flow, protocol)
+            found = self._chains.protocols_of(flow)
+            told = [each for each in found if self._chains.tells(flow, each, 0)]
+            if told:
+                self._accept(ranges, row, flow >> 1, flow, told[0])
+            elif found:
+                self._refuse(ranges, row, flow >> 1, flow, self._runs[flow].size)
         self._most_bytes = max(MAX_RUN_BYTES, self._runs.size + eighth)
-
-    def _protocol_of_chain(self, flow: int) -> int | None:
-        """The first protocol of which a direction's run has a chain."""
-        run = self._runs.get(flow)
-        if run is None or run.mode is not None or self._begins(run, flow):
-            return None
-        found = (each for each in self._protocols(flow) if run.trail(each).search[AT] >= 0)
-        return next(found, None)
 
     def _gather(self, current: Replay, row: int, slot: int) -> None:
         """Add what follows a range to the runs of its connection."""
@@ -165,8 +156,8 @@ class Searches:
 
     def _side(self, slot: int, flow: int) -> Side:
         """A direction as ranges are gathered for it."""
-        run, protocols, count = self._runs.get(flow), self._protocols(flow), len(self._specs)
-        rule = self._rule(flow, protocols[0], 0)
+        run, protocols, count = self._runs.get(flow), self._chains.protocols(flow), len(self._specs)
+        rule = self._chains.rule(flow, protocols[0], 0)
         if run is not None and run.mode is not None:
             return Side(WAITS, 0, 0, (run.for_kernel(),) * count, rule, NO_RECORDS)
         if run is None or protocols[0] >= count or not self._is_settled(run, slot):
@@ -309,36 +300,24 @@ class Searches:
         self._bound(ranges, row, slot, flow)
         return False
 
-    def _protocols(self, flow: int) -> tuple[int, ...]:
-        protocol = int(self._known.protocol[flow >> 1])
-        return (protocol,) if protocol != UNDECIDED else tuple(range(len(self._specs)))
-
-    def _rule(self, flow: int, protocol: int, is_final: int) -> Rule:
-        limit = int(self._flows.limit[flow])
-        direction = self._roles.direction(flow >> 1, flow & 1)
-        return Rule(*self._judges, protocol, direction, limit, is_final)
-
-    def _begins(self, run: Run, flow: int) -> bool:
-        """Whether a run holds the first bytes of a connection, which begin with a frame or are no
-        protocol's."""
-        is_open = self._known.protocol[flow >> 1] == UNDECIDED
-        return bool(run.is_known_start and is_open and not run.hole_count)
-
     def _search(self, run: Run, flow: int, ts_ns: int, is_final: bool) -> int:
         """The first protocol whose chain in a run can be believed; else -1, or _WAITS."""
         limit = int(self._flows.limit[flow])
         is_open = self._known.protocol[flow >> 1] == UNDECIDED
-        for protocol in self._protocols(flow):
+        for protocol in self._chains.protocols(flow):
             begins = run.begins_with_frame(self._check[protocol], protocol, limit, int(is_open))
             if begins > 0:
                 return protocol
             if begins == 0 and not is_final and run.size < HEADER_WINDOW:
                 return _WAITS
-            searched = run.for_kernel(protocol)
-            status = find_chain(searched, self._rule(flow, protocol, int(is_final)))
-            if self._begins(run, flow):
+            searched, rule = (
+                run.for_kernel(protocol),
+                self._chains.rule(flow, protocol, int(is_final)),
+            )
+            status = find_chain(searched, rule)
+            if self._chains.begin_with(run, flow):
                 continue
-            if is_believed(searched, status, ts_ns, int(is_final)):
+            if is_believed(searched, rule, status, ts_ns):
                 run.is_confirmed = is_confirmed_by_packets(searched)
                 return protocol
         return -1
@@ -349,7 +328,7 @@ class Searches:
         flows = self._flows
         run, other = self._runs[flow], flow ^ 1
         is_live = run.is_live
-        protocols = self._protocols(flow)
+        protocols = self._chains.protocols(flow)
         resume = min(int(run.trail(protocol).search[RESUME]) for protocol in protocols)
         is_open = known.protocol[slot] == UNDECIDED
         refused = run.is_known_start and is_open and resume > 0 and run.size > REFUSED_BYTES
@@ -358,12 +337,9 @@ class Searches:
         if is_open and self._detection.is_hinted(int(known.connection_id[slot])):
             most = MAX_SEARCH_BYTES
         if refused or (is_open and not is_live and looked_at > most):
-            self._runs.give_up(flow, OPAQUE)
-            if flows.mode[other] == OPAQUE or not flows.is_seen[other] or refused:
-                looked_for = REFUSED_BYTES if refused else most
-                self._roles.note("not_recognised", ranges, row, flow, NULL, looked_for)
-                known.protocol[slot] = UNKNOWN
+            if refused:
                 self._runs.give_up(other, OPAQUE)
+            self._refuse(ranges, row, slot, flow, REFUSED_BYTES if refused else most)
             return
         if not is_live and run.is_patient:
             self._runs.abandon(ranges, row, slot, flow)
@@ -375,6 +351,22 @@ class Searches:
             run.is_patient = True
             if other not in self._runs and flows.mode[other] != OPAQUE:
                 self._runs.wait(slot, other)
+
+    def _refuse(
+        self, ranges: RangeColumns, row: int, slot: int, flow: int, looked_for: int
+    ) -> None:
+        """Look no further for frames of a direction: if there is none of the other one, either, the
+        protocol stays unknown.
+
+        Args:
+            looked_for: bytes in which none were found.
+        """
+        flows, other = self._flows, flow ^ 1
+        self._runs.give_up(flow, OPAQUE)
+        if flows.mode[other] == OPAQUE or not flows.is_seen[other]:
+            self._roles.note("not_recognised", ranges, row, flow, NULL, looked_for)
+            self._known.protocol[slot] = UNKNOWN
+            self._runs.give_up(other, OPAQUE)
 
     def _accept(self, ranges: RangeColumns, row: int, slot: int, flow: int, protocol: int) -> None:
         """Frames start at an offset of the run: let the kernel take it from there.
@@ -407,21 +399,10 @@ class Searches:
         first = run.piece_at(0).piece
         run.pieces.starts_chain[first] = 1
         flows.mode[flow] = SEARCH
-        self._note_start(ranges, row, flow, int(run.pieces.stream_offset[first]), run.is_confirmed)
+        self._roles.note_start(
+            ranges, row, flow, int(run.pieces.stream_offset[first]), run.is_confirmed
+        )
         return run
-
-    def _note_start(
-        self, ranges: RangeColumns, row: int, flow: int, offset: int, is_confirmed: bool
-    ) -> None:
-        """Note where the frames of a direction start, if bytes before it or doubts are left."""
-        flows = self._flows
-        skipped = int(flows.skipped[flow])
-        if skipped:
-            code = "midstream_start" if flows.is_first[flow] else "resync"
-            self._roles.note(code, ranges, row, flow, offset, skipped)
-        if not is_confirmed:
-            self._roles.note("resync_unconfirmed", ranges, row, flow, offset, skipped)
-        flows.skipped[flow] = 0
 
     def replay_openings(self, current: Replay) -> None:
         """Frames were found in openings of a connection, with the range before the cursor."""
@@ -430,7 +411,9 @@ class Searches:
         for flow in (begun, begun ^ 1):
             if flows.to_note[flow]:
                 is_confirmed = bool(flows.to_note[flow] == CONFIRMED)
-                self._note_start(ranges, row, flow, int(flows.frame_start[flow]), is_confirmed)
+                self._roles.note_start(
+                    ranges, row, flow, int(flows.frame_start[flow]), is_confirmed
+                )
                 flows.to_note[flow] = 0
         if flows.opening[begun] == FOUND:
             replay = replay_of_openings(self._output, slot, int(ranges.release_packet[row]))
@@ -454,14 +437,31 @@ class Searches:
             flows.skip[flow] = 0
 
     def _attend_fin(self, current: Replay, slot: int, flow: int) -> None:
-        """No byte follows in this direction: its search ends, and then the event is reported."""
-        if flow in self._runs and self._finish_run(current.ranges, current.cursor, slot, flow):
+        """No byte follows in this direction: its search ends, and then the event is reported.
+
+        A chain that does not tell the protocol waits: the other direction may.
+        """
+        run = self._runs.get(flow)
+        if run is not None and run.is_live and self._known.protocol[slot] == UNDECIDED:
+            if self._accept_what_tells(current.ranges, current.cursor, slot, flow):
+                return
+            if run.is_live and not run.is_known_start:
+                self._runs.add_range(current, run)
+                return
+        if run is not None and self._finish_run(current.ranges, current.cursor, slot, flow):
             return
         flows = self._flows
         if flows.mode[flow] != OPAQUE:
             flows.mode[flow] = CHAIN
             flows.have[flow] = 0
             flows.skip[flow] = 0
+
+    def _accept_what_tells(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> bool:
+        """Accept a chain of a direction that ends if it tells its protocol; whether one does."""
+        protocol = self._chains.told(flow)
+        if protocol is not None:
+            self._accept(ranges, row, slot, flow, protocol)
+        return protocol is not None
 
     def _finish_run(self, ranges: RangeColumns, row: int, slot: int, flow: int) -> bool:
         """The last chance of a run; True if something of it goes through the kernel first."""
@@ -472,7 +472,7 @@ class Searches:
             return False
         is_awaited = (flow ^ 1) in self._runs and self._runs[flow ^ 1].mode is not None
         if run.has_events or is_awaited:
-            for protocol in self._protocols(flow):
+            for protocol in self._chains.protocols(flow):
                 run.trail(protocol).search[RESUME] = run.size
             self._runs.abandon(ranges, row, slot, flow)
             return True
@@ -484,8 +484,12 @@ class Searches:
         ranges, row = current.ranges, current.cursor
         known = self._known
         client = int(known.client_side[slot])
-        for side in (client, 1 - client):
-            flow = 2 * slot + side
+        flows = (2 * slot + client, 2 * slot + 1 - client)
+        if known.protocol[slot] == UNDECIDED and any(
+            self._accept_what_tells(ranges, row, slot, flow) for flow in flows
+        ):
+            return
+        for flow in flows:
             if flow in self._runs and self._runs[flow].mode is None:
                 if self._finish_run(ranges, row, slot, flow):
                     return

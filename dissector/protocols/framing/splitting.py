@@ -28,6 +28,7 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
 from dissector.protocols.framing.openings import end_openings, keep_opening
+from dissector.protocols.framing.others import keep_head
 from dissector.protocols.framing.replays import DUE, GATHERED, PIECE_BYTES
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
@@ -59,6 +60,7 @@ from dissector.protocols.framing.state import (
     DONE,
     FULL,
     HEAD,
+    HEADS,
     HELD,
     OPAQUE,
     ROLE_DECIDED,
@@ -341,6 +343,8 @@ def split(
         mode = state.flows.mode[flow]
         is_slow = state.connections.is_slow[slot] != 0
         step = Step(0, filled, DONE)
+        if kind == DATA and state.flows.head_bytes[flow] < HEADS:
+            keep_head(state.flows, ranges, index, flow, sources[ranges.source[index]])
         if kind == DUE:
             status = ATTENTION
             break

@@ -40,6 +40,10 @@ HTTP: Final = 101
 UNKNOWN: Final = 102
 OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
 
+# First bytes of a direction that are kept to name a protocol that is not read (`others`).
+HEAD_WORD_BYTES: Final = 7  # in each of two words
+HEADS: Final = 2 * HEAD_WORD_BYTES
+
 # Why the splitting kernel returned.
 DONE: Final = 0
 FULL: Final = 1  # no room for another frame or notice: take the rows, call again
@@ -77,7 +81,9 @@ class FlowState(Bundle):
     came out yet. opening: what is kept of its first ranges, as many as opening_ranges in rows of
     `Openings` from first_row to last_row; opening_steps: headers looked at in searches of them;
     is_at_start: their first byte is the first of the direction; next_record, records_in_a_row: TLS
-    records so far, see `first_bytes`; to_note: 0, CONFIRMED or NOT_CONFIRMED.
+    records so far, see `first_bytes`; to_note: 0, CONFIRMED or NOT_CONFIRMED. head_first,
+    head_second: its first head_bytes bytes, up to HEADS, the first of them at stream offset
+    head_from.
     """
 
     mode: Int64Array
@@ -109,6 +115,10 @@ class FlowState(Bundle):
     next_record: Int64Array
     records_in_a_row: Int64Array
     to_note: Int64Array
+    head_bytes: Int64Array
+    head_from: Int64Array
+    head_first: Int64Array
+    head_second: Int64Array
 
 
 class ConnectionState(Bundle):

@@ -9,6 +9,7 @@ from dissector.report.numbers import Row, counts_by, high, instant, known, low, 
 from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
 from dissector.report.words import bytes_text, many, share_text
+from dissector.schemas.words import OTHER_PROTOCOLS
 
 _MOST_TEXTS: Final = 3  # of a code
 
@@ -67,6 +68,8 @@ def _connections(found: list[Row], unfinished: list[Row]) -> Row:
     sums = catalogue()["connections"].sums
     total = {name: sum(row[name] for row in found) for name in sums}
     recognised = [row for row in found if row["protocol"] in PROTOCOL_NAMES]
+    others = [row for row in found if row["protocol"] in OTHER_PROTOCOLS]
+    other_bytes = sum(row["stream_bytes"] for row in others)
     by_protocol = counts_by([*found, *unfinished], "protocol", "connections")
     by_start, by_end = (counts_by(found, name, "connections") for name in ("started", "ended"))
     without_row = sum(row["connections"] for row in unfinished)
@@ -79,7 +82,8 @@ def _connections(found: list[Row], unfinished: list[Row]) -> Row:
         "connections_by_end": known(by_end),
         "tls_opaque_connections": by_protocol.get("tls", 0),
         **total,
-        "decoded_share": share(total["decoded_bytes"], total["stream_bytes"]),
+        "other_protocols_bytes": other_bytes,
+        "decoded_share": share(total["decoded_bytes"], total["stream_bytes"] - other_bytes),
         "decoded_share_of_recognised": share(
             sum(row["decoded_bytes"] for row in recognised),
             sum(row["stream_bytes"] for row in recognised),

@@ -23,6 +23,7 @@ from dissector.report.verdict import (
     without_count,
 )
 from dissector.report.words import bytes_text, count_text, cut_text, every, listed, many, share_text
+from dissector.schemas.words import OTHER_PROTOCOLS
 
 ENOUGH: Final = 0.99  # share of the stream; what is lacking then hardly moves a number
 _KINDS: Final = 12  # of packets that are not read, which are named
@@ -54,7 +55,7 @@ def coverage(report: Row, commands: Commands) -> list[Remark]:
 
 def _seen(total: Row, commands: Commands) -> Remark:
     """How much was decoded, by the rows of connections, or by the frames of those without one."""
-    if total["stream_bytes"]:
+    if _readable(total):
         found = _decoded(total, commands)
         if not total["unfinished_connections"]:
             return found
@@ -132,7 +133,9 @@ def _nothing(total: Row, commands: Commands) -> Remark:
     """That there was nothing to decode."""
     packets, segments = total["packets"], total["packets_tcp"]
     text = f"Nothing could be decoded: {many(packets, 'packet')}"
-    if packets:
+    if total["other_protocols_bytes"]:
+        text += f" with {_others(total)}, and no other payload"
+    elif packets:
         lacks = "without any payload"
         if total["dropped_bytes"]:
             lacks = f"with {bytes_text(total['dropped_bytes'])} of payload that fit no stream"
@@ -160,10 +163,12 @@ def _decoded(total: Row, commands: Commands) -> Remark:
     if total["dropped_bytes"]:
         lost.append(f"{bytes_text(total['dropped_bytes'])} outside their streams not used")
     text = (
-        f"{share_text(share)} of the TCP stream ({bytes_text(total['stream_bytes'])}) is decoded; "
+        f"{share_text(share)} of the TCP stream ({bytes_text(_readable(total))}) is decoded; "
         f"{' and '.join(lost) or 'no gaps'}."
     )
     protocols = total["connections_by_protocol"]
+    if total["other_protocols_bytes"]:
+        text += f" Left out: {_others(total)}."
     if protocols.get("http"):
         text += f" {many(protocols['http'], 'connection speaks', 'connections speak')} HTTP"
         is_rest = share < ENOUGH <= (recognised or 0)
@@ -198,6 +203,26 @@ def _unused(commands: Commands) -> str:
         "Payload that came after the end of its connection, or far outside it",
         commands.connections("dropped_bytes_to_broker > 0 or dropped_bytes_to_client > 0"),
     )
+
+
+def _readable(total: Row) -> int:
+    """Bytes of the stream but for those of protocols that are known not to be read."""
+    return int(total["stream_bytes"] - total["other_protocols_bytes"])
+
+
+def _others(total: Row) -> str:
+    """What is known to be another protocol's, which nobody has to name."""
+    counts = {
+        name: total["connections_by_protocol"][protocol]
+        for protocol, name in OTHER_PROTOCOLS.items()
+        if protocol in total["connections_by_protocol"]
+    }
+    count = sum(counts.values())
+    spoken = listed([f"{count_text(n)} {name}" for name, n in counts.items()], len(counts))
+    if len(counts) == 1:
+        spoken = next(iter(counts))
+    size = bytes_text(total["other_protocols_bytes"])
+    return f"{many(count, 'connection')} of other protocols ({spoken}), {size}"
 
 
 def _damage(commands: Commands) -> str:

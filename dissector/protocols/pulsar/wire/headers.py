@@ -108,9 +108,10 @@ def check_header(
 
     Args:
         end: first offset that is not there; direction: of protocols.columns; max_frame_bytes:
-            largest frame, its length field included; is_strict: 1 where a frame is searched: the
-            command must be known, legal for the direction, and consist of its body alone. 0 where
-            one frame follows another: sizes and the type's tag are enough, and newer commands pass.
+            largest frame, its length field included; is_strict: 1 and more where a frame is
+            searched: the command must be known, legal for the direction, and consist of its body
+            alone. 0 where one frame follows another: sizes and the type's tag are enough, and newer
+            commands pass.
 
     Returns:
         The bytes of the whole frame if the header is valid, 0 if more bytes are needed to tell, -1

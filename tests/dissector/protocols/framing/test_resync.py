@@ -50,7 +50,7 @@ def add(run: Run, part: bytes | int) -> None:
 
 
 def search(run: Run, is_final: int = 0) -> int:
-    return find_chain(run.searched(0), Rule(CHECKS, PROOFS_OF, 0, 2, 10_000, is_final))
+    return find_chain(run.searched(0), Rule(CHECKS, PROOFS_OF, 0, 2, 10_000, is_final, 0, 0))
 
 
 def cell(run: Run, number: int) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dissector.jit import callback
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing.replays import Piece
 from dissector.protocols.framing.resync import (
@@ -17,12 +18,18 @@ from dissector.protocols.framing.resync import (
     SECOND,
     THIRD,
     TOTAL,
+    Rule,
     is_believed,
     is_confirmed_by_packets,
 )
 from dissector.protocols.framing.unsynchronised import Run, replay_of
+from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE
 from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
 from tests.wire.ranges import WHOLE
+from tests.wire.toy import SPEC
+
+CHECKS = (callback(CHECK_SIGNATURE, SPEC.check),)
+PROOFS_OF = (callback(SPAN_SIGNATURE, SPEC.prove),)
 
 
 def run_of(*sizes: int) -> Run:
@@ -77,20 +84,25 @@ def chain(run: Run, *starts: int, total: int = 0) -> Run:
     return run
 
 
+def rule(is_final: int = 0, is_open: int = 0, skipped: int = 0) -> Rule:
+    return Rule(CHECKS, PROOFS_OF, 0, 2, 10_000, is_final, is_open, skipped)
+
+
 def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
     late = RESYNC_HOLD_MS * 1_000_000 + 1
     run = chain(run_of(3, 4, 5), 3, 5)
-    assert not is_believed(run.searched(0), NOTHING, 0, 1)
-    assert not is_believed(run.searched(0), LIVE, late, 0)
-    assert is_believed(run.searched(0), LIVE, late + 10, 0)
-    assert is_believed(run.searched(0), BLIND, 0, 0) and is_believed(run.searched(0), LIVE, 0, 1)
+    assert not is_believed(run.searched(0), rule(1), NOTHING, 0)
+    assert not is_believed(run.searched(0), rule(), LIVE, late)
+    assert is_believed(run.searched(0), rule(), LIVE, late + 10)
+    assert is_believed(run.searched(0), rule(), BLIND, 0)
+    assert is_believed(run.searched(0), rule(1), LIVE, 0)
     run = chain(run_of(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
-    assert is_believed(run.searched(0), LIVE, 0, 0)
+    assert is_believed(run.searched(0), rule(), LIVE, 0)
 
 
 def test_the_end_of_a_long_frame_is_waited_for() -> None:
     run = chain(run_of(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
-    assert not is_believed(run.searched(0), LIVE, 10**12, 0)
+    assert not is_believed(run.searched(0), rule(), LIVE, 10**12)
 
 
 def is_confirmed(run: Run) -> bool:

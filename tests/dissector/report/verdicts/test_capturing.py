@@ -35,6 +35,12 @@ def test_long_names_leave_the_numbers_whole() -> None:
          "1 connection speaks HTTP, which explains the rest."),
         ({"decoded_share": 0.01, "tls_opaque_connections": 1}, LOOK, "1 connection is encrypted"),
         ({"decoded_share": 0.5, "connections_by_protocol": {"unknown": 2}}, LOOK, "an unknown"),
+        ({"other_protocols_bytes": 400, "connections_by_protocol": {"kafka": 2, "amqp": 1}}, GOOD,
+         "(600 bytes) is decoded; no gaps. Left out: 3 connections of other protocols (2 Kafka, "
+         "1 AMQP), 400 bytes."),
+        ({"decoded_share": None, "decoded_share_of_recognised": None, "packets": 3,
+          "other_protocols_bytes": 1000, "connections_by_protocol": {"kafka": 1}}, LOOK,
+         "3 packets with 1 connection of other protocols (Kafka), 1,000 bytes, and no other"),
         ({"decoded_share": 0.5, "decoded_share_of_recognised": 0.5, "gaps": 1}, LOOK, "1 gap"),
         ({"decoded_share": 0.5, "decoded_share_of_recognised": 0.5}, LOOK, "no gaps"),
         ({"decoded_share": 0.5, "snaplen_cut_bytes": 9, "decoded_share_of_recognised": 0.5}, LOOK,
