@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from dissector.cli import uncompiled
 from dissector.cli.compiling import Compiling
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
 from dissector.errors import UsageError
@@ -240,6 +241,7 @@ def _collect(values: dict[str, Any]) -> Common:
     listen(Compiling(common.words, common.is_progress_shown))
     if "jobs" not in values:
         return common
+    uncompiled.choose(values.get("inputs", ()), common.words)
     core = {name: values.pop(name) for name in _READING}
     core["decode_as"] = dict(core["decode_as"])
     return common._replace(

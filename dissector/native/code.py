@@ -15,6 +15,7 @@ import pwd
 import threading
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -230,6 +231,15 @@ def _read_trusted(path: Path) -> bytes:
         return trust.read_file(folder, path.name, path)
     finally:
         os.close(folder)
+
+
+def has_code() -> bool:
+    """Whether any code is there that this machine can run, of the package or compiled here."""
+    for folder in (*_packaged_folders(), code_folder()):
+        with suppress(OSError), os.scandir(folder) as found:
+            if any(entry.name.endswith(".kernel") for entry in found):
+                return True
+    return False
 
 
 class KeptList(NamedTuple):

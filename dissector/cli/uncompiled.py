@@ -1,0 +1,75 @@
+"""Small inputs are read by kernels in plain Python where none is compiled yet.
+
+Kernels are the same text either way, and so are the rows (`dissector.jit`). Compiling takes half a
+minute, once; a few hundred packets take seconds without.
+"""
+
+import glob
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from dissector.cli.terminal import Words
+
+# Of captures: about as many take two seconds of one processor without compiled code.
+MOST_BYTES: Final = 512 << 10
+# So many times larger what is in a compressed file is taken to be; captures are seldom more.
+_UNPACKED: Final = 20
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xfd7zXZ")
+_SWITCH: Final = "NUMBA_DISABLE_JIT"  # also for the processes that this one starts
+# Where kernels are declared; from then on it is too late to choose.
+_DECLARING: Final = "dissector.jit"
+
+
+def choose(inputs: Iterable[str], words: Words) -> None:
+    """Run kernels as plain Python in this process, and say so, if none is compiled and the inputs
+    are small. Nothing is chosen for standard input, of which nobody knows the size."""
+    if _DECLARING in sys.modules or _SWITCH in os.environ:
+        return
+    size = size_of(inputs)
+    if size is None or size > MOST_BYTES or _is_some_code_kept():
+        return
+    os.environ[_SWITCH] = "1"
+    words.say(
+        "no compiled kernels yet: an input as small as this is read without, slowly; "
+        "`dissector doctor --warm` compiles them"
+    )
+
+
+def _is_some_code_kept() -> bool:
+    from dissector.native.code import has_code
+
+    return has_code()
+
+
+def size_of(inputs: Iterable[str]) -> int | None:
+    """How much there is to read, in bytes; None if that is not known, or nothing is there."""
+    sizes = []
+    for path in _files(inputs):
+        with suppress(OSError):
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            sizes.append(status.st_size * (_UNPACKED if _is_compressed(path) else 1))
+    return sum(sizes) if sizes else None
+
+
+def _files(inputs: Iterable[str]) -> Iterator[str]:
+    """Files that inputs may stand for: what decides on that (`sources.inputs`) declares kernels."""
+    for text in inputs:
+        for path in [text] if os.path.lexists(text) else glob.glob(text, recursive=True):
+            if os.path.isdir(path):
+                for folder, _, names in os.walk(path):
+                    yield from (os.path.join(folder, name) for name in names)
+            else:
+                yield path
+        if text == "-":
+            yield "/dev/stdin"
+
+
+def _is_compressed(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6).startswith(_COMPRESSED)

@@ -1,0 +1,53 @@
+"""A first command over a small capture does not wait for a compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.uncompiled import MOST_BYTES, size_of
+from tests.dissector.observed import CAPTURES
+
+SMALL = CAPTURES / "pulsar-apache" / "java-j12_nack.pcap"
+
+
+def told(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DISSECTOR_CACHE": str(cache)}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    return subprocess.run(
+        [sys.executable, "-m", "dissector", *arguments],
+        env=environment, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["summary", "frames", "connections", "findings"])
+def test_with_an_empty_cache_the_answer_is_the_same_and_nothing_is_compiled(
+    command: str, tmp_path: Path
+) -> None:
+    before = os.times()
+    cold = told(tmp_path / "cache", command, str(SMALL))
+    after = os.times()
+    assert cold.returncode == 0 and "no compiled kernels yet" in cold.stderr
+    assert cold.stderr.count("no compiled kernels") == 1 and "compiling" not in cold.stderr
+    assert not list(tmp_path.glob("cache/*/*.kernel"))
+    # Compiling takes half a minute of a processor; other processes do not count here.
+    assert after.children_user - before.children_user < 5
+    warm = subprocess.run(
+        [sys.executable, "-m", "dissector", command, "-q", str(SMALL)],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert warm.stdout == cold.stdout
+
+
+def test_what_is_large_or_of_unknown_size_is_compiled_for(tmp_path: Path) -> None:
+    large, packed = tmp_path / "large.pcap", tmp_path / "x.pcap.gz"
+    large.write_bytes(bytes(MOST_BYTES + 1))
+    packed.write_bytes(b"\x1f\x8b" + bytes(MOST_BYTES // 10))
+    assert size_of([str(SMALL)]) == SMALL.stat().st_size
+    assert size_of([str(tmp_path)]) == size_of([str(tmp_path / "*")])
+    assert (size_of([str(large)]) or 0) > MOST_BYTES < (size_of([str(packed)]) or 0)
+    os.mkfifo(tmp_path / "pipe")
+    assert size_of([str(tmp_path / "pipe")]) is None
+    assert size_of(["no such file"]) is None
