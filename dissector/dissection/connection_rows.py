@@ -367,7 +367,7 @@ class ConnectionTable:
                 side = cells[_DIRECTION]
                 if side != NULL:
                     cells[_DIRECTION] = UNKNOWN_DIRECTION if is_guessed else int(side != client)
-                yield Notice(*cells)
+                yield Notice._make([*cells, ""])
 
     def decided(self) -> list[Notice]:
         """Notices that waited, of open connections whose client is known for good by now.
@@ -388,7 +388,7 @@ class ConnectionTable:
     def rest(self) -> list[Notice]:
         """Notices of connections that never closed."""
         left = [
-            Notice(*cells)._replace(direction=UNKNOWN_DIRECTION)
+            Notice._make([*cells, ""])._replace(direction=UNKNOWN_DIRECTION)
             for waiting in self._waiting.values()
             for cells in waiting
         ]

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from dissector.findings.finding import INCIDENT_NS, Evidence, Finding, worst_first
+from dissector.findings.finding import Evidence, Finding, worst_first
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.limits import MAX_NOTED_BYTES, MAX_NOTED_FINDINGS
 
@@ -154,6 +154,6 @@ def joined(found: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
 def _is_same(one: Finding, other: Finding) -> bool:
     return (
         (one.number, one.severity, one.subject) == (other.number, other.severity, other.subject)
-        and one.first_ns <= other.last_ns + INCIDENT_NS
-        and other.first_ns <= one.last_ns + INCIDENT_NS
+        and one.first_ns <= other.last_ns + one.apart_ns
+        and other.first_ns <= one.last_ns + one.apart_ns
     )
