@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 @click.command(
     name="land.py",
     epilog=example(
-        "spark-submit --conf spark.log.level=WARN spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
+        "spark-submit --conf spark.log.level=WARN "
+        "spark_jobs/land.py /taps/night-*.pcap.zst --lake /lake\n"
         "python -m spark_jobs.land /taps --lake /lake --master spark://host:7077"
     ),
 )
