@@ -125,11 +125,12 @@ def _finding(line: str) -> Finding | None:
         row: dict[str, Any] = json.loads(line)
         evidence = tuple(Evidence(**each) for each in row.pop("evidence"))
         ruled_out = tuple(map(str, row.pop("ruled_out")))
-        one = Finding(**row, evidence=evidence, ruled_out=ruled_out)
-        is_sound = all(
+        spans = tuple((int(first), int(last)) for first, last in row.pop("spans"))
+        one = Finding(**row, spans=spans, evidence=evidence, ruled_out=ruled_out)
+        is_sound = len(spans) > 0 and all(
             isinstance(value, kind)
             for value, kind in (
-                *((one.first_ns, int), (one.last_ns, int), (one.incidents, int)),
+                *((one.first_ns, int), (one.last_ns, int), (one.apart_ns, int)),
                 *((one.subject, dict), (one.measured, dict), (one.thresholds, dict)),
                 *((text, str) for text in (one.number, one.code, one.title, one.text)),
                 *((text, str) for text in (one.severity, one.verdict, one.section, one.capture)),

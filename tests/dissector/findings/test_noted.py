@@ -11,7 +11,7 @@ from dissector.findings.noted import FOLDER, Notes, joined, noted
 
 FOUND = Finding(
     "D06", "code", "Title", "error", "proven", "section", "c-eth0-5", {"topic": "t", "n": None},
-    10, 20, 1, {"n": 3, "share": 0.5}, {"least_s": 1.0}, ("no",),
+    10, 20, ((10, 20),), 60, {"n": 3, "share": 0.5}, {"least_s": 1.0}, ("no",),
     (Evidence(7, 9, "first"), Evidence(8, None, "last")), "What.\nHow it is known: so.",
 )  # fmt: skip
 
@@ -68,4 +68,4 @@ def test_notes_are_bounded_and_a_full_disk_ends_nothing(
 def test_what_rows_show_too_is_listed_once() -> None:
     later = FOUND._replace(first_ns=10**12, last_ns=10**12)
     other = FOUND._replace(subject={"topic": "u"})
-    assert joined([FOUND], [FOUND._replace(incidents=4), later, other]) == [FOUND, other, later]
+    assert joined([FOUND], [FOUND._replace(spans=((10, 12), (15, 20))), later, other]) == [FOUND, other, later]

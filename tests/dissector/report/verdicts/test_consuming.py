@@ -121,14 +121,30 @@ def test_every_cause_has_its_words() -> None:
     assert causes_text(several).endswith(", 11 for other reasons")
 
 
-def test_what_to_do_depends_on_why_it_was_delivered_again() -> None:
+@pytest.mark.parametrize(
+    ("closed_first_by", "is_refused", "step"),
+    [
+        (None, None, "See why connections were lost"),
+        ("client", False, "See the client's log: it closed"),
+        ("client", True, "See why the broker refused a send: the client closed"),
+        ("broker", None, "See the broker's log: it closed"),
+    ],
+)
+def test_what_to_do_depends_on_why_it_was_delivered_again(
+    closed_first_by: str | None, is_refused: bool | None, step: str
+) -> None:
     report = decoded()
     report["redelivery"]["total"] |= {
         "deliveries": 9, "messages": 9, "redelivered": 4, "by_cause": {"seek": 1, "reconnect": 3}
     }  # fmt: skip
     report["redelivery"]["examples"] = [
-        {"capture": None, "frame_no": 7, "previous_frame_no": None, "redelivery_cause": "reconnect"}
-    ]
+        {
+            "capture": None, "frame_no": number, "previous_frame_no": None,
+            "redelivery_cause": cause, "closed_first_by": closed_first_by,
+            "is_refused": is_refused,
+        }
+        for number, cause in ((5, "seek"), (7, "reconnect"))
+    ]  # fmt: skip
     (remark,) = of(report, "redelivery")
     words, command = remark.next_step.split("\n")
-    assert words.startswith("See why connections were lost") and command.endswith("'frame_no == 7'")
+    assert words.startswith(step) and command.endswith("'frame_no == 7'")
