@@ -68,4 +68,5 @@ def test_notes_are_bounded_and_a_full_disk_ends_nothing(
 def test_what_rows_show_too_is_listed_once() -> None:
     later = FOUND._replace(first_ns=10**12, last_ns=10**12)
     other = FOUND._replace(subject={"topic": "u"})
-    assert joined([FOUND], [FOUND._replace(spans=((10, 12), (15, 20))), later, other]) == [FOUND, other, later]
+    again = FOUND._replace(spans=((10, 12), (15, 20)))
+    assert joined([FOUND], [again, later, other]) == [FOUND, other, later]
