@@ -120,9 +120,14 @@ def is_of_another_stream(sides: Sides, side: int, segment: Segment) -> bool:
 def acknowledges_another_stream(sides: Sides, side: int, segment: Segment) -> bool:
     """Whether a segment acknowledges numbers that its peer's stream does not have."""
     peer = side ^ 1
-    if segment.flags & (TCP_SYN | TCP_ACK) != TCP_ACK or not sides.has_origin[peer]:
+    if segment.flags & (TCP_SYN | TCP_ACK) != TCP_ACK:
         return False
-    end = sequence_at(sides.origin[peer], max(sides.highest[peer], sides.acked[peer]))
+    if sides.has_origin[peer]:
+        end = sequence_at(sides.origin[peer], max(sides.highest[peer], sides.acked[peer]))
+    elif sides.has_raw_ack[peer]:
+        end = sides.acked[peer]
+    else:
+        return False
     ahead = distance(segment.acknowledgement, end)
     most_back = max(reach_of(sides, peer), MAX_REACH_BACK)
     return bool(ahead > ack_reach(sides, peer) or -ahead > most_back)

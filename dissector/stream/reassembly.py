@@ -19,9 +19,11 @@ A hole opens when something behind `released` arrives. It is given up
  - when too many bytes wait (notice held_bytes_limit; the oldest hole of the connection, or the
    holes due first of all), when its connection ends, at the end of the capture.
 That the other side talks proves nothing. Acknowledged bytes behind everything seen are a hole
-without data behind it and are given up a window after the acknowledgement; a single byte is not,
-for it may be a FIN that was not captured. A hole of more than 64 MiB with a single segment behind
-it and no acknowledgement is not believed: that segment is dropped.
+without data behind it: given up a window after the acknowledgement, once their sender's own numbers
+say that it sent them, and at the end unless these deny it. A single byte is not, for it may be a
+FIN that was not captured. A hole of more than 64 MiB with a single segment behind it and no
+acknowledgement is not believed: that segment is dropped. A hole beyond every window is none at all
+(numbering.py).
 
 Order. A range is ordered by the largest packet number of it and all earlier ranges of its side; by
 that both sides leave merged. While one side has a hole, the other's ranges wait if their number is

@@ -39,7 +39,11 @@ from dissector.stream.connections import (
     note_steps,
     side_of,
 )
-from dissector.stream.numbering import acknowledges_another_stream, is_of_another_stream
+from dissector.stream.numbering import (
+    acknowledges_another_stream,
+    acknowledges_syn,
+    is_of_another_stream,
+)
 from dissector.stream.output import note
 from dissector.stream.records import TCP_ACK, TCP_SYN, Sides, side_at
 from dissector.stream.segment import Segment
@@ -54,6 +58,7 @@ _STAYS: Final = 1  # by its tag alone: its numbers do not belong there
 _BY_CONTENT: Final = 2
 _BY_OTHER_SIDE: Final = 3
 _KNOWN: Final = 4
+_BY_SYN: Final = 5  # a SYN whose number is known, or that acknowledges the one that is
 
 
 @inlined
@@ -92,8 +97,20 @@ def _has_tag(sides: Sides, side: int, tag: int) -> bool:
 @inlined
 def _is_at_home(sides: Sides, side: int, segment: Segment) -> bool:
     """Whether nothing about a packet's numbers keeps it from belonging to a side."""
+    if segment.flags & TCP_SYN:
+        return True
     is_foreign = is_of_another_stream(sides, side, segment)
     return not is_foreign and not acknowledges_another_stream(sides, side, segment)
+
+
+@inlined
+def _is_syn_of(sides: Sides, side: int, segment: Segment) -> bool:
+    """Whether a SYN has the number of a side's, or acknowledges that of its peer."""
+    if segment.flags & TCP_SYN == 0:
+        return False
+    is_answer = segment.flags & TCP_ACK != 0
+    is_answer = is_answer and acknowledges_syn(sides, side ^ 1, segment.acknowledgement)
+    return bool(is_answer or sides.isn[side] == segment.sequence)
 
 
 @kernel
@@ -114,7 +131,7 @@ def _fit(state: StreamState, connection: int, key: Key, segment: Segment, data: 
         )
         return _STAYS if stays and by_tag != _NOT else _NOT
     if by_tag != _NOT:
-        return by_tag
+        return _BY_SYN if _is_syn_of(sides, side, segment) else by_tag
     if state.settings.vlan_in_key[0]:
         return _NOT
     return _BY_CONTENT if _fits(state, connection, side & 1, segment) else _NOT
@@ -129,8 +146,11 @@ def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray)
     """
     connections = state.connections
     found = find_connection(state, key)
-    if found >= 0 and _is_at_home(state.sides, side_of(connections, found, key.is_upper), segment):
-        return found
+    if found >= 0:
+        side = side_of(connections, found, key.is_upper)
+        is_sure = segment.flags & TCP_SYN == 0 or _is_syn_of(state.sides, side, segment)
+        if is_sure and _is_at_home(state.sides, side, segment):
+            return found
     found = -1
     best = _NOT
     fellows = 0
