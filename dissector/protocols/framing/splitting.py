@@ -13,6 +13,8 @@ does it.
 A protocol takes part with four callbacks, see `protocols.interface`.
 """
 
+from typing import Final
+
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
@@ -30,6 +32,7 @@ from dissector.protocols.framing.connection_table import allocate_slot, find_slo
 from dissector.protocols.framing.openings import end_openings, keep_opening
 from dissector.protocols.framing.others import keep_head
 from dissector.protocols.framing.replays import DUE, GATHERED, PIECE_BYTES
+from dissector.protocols.framing.resync import HEADER_EVIDENCE, STRICTEST
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     Callbacks,
@@ -72,8 +75,10 @@ from dissector.protocols.framing.state import (
     FramingState,
 )
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
+from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 from dissector.tables import ABSENT
+
+_ROWS_AHEAD: Final = 16  # ranges in which the next one of a direction is looked for
 
 
 @inlined
@@ -294,6 +299,36 @@ def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
 
 
 @kernel
+def _is_vain(work: Splitting, index: int, rows: int, flow: int, data: ByteArray) -> bool:
+    """Whether a range of a direction whose frames are searched lies between holes, and no frame
+    begins in it, as a search would find: it needs none.
+
+    What follows in other calls is not known here: then it is searched, to the same end.
+    """
+    ranges, state, calls = work.ranges, work.state, work.calls
+    protocol = state.connections.protocol[flow >> 1]
+    if protocol < 0 or protocol >= len(calls.check) or ranges.length[index] > HEADER_WINDOW:
+        return False
+    is_before_hole = False
+    for row in range(index + 1, min(rows, index + 1 + _ROWS_AHEAD)):
+        is_same = ranges.connection[row] == ranges.connection[index]
+        if is_same and ranges.side[row] == ranges.side[index]:
+            kind = ranges.kind[row]
+            is_before_hole = kind in (GAP_LOST, GAP_CUT) and ranges.length[row] > 0
+            break
+    if not is_before_hole:
+        return False
+    check, limit = calls.check[protocol], state.flows.limit[flow]
+    direction = direction_of(state, flow >> 1, flow & 1)
+    end = ranges.offset[index] + ranges.length[index]
+    for at in range(ranges.offset[index], end):
+        total = check(data, at, end, direction, limit, STRICTEST)
+        if total > 0 or (total == 0 and end - at >= HEADER_EVIDENCE):
+            return False
+    return True
+
+
+@kernel
 def split(
     state: FramingState,
     ranges: RangeColumns,
@@ -374,12 +409,21 @@ def split(
                 step = _handle_data(work, index, position, flow, data, filled)
             elif mode in (HEAD, HELD):
                 step = Step(0, filled, keep_opening(work, index, flow, data))
+            elif (
+                mode == SEARCH
+                and not is_slow
+                and position == 0
+                and _is_vain(work, index, rows, flow, data)
+            ):
+                state.flows.skipped[flow] += ranges.length[index]
             else:
                 status = ATTENTION
                 break
         elif mode == CHAIN and position == 0:
             step = _handle_gap(work, index, flow, filled)
-        elif mode == CHAIN:
+        elif mode == CHAIN or (
+            mode == SEARCH and not is_slow and state.connections.protocol[slot] != UNDECIDED
+        ):
             emit_event(work, filled, index, slot, EVENT_GAP)
             step = Step(0, filled + 1, DONE)
         else:
