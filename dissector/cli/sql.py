@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 FORMATS: Final = ("table", "csv", "jsonl", "parquet")
 _TABLE_ROWS: Final = 200
 _WIDE: Final = 10_000  # columns of a table that no terminal shows: nothing is wrapped
+_FOLDED: Final = 40  # characters that a wider column is folded to
+_BETWEEN: Final = 3  # blanks between two columns
+_LEFT_OUT: Final = "…"
 _PROMPT: Final = "sql> "
 _MORE: Final = "...> "
 _PROMPT_HELP: Final = """\
@@ -269,23 +272,58 @@ def _show_table(answer: "Answer", most_rows: int, common: Common) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for field in answer.schema:
-        is_number = str(field.type).startswith(("int", "uint", "double", "float", "decimal"))
-        table.add_column(
-            Text(safe_text(field.name)), justify="right" if is_number else "left", overflow="fold"
-        )
-    shown = left_out = 0
+    rows: list[list[str]] = []
+    left_out = 0
     for batch in answer.batches():
-        take = min(batch.num_rows, most_rows - shown) if most_rows else batch.num_rows
-        for cells in _cells(batch.slice(0, take)):
-            table.add_row(*map(Text, cells))
-        shown += take
+        take = min(batch.num_rows, most_rows - len(rows)) if most_rows else batch.num_rows
+        rows += _cells(batch.slice(0, take))
         left_out += batch.num_rows - take
-    width = None if sys.stdout.isatty() else _WIDE
     is_plain = common.color == "never"
-    Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain).print(table)
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(file=sys.stdout, width=width, highlight=False, no_color=is_plain)
+    names = [safe_text(field.name) for field in answer.schema]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    chosen = columns_that_fit(widths, console.width)
+    for at in chosen:
+        kind = "" if at is None else str(answer.schema.field(at).type)
+        is_number = kind.startswith(("int", "uint", "double", "float", "decimal"))
+        name = _LEFT_OUT if at is None else names[at]
+        table.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text(_LEFT_OUT if at is None else cells[at]) for at in chosen))
+    console.print(table)
+    if None in chosen:
+        common.words.say(
+            f"{len(chosen) - 1} of {len(names)} columns are shown: name those that you want, or "
+            "--format csv writes all"
+        )
     if left_out:
         common.words.say(f"{left_out:,} more rows; --rows 0 shows all, --format csv writes all")
+
+
+def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
+    """The columns of a table that a terminal has room for, from both ends; None stands for those
+    in the middle that are left out.
+
+    Args:
+        widths: of each column; of a wide one not more counts than what it can be folded to.
+    """
+    needed = [min(width, _FOLDED) + _BETWEEN for width in widths]
+    if sum(needed) - _BETWEEN <= room:
+        return list(range(len(widths)))
+    left = room - len(_LEFT_OUT)
+    first, last = 0, len(widths)
+    while first < last:
+        at = first if first <= len(widths) - last else last - 1
+        left -= needed[at]
+        if left < 0:
+            break
+        first, last = (first + 1, last) if at == first else (first, last - 1)
+    if first == 0:  # not even one fits: it is folded further
+        first = 1
+    if last <= first:
+        return list(range(len(widths)))
+    return [*range(first), None, *range(last, len(widths))]
 
 
 # -- the prompt

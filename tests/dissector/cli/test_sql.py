@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.cli.sql import columns_that_fit
 from tests.dissector.lake.version_1 import as_version_1
 
 COUNTS = "select topic, count(*) as sends, sum(message_count) as messages from sends group by topic"
@@ -214,3 +215,19 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
     verified = command("lake", "verify", odd)
     assert verified.code == 3
     assert "frames" in verified.out + verified.err
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "shown"),
+    [
+        ([5, 5, 5], 21, [0, 1, 2]),
+        ([5] * 10, 33, [0, 1, None, 8, 9]),
+        ([5] * 10, 30, [0, 1, None, 9]),
+        ([500, 5, 500], 100, [0, 1, 2]),
+        ([500, 5, 500], 60, [0, None]),
+        ([90], 20, [0]),
+        ([], 80, []),
+    ],
+)
+def test_columns_in_the_middle_are_left_out_where_there_is_no_room(widths, room, shown):
+    assert columns_that_fit(widths, room) == shown

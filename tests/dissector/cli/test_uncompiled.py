@@ -36,7 +36,7 @@ def test_with_an_empty_cache_the_answer_is_the_same_and_nothing_is_compiled(
     assert after.children_user - before.children_user < 5
     warm = subprocess.run(
         [sys.executable, "-m", "dissector", command, "-q", str(SMALL)],
-        capture_output=True, text=True, timeout=300, check=True,
+        env=dict(os.environ), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert warm.stdout == cold.stdout
 
