@@ -475,9 +475,7 @@ FROM (
 ) AS s
 ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN units AS v ON v.capture = s.capture
-LEFT JOIN frames AS f
-  ON f.capture = s.capture AND f.connection_id = s.connection_id
-  AND f.frame_no = s.closed_frame_no
+LEFT JOIN frames AS f ON f.capture = s.capture AND f.frame_no = s.closed_frame_no
 ANTI JOIN ( -- Refused without a code.
   SELECT capture, response_frame_no
   FROM exchanges
