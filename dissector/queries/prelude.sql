@@ -465,8 +465,8 @@ SELECT
     WHEN o.terminated > 0 THEN 'terminated'
     WHEN a.refused_frame_no < s.closed_frame_no AND a.refused_frame_no > a.granted_frame_no
       THEN 'refused'
-    WHEN o.opened_frame_no > s.closed_frame_no THEN 'opened_again'
-    WHEN o.refused_frame_no > s.closed_frame_no THEN 'not_opened_again'
+    WHEN o.opened_ns > f.last_ts_ns THEN 'opened_again'
+    WHEN o.refused_ns > f.last_ts_ns THEN 'not_opened_again'
     ELSE 'unknown'
   END AS cause
 FROM (
@@ -483,6 +483,8 @@ FROM (
   WHERE c.closed_by = 'broker' AND c.refused_code IS NULL
 ) AS s
 ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
+JOIN units AS v ON v.capture = s.capture
+LEFT JOIN frames AS f ON f.capture = s.capture AND f.frame_no = s.closed_frame_no
 ANTI JOIN ( -- Refused without a code.
   SELECT capture, response_frame_no
   FROM exchanges
@@ -512,17 +514,19 @@ LEFT JOIN (
   AND k.closed_frame_no = s.closed_frame_no AND s.what = 'consumer'
 LEFT JOIN (
   SELECT
-    capture, topic, CASE WHEN request_command = 'SUBSCRIBE' THEN 'consumer' ELSE 'producer' END
+    u.unit, e.topic, CASE WHEN e.request_command = 'SUBSCRIBE' THEN 'consumer' ELSE 'producer' END
       AS what,
-    count(CASE WHEN error_code = 'TopicTerminatedError' THEN 1 END) AS terminated,
-    max(CASE WHEN request_command <> 'SEND' AND outcome = 'ok' THEN request_frame_no END)
-      AS opened_frame_no,
-    max(CASE WHEN request_command <> 'SEND' AND outcome = 'error' THEN request_frame_no END)
-      AS refused_frame_no
-  FROM exchanges
-  WHERE request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND outcome IN ('ok', 'error')
+    count(CASE WHEN e.error_code = 'TopicTerminatedError' THEN 1 END) AS terminated,
+    max(CASE WHEN e.request_command <> 'SEND' AND e.outcome = 'ok' THEN e.request_last_ns END)
+      AS opened_ns,
+    max(CASE WHEN e.request_command <> 'SEND' AND e.outcome = 'error' THEN e.request_last_ns END)
+      AS refused_ns
+  FROM exchanges AS e
+  JOIN units AS u ON u.capture = e.capture
+  WHERE
+    e.request_command IN ('SEND', 'PRODUCER', 'SUBSCRIBE') AND e.outcome IN ('ok', 'error')
   GROUP BY 1, 2, 3
-) AS o ON o.capture = s.capture AND o.topic = s.topic AND o.what = s.what
+) AS o ON o.unit = v.unit AND o.topic = s.topic AND o.what = s.what
 LEFT JOIN (
   SELECT
     capture, connection_id, producer_id,

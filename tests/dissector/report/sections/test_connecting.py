@@ -258,7 +258,8 @@ def answer(command: str, frame_no: int, outcome: str = "ok", **more: Any) -> Row
     return {
         "connection_id": 0, "kind": "publish" if command == "SEND" else "request",
         "request_command": command, "request_frame_no": frame_no, "topic": "t",
-        "response_frame_no": frame_no + 1, "outcome": outcome, **more,
+        "response_frame_no": frame_no + 1, "outcome": outcome,
+        "request_last_ns": START_NS + frame_no, **more,
     }  # fmt: skip
 
 
@@ -302,6 +303,7 @@ def test_why_a_broker_closed_something_is_what_the_capture_shows(
     told = [
         {"connection_id": 0, "command": "TOPIC_MIGRATED", "frame_no": 9, **each} for each in frames
     ]
+    told.append({"connection_id": 0, "frame_no": 10, "last_ts_ns": START_NS + 10})
     tables = {f"{what}s": [row], "exchanges": exchanges, "frames": told}
     section = section_of(db, **{name: rows for name, rows in tables.items() if rows})
     found = [each["cause"] for each in section["closed_by_broker"]]
