@@ -146,9 +146,9 @@ class _Renderer:
             return self.render(value, path)
         if isinstance(value, bytes):
             name = message.DESCRIPTOR.name
-            if _is_text(name, field.number) or (
-                self.redact and content_of(name, field.name) == SECRET
-            ):
+            if self.redact and content_of(name, field.name) == SECRET:
+                return hidden(len(value)).decode()  # also that it is there and empty
+            if _is_text(name, field.number):
                 return self._text(_shown(name, field.name, value, self.redact))
             has_secret = self.redact and spans_of_field(name, field.name, value)
             return hidden(len(value)).decode() if has_secret else value.hex()
