@@ -460,10 +460,10 @@ WHERE r.place = 1;
 SELECT
   s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,
   CASE
-    WHEN m.frame_no < s.closed_frame_no THEN 'migrated'
+    WHEN m.frame_no < s.closed_no THEN 'migrated'
     WHEN k.seeks > 0 THEN 'seek'
     WHEN o.terminated > 0 THEN 'terminated'
-    WHEN a.refused_frame_no < s.closed_frame_no AND a.refused_frame_no > a.granted_frame_no
+    WHEN a.refused_frame_no < s.closed_no AND a.refused_frame_no > a.granted_frame_no
       THEN 'refused'
     WHEN o.opened_ns > f.last_ts_ns THEN 'opened_again'
     WHEN o.refused_ns > f.last_ts_ns THEN 'not_opened_again'
@@ -472,24 +472,25 @@ SELECT
 FROM (
   SELECT
     'producer' AS what, p.capture, p.connection_id, p.producer_id AS number, p.topic, p.name,
-    CAST(NULL AS STRING) AS subscription, p.closed_frame_no
+    CAST(NULL AS STRING) AS subscription, p.closed_frame_no, p.capture AS closed_capture,
+    p.connection_id AS closed_connection_id, p.closed_frame_no AS closed_no
   FROM producers AS p
   WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
   UNION ALL
   SELECT
     'consumer', c.capture, c.connection_id, c.consumer_id, c.topic, c.name, c.subscription,
-    c.closed_frame_no
+    c.closed_frame_no, c.closed_capture, c.closed_connection_id, c.closed_no
   FROM consumers AS c
   WHERE c.closed_by = 'broker' AND c.refused_code IS NULL
 ) AS s
 ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
 JOIN units AS v ON v.capture = s.capture
-LEFT JOIN frames AS f ON f.capture = s.capture AND f.frame_no = s.closed_frame_no
+LEFT JOIN frames AS f ON f.capture = s.closed_capture AND f.frame_no = s.closed_no
 ANTI JOIN ( -- Refused without a code.
-  SELECT capture, response_frame_no
+  SELECT coalesce(response_capture, own_capture) AS capture, response_frame_no
   FROM exchanges
   WHERE request_command IN ('PRODUCER', 'SUBSCRIBE') AND outcome = 'error'
-) AS r ON r.capture = s.capture AND r.response_frame_no = s.closed_frame_no
+) AS r ON r.capture = s.closed_capture AND r.response_frame_no = s.closed_no
 LEFT JOIN (
   SELECT
     capture, connection_id, CASE WHEN consumer_id IS NULL THEN 'producer' ELSE 'consumer' END
@@ -499,19 +500,20 @@ LEFT JOIN (
   WHERE command = 'TOPIC_MIGRATED'
   GROUP BY 1, 2, 3, 4
 ) AS m
-  ON m.capture = s.capture AND m.connection_id = s.connection_id AND m.what = s.what
+  ON m.capture = s.closed_capture AND m.connection_id = s.closed_connection_id AND m.what = s.what
   AND m.number = s.number
 LEFT JOIN (
-  SELECT c.capture, c.connection_id, c.consumer_id, c.closed_frame_no, count(*) AS seeks
+  SELECT c.closed_capture, c.closed_connection_id, c.consumer_id, c.closed_no, count(*) AS seeks
   FROM consumers AS c
   JOIN exchanges AS e
-    ON e.capture = c.capture AND e.topic = c.topic AND e.subscription = c.subscription
-    AND e.request_frame_no BETWEEN coalesce(c.opened_frame_no, 0) AND c.closed_frame_no
+    ON e.own_capture = c.closed_capture AND e.topic = c.topic AND e.subscription = c.subscription
+    AND e.request_frame_no < c.closed_no
+    AND (c.capture <> c.closed_capture OR e.request_frame_no >= coalesce(c.opened_frame_no, 0))
   WHERE c.closed_by = 'broker' AND e.request_command = 'SEEK' AND e.outcome = 'ok'
-  GROUP BY c.capture, c.connection_id, c.consumer_id, c.closed_frame_no
+  GROUP BY c.closed_capture, c.closed_connection_id, c.consumer_id, c.closed_no
 ) AS k
-  ON k.capture = s.capture AND k.connection_id = s.connection_id AND k.consumer_id = s.number
-  AND k.closed_frame_no = s.closed_frame_no AND s.what = 'consumer'
+  ON k.closed_capture = s.closed_capture AND k.closed_connection_id = s.closed_connection_id
+  AND k.consumer_id = s.number AND k.closed_no = s.closed_no AND s.what = 'consumer'
 LEFT JOIN (
   SELECT
     u.unit, e.topic, CASE WHEN e.request_command = 'SUBSCRIBE' THEN 'consumer' ELSE 'producer' END
@@ -529,12 +531,13 @@ LEFT JOIN (
 ) AS o ON o.unit = v.unit AND o.topic = s.topic AND o.what = s.what
 LEFT JOIN (
   SELECT
-    capture, connection_id, producer_id,
+    coalesce(response_capture, own_capture) AS capture,
+    coalesce(response_connection_id, own_connection_id) AS connection_id, producer_id,
     max(CASE WHEN outcome = 'error' THEN response_frame_no END) AS refused_frame_no,
     coalesce(max(CASE WHEN outcome = 'ok' THEN response_frame_no END), -1) AS granted_frame_no
   FROM exchanges
   WHERE kind = 'publish' AND outcome IN ('ok', 'error')
-  GROUP BY capture, connection_id, producer_id
+  GROUP BY 1, 2, 3
 ) AS a
-  ON a.capture = s.capture AND a.connection_id = s.connection_id AND a.producer_id = s.number
+  ON a.capture = s.closed_capture AND a.connection_id = s.closed_connection_id AND a.producer_id = s.number
   AND s.what = 'producer';
