@@ -460,8 +460,8 @@ class Replay:
             more: dict[str, Any] = {}
             for column, _ in _FRAME_NAMES[block.table][:1]:
                 more["order_no"] = nullable(numbers_of(block, column))
-            if block.table == "consumers":
-                # The number of the frame that closed it stays that of the whole, to be in order.
+            if block.table in ("producers", "consumers"):
+                # The number of the frame that closed one stays that of the whole, to be in order.
                 ranks, own = self._serials.resolve(numbers_of(block, "closed_frame_no"))
                 more |= {"rank": nullable(ranks), "order_no": nullable(own)}
             for column, rank in _FRAME_NAMES[block.table]:

@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     import duckdb
 
 _NUMBERS: Final = {"producers": "producer_id", "consumers": "consumer_id"}
-# Where the frame that closed a consumer lies.
+# Where the frame that closed one lies.
 _CLOSED_AT: Final = (
     ("closed_capture", pa.string()),
     ("closed_connection_id", pa.int64()),
     ("closed_no", pa.int64()),
 )
 SCHEMAS: Final = {
-    "producers": arrow_schema("producers"),
-    "producer_names": arrow_schema("producers"),
-    "consumers": pa.schema([*arrow_schema("consumers"), *_CLOSED_AT]),
-    "consumer_names": arrow_schema("consumers"),
+    name: schema
+    for table in _NUMBERS
+    for name, schema in (
+        (table, pa.schema([*arrow_schema(table), *_CLOSED_AT])),
+        (f"{table[:-1]}_names", arrow_schema(table)),
+    )
 }
 # What a replay gives of producers and consumers, and which incarnation is which.
 CHECKPOINT: Final = {
@@ -87,9 +89,7 @@ def queries(
             ", c.capture AS closed_capture, c.connection_id AS closed_connection_id, "
             "t.order_no AS closed_no"
         )
-        first = _JOINED.format(
-            columns=joined, more=more if table == "consumers" else "", table=table
-        )
+        first = _JOINED.format(columns=joined, more=more, table=table)
         plain = _JOINED.format(columns=joined, more="", table=table)
         others = _OWN.format(columns=own, table=table, number=number)
         found[table] = f"{first} ORDER BY ALL"

@@ -472,8 +472,8 @@ SELECT
 FROM (
   SELECT
     'producer' AS what, p.capture, p.connection_id, p.producer_id AS number, p.topic, p.name,
-    CAST(NULL AS STRING) AS subscription, p.closed_frame_no, p.capture AS closed_capture,
-    p.connection_id AS closed_connection_id, p.closed_frame_no AS closed_no
+    CAST(NULL AS STRING) AS subscription, p.closed_frame_no, p.closed_capture,
+    p.closed_connection_id, p.closed_no
   FROM producers AS p
   WHERE p.closed_by = 'broker' AND p.refused_code IS NULL
   UNION ALL

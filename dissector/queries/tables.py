@@ -67,7 +67,7 @@ def columns_of(table: str) -> list[str]:
 def _further_columns(name: str) -> dict[str, str]:
     """Columns of a view that its table does not have, and their values in rows that are as their
     capture has them."""
-    if name == "consumers":
+    if name in ("producers", "consumers"):
         values = ("r.capture", "r.connection_id", "r.closed_frame_no")
         return dict(zip(CLOSED_AT, values, strict=True))
     if name not in ORDERED_BY:

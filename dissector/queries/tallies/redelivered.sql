@@ -28,8 +28,10 @@ ended AS ( -- How the connections of the deliveries before ended.
     l.capture, l.connection_id, l.closed_first_by,
     max(coalesce(l.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
   FROM legs AS l
+  LEFT JOIN moved AS m ON m.capture = l.capture AND m.connection_id = l.connection_id
   LEFT JOIN exchanges AS e
-    ON e.own_capture = l.capture AND e.own_connection_id = l.connection_id
+    ON e.capture = coalesce(m.head_capture, l.capture)
+    AND e.connection_id = coalesce(m.head_connection_id, l.connection_id)
     AND e.kind = 'publish' AND e.outcome = 'error'
   WHERE
     l.ended <> 'capture_end'

@@ -21,7 +21,7 @@ def test_every_section_is_that_of_the_whole(apart: Apart) -> None:
     assert closing["total"]["redeliveries_recognised"] > 50
     assert whole.pop("closing")["total"]["captures_joined"] == 0
     told = differences(without_places(found), without_places(whole))
-    assert [text for text in told if "notices" not in text and "limits" not in text] == []
+    assert [text for text in told if "notice" not in text and "limits" not in text] == []
     assert whole["coverage"]["total"]["connections"] == found["coverage"]["total"]["connections"]
 
 
