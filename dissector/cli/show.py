@@ -303,6 +303,9 @@ def frames(
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
     client), command, size and what the frame is about. Columns: dissector fields frames.
 
+    Frames from a pipe are printed as they come, within 0.2 s, also into a pipe. Let tcpdump write
+    each packet at once: tcpdump -U -w - port 6650 | dissector frames -
+
     The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
     given, secrets in it are hidden at equal length and checksums made right.
     """

@@ -266,14 +266,15 @@ class Live:
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "dissector", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
         )  # fmt: skip
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        for line in io.BufferedReader(self.process.stdout):  # type: ignore[type-var]
+        for line in self.process.stdout:
             self.lines.put(line.decode())
 
     def write(self, data: bytes) -> None:
@@ -285,6 +286,7 @@ class Live:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
+        self._thread.join()
         self.process.communicate()
 
 
@@ -304,7 +306,7 @@ def packets_of(path: Path) -> list[bytes]:
     [
         ("pulsar-apache/java-j12_nack.pcap", False, ("-l",)),
         ("pulsar-apache/java-j12_nack.pcap", True, ()),
-        ("cursus/go-transactions.pcap", False, ()),
+        ("cursus/raw-commands_all.pcap", False, ()),
     ],
 )
 def test_a_frame_from_a_pipe_is_printed_before_the_next_packet_comes(
