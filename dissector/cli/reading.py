@@ -194,6 +194,11 @@ class Output:
         """Write one line."""
         self.stream.write(text + "\n")
 
+    def flush(self) -> None:
+        """Let go of the lines so far, as no more may come for long, unless they have to wait."""
+        if self._spool is None:
+            sys.stdout.flush()
+
     def release(self) -> None:
         """Write what waited; the input was whole."""
         if self._spool is not None:

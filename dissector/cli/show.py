@@ -1,5 +1,6 @@
 """Commands that read captures and show what is in them: frames, connections, follow, fields."""
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -207,6 +208,7 @@ def show_rows(
                 for row in rows_of(batch, listing.columns):
                     for line in lines({CAPTURE_COLUMN: chain.base_name, **row}):
                         output.line(line)
+                output.flush()
                 shown += batch.num_rows
                 if slice is not None:
                     slice.add(chain, batch)
@@ -221,6 +223,12 @@ def show_rows(
     if shown == 0 and listing.selection is not None and not is_interrupted:
         raise UsageError(f"no row of {listing.table} matches the selection")
     return code
+
+
+def _write_by_line(_: click.Context, __: click.Parameter, is_asked: bool) -> None:
+    """Let each line leave at once, not with those that are made from the same input."""
+    if is_asked and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 _format_option = click.option(
@@ -240,6 +248,14 @@ _field_option = click.option(
     metavar="FIELD",
     help="Print only this column. Repeatable.",
 )
+_line_option = click.option(
+    "-l",
+    "--line-buffered",
+    is_flag=True,
+    expose_value=False,
+    callback=_write_by_line,
+    help="Write each line by itself, as tcpdump -l.",
+)
 _count_option = click.option(
     "-c", "--count", type=Whole(1, 1 << 62), metavar="N", help="Stop after N printed rows."
 )
@@ -257,6 +273,7 @@ _count_option = click.option(
 @_field_option
 @select_option
 @_count_option
+@_line_option
 @click.option("-V", "--long", "is_long", is_flag=True, help="Print every decoded field.")
 @click.option(
     "-w",
@@ -285,6 +302,9 @@ def frames(
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
     client), command, size and what the frame is about. Columns: dissector fields frames.
+
+    Frames from a pipe are printed as they come, within 0.2 s, also into a pipe. Let tcpdump write
+    each packet at once: tcpdump -U -w - port 6650 | dissector frames -
 
     The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
     given, secrets in it are hidden at equal length and checksums made right.
@@ -315,6 +335,7 @@ def frames(
 @_field_option
 @select_option
 @_count_option
+@_line_option
 @chain_option
 @dissecting_options
 def connections(

@@ -7,6 +7,10 @@ the stream: what came out before is good, and `problem` says what is wrong.
 
 import contextlib
 import lzma
+import os
+import select
+import stat
+import time
 import zlib
 from typing import IO, Final, Protocol
 
@@ -137,6 +141,15 @@ def codec_of(head: bytes) -> str | None:
     return _XZ if head[:6] == b"\xfd7zXZ\0" else None
 
 
+def _poll_of(file: IO[bytes]) -> "select.poll | None":
+    """What tells whether bytes are there; None for a file, which is there as a whole."""
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return None
+    poll = select.poll()
+    poll.register(file.fileno(), select.POLLIN)
+    return poll
+
+
 class InputBytes:
     """The plain bytes of a file or of standard input, in order.
 
@@ -173,6 +186,7 @@ class InputBytes:
         self._member = _new_member(self.codec) if self.codec not in (None, _ZIP) else None
         self._ready = memoryview(b"")
         self._fruitless_bytes = 0  # stored, since the last plain byte came out
+        self._poll = _poll_of(self._file) if self.codec != _ZIP else None
 
     def _open_bundle(self, path: str) -> None:
         """Read the packets of a bundle of evidence; another archive stays what it is."""
@@ -190,6 +204,32 @@ class InputBytes:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    @property
+    def may_pause(self) -> bool:
+        """Whether bytes come when somebody writes them: a pipe, a terminal, no file."""
+        return self._poll is not None
+
+    def has_more(self, seconds: float) -> bool:
+        """Whether `read_into` has bytes, or the end, within so many seconds."""
+        until = time.monotonic() + seconds
+        while not (self._ready or self._is_over):
+            if self._is_dry() and not self._is_readable(until - time.monotonic()):
+                return False
+            if self._member is None:
+                return True
+            self._decode(_OUTPUT_BYTES)
+        return True
+
+    def _is_dry(self) -> bool:
+        """Whether the next step needs bytes that were not taken yet."""
+        member = self._member
+        if member is not None and member.eof:
+            return len(member.unused_data or b"") + len(self._head) < _LONGEST_MAGIC
+        return not self._head and (member is None or member.needs_input)
+
+    def _is_readable(self, seconds: float) -> bool:
+        return self._poll is None or bool(self._poll.poll(max(0.0, seconds) * 1000))
 
     def read_into(self, view: memoryview) -> int:
         """Fill some of view, at least a byte unless the input is at its end; returns how much."""
@@ -218,16 +258,20 @@ class InputBytes:
 
     def _decompress_into(self, view: memoryview) -> int:
         while not self._ready and not self._is_over:
-            self._ready = memoryview(self._step(min(len(view), _OUTPUT_BYTES)))
-            if self._ready:
-                self._fruitless_bytes = 0
-            elif self._fruitless_bytes > MAX_FRUITLESS_BYTES:
-                size = MAX_FRUITLESS_BYTES >> 20
-                self._end(f"gives nothing for {size} MiB (the rest of the file is not read)")
+            self._decode(min(len(view), _OUTPUT_BYTES))
         count = min(len(self._ready), len(view))
         view[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         return count
+
+    def _decode(self, max_length: int) -> None:
+        """One step of the decompressor; a stream that gives nothing for long ends."""
+        self._ready = memoryview(self._step(max_length))
+        if self._ready:
+            self._fruitless_bytes = 0
+        elif self._fruitless_bytes > MAX_FRUITLESS_BYTES:
+            size = MAX_FRUITLESS_BYTES >> 20
+            self._end(f"gives nothing for {size} MiB (the rest of the file is not read)")
 
     def _step(self, max_length: int) -> bytes:
         """Some more plain bytes, perhaps none; sets _is_over at the end and problem on damage."""

@@ -56,7 +56,7 @@ def dissect(
                 continue
             if isinstance(event, Buffer):
                 event.consumed, blocks = dissection.feed(
-                    event.data, event.start, event.end, event.is_last, stays=True
+                    event.data, event.start, event.end, event.is_last, stays=not event.is_early
                 )
                 event.is_enough = dissection.capture.is_over
                 if exact is not None:

@@ -4,14 +4,19 @@ Two large buffers alternate: while the consumer works on one, the thread reads, 
 hashes into the other. A record that straddles two buffers is moved in front of the next one, where
 room is kept for the longest record; nothing else is copied.
 
+A pipe's bytes are handed on when no more come for a moment, and at the latest when the first of
+them has waited for a longer one: a buffer fills only where its writer is quick.
+
 The iterator gives for each file that can be read a FileStart, Buffers, and a FileEnd. A file that
 cannot be read gives nothing but an entry in `problems`: the caller decides what that means for the
 run (`raise_if_nothing` says it for the usual case).
 """
 
 import hashlib
+import math
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -30,6 +35,8 @@ STDIN_NAME: Final = "stdin"
 
 _TAIL_BYTES: Final = MAX_RECORD_BYTES + 64  # longest record and its header
 _PIECE_BYTES: Final = 1 << 20  # read and hashed at once, while it is in the processor's cache
+_PAUSE_SECONDS: Final = 0.02  # without more bytes of a pipe, those that are there are handed on
+_WAIT_SECONDS: Final = 0.08  # for more bytes of a pipe, since the first one of a buffer
 _BUFFERS: Final = 3  # one that is filled, one with the consumer, and the one before that
 
 
@@ -68,7 +75,8 @@ class Buffer:
     is_last: the file ends at `end`. consumed: the consumer sets it to the position after what it
     will not need again before it asks for the next buffer; what lies before it stays until it asks
     once more, or has had the last one. is_enough: it may set this, where it needs no more of the
-    file: the next buffer is the last one.
+    file: reading ends with the next buffer that is full. is_early: handed on before it was full, as
+    bytes come slowly: what is in it shall not wait for the next one.
     """
 
     data: ByteArray
@@ -77,6 +85,7 @@ class Buffer:
     is_last: bool
     consumed: int = field(default=-1)
     is_enough: bool = field(default=False)
+    is_early: bool = field(default=False)
 
 
 class _Filled(NamedTuple):
@@ -85,6 +94,7 @@ class _Filled(NamedTuple):
     number: int
     size: int
     is_last: bool
+    is_early: bool
 
 
 def is_file(path: str) -> bool:
@@ -191,6 +201,50 @@ class FileDigest:
         return digest
 
 
+class _Reading:
+    """A file that the thread reads.
+
+    start: once its first bytes told what it is. file_bytes: in buffers that were handed on.
+    failure: of the system, which ended it. is_last: nothing more is read.
+    """
+
+    def __init__(self, source: InputBytes, digest: Digest) -> None:
+        self._source = source
+        self._digest = digest
+        self._until = 0.0
+        self.start: FileStart | None = None
+        self.file_bytes = 0
+        self.failure: str | None = None
+        self.is_last = False
+
+    def is_more_there(self, size: int) -> bool:
+        """Whether bytes, or the end, come soon enough to wait for them.
+
+        Args:
+            size: bytes in the buffer that is filled.
+        """
+        if not self._source.may_pause:
+            return True
+        now = time.monotonic()
+        if size == 0 or self.start is None:
+            self._until = math.inf
+        elif self._until == math.inf:
+            self._until = now + _WAIT_SECONDS
+        return self._until > now and self._source.has_more(min(_PAUSE_SECONDS, self._until - now))
+
+    def read(self, view: memoryview, size: int) -> int:
+        """Read some bytes behind those that view holds; returns how many it holds then."""
+        try:
+            count = self._source.read_into(view[size : size + _PIECE_BYTES])
+        except OSError as error:
+            self.failure = error.strerror or str(error)
+            count = 0
+        self.is_last = count == 0
+        if self.start is not None:
+            self._digest.update(view[size : size + count])
+        return size + count
+
+
 class ChainReader:
     """Reads files in order as one chain of bytes. Iterate it once, inside a `with` block.
 
@@ -272,7 +326,8 @@ class ChainReader:
                 is_enough = last.is_enough and not event.is_last
                 self._free.put(-1 - before if is_enough else before)
                 before = number
-            buffer = Buffer(data, start, _TAIL_BYTES + event.size, event.is_last)
+            end = _TAIL_BYTES + event.size
+            buffer = Buffer(data, start, end, event.is_last, is_early=event.is_early)
             yield buffer
             assert buffer.consumed >= 0, "the consumer must say how far it came"
             held = (event.number, buffer)
@@ -304,49 +359,54 @@ class ChainReader:
             source.close()
 
     def _read_source(self, path: str, source: InputBytes) -> None:
-        """Fill buffers from one file; the first bytes decide whether it is read at all."""
-        start: FileStart | None = None
+        """Fill buffers from one file; the first bytes decide whether it is read at all.
+
+        No buffer crosses a multiple of READ_BUFFER_BYTES, and reading ends at one if it is enough:
+        what is read of a file does not depend on how its bytes come.
+        """
+        file = _Reading(source, self._digest)
         self.stored_bytes += source.stored_bytes
-        file_bytes = 0
-        failure: str | None = None
-        is_last = False
-        while not is_last:
+        size = 0  # of the last buffer
+        stop: int | None = None
+        while not file.is_last:
             number = self._free.get()
             if number is None:
                 return
-            is_last = number < 0
-            number = max(number, -1 - number)
-            view = self._buffers[number].data[_TAIL_BYTES:]
-            size = 0
-            while size < len(view) and not is_last:
+            if number < 0:
+                number = -1 - number
+                if stop is None:
+                    decided_at = file.file_bytes - size  # by the buffer before the last one
+                    stop = ((decided_at - 1) // READ_BUFFER_BYTES + 2) * READ_BUFFER_BYTES
+            file.is_last = file.file_bytes == stop
+            room = READ_BUFFER_BYTES - file.file_bytes % READ_BUFFER_BYTES
+            view = self._buffers[number].data[_TAIL_BYTES : _TAIL_BYTES + room]
+            size, is_early = 0, False
+            while size < room and not file.is_last and not is_early:
+                if not file.is_more_there(size):
+                    if self._is_closed:
+                        return
+                    is_early = file.start is not None and size > 0
+                    continue
                 before = source.stored_bytes
-                try:
-                    count = source.read_into(view[size : size + _PIECE_BYTES])
-                except OSError as error:
-                    failure = error.strerror or str(error)
-                    count = 0
+                size = file.read(view, size)
                 self.stored_bytes += source.stored_bytes - before
-                is_last = count == 0
-                if start is not None:
-                    self._digest.update(view[size : size + count])
-                size += count
-                if start is None and (size >= HEAD_BYTES or is_last):
+                if file.start is None and (size >= HEAD_BYTES or file.is_last):
                     head = bytes(view[: min(size, 64)])
                     if capture_format(head) is None or size < HEAD_BYTES:
-                        problem = failure or source.problem
+                        problem = file.failure or source.problem
                         self.problems.append(not_a_capture(path, head, problem))
                         self._free.put(number)
                         return
-                    start = FileStart(path, file_name(path), self.files_read, source.codec)
+                    file.start = FileStart(path, file_name(path), self.files_read, source.codec)
                     self.files_read += 1
                     self._digest.update(view[:size])
-                    self._events.put(start)
-            file_bytes += size
-            self._events.put(_Filled(number, size, is_last))
-        assert start is not None
-        problem = f"reading failed ({failure})" if failure else source.problem
+                    self._events.put(file.start)
+            file.file_bytes += size
+            self._events.put(_Filled(number, size, file.is_last, is_early))
+        assert file.start is not None
+        problem = f"reading failed ({file.failure})" if file.failure else source.problem
         if problem:
-            text = f"{shown(path)}: {problem} after {file_bytes} bytes; all before was read"
+            text = f"{shown(path)}: {problem} after {file.file_bytes} bytes; all before was read"
             self.problems.append(FileProblem(path, text, False))
-        sha256 = self._digest.end_file(start.name)
-        self._events.put(FileEnd(start, file_bytes, sha256, problem))
+        sha256 = self._digest.end_file(file.start.name)
+        self._events.put(FileEnd(file.start, file.file_bytes, sha256, problem))

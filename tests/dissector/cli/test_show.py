@@ -4,6 +4,13 @@ import csv
 import gzip
 import io
 import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -251,3 +258,92 @@ def test_colour_is_asked_for(command: Command, nacks: Path) -> None:
     assert "\x1b[" not in command("frames", nacks).out
     coloured = command("frames", nacks, "--color", "always").out
     assert "\x1b[1mSEND\x1b[0m" in coloured
+
+
+class Live:
+    """A command that reads what is written to it, and its lines as they come."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dissector", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.decode())
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+
+    def __enter__(self) -> "Live":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self._thread.join()
+        self.process.communicate()
+
+
+def packets_of(path: Path) -> list[bytes]:
+    """The file's header, then each of its packets with its own."""
+    data = path.read_bytes()
+    found, position = [data[:24]], 24
+    while position < len(data):
+        end = position + 16 + int.from_bytes(data[position + 8 : position + 12], "little")
+        found.append(data[position:end])
+        position = end
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sample", "is_packed", "options"),
+    [
+        ("pulsar-apache/java-j12_nack.pcap", False, ("-l",)),
+        ("pulsar-apache/java-j12_nack.pcap", True, ()),
+        ("cursus/raw-commands_all.pcap", False, ()),
+    ],
+)
+def test_a_frame_from_a_pipe_is_printed_before_the_next_packet_comes(
+    command: Command, sample: str, is_packed: bool, options: tuple[str, ...]
+) -> None:
+    path = SAMPLES.parent / sample
+    listed = ("-T", "fields", "-e", "last_packet,frame_no,command,topic", *options)
+    whole = command("frames", path, *listed).lines
+    # A frame whose bytes came before those in front of it waits for these.
+    places = [int(line.split("\t")[0]) for line in whole]
+    due = Counter(max(places[: number + 1]) for number in range(len(places)))
+    packer = zlib.compressobj(wbits=31)
+    came, waits = [], []
+    with Live("frames", "-", "-q", *listed) as live:
+        for number, packet in enumerate(packets_of(path)):
+            data = packet
+            if is_packed:
+                data = packer.compress(packet) + packer.flush(zlib.Z_SYNC_FLUSH)
+            live.write(data)
+            written = time.monotonic()
+            for _ in range(due[number]):
+                came.append(live.lines.get(timeout=120).rstrip("\n"))
+                waits.append(time.monotonic() - written)
+    assert came == whole
+    # The first one waits for the program to start; a busy machine delays a few.
+    assert sorted(waits)[len(waits) // 2] < 1
+
+
+def test_whoever_stops_reading_ends_a_command_that_waits_for_packets(nacks: Path) -> None:
+    header, *packets = packets_of(nacks)
+    with subprocess.Popen(
+        [sys.executable, "-m", "dissector", "frames", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(header + b"".join(packets[:6]))
+        assert process.stderr is not None
+        said = process.stderr.read()  # until it ends; its input is still open
+        assert process.wait(timeout=60) == -signal.SIGPIPE and said == b""

@@ -2,10 +2,14 @@
 
 import gzip
 import hashlib
+import os
 import random
 import subprocess
 import sys
+import threading
 import time
+import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -238,3 +242,91 @@ def test_standard_input_reads_like_a_file(tmp_path):
         timeout=60,
     )
     assert done.stdout.decode().split() == ["1000", "stdin", "gzip", "None"]
+
+
+def written_slowly(path, pieces, may_go_on):
+    """Write pieces into a pipe, each when the last one has been taken; stays open at the end."""
+    os.mkfifo(path)
+
+    def run():
+        with suppress(BrokenPipeError), open(path, "wb", buffering=0) as pipe:
+            for piece in pieces:
+                pipe.write(piece)
+                may_go_on.acquire(timeout=60)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("buffer_bytes")
+@pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "gzip"])
+def test_what_comes_through_a_pipe_is_handed_on_before_more_is_written(tmp_path, is_packed):
+    """The writer goes on when the packet that it wrote came out, so waiting for more hangs."""
+    whole = pcap(records(30))
+    step = 16 + 50
+    plain = [whole[:24], *(whole[at : at + step] for at in range(24, len(whole), step))]
+    packer = zlib.compressobj(wbits=31)
+    packed = [packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) for piece in plain]
+    packed[-1] += packer.flush()
+    # A second member, and its end, are one more thing that may be waited for.
+    packed[-1] += gzip.compress(b"")
+    may_go_on = threading.Semaphore(1)  # the header holds no packet
+    writer = written_slowly(tmp_path / "pipe", packed if is_packed else plain, may_go_on)
+    capture, packets, early = CaptureReader(64), [], 0
+    with ChainReader([str(tmp_path / "pipe")]) as source:
+        for event in source:
+            if isinstance(event, FileStart):
+                capture.start_file()
+            elif isinstance(event, Buffer):
+                early += event.is_early
+                for packet in take(capture, event):
+                    packets.append(packet)
+                    may_go_on.release()
+            else:
+                end = event
+    writer.join(60)
+    expected, events, _ = read(write(tmp_path, a=whole))
+    assert packets == expected
+    assert end[1:] == events[1][0][1:]
+    assert early
+
+
+def test_where_reading_ends_does_not_depend_on_how_a_pipe_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "READ_BUFFER_BYTES", 1000)
+    whole = pcap(records(200))
+
+    def size_read(path):
+        capture = CaptureReader()
+        with ChainReader([str(path)]) as source:
+            seen = 0
+            for event in source:
+                if isinstance(event, FileStart):
+                    capture.start_file()
+                elif isinstance(event, Buffer):
+                    take(capture, event)
+                    seen += event.consumed - event.start
+                    event.is_enough = seen >= 1500
+                    may_go_on.release()
+                else:
+                    return event.file_bytes, event.sha256
+        raise AssertionError("no end")
+
+    may_go_on = threading.Semaphore(0)
+    expected = size_read(*write(tmp_path, a=whole))
+    assert expected[0] == 3000
+    for size in (70, 333, 1000, 5000):
+        pipe = tmp_path / f"pipe{size}"
+        may_go_on = threading.Semaphore(1)
+        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        written_slowly(pipe, pieces, may_go_on)
+        assert size_read(pipe) == expected, size
+
+
+def test_the_reader_of_a_pipe_stops_while_it_waits(tmp_path):
+    written_slowly(tmp_path / "pipe", [pcap(records(10))], threading.Semaphore(0))
+    with ChainReader([str(tmp_path / "pipe")]) as source:
+        events = iter(source)
+        assert isinstance(next(events), FileStart)
+        assert isinstance(next(events), Buffer)
+    assert source._thread is not None and not source._thread.is_alive()
