@@ -37,6 +37,7 @@ from tests.busy.subscriptions import every, write_consumed
 from tests.busy.traffic import Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 from tests.hard.packet_floods import PACKET_FLOODS
+from tests.hard.stream_floods import STREAM_FLOODS
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOM = ROOT / "bench"
@@ -258,7 +259,7 @@ def scan_table(few: int = 50_000) -> Table:
 
 def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
     """Captures of floods: SYNs, ports in use again, connections that live, work that is not done,
-    fragments and tunnels.
+    fragments and tunnels, holes, connections from within, redirects.
 
     Of talks of three packets three times as many packets: so many connections in each capture.
     """
@@ -278,6 +279,9 @@ def _open_floods(count: int) -> Iterator[tuple[str, Path]]:
     for name, make in PACKET_FLOODS.items():
         path.write_bytes(make(count))
         yield f"{name}, {count:,}", path
+    for name, make in STREAM_FLOODS.items():
+        path.write_bytes(make(count // 10))
+        yield f"{name}, {count // 10:,}", path
     path.unlink()
 
 

@@ -13,11 +13,10 @@ does it.
 A protocol takes part with four callbacks, see `protocols.interface`.
 """
 
-from typing import Final
-
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_ROWS_AHEAD
 from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_END,
@@ -77,8 +76,6 @@ from dissector.protocols.framing.state import (
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
 from dissector.tables import ABSENT
-
-_ROWS_AHEAD: Final = 16  # ranges in which the next one of a direction is looked for
 
 
 @inlined
@@ -310,7 +307,7 @@ def _is_vain(work: Splitting, index: int, rows: int, flow: int, data: ByteArray)
     if protocol < 0 or protocol >= len(calls.check) or ranges.length[index] > HEADER_WINDOW:
         return False
     is_before_hole = False
-    for row in range(index + 1, min(rows, index + 1 + _ROWS_AHEAD)):
+    for row in range(index + 1, min(rows, index + 1 + MAX_ROWS_AHEAD)):
         is_same = ranges.connection[row] == ranges.connection[index]
         if is_same and ranges.side[row] == ranges.side[index]:
             kind = ranges.kind[row]

@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.codecs.redaction import cleaned, hidden, masked
-from dissector.codecs.secret_forms import credentials
+from dissector.codecs.secret_forms import BY_FORM, credentials
 
 KEY = b"ghp_" + b"a1" * 31
 JWT = b"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJCSXVLSFh4MjYifQ.VHhOZEtNcHpjZEN2YWVnR0lKQmRqS01ZanBhQ1JMeDM"
@@ -67,3 +67,16 @@ def test_of_an_auth_command_who_it_is_stays(line: bytes, shown: bytes) -> None:
     for cut in range(6, len(line)):
         found = credentials(line[:cut], is_cut=True)
         assert b"Zq8" not in masked(line[:cut], found)
+
+
+def test_texts_that_can_hold_no_secret_of_a_form_are_not_searched_for_it(monkeypatch):
+    """Millions of URLs of brokers come in redirects."""
+
+    class Forbidden:
+        def finditer(self, _: bytes) -> None:
+            raise AssertionError("searched")
+
+    for name in ("_URL", "_SPOKEN", "_SAID", "_REPEATED"):
+        monkeypatch.setattr(f"dissector.codecs.secret_forms.{name}", Forbidden())
+    urls = b"\0\n".join(b"pulsar://broker-%d.example:6650" % number for number in range(100))
+    assert not [span for search in BY_FORM for span in search(urls)]
