@@ -50,7 +50,8 @@ def test_connections_that_are_open_count_by_their_frames(
     path = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
     rotated(lake, str(path), rotate_bytes=20_000)
     with open_lake(lake) as opened:
-        remove(lake, [each.capture_id for each in opened.captures if each.rows()["connections"]])
+        with_rows = [each.capture_id for each in opened.captures if each.rows()["connections"]]
+    remove(lake, with_rows)
     if not is_alone:
         landed(lake, SAMPLES[:1])
     total = reported(lake, tmp_path / "report")["coverage"]["total"]
