@@ -54,8 +54,9 @@ def read_rows(
 
 def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
     """The captures that the rows of one file name as theirs."""
-    with pq.ParquetFile(path, read_dictionary=[_CAPTURE, _ORIGIN]) as file:
-        column = _CAPTURE if _CAPTURE in file.schema_arrow.names else _ORIGIN
+    there = pq.read_schema(path).names
+    column = _CAPTURE if _CAPTURE in there else _ORIGIN
+    with pq.ParquetFile(path, read_dictionary=[column]) as file:
         found: set[str] = set()
         for batch in file.iter_batches(columns=[column]):
             names = pc.unique(batch.column(0)).to_pylist()

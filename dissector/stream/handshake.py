@@ -188,7 +188,9 @@ def _move_origin(state: StreamState, side: int, origin: int) -> None:
 @kernel
 def _drop_waiting(state: StreamState, side: int) -> None:
     """Drop all that waits of a side: it is of a stream before this one."""
-    while state.heads[side, 0] >= 0:
+    for _ in range(len(state.nodes.length)):
+        if state.heads[side, 0] < 0:
+            break
         state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
         drop_first(state, side)
     state.sides.fin_seen[side] = 0

@@ -58,7 +58,8 @@ def test_b59_a_million_syns_stay_below_the_limit_of_connections() -> None:
     flood = FLOODS["syns"](1_000_000)
     outcome = Outcome(flood)
     assert outcome.connections == outcome.closed == outcome.kinds[CLOSE] == 1_000_000
-    assert outcome.steps <= 8_000_000
+    # Every slot that a search, an entry or a removal looks at, in two indexes at most half full.
+    assert outcome.steps <= 11_000_000
 
 
 def test_b59_a_hundred_thousand_interleaved_connections_come_out_whole() -> None:

@@ -266,7 +266,8 @@ def test_numbers_of_notices_stand_in_the_summary(command: Command, tmp_path: Pat
     path = tmp_path / "odd.pcap"
     path.write_bytes(pcap([Record(1, bytes(12) + b"\x22\xf3" + bytes(60), 50)] * 3))
     found = command("summary", path)
+    said = " ".join(found.out.split())  # lines end where the terminal's does
     assert "ethertype 0x22f3 (TRILL) (3 packets)" in found.out
     assert "unknown_ethertype" not in found.out
-    assert "3 packets claim more captured bytes than the wire had" in found.out
+    assert "3 packets claim more captured bytes than the wire had" in said
     assert "…" not in found.out

@@ -1,6 +1,8 @@
 """Which engine counts, and what is said about it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from tests.dissector.spark import hide_spark
 
 MANY = engines.LARGE_ROWS + 1
+COMMON: Any = SimpleNamespace(jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,7 @@ def test_duckdb_has_no_master() -> None:
 
 
 def test_duckdb_needs_nothing_else(tmp_path: Path) -> None:
-    with engines.opened("duckdb", None, 10, 1) as engine_in, engine_in(tmp_path) as engine:
+    with engines.opened("duckdb", None, 10, COMMON) as engine_in, engine_in(tmp_path) as engine:
         assert isinstance(engine, DuckdbEngine)
 
 
@@ -48,6 +51,6 @@ def test_without_spark_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
     hide_spark(monkeypatch)
     with (
         pytest.raises(DependencyError, match=r"^pyspark[.a-z]* is missing.*--engine duckdb"),
-        engines.opened("spark", None, 10, 1),
+        engines.opened("spark", None, 10, COMMON),
     ):
         pass

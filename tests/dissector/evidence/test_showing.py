@@ -6,8 +6,8 @@ from dissector.findings.finding import Finding
 
 def finding(incidents: int, **measured: object) -> Finding:
     return Finding(
-        "D06", "code", "Title", "error", "proven", "", "c", {}, 0, 1, incidents, measured, {}, (),
-        (), "What.",
+        "D06", "code", "Title", "error", "proven", "", "c", {}, 0, 1, ((0, 1),) * incidents, 60,
+        measured, {}, (), (), "What.",
     )  # fmt: skip
 
 

@@ -21,6 +21,11 @@ def permits(rows: int) -> TableBlock:
     return TableBlock("permits", rows, {"connection_id": numbers, "frame_no": numbers})
 
 
+def files() -> TableBlock:
+    """By the row of its file reports know that there is a rotation."""
+    return TableBlock("capture_files", 1, {"file_index": np.zeros(1, np.int64)})
+
+
 def opened(lake: Path, may_wait: bool = False, queue_bytes: int = 1 << 20) -> Rotations:
     rotations = Rotations(lake, "Eth0.5", {}, may_wait, queue_bytes)
     rotations.begin_run(77)
@@ -30,13 +35,14 @@ def opened(lake: Path, may_wait: bool = False, queue_bytes: int = 1 << 20) -> Ro
 def test_each_rotation_is_a_capture_with_a_number(tmp_path):
     rotations = opened(tmp_path)
     for rows in (3, 5):
+        rotations.write(files())
         rotations.write(permits(rows))
         rotations.end(10 * rows)
     rotations.end(99)  # nothing was written: no rotation
     fates = rotations.close()
     assert [fate.capture_id for fate in fates] == ["c-eth0-5-77-00000", "c-eth0-5-77-00001"]
     assert [(fate.packets, fate.rows, fate.problem) for fate in fates] == [
-        (30, 3, None), (50, 5, None)
+        (30, 4, None), (50, 6, None)
     ]  # fmt: skip
     with open_lake(tmp_path) as lake:
         assert not verify(lake) and len(lake.captures) == 2
@@ -49,6 +55,7 @@ def test_a_lake_that_is_read_or_changed_is_not_waited_for(tmp_path, lock):
     with lock(tmp_path):
         rotations = opened(tmp_path)
         for rows in (3, 5):
+            rotations.write(files())
             rotations.write(permits(rows))
             rotations.end(rows)
         assert [fate.problem for fate in rotations.close()] == [None, None]

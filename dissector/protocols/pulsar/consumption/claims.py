@@ -265,7 +265,7 @@ def _end_waiting(
     state: ConsumptionState, block: Block, row: int, waiting: int, is_granted: bool
 ) -> None:
     """Decide all claims of a list, and give it up."""
-    while state.waiting.length[waiting] > 0:
+    for _ in range(state.waiting.length[waiting]):
         claim = state.waiting.first[waiting]
         if is_granted:
             _grant(state, block, row, claim)
@@ -326,14 +326,15 @@ def answer_claims(
         return
     left = claims.of_ack[claim]
     claims.of_ack[claim] = 0
-    while claim != ABSENT and left > 0 and claims.ack_frame_no[claim] == ack_frame_no:
+    for _ in range(left):
+        if claim == ABSENT or claims.ack_frame_no[claim] != ack_frame_no:
+            break
         following = claims.next[claim]
         if is_refused:
             _take_back(state, block, row, claim, ACK_REFUSED)
         elif claims.is_uncommitted[claim] == 0:
             _grant(state, block, row, claim)
         claim = following
-        left -= 1
 
 
 @inlined

@@ -13,7 +13,7 @@ from tests.wire.ranges import Collected
 
 def output() -> tuple[FrameOutput, Collected]:
     collected = Collected()
-    return FrameOutput(collected), collected
+    return FrameOutput(collected, key=0), collected
 
 
 def cells_of(out: FrameOutput) -> np.ndarray:

@@ -16,7 +16,7 @@ from tests.wire.ranges import Ranges
 
 
 def held(script: Ranges) -> tuple[UnsynchronisedFlows, FrameOutput, Replay]:
-    output = FrameOutput(lambda _: None)
+    output = FrameOutput(lambda _: None, key=0)
     data = np.frombuffer(bytes(script.data), np.uint8)
     output.sources = (data, data[:0], data[:0])
     allocate_slot(output.state, 0, 0, 1000)
