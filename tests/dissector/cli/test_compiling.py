@@ -12,6 +12,7 @@ import pytest
 from dissector.cli import terminal
 from dissector.cli.compiling import KERNELS, Compiling, is_needed
 from dissector.cli.terminal import NORMAL, QUIET, Words
+from dissector.cli.uncompiled import MOST_BYTES
 from dissector.jit import compiled, program_digest
 from dissector.native.code import keep_list
 from tests.dissector.cli.conftest import Command
@@ -145,18 +146,18 @@ def test_several_processes_find_kernels_that_one_compiled(
 @needs_compiler
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["pipe", "terminal"])
 def test_a_command_says_at_once_that_it_compiles(tmp_path: Path, is_terminal: bool) -> None:
-    """In a process of its own, without code, until it has said so. Nobody knows how much comes."""
+    """In a process of its own, without code, until it has said so."""
     ours, theirs = pty.openpty() if is_terminal else os.pipe()
     sample = Path(__file__).resolve().parents[3] / "captures/pulsar-apache/java-j12_nack.pcap"
+    large = tmp_path / "large.pcap"
+    packets = sample.read_bytes()
+    large.write_bytes(packets + packets[24:] * (MOST_BYTES // len(packets) + 1))
     with subprocess.Popen(
-        [sys.executable, "-m", "dissector", "connections", "-"],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=theirs,
+        [sys.executable, "-m", "dissector", "connections", str(large)],
+        stdout=subprocess.DEVNULL, stderr=theirs,
         env={**os.environ, "DISSECTOR_CACHE": str(tmp_path / "cache")},
     ) as process:  # fmt: skip
         os.close(theirs)
-        assert process.stdin is not None
-        process.stdin.write(sample.read_bytes())
-        process.stdin.close()
         told = b""
         wanted = b"compiling kernel 1 of" if is_terminal else b"--warm"
         while wanted not in told:
