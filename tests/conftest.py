@@ -23,6 +23,7 @@ settings.register_profile("dissector", deadline=None, derandomize=True, database
 settings.register_profile(
     "nightly",
     deadline=None,
+    derandomize=False,  # which the library sets by itself where it sees CI
     print_blob=True,
     database=DirectoryBasedExampleDatabase(ROOT / "build" / "fuzz" / "examples"),
 )
