@@ -153,8 +153,9 @@ def end_transaction(state: ConsumptionState, most: int, least: int, action: int)
 def find_transaction(state: ConsumptionState, packed: int) -> int:
     """The row behind a packed number; ABSENT if there is none, or another one has it now."""
     row = packed & ((1 << ROW_BITS) - 1)
-    is_there = packed != ABSENT and state.transactions.serial[row] == packed >> ROW_BITS
-    return int(row) if is_there else ABSENT
+    if packed == ABSENT or row >= len(state.transactions.serial):
+        return ABSENT
+    return int(row) if state.transactions.serial[row] == packed >> ROW_BITS else ABSENT
 
 
 @kernel
