@@ -337,8 +337,6 @@ def _ack_up_to(
     delivery = state.consumers.first[consumer]
     budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[CLOCK]
     for _ in range(state.consumers.length[consumer]):
-        if delivery == ABSENT:
-            break
         state.counters[LOOKED_AT] += 1
         following = deliveries.next[delivery]
         is_last = deliveries.ledger[delivery] == ledger and deliveries.entry[delivery] == entry

@@ -267,8 +267,6 @@ def _end_waiting(
     """Decide all claims of a list, and give it up."""
     for _ in range(state.waiting.length[waiting]):
         claim = state.waiting.first[waiting]
-        if claim == ABSENT:
-            break
         if is_granted:
             _grant(state, block, row, claim)
         else:
