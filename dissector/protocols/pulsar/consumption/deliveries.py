@@ -343,7 +343,8 @@ def _recognise(
         deliveries.cause[delivery] = cause
         older = state.cells.delivery[cell]
         _part_with(state, page, cell)
-        if cause == CAUSE_TXN_ABORT and deliveries.is_claimed[older] == 1:
+        is_open = older != ABSENT and deliveries.is_claimed[older] == 1
+        if cause == CAUSE_TXN_ABORT and is_open:
             end_delivery(state, block, row, older, ACK_ROLLED_BACK)
     else:
         deliveries.cause[delivery] = cause_of_forgotten(state, group)
