@@ -242,7 +242,7 @@ class Replay:
         return found
 
     def leave(self) -> Iterator[TableRows]:
-        """The rows that close with what was fed; what is open is left to be `checkpoint`."""
+        """Return the rows closed so far; open state stays for `checkpoint`."""
         if self._held is not None and self._held.num_rows:
             yield from self._advance(self._held.combine_chunks())
         self._held = None

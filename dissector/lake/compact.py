@@ -132,7 +132,7 @@ def _install_all(
     works: Sequence[Sequence[Manifest]],
     written: Sequence[tuple[Stage, Manifest]],
 ) -> list[Manifest] | None:
-    """Put what was written in the place of what it was written from; None if that changed."""
+    """Swap the compacted files in; None if the sources changed meanwhile."""
     with exclusive_lock(folder):
         recover(folder, is_alone=True)
         there = {capture.capture_id: capture for capture in manifests.to_change()[0]}

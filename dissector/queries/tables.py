@@ -141,8 +141,10 @@ def _own(table: str, *, has_rotations: bool, has_others: bool) -> str:
 
 
 def _with_twins(rows: str) -> str:
-    """Connections of which some are in another capture, too: these are what the broker's leg of a
-    proxied pair is, whose twin has no number here."""
+    """Connections, those included that another capture shows as well.
+
+    They count as the proxy's broker side; its client side is in another capture.
+    """
     cells = [f"c.{name}" for name in columns_of("connections")]
     cells[cells.index("c.leg")] = (
         "CASE WHEN e.capture IS NOT NULL THEN 'broker' ELSE c.leg END AS leg"

@@ -221,7 +221,7 @@ class TallyCache:
             self.keep(folder, units, {name: wanted[name] for name in names})
 
     def find(self, name: str, digest: str) -> list[Unit]:
-        """The units of which no rows of a table are kept; those that are become its sources."""
+        """Return the units without cached rows; register the cached ones as sources."""
         units = self._units_of(name)
         self._digests[name] = digest
         if self._cache is None:
@@ -268,8 +268,11 @@ class TallyCache:
         folder: Path,
         spill: Path,
     ) -> None:
-        """Write what queries give for units: a partition of them is a task, but for what is too
-        large for one, and for what `look` wants to see in one piece."""
+        """Write the queries' rows of units.
+
+        One task per partition; partitions too large for a task, and what `look` needs whole, run
+        here.
+        """
         parts = partitioned(units, self._read, engine.at_once)
         if self._look is not None:
             whole, parts = list(units), []

@@ -77,7 +77,7 @@ class Groups:
         return added_up(values, self.of_row, len(self.cells))
 
     def where(self, name: str, texts: Collection[str | None], is_one: bool = True) -> list[int]:
-        """The groups whose text in a column is one of some texts, or is none of them."""
+        """Groups whose value is in (or not in) the given set."""
         index = self._names.index(name)
         return [
             number for number, cells in enumerate(self.cells) if (cells[index] in texts) == is_one

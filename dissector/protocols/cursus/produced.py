@@ -1,7 +1,7 @@
 """Produced batches: how often each was sent and when, how far producers and logs have come.
 
 A *series* is what one producer with one epoch sends to one partition. Batches are kept in the order
-in which they were first batch, numbered from 1, up to a bound; the oldest are forgotten. Those of a
+in which they were first sent, numbered from 1, up to a bound; the oldest are forgotten. Those of a
 series whose sequence numbers rise form a chain from the newest to the oldest, with longer jumps
 between, so that the batch of any record is found in a few steps.
 """

@@ -111,8 +111,10 @@ DELIVERY_COLUMNS: Final = _table_columns(Deliveries)
 
 
 class ClosesRows:
-    """Base of what keeps open rows in a state: those that closed wait in `state.closed` to be
-    taken. CLOSED: index of their number in `state.counts`; COLUMNS: of their table."""
+    """Base of tables with open rows; closed rows collect in `state.closed` until drained.
+
+    CLOSED: index of their number in `state.counts`; COLUMNS: of their table.
+    """
 
     CLOSED: ClassVar[int]
     COLUMNS: ClassVar[int]

@@ -34,7 +34,7 @@ from dissector.tables import ABSENT, find
 
 @inlined
 def _produce(work: Work, session: int, row: int) -> bool:
-    """A batch of a client; False if it is for the rules."""
+    """Handle a batch of a client; False: take the slow path."""
     state, frames = work.state, work.frames
     sessions = state.sessions
     is_same = (
@@ -55,7 +55,7 @@ def _produce(work: Work, session: int, row: int) -> bool:
 
 @inlined
 def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """The answer to a batch; False if it is for the rules."""
+    """Handle a batch's answer; False: take the slow path."""
     state, frames = work.state, work.frames
     sessions, exchanges = state.sessions, state.exchanges
     which = sessions.first[session]
@@ -79,7 +79,7 @@ def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
 
 @inlined
 def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """A batch of a stream; False if it is for the rules."""
+    """Handle a batch of a stream; False: take the slow path."""
     state, bodies = work.deliveries, work.bodies
     stream = work.state.sessions.stream[session]
     subscription = work.state.exchanges.subscription[stream]
@@ -98,7 +98,7 @@ def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
 
 @inlined
 def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
-    """Do a frame; False if it is for the rules."""
+    """Handle a frame; False: take the slow path."""
     frames, sessions = work.frames, work.state.sessions
     reading = work.bodies.reading[row]
     direction = frames.direction[row]
