@@ -68,8 +68,8 @@ class Sessions(Records):
 
     stream: the STREAM that turned it into a push, ABSENT, or UNKNOWN_STREAM; second: a READ_STREAM
     whose first frame has come, or ABSENT; last_...: of the last batch; first, last, length: the
-    queue of requests, after STREAM: requests that the broker ignores; publishes: how many of them are;
-    missed: answers still to come for requests that were given up; has_pipelined: two requests
+    queue of requests, after STREAM: requests that the broker ignores; publishes: how many of them
+    are; missed: answers still to come for requests that were given up; has_pipelined: two requests
     waited at once; has_hole: bytes are missing; has_answered: something came from the broker;
     must_authenticate: the broker said so, and the client has not; has_stored: a batch of it was
     stored since it last authenticated.
