@@ -10,7 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, kept
-from dissector.limits import MAX_OPENING_BYTES, MAX_PENDING_ARENA_BYTES, MAX_RUN_BYTES
+from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MAX_SMALL_BUFFER_BYTES
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
@@ -70,7 +70,7 @@ class Framing:
         self.broker_ports = self._detection.broker_ports
         self.findings: list[Notice] = []
         counts = self.state.pool.counts
-        counts[SMALL_LIMIT], counts[LARGE_LIMIT] = MAX_OPENING_BYTES, MAX_RUN_BYTES
+        counts[SMALL_LIMIT], counts[LARGE_LIMIT] = MAX_SMALL_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES
 
     @property
     def state(self) -> FramingState:
@@ -155,7 +155,7 @@ class Framing:
 
         They are sorted once for each eighth of the bound.
         """
-        limit, eighth = MAX_RUN_BYTES, MAX_RUN_BYTES // 8
+        limit, eighth = MAX_LARGE_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES // 8
         pool, flows = self.state.pool, self.state.flows
         order = np.flatnonzero(flows.buffer != ABSENT)
         order = order[pool.buffers.is_large[flows.buffer[order]] != 0]

@@ -15,7 +15,12 @@ from dissector.protocols.framing.range_pool import (
     SMALL_RANGES,
 )
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
-from dissector.protocols.framing.row_output import PassContext, direction_of, room_at
+from dissector.protocols.framing.row_output import (
+    SOURCE_ARENA,
+    PassContext,
+    direction_of,
+    room_at,
+)
 from dissector.protocols.framing.search_state import (
     BEGAN_AT,
     CONFIRMED_AT,
@@ -186,7 +191,8 @@ def next_order(work: PassContext) -> int:
 def append_range(work: PassContext, index: int, position: int, direction_index: int) -> None:
     """Add a range from a position on to a direction's buffer, which has room for its bytes."""
     state, ranges = work.state, work.ranges
-    rows, buffers, buffer = state.pool.ranges, state.pool.buffers, state.flows.buffer[direction_index]
+    rows, buffers = state.pool.ranges, state.pool.buffers
+    buffer = state.flows.buffer[direction_index]
     length = ranges.length[index] - position
     is_data = ranges.kind[index] == DATA
     row = append_row(state, direction_index, length if is_data else 0)
@@ -386,3 +392,22 @@ def resume(work: PassContext, index: int, direction_index: int) -> None:
     flows, buffers = work.state.flows, work.state.pool.buffers
     flows.mode[direction_index] = buffers.resume_mode[flows.buffer[direction_index]]
     pass_again(work, index, direction_index, False)
+
+
+@kernel
+def take_row(state: FramingState, row: int) -> None:
+    """Make a row of the pool the one range that is handled."""
+    rows, ranges = state.pool.ranges, state.again
+    flow = rows.direction_index[row]
+    ranges.connection[0] = state.connections.connection_id[flow >> 1]
+    ranges.side[0] = flow & 1
+    ranges.kind[0] = rows.kind[row]
+    ranges.stream_offset[0] = rows.stream_offset[row]
+    ranges.length[0] = rows.length[row]
+    ranges.source[0] = SOURCE_ARENA
+    ranges.offset[0] = rows.at[row]
+    ranges.packet[0] = rows.packet[row]
+    ranges.ts_ns[0] = rows.ts_ns[row]
+    ranges.flags[0] = rows.flags[row]
+    ranges.cause[0] = rows.cause[row]
+    ranges.release_packet[0] = rows.release_packet[row]

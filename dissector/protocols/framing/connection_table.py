@@ -39,9 +39,7 @@ def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) 
 
 
 @kernel
-def allocate_slot(
-    state: FramingState, connection: int, opener: int, ports: int, limit: int
-) -> int:
+def allocate_slot(state: FramingState, connection: int, opener: int, ports: int, limit: int) -> int:
     """A fresh slot for a connection, or ABSENT when all are taken.
 
     Args:

@@ -60,10 +60,7 @@ class Head(NamedTuple):
 
 _LONGEST_START: Final = 16
 _STARTS: Final = np.array(
-    [
-        list(start.ljust(_LONGEST_START, b"\0"))
-        for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)
-    ],
+    [list(start.ljust(_LONGEST_START, b"\0")) for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)],
     np.uint8,
 )
 _START_SIZES: Final = np.array([len(start) for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)])

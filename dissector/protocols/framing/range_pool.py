@@ -2,10 +2,10 @@
 
 A direction has such a buffer at the beginning of a connection until its protocol is decided, behind
 a header that was lost or is none, and while it waits for the other direction's frames. The buffer's
-bytes lie one behind the other in the arena; its ranges are a list of rows of the pool, gaps and events among them;
-each protocol whose frames are looked for has a search (`search_state`), which goes on where it
-stood. When it is decided what the bytes are, the rows go to the front of one list, of the ranges
-that pass through the splitting kernel again, before any other.
+bytes lie one behind the other in the arena; its ranges are a list of rows of the pool, gaps and
+events among them; each protocol whose frames are looked for has a search (`search_state`), which
+goes on where it stood. When it is decided what the bytes are, the rows go to the front of one list,
+of the ranges that pass through the splitting kernel again, before any other.
 
 Buffers are small or large by what they hold, and each kind has a bound: small ones only go on to
 hold, large ones must be decided.
@@ -69,15 +69,15 @@ class BufferedRanges(Records):
 class ResyncBuffers(Records):
     """The buffer of one direction.
 
-    at, room: where its bytes lie in the arena; size: how many. first, last: its ranges, of which there are `ranges`; first_gap, last_gap: those of them that
-    are gaps with bytes of the buffer before them; base: bytes dropped so far. resume_mode: what the
-    direction goes back to, of a buffer that only waits for the other direction; -1 of one that is
-    searched. at_start: its first byte is the first of the connection; is_known_start: and it was
-    seen so, from a SYN. peer_waits: the other direction waits for its frames; peer_timed_out: it
-    did so for too long. is_confirmed: more than a chain speaks for the frames that were found.
-    has_events: it holds ranges that are no bytes and must be reported. follows_records: it may be
-    TLS; next_record, records_in_a_row: TLS records so far (`first_bytes`); is_tls: it is. is_large:
-    which bound it counts in.
+    at, room: where its bytes lie in the arena; size: how many. first, last: its ranges, of which
+    there are `ranges`; first_gap, last_gap: those of them that are gaps with bytes of the buffer
+    before them; base: bytes dropped so far. resume_mode: what the direction goes back to, of a
+    buffer that only waits for the other direction; -1 of one that is searched. at_start: its first
+    byte is the first of the connection; is_known_start: and it was seen so, from a SYN. peer_waits:
+    the other direction waits for its frames; peer_timed_out: it did so for too long. is_confirmed:
+    more than a chain speaks for the frames that were found. has_events: it holds ranges that are no
+    bytes and must be reported. follows_records: it may be TLS; next_record, records_in_a_row: TLS
+    records so far (`first_bytes`); is_tls: it is. is_large: which bound it counts in.
     """
 
     at: Int64Array

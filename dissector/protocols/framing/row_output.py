@@ -192,7 +192,7 @@ def decide_role(
     known.role[slot] = ROLE_DECIDED
     known.client_side[slot] = client_side
     known.role_source[slot] = ROLE_BY_COMMAND
-    # A contradiction of the SYN is a notice, which the slow path writes.
+    # A contradiction of the SYN is a notice, which `roles` writes.
     return ROLE_WAIT if was_provisional or known.waiting[slot] > 0 else DONE
 
 

@@ -30,7 +30,7 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     FrameColumns,
 )
-from dissector.protocols.framing.buffers import has_buffer
+from dissector.protocols.framing.buffers import has_buffer, take_row
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
 from dissector.protocols.framing.others import keep_head
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
@@ -42,7 +42,6 @@ from dissector.protocols.framing.roles import (
 )
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
-    SOURCE_ARENA,
     Callbacks,
     PassContext,
     Step,
@@ -290,7 +289,7 @@ def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step
 
 @inlined
 def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> bool:
-    """Whether the first bytes of a flow start a chain at once: no doubt, no slow path.
+    """Whether the first bytes of a flow start a chain at once: there is no doubt.
 
     So it is where the connection was seen from its SYN and its first bytes are a strict header, or
     any header where the other direction has shown the protocol.
@@ -322,7 +321,7 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
 @inlined
 def _handle_bytes(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
     """Take the bytes of one DATA range, from a position on."""
-    state, flows = work.state, work.state.flows
+    flows = work.state.flows
     data = work.sources[work.ranges.source[index]]
     if flows.head_bytes[flow] < HEADS:
         keep_head(flows, work.ranges, index, flow, data)
@@ -385,25 +384,6 @@ def _handle_range(work: PassContext, index: int, position: int, slot: int, fille
 
 
 @kernel
-def _take_again(state: FramingState, row: int) -> None:
-    """Make a row of the pool the one range that is handled."""
-    rows, ranges = state.pool.ranges, state.again
-    flow = rows.direction_index[row]
-    ranges.connection[0] = state.connections.connection_id[flow >> 1]
-    ranges.side[0] = flow & 1
-    ranges.kind[0] = rows.kind[row]
-    ranges.stream_offset[0] = rows.stream_offset[row]
-    ranges.length[0] = rows.length[row]
-    ranges.source[0] = SOURCE_ARENA
-    ranges.offset[0] = rows.at[row]
-    ranges.packet[0] = rows.packet[row]
-    ranges.ts_ns[0] = rows.ts_ns[row]
-    ranges.flags[0] = rows.flags[row]
-    ranges.cause[0] = rows.cause[row]
-    ranges.release_packet[0] = rows.release_packet[row]
-
-
-@kernel
 def _split_again(work: PassContext, position: int, filled: int) -> Step:
     """Take the first of the ranges that come again, from a position on, unless it is taken."""
     state, row = work.state, work.state.counters[COUNTER_AGAIN]
@@ -412,7 +392,7 @@ def _split_again(work: PassContext, position: int, filled: int) -> Step:
         state.counters[COUNTER_AGAIN] = rows.next[row]
         give_row(state.pool.free_ranges, row)
         return Step(0, filled, DONE)
-    _take_again(state, row)
+    take_row(state, row)
     again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
     slot = rows.direction_index[row] >> 1
     state.counters[COUNTER_SLOT] = slot
@@ -434,9 +414,7 @@ def _slot_of(work: PassContext, index: int) -> int:
     slot = find_slot(state, connection)
     if slot == ABSENT and ranges.kind[index] != CLOSE:
         longest = state.counters[COUNTER_FRAME_LIMIT]
-        slot = allocate_slot(
-            state, connection, ranges.opener[index], ranges.ports[index], longest
-        )
+        slot = allocate_slot(state, connection, ranges.opener[index], ranges.ports[index], longest)
     return slot
 
 

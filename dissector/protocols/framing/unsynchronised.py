@@ -35,7 +35,7 @@ from dissector.protocols.framing.buffers import (
     searched,
     wait_for_peer,
 )
-from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
+from dissector.protocols.framing.range_pool import LARGE_HELD
 from dissector.protocols.framing.recognition import has_broker_port, recognise
 from dissector.protocols.framing.resync import (
     HOLD_NS,

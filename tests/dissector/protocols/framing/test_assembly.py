@@ -217,7 +217,7 @@ def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
 
 
 def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
-    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_LARGE_BUFFER_BYTES", 100_000)
     script = Ranges()
     for connection in range(100):
         script.open(connection).send(frame(PROVEN), connection=connection).lose(9, 0, connection)
