@@ -69,10 +69,9 @@ RESYNC_HOLD_BYTES: Final = 1 << 20  # an unconfirmed chain is held this long
 RESYNC_HOLD_MS: Final = 1_000  # or so long, by capture time
 MAX_WAIT_BYTES: Final = 4 * RESYNC_HOLD_BYTES  # of a direction that waits for the other one's
 MAX_SEARCH_BYTES: Final = 16 << 20  # as MAX_HEAD_BYTES, where the port is a known protocol's
-MAX_ROWS_AHEAD: Final = 16  # ranges looked at for a direction's next; further: not known yet
 REFUSED_BYTES: Final = 32  # behind a SYN, without a frame header: no broker protocol
-MAX_RUN_BYTES: Final = 32 << 20  # of all searches together; then the longest chains are believed
-MAX_OPENING_BYTES: Final = 128 << 20  # of first ranges that decide nothing, all connections
+MAX_LARGE_BUFFER_BYTES: Final = 32 << 20  # without a chain, all large buffers; then these decide
+MAX_SMALL_BUFFER_BYTES: Final = 128 << 20  # all buffers of a few ranges; then they are large ones
 MAX_PENDING_ARENA_BYTES: Final = 256 << 20  # bytes of unfinished frames, all connections together
 
 # -- fields

@@ -143,12 +143,12 @@ MANY_PARAMETERS = {
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
     (f"{_PULSAR}/wire/disguise.py", "disguise_message"): "one loop; a field is one branch",
-    (f"{_FRAMING}/splitting.py", "split"): "one loop over ranges that stops at many places",
 }
 
 # Kernels and arithmetic that one module puts together are tested through it: what a test would
 # have to set up for one of them alone is what that module does. The test file names the whole.
 TESTED_THROUGH = {
+    f"{_FRAMING}/test_resync.py": "search_state",
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
     f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"

@@ -63,21 +63,19 @@ class AddressCodes:
         if len(missing):
             # Counts are for nobody: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
-            self._look_up(distinct, ends_of)
+            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = self._look_up(distinct, ends_of)
         known, client, broker = self._known[:, slots]
-        # Two connections of one call may share a slot.
-        for row in np.flatnonzero(known != connections).tolist():
-            self._look_up(connections[row : row + 1], ends_of)
-            client[row], broker[row] = self._known[1:, slots[row]]
+        # Of connections of one call that share a slot only the last one is in the cache.
+        others = np.flatnonzero(known != connections)
+        if len(others):
+            distinct, place = np.unique(connections[others], return_inverse=True)
+            _, client[others], broker[others] = self._look_up(distinct, ends_of)[:, place]
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> None:
-        """Put the codes of connections into the cache."""
+    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> Int64Array:
+        """Connections, rising, and the codes of their ends: int64[3, connections]."""
         codes = [self._code(text) for ends in ends_of(connections) for text in ends]
-        # Of two connections with one slot the later one stays, in both lines.
-        slots = connections & (_CACHED_CONNECTIONS - 1)
-        self._known[0, slots] = connections
-        self._known[1:, slots] = np.array(codes, np.int64).reshape(-1, 2).T
+        return np.vstack((connections, np.array(codes, np.int64).reshape(-1, 2).T))
 
     def _code(self, text: str) -> int:
         code = self._codes.setdefault(text, len(self._texts))

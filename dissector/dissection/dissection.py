@@ -92,7 +92,6 @@ class Dissection:
         only = None if options.protocol == "auto" else _number_of(specs, options.protocol)
         self._framing = Framing(
             specs,
-            self._streams.ports_of,
             self._handle_frames,
             FramingOptions(options.max_frame_bytes, forced, only, options.hash_key),
         )

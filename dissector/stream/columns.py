@@ -42,8 +42,8 @@ class RangeColumns(Bundle):
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
     those of the range before it in its direction; GAP_CUT: the packet that was cut).
     flags: bits above; cause: of a CLOSE; opener: the side whose SYN opened the connection, -1 if
-    no SYN was seen; release_packet: number of the packet whose arrival let this range out (it, or a
-    later one that filled or gave up a hole).
+    no SYN was seen; ports: of side 0 << 16 | of side 1; release_packet: number of the packet whose
+    arrival let this range out (it, or a later one that filled or gave up a hole).
     """
 
     connection: Int64Array
@@ -58,6 +58,7 @@ class RangeColumns(Bundle):
     flags: Int64Array
     cause: Int64Array
     opener: Int64Array
+    ports: Int64Array
     release_packet: Int64Array
 
 

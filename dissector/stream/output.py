@@ -40,6 +40,10 @@ def put_range(state: StreamState, side: int, fields: Range) -> None:
     ranges.flags[row] = fields.flags
     ranges.cause[row] = fields.cause
     ranges.opener[row] = state.connections.opener[side >> 1]
+    ports = state.connections.ports[side >> 1] & 0xFFFF_FFFF
+    if state.connections.side0_is_upper[side >> 1]:
+        ports = (ports & 0xFFFF) << 16 | ports >> 16
+    ranges.ports[row] = ports
     ranges.release_packet[row] = registers.packet[0]
 
 

@@ -146,12 +146,6 @@ class Streams:
         records = self._state.sides
         return int(records.gaps[sides].sum()), int(records.gap_bytes[sides].sum())
 
-    def ports_of(self, connection_id: int) -> tuple[int, int]:
-        """The ports of side 0 and side 1 of a connection that was not recycled."""
-        slots = self.slots_of(np.array([connection_id]))
-        one, other = _ports(Connections(self._state.connections.matrix[slots]))
-        return int(one[0]), int(other[0])
-
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
         """What is known of connections. slots: as `retired` gives them."""
         rows = Connections(self._state.connections.matrix[slots])

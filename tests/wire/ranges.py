@@ -44,7 +44,8 @@ class Ranges:
         flags = more.get("flags", 0)
         self.rows.append(
             (connection, side, kind, start, length, 0, place, self.packet, self.packet * 1000,
-             flags, more.get("cause", 0), self.opener.get(connection, -1), self.packet)
+             flags, more.get("cause", 0), self.opener.get(connection, -1),
+             0, self.packet)
         )  # fmt: skip
 
     def open(self, connection: int = 0, from_syn: bool = True) -> "Ranges":
@@ -121,8 +122,9 @@ def framed(
         blocks: rows at which the ranges are cut into blocks.
     """
     collected = Collected()
-    framing = Framing(specs, lambda _: ports, collected, options or FramingOptions())
+    framing = Framing(specs, collected, options or FramingOptions())
     columns = script.columns()
+    columns.ports[:] = ports[0] << 16 | ports[1]
     data = np.frombuffer(bytes(script.data) or b"\0", np.uint8).copy()
     empty = np.zeros(1, np.uint8)
     edges = [0, *sorted(blocks), len(script.rows)]

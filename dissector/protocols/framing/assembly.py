@@ -1,47 +1,48 @@
-"""The framing of a capture: the splitting kernel, and all that is too rare for it.
+"""The framing of a capture: the splitting kernel, and what it needs of Python: room, and names.
 
-The kernel (`splitting`) returns where it cannot go on: first bytes of a connection that are
-not plainly a frame, a search for the next frame (`searching`), frames that wait for the role
-(`roles`), want of room. All decisions depend on the ranges alone, never on how they were grouped.
+The kernel (`splitting`) returns where it has no room to go on. All decisions are its own, and
+depend on the ranges alone, never on how they were grouped.
 """
 
-from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, kept
-from dissector.limits import MAX_OPENING_BYTES, MAX_PENDING_ARENA_BYTES
+from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MAX_SMALL_BUFFER_BYTES
 from dissector.notice_log import Notice
+from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import grown_slots, release_slots
 from dissector.protocols.framing.detection import Detection, FramingOptions
-from dissector.protocols.framing.replays import Replay
-from dissector.protocols.framing.roles import Roles
-from dissector.protocols.framing.row_output import Callbacks
-from dissector.protocols.framing.searching import Searches
+from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT, SMALL_LIMIT
+from dissector.protocols.framing.row_output import Callbacks, PassContext
 from dissector.protocols.framing.splitting import split
 from dissector.protocols.framing.state import (
     ARENA_FULL,
-    ATTENTION,
-    CHAIN_FOUND,
+    BUFFERS_FULL,
+    COUNTER_AGAIN,
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
     COUNTER_CURSOR,
-    COUNTER_FRAME_LIMIT,
-    COUNTER_GATHERED,
-    COUNTER_IS_ASKED,
-    COUNTER_OPENING_LIMIT,
+    COUNTER_NAMING,
+    COUNTER_NOTICES,
     COUNTER_POSITION,
+    COUNTER_SLOT,
     DONE,
     FULL,
-    OPENINGS_FULL,
-    ROLE_WAIT,
+    POOLS_FULL,
+    ROLE_DECIDED,
     SLOTS_FULL,
     FramingState,
-    grown_openings,
+    grown_pools,
 )
+from dissector.protocols.framing.unsynchronised import decide_largest
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import RangeColumns
+from dissector.tables import ABSENT
 
 __all__ = ["Framing", "FramingOptions"]
 
@@ -51,33 +52,25 @@ class Framing:
 
     Args:
         specs: the protocols, in order of recognition.
-        ports_of: (connection id) -> ports of side 0 and side 1.
         sink: takes each block of frames while its bytes are valid.
 
     proxied, server_names, broker_ports: see `detection.Detection`.
     """
 
-    def __init__(
-        self,
-        specs: Specs,
-        ports_of: Callable[[int], tuple[int, int]],
-        sink: FrameSink,
-        options: FramingOptions,
-    ) -> None:
+    def __init__(self, specs: Specs, sink: FrameSink, options: FramingOptions) -> None:
         check = tuple(callback(CHECK_SIGNATURE, spec.check) for spec in specs)
         one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
         prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
         limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
         self._calls = kept(Callbacks(check, prove, one_way, limit))
-        self._output = FrameOutput(sink, options.hash_key)
-        self._output.state.counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
+        self._output = FrameOutput(sink, options.hash_key, len(specs))
+        self._detection = Detection(specs, options)
+        self._detection.instruct(self.state)
+        self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
+        self.broker_ports = self._detection.broker_ports
         self.findings: list[Notice] = []
-        detection = Detection(specs, ports_of, options, self.findings)
-        self.proxied, self.server_names = detection.proxied, detection.server_names
-        self.broker_ports = detection.broker_ports
-        self._output.state.counters[COUNTER_IS_ASKED] = detection.is_asked
-        self._roles = Roles(self._output, self.broker_ports, ports_of, self.findings)
-        self._searches = Searches(specs, self._output, detection, self._roles)
+        counts = self.state.pool.counts
+        counts[SMALL_LIMIT], counts[LARGE_LIMIT] = MAX_SMALL_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES
 
     @property
     def state(self) -> FramingState:
@@ -89,71 +82,99 @@ class Framing:
     ) -> None:
         """Take a block of ranges; frames go to the sink as blocks fill up."""
         self._output.sources = sources
-        main = Replay(ranges, rows, 0, 0)
-        while True:
-            current = self._output.replays[-1] if self._output.replays else main
-            status = self._split(current)
-            if status == DONE:
-                if current is main:
-                    return
-                self._output.replays.pop()
-            elif status == FULL:
+        self.state.counters[[COUNTER_CURSOR, COUNTER_POSITION]] = 0
+        status = FULL
+        while status != DONE:
+            status = self._split(ranges, rows)
+            if status == FULL:
                 self._output.flush()
             elif status == ARENA_FULL:
-                self._make_room(current)
+                self._make_room(ranges)
             elif status == SLOTS_FULL:
-                self._output.state = grown_slots(self._output.state)
-            elif status == OPENINGS_FULL:
-                state = self._output.state
-                self._output.state = state._replace(openings=grown_openings(state.openings))
-            elif status == CHAIN_FOUND:
-                self._searches.replay_openings(current)
-            elif status == ROLE_WAIT:
-                self._roles.hold_last_row()
-            elif status == ATTENTION:
-                self._searches.attend_range(current)
+                self._output.state = grown_slots(self.state)
+            elif status == POOLS_FULL:
+                self._output.state = grown_pools(self.state)
+            elif status == BUFFERS_FULL:
+                self._decide_largest()
 
-    def _make_room(self, current: Replay) -> None:
-        """More room for unfinished frames; at the bound the one that wants it is given up.
+    def _split(self, ranges: RangeColumns, rows: int) -> int:
+        state, sources = self._output.for_kernel()
+        output = self._output
+        output.rows, status = split(
+            state, ranges, rows, sources, output.frames, output.rows, self._calls
+        )
+        if self.state.counters[COUNTER_NOTICES]:
+            self._take_notices()
+        if self.state.counters[COUNTER_NAMING]:
+            self._detection.read_names(self.state)
+        return int(status)
+
+    def _take_notices(self) -> None:
+        """Notices that kernels wrote."""
+        counters = self.state.counters
+        rows = self.state.notices.matrix[: int(counters[COUNTER_NOTICES])].tolist()
+        self.findings += [Notice(*row) for row in rows]
+        counters[COUNTER_NOTICES] = 0
+
+    def _make_room(self, ranges: RangeColumns) -> None:
+        """More room for bytes in the arena; at the bound the frame that wants it is given up.
 
         What was gathered of it comes out as cut, and the next frame is found by its length.
         """
-        needed = int(self._output.state.counters[COUNTER_ARENA_NEEDED])
+        needed = int(self.state.counters[COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
-        state = self._output.state
-        _, flow = self._output.stopped_at(current)
-        flows = state.flows
+        state, flows = self.state, self.state.flows
+        is_again = state.counters[COUNTER_AGAIN] != ABSENT
+        row = 0 if is_again else int(state.counters[COUNTER_CURSOR])
+        of_range: RangeColumns = state.again if is_again else ranges
+        slot = int(state.counters[COUNTER_SLOT])
+        flow = 2 * slot + int(of_range.side[row])
         used = int(state.counters[COUNTER_ARENA_USED])
         if used + needed <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
             return
         flows.broken[flow] = CUT_BY_GAP
         flows.skip[flow] = flows.total[flow] - flows.have[flow]
-        offset = int(flows.frame_start[flow])
-        self._roles.note(
-            "unfinished_frames_limit", current.ranges, current.cursor, flow, offset, used
+        known, direction = state.connections, 2
+        if known.role[slot] == ROLE_DECIDED:
+            direction = int(known.client_side[slot] != (flow & 1))
+        self.findings.append(
+            Notice(
+                NOTICE_NUMBER["unfinished_frames_limit"],
+                ts_ns=int(of_range.ts_ns[row]),
+                connection_id=int(known.connection_id[slot]),
+                direction=direction,
+                packet=int(of_range.packet[row]),
+                stream_offset=int(flows.frame_start[flow]),
+                bytes=used,
+                value=used,
+            )
         )
 
-    def _split(self, current: Replay) -> int:
-        counters = self._output.state.counters
-        counters[COUNTER_CURSOR] = current.cursor
-        counters[COUNTER_POSITION] = current.position
-        # What comes once more is part of a run, or follows one.
-        counters[COUNTER_OPENING_LIMIT] = MAX_OPENING_BYTES if current.pieces is None else 0
-        state, sources = self._output.for_kernel()
-        self._output.rows, status = split(
-            state,
-            current.ranges,
-            current.rows,
-            sources,
-            self._output.frames,
-            self._output.rows,
-            self._calls,
-        )
-        current.cursor = int(counters[COUNTER_CURSOR])
-        current.position = int(counters[COUNTER_POSITION])
-        self._searches.pass_gathered(int(counters[COUNTER_GATHERED]))
-        counters[COUNTER_GATHERED] = 0
-        return int(status)
+    def _decide_largest(self) -> None:
+        """Large buffers hold too much: those that hold most are decided as they are.
+
+        They are sorted once for each eighth of the bound.
+        """
+        limit, eighth = MAX_LARGE_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES // 8
+        pool, flows = self.state.pool, self.state.flows
+        order = np.flatnonzero(flows.buffer != ABSENT)
+        order = order[pool.buffers.is_large[flows.buffer[order]] != 0]
+        size = pool.buffers.size[flows.buffer[order]]
+        ids = self.state.connections.connection_id[order >> 1]
+        order = order[np.lexsort((order, ids, -size))]
+        while len(order):
+            state, sources = self._output.for_kernel()
+            context: Any = PassContext(
+                state, self.state.again, sources, self._output.frames, self._calls, ABSENT
+            )
+            decided = decide_largest(context, order, limit - eighth)
+            order = order[decided:]
+            self._take_notices()
+            self._output.state = grown_pools(self.state)
+            if self.state.pool.counts[LARGE_HELD] <= limit - eighth:
+                break
+        held = int(self.state.pool.counts[LARGE_HELD])
+        self.state.pool.counts[LARGE_LIMIT] = max(limit, held + eighth)
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
@@ -165,8 +186,8 @@ class Framing:
 
     def release(self, connections: Int64Array) -> None:
         """Forget closed connections whose rows are written."""
-        release_slots(self._output.state, connections)
+        release_slots(self.state, connections)
 
     def pending_bytes(self) -> int:
         """Bytes that the framing holds for unfinished frames and searches."""
-        return int(self._output.state.counters[COUNTER_ARENA_USED]) + self._searches.bytes
+        return int(self.state.counters[COUNTER_ARENA_USED])

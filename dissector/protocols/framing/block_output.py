@@ -5,21 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
+from dissector.blocks import ByteArray
 from dissector.jit import kept
 from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
-from dissector.protocols.columns import COLUMN_NUMBER, new_frame_columns
+from dissector.protocols.columns import new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
-from dissector.protocols.framing.replays import Replay
-from dissector.protocols.framing.row_output import SOURCE_ARENA
-from dissector.protocols.framing.state import (
-    COUNTER_ARENA_USED,
-    COUNTER_FRAME_NO,
-    COUNTER_SLOT,
-    FramingState,
-    new_state,
-)
-from dissector.protocols.interface import FrameBlock
+from dissector.protocols.framing.state import COUNTER_ARENA_USED, FramingState, new_state
+from dissector.protocols.interface import FrameBlock, Sources
 
 # Half of it takes what one input buffer can add: smaller blocks of frames cost a third more time.
 ARENA_BYTES: Final = 3 * READ_BUFFER_BYTES
@@ -27,10 +19,6 @@ SLOTS: Final = 1 << 10
 _FIRST_ROWS: Final = 1000  # of the first two blocks: most captures have few frames
 EMPTY: Final = np.empty(0, np.uint8)
 
-_SOURCE: Final = COLUMN_NUMBER["source"]
-_DATA_OFFSET: Final = COLUMN_NUMBER["data_offset"]
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 FrameSink = Callable[[FrameBlock], None]
 
 
@@ -42,23 +30,23 @@ class FrameOutput:
     """Rows of frames on their way to the sink, and everything that must move with the arena.
 
     state: of the splitting kernel; rows: filled so far; sources: input buffer, stream heap and side
-    buffer, valid during one call of the framing; replays: ranges that lie in the arena.
+    buffer, valid during one call of the framing.
     """
 
-    def __init__(self, sink: FrameSink, key: int) -> None:
-        """key: of hash tables."""
+    def __init__(self, sink: FrameSink, key: int, protocols: int = 1) -> None:
+        """key: of hash tables; protocols: whose frames are looked for."""
         self._sink = sink
-        self.state = new_state(SLOTS, ARENA_BYTES, key)
+        self.state = new_state(SLOTS, ARENA_BYTES, key, protocols)
         self.matrix, self.frames = new_frame_columns(_FIRST_ROWS)
         self.rows = 0
         # A block is read, columns and arena, until the next one is handed out: two take turns.
         self._other = new_frame_columns(_FIRST_ROWS)
         self._other_rows = 0
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
-        self.replays: list[Replay] = []
         # What is still needed moves to the other arena. The first one's memory is used again when
         # a block has been handed out since: then the blocks in it are read to the end.
         self._spare = EMPTY
+        self._spare_marks = EMPTY
         self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
 
     def all_sources(self) -> Sources:
@@ -71,16 +59,6 @@ class FrameOutput:
         if self._for_kernel[0] is not state or self._for_kernel[1] is not own:
             self._for_kernel = (state, own, kept(state), kept(self.all_sources()))
         return self._for_kernel[2:]
-
-    @property
-    def slot_stopped_at(self) -> int:
-        """Slot of the connection at which the splitting kernel stopped."""
-        return int(self.state.counters[COUNTER_SLOT])
-
-    def stopped_at(self, current: Replay) -> tuple[int, int]:
-        """Slot and flow of the range at which the splitting kernel stopped."""
-        slot = self.slot_stopped_at
-        return slot, 2 * slot + int(current.ranges.side[current.cursor])
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
@@ -119,54 +97,7 @@ class FrameOutput:
             spare: the memory of an arena that nobody reads.
         """
         fresh = spare if len(spare) == size else np.empty(size, np.uint8)
-        used = int(compact_arena(self.state, fresh))
-        for replay in self.replays:
-            fresh[used : used + replay.size] = self.state.arena[replay.at : replay.at + replay.size]
-            replay.move(used)
-            used += replay.size
-        self.state.counters[COUNTER_ARENA_USED] = used
-        self._spare = self.state.arena
-        self.state = self.state._replace(arena=fresh)
-
-    def room_for(self, size: int) -> int:
-        """Take room for so many bytes in the arena; returns where it begins."""
-        used = int(self.state.counters[COUNTER_ARENA_USED])
-        if used + size > len(self.state.arena):
-            self.grow_arena(size)
-            used = int(self.state.counters[COUNTER_ARENA_USED])
-        self.state.counters[COUNTER_ARENA_USED] = used + size
-        return used
-
-    def keep(self, data: bytes | bytearray) -> int:
-        """Copy bytes into the arena; returns where they begin."""
-        at = self.room_for(len(data))
-        self.state.arena[at : at + len(data)] = np.frombuffer(bytes(data), np.uint8)
-        return at
-
-    def row_data(self, row: int) -> bytes:
-        """The bytes of a row's frame."""
-        at = int(self.frames.data_offset[row])
-        data = self.all_sources()[int(self.frames.source[row])]
-        return data[at : at + int(self.frames.data_bytes[row])].tobytes()
-
-    def pop_row(self) -> Int64Array:
-        """Remove the last row, which is a frame, and its number; returns its cells."""
-        self.rows -= 1
-        values = self.matrix[:, self.rows].copy()
-        self.matrix[:, self.rows] = NULL
-        self.state.counters[COUNTER_FRAME_NO] -= 1
-        return values
-
-    def write(self, values: Int64Array, data: bytes) -> int:
-        """Add a frame that was kept, with a number and its bytes in the arena; returns its row."""
-        if self.rows >= len(self.frames.command) - 4:
-            self.flush()
-        at = self.keep(data)
-        row = self.rows
-        self.state.counters[COUNTER_FRAME_NO] += 1
-        self.matrix[:, row] = values
-        self.frames.frame_no[row] = self.state.counters[COUNTER_FRAME_NO]
-        self.matrix[_SOURCE, row] = SOURCE_ARENA
-        self.matrix[_DATA_OFFSET, row] = at
-        self.rows = row + 1
-        return row
+        marks = self._spare_marks if len(self._spare_marks) == size else np.empty(size, np.uint8)
+        self.state.counters[COUNTER_ARENA_USED] = compact_arena(self.state, fresh, marks)
+        self._spare, self._spare_marks = self.state.arena, self.state.marks
+        self.state = self.state._replace(arena=fresh, marks=marks)

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import ByteArray, Int64Array
-from dissector.jit import kernel
+from dissector.blocks import ByteArray
+from dissector.jit import inlined, kernel
 
 # Verdicts on the head of a direction.
 NOT_KNOWN: Final = 0
@@ -44,61 +44,102 @@ MAY_BE_OTHER: Final = np.array(
     [_TLS_FIRST <= byte <= _TLS_LAST or byte in _FIRST for byte in range(256)], np.uint8
 )
 
-# Cells of what is known of TLS records.
-NEXT: Final = 0  # stream offset where the next one begins, -1 not known
-IN_A_ROW: Final = 1  # how many end there
+_CR: Final = 13
+_LF: Final = 10
 
 
 class Head(NamedTuple):
-    """A verdict on a head.
+    """A verdict on the first bytes of a direction.
 
-    header_bytes: of a PROXY header, or of the first TLS record; client_ip: that PROXY names.
+    header_bytes: of a PROXY header, or of the first TLS record.
     """
 
     verdict: int
     header_bytes: int = 0
-    client_ip: str | None = None
+
+
+_LONGEST_START: Final = 16
+_STARTS: Final = np.array(
+    [list(start.ljust(_LONGEST_START, b"\0")) for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)],
+    np.uint8,
+)
+_START_SIZES: Final = np.array([len(start) for start in (*_HTTP_STARTS, _PROXY_V1, _PROXY_V2)])
+_HTTP: Final = len(_HTTP_STARTS)  # starts before it are HTTP's
+_V1: Final = _HTTP
+_V2: Final = _HTTP + 1
+
+
+@inlined
+def _matching(data: ByteArray, at: int, size: int, start: int) -> int:
+    """1 if bytes begin with a start, 0 if they may with more of them, -1 if they do not."""
+    for index in range(min(size, _START_SIZES[start])):
+        if data[at + index] != _STARTS[start, index]:
+            return -1
+    return int(size >= _START_SIZES[start])
 
 
 def look(head: bytes, at_start: bool) -> Head:
+    """Judge the first bytes of a direction, see `judge_head`."""
+    data = np.frombuffer(head or b"\0", np.uint8)
+    return Head(*map(int, judge_head(data, 0, len(head), at_start)))
+
+
+@kernel
+def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> Head:
     """Judge the first bytes of a direction.
 
     Args:
-        head: what is there of them.
+        at, size: where they are in data, as far as they are there.
         at_start: they are the first bytes of the connection; else only TLS records are looked for.
     """
+    if size == 0:
+        return Head(MORE_NEEDED if at_start else NOT_KNOWN, 0)
+    if MAY_BE_OTHER[data[at]] == 0:
+        return Head(NOT_KNOWN, 0)
     if at_start:
-        proxy = _proxy_header(head)
-        if proxy is not None:
-            return proxy
-        if _starts_one(head, _HTTP_STARTS):
-            return Head(IS_HTTP)
-        if any(start.startswith(head) for start in _HTTP_STARTS) or _may_be_tls(head):
-            return Head(MORE_NEEDED)
-    if _is_tls(head, at_start):
-        return Head(IS_TLS, 5 + int.from_bytes(head[3:5], "big") if at_start else 0)
-    return Head(NOT_KNOWN)
+        found = _judge_proxy_header(data, at, size)
+        if found.verdict != NOT_KNOWN:
+            return found
+        needs_more = size < 5 and _may_be_tls(data, at, size)
+        for start in range(_HTTP):
+            matching = _matching(data, at, size, start)
+            if matching > 0:
+                return Head(IS_HTTP, 0)
+            needs_more |= matching == 0
+        if needs_more:
+            return Head(MORE_NEEDED, 0)
+    first = _record_length(data, at, at + size, at_start)
+    if first == 0:
+        return Head(NOT_KNOWN, 0)
+    if at_start:
+        return Head(IS_TLS, 5 + first)
+    second = _record_length(data, at + 5 + first, at + size, False)
+    return Head(IS_TLS if second > 0 else NOT_KNOWN, 0)
 
 
-def _starts_one(head: bytes, starts: tuple[bytes, ...]) -> bool:
-    return any(head.startswith(start) for start in starts)
-
-
-def _may_be_tls(head: bytes) -> bool:
+@inlined
+def _may_be_tls(data: ByteArray, at: int, size: int) -> bool:
     """The first bytes of a first record, not yet its length."""
-    return len(head) < 5 and _is_tls(head.ljust(3, b"\3").ljust(5, b"\1"), True)
+    if data[at] != _TLS_HANDSHAKE or (size > 1 and data[at + 1] != 3):
+        return False
+    is_long = size > 3 and np.int64(data[at + 3]) << 8 >= _TLS_RECORD_LIMIT
+    return not ((size > 2 and data[at + 2] > 4) or is_long)
 
 
-def _is_tls(head: bytes, at_start: bool) -> bool:
-    """TLS records: type, version 3.x, a length that TLS allows; mid-stream two of them in a row."""
-    data = np.frombuffer(head, np.uint8)
-    position = 0
-    for _ in range(1 if at_start else 2):
-        length = _record_length(data, position, len(data), at_start)
-        if not length:
-            return False
-        position += 5 + length
-    return True
+@inlined
+def _judge_proxy_header(data: ByteArray, at: int, size: int) -> Head:
+    if _matching(data, at, size, _V2) > 0:
+        if size < _PROXY_V2_HEAD:
+            return Head(MORE_NEEDED, 0)
+        length = _PROXY_V2_HEAD + (np.int64(data[at + 14]) << 8 | data[at + 15])
+        return Head(MORE_NEEDED, 0) if size < length else Head(IS_PROXY_HEADER, length)
+    if _matching(data, at, size, _V1) > 0:
+        for end in range(min(size, _PROXY_V1_LONGEST) - 1):
+            if data[at + end] == _CR and data[at + end + 1] == _LF:
+                return Head(IS_PROXY_HEADER, end + 2)
+        return Head(MORE_NEEDED if size < _PROXY_V1_LONGEST else NOT_KNOWN, 0)
+    is_begun = _matching(data, at, size, _V1) == 0 or _matching(data, at, size, _V2) == 0
+    return Head(MORE_NEEDED if is_begun else NOT_KNOWN, 0)
 
 
 class RecordsFound(NamedTuple):
@@ -110,14 +151,12 @@ class RecordsFound(NamedTuple):
     is_tls: bool
 
 
-def new_records() -> Int64Array:
-    """The cells of a direction whose beginning was not seen: no TLS record so far."""
-    return np.array([-1, 0])
+NO_RECORDS: Final = RecordsFound(-1, 0, False)  # of a direction whose beginning was not seen
 
 
 @kernel
 def follow_records(
-    records: Int64Array, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
+    before: RecordsFound, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
 ) -> RecordsFound:
     """Look for TLS records in the next bytes of a stream: one header where the last record ended.
 
@@ -126,8 +165,8 @@ def follow_records(
     Args:
         start, length: of the bytes in data; offset: of the first in the stream.
     """
-    at, in_a_row = records[NEXT] - offset, records[IN_A_ROW]
-    if records[NEXT] < 0 or at < 0:
+    at, in_a_row = before.next - offset, before.in_a_row
+    if before.next < 0 or at < 0:
         if not starts_packet:
             return RecordsFound(-1, 0, False)
         at, in_a_row = 0, 0
@@ -152,23 +191,12 @@ def _record_length(data: ByteArray, at: int, end: int, is_handshake: bool) -> in
     return length if length <= _TLS_RECORD_LIMIT else 0
 
 
-def _proxy_header(head: bytes) -> Head | None:
-    if head.startswith(_PROXY_V2):
-        if len(head) < _PROXY_V2_HEAD:
-            return Head(MORE_NEEDED)
-        length = _PROXY_V2_HEAD + int.from_bytes(head[14:16], "big")
-        if len(head) < length:
-            return Head(MORE_NEEDED)
-        return Head(IS_PROXY_HEADER, length, _proxy_v2_client(head[:length]))
-    if head.startswith(_PROXY_V1):
-        end = head.find(b"\r\n", 0, _PROXY_V1_LONGEST)
-        if end < 0:
-            return Head(MORE_NEEDED) if len(head) < _PROXY_V1_LONGEST else None
-        words = head[:end].split(b" ")
-        return Head(IS_PROXY_HEADER, end + 2, _address(words[2]) if len(words) > 2 else None)
-    if head and (_PROXY_V1.startswith(head) or _PROXY_V2.startswith(head)):
-        return Head(MORE_NEEDED)
-    return None
+def proxied_client(header: bytes) -> str | None:
+    """The client that a PROXY header names."""
+    if header.startswith(_PROXY_V2):
+        return _proxy_v2_client(header)
+    words = header.split(b"\r\n")[0].split(b" ")
+    return _address(words[2]) if len(words) > 2 else None
 
 
 def _address(text: bytes) -> str | None:

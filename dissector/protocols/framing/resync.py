@@ -10,7 +10,7 @@ While the protocol of a connection is not known, a chain must also tell it (`tel
 lengths lead from one header to the next says nothing, since so they do in many protocols. One that
 does not, and of which no byte will tell more, is contradicted.
 
-Bytes may be missing inside a run: a hole ends no chain whose next header lies behind it. A chain
+Bytes may be missing inside a buffer: a hole ends no chain whose next header lies behind it. A chain
 whose next header lies in a hole is blind: nothing will confirm or contradict it any more.
 
 A chain is believed where packets confirm it, where nothing can contradict it any more, and where it
@@ -22,48 +22,44 @@ visited by one chain at most; sums over payloads have a budget.
 
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
-from dissector.protocols.framing.replays import Pieces
+from dissector.protocols.framing.range_pool import BufferedRanges
+from dissector.protocols.framing.search_state import (
+    AT,
+    BEGAN_AT,
+    BEGAN_TS,
+    COMBED,
+    CONFIRMED_AT,
+    CURSOR,
+    FRAMES,
+    IS_BEGUN,
+    IS_CONFIRMED,
+    IS_HOLED,
+    IS_OPEN,
+    IS_OWN,
+    IS_PLAIN,
+    LAST,
+    PASSED_GAP,
+    PROOFS,
+    RESUME,
+    RESUME_GAP,
+    SECOND,
+    STEPS,
+    SUMMED,
+    THIRD,
+    TO_GO,
+    TOTAL,
+)
 from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.tables import ABSENT
 
 # Results of a search.
 NOTHING: Final = 0  # no candidate; bytes below RESUME can start no frame
 LIVE: Final = 1  # a chain that runs to the end of what is there
 BLIND: Final = 2  # a chain whose next header lies in a hole
 _BROKEN: Final = 3
-
-# Cells of a search. Offsets count from the run's first byte.
-AT: Final = 0  # first byte of the chain, -1 none
-CURSOR: Final = 1  # how far the chain is followed
-TO_GO: Final = 2  # bytes from there to the end of the chain's last frame, holes included
-HOLE: Final = 3  # first hole behind the cursor
-FRAMES: Final = 4  # headers of the chain
-PROOFS: Final = 5  # right checksums among them
-LAST: Final = 6  # where the last header stands
-TOTAL: Final = 7  # bytes of its frame
-IS_HOLED: Final = 8  # bytes of that frame are missing
-IS_OPEN: Final = 9  # its end has not been looked at yet
-SECOND: Final = 10  # where the second frame starts, -1 not known
-THIRD: Final = 11
-RESUME: Final = 12  # offsets below it start no chain
-RESUME_HOLE: Final = 13  # first hole behind it
-SUMMED: Final = 14  # bytes whose checksum was computed
-COMBED: Final = 15  # bytes of doubtful frames that were searched
-STEPS: Final = 16  # headers looked at, for those who count the cost
-SIZE: Final = 17  # bytes of the run, set before each call
-HOLES: Final = 18  # and its holes
-PIECES: Final = 19  # and its ranges
-BEGAN_AT: Final = 20  # the chain whose first packet was captured
-BEGAN_TS: Final = 21  # then, ns
-CONFIRMED_AT: Final = 22  # the chain of which it is known
-IS_CONFIRMED: Final = 23  # whether packets confirm it
-IS_OWN: Final = 24  # the chain's first header says what only its protocol does
-IS_PLAIN: Final = 25  # and that alone tells the protocol
-_CELLS: Final = 26
 
 # What a header that a hole cuts off must show to be taken for one: both sizes, the command and the
 # tag of its body.
@@ -92,24 +88,28 @@ _MARK_BITS: Final = 2
 
 
 class Searched(NamedTuple):
-    """A run as a search sees it.
+    """A buffer as a search sees it.
 
-    data: uint8[], its bytes; marks: uint8[], two bits for each protocol; search: the cells; holes:
-    int64[2, n], rising offsets of holes in data, and their lengths; pieces: its ranges.
-    search[SIZE], search[HOLES] and search[PIECES] say how much of them is used.
+    data: uint8[], its bytes; marks: uint8[], two bits for each protocol; search: the cells; ranges:
+    rows of all buffers, from `first` on the row_count of this one; first_gap: its first gap, or
+    ABSENT; base: `begin` of its first byte.
     """
 
     data: ByteArray
     marks: ByteArray
     search: Int64Array
-    holes: Int64Array
-    pieces: Pieces
+    ranges: BufferedRanges
+    first: int
+    row_count: int
+    first_gap: int
+    base: int
 
 
-class ByteOfPiece(NamedTuple):
-    """A byte of a run: the range that holds it, -1 if it is behind all, and its offset there."""
+class ByteOfRange(NamedTuple):
+    """A byte of a buffer: the range that holds it, ABSENT if it is behind all, and its offset
+    there."""
 
-    piece: int
+    row: int
     offset: int
 
 
@@ -146,18 +146,43 @@ def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
     return int(rule.check[rule.protocol](run.data, offset, end, rule.direction, rule.limit, level))
 
 
-def new_search() -> Int64Array:
-    """The cells of a search that has not begun."""
-    cells = np.zeros(_CELLS, np.int64)
-    cells[[AT, BEGAN_AT, CONFIRMED_AT]] = -1
-    return cells
+@kernel
+def begin_search(search: Int64Array) -> None:
+    """Make the cells those of a search that has not begun."""
+    search[:] = 0
+    search[AT] = search[BEGAN_AT] = search[CONFIRMED_AT] = -1
+    search[PASSED_GAP] = search[RESUME_GAP] = ABSENT
+
+
+@inlined
+def _gap_behind(run: Searched, passed: int) -> int:
+    """The gap behind one, the first one behind ABSENT; ABSENT behind the last."""
+    return run.first_gap if passed == ABSENT else int(run.ranges.next_gap[passed])
+
+
+@inlined
+def _gap_at(run: Searched, gap: int) -> int:
+    """Where a gap lies: the offset of the byte behind it; the buffer's end where there is none."""
+    return len(run.data) if gap == ABSENT else int(run.ranges.begin[gap]) - run.base
+
+
+@inlined
+def _pass_gaps(run: Searched, passed: int, offset: int) -> int:
+    """The last gap that lies at an offset or before it, from one on that does."""
+    gap = _gap_behind(run, passed)
+    for _ in range(run.row_count):
+        if gap == ABSENT or _gap_at(run, gap) > offset:
+            break
+        passed = gap
+        gap = run.ranges.next_gap[gap]
+    return passed
 
 
 @inlined
 def _is_sound(run: Searched, rule: Rule) -> int:
     """The verdict on the chain's last frame, which is whole: 1 proven, 0 not known, -1 wrong."""
     search = run.search
-    if search[SUMMED] + search[TOTAL] > _BUDGET * search[SIZE] + _BUDGET_BYTES:
+    if search[SUMMED] + search[TOTAL] > _BUDGET * len(run.data) + _BUDGET_BYTES:
         return 0
     search[SUMMED] += search[TOTAL]
     return int(rule.prove[rule.protocol](run.data, search[LAST], search[TOTAL]))
@@ -172,7 +197,7 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
     search = run.search
     start = search[LAST]
     end = start + search[TOTAL]
-    if search[COMBED] + search[TOTAL] > _BUDGET * search[SIZE] + _BUDGET_BYTES:
+    if search[COMBED] + search[TOTAL] > _BUDGET * len(run.data) + _BUDGET_BYTES:
         return False
     search[COMBED] += search[TOTAL]
     for offset in range(start + 1, end):
@@ -183,7 +208,7 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
             if total <= 0 or total > end - position:
                 break
             _mark(run, position, rule, _COMBED_MARK)
-            if search[SUMMED] + total <= _BUDGET * search[SIZE] + _BUDGET_BYTES:
+            if search[SUMMED] + total <= _BUDGET * len(run.data) + _BUDGET_BYTES:
                 search[SUMMED] += total
                 proofs += rule.prove[rule.protocol](run.data, position, total) == 1
             position += total
@@ -195,31 +220,32 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
 @inlined
 def _next_candidate(run: Searched, rule: Rule) -> bool:
     """Look for the next strict header; False if there is none yet."""
-    search = run.search
-    holes = run.holes
-    hole = search[RESUME_HOLE]
-    count = search[HOLES]
-    for offset in range(search[RESUME], search[SIZE]):
-        while hole < count and holes[0, hole] <= offset:
-            hole += 1
+    search, size = run.search, len(run.data)
+    passed = search[RESUME_GAP]
+    gap = _gap_behind(run, passed)
+    end = _gap_at(run, gap)
+    for offset in range(search[RESUME], size):
+        if gap != ABSENT and end <= offset:
+            passed = _pass_gaps(run, passed, offset)
+            gap = _gap_behind(run, passed)
+            end = _gap_at(run, gap)
         if _is_marked(run, offset, rule, _VISITED):
             continue
-        end = holes[0, hole] if hole < count else search[SIZE]
         total = _judge(run, offset, end, rule, STRICTEST)
         if total < 0:
             continue
-        if total == 0 and hole == count and rule.is_final == 0:
+        if total == 0 and gap == ABSENT and rule.is_final == 0:
             search[RESUME] = offset
-            search[RESUME_HOLE] = hole
+            search[RESUME_GAP] = passed
             return False
         if total == 0 and end - offset < HEADER_EVIDENCE:
             continue
         search[RESUME] = offset
-        search[RESUME_HOLE] = hole
+        search[RESUME_GAP] = passed
         search[AT] = offset
         search[CURSOR] = offset
         search[TO_GO] = 0
-        search[HOLE] = hole
+        search[PASSED_GAP] = passed
         search[FRAMES] = 0
         search[PROOFS] = 0
         search[LAST] = offset
@@ -231,8 +257,8 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
             search[IS_OWN] = _judge(run, offset, end, rule, OWN) > 0
             search[IS_PLAIN] = _judge(run, offset, end, rule, ALONE) >= 0
         return True
-    search[RESUME] = max(search[RESUME], search[SIZE])
-    search[RESUME_HOLE] = hole
+    search[RESUME] = max(search[RESUME], size)
+    search[RESUME_GAP] = passed
     return False
 
 
@@ -240,21 +266,19 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
 def _reach_end(run: Searched) -> int:
     """Move the cursor on to the end of the chain's last frame; LIVE there or where bytes end."""
     search = run.search
-    holes = run.holes
-    count = search[HOLES]
-    while search[TO_GO] > 0 and search[HOLE] < count:
-        hole = search[HOLE]
-        step = holes[0, hole] - search[CURSOR]
-        if search[TO_GO] < step:
+    for _ in range(run.row_count):
+        gap = _gap_behind(run, search[PASSED_GAP])
+        step = _gap_at(run, gap) - search[CURSOR]
+        if search[TO_GO] == 0 or gap == ABSENT or search[TO_GO] < step:
             break
         search[CURSOR] += step
         search[TO_GO] -= step
-        if search[TO_GO] < holes[1, hole]:
+        if search[TO_GO] < run.ranges.length[gap]:
             return BLIND
-        search[TO_GO] -= holes[1, hole]
+        search[TO_GO] -= run.ranges.length[gap]
         search[IS_HOLED] = 1
-        search[HOLE] = hole + 1
-    step = min(search[TO_GO], search[SIZE] - search[CURSOR])
+        search[PASSED_GAP] = gap
+    step = min(search[TO_GO], len(run.data) - search[CURSOR])
     search[CURSOR] += step
     search[TO_GO] -= step
     return LIVE
@@ -264,8 +288,6 @@ def _reach_end(run: Searched) -> int:
 def _follow(run: Searched, rule: Rule) -> int:
     """Follow the chain from where it stands to the end of the bytes."""
     search = run.search
-    holes = run.holes
-    count = search[HOLES]
     while True:
         if _reach_end(run) == BLIND:
             return BLIND
@@ -285,19 +307,19 @@ def _follow(run: Searched, rule: Rule) -> int:
             elif search[FRAMES] == 2:
                 search[THIRD] = search[CURSOR]
         at = search[CURSOR]
-        hole = search[HOLE]
-        if hole < count and holes[0, hole] == at:
+        gap = _gap_behind(run, search[PASSED_GAP])
+        end = _gap_at(run, gap)
+        if gap != ABSENT and end == at:
             return BLIND
-        if at >= search[SIZE]:
+        if at >= len(run.data):
             return LIVE
         if _is_marked(run, at, rule, _VISITED):
             return _BROKEN
-        end = holes[0, hole] if hole < count else search[SIZE]
         total = _judge(run, at, end, rule, STRICT)
         if total < 0:
             return _BROKEN
         if total == 0:
-            return BLIND if hole < count or rule.is_final == 1 else LIVE
+            return BLIND if gap != ABSENT or rule.is_final == 1 else LIVE
         _mark(run, at, rule, _VISITED)
         search[FRAMES] += 1
         search[LAST] = at
@@ -330,6 +352,7 @@ def tells_protocol(run: Searched, rule: Rule, is_end: int) -> bool:
 def find_chain(run: Searched, rule: Rule) -> int:
     """Go on with the search of a run; NOTHING, LIVE or BLIND."""
     search = run.search
+    search[IS_BEGUN] = 1
     while True:
         if search[AT] < 0 and not _next_candidate(run, rule):
             return NOTHING
@@ -342,14 +365,16 @@ def find_chain(run: Searched, rule: Rule) -> int:
 
 
 @kernel
-def piece_at(pieces: Pieces, count: int, offset: int) -> ByteOfPiece:
-    """Where a byte of a run lies."""
-    for piece in range(count):
-        if pieces.kind[piece] == DATA:
-            if offset < pieces.length[piece]:
-                return ByteOfPiece(piece, offset)
-            offset -= pieces.length[piece]
-    return ByteOfPiece(-1, offset)
+def range_at(run: Searched, offset: int) -> ByteOfRange:
+    """Where a byte of a buffer lies."""
+    row = run.first
+    for _ in range(run.row_count):
+        if run.ranges.kind[row] == DATA:
+            if offset < run.ranges.length[row]:
+                return ByteOfRange(row, offset)
+            offset -= run.ranges.length[row]
+        row = run.ranges.next[row]
+    return ByteOfRange(ABSENT, offset)
 
 
 @inlined
@@ -371,20 +396,21 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 @kernel
 def _begin_packets(run: Searched) -> bool:
     """Whether three frames of a chain begin packets, few of which are tiny."""
-    search, pieces = run.search, run.pieces
+    search, ranges = run.search, run.ranges
     start, middle, end = search[AT], search[SECOND], search[THIRD]
     if not _have_uneven_sizes(middle - start, end - middle):
         return False
     offset = begun = packets = 0
-    for piece in range(search[PIECES]):
-        if pieces.kind[piece] != DATA or pieces.length[piece] == 0:
-            continue
+    row = run.first
+    for _ in range(run.row_count):
         if offset > end:
             break
-        if pieces.flags[piece] & STARTS_PACKET:
-            begun += offset in (start, middle, end)
-            packets += start <= offset < end
-        offset += pieces.length[piece]
+        if ranges.kind[row] == DATA and ranges.length[row] > 0:
+            if ranges.flags[row] & STARTS_PACKET:
+                begun += offset in (start, middle, end)
+                packets += start <= offset < end
+            offset += ranges.length[row]
+        row = ranges.next[row]
     return begun == 3 and packets <= _FEW_PACKETS + (end - start) // _TINY_PACKET_BYTES
 
 
@@ -396,7 +422,7 @@ def is_confirmed_by_packets(run: Searched) -> bool:
     packets are tiny, any byte begins one, which proves nothing.
     """
     search = run.search
-    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= search[SIZE]:
+    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= len(run.data):
         return False
     if search[CONFIRMED_AT] != search[AT]:
         search[CONFIRMED_AT] = search[AT]
@@ -409,9 +435,8 @@ def _began(run: Searched) -> int:
     """When the first packet of a chain was captured, ns."""
     search = run.search
     if search[BEGAN_AT] != search[AT]:
-        first = piece_at(run.pieces, search[PIECES], search[AT])
         search[BEGAN_AT] = search[AT]
-        search[BEGAN_TS] = run.pieces.ts_ns[first.piece]
+        search[BEGAN_TS] = run.ranges.ts_ns[range_at(run, search[AT]).row]
     return int(search[BEGAN_TS])
 
 

@@ -1,144 +1,148 @@
 """Who is the client: frames wait until a one-way command, a port or a bound decides it."""
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
-
-from dissector.blocks import Int64Array
-from dissector.limits import MAX_ROLE_WAIT_FRAMES
-from dissector.notice_log import Notice
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import COLUMN_NUMBER
-from dissector.protocols.framing.block_output import FrameOutput
-from dissector.protocols.framing.connection_table import find_slot
-from dissector.protocols.framing.state import ROLE_BY_FIRST_SEEN, ROLE_BY_PORT, ROLE_DECIDED
-from dissector.stream.columns import RangeColumns
+from dissector.protocols.columns import FrameColumns, FramingColumns
+from dissector.protocols.framing.row_output import SOURCE_ARENA, PassContext, direction_of
+from dissector.protocols.framing.state import (
+    COUNTER_ARENA_USED,
+    COUNTER_FRAME_NO,
+    COUNTER_MOST_WAITING,
+    COUNTER_NOTICES,
+    COUNTER_RELEASE_PACKET,
+    COUNTER_RELEASED,
+    PORT_OF_BROKER,
+    ROLE_BY_FIRST_SEEN,
+    ROLE_BY_PORT,
+    ROLE_DECIDED,
+    FramingState,
+)
+from dissector.tables import ABSENT, allocate_row, give_row
 
-_RELEASE_PACKET = COLUMN_NUMBER["release_packet"]
-_SIDE = COLUMN_NUMBER["side"]
+_COLUMNS = len(FramingColumns._fields)  # the first ones of frames
+_ROLE_FLIPPED = NOTICE_NUMBER["role_flipped"]
 
 
-class WaitingFrame(NamedTuple):
-    """A frame whose direction is not known yet: its cells and its bytes."""
+@inlined
+def may_wait(state: FramingState, slot: int, source: int, count: int) -> bool:
+    """Whether the arena has room for a frame of so many bytes, should it wait for the role."""
+    if source == SOURCE_ARENA or state.connections.role[slot] == ROLE_DECIDED:
+        return True
+    return bool(state.counters[COUNTER_ARENA_USED] + count <= len(state.arena))
 
-    values: Int64Array
-    data: bytes
+
+@kernel
+def settle_role(work: PassContext, slot: int, row: int) -> bool:
+    """The last row has no direction yet, or has decided it: keep it, or let all out.
+
+    Args:
+        row: the last one; the arena has room for its bytes (`may_wait`).
+
+    Returns:
+        Whether it stays; else it waits.
+    """
+    state, known = work.state, work.state.connections
+    is_decided = known.role[slot] == ROLE_DECIDED
+    if is_decided and known.is_from_syn[slot] and known.role_source[slot]:
+        _note_flip(state, work.out, row)
+    if is_decided and known.waiting[slot] == 0:
+        return True
+    _hold(work, slot, row)
+    if is_decided or known.waiting[slot] >= state.counters[COUNTER_MOST_WAITING]:
+        decide_role_at_last(state, slot, work.out.release_packet[row])
+    for column in range(_COLUMNS):
+        work.out.matrix[column, row] = NULL
+    return False
 
 
-class Roles:
-    """Holds back frames of connections whose client is not known, and lets them out in order."""
+@inlined
+def _note_flip(state: FramingState, out: FrameColumns, row: int) -> None:
+    """A command contradicts the SYN."""
+    notices, notice = state.notices, state.counters[COUNTER_NOTICES]
+    state.counters[COUNTER_NOTICES] = notice + 1
+    notices.matrix[notice, :] = NULL
+    notices.kind[notice] = _ROLE_FLIPPED
+    notices.ts_ns[notice] = out.last_ts_ns[row]
+    notices.connection_id[notice] = out.connection_id[row]
+    notices.direction[notice] = out.direction[row]
+    notices.packet[notice] = out.last_packet[row]
+    notices.stream_offset[notice] = out.stream_offset[row]
 
-    def __init__(
-        self,
-        output: FrameOutput,
-        broker_ports: Collection[int],
-        ports_of: Callable[[int], tuple[int, int]],
-        findings: list[Notice],
-    ) -> None:
-        self._output = output
-        self._broker_ports = broker_ports
-        self._ports_of = ports_of
-        self._findings = findings
-        self._waiting: dict[int, list[WaitingFrame]] = {}
 
-    def direction(self, slot: int, side: int) -> int:
-        """0 to_broker, 1 to_client, 2 while the role is open."""
-        known = self._output.state.connections
-        if known.role[slot] != ROLE_DECIDED:
-            return 2
-        return int(known.client_side[slot] != side)
+@inlined
+def _hold(work: PassContext, slot: int, row: int) -> None:
+    """Keep a row, which loses its number; its bytes go to the arena if they are not there."""
+    state, out = work.state, work.out
+    known, frames = state.connections, state.waiting
+    held = allocate_row(state.free_waiting)
+    for column in range(_COLUMNS):
+        frames.matrix[held, column] = out.matrix[column, row]
+    if out.source[row] != SOURCE_ARENA:
+        data, at = work.sources[out.source[row]], out.data_offset[row]
+        used = state.counters[COUNTER_ARENA_USED]
+        for index in range(out.data_bytes[row]):
+            state.arena[used + index] = data[at + index]
+        frames.data_offset[held] = used
+        state.counters[COUNTER_ARENA_USED] = used + out.data_bytes[row]
+    state.counters[COUNTER_FRAME_NO] -= 1
+    if known.waiting[slot] == 0:
+        known.first_waiting[slot] = held
+    else:
+        frames.next[known.last_waiting[slot]] = held
+    known.last_waiting[slot] = held
+    known.waiting[slot] += 1
 
-    def note(
-        self, code: str, ranges: RangeColumns, row: int, flow: int, offset: int, value: int
-    ) -> None:
-        """Add a notice of a direction at a range."""
-        self._findings.append(
-            Notice(
-                NOTICE_NUMBER[code],
-                ts_ns=int(ranges.ts_ns[row]),
-                connection_id=int(ranges.connection[row]),
-                direction=self.direction(flow >> 1, flow & 1),
-                packet=int(ranges.packet[row]),
-                stream_offset=offset,
-                bytes=value,
-                value=value,
-            )
-        )
 
-    def note_start(
-        self, ranges: RangeColumns, row: int, flow: int, offset: int, is_confirmed: bool
-    ) -> None:
-        """Note where the frames of a direction start, if bytes before it or doubts are left."""
-        flows = self._output.state.flows
-        skipped = int(flows.skipped[flow])
-        if skipped:
-            code = "midstream_start" if flows.is_first[flow] else "resync"
-            self.note(code, ranges, row, flow, offset, skipped)
-        if not is_confirmed:
-            self.note("resync_unconfirmed", ranges, row, flow, offset, skipped)
-        flows.skipped[flow] = 0
+@kernel
+def decide_role_at_last(state: FramingState, slot: int, release_packet: int) -> None:
+    """Frames of a connection wait no longer: they go out next, with a role if any is known.
 
-    def hold_last_row(self) -> None:
-        """The last row has no direction yet, or has decided it: keep it, or let all out."""
-        output = self._output
-        row = output.rows - 1
-        slot = int(find_slot(output.state, int(output.frames.connection_id[row])))
-        known = output.state.connections
-        is_decided = known.role[slot] == ROLE_DECIDED
-        if is_decided and known.is_from_syn[slot] and known.role_source[slot]:
-            self._note("role_flipped", row)
-        if is_decided and not known.waiting[slot]:
-            return
-        data = output.row_data(row)
-        values = output.pop_row()
-        waiting = self._waiting.setdefault(slot, [])
-        waiting.append(WaitingFrame(values, data))
-        known.waiting[slot] = len(waiting)
-        if not is_decided and len(waiting) < MAX_ROLE_WAIT_FRAMES:
-            return
-        if not is_decided:
-            self._decide_by_port(slot)
-        self._release(slot, int(values[_RELEASE_PACKET]))
+    Without a one-way command the SYN decides, else a known port, else who spoke first.
+    """
+    known = state.connections
+    state.counters[COUNTER_RELEASED] = slot
+    state.counters[COUNTER_RELEASE_PACKET] = release_packet
+    if known.role[slot] == ROLE_DECIDED:
+        return
+    if known.is_from_syn[slot]:
+        known.role[slot] = ROLE_DECIDED
+        return
+    # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
+    ports = known.ports[slot]
+    first = state.port_hints[ports >> 16] & PORT_OF_BROKER
+    second = state.port_hints[ports & 0xFFFF] & PORT_OF_BROKER
+    if first != second:
+        known.client_side[slot] = first
+        known.role[slot] = ROLE_DECIDED
+        known.role_source[slot] = ROLE_BY_PORT
+    else:
+        known.role_source[slot] = ROLE_BY_FIRST_SEEN
 
-    def decide(self, slot: int, release_packet: int) -> None:
-        """The connection is over: decide without a command and let its frames out."""
-        if self._output.state.connections.waiting[slot]:
-            self._decide_by_port(slot)
-            self._release(slot, release_packet)
 
-    def _note(self, code: str, row: int) -> None:
-        frames = self._output.frames
-        self._findings.append(
-            Notice(
-                NOTICE_NUMBER[code],
-                ts_ns=int(frames.last_ts_ns[row]),
-                connection_id=int(frames.connection_id[row]),
-                direction=int(frames.direction[row]),
-                packet=int(frames.last_packet[row]),
-                stream_offset=int(frames.stream_offset[row]),
-            )
-        )
+@kernel
+def release_frames(work: PassContext, filled: int, limit: int) -> int:
+    """Write frames that waited, now with their direction, as far as there is room below a limit.
 
-    def _decide_by_port(self, slot: int) -> None:
-        """Without a one-way command the SYN decides, else a known port, else who spoke."""
-        known = self._output.state.connections
-        if known.is_from_syn[slot]:
-            known.role[slot] = ROLE_DECIDED
-            return
-        # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
-        ports = self._ports_of(int(known.connection_id[slot]))
-        hinted = [side for side in (0, 1) if ports[side] in self._broker_ports]
-        if len(hinted) == 1:
-            known.client_side[slot] = 1 - hinted[0]
-            known.role[slot] = ROLE_DECIDED
-            known.role_source[slot] = ROLE_BY_PORT
-        else:
-            known.role_source[slot] = ROLE_BY_FIRST_SEEN
-
-    def _release(self, slot: int, release_packet: int) -> None:
-        """Write the waiting rows of a connection, now with their direction."""
-        output = self._output
-        output.state.connections.waiting[slot] = 0
-        for frame in self._waiting.pop(slot, []):
-            frame.values[_RELEASE_PACKET] = release_packet
-            row = output.write(frame.values, frame.data)
-            output.frames.direction[row] = self.direction(slot, int(frame.values[_SIDE]))
+    Returns:
+        rows filled in all.
+    """
+    state, out, frames = work.state, work.out, work.state.waiting
+    known, slot = state.connections, state.counters[COUNTER_RELEASED]
+    for _ in range(known.waiting[slot]):
+        if filled >= limit:
+            return filled
+        row = known.first_waiting[slot]
+        for column in range(_COLUMNS):
+            out.matrix[column, filled] = frames.matrix[row, column]
+        state.counters[COUNTER_FRAME_NO] += 1
+        out.frame_no[filled] = state.counters[COUNTER_FRAME_NO]
+        out.source[filled] = SOURCE_ARENA
+        out.release_packet[filled] = state.counters[COUNTER_RELEASE_PACKET]
+        out.direction[filled] = direction_of(state, slot, frames.side[row])
+        known.first_waiting[slot] = frames.next[row]
+        known.waiting[slot] -= 1
+        give_row(state.free_waiting, row)
+        filled += 1
+    state.counters[COUNTER_RELEASED] = ABSENT
+    return filled

@@ -13,6 +13,7 @@ from dissector.protocols.framing.state import (
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
     COUNTER_FRAME_NO,
+    COUNTER_NOTICES,
     DONE,
     ROLE_BY_COMMAND,
     ROLE_BY_FIRST_SEEN,
@@ -21,7 +22,7 @@ from dissector.protocols.framing.state import (
     ROLE_WAIT,
     FramingState,
 )
-from dissector.protocols.interface import HEADER_WINDOW
+from dissector.protocols.interface import HEADER_WINDOW, Sources
 from dissector.stream.columns import RETRANSMITTED, RangeColumns
 
 SOURCE_ARENA = 3
@@ -43,13 +44,19 @@ class Callbacks(NamedTuple):
     limit: tuple  # type: ignore[type-arg]
 
 
-class Splitting(NamedTuple):
-    """What a pass over ranges works on: state, ranges, rows to be filled, and callbacks."""
+class PassContext(NamedTuple):
+    """What a pass over ranges works on: state, ranges, where their bytes lie, rows to be filled,
+    callbacks.
+
+    row: of the one range that there is, in the pool, where it goes through once more; else ABSENT.
+    """
 
     state: FramingState
     ranges: RangeColumns
+    sources: Sources
     out: FrameColumns
     calls: Callbacks
+    row: int
 
 
 class Step(NamedTuple):
@@ -66,6 +73,25 @@ def direction_of(state: FramingState, slot: int, side: int) -> int:
     if state.connections.role[slot] != ROLE_DECIDED:
         return 2
     return 0 if state.connections.client_side[slot] == side else 1
+
+
+@inlined
+def note(
+    work: PassContext, index: int, direction_index: int, kind: int, offset: int, value: int
+) -> None:
+    """Add a notice of a direction at a range. kind: number in notices.NOTICES."""
+    state, ranges, notices = work.state, work.ranges, work.state.notices
+    row, slot = state.counters[COUNTER_NOTICES], direction_index >> 1
+    state.counters[COUNTER_NOTICES] = row + 1
+    notices.kind[row] = kind
+    notices.ts_ns[row] = ranges.ts_ns[index]
+    notices.connection_id[row] = state.connections.connection_id[slot]
+    notices.direction[row] = direction_of(state, slot, direction_index & 1)
+    notices.frame_no[row] = NULL
+    notices.packet[row] = ranges.packet[index]
+    notices.stream_offset[row] = offset
+    notices.bytes[row] = notices.value[row] = value
+    notices.value2[row] = NULL
 
 
 @inlined
@@ -93,7 +119,7 @@ def touch_frame(state: FramingState, flow: int, ranges: RangeColumns, index: int
 
 
 @inlined
-def emit_event(work: Splitting, row: int, index: int, slot: int, command: int) -> None:
+def emit_event(work: PassContext, row: int, index: int, slot: int, command: int) -> None:
     """Write the row of an event, EVENT_*, that a range brings."""
     state, ranges, out = work.state, work.ranges, work.out
     side = ranges.side[index]
@@ -166,7 +192,7 @@ def decide_role(
     known.role[slot] = ROLE_DECIDED
     known.client_side[slot] = client_side
     known.role_source[slot] = ROLE_BY_COMMAND
-    # A contradiction of the SYN is a notice, which the slow path writes.
+    # A contradiction of the SYN is a notice, which `roles` writes.
     return ROLE_WAIT if was_provisional or known.waiting[slot] > 0 else DONE
 
 
@@ -185,7 +211,7 @@ def learn_limit(
 
 
 @inlined
-def finish_frame(work: Splitting, row: int, index: int, flow: int, status: int) -> int:
+def finish_frame(work: PassContext, row: int, index: int, flow: int, status: int) -> int:
     """Emit the unfinished frame of the arena as it is and make the flow ready for the next.
 
     index: of the range that ends it. Returns DONE or ROLE_WAIT.
@@ -214,6 +240,22 @@ def finish_frame(work: Splitting, row: int, index: int, flow: int, status: int) 
 
 
 @inlined
+def room_at(state: FramingState, at: int, have: int, had_room: int, room: int) -> int:
+    """Where there is more room for some bytes of the arena, which are moved there; -1 if it is
+    full, and nothing changes."""
+    used = state.counters[COUNTER_ARENA_USED]
+    is_last = have > 0 and at + had_room == used
+    fresh = at if is_last else used  # the last piece of the arena grows where it is
+    if used + room > len(state.arena):
+        state.counters[COUNTER_ARENA_NEEDED] = room
+        return -1
+    for index in range(0 if is_last else have):
+        state.arena[fresh + index] = state.arena[at + index]
+    state.counters[COUNTER_ARENA_USED] = fresh + room
+    return int(fresh)
+
+
+@inlined
 def make_room(state: FramingState, flow: int, needed: int) -> bool:
     """Room for so many bytes of the unfinished frame in the arena; False if the arena is full."""
     flows = state.flows
@@ -221,23 +263,11 @@ def make_room(state: FramingState, flow: int, needed: int) -> bool:
         return True
     have = flows.have[flow]
     room = max(needed, min(2 * have, have + (1 << 20)), HEADER_WINDOW)
-    used = state.counters[COUNTER_ARENA_USED]
-    if used + room > len(state.arena):
-        state.counters[COUNTER_ARENA_NEEDED] = room
+    at = room_at(state, flows.arena_at[flow], have, flows.arena_room[flow], room)
+    if at < 0:
         return False
-    if have > 0 and flows.arena_at[flow] + flows.arena_room[flow] == used:
-        # The last piece of the arena grows where it is.
-        used = flows.arena_at[flow]
-        if used + room > len(state.arena):
-            state.counters[COUNTER_ARENA_NEEDED] = room
-            return False
-    else:
-        at = flows.arena_at[flow]
-        for index in range(have):
-            state.arena[used + index] = state.arena[at + index]
-    flows.arena_at[flow] = used
+    flows.arena_at[flow] = at
     flows.arena_room[flow] = room
-    state.counters[COUNTER_ARENA_USED] = used + room
     return True
 
 

@@ -5,18 +5,21 @@ where a frame ends the next begins. A frame that lies in one range is taken wher
 straddles ranges is put together in the arena, which grows with the bytes that arrive, never by the
 length announced. A gap inside a frame whose length is known leaves the chain intact: the frame's
 end is known in sequence space, the frame comes out with what is known of it, and the next header is
-checked strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH. First
-bytes that decide nothing are kept (`openings`). What is rare (other first bytes, SEARCH, frames
-that wait for the role) is not done here: the kernel returns ATTENTION or ROLE_WAIT and `assembly`
-does it.
+checked strictly. A gap over a header, or a header that cannot be one, ends the chain: SEARCH.
+
+Bytes of directions in other modes are held (`unsynchronised`) until a chain is found or given up.
+Then their ranges come again, before any other: the loop of `split` takes what waits for it first,
+frames whose role is decided, then ranges that come again, then the next range of the block. It
+returns only for want of room.
 
 A protocol takes part with four callbacks, see `protocols.interface`.
 """
 
+from typing import Final
+
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_ROWS_AHEAD
 from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_END,
@@ -27,15 +30,20 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     FrameColumns,
 )
+from dissector.protocols.framing.buffers import has_buffer, take_row
 from dissector.protocols.framing.connection_table import allocate_slot, find_slot
-from dissector.protocols.framing.openings import end_openings, keep_opening
 from dissector.protocols.framing.others import keep_head
-from dissector.protocols.framing.replays import DUE, GATHERED, PIECE_BYTES
-from dissector.protocols.framing.resync import HEADER_EVIDENCE, STRICTEST
+from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
+from dissector.protocols.framing.roles import (
+    decide_role_at_last,
+    may_wait,
+    release_frames,
+    settle_role,
+)
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     Callbacks,
-    Splitting,
+    PassContext,
     Step,
     append_bytes,
     decide_role,
@@ -49,33 +57,44 @@ from dissector.protocols.framing.row_output import (
     touch_frame,
 )
 from dissector.protocols.framing.state import (
+    AGAIN,
     ARENA_FULL,
-    ATTENTION,
+    BROKEN,
+    BUFFERS_FULL,
     CHAIN,
-    CHAIN_FOUND,
+    COUNTER_AGAIN,
+    COUNTER_ARENA_NEEDED,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
-    COUNTER_GATHERED,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
+    COUNTER_RELEASED,
     COUNTER_SLOT,
     DONE,
     FULL,
     HEAD,
     HEADS,
-    HELD,
     OPAQUE,
+    POOLS_FULL,
     ROLE_DECIDED,
     ROLE_WAIT,
     SEARCH,
     SLOTS_FULL,
     UNDECIDED,
-    UNKNOWN,
     FramingState,
+    has_rows,
+)
+from dissector.protocols.framing.unsynchronised import (
+    handle_bytes,
+    handle_close,
+    handle_fin,
+    handle_gap,
 )
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, GAP_LOST, RangeColumns
-from dissector.tables import ABSENT
+from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
+from dissector.tables import ABSENT, give_row
+
+_TAKEN: Final = 5  # kind of a range that came again and is handled
 
 
 @inlined
@@ -89,7 +108,7 @@ def _check_header(
 
 
 @inlined
-def _skip_broken(work: Splitting, index: int, position: int, flow: int, filled: int) -> Step:
+def _skip_broken(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
     """Pass over the rest of a frame that has a gap; its end is known in sequence space."""
     flows = work.state.flows
     count = min(work.ranges.length[index] - position, flows.skip[flow])
@@ -103,7 +122,7 @@ def _skip_broken(work: Splitting, index: int, position: int, flow: int, filled: 
 
 @inlined
 def _fill_frame(
-    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """Add bytes to the unfinished frame in the arena; emit it when it is whole."""
     state, ranges = work.state, work.ranges
@@ -119,7 +138,7 @@ def _fill_frame(
         total = _check_header(state, flow, state.arena, at, at + had + count, work.calls)
         if total < 0 or (total == 0 and had + count >= HEADER_WINDOW):
             flows.have[flow] = had
-            return Step(position, filled, ATTENTION)
+            return Step(position, filled, BROKEN)
         flows.total[flow] = total
         if 0 < total < had + count:
             count = total - had
@@ -134,7 +153,7 @@ def _fill_frame(
 
 @inlined
 def _new_frame(
-    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """A frame starts here: take it where it lies if it is whole, else begin to gather it."""
     state, ranges, out = work.state, work.ranges, work.out
@@ -143,7 +162,10 @@ def _new_frame(
     at = ranges.offset[index] + position
     total = _check_header(state, flow, data, at, at + left, work.calls)
     if total < 0 or (total == 0 and left >= HEADER_WINDOW):
-        return Step(position, filled, ATTENTION)
+        return Step(position, filled, BROKEN)
+    if not may_wait(state, flow >> 1, ranges.source[index], total):
+        state.counters[COUNTER_ARENA_NEEDED] = total
+        return Step(position, filled, ARENA_FULL)
     start_frame(state, flow, ranges, index, position)
     if total == 0 or total > left:
         if not make_room(state, flow, left):
@@ -168,7 +190,7 @@ def _new_frame(
 
 @kernel
 def _handle_data(
-    work: Splitting, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
     """Take the bytes of one DATA range of a flow in CHAIN, from a position on."""
     flows = work.state.flows
@@ -201,7 +223,7 @@ def _announced_total(state: FramingState, flow: int) -> int:
 
 
 @kernel
-def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
+def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     """Take a gap in a flow in CHAIN: an event row, and at most one cut frame before it."""
     state, ranges = work.state, work.ranges
     flows = state.flows
@@ -241,7 +263,7 @@ def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
 
 
 @kernel
-def _handle_close(work: Splitting, index: int, slot: int, filled: int) -> Step:
+def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step:
     """End a connection: its unfinished frames as cut_by_end, then the event."""
     state = work.state
     flows = state.flows
@@ -257,16 +279,17 @@ def _handle_close(work: Splitting, index: int, slot: int, filled: int) -> Step:
                 settled = finish_frame(work, filled, index, flow, status)
                 filled += 1
                 if settled == ROLE_WAIT:
-                    return Step(-1, filled, ROLE_WAIT)
+                    return Step(0, filled, ROLE_WAIT)
     if state.connections.waiting[slot] > 0:
-        return Step(-1, filled, ATTENTION)
+        decide_role_at_last(state, slot, work.ranges.release_packet[index])
+        return Step(0, filled, AGAIN)
     emit_event(work, filled, index, slot, EVENT_CLOSE)
     return Step(0, filled + 1, DONE)
 
 
 @inlined
-def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> bool:
-    """Whether the first bytes of a flow start a chain at once: no doubt, no slow path.
+def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> bool:
+    """Whether the first bytes of a flow start a chain at once: there is no doubt.
 
     So it is where the connection was seen from its SYN and its first bytes are a strict header, or
     any header where the other direction has shown the protocol.
@@ -275,7 +298,7 @@ def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
     known = state.connections
     slot = flow >> 1
     limit = state.flows.limit[flow]
-    if known.is_from_syn[slot] == 0 or ranges.stream_offset[index] != 0 or known.is_slow[slot]:
+    if known.is_from_syn[slot] == 0 or ranges.stream_offset[index] != 0 or has_buffer(state, slot):
         return False
     base = ranges.offset[index]
     end = base + ranges.length[index]
@@ -295,34 +318,104 @@ def _begin_chain(work: Splitting, index: int, flow: int, data: ByteArray) -> boo
     return False
 
 
-@kernel
-def _is_vain(work: Splitting, index: int, rows: int, flow: int, data: ByteArray) -> bool:
-    """Whether a range of a direction whose frames are searched lies between holes, and no frame
-    begins in it, as a search would find: it needs none.
+@inlined
+def _handle_bytes(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
+    """Take the bytes of one DATA range, from a position on."""
+    flows = work.state.flows
+    data = work.sources[work.ranges.source[index]]
+    if flows.head_bytes[flow] < HEADS:
+        keep_head(flows, work.ranges, index, flow, data)
+    mode = flows.mode[flow]
+    if mode == OPAQUE:
+        return Step(0, filled, DONE)
+    flows.is_seen[flow] = 1
+    if mode == HEAD and _begin_chain(work, index, flow, data):
+        flows.mode[flow] = mode = CHAIN
+    if mode == CHAIN:
+        step = _handle_data(work, index, position, flow, data, filled)
+        if step.status != BROKEN:
+            return step
+        position, filled = step.position, step.filled
+    return Step(position, filled, handle_bytes(work, index, position, flow))
 
-    What follows in other calls is not known here: then it is searched, to the same end.
-    """
-    ranges, state, calls = work.ranges, work.state, work.calls
-    protocol = state.connections.protocol[flow >> 1]
-    if protocol < 0 or protocol >= len(calls.check) or ranges.length[index] > HEADER_WINDOW:
-        return False
-    is_before_hole = False
-    for row in range(index + 1, min(rows, index + 1 + MAX_ROWS_AHEAD)):
-        is_same = ranges.connection[row] == ranges.connection[index]
-        if is_same and ranges.side[row] == ranges.side[index]:
-            kind = ranges.kind[row]
-            is_before_hole = kind in (GAP_LOST, GAP_CUT) and ranges.length[row] > 0
-            break
-    if not is_before_hole:
-        return False
-    check, limit = calls.check[protocol], state.flows.limit[flow]
-    direction = direction_of(state, flow >> 1, flow & 1)
-    end = ranges.offset[index] + ranges.length[index]
-    for at in range(ranges.offset[index], end):
-        total = check(data, at, end, direction, limit, STRICTEST)
-        if total > 0 or (total == 0 and end - at >= HEADER_EVIDENCE):
-            return False
-    return True
+
+@inlined
+def _handle_event(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
+    """Take a gap or the end of a direction."""
+    state, flows, slot = work.state, work.state.flows, flow >> 1
+    mode, is_buffered = flows.mode[flow], has_buffer(work.state, slot)
+    if work.ranges.kind[index] == FIN:
+        if is_buffered and mode != CHAIN and mode != OPAQUE:
+            status = handle_fin(work, index, flow)
+            if status >= 0:
+                return Step(0, filled, status)
+        emit_event(work, filled, index, slot, EVENT_FIN)
+        return Step(0, filled + 1, DONE)
+    if mode == OPAQUE:
+        return Step(0, filled, DONE)
+    if position < 0:  # the frame that it cuts is out
+        emit_event(work, filled, index, slot, EVENT_GAP)
+        return Step(0, filled + 1, DONE)
+    if mode == CHAIN:
+        return _handle_gap(work, index, flow, filled)
+    if is_buffered and handle_gap(work, index, flow):
+        return Step(0, filled, DONE)
+    if state.connections.protocol[slot] == UNDECIDED:
+        return Step(0, filled, DONE)
+    flows.mode[flow] = SEARCH
+    emit_event(work, filled, index, slot, EVENT_GAP)
+    return Step(0, filled + 1, DONE)
+
+
+@kernel
+def _handle_range(work: PassContext, index: int, position: int, slot: int, filled: int) -> Step:
+    """Take one range of a connection, from a position on; DONE if that is all of it."""
+    kind = work.ranges.kind[index]
+    flow = 2 * slot + work.ranges.side[index]
+    if kind == DATA:
+        return _handle_bytes(work, index, position, flow, filled)
+    if kind != CLOSE:
+        return _handle_event(work, index, position, flow, filled)
+    if has_buffer(work.state, slot):
+        status = handle_close(work, index, slot)
+        if status != DONE:
+            return Step(0, filled, status)
+    return _handle_close(work, index, slot, filled)
+
+
+@kernel
+def _split_again(work: PassContext, position: int, filled: int) -> Step:
+    """Take the first of the ranges that come again, from a position on, unless it is taken."""
+    state, row = work.state, work.state.counters[COUNTER_AGAIN]
+    rows = state.pool.ranges
+    if rows.kind[row] == _TAKEN:
+        state.counters[COUNTER_AGAIN] = rows.next[row]
+        give_row(state.pool.free_ranges, row)
+        return Step(0, filled, DONE)
+    take_row(state, row)
+    again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
+    slot = rows.direction_index[row] >> 1
+    state.counters[COUNTER_SLOT] = slot
+    step = _handle_range(again, 0, position, slot, filled)
+    if step.status == ROLE_WAIT:
+        stays = settle_role(again, slot, step.filled - 1)
+        return Step(step.position, step.filled - (0 if stays else 1), AGAIN)
+    if step.status == DONE:
+        rows.kind[row] = _TAKEN
+        return Step(0, step.filled, DONE)
+    return step
+
+
+@inlined
+def _slot_of(work: PassContext, index: int) -> int:
+    """The slot of a range's connection, new if it has none; ABSENT if there is no room."""
+    state, ranges = work.state, work.ranges
+    connection = ranges.connection[index]
+    slot = find_slot(state, connection)
+    if slot == ABSENT and ranges.kind[index] != CLOSE:
+        longest = state.counters[COUNTER_FRAME_LIMIT]
+        slot = allocate_slot(state, connection, ranges.opener[index], ranges.ports[index], longest)
+    return slot
 
 
 @kernel
@@ -342,97 +435,49 @@ def split(
         out: rows from `filled` on are written.
 
     Returns:
-        rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, OPENINGS_FULL,
-        CHAIN_FOUND, ATTENTION, ROLE_WAIT.
+        rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, POOLS_FULL,
+        BUFFERS_FULL.
     """
-    work = Splitting(state, ranges, out, calls)
-    index = state.counters[COUNTER_CURSOR]
-    position = state.counters[COUNTER_POSITION]
-    status = DONE
-    slot = ABSENT
-    limit = len(out.command) - 4
-    while index < rows and status == DONE:
+    work = PassContext(state, ranges, sources, out, calls, ABSENT)
+    counters, limit = state.counters, len(out.command) - 4
+    index, position, status = counters[COUNTER_CURSOR], counters[COUNTER_POSITION], DONE
+    while status == DONE:
+        if counters[COUNTER_RELEASED] != ABSENT:
+            filled = release_frames(work, filled, limit)
         if filled >= limit:
             status = FULL
+        elif not has_rows(state):
+            status = POOLS_FULL
+        elif counters[COUNTER_AGAIN] != ABSENT:
+            step = _split_again(work, position, filled)
+            position, filled = step.position, step.filled
+            status = DONE if step.status == AGAIN else step.status
+            if status == DONE and state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
+                status = BUFFERS_FULL
+        elif index >= rows:
             break
-        kind = ranges.kind[index]
-        if kind == GATHERED:
-            state.counters[COUNTER_GATHERED] += ranges.length[index] + PIECE_BYTES
-            index += 1
-            continue
-        connection = ranges.connection[index]
-        slot = find_slot(state, connection)
-        if slot == ABSENT and kind == CLOSE:
-            index += 1  # it never had a byte
-            continue
-        if slot == ABSENT:
-            longest = state.counters[COUNTER_FRAME_LIMIT]
-            slot = allocate_slot(state, connection, ranges.opener[index], longest)
-            if slot == ABSENT:
+        else:
+            slot = _slot_of(work, index)
+            if slot == ABSENT and ranges.kind[index] != CLOSE:
                 status = SLOTS_FULL
                 break
-        flow = 2 * slot + ranges.side[index]
-        mode = state.flows.mode[flow]
-        is_slow = state.connections.is_slow[slot] != 0
-        step = Step(0, filled, DONE)
-        if kind == DATA and state.flows.head_bytes[flow] < HEADS:
-            keep_head(state.flows, ranges, index, flow, sources[ranges.source[index]])
-        if kind == DUE:
-            status = ATTENTION
-            break
-        if kind == CLOSE:
-            if is_slow and not end_openings(work, 2 * slot, 2 * slot + 2, OPAQUE):
-                status = ATTENTION
-                break
-            if is_slow and state.connections.protocol[slot] == UNDECIDED:
-                state.connections.protocol[slot] = UNKNOWN
-            step = _handle_close(work, index, slot, filled)
-        elif kind == FIN:
-            is_open = is_slow and mode != CHAIN and mode != OPAQUE
-            if is_open and not end_openings(work, flow, flow + 1, CHAIN):
-                status = ATTENTION
-                break
-            emit_event(work, filled, index, slot, EVENT_FIN)
-            step = Step(0, filled + 1, DONE)
-        elif mode == OPAQUE:
-            pass
-        elif kind == DATA:
-            data = sources[ranges.source[index]]
-            state.flows.is_seen[flow] = 1
-            if mode == HEAD and _begin_chain(work, index, flow, data):
-                state.flows.mode[flow] = CHAIN
-                mode = CHAIN
-            if mode == CHAIN:
-                step = _handle_data(work, index, position, flow, data, filled)
-            elif mode in (HEAD, HELD):
-                step = Step(0, filled, keep_opening(work, index, flow, data))
-            elif (
-                mode == SEARCH
-                and not is_slow
-                and position == 0
-                and _is_vain(work, index, rows, flow, data)
-            ):
-                state.flows.skipped[flow] += ranges.length[index]
-            else:
-                status = ATTENTION
-                break
-        elif mode == CHAIN and position == 0:
-            step = _handle_gap(work, index, flow, filled)
-        elif mode == CHAIN or (
-            mode == SEARCH and not is_slow and state.connections.protocol[slot] != UNDECIDED
-        ):
-            emit_event(work, filled, index, slot, EVENT_GAP)
-            step = Step(0, filled + 1, DONE)
-        else:
-            status = ATTENTION
-            break
-        filled = step.filled
-        status = step.status
-        position = step.position
-        if status in (DONE, CHAIN_FOUND):
-            position = 0
-            index += 1
-    state.counters[COUNTER_CURSOR] = index
-    state.counters[COUNTER_POSITION] = position
-    state.counters[COUNTER_SLOT] = slot
+            if slot == ABSENT:
+                index += 1  # it never had a byte
+                continue
+            counters[COUNTER_SLOT] = slot
+            step = _handle_range(work, index, position, slot, filled)
+            position, filled = step.position, step.filled
+            if step.status == ROLE_WAIT:
+                filled -= 0 if settle_role(work, slot, filled - 1) else 1
+            elif step.status == DONE:
+                position = 0
+                index += 1
+                if state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
+                    for column in range(ranges.matrix.shape[0]):
+                        state.again.matrix[column, 0] = ranges.matrix[column, index - 1]
+                    status = BUFFERS_FULL
+            elif step.status != AGAIN:
+                status = step.status
+    counters[COUNTER_CURSOR] = index
+    counters[COUNTER_POSITION] = position
     return filled, status

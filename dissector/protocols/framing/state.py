@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import Bundle
-from dissector.protocols.framing.replays import Pieces
-from dissector.protocols.framing.resync import new_search
-from dissector.tables import HashTable, Pool, grown_pool, new_hash_table, new_pool
+from dissector.bundles import Bundle, Records
+from dissector.jit import inlined
+from dissector.protocols.columns import FramingColumns
+from dissector.protocols.framing.range_pool import RangePool, grown_range_pool, new_range_pool
+from dissector.stream.columns import RangeColumns
+from dissector.tables import ABSENT, HashTable, Pool, grown_pool, new_hash_table, new_pool
 
 # Modes of a direction.
 HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes
@@ -44,30 +46,17 @@ OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
 HEAD_WORD_BYTES: Final = 7  # in each of two words
 HEADS: Final = 2 * HEAD_WORD_BYTES
 
-# Why the splitting kernel returned.
+# Why the splitting kernel returned, or what a step of it asks for.
 DONE: Final = 0
-FULL: Final = 1  # no room for another frame or notice: take the rows, call again
+FULL: Final = 1  # no room for another frame: take the rows, call again
 ARENA_FULL: Final = 2  # the arena needs more room
 SLOTS_FULL: Final = 3  # a new connection needs a slot
-ATTENTION: Final = 4  # the range at the cursor needs the slow path (recognise, search)
-ROLE_WAIT: Final = 5  # the last row waits for the role, or decides it for rows that wait
-OPENINGS_FULL: Final = 6  # the first ranges of directions need more rows
-CHAIN_FOUND: Final = 7  # frames were found in the openings of a connection, with the last range
-
-# What is kept of the first ranges of a direction (`openings`).
-NO_OPENING: Final = 0
-KEPT: Final = 1  # all, while they decide nothing
-WAITING: Final = 2  # those from the first frame on, until the other direction's frames are found
-FOUND: Final = 3  # the same, which go through the kernel once more
-# What is to be noted of the beginning of frames.
-CONFIRMED: Final = 1  # packets confirm it, behind bytes that were skipped
-NOT_CONFIRMED: Final = 2
-
-# At most so much is kept of a direction.
-MOST_OPENING_BYTES: Final = 16 << 10
-MOST_OPENING_RANGES: Final = 16
-MOST_OPENING_STEPS: Final = 1 << 16  # headers looked at in all searches of it
-_FIRST_OPENINGS: Final = 1 << 8  # ranges
+POOLS_FULL: Final = 4  # ranges, buffers, notices or waiting frames need more rows
+BUFFERS_FULL: Final = 5  # large buffers hold more than they may
+# These never leave the kernel.
+BROKEN: Final = 6  # no header stands where the chain should go on
+ROLE_WAIT: Final = 7  # the last row waits for the role, or decides it for rows that wait
+AGAIN: Final = 8  # something comes before this range; then it is handled once more
 
 
 class FlowState(Bundle):
@@ -77,13 +66,9 @@ class FlowState(Bundle):
     arena_at, arena_room: its room there; broken: 0, or 1 + the status it will have; skip: bytes
     of a broken frame still to come; frame_start: its stream offset; verify: the next header is
     checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
-    last frame; held: bytes that the slow path keeps; is_seen: any data so far; is_first: no frame
-    came out yet. opening: what is kept of its first ranges, as many as opening_ranges in rows of
-    `Openings` from first_row to last_row; opening_steps: headers looked at in searches of them;
-    is_at_start: their first byte is the first of the direction; next_record, records_in_a_row: TLS
-    records so far, see `first_bytes`; to_note: 0, CONFIRMED or NOT_CONFIRMED. head_first,
-    head_second: its first head_bytes bytes, up to HEADS, the first of them at stream offset
-    head_from.
+    last frame; is_seen: any data so far; is_first: no frame came out yet. buffer: the row of its
+    bytes without a chain (`range_pool`), ABSENT if it has none. head_first, head_second: its first
+    head_bytes bytes, up to HEADS, the first of them at stream offset head_from.
     """
 
     mode: Int64Array
@@ -106,15 +91,7 @@ class FlowState(Bundle):
     decoded_bytes: Int64Array
     is_seen: Int64Array
     is_first: Int64Array
-    opening: Int64Array
-    opening_ranges: Int64Array
-    opening_steps: Int64Array
-    first_row: Int64Array
-    last_row: Int64Array
-    is_at_start: Int64Array
-    next_record: Int64Array
-    records_in_a_row: Int64Array
-    to_note: Int64Array
+    buffer: Int64Array
     head_bytes: Int64Array
     head_from: Int64Array
     head_first: Int64Array
@@ -124,8 +101,9 @@ class FlowState(Bundle):
 class ConnectionState(Bundle):
     """One connection, int64[slots] each.
 
-    client_side: 0 or 1, which side is the client; waiting: frames that wait for the role;
-    is_from_syn: its SYN or SYN-ACK was seen; is_slow: the slow path keeps something of it.
+    client_side: 0 or 1, which side is the client; waiting: frames that wait for the role, from row
+    first_waiting to last_waiting of `WaitingFrames`; is_from_syn: its SYN or SYN-ACK was seen;
+    ports: of side 0 << 16 | of side 1.
     """
 
     connection_id: Int64Array
@@ -134,32 +112,53 @@ class ConnectionState(Bundle):
     client_side: Int64Array
     role_source: Int64Array
     waiting: Int64Array
+    first_waiting: Int64Array
+    last_waiting: Int64Array
     is_from_syn: Int64Array
-    is_slow: Int64Array
+    ports: Int64Array
 
 
-class Openings(NamedTuple):
-    """The first ranges of directions whose frames are not found yet (`openings`).
+class WaitingFrames(FramingColumns, Records):
+    """Frames whose direction is not known yet, as rows of frames; their bytes lie in the arena.
 
-    pieces: a row for each; next_row: the next one of its direction; free: rows not in use. The
-    others are for the direction that is searched: marks, cells, holes and row_pieces as in
-    `resync.Searched`, records as in `first_bytes`.
+    next: of the same connection.
     """
 
-    pieces: Pieces
-    next_row: Int64Array
-    free: Pool
-    marks: ByteArray
-    cells: Int64Array
-    holes: Int64Array
-    row_pieces: Pieces
-    records: Int64Array
+    next: Int64Array
+
+
+class Notices(Records):
+    """What is to be noted, see `notice_log.Notice`."""
+
+    kind: Int64Array
+    ts_ns: Int64Array
+    connection_id: Int64Array
+    direction: Int64Array
+    frame_no: Int64Array
+    packet: Int64Array
+    stream_offset: Int64Array
+    bytes: Int64Array
+    value: Int64Array
+    value2: Int64Array
+
+
+class NamingBytes(Records):
+    """First bytes that name somebody, for whoever reads texts: at, size: where they lie in the
+    arena; verdict: as `first_bytes` has it."""
+
+    connection_id: Int64Array
+    verdict: Int64Array
+    at: Int64Array
+    size: Int64Array
 
 
 class FramingState(NamedTuple):
     """Everything the splitting kernel changes.
 
-    slots: connection id -> slot; free_slots: those not in use; counters: see COUNTER_*.
+    slots: connection id -> slot; free_slots: those not in use; counters: see COUNTER_*; arena,
+    marks: bytes, and what searches noted of each (`range_pool`); again: one range, of those that go
+    through the kernel once more; port_hints: of each port, PORT_OF_BROKER and << PROTOCOL_SHIFT the
+    protocol, counted from 1, that the user says is spoken there.
     """
 
     flows: FlowState
@@ -168,59 +167,88 @@ class FramingState(NamedTuple):
     free_slots: Pool
     counters: Int64Array
     arena: ByteArray
-    openings: Openings
+    marks: ByteArray
+    pool: RangePool
+    again: RangeColumns
+    waiting: WaitingFrames
+    free_waiting: Pool
+    notices: Notices
+    naming: NamingBytes
+    port_hints: Int64Array
 
+
+PORT_OF_BROKER: Final = 1
+PROTOCOL_SHIFT: Final = 1
 
 COUNTER_FRAME_NO: Final = 0  # the last number given
 COUNTER_ARENA_USED: Final = 1
 COUNTER_CURSOR: Final = 2  # range to go on with
-COUNTER_POSITION: Final = 3  # bytes of that range already taken
+COUNTER_POSITION: Final = 3  # bytes already taken of the range that is handled
 COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
-COUNTER_IS_ASKED: Final = 6  # the user names protocols: no first byte decides before the slow path
-COUNTER_SLOT: Final = 7  # of the connection at which the kernel stopped
-COUNTER_GATHERED: Final = 8  # what the ranges passed count for that runs had taken before
-COUNTER_ARRIVALS: Final = 9  # ranges that came for the first time, of those kept or searched
-COUNTER_OPENING_BYTES: Final = 10  # what openings count for, as runs do
-COUNTER_OPENING_LIMIT: Final = 11  # and may count for at most
-COUNTERS: Final = 12
+COUNTER_IS_ASKED: Final = 6  # the user names protocols: they decide before any content
+COUNTER_ONLY: Final = 7  # the protocol, counted from 1, that the user says all connections speak
+COUNTER_SLOT: Final = 8  # of the connection at which the kernel stopped
+COUNTER_AGAIN: Final = 9  # first of the ranges that go through the kernel once more, or ABSENT
+COUNTER_RELEASED: Final = 10  # slot whose waiting frames go out, or ABSENT
+COUNTER_RELEASE_PACKET: Final = 11  # that lets them out
+COUNTER_MOST_WAITING: Final = 12  # frames of a connection that may wait for its role
+COUNTER_NOTICES: Final = 13  # rows of `Notices` in use
+COUNTER_NAMING: Final = 14  # rows of `NamingBytes` in use
+COUNTERS: Final = 15
+
+_FIRST_WAITING: Final = 1 << 8
+_NOTICES: Final = 1 << 10
+_NAMING: Final = 1 << 6
+# So many rows a step may take at most of each of these.
+_STEP_ROWS: Final = 8
 
 
-def new_openings() -> Openings:
-    """No opening."""
-    return Openings(
-        Pieces.new(_FIRST_OPENINGS),
-        np.zeros(_FIRST_OPENINGS, np.int64),
-        new_pool(_FIRST_OPENINGS),
-        np.empty(MOST_OPENING_BYTES, np.uint8),
-        new_search(),
-        np.zeros((2, 1), np.int64),
-        Pieces.new(MOST_OPENING_RANGES),
-        np.empty(2, np.int64),
-    )
-
-
-def grown_openings(before: Openings) -> Openings:
-    """The same with twice the rows."""
-    rows = 2 * len(before.next_row)
-    return before._replace(
-        pieces=before.pieces.grown(rows),
-        next_row=np.concatenate((before.next_row, np.zeros_like(before.next_row))),
-        free=grown_pool(before.free, rows),
-    )
-
-
-def new_state(slots: int, arena_bytes: int, key: int = 0) -> FramingState:
+def new_state(slots: int, arena_bytes: int, key: int = 0, protocols: int = 1) -> FramingState:
     """A state for so many connections at once; slots must be a power of two.
 
-    key: of its hash table.
+    key: of its hash table; protocols: whose frames are searched for.
     """
+    counters = np.zeros(COUNTERS, np.int64)
+    counters[[COUNTER_AGAIN, COUNTER_RELEASED]] = ABSENT
+    flows = FlowState.new(2 * slots)
+    flows.buffer[:] = ABSENT
     return FramingState(
-        FlowState.new(2 * slots),
+        flows,
         ConnectionState.new(slots),
         new_hash_table(4 * slots, key),
         new_pool(slots),
-        np.zeros(COUNTERS, np.int64),
+        counters,
         np.empty(arena_bytes, np.uint8),
-        new_openings(),
+        np.empty(arena_bytes, np.uint8),
+        new_range_pool(protocols),
+        RangeColumns.new(1),
+        WaitingFrames.new(_FIRST_WAITING),
+        new_pool(_FIRST_WAITING),
+        Notices.new(_NOTICES),
+        NamingBytes.new(_NAMING),
+        np.zeros(1 << 16, np.int64),
     )
+
+
+@inlined
+def has_rows(state: FramingState) -> bool:
+    """Whether the pools have rows for all that one range may bring."""
+    pool, counters = state.pool, state.counters
+    return bool(
+        pool.free_ranges.free[0] >= _STEP_ROWS
+        and pool.free_buffers.free[0] >= _STEP_ROWS
+        and state.free_waiting.free[0] > 0
+        and counters[COUNTER_NOTICES] + _STEP_ROWS <= len(state.notices.kind)
+        and counters[COUNTER_NAMING] + _STEP_ROWS <= len(state.naming.at)
+    )
+
+
+def grown_pools(state: FramingState) -> FramingState:
+    """The same with more rows in the pools that want them; notices and names were taken before."""
+    if state.free_waiting.free[0] == 0:
+        rows = 2 * len(state.free_waiting.rows)
+        state = state._replace(
+            waiting=state.waiting.grown(rows), free_waiting=grown_pool(state.free_waiting, rows)
+        )
+    return state._replace(pool=grown_range_pool(state.pool, _STEP_ROWS))

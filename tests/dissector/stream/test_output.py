@@ -35,8 +35,19 @@ def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
         "flags": [3, 0],
         "cause": [0, 4],
         "opener": [0, 0],
+        "ports": [0, 0],
         "release_packet": [55, 55],
     }
+
+
+def test_a_range_says_the_ports_of_both_sides() -> None:
+    state = state_of_connection_7()
+    state.connections.ports[0] = 4 << 32 | 6650 << 16 | 40000
+    for is_upper, ports in ((0, (6650, 40000)), (1, (40000, 6650))):
+        state.connections.side0_is_upper[0] = is_upper
+        put_range(state, 1, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
+        row = int(state.registers.ranges[0]) - 1
+        assert divmod(int(state.ranges.ports[row]), 1 << 16) == ports
 
 
 def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:

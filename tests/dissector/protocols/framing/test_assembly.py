@@ -8,6 +8,7 @@ from dissector.limits import RESYNC_HOLD_MS
 from dissector.notices import NOTICES
 from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing.assembly import FramingOptions
+from dissector.protocols.framing.range_pool import LARGE_HELD
 from dissector.protocols.framing.state import HTTP, TLS, UNKNOWN
 from tests.wire.ranges import Ranges, framed, slot_in
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -216,7 +217,7 @@ def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
 
 
 def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
-    monkeypatch.setattr("dissector.protocols.framing.searching.MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr("dissector.protocols.framing.assembly.MAX_LARGE_BUFFER_BYTES", 100_000)
     script = Ranges()
     for connection in range(100):
         script.open(connection).send(frame(PROVEN), connection=connection).lose(9, 0, connection)
@@ -225,4 +226,4 @@ def test_what_searches_hold_is_bounded_over_all_connections(monkeypatch):
             script.send(frame(PROVEN, bytes(100 + number) * 2)[:-1], connection=connection)
     edges = list(range(0, len(script.rows), 50))
     _, framing = framed(SPECS, script, edges)
-    assert framing._searches.bytes < 150_000
+    assert 0 < framing.state.pool.counts[LARGE_HELD] < 150_000

@@ -20,10 +20,10 @@ def test_slots_behave_like_a_dict(steps):
     naive: dict[int, int] = {}
     for is_open, connection in steps:
         if is_open and connection not in naive:
-            slot = allocate_slot(state, connection, 0, 100)
+            slot = allocate_slot(state, connection, 0, 0, 100)
             if slot < 0:
                 state = grown_slots(state)
-                slot = allocate_slot(state, connection, 0, 100)
+                slot = allocate_slot(state, connection, 0, 0, 100)
             assert slot not in naive.values()
             naive[connection] = int(slot)
         elif not is_open:
@@ -35,7 +35,7 @@ def test_slots_behave_like_a_dict(steps):
 
 def test_growing_keeps_what_is_known():
     state = new_state(2, 0)
-    slot = allocate_slot(state, 7, 1, 1234)
+    slot = allocate_slot(state, 7, 1, 0, 1234)
     state.flows.frames[2 * slot + 1] = 55
     state = grown_slots(state)
     assert find_slot(state, 7) == slot
@@ -47,7 +47,7 @@ def test_ids_that_rise_by_one_lie_apart_in_the_table():
     """In one cluster each search and each removal would walk along thousands."""
     state = new_state(1 << 12, 0)
     for connection in range(1 << 12):
-        allocate_slot(state, connection, 0, 100)
+        allocate_slot(state, connection, 0, 0, 100)
     taken = (state.slots.values >= 0).astype(np.int8)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], taken, [0]))))
     assert int(np.diff(edges)[::2].max()) <= 32

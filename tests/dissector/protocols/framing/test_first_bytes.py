@@ -3,18 +3,17 @@
 import numpy as np
 import pytest
 
-from dissector.blocks import Int64Array
 from dissector.protocols.framing.first_bytes import (
-    IN_A_ROW,
     IS_HTTP,
     IS_PROXY_HEADER,
     IS_TLS,
     MORE_NEEDED,
-    NEXT,
+    NO_RECORDS,
     NOT_KNOWN,
+    RecordsFound,
     follow_records,
     look,
-    new_records,
+    proxied_client,
     server_name,
 )
 from tests.dissector.protocols.framing.test_assembly import HELLO
@@ -61,38 +60,43 @@ def test_the_proxy_header_names_ipv6_clients():
     header = V2 + b"\x21\x21\0\x24" + packed + bytes(20)
     found = look(header + b"rest", at_start=True)
     assert found.header_bytes == len(header)
-    assert found.client_ip == "1:203:405:607:809:a0b:c0d:e0f"
+    assert proxied_client(header) == "1:203:405:607:809:a0b:c0d:e0f"
 
 
 def record(size: int) -> bytes:
     return b"\x17\x03\x03" + size.to_bytes(2, "big") + bytes(size)
 
 
-def add(records: Int64Array, offset: int, starts_packet: bool, data: bytes) -> bool:
-    """Whether there are two records in a row behind the next bytes of a stream."""
-    bytes_ = np.frombuffer(data, np.uint8)
-    found = follow_records(records, bytes_, 0, len(data), offset, starts_packet)
-    records[NEXT], records[IN_A_ROW] = found.next, found.in_a_row
-    return found.is_tls
+class Records:
+    """What is known of TLS records of a stream."""
+
+    def __init__(self) -> None:
+        self.found: RecordsFound = NO_RECORDS
+
+    def add(self, offset: int, starts_packet: bool, data: bytes) -> bool:
+        """Whether there are two records in a row behind the next bytes."""
+        bytes_ = np.frombuffer(data, np.uint8)
+        self.found = follow_records(self.found, bytes_, 0, len(data), offset, starts_packet)
+        return self.found.is_tls
 
 
 def test_records_in_packets_of_their_own_are_tls():
-    records = new_records()
-    assert not add(records, 0, True, bytes(50))  # the rest of a record
-    assert not add(records, 50, True, record(30))
-    assert add(records, 85, True, record(30))
+    records = Records()
+    assert not records.add(0, True, bytes(50))  # the rest of a record
+    assert not records.add(50, True, record(30))
+    assert records.add(85, True, record(30))
 
 
 def test_a_record_over_several_packets_is_followed_to_its_end():
-    records = new_records()
-    assert not add(records, 0, True, record(3000)[:1448])
-    assert not add(records, 1448, True, record(3000)[1448:2896])
-    assert add(records, 2896, True, record(3000)[2896:] + record(10))
+    records = Records()
+    assert not records.add(0, True, record(3000)[:1448])
+    assert not records.add(1448, True, record(3000)[1448:2896])
+    assert records.add(2896, True, record(3000)[2896:] + record(10))
 
 
 def test_one_record_or_two_that_do_not_follow_are_not_enough():
-    records = new_records()
-    assert not add(records, 0, True, record(30) + b"else")
-    assert not add(records, 39, True, record(30)[:20])
-    assert not add(records, 90, True, record(30))
-    assert not add(records, 125, False, record(30)[:3])
+    records = Records()
+    assert not records.add(0, True, record(30) + b"else")
+    assert not records.add(39, True, record(30)[:20])
+    assert not records.add(90, True, record(30))
+    assert not records.add(125, False, record(30)[:3])

@@ -2,59 +2,62 @@
 
 import random
 
-import numpy as np
 import pytest
 
-from dissector.jit import callback
-from dissector.protocols.framing.replays import Piece
+from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.cursus.spec import SPEC as CURSUS
 from dissector.protocols.framing.resync import (
-    AT,
     BLIND,
-    FRAMES,
     LIVE,
     NOTHING,
+    find_chain,
+    is_believed,
+    is_confirmed_by_packets,
+    tells_protocol,
+)
+from dissector.protocols.framing.search_state import (
+    AT,
+    FRAMES,
+    IS_OPEN,
+    LAST,
     PROOFS,
     RESUME,
+    SECOND,
     STEPS,
     SUMMED,
-    Rule,
-    find_chain,
+    THIRD,
+    TOTAL,
 )
-from dissector.protocols.framing.unsynchronised import Run
-from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE
-from dissector.stream.columns import GAP_LOST
-from tests.wire.ranges import WHOLE
-from tests.wire.toy import PROVEN, SPEC, TO_BROKER, frame
+from tests.wire import cursus
+from tests.wire.buffers import Held
+from tests.wire.toy import PROVEN, TO_BROKER, frame
 
-CHECKS = (callback(CHECK_SIGNATURE, SPEC.check),)
-PROOFS_OF = (callback(SPAN_SIGNATURE, SPEC.prove),)
 JUNK = b"\xff" * 9
+LINE = cursus.bare("FETCH_OFFSET topic=a partition=0")
+SQL = cursus.bare("delete from orders where id = 7")
+PACKED = cursus.frame(b"\x1f\x8b\x08" + bytes(60))
 
 
-def run_of(*parts: bytes | int) -> Run:
+def run_of(*parts: bytes | int) -> Held:
     """Packets, and holes as their lengths."""
-    run = Run()
-    for part in parts:
-        add(run, part)
-    return run
+    return Held().add(*parts)
 
 
-def add(run: Run, part: bytes | int) -> None:
-    offset = int(run.pieces.length[: run.count].sum())
-    number = run.count + 1
-    if isinstance(part, int):
-        run.add_hole(Piece(offset, part, number, number, 0, number, GAP_LOST))
-    else:
-        piece = Piece(offset, len(part), number, number, WHOLE, number)
-        run.add(piece, np.frombuffer(part, np.uint8))
+def sized(*sizes: int) -> Held:
+    """Packets of so many bytes; a negative size is a hole."""
+    return run_of(*[bytes(size) if size > 0 else -size for size in sizes])
 
 
-def search(run: Run, is_final: int = 0) -> int:
-    return find_chain(run.searched(0), Rule(CHECKS, PROOFS_OF, 0, 2, 10_000, is_final, 0, 0))
+def add(run: Held, part: bytes | int) -> None:
+    run.add(part)
 
 
-def cell(run: Run, number: int) -> int:
-    return int(run.trail(0).search[number])
+def search(run: Held, is_final: int = 0) -> int:
+    return find_chain(run.searched(), run.rule(is_final)._replace(limit=10_000))
+
+
+def cell(run: Held, number: int) -> int:
+    return run.cell(number)
 
 
 def test_one_header_is_a_chain_that_stands_until_something_contradicts_it() -> None:
@@ -131,7 +134,7 @@ def test_bytes_may_come_in_any_pieces(seed: int) -> None:
     data = b"".join(parts)
     whole_run = run_of(data)
     expected = search(whole_run)
-    pieces = Run()
+    pieces = Held()
     for at in range(0, len(data), 7):
         add(pieces, data[at : at + 7])
         found = search(pieces)
@@ -164,7 +167,7 @@ def wrong_sums(size: int) -> bytes:
 def test_the_cost_is_linear_in_the_bytes(make: object) -> None:
     steps = []
     for size in (100_000, 400_000):
-        run = Run()
+        run = Held()
         data = make(size)  # type: ignore[operator]
         for at in range(0, len(data), 1000):
             add(run, data[at : at + 1000])
@@ -173,3 +176,74 @@ def test_the_cost_is_linear_in_the_bytes(make: object) -> None:
         assert steps[-1] <= 6 * len(data) + 100_000
         assert cell(run, SUMMED) <= 5 * len(data) + 100_000
     assert steps[1] <= 4.4 * steps[0] + 1000
+
+
+def chain(run: Held, *starts: int, total: int = 0) -> Held:
+    """Say that a search found frames at these offsets."""
+    cells = run.searched().search
+    cells[AT], cells[FRAMES], cells[LAST] = starts[0], len(starts), starts[-1]
+    cells[SECOND] = starts[1] if len(starts) > 1 else -1
+    cells[THIRD] = starts[2] if len(starts) > 2 else -1
+    cells[TOTAL], cells[IS_OPEN] = total, int(total > 0)
+    return run
+
+
+def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
+    began = 1_000  # packets are a microsecond apart
+    late = began + RESYNC_HOLD_MS * 1_000_000 + 1
+    run = chain(sized(3, 4, 5), 0, 5)
+    assert not is_believed(run.searched(), run.rule(1), NOTHING, 0)
+    assert not is_believed(run.searched(), run.rule(), LIVE, late - 1)
+    assert is_believed(run.searched(), run.rule(), LIVE, late)
+    assert is_believed(run.searched(), run.rule(), BLIND, 0)
+    assert is_believed(run.searched(), run.rule(1), LIVE, 0)
+    run = chain(sized(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
+    assert is_believed(run.searched(), run.rule(), LIVE, 0)
+
+
+def test_the_end_of_a_long_frame_is_waited_for() -> None:
+    run = chain(sized(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
+    assert not is_believed(run.searched(), run.rule(), LIVE, 10**12)
+
+
+def is_confirmed(run: Held) -> bool:
+    return is_confirmed_by_packets(run.searched())
+
+
+def test_three_frames_that_begin_packets_are_confirmed_by_packets() -> None:
+    assert is_confirmed(chain(sized(3, 4, 5, 6), 3, 7, 12))
+    assert not is_confirmed(chain(sized(3, 4, 5, 6), 3, 7, 11))
+    assert not is_confirmed(chain(sized(3, 4, 5), 3, 7, 12))
+    # A header that is not judged yet, and bytes that each begin a packet, tell nothing.
+    unjudged = chain(sized(3, 4, 5, 6), 3, 7, 12)
+    unjudged.searched().search[FRAMES] = 2
+    assert not is_confirmed(unjudged)
+    assert not is_confirmed(chain(sized(*[1] * 40), 3, 16, 29))
+    assert is_confirmed(chain(sized(3, 4, 9, 4, 9, 6), 3, 16, 29))
+    # TCP cuts a long payload into equal parts.
+    assert not is_confirmed(chain(sized(3, 1448, 1448, 6), 3, 1451, 2899))
+
+
+@pytest.mark.parametrize(
+    ("data", "skipped", "is_end", "is_told"),
+    [
+        (LINE, 0, 0, False),
+        (LINE, 0, 1, True),
+        (LINE, 9, 1, False),
+        (LINE + LINE, 9, 0, True),
+        (LINE[:-1], 0, 1, False),
+        (PACKED + LINE, 9, 0, True),
+        (PACKED + PACKED, 0, 1, False),
+        (SQL + SQL, 0, 1, False),
+        (cursus.batch(cursus.records(9))[:-9], 9, 0, True),
+    ],
+)
+def test_what_tells_the_protocol(data: bytes, skipped: int, is_end: int, is_told: bool) -> None:
+    """By what its frames say, not by lengths."""
+    run = Held(CURSUS).add(data)
+    rule = run.rule(0, 1, skipped)
+    assert find_chain(run.searched(), rule) == LIVE
+    assert tells_protocol(run.searched(), rule, is_end) == is_told
+    assert tells_protocol(run.searched(), rule._replace(is_open=0), is_end)
+    if is_end and not is_told:  # no byte will tell more
+        assert find_chain(run.searched(), rule._replace(is_final=1)) == NOTHING

@@ -85,7 +85,7 @@ def test_without_a_one_way_command_the_port_decides_at_the_end(
 
 
 def test_waiting_is_bounded(monkeypatch):
-    monkeypatch.setattr("dissector.protocols.framing.roles.MAX_ROLE_WAIT_FRAMES", 3)
+    monkeypatch.setattr("dissector.protocols.framing.detection.MAX_ROLE_WAIT_FRAMES", 3)
     script = Ranges().open(from_syn=False)
     for _ in range(6):
         script.send(frame(PROVEN))

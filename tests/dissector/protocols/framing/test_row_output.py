@@ -43,7 +43,7 @@ from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, TO_CLIENT, frame
 def state_of(arena_bytes: int = 1000) -> FramingState:
     """A state in which connection 7 has slot 0."""
     state = new_state(4, arena_bytes)
-    assert allocate_slot(state, 7, 0, 100) == 0
+    assert allocate_slot(state, 7, 0, 0, 100) == 0
     return state
 
 

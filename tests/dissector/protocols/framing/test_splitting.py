@@ -17,7 +17,6 @@ from dissector.protocols.columns import (
     EVENT_FIN,
     EVENT_GAP,
 )
-from dissector.protocols.framing.searching import Searches
 from tests.wire.ranges import Ranges, framed
 from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, frame
 
@@ -169,27 +168,3 @@ def test_many_connections_share_one_kernel_without_mixing():
     for row in found.frames():
         by_connection.setdefault(row["connection_id"], []).append(row["data"])
     assert {key: b"".join(value) for key, value in by_connection.items()} == streams
-
-
-def test_what_lies_between_holes_and_holds_no_header_needs_no_search(monkeypatch):
-    """A hole before each of many short segments: the same rows, all of them in one call."""
-    chance, calls = random.Random(11), []
-    script = Ranges().open().send(frame(TO_BROKER, b"x" * 20))
-    for number in range(300):
-        script.lose(10).send(chance.randbytes(10).replace(b"\x54", b"\0"))
-        if number % 50 == 49:
-            script.lose(7).send(frame(TO_BROKER, b"y" * 9)).send(frame(TO_BROKER, b"z" * 9))
-    script.close()
-    attend = Searches.attend_range
-    monkeypatch.setattr(
-        Searches, "attend_range", lambda self, current: (calls.append(1), attend(self, current))[1]
-    )
-    found, _ = framed(SPECS, script)
-    few = len(calls)
-    each, _ = framed(SPECS, script, list(range(1, len(script.rows))))
-    names = ("stream_offset", "frame_bytes", "status", "command", "frame_no")
-    assert [tuple(row[name] for name in names) for row in found.rows] == [
-        tuple(row[name] for name in names) for row in each.rows
-    ]
-    assert len(found.frames()) == 1 + 2 * 6
-    assert few < 100 < len(calls) - few

@@ -23,7 +23,7 @@ from dissector.tables import TAKEN
 @pytest.mark.parametrize("slots", [1, 4, 64])
 def test_a_new_state_has_room_for_what_was_asked(slots: int) -> None:
     state = new_state(slots, 100)
-    taken = [allocate_slot(state, connection, 0, 10) for connection in range(slots + 1)]
+    taken = [allocate_slot(state, connection, 0, 0, 10) for connection in range(slots + 1)]
     assert sorted(taken[:-1]) == list(range(slots)) and taken[-1] == -1
     assert len(state.arena) == 100
     assert state.flows.matrix.shape[1] == 2 * slots
@@ -32,7 +32,7 @@ def test_a_new_state_has_room_for_what_was_asked(slots: int) -> None:
 @given(st.lists(st.integers(0, 500), unique=True, max_size=40), st.integers(0, 3))
 def test_growth_keeps_slots_counters_and_bytes(connections: list[int], removed: int) -> None:
     state = new_state(64, 10)
-    slots = {each: allocate_slot(state, each, 0, 1000 + each) for each in connections}
+    slots = {each: allocate_slot(state, each, 0, 0, 1000 + each) for each in connections}
     for each in connections[:removed]:
         release_slots(state, np.array([each]))
         del slots[each]

@@ -1,136 +1,216 @@
-"""Runs keep the packets of their bytes when bytes are dropped from the front."""
+"""Bytes without a chain give the same however they come, and all is decided within the kernel."""
 
-import numpy as np
+import random
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from dissector.jit import callback
-from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
-from dissector.protocols.framing.replays import Piece
-from dissector.protocols.framing.resync import (
-    AT,
-    BLIND,
-    FRAMES,
-    IS_OPEN,
-    LAST,
-    LIVE,
-    NOTHING,
-    RESUME,
-    SECOND,
-    THIRD,
-    TOTAL,
-    Rule,
-    is_believed,
-    is_confirmed_by_packets,
+from dissector.notices import NOTICES
+from dissector.protocols.cursus.spec import SPEC as CURSUS
+from dissector.protocols.framing import assembly
+from dissector.protocols.framing.assembly import FramingOptions
+from dissector.protocols.framing.range_pool import LARGE_HELD, SMALL_HELD
+from dissector.protocols.pulsar.spec import SPEC as PULSAR
+from dissector.stream.columns import GAP_CUT, GAP_LOST
+from tests.wire.ranges import Ranges, framed
+from tests.wire.scripts import from_within, in_turns, lossy, opaque
+from tests.wire.toy import EITHER, SPEC, TO_BROKER, TO_CLIENT, frame
+
+SPECS = (SPEC,)
+SCRIPTS = (from_within, in_turns, lossy, opaque)
+ASKED = (FramingOptions(), FramingOptions(forced={7000: 0}), FramingOptions(only=0))
+_LARGE = "dissector.protocols.framing.assembly.MAX_LARGE_BUFFER_BYTES"
+_SMALL = "dissector.protocols.framing.assembly.MAX_SMALL_BUFFER_BYTES"
+
+
+def found_by(
+    script: Ranges, edges: list[int], options: FramingOptions | None = None
+) -> tuple[Any, ...]:
+    """Rows and notices."""
+    collected, framing = framed(SPECS, script, edges, options=options)
+    rows = [
+        {name: value for name, value in row.items() if name not in ("data_offset", "source")}
+        for row in collected.rows
+    ]
+    assert sorted(framing.state.pool.counts[[SMALL_HELD, LARGE_HELD]])[0] >= 0
+    return rows, framing.findings, framing.proxied
+
+
+@pytest.mark.parametrize("make", SCRIPTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_ranges_give_the_same_wherever_blocks_end(
+    seed: int, make: Callable[[int], Ranges], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, options = make(seed), ASKED[seed % 3]
+    edges = sorted(random.Random(seed).sample(range(len(script.rows)), 20))
+    whole = found_by(script, [], options)
+    assert found_by(script, edges, options) == whole
+    assert any(row["frame_no"] > 0 for row in whole[0]) or make is opaque
+    # Small buffers and large ones differ in their bound alone.
+    monkeypatch.setattr(_SMALL, 0)
+    assert found_by(script, [], options) == whole
+
+
+@pytest.mark.parametrize("make", SCRIPTS)
+def test_where_large_buffers_are_decided_does_not_depend_on_blocks(
+    make: Callable[[int], Ranges], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_LARGE, 20_000)
+    monkeypatch.setattr(_SMALL, 0)
+    for seed in range(2):
+        script = make(seed)
+        edges = sorted(random.Random(seed).sample(range(len(script.rows)), 20))
+        assert found_by(script, edges) == found_by(script, [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_several_protocols_are_looked_for(seed: int) -> None:
+    """Random bytes, which headers of both protocols are told from."""
+    chance = random.Random(seed)
+    script = Ranges()
+    for connection in range(30):
+        script.open(connection, from_syn=False)
+    for _ in range(300):
+        data = chance.choice((b"", b"\0\0\0", b"\0\0\0\x20\0\0")) + chance.randbytes(40)
+        script.send(data, chance.randrange(2), chance.randrange(30))
+    for connection in range(30):
+        script.close(connection)
+    collected, framing = framed((PULSAR, CURSUS), script)
+    parts, again = framed((PULSAR, CURSUS), script, list(range(0, len(script.rows), 7)))
+    assert collected.rows == parts.rows or collected.frames() == parts.frames()
+    assert framing.findings == again.findings
+
+
+# -- what is decided in Python: nothing
+
+
+def calls_of(
+    script: Ranges, monkeypatch: pytest.MonkeyPatch, options: FramingOptions | None = None
+) -> tuple[int, Any, Any]:
+    """How often the kernel is called for a script in one block; frames and framing."""
+    calls: list[int] = []
+    split = assembly.split
+    with monkeypatch.context() as patch:
+        patch.setattr(assembly, "split", lambda *given: (calls.append(1), split(*given))[1])
+        collected, framing = framed(SPECS, script, options=options)
+    return len(calls), collected, framing
+
+
+def holes(connections: int, is_known: bool) -> Ranges:
+    """Short bytes between holes, of connections that are known to speak the protocol or not."""
+    script = Ranges()
+    for connection in range(connections):
+        script.open(connection, from_syn=is_known)
+        if is_known:
+            script.send(frame(TO_BROKER, b"x" * 20), 0, connection)
+    for _ in range(20):
+        for connection in range(connections):
+            script.lose(10, 0, connection).send(b"\xff" * 10, 0, connection)
+    for connection in range(connections):
+        script.close(connection)
+    return script
+
+
+def lone(connections: int, data: bytes) -> Ranges:
+    """Connections from within of which one packet was seen."""
+    script = Ranges()
+    for connection in range(connections):
+        script.open(connection, from_syn=False).send(data, 0, connection)
+    for connection in range(connections):
+        script.close(connection)
+    return script
+
+
+@pytest.mark.parametrize("options", ASKED, ids=["plain", "-d", "--protocol"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+def test_a_hole_needs_no_call_of_its_own(
+    is_known: bool, options: FramingOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, *_ = calls_of(holes(10, is_known), monkeypatch, options)
+    many, _, framing = calls_of(holes(100, is_known), monkeypatch, options)
+    # More room for rows is all that it returns for, and the room doubles.
+    assert few < 20 and many < few + 25
+    assert framing.state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("options", ASKED, ids=["plain", "-d", "--protocol"])
+@pytest.mark.parametrize(
+    "data",
+    [frame(TO_BROKER, b"x"), frame(EITHER), frame(EITHER, bytes(300))[:100], bytes(range(33, 99))],
+    ids=["one way", "either way", "cut", "none"],
 )
-from dissector.protocols.framing.unsynchronised import Run, replay_of
-from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE
-from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
-from tests.wire.ranges import WHOLE
-from tests.wire.toy import SPEC
-
-CHECKS = (callback(CHECK_SIGNATURE, SPEC.check),)
-PROOFS_OF = (callback(SPAN_SIGNATURE, SPEC.prove),)
-
-
-def run_of(*sizes: int) -> Run:
-    """Packets of so many bytes; a negative size is a hole."""
-    run = Run()
-    offset = 0
-    for index, size in enumerate(sizes):
-        if size < 0:
-            run.add_hole(Piece(offset, -size, index + 1, index * 10, 0, index, GAP_LOST))
-        else:
-            piece = Piece(offset, size, index + 1, index * 10, WHOLE, index)
-            run.add(piece, np.full(size, index, np.uint8))
-        offset += abs(size)
-    return run
+def test_a_close_needs_no_call_of_its_own(
+    data: bytes, options: FramingOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, *_ = calls_of(lone(10, data), monkeypatch, options)
+    many, collected, framing = calls_of(lone(2_000, data), monkeypatch, options)
+    assert few < 20 and many < few + 25
+    assert len(collected.frames()) == (2_000 if data[4] == frame(EITHER)[4] else 0)
+    assert framing.state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
+    pool = framing.state.pool
+    assert pool.free_ranges.free[0] == len(pool.free_ranges.rows)
+    assert pool.free_buffers.free[0] == len(pool.free_buffers.rows)
+    assert framing.state.free_waiting.free[0] == len(framing.state.free_waiting.rows)
 
 
-def test_packet_starts_are_known() -> None:
-    run = run_of(3, 4, 5)
-    starts = [offset for offset in range(12) if run.piece_at(offset).offset == 0]
-    assert starts == [0, 3, 7]
-    with pytest.raises(IndexError):
-        run.piece_at(12)
+def test_packets_that_end_with_frames_need_no_call_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a tap sees a broker's port when it begins; three frames of packets confirm a chain."""
+    script = Ranges()
+    for connection in range(1_000):
+        script.open(connection, from_syn=False)
+    for number in range(5):
+        for connection in range(1_000):
+            script.send(frame(TO_BROKER, b"x" * (20 + number)), 0, connection)
+            script.send(frame(TO_CLIENT, b"y" * (5 + number)), 1, connection)
+    for connection in range(1_000):
+        script.close(connection)
+    calls, collected, framing = calls_of(script, monkeypatch)
+    assert len(collected.frames()) == 10_000 and not framing.findings
+    assert calls < 40
 
 
-def test_dropping_inside_a_piece_keeps_its_packet_but_not_its_start() -> None:
-    run = run_of(3, 4, 5)
-    run.trail(0).search[RESUME] = 9
-    run.drop(5)
-    assert run.pieces[0] == Piece(5, 2, 2, 10, ENDS_PACKET, 1)
-    assert run.pieces[1] == Piece(7, 5, 3, 20, WHOLE, 2)
-    assert run.trail(0).search[RESUME] == 4
-    assert run.head() == bytes([1, 1, 2, 2, 2, 2, 2])
+@pytest.mark.parametrize("packets", [1_000, 4_000])
+def test_a_long_search_is_one_call(packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets that end where no frame does confirm no chain: it is believed at the end."""
+    script = Ranges().open().send(frame(TO_BROKER)).send(frame(TO_CLIENT), side=1).lose(5)
+    stream = frame(EITHER, bytes(20)) * packets
+    for start in range(0, len(stream), 19):
+        script.send(stream[start : start + 19]).send(frame(EITHER), side=1)
+        script.packet = 10  # at one time
+    rows = len(script.close().rows)
+    calls, collected, _ = calls_of(script, monkeypatch)
+    assert len(collected.frames()) == packets + rows // 2
+    assert calls < 40
 
 
-def test_dropping_bytes_keeps_the_gaps_to_be_by_packets() -> None:
-    run = run_of(3, -7, 4, -2, 5)
-    run.drop(4)
-    assert [(run.pieces[row].kind, run.pieces[row].length) for row in range(run.count)] == [
-        (GAP_LOST, 7), (DATA, 3), (GAP_LOST, 2), (DATA, 5),
-    ]  # fmt: skip
-    holes = run.searched(0).holes
-    assert (run.hole_count, holes[:, 0].tolist()) == (1, [3, 2])
+@pytest.mark.parametrize("chains", [500, 2_000])
+def test_large_buffers_are_sorted_a_few_times_where_most_of_them_have_no_chain(
+    chains: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections of which half a header was seen hold all that buffers may hold, for ever."""
+    monkeypatch.setattr(_SMALL, 0)
+    monkeypatch.setattr(_LARGE, 300 * 260)
+    script = Ranges()
+    for connection in range(300):
+        script.open(connection, from_syn=False).send(b"\0\0\0\x09", 0, connection)
+    for connection in range(300, 300 + chains):
+        script.open(connection, from_syn=False).send(frame(EITHER, b"abc") * 2, 0, connection)
+    calls, _, framing = calls_of(script, monkeypatch)
+    assert calls <= chains // 30 + 40
+    assert framing.state.pool.counts[LARGE_HELD] < 2 * 300 * 260
 
 
-def chain(run: Run, *starts: int, total: int = 0) -> Run:
-    """Say that a search found frames at these offsets."""
-    search = run.trail(0).search
-    search[AT], search[FRAMES], search[LAST] = starts[0], len(starts), starts[-1]
-    search[SECOND] = starts[1] if len(starts) > 1 else -1
-    search[THIRD] = starts[2] if len(starts) > 2 else -1
-    search[TOTAL], search[IS_OPEN] = total, int(total > 0)
-    return run
-
-
-def rule(is_final: int = 0, is_open: int = 0, skipped: int = 0) -> Rule:
-    return Rule(CHECKS, PROOFS_OF, 0, 2, 10_000, is_final, is_open, skipped)
-
-
-def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
-    late = RESYNC_HOLD_MS * 1_000_000 + 1
-    run = chain(run_of(3, 4, 5), 3, 5)
-    assert not is_believed(run.searched(0), rule(1), NOTHING, 0)
-    assert not is_believed(run.searched(0), rule(), LIVE, late)
-    assert is_believed(run.searched(0), rule(), LIVE, late + 10)
-    assert is_believed(run.searched(0), rule(), BLIND, 0)
-    assert is_believed(run.searched(0), rule(1), LIVE, 0)
-    run = chain(run_of(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
-    assert is_believed(run.searched(0), rule(), LIVE, 0)
-
-
-def test_the_end_of_a_long_frame_is_waited_for() -> None:
-    run = chain(run_of(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
-    assert not is_believed(run.searched(0), rule(), LIVE, 10**12)
-
-
-def is_confirmed(run: Run) -> bool:
-    return is_confirmed_by_packets(run.searched(0))
-
-
-def test_three_frames_that_begin_packets_are_by_packets_by_packets() -> None:
-    assert is_confirmed(chain(run_of(3, 4, 5, 6), 3, 7, 12))
-    assert not is_confirmed(chain(run_of(3, 4, 5, 6), 3, 7, 11))
-    assert not is_confirmed(chain(run_of(3, 4, 5), 3, 7, 12))
-    # A header that is not judged yet, and bytes that each begin a packet, tell nothing.
-    unjudged = chain(run_of(3, 4, 5, 6), 3, 7, 12)
-    unjudged.trail(0).search[FRAMES] = 2
-    assert not is_confirmed(unjudged)
-    assert not is_confirmed(chain(run_of(*[1] * 40), 3, 16, 29))
-    assert is_confirmed(chain(run_of(3, 4, 9, 4, 9, 6), 3, 16, 29))
-    # TCP cuts a long payload into equal parts.
-    assert not is_confirmed(chain(run_of(3, 1448, 1448, 6), 3, 1451, 2899))
-
-
-def test_replays_of_both_directions_go_as_they_arrived() -> None:
-    first, second = run_of(3, 4), run_of(2)
-    first.pieces.order[1] = 9
-    second.pieces.order[0] = 5
-    second.pieces.packet[0] = 4
-    replay = replay_of([(2, first), (3, second)], 77, 100, 12)
-    assert replay.ranges.packet.tolist() == [1, 4, 2]
-    assert replay.ranges.side.tolist() == [0, 1, 0]
-    assert replay.ranges.offset.tolist() == [100, 107, 103]
-    replay.move(50)
-    assert replay.ranges.offset.tolist() == [50, 57, 53]
+def test_behind_a_hole_that_cuts_a_frame_whose_role_is_open_no_chain_breaks() -> None:
+    """What follows such a hole is searched: a broken chain in the place of that was noted."""
+    script = from_within(40)
+    ends = {(row[0], row[3] + row[4]) for row in script.rows if row[2] in (GAP_LOST, GAP_CUT)}
+    _, notices, _ = found_by(script, [], FramingOptions(forced={7000: 0}))
+    broken = {
+        (each.connection_id, each.stream_offset)
+        for each in notices
+        if NOTICES[each.kind].code == "desync"
+    }
+    assert not broken & ends

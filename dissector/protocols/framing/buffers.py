@@ -1,0 +1,413 @@
+"""What is done to the buffers of directions: begin, add, drop, let go on, give up.
+
+See `range_pool` for what they are. The caller has seen to rows of the pools (`state.has_rows`).
+"""
+
+from dissector.jit import inlined, kernel
+from dissector.protocols.framing.first_bytes import RecordsFound, follow_records
+from dissector.protocols.framing.range_pool import (
+    ARRIVALS,
+    LARGE_HELD,
+    RANGE_BYTES,
+    SMALL_BYTES,
+    SMALL_HELD,
+    SMALL_LIMIT,
+    SMALL_RANGES,
+)
+from dissector.protocols.framing.resync import Rule, Searched, begin_search
+from dissector.protocols.framing.row_output import (
+    SOURCE_ARENA,
+    PassContext,
+    direction_of,
+    room_at,
+)
+from dissector.protocols.framing.search_state import (
+    BEGAN_AT,
+    CONFIRMED_AT,
+    GAP_CELLS,
+    OFFSET_CELLS,
+    RESUME,
+)
+from dissector.protocols.framing.state import COUNTER_AGAIN, HELD, UNDECIDED, FramingState
+from dissector.protocols.interface import HEADER_WINDOW
+from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.tables import ABSENT, allocate_row, give_row
+
+SEARCHED = -1  # resume_mode of a buffer that is searched
+
+
+@inlined
+def has_buffer(state: FramingState, slot: int) -> bool:
+    """Whether a direction of a connection has a buffer."""
+    buffer = state.flows.buffer
+    return bool(buffer[2 * slot] != ABSENT or buffer[2 * slot + 1] != ABSENT)
+
+
+@inlined
+def search_of(state: FramingState, buffer: int, protocol: int) -> int:
+    """The row of a buffer's search for a protocol's frames."""
+    pool = state.pool
+    return buffer * (len(pool.searches) // len(pool.buffers.first)) + protocol
+
+
+@kernel
+def begin_buffer(work: PassContext, direction_index: int) -> int:
+    """A direction gets an empty buffer, which is searched."""
+    pool = work.state.pool
+    buffer = allocate_row(pool.free_buffers)
+    buffers = pool.buffers
+    buffers.matrix[buffer, :] = 0
+    buffers.first[buffer] = buffers.last[buffer] = ABSENT
+    buffers.first_gap[buffer] = buffers.last_gap[buffer] = ABSENT
+    buffers.resume_mode[buffer] = SEARCHED
+    buffers.next_record[buffer] = -1
+    for protocol in range(len(work.calls.check)):
+        begin_search(pool.searches[search_of(work.state, buffer, protocol)])
+    work.state.flows.buffer[direction_index] = buffer
+    return buffer
+
+
+@kernel
+def wait_for_peer(work: PassContext, direction_index: int) -> int:
+    """A direction waits for the other one's frames, in a buffer of its own."""
+    flows = work.state.flows
+    buffer = begin_buffer(work, direction_index)
+    work.state.pool.buffers.resume_mode[buffer] = flows.mode[direction_index]
+    flows.mode[direction_index] = HELD
+    return buffer
+
+
+@inlined
+def searched(state: FramingState, direction_index: int, protocol: int) -> Searched:
+    """A direction's buffer as a search for a protocol's frames sees it."""
+    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    buffers = pool.buffers
+    at, size = buffers.at[buffer], buffers.size[buffer]
+    return Searched(
+        state.arena[at : at + size],
+        state.marks[at : at + size],
+        pool.searches[search_of(state, buffer, protocol)],
+        pool.ranges,
+        buffers.first[buffer],
+        buffers.ranges[buffer],
+        buffers.first_gap[buffer],
+        buffers.base[buffer],
+    )
+
+
+@inlined
+def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: int) -> Rule:
+    """How the frames of a direction are judged. is_final: no byte of it will follow."""
+    state, slot = work.state, direction_index >> 1
+    return Rule(
+        work.calls.check,
+        work.calls.prove,
+        protocol,
+        direction_of(state, slot, direction_index & 1),
+        state.flows.limit[direction_index],
+        is_final,
+        int(state.connections.protocol[slot] == UNDECIDED),
+        state.flows.skipped[direction_index],
+    )
+
+
+@inlined
+def _hold(state: FramingState, buffer: int, count: int) -> None:
+    """A buffer counts for so many bytes more."""
+    pool = state.pool
+    pool.counts[LARGE_HELD if pool.buffers.is_large[buffer] else SMALL_HELD] += count
+
+
+@inlined
+def _held(state: FramingState, buffer: int) -> int:
+    """What a buffer counts for."""
+    buffers = state.pool.buffers
+    return int(buffers.size[buffer] + RANGE_BYTES * buffers.ranges[buffer])
+
+
+@inlined
+def _promote(state: FramingState, buffer: int, length: int) -> None:
+    """Make a buffer a large one if it would be with a range more."""
+    buffers, counts = state.pool.buffers, state.pool.counts
+    if buffers.is_large[buffer]:
+        return
+    is_large = buffers.size[buffer] + length > SMALL_BYTES
+    is_large |= buffers.ranges[buffer] >= SMALL_RANGES
+    if is_large or counts[SMALL_HELD] + length + RANGE_BYTES > counts[SMALL_LIMIT]:
+        _hold(state, buffer, -_held(state, buffer))
+        buffers.is_large[buffer] = 1
+        _hold(state, buffer, _held(state, buffer))
+
+
+@kernel
+def reserve(state: FramingState, buffer: int, more: int) -> bool:
+    """Room for so many bytes more in a buffer; False if the arena is full."""
+    buffers = state.pool.buffers
+    at, size = buffers.at[buffer], buffers.size[buffer]
+    if buffers.room[buffer] >= size + more:
+        return True
+    room = max(size + more, min(2 * size, size + (1 << 20)), HEADER_WINDOW)
+    fresh = room_at(state, at, size, buffers.room[buffer], room)
+    if fresh < 0:
+        return False
+    if fresh != at:
+        for index in range(size):
+            state.marks[fresh + index] = state.marks[at + index]
+    buffers.at[buffer] = fresh
+    buffers.room[buffer] = room
+    return True
+
+
+@kernel
+def append_row(state: FramingState, direction_index: int, length: int) -> int:
+    """Add a range with so many bytes to a direction's buffer; its other fields are to be filled."""
+    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    buffers, ranges = pool.buffers, pool.ranges
+    _promote(state, buffer, length)
+    row = allocate_row(pool.free_ranges)
+    ranges.matrix[row, :] = 0
+    ranges.direction_index[row] = direction_index
+    ranges.begin[row] = buffers.base[buffer] + buffers.size[buffer]
+    ranges.next[row] = ranges.next_gap[row] = ABSENT
+    if buffers.ranges[buffer] == 0:
+        buffers.first[buffer] = row
+    else:
+        ranges.next[buffers.last[buffer]] = row
+    buffers.last[buffer] = row
+    buffers.ranges[buffer] += 1
+    _hold(state, buffer, length + RANGE_BYTES)
+    return row
+
+
+@inlined
+def next_order(work: PassContext) -> int:
+    """The place of the range that is handled among those of its connection."""
+    if work.row != ABSENT:
+        return int(work.state.pool.ranges.order[work.row])
+    return int(work.state.pool.counts[ARRIVALS]) + 1
+
+
+@kernel
+def append_range(work: PassContext, index: int, position: int, direction_index: int) -> None:
+    """Add a range from a position on to a direction's buffer, which has room for its bytes."""
+    state, ranges = work.state, work.ranges
+    rows, buffers = state.pool.ranges, state.pool.buffers
+    buffer = state.flows.buffer[direction_index]
+    length = ranges.length[index] - position
+    is_data = ranges.kind[index] == DATA
+    row = append_row(state, direction_index, length if is_data else 0)
+    rows.kind[row] = ranges.kind[index]
+    rows.stream_offset[row] = ranges.stream_offset[index] + position
+    rows.length[row] = length
+    rows.packet[row] = ranges.packet[index]
+    rows.ts_ns[row] = ranges.ts_ns[index]
+    rows.cause[row] = ranges.cause[index]
+    rows.flags[row] = ranges.flags[index] if position == 0 else ranges.flags[index] & ~STARTS_PACKET
+    rows.order[row] = next_order(work)
+    if work.row == ABSENT:
+        state.pool.counts[ARRIVALS] += 1
+    elif position == 0:
+        rows.starts_chain[row] = rows.starts_chain[work.row]
+        rows.is_judged[row] = rows.is_judged[work.row]
+    buffers.is_tls[buffer] = 0
+    if is_data:
+        _append_bytes(work, index, position, buffer)
+        return
+    buffers.has_events[buffer] = 1
+    if length > 0:
+        if buffers.first_gap[buffer] == ABSENT:
+            buffers.first_gap[buffer] = row
+        else:
+            rows.next_gap[buffers.last_gap[buffer]] = row
+        buffers.last_gap[buffer] = row
+
+
+@inlined
+def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> None:
+    """Add the bytes of a range to a buffer, and follow TLS records among them."""
+    state, ranges, buffers = work.state, work.ranges, work.state.pool.buffers
+    data, length = work.sources[ranges.source[index]], ranges.length[index] - position
+    source, at = ranges.offset[index] + position, buffers.at[buffer] + buffers.size[buffer]
+    for each in range(length):
+        state.arena[at + each] = data[source + each]
+        state.marks[at + each] = 0
+    buffers.size[buffer] += length
+    if buffers.follows_records[buffer]:
+        before = RecordsFound(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
+        starts_packet = position == 0 and ranges.flags[index] & STARTS_PACKET != 0
+        offset = ranges.stream_offset[index] + position
+        found = follow_records(before, state.arena, at, length, offset, starts_packet)
+        buffers.next_record[buffer] = found.next
+        buffers.records_in_a_row[buffer] = found.in_a_row
+        buffers.is_tls[buffer] = found.is_tls
+
+
+@kernel
+def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
+    """Forget the first bytes of a buffer, and the holes among them, but not the rows of these."""
+    if count == 0:
+        return
+    state, pool = work.state, work.state.pool
+    buffers, ranges, buffer = pool.buffers, pool.ranges, state.flows.buffer[direction_index]
+    _hold(state, buffer, -_held(state, buffer))
+    buffers.at[buffer] += count
+    buffers.room[buffer] -= count
+    buffers.size[buffer] -= count
+    buffers.base[buffer] += count
+    buffers.at_start[buffer] = 0
+    base = buffers.base[buffer]
+    for _ in range(buffers.ranges[buffer]):
+        gap = buffers.first_gap[buffer]
+        if gap == ABSENT or ranges.begin[gap] > base:
+            break
+        buffers.first_gap[buffer] = ranges.next_gap[gap]
+    for protocol in range(len(work.calls.check)):
+        search = pool.searches[search_of(state, buffer, protocol)]
+        search[RESUME] = max(0, search[RESUME] - count)
+        for cell in OFFSET_CELLS:
+            search[cell] = max(-1, search[cell] - count)
+        for cell in GAP_CELLS:
+            if search[cell] != ABSENT and ranges.begin[search[cell]] <= base:
+                search[cell] = ABSENT
+        search[BEGAN_AT] = search[CONFIRMED_AT] = -1
+    _drop_rows(state, buffer, count)
+    _hold(state, buffer, _held(state, buffer))
+
+
+@inlined
+def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
+    """Forget the ranges of a buffer's first bytes, and the first bytes of the one behind."""
+    pool = state.pool
+    buffers, ranges = pool.buffers, pool.ranges
+    before, row = ABSENT, buffers.first[buffer]
+    for _ in range(buffers.ranges[buffer]):
+        following = ranges.next[row]
+        if ranges.kind[row] != DATA:
+            before = row
+        elif count < ranges.length[row]:
+            ranges.stream_offset[row] += count
+            ranges.length[row] -= count
+            ranges.begin[row] += count
+            if count > 0:
+                ranges.flags[row] &= ~STARTS_PACKET
+            break
+        else:
+            count -= ranges.length[row]
+            if before == ABSENT:
+                buffers.first[buffer] = following
+            else:
+                ranges.next[before] = following
+            if following == ABSENT:
+                buffers.last[buffer] = before
+            buffers.ranges[buffer] -= 1
+            give_row(pool.free_ranges, row)
+        row = following
+
+
+@inlined
+def _end_buffer(state: FramingState, direction_index: int) -> None:
+    """A direction has no buffer any more; its rows stay."""
+    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    _hold(state, buffer, -_held(state, buffer))
+    give_row(pool.free_buffers, buffer)
+    state.flows.buffer[direction_index] = ABSENT
+
+
+@kernel
+def give_up(state: FramingState, direction_index: int, mode: int) -> None:
+    """Count what a direction's buffer holds, if it has one, as skipped, and go on in a mode."""
+    flows, pool = state.flows, state.pool
+    buffer = flows.buffer[direction_index]
+    if buffer != ABSENT:
+        flows.skipped[direction_index] += pool.buffers.size[buffer]
+        row = pool.buffers.first[buffer]
+        for _ in range(pool.buffers.ranges[buffer]):
+            following = pool.ranges.next[row]
+            give_row(pool.free_ranges, row)
+            row = following
+        _end_buffer(state, direction_index)
+    flows.mode[direction_index] = mode
+
+
+@inlined
+def _take_rows(work: PassContext, index: int, direction_index: int) -> int:
+    """The first row of a direction's buffer, if it has one, which ends: the rows go on with the
+    packet that lets a range out."""
+    pool, buffer = work.state.pool, work.state.flows.buffer[direction_index]
+    ranges, buffers = pool.ranges, pool.buffers
+    if buffer == ABSENT or buffers.ranges[buffer] == 0:
+        first = ABSENT
+    else:
+        first = row = buffers.first[buffer]
+        for _ in range(buffers.ranges[buffer]):
+            ranges.at[row] = buffers.at[buffer] + ranges.begin[row] - buffers.base[buffer]
+            ranges.release_packet[row] = work.ranges.release_packet[index]
+            row = ranges.next[row]
+    if buffer != ABSENT:
+        _end_buffer(work.state, direction_index)
+    return int(first)
+
+
+@kernel
+def pass_again(work: PassContext, index: int, direction_index: int, peer_too: bool) -> None:
+    """The ranges of a direction's buffer, which ends, go through the kernel next.
+
+    With them go those of the other direction, as they arrived, if it waits for this one or its
+    frames are found as well.
+
+    Args:
+        index: range that lets them out; peer_too: the other direction's buffer ends, too.
+    """
+    state, flows, ranges = work.state, work.state.flows, work.state.pool.ranges
+    peer = direction_index ^ 1
+    waiting = flows.buffer[peer]
+    if waiting != ABSENT and state.pool.buffers.resume_mode[waiting] != SEARCHED:
+        flows.mode[peer] = state.pool.buffers.resume_mode[waiting]
+        peer_too = True
+    one = _take_rows(work, index, direction_index)
+    other = _take_rows(work, index, peer) if peer_too else ABSENT
+    first = last = ABSENT
+    for _ in range(len(ranges.next)):
+        if one == ABSENT and other == ABSENT:
+            break
+        if one == ABSENT or (other != ABSENT and ranges.order[other] < ranges.order[one]):
+            row = other
+            other = ranges.next[other]
+        else:
+            row = one
+            one = ranges.next[one]
+        if first == ABSENT:
+            first = row
+        else:
+            ranges.next[last] = row
+        last = row
+    if first != ABSENT:
+        ranges.next[last] = state.counters[COUNTER_AGAIN]
+        state.counters[COUNTER_AGAIN] = first
+
+
+@kernel
+def resume(work: PassContext, index: int, direction_index: int) -> None:
+    """A direction waits no longer: its ranges go through the kernel next."""
+    flows, buffers = work.state.flows, work.state.pool.buffers
+    flows.mode[direction_index] = buffers.resume_mode[flows.buffer[direction_index]]
+    pass_again(work, index, direction_index, False)
+
+
+@kernel
+def take_row(state: FramingState, row: int) -> None:
+    """Make a row of the pool the one range that is handled."""
+    rows, ranges = state.pool.ranges, state.again
+    flow = rows.direction_index[row]
+    ranges.connection[0] = state.connections.connection_id[flow >> 1]
+    ranges.side[0] = flow & 1
+    ranges.kind[0] = rows.kind[row]
+    ranges.stream_offset[0] = rows.stream_offset[row]
+    ranges.length[0] = rows.length[row]
+    ranges.source[0] = SOURCE_ARENA
+    ranges.offset[0] = rows.at[row]
+    ranges.packet[0] = rows.packet[row]
+    ranges.ts_ns[0] = rows.ts_ns[row]
+    ranges.flags[0] = rows.flags[row]
+    ranges.cause[0] = rows.cause[row]
+    ranges.release_packet[0] = rows.release_packet[row]

@@ -1,0 +1,139 @@
+"""Buffers keep the packets of their bytes when bytes are dropped, and give their ranges back."""
+
+from dissector.protocols.framing.buffers import (
+    begin_buffer,
+    give_up,
+    pass_again,
+    resume,
+    wait_for_peer,
+)
+from dissector.protocols.framing.range_pool import (
+    LARGE_HELD,
+    RANGE_BYTES,
+    SMALL_BYTES,
+    SMALL_HELD,
+    SMALL_LIMIT,
+    SMALL_RANGES,
+)
+from dissector.protocols.framing.resync import range_at
+from dissector.protocols.framing.search_state import RESUME
+from dissector.protocols.framing.state import CHAIN, COUNTER_AGAIN, HELD, SEARCH
+from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
+from dissector.tables import ABSENT
+from tests.wire.buffers import Held
+from tests.wire.ranges import WHOLE
+
+
+def held(*parts: bytes | int) -> Held:
+    found = Held()
+    found.state.pool.counts[SMALL_LIMIT] = 1 << 20
+    return found.add(*parts)
+
+
+def again(found: Held) -> list[tuple[int, int, int, bytes]]:
+    """Direction, packet, packet that lets it out, and bytes of the ranges that come again."""
+    ranges, row = found.state.pool.ranges, int(found.state.counters[COUNTER_AGAIN])
+    rows = []
+    while row != ABSENT:
+        at, length = int(ranges.at[row]), int(ranges.length[row] * (ranges.kind[row] == DATA))
+        rows.append((
+            int(ranges.direction_index[row]), int(ranges.packet[row]),
+            int(ranges.release_packet[row]), found.state.arena[at : at + length].tobytes(),
+        ))  # fmt: skip
+        row = int(ranges.next[row])
+    return rows
+
+
+def test_packet_starts_are_known() -> None:
+    run = held(b"abc", b"defg", b"hijkl").searched()
+    assert [at for at in range(12) if range_at(run, at).offset == 0] == [0, 3, 7]
+    assert range_at(run, 12).row == ABSENT
+
+
+def test_dropping_inside_a_range_keeps_its_packet_but_not_its_start() -> None:
+    found = held(b"abc", b"defg", b"hijkl")
+    found.searched().search[RESUME] = 9
+    found.drop(5)
+    assert found.rows("stream_offset", "length", "packet", "flags") == [
+        (5, 2, 2, ENDS_PACKET), (7, 5, 3, WHOLE),
+    ]  # fmt: skip
+    assert (found.cell(RESUME), found.data) == (4, b"fghijkl")
+    found.add(b"mn")
+    assert found.data == b"fghijklmn"
+
+
+def test_dropping_bytes_keeps_the_gaps_to_be_reported() -> None:
+    found = held(b"abc", 7, b"defg", 2, b"hijkl")
+    found.drop(4)
+    assert found.rows("kind", "length") == [(GAP_LOST, 7), (DATA, 3), (GAP_LOST, 2), (DATA, 5)]
+    run = found.searched()
+    assert run.ranges.begin[run.first_gap] - run.base == 3 and run.ranges.length[run.first_gap] == 2
+    found.drop(8)
+    assert found.rows("kind") == [(GAP_LOST,), (GAP_LOST,)]
+    assert found.searched().first_gap == ABSENT
+    found.add(b"x")
+    assert found.rows("kind") == [(GAP_LOST,), (GAP_LOST,), (DATA,)]
+
+
+def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:
+    found = held(b"abc", 7)
+    counts = found.state.pool.counts
+    assert counts[[SMALL_HELD, LARGE_HELD]].tolist() == [3 + 2 * RANGE_BYTES, 0]
+    found.add(*[b"x"] * (SMALL_RANGES - 1))
+    assert counts[SMALL_HELD] == 0 and counts[LARGE_HELD] == 18 + 17 * RANGE_BYTES - 0
+    other = held(b"abc")
+    other.add(bytes(SMALL_BYTES))
+    assert other.state.pool.counts[SMALL_HELD] == 0
+    third = held()
+    third.state.pool.counts[SMALL_LIMIT] = 10
+    third.add(b"x")
+    assert third.state.pool.counts[LARGE_HELD] == 1 + RANGE_BYTES
+
+
+def test_what_is_given_up_is_skipped() -> None:
+    found = held(b"one", 4)
+    give_up(found.state, 0, CHAIN)
+    state = found.state
+    assert (state.flows.skipped[0], state.flows.mode[0], state.flows.buffer[0]) == (3, CHAIN, -1)
+    assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
+    assert state.pool.free_ranges.free[0] == len(state.pool.free_ranges.rows)
+    assert state.pool.free_buffers.free[0] == len(state.pool.free_buffers.rows)
+
+
+def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
+    found = held()
+    state, other = found.state, Held(direction_index=1, script=found.script)
+    other.state = state
+    state.flows.mode[1] = CHAIN
+    wait_for_peer(other.context(), 1)
+    assert state.flows.mode[1] == HELD
+    for each, part in ((found, b"one"), (other, b"two"), (found, 9), (other, b"3"), (found, b"4")):
+        each.add(part)
+    pass_again(found.context(), 0, 0, False)
+    assert again(found) == [
+        (0, 1, 5, b"one"), (1, 2, 5, b"two"), (0, 3, 5, b""), (1, 4, 5, b"3"), (0, 5, 5, b"4"),
+    ]  # fmt: skip
+    assert state.flows.mode[1] == CHAIN
+    assert state.flows.buffer[:2].tolist() == [ABSENT, ABSENT]
+    assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
+
+
+def test_what_comes_again_later_goes_before_what_did_earlier() -> None:
+    found = held(b"one")
+    pass_again(found.context(), 0, 0, False)
+    begin_buffer(found.context(), 0)
+    found.add(b"two")
+    pass_again(found.context(), 0, 0, False)
+    assert [row[3] for row in again(found)] == [b"two", b"one"]
+
+
+def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
+    found = held(b"one")
+    state, other = found.state, Held(direction_index=1, script=found.script)
+    other.state = state
+    state.flows.mode[1] = SEARCH
+    wait_for_peer(other.context(), 1)
+    other.add(b"two")
+    resume(other.context(), 0, 1)
+    assert state.flows.mode[1] == SEARCH and found.data == b"one"
+    assert [row[3] for row in again(found)] == [b"two"]
