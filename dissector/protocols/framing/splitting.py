@@ -209,6 +209,7 @@ def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
     is_cut = ranges.kind[index] == GAP_CUT
     status = CUT_BY_SNAPLEN if is_cut else CUT_BY_GAP
     settled = DONE
+    is_inside = False
     if flows.have[flow] == 0 and flows.skip[flow] == 0:
         flows.mode[flow] = SEARCH
     else:
@@ -226,6 +227,7 @@ def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
             if is_cut:
                 touch_frame(state, flow, ranges, index)
             remaining = flows.skip[flow]
+            is_inside = length <= remaining
             if length < remaining:
                 flows.skip[flow] = remaining - length
             else:
@@ -237,6 +239,7 @@ def _handle_gap(work: Splitting, index: int, flow: int, filled: int) -> Step:
         # The gap's own event comes when the kernel is called again for this range.
         return Step(-1, filled, ROLE_WAIT)
     emit_event(work, filled, index, flow >> 1, EVENT_GAP)
+    work.out.frames_missing[filled] = 0 if is_inside else 1
     return Step(0, filled + 1, DONE)
 
 
@@ -422,6 +425,7 @@ def split(
             mode == SEARCH and not is_slow and state.connections.protocol[slot] != UNDECIDED
         ):
             emit_event(work, filled, index, slot, EVENT_GAP)
+            work.out.frames_missing[filled] = 1
             step = Step(0, filled + 1, DONE)
         else:
             status = ATTENTION
