@@ -73,6 +73,7 @@ class FramingColumns(Bundle):
     source: Int64Array
     data_offset: Int64Array
     data_bytes: Int64Array
+    frames_missing: Int64Array  # EVENT_GAP: 0 if the gap lies in one frame that has a row, else 1
 
 
 class _ReadColumns(FramingColumns):
@@ -180,7 +181,6 @@ class _ReadColumns(FramingColumns):
     compacted_at: Int64Array  # batch indexes that compaction kept: first word, count null if absent
     compacted_count: Int64Array
     chunked_bytes: Int64Array  # all chunks of the message together, as they are on the wire
-    frames_missing: Int64Array  # EVENT_GAP: 0 if the gap lies in one frame that has a row, else 1
 
 
 def _others() -> Iterator[str]:

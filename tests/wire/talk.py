@@ -145,9 +145,12 @@ class Talk:
         """The connection is over."""
         self._say(EVENT_CLOSE, TO_BROKER, connection, {"status": ENDED_FIN})
 
-    def gap(self, direction: int, size: int = 100, connection: int = 0, offset: int = 0) -> None:
-        """Bytes of a direction are missing, and frames may have been in them."""
-        fields = {"frame_bytes": size, "stream_offset": offset, "frames_missing": COMPLETE_GAP}
+    def gap(
+        self, direction: int, size: int = 100, connection: int = 0, offset: int = 0,
+        missing: int = COMPLETE_GAP,
+    ) -> None:  # fmt: skip
+        """Bytes of a direction are missing; missing: 0 if they are of one frame that is known."""
+        fields = {"frame_bytes": size, "stream_offset": offset, "frames_missing": missing}
         self._say(EVENT_GAP, direction, connection, fields)
 
     # -- what comes of it

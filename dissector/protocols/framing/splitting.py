@@ -222,6 +222,14 @@ def _announced_total(state: FramingState, flow: int) -> int:
     return announced + 4
 
 
+@inlined
+def _emit_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
+    """Write the event of a gap; frames may be missing with it where the chain does not go on."""
+    emit_event(work, filled, index, flow >> 1, EVENT_GAP)
+    work.out.frames_missing[filled] = int(work.state.flows.mode[flow] != CHAIN)
+    return Step(0, filled + 1, DONE)
+
+
 @kernel
 def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     """Take a gap in a flow in CHAIN: an event row, and at most one cut frame before it."""
@@ -258,8 +266,7 @@ def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     if settled == ROLE_WAIT:
         # The gap's own event comes when the kernel is called again for this range.
         return Step(-1, filled, ROLE_WAIT)
-    emit_event(work, filled, index, flow >> 1, EVENT_GAP)
-    return Step(0, filled + 1, DONE)
+    return _emit_gap(work, index, flow, filled)
 
 
 @kernel
@@ -354,8 +361,7 @@ def _handle_event(work: PassContext, index: int, position: int, flow: int, fille
     if mode == OPAQUE:
         return Step(0, filled, DONE)
     if position < 0:  # the frame that it cuts is out
-        emit_event(work, filled, index, slot, EVENT_GAP)
-        return Step(0, filled + 1, DONE)
+        return _emit_gap(work, index, flow, filled)
     if mode == CHAIN:
         return _handle_gap(work, index, flow, filled)
     if is_buffered and handle_gap(work, index, flow):
@@ -363,8 +369,7 @@ def _handle_event(work: PassContext, index: int, position: int, flow: int, fille
     if state.connections.protocol[slot] == UNDECIDED:
         return Step(0, filled, DONE)
     flows.mode[flow] = SEARCH
-    emit_event(work, filled, index, slot, EVENT_GAP)
-    return Step(0, filled + 1, DONE)
+    return _emit_gap(work, index, flow, filled)
 
 
 @kernel

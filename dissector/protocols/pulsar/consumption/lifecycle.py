@@ -14,6 +14,7 @@ from dissector.protocols.columns import (
     LIFECYCLE_READY,
     LIFECYCLE_REFUSED,
     LIFECYCLE_REPEATED,
+    MALFORMED,
     TO_BROKER,
     TO_CLIENT,
     FrameColumns,
@@ -334,9 +335,18 @@ def handle_rare(state: ConsumptionState, block: Block, row: int) -> None:
 
 @kernel
 def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
-    """A frame that cannot be read whole may hide what a gap would."""
+    """A frame that cannot be read whole may hide what a gap would.
+
+    One that was cut before the first id is of any consumer: an opening, a closing, their answer.
+    """
     command = frames.command[row]
-    is_hidden = command == NULL
+    is_nameless = (
+        frames.status[row] != MALFORMED
+        and frames.consumer_id[row] == NULL
+        and frames.producer_id[row] == NULL
+        and frames.request_id[row] == NULL
+    )
+    is_hidden = command == NULL or is_nameless
     if frames.direction[row] == TO_BROKER:
         if command in (ACK, REDELIVER) or (command == FLOW and frames.permits[row] == NULL):
             is_hidden = True

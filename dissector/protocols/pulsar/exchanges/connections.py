@@ -49,8 +49,6 @@ def _find_connection(state: ExchangeState, connection_id: int) -> int:
     for side in range(2 * row, 2 * row + 2):
         state.sides.is_seen[side] = 0
         state.sides.hole_row[side] = -1
-        state.sides.gap_row[side] = -1
-        state.sides.frame_end[side] = NULL
     state.connections.requests[row] = _new_group(state, row, NULL)
     return int(row)
 
@@ -129,38 +127,9 @@ def close_connection(state: ExchangeState, run: Pairing, connection: int, outcom
     give_row(state.connection_pool, connection)
 
 
-@inlined
-def note_frame(state: ExchangeState, frames: FrameColumns, row: int, side: int) -> None:
-    """A frame of a direction: it shows whether a gap before it lay inside it."""
-    sides = state.sides
-    start = frames.stream_offset[row]
-    sides.is_seen[side] = 1
-    sides.frame_end[side] = start + frames.frame_bytes[row]
-    if sides.gap_row[side] != -1:
-        is_inside = sides.gap_start[side] >= start and sides.gap_end[side] <= sides.frame_end[side]
-        if not is_inside:
-            sides.hole_row[side] = max(sides.hole_row[side], sides.gap_row[side])
-        sides.gap_row[side] = -1
-
-
 @kernel
 def note_event(state: ExchangeState, frames: FrameColumns, row: int, side: int, event: int) -> None:
     """Missing bytes, bytes without frames, or the end of a direction."""
-    sides = state.sides
-    sides.is_seen[side] = 1
-    ordinal = state.counters[COUNT_ROW]
-    if event == EVENT_SKIPPED:
-        sides.hole_row[side] = ordinal
-    if event != EVENT_GAP:
-        return
-    start = frames.stream_offset[row]
-    end = start + frames.frame_bytes[row]
-    if sides.frame_end[side] != NULL and end <= sides.frame_end[side]:
-        return
-    if sides.gap_row[side] == -1:
-        sides.gap_start[side] = start
-        sides.gap_end[side] = end
-    else:
-        sides.gap_start[side] = min(sides.gap_start[side], start)
-        sides.gap_end[side] = max(sides.gap_end[side], end)
-    sides.gap_row[side] = ordinal
+    state.sides.is_seen[side] = 1
+    if event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
+        state.sides.hole_row[side] = state.counters[COUNT_ROW]

@@ -244,33 +244,35 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
 def early_answer_of(state: ExchangeState, row: int) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = state.pending
-    group = state.connections.requests[state.groups.connection[pending.group[row]]]
     kind = pending.key_kind[row]
-    found = find(
-        state.table, kind + FOR_EARLY, group, pending.key_value[row], pending.key_extra[row]
-    )
+    value, extra = pending.key_value[row], pending.key_extra[row]
+    found = _early_of(state, row, value, extra, NULL)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_LAST:
-        last = pending.other_value[row]
-        found = find(state.table, kind + FOR_EARLY, group, last, pending.key_extra[row])
+        found = _early_of(state, row, pending.other_value[row], extra, NULL)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
-        ledger = pending.other_value[row]
-        found = find(state.table, kind + FOR_EARLY, group, ledger, pending.key_extra[row])
-        found = _early_of_entry(state, found, pending.other_extra[row])
+        found = _early_of(state, row, pending.other_value[row], extra, pending.other_extra[row])
     return int(found)
 
 
 @kernel
-def _early_of_entry(state: ExchangeState, first: int, entry: int) -> int:
-    """The oldest early receipt of a chain that names this entry of the source, or ABSENT."""
+def _early_of(state: ExchangeState, row: int, value: int, extra: int, entry: int) -> int:
+    """The oldest early answer of a key that is for the request's incarnation, or ABSENT.
+
+    Args:
+        entry: of the source cluster, which the receipt of a copy names; NULL for all others.
+    """
     pending = state.pending
-    row = first
+    group = state.connections.requests[state.groups.connection[pending.group[row]]]
+    early = find(state.table, pending.key_kind[row] + FOR_EARLY, group, value, extra)
     for _ in range(MAX_CHAIN_STEPS):
-        if row == ABSENT:
+        if early == ABSENT:
             return ABSENT
         # A highest id of 0 counts as none.
-        named = max(pending.highest_sequence_id[row], 0)
-        if pending.command[row] == SEND_RECEIPT and named == entry:
-            return int(row)
-        row = state.chain_links.next[row]
+        named = max(pending.highest_sequence_id[early], 0)
+        is_of_entry = pending.command[early] == SEND_RECEIPT and named == entry
+        is_same = pending.incarnation[early] == pending.incarnation[row]
+        if (is_same or pending.key_kind[row] != KEY_SEND) and (entry == NULL or is_of_entry):
+            return int(early)
+        early = state.chain_links.next[early]
     note_cut_walk(state.table)
     return ABSENT

@@ -132,8 +132,8 @@ def answer_of_early(state: ExchangeState, early: int) -> Answer:
 
 @inlined
 def last_hole(state: ExchangeState, side: int) -> int:
-    """Ordinal of the last hole of a direction; a gap not yet given an ordinal counts."""
-    return int(max(state.sides.hole_row[side], state.sides.gap_row[side]))
+    """Ordinal of the last hole of a direction."""
+    return int(state.sides.hole_row[side])
 
 
 @inlined

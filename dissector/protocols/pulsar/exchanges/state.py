@@ -18,9 +18,8 @@ the position in the source cluster, which their receipts repeat. What is paired 
 registry has paired: both frames have one number. See `wire.commands` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
-not in those of a frame that is known: a gap inside a frame is no hole. Whether it is inside may be
-known only when the frame comes out, so a gap waits for the next frame of its side. Ordinals of
-rows, which only rise, say what lies after what.
+not in those of a frame that is known: a gap inside a frame is no hole, which the framing tells
+(`frames_missing`). Ordinals of rows, which only rise, say what lies after what.
 
 Attempts. Of each send the key (producer, sequence id, chunk, checksum) is counted while it waits
 and while it is among the last answered ones of its producer: `attempts`.
@@ -156,17 +155,11 @@ class ExchangeConnections(Bundle):
 class SideColumns(Bundle):
     """Directions, int64[2 * connections]: row 2 * connection + side.
 
-    is_seen: 1 once anything of it came; hole_row: ordinal of its last hole, -1 none; gap_row: of a
-    gap that may still lie inside a frame, -1 none; gap_start, gap_end: its stream offsets;
-    frame_end: stream offset behind its last frame.
+    is_seen: 1 once anything of it came; hole_row: ordinal of its last hole, -1 none.
     """
 
     is_seen: Int64Array
     hole_row: Int64Array
-    gap_row: Int64Array
-    gap_start: Int64Array
-    gap_end: Int64Array
-    frame_end: Int64Array
 
 
 class ExchangeState(State):

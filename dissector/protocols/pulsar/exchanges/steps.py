@@ -19,7 +19,6 @@ from dissector.protocols.pulsar.exchanges.connections import (
     free_group,
     group_of,
     note_event,
-    note_frame,
 )
 from dissector.protocols.pulsar.exchanges.pending import (
     early_answer_of,
@@ -110,7 +109,7 @@ def pair_frames(
         if command < 0:
             _handle_event(state, frames, row, connection, run)
             continue
-        note_frame(state, frames, row, side)
+        state.sides.is_seen[side] = 1
         if command == SEND:
             _handle_send(state, frames, row, connection, run)
         elif command in (SEND_RECEIPT, SEND_ERROR):
@@ -161,7 +160,7 @@ def _handle_event(
     command = frames.command[row]
     side = 2 * connection + frames.side[row]
     if command == NULL:
-        note_frame(state, frames, row, side)
+        state.sides.is_seen[side] = 1
         state.sides.hole_row[side] = state.counters[COUNT_ROW]
     elif command != EVENT_CLOSE:
         note_event(state, frames, row, side, command)

@@ -83,6 +83,16 @@ def test_a_gap_inside_a_frame_costs_that_frame_and_no_other():
     assert framing.findings == []
 
 
+def test_a_gap_says_whether_frames_are_missing_with_it():
+    first, second, third, fourth = frames_of([10, 100, 100, 10])
+    script = Ranges().open().send(first + second[:40]).lose(10).lose(20).send(second[70:])
+    script.send(third[:40]).lose(len(third) - 40).send(fourth).lose(7).send(first)
+    script.send(second[:9]).lose(len(second) + 9).send(third).close()
+    found, _ = framed(SPECS, script)
+    gaps = [row["frames_missing"] for row in found.rows if row["command"] == EVENT_GAP]
+    assert gaps == [0, 0, 0, 1, 1]
+
+
 def test_a_gap_over_a_header_is_searched_and_the_skipped_bytes_are_counted():
     frames = frames_of([50] * 8)
     stream = b"".join(frames)

@@ -93,3 +93,22 @@ def test_tokens_are_hidden_unless_told_otherwise() -> None:
     assert TOKEN not in str(hidden) and TOKEN.encode().hex() not in str(hidden)
     shown = tables_of(name, want_detail="all", redact=False)
     assert TOKEN.encode().hex() in str(shown)
+
+
+def test_a_receipt_whose_send_was_lost_is_none_of_the_next_incarnation() -> None:
+    rows = tables_of("pulsar-apache/mut-loss1-java-j24_unload.pcap")["exchanges"]
+    found = [
+        (row["request_frame_no"], row["response_frame_no"], row["incarnation"], row["outcome"])
+        for row in rows
+        if row["producer_id"] == 0 and row["sequence_id"] == 213
+    ]
+    assert found == [(715, 762, 2, "ok"), (None, 704, 1, "orphan_response")]
+
+
+def test_bytes_that_are_missing_inside_a_frame_leave_the_balance_known() -> None:
+    """Until a frame comes of which not even the command was captured."""
+    tables = tables_of("pulsar-apache/mut-snap200-java-j03_batch_lz4.pcap")
+    balances = [(row["frame_no"], row["available_after"]) for row in tables["permits"]]
+    assert balances == [(9, 1000), (20, 950), (23, 900), (33, None), (35, None)]
+    (cut,) = (row for row in tables["frames"] if row["command"] is None)
+    assert cut["frame_no"] == 32

@@ -144,6 +144,17 @@ def test_an_answer_captured_before_its_request_pairs_without_a_latency() -> None
     assert row["latency_ns"] is None and row["tainted"] == 1
 
 
+def test_an_answer_never_waits_for_a_send_of_the_next_incarnation() -> None:
+    talk = open_talk()
+    talk.broker(commands.CLOSE_PRODUCER, producer_id=0, request_id=-1)
+    before = talk.receipt(1, entry=3)
+    talk.produce()
+    sent = talk.send(1)
+    after = talk.receipt(1, entry=9)
+    rows = chosen(publishes(talk), "request_frame_no", "response_frame_no", "outcome", "entry_id")
+    assert rows == [(sent, after, "ok", 9), (None, before, "orphan_response", 3)]
+
+
 def test_an_answer_whose_request_never_comes_is_an_orphan_after_the_window() -> None:
     talk = open_talk()
     answer = talk.receipt(1, entry=9)
@@ -371,7 +382,7 @@ def test_rows_come_as_they_close() -> None:
 def test_a_gap_inside_a_frame_that_is_known_hides_no_answer(side: int) -> None:
     talk = open_talk()
     talk.send(1, stream_offset=100, frame_bytes=200)
-    talk.gap(side, size=50, offset=150 if side == TO_BROKER else 400)
+    talk.gap(side, size=50, offset=150 if side == TO_BROKER else 400, missing=0)
     if side == TO_CLIENT:
         talk.broker(commands.MESSAGE, consumer_id=4, stream_offset=350, frame_bytes=200, status=1)
     talk.hang_up()
