@@ -66,6 +66,8 @@ EDGES_THAT_MEET = {
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
     # One meaning of a number: what is shown while it happens is computed by the report's walks.
     "dissector.tap": {"sources", "lake", "report"},
+    # What it records is redacted as files of packets are.
+    "dissector.tap.recorder": {"evidence"},
     # What rules find in a window is what they find in a lake.
     "dissector.tap.windows": {"findings", "queries"},
     "dissector.tap.raising": {"findings"},

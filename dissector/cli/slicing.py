@@ -84,7 +84,7 @@ class Slice:
 
     def _write_to(self, file: BinaryIO, selection: "PacketSelection") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""
-        from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
+        from dissector.evidence.redacted import RAW_BYTES, hidden_sentence, redact_capture
         from dissector.sources.slice import write_slice
 
         if self._redacted is None:

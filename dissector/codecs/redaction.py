@@ -13,8 +13,13 @@ inside of JSON), headers, elements, options of a command line and pairs of proto
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
+from dissector.blocks import Int64Array
 from dissector.codecs.secret_forms import BY_FORM, CUT_MARKS
 from dissector.codecs.secret_keys import BY_KEY, Span
 
@@ -41,12 +46,20 @@ _HINT_BYTES: Final = frozenset(b"".join((*_KEY_HINTS, *_FORM_HINTS)))
 _FEW_BYTES: Final = 256
 _ANY_HINT: Final = re.compile(b"|".join(map(re.escape, (*_KEY_HINTS, *_FORM_HINTS))))
 
+_MANY_TEXTS: Final = 64  # of more it pays to leave out those without a hint
+
 # What tells bytes from text, and a letter or a digit in them that can be the length of the text
 # behind it: behind a tag of protobuf, behind a byte of zero, behind a length's first byte.
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _LENGTH: Final = re.compile(rb"(?<=[\x00-\x1f\x80-\xff\"*2:BJRZbjrz])[0-9A-Za-z]")
+# What there is in many texts if there is a length in one of them.
+_ANY_LENGTH: Final = re.compile(
+    rb"[\x01-\x08\x0e-\x1f]|\x00(?!\n)|(?:\A|\x00\n)[\n\"*2:BJRZbjrz\x80-\xff][0-9A-Za-z]"
+)
 
 _SEARCHES: Final = (*BY_KEY, *BY_FORM)
+# Nothing of a text may be taken for a part of the next one.
+BETWEEN: Final = b"\0\n"
 _MARK: Final = b"<redacted: "  # what is hidden already stays as it is
 
 
@@ -74,10 +87,12 @@ def may_hold(data: bytes) -> bool:
 
 def secrets(data: bytes) -> list[Span]:
     """Where secrets are: first byte and the one behind the last, rising, not touching."""
-    if not may_hold(data):
-        return []
+    return _found(data, _without_lengths(data)) if may_hold(data) else []
+
+
+def _found(data: bytes, bare: bytes) -> list[Span]:
+    """Where secrets are in the bytes, and in what is left of them without lengths."""
     found = [span for search in _SEARCHES for span in search(data)]
-    bare = _without_lengths(data)
     if bare is not data:
         found += [span for search in _SEARCHES for span in search(bare)]
     if _MARK in data:
@@ -95,6 +110,61 @@ def _without_lengths(data: bytes) -> bytes:
     if len(data) > 2 and data[0] & 7 == 2 and _LENGTH.match(data, 1) and 2 + data[1] <= len(data):
         return data[:1] + b"\0" + data[2:]
     return data
+
+
+def suspicious(texts: Sequence[bytes]) -> list[int]:
+    """Which of many texts can hold a secret: all that do, hardly one that does not."""
+    whole = BETWEEN.join(texts)
+    if not may_hold(whole):
+        return []
+    chosen = np.arange(len(texts))
+    if len(texts) >= _MANY_TEXTS:
+        chosen = _texts_at(_hinted(whole), _ends(texts))
+        texts = [texts[index] for index in chosen.tolist()]
+        whole = BETWEEN.join(texts)
+    have_lengths = _ANY_LENGTH.search(whole) or whole.count(BETWEEN) != len(texts) - 1
+    found = _found(whole, BETWEEN.join(map(_without_lengths, texts)) if have_lengths else whole)
+    if not found:
+        return []
+    ends = _ends(texts)
+    indices: set[int] = set()
+    for start, end in found:
+        first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
+        indices.update(range(first, min(last, len(texts) - 1) + 1))
+    return list(map(int, chosen[sorted(indices)]))
+
+
+def _ends(texts: Sequence[bytes]) -> Int64Array:
+    """Where each of some texts ends, with what is between it and the next one."""
+    sizes = np.fromiter((len(text) + len(BETWEEN) for text in texts), np.int64, len(texts))
+    return np.cumsum(sizes)
+
+
+def _texts_at(places: Int64Array, ends: Int64Array) -> Int64Array:
+    """Which texts the places lie in, each once, rising."""
+    found = np.unique(np.searchsorted(ends, places, side="right"))
+    return found[found < len(ends)]
+
+
+def _hinted(data: bytes) -> Int64Array:
+    """Where a hint can begin: all places where one does, hardly one where none does."""
+    signs = np.frombuffer(data + b"   ", np.uint8)
+    short = (signs & 31).astype(np.int32)
+    codes = short[:-3] << 15 | short[1:-2] << 10 | short[2:-1] << 5 | short[3:]
+    return np.flatnonzero(_hint_codes()[codes] | (signs[:-3] == ord("@")))
+
+
+@cache
+def _hint_codes() -> npt.NDArray[np.bool_]:
+    """By the last five bits of four bytes, in which a letter's size is not: whether a hint begins
+    so."""
+    codes = np.zeros(1 << 20, bool)
+    for hint in (*_KEY_HINTS, *_FORM_HINTS):
+        code, free = 0, 4 - min(len(hint), 4)
+        for sign in hint[:4]:
+            code = code << 5 | sign & 31
+        codes[code << 5 * free : (code + 1) << 5 * free] = True
+    return codes
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

@@ -69,6 +69,11 @@ _SERVICE_KEY: Final = re.compile(
     rb"|(?<=hooks\.slack\.com/services/)[\w/]{10,}+"
     rb"|(?<!\w)\$(?:2[abxy]\$\d\d|[56]|argon2i?d?)\$[\w./$=,+-]{12,}+"
 )
+# What each of them begins with: no place where none does is looked at.
+_SERVICE_KEY_BEGINS: Final = re.compile(
+    rb"A(?:[KSB]IA|CCA)|gh[pousr]_|github_pat_|glpat-|xox|AIza|[sr]k_(?:live|test)_|sk-|npm_|hvs\."
+    rb"|ya29\.|xapp-|GOCSPX-|SG\.|dop_v1_|services/|\$[256a]"
+)
 # Words for secrets with a random text directly behind them.
 _SPOKEN: Final = re.compile(
     rb"(?i)(?<![a-z])(?:passwords?|passwd|pwd|passphrase|passcode|secrets?|tokens?|credentials?"
@@ -282,7 +287,13 @@ def _private_keys(data: bytes) -> Iterator[Span]:
 
 
 def _service_keys(data: bytes) -> Iterator[Span]:
-    yield from (found.span() for found in _SERVICE_KEY.finditer(data))
+    at = 0
+    while (begins := _SERVICE_KEY_BEGINS.search(data, at)) is not None:
+        is_hook = begins[0] == b"services/"
+        found = _SERVICE_KEY.match(data, begins.end() if is_hook else begins.start())
+        at = begins.start() + 1 if found is None else found.end()
+        if found is not None:
+            yield found.span()
 
 
 BY_FORM: Final = (

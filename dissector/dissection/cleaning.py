@@ -12,15 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.blocks import Coded, Column, Spans, TableBlock
-from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, merged, secrets
+from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets, suspicious
 
 # Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))
 _LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
 # Written here from numbers of headers, for each connection of a scan too.
 _OWN: Final = frozenset(("client_ip", "broker_ip", "connection_key", "community_id", "history"))
-# Nothing of a text may be taken for a part of the next one.
-_BETWEEN: Final = b"\0\n"
 
 
 class _Names:
@@ -162,18 +160,3 @@ def _raw(text: bytes | str) -> bytes:
 def hidden_bytes(text: bytes) -> int:
     """How many bytes of a text are secret."""
     return sum(end - start for start, end in secrets(text))
-
-
-def suspicious(texts: Sequence[bytes]) -> list[int]:
-    """Which of many texts can hold a secret: all that do, hardly one that does not."""
-    whole = _BETWEEN.join(texts)
-    found = merged(secrets(whole))
-    if not found:
-        return []
-    sizes = np.fromiter((len(text) + len(_BETWEEN) for text in texts), np.int64, len(texts))
-    ends = np.cumsum(sizes)
-    indices: set[int] = set()
-    for start, end in found:
-        first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
-        indices.update(range(first, min(last, len(texts) - 1) + 1))
-    return sorted(indices)

@@ -6,7 +6,7 @@ from typing import BinaryIO, NamedTuple
 from dissector.dissection import Options
 from dissector.evidence.disguise import Disguise
 from dissector.evidence.packets import Rewriter
-from dissector.evidence.streams import Streams
+from dissector.evidence.streams import Disguised
 from dissector.sources.rings import Chain
 
 
@@ -47,7 +47,7 @@ def anonymize(
     """
     half = chain.stored_bytes
     behind = None if progress is None else (lambda read: progress(read + half))
-    streams = Streams(disguise, in_memory=comments is not None)
+    streams = Disguised(disguise, in_memory=comments is not None)
     streams.read(chain, options, progress)
     written = Rewriter(disguise, streams, sink, comments).run(chain, behind)
     treated = disguise.by_protocol.values()

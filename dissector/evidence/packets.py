@@ -3,7 +3,8 @@
 import dataclasses
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
@@ -11,14 +12,15 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
+from dissector.codecs.pseudonyms import Key
 from dissector.endpoints import FlowKey
 from dissector.evidence.disguise import Disguise
 from dissector.evidence.ip_fragments import KeptPieces
 from dissector.evidence.streams import Side, Streams, all_packets
-from dissector.limits import MAX_RECORD_BYTES
+from dissector.limits import MAX_RECORD_BYTES, NULL
 from dissector.packet import rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.fragments import Place, fragment_at
+from dissector.packet.fragments import Fragments, Place, fragment_at
 from dissector.packet.header_offsets import (
     HEADERS_OF_PACKET,
     PIECE,
@@ -108,7 +110,7 @@ class Survey:
         )
 
     def streams_of(self, segments: SegmentColumns, count: int) -> rewriting.SegmentStreams:
-        """The stream of each segment, -1 for none, and its base; headers are to be filled in."""
+        """The stream of each segment, -1 for none, and its base."""
         of = rewriting.SegmentStreams.new(max(count, 1), -1)
         if not count:
             return of
@@ -147,54 +149,46 @@ class Rewritten:
     emptied: int = 0
 
 
-class Rewriter:
-    """Writes the packets of a chain of files as pcapng.
+# Reads the packets once more. Takes what is told how far it is, and what puts fragments together.
+Blocks = Callable[[Progress | None, Fragments | None], Iterator[PacketBlock]]
+
+
+class Rewriting:
+    """Gives each packet what its stream holds now, in the block that holds it: for all that writes
+    packets with other bytes. What becomes of headers, and of what is in no segment, is for those
+    that derive from it: `_learn`, `_treat_rest`, `_readdress`.
 
     Args:
-        comments: of packets, by their number.
+        names, noise: keys. fill: see `packet.rewriting`.
     """
 
-    def __init__(
-        self, disguise: Disguise, streams: Streams, sink: BinaryIO,
-        comments: Mapping[int, Sequence[str]] | None = None,
-    ) -> None:  # fmt: skip
-        self._disguise = disguise
+    # What is left of a fragment whose packet was never whole.
+    lost_byte = 0
+
+    def __init__(self, streams: Streams, names: Key, noise: Key, fill: int = NULL) -> None:
         self._streams = streams
-        self._sink = sink
-        self._comments = comments
         self._state = rewriting.new_rewriting(
-            np.array(disguise.names, np.int64), np.array(disguise.noise, np.int64)
+            np.array(names, np.int64), np.array(noise, np.int64), fill
         )
         self._walk = new_walk()
         self._headers = Headers.new(_HEADERS + HEADERS_OF_PACKET)
-        self._out = np.zeros(_OUT_BYTES, np.uint8)
-        self._numbers: Int64Array = np.zeros(0, np.int64)
-        self._interfaces = 0
         self._pieces: dict[int, list[tuple[int, bytes]]] = {}
         self._runs: rewriting.Runs
-        self.rewritten = Rewritten()
 
-    def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
-        """Read the files again, and write."""
+    def blocks(self, read: Blocks, progress: Progress | None = None) -> Iterator[PacketBlock]:
+        """Read the packets again: each block, changed in place."""
         survey = Survey(self._streams)
         before, after = (
             _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
         )
-        for block in packet_blocks(chain):
+        for block in read(None, None):
             survey.add(block.segments, block.segment_count, (block.data, block.side))
         self._runs = survey.runs(before, after)
         if self._streams.has_fragments:
-            self._put_pieces(chain, survey)
-        self._sink.write(section_block("", _APPLICATION))
-        interfaces = Interfaces()
-        for block in packet_blocks(chain, progress):
+            self._put_pieces(read, survey)
+        for block in read(progress, None):
             self._rewrite(block, survey)
-            self._write(block)
-            interfaces = block.reader.interfaces
-        self._describe(interfaces)
-        for interface, count in sorted(interfaces.dropped().items()):
-            self._sink.write(statistics_block(interface, count))
-        return self.rewritten
+            yield block
 
     # -- one block
 
@@ -202,22 +196,25 @@ class Rewriter:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
         found = self._found(data, packets, block.rows, block.reader.interfaces.columns.link_type)
-        tcp_at = np.zeros(block.rows, np.int64)
         for headers in found:
             self._learn(data, headers)
-            is_tcp = headers.kind == SEGMENT
-            tcp_at[headers.row[is_tcp]] = headers.offset[is_tcp]
-        own = block.segments.packet[: block.segment_count] - block.first_packet
-        of.header[: block.segment_count] = tcp_at[own]
         rewriting.rewrite_segments(
             data, block.segments, block.segment_count, of, self._runs, self._state
         )
-        rewriting.blank_behind(
-            data, packets, block.segments, block.segment_count, block.first_packet
-        )
+        self._treat_rest(block)
         for headers in found:
             self._refine(block, headers)
-            self._apply(data, packets, headers)
+            self._readdress(data, packets, headers)
+
+    def _learn(self, data: ByteArray, headers: Headers) -> None:
+        """See headers before anything is rewritten."""
+
+    def _treat_rest(self, block: PacketBlock) -> None:
+        """Treat what lies in no segment, before headers change."""
+        raise NotImplementedError
+
+    def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
+        """Give headers of packets, some of them put together of pieces, other addresses."""
 
     def _found(
         self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
@@ -229,6 +226,95 @@ class Rewriter:
             count = find_headers(data, packets, left, link_types, self._walk, self._headers)
             found.append(self._headers.first(count))
         return found
+
+    def _refine(self, block: PacketBlock, headers: Headers) -> None:
+        """What the walk took for a segment, and the reader of packets did not, goes; of fragments
+        what their packet holds now."""
+        is_odd = (headers.kind == SEGMENT) & (block.reasons[headers.row] != USED)
+        headers.kind[is_odd] = REST
+        headers.offset[is_odd] += _TCP_KEPT
+        for number in np.flatnonzero(headers.kind == PIECE).tolist():
+            self._fill_piece(block, int(headers.row[number]), int(headers.offset[number]))
+
+    def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
+        data, start = block.data, int(block.packets.offset[packet])
+        end = start + int(block.packets.captured_bytes[packet])
+        piece = fragment_at(data.data, Place(at, end, NO_END, 0, 0, packet, 0))
+        first = at + 8 if isinstance(piece, int) else piece.first
+        lost = data[first:end]
+        lost[lost != 0] = self.lost_byte
+        for offset, content in self._pieces.get(block.first_packet + packet, ()):
+            data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
+
+    # -- packets in pieces
+
+    def _put_pieces(self, read: Blocks, survey: Survey) -> None:
+        """What packets in pieces hold now, by the packets that brought the pieces."""
+        kept = KeptPieces()
+        for block in read(None, kept):
+            kept.locate(block.packets.offset, block.first_packet)
+            side = block.side.copy()
+            links = np.array([RAW], np.int64)
+            rows = PacketColumns.new(len(kept.all_rebuilt))
+            for row, (start, end) in enumerate(kept.all_rebuilt):
+                rows.offset[row], rows.captured_bytes[row] = start, end - start
+                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
+            found = self._found(side, rows, len(kept.all_rebuilt), links)
+            for headers in found:
+                self._learn(side, headers)
+            of = survey.streams_of(block.segments, block.segment_count)
+            self._rewrite_rebuilt(side, block, of)
+            for headers in found:
+                headers.kind[headers.kind == PIECE] = REST
+                self._readdress(side, rows, headers)
+            kept.rewritten(side)
+            for packet, offset, content in kept.contents():
+                self._pieces.setdefault(packet, []).append((offset, content))
+
+    def _rewrite_rebuilt(
+        self, side: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
+    ) -> None:
+        segments = block.segments
+        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
+        if not len(rows):
+            return
+        # As if they lay in the input.
+        mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
+        mine.source[:] = 0
+        chosen = rewriting.SegmentStreams(np.ascontiguousarray(of.matrix[:, rows]))
+        rewriting.rewrite_segments(side, mine, len(rows), chosen, self._runs, self._state)
+
+
+class Rewriter(Rewriting):
+    """Writes the packets of a chain of files as pcapng, with other addresses.
+
+    Args:
+        comments: of packets, by their number.
+    """
+
+    def __init__(
+        self, disguise: Disguise, streams: Streams, sink: BinaryIO,
+        comments: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(streams, disguise.names, disguise.noise)
+        self._disguise = disguise
+        self._sink = sink
+        self._comments = comments
+        self._out = np.zeros(_OUT_BYTES, np.uint8)
+        self._interfaces = 0
+        self.rewritten = Rewritten()
+
+    def run(self, chain: Chain, progress: Progress | None = None) -> Rewritten:
+        """Read the files again, and write."""
+        self._sink.write(section_block("", _APPLICATION))
+        interfaces = Interfaces()
+        for block in self.blocks(partial(packet_blocks, chain), progress):
+            self._write(block)
+            interfaces = block.reader.interfaces
+        self._describe(interfaces)
+        for interface, count in sorted(interfaces.dropped().items()):
+            self._sink.write(statistics_block(interface, count))
+        return self.rewritten
 
     def _learn(self, data: ByteArray, headers: Headers) -> None:
         """Have an answer for every address in headers."""
@@ -261,67 +347,15 @@ class Rewriter:
                 table.is_known[row] = 1
         state.counts.missing[0] = 0
 
-    def _refine(self, block: PacketBlock, headers: Headers) -> None:
-        """What the walk took for a segment, and the reader of packets did not, goes; of fragments
-        what their packet holds now."""
-        is_odd = (headers.kind == SEGMENT) & (block.reasons[headers.row] != USED)
-        headers.kind[is_odd] = REST
-        headers.offset[is_odd] += _TCP_KEPT
-        for number in np.flatnonzero(headers.kind == PIECE).tolist():
-            self._fill_piece(block, int(headers.row[number]), int(headers.offset[number]))
+    def _treat_rest(self, block: PacketBlock) -> None:
+        rewriting.blank_behind(
+            block.data, block.packets, block.segments, block.segment_count, block.first_packet
+        )
 
-    def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
-        data, start = block.data, int(block.packets.offset[packet])
-        end = start + int(block.packets.captured_bytes[packet])
-        piece = fragment_at(data.data, Place(at, end, NO_END, 0, 0, packet, 0))
-        first = at + 8 if isinstance(piece, int) else piece.first
-        data[first:end] = 0
-        for offset, content in self._pieces.get(block.first_packet + packet, ()):
-            data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
-
-    def _apply(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
+    def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         if not self._disguise.keeping.addresses:
             rewriting.readdress(data, packets, headers, self._state)
         self.rewritten.emptied += rewriting.blank(data, packets, headers)
-
-    # -- packets in pieces
-
-    def _put_pieces(self, chain: Chain, survey: Survey) -> None:
-        """What packets in pieces hold now, by the packets that brought the pieces."""
-        kept = KeptPieces()
-        for block in packet_blocks(chain, fragments=kept):
-            kept.locate(block.packets.offset, block.first_packet)
-            side = block.side.copy()
-            links = np.array([RAW], np.int64)
-            rows = PacketColumns.new(len(kept.all_rebuilt))
-            for row, (start, end) in enumerate(kept.all_rebuilt):
-                rows.offset[row], rows.captured_bytes[row] = start, end - start
-                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            found = self._found(side, rows, len(kept.all_rebuilt), links)
-            for headers in found:
-                self._learn(side, headers)
-            of = survey.streams_of(block.segments, block.segment_count)
-            self._rewrite_rebuilt(side, block, of)
-            for headers in found:
-                headers.kind[headers.kind == PIECE] = REST
-                self._apply(side, rows, headers)
-            kept.rewritten(side)
-            for packet, offset, content in kept.contents():
-                self._pieces.setdefault(packet, []).append((offset, content))
-
-    def _rewrite_rebuilt(
-        self, side: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
-    ) -> None:
-        segments = block.segments
-        rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
-        if not len(rows):
-            return
-        # As if they lay in the input.
-        mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
-        mine.source[:] = 0
-        chosen = rewriting.SegmentStreams(np.ascontiguousarray(of.matrix[:, rows]))
-        chosen.header[:] = mine.offset - 4 * ((mine.flags >> 12) & 15)
-        rewriting.rewrite_segments(side, mine, len(rows), chosen, self._runs, self._state)
 
     # -- out
 

@@ -32,12 +32,15 @@ Piece = tuple[int, ByteArray]
 
 
 class Frames(NamedTuple):
-    """Frames of a side, rising: offsets, announced sizes, is it whole, is it a compressed text."""
+    """Frames of a side, rising: offsets, announced sizes, is it whole, is it compressed, and a
+    text, is its command known."""
 
     starts: Int64Array
     sizes: Int64Array
     whole: np.ndarray
     packed: np.ndarray
+    text: np.ndarray
+    known: np.ndarray
 
     def chosen(self, rows: Any) -> "Frames":
         """Some of them."""
@@ -49,7 +52,7 @@ class Frames(NamedTuple):
         return both.chosen(np.argsort(both.starts, kind="stable"))
 
 
-NO_FRAMES: Final = Frames(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, bool),) * 2)
+NO_FRAMES: Final = Frames(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, bool),) * 4)
 
 
 class Run(NamedTuple):
@@ -113,23 +116,27 @@ class Side:
 
 
 class Streams:
-    """All streams of a capture, treated.
+    """All streams of a capture, treated: this is the part that knows which bytes and frames there
+    are. What becomes of them is for those that derive from it: `_treat_pieces`.
 
     sides: by connection and side. before, after: files of their bytes. problems: of the input.
     has_fragments: whether IP packets came in pieces.
     """
 
-    def __init__(self, disguise: Disguise, *, in_memory: bool = False) -> None:
+    # Whether what is complete is treated before the end of its stream.
+    is_early = True
+
+    def __init__(self, *, in_memory: bool = False) -> None:
         self.sides: dict[tuple[int, int], Side] = {}
         self.before, self.after = _file(in_memory), _file(in_memory)
         self.has_fragments = False
         self.problems: list[str] = []
         self.treated = 0
-        self._disguise = disguise
         self._position = 0
         self._account = Account()
         self._broker_sides: dict[int, int] = {}
         self._protocols: dict[int, str] = {}
+        self._midstream: set[int] = set()
 
     def read(
         self, chain: Chain, options: Options, progress: Callable[[int], None] | None = None
@@ -140,17 +147,13 @@ class Streams:
             InputError: no file of it can be read.
         """
         self._account = Account(chain.base_name, chain.shown_names)
-        core = dataclasses.replace(
-            options, follow_connection=ALL, want_detail="none", properties=False, redact=False
-        )
-        dissection = Dissection(core)
+        dissection = Dissection(_of_streams(options))
         with ChainReader(chain.files) as reader:
             for event in reader:
                 if isinstance(event, FileStart):
                     dissection.start_file()
                 elif isinstance(event, FileEnd):
-                    _, counts = dissection.end_file(event.problem is not None)
-                    self.has_fragments |= "ip_fragment" in counts.ignored
+                    self._end_file(dissection, event.problem is not None)
                 else:
                     event.consumed, blocks = dissection.feed(
                         event.data, event.start, event.end, event.is_last
@@ -161,6 +164,21 @@ class Streams:
                         progress(reader.stored_bytes)
             raise_if_nothing(reader.problems, reader.files_read)
             self.problems = [problem.text for problem in reader.problems]
+        self._finish(dissection)
+
+    def read_bytes(self, data: ByteArray, options: Options) -> None:
+        """The same of a file in memory, however damaged."""
+        dissection = Dissection(_of_streams(options))
+        dissection.start_file()
+        self._handle(dissection.feed(data, 0, len(data), True)[1])
+        self._end_file(dissection, False)
+        self._finish(dissection)
+
+    def _end_file(self, dissection: Dissection, has_problem: bool) -> None:
+        _, counts = dissection.end_file(has_problem)
+        self.has_fragments |= "ip_fragment" in counts.ignored
+
+    def _finish(self, dissection: Dissection) -> None:
         self._handle(dissection.finish())
         self.problems += self._account.missing
         for connection, side in self.sides:
@@ -181,18 +199,21 @@ class Streams:
                 self._account.add(block)
             elif block.table == "connections":
                 rows: Any = arrow_batch(block)
-                ids, protocols = (
-                    rows.column(name).to_pylist() for name in ("connection_id", "protocol")
-                )
-                self._protocols.update(zip(ids, protocols, strict=True))
-                closed += ids
+                names = ("connection_id", "protocol", "started")
+                columns = [rows.column(name).to_pylist() for name in names]
+                for connection, protocol, started in zip(*columns, strict=True):
+                    self._protocols[connection] = protocol
+                    if started == "midstream":
+                        self._midstream.add(connection)
+                closed += columns[0]
         for key, found in framed.items():
             side = self.sides[key]
             for frames in found:
                 side.frames = side.frames.joined(frames)
             side.had_frames = True
             last = side.frames.starts[-1] + (side.frames.sizes[-1] * side.frames.whole[-1])
-            self._treat(*key, int(last))
+            if self.is_early:
+                self._treat(*key, int(last))
         for connection in closed:
             for number in (0, 1):
                 if (connection, number) in self.sides:
@@ -200,7 +221,7 @@ class Streams:
             for direction in range(4):
                 self._broker_sides.pop(4 * connection + direction, None)
         for (connection, number), side in self.sides.items():
-            if side.held > _LONGEST_WAIT:
+            if self.is_early and side.held > _LONGEST_WAIT:
                 self._treat(connection, number, side.waiting[-1][0] - _LONGEST_WAIT // 2)
 
     def _handle_bytes(self, columns: Any) -> None:
@@ -230,14 +251,17 @@ class Streams:
         """Frames of a block, by the side that sent them."""
         keys = columns["connection_id"] * 4 + columns["direction"].codes
         of_protocol = {spec.name: _is(columns, "protocol", spec.name) for spec in PROTOCOLS}
-        packed = np.zeros(len(keys), bool)
+        packed, text = np.zeros(len(keys), bool), np.ones(len(keys), bool)
         for spec in PROTOCOLS:
             if of_protocol[spec.name].any():
                 for codec in spec.packed_codecs:
                     packed |= of_protocol[spec.name] & _is(columns, "compression", codec)
+                for command in spec.binary_commands:
+                    text &= ~(of_protocol[spec.name] & _is(columns, "command", command))
         whole = _is(columns, "status", _COMPLETE)
         is_frame = columns["frame_bytes"] > 0
-        every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed)
+        known = _has_text(columns["command"])
+        every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed, text, known)
         for key in np.unique(keys).tolist():
             rows_of = np.flatnonzero((keys == key) & is_frame)
             connection, direction = key >> 2, key & 3
@@ -273,10 +297,9 @@ class Streams:
     def _treat(self, connection: int, number: int, limit: int | None) -> None:
         """Treat what waits of a side before an offset."""
         side = self.sides[connection, number]
-        protocol = self._protocols.get(connection, "")
-        for offset, before in side.taken(limit):
-            after = before.copy()
-            self._treat_run(side, protocol, offset, after)
+        pieces = list(side.taken(limit))
+        afters = self._treat_pieces(connection, side, pieces)
+        for (offset, before), after in zip(pieces, afters, strict=True):
             run = Run(offset, offset + len(before), self._position)
             last = side.runs[-1] if side.runs else None
             if last and last.end == run.start and last.after == run.position:
@@ -291,6 +314,29 @@ class Streams:
         else:
             is_left = side.frames.starts + side.frames.sizes > limit
             side.frames = side.frames.chosen(is_left)
+
+    def _treat_pieces(
+        self, connection: int, side: Side, pieces: list[Piece]
+    ) -> Iterable[ByteArray]:
+        """What ranges of a side become, each as long as before."""
+        raise NotImplementedError
+
+
+class Disguised(Streams):
+    """Streams made anonymous."""
+
+    def __init__(self, disguise: Disguise, *, in_memory: bool = False) -> None:
+        super().__init__(in_memory=in_memory)
+        self._disguise = disguise
+
+    def _treat_pieces(
+        self, connection: int, side: Side, pieces: list[Piece]
+    ) -> Iterable[ByteArray]:
+        protocol = self._protocols.get(connection, "")
+        for offset, before in pieces:
+            after = before.copy()
+            self._treat_run(side, protocol, offset, after)
+            yield after
 
     def _treat_run(self, side: Side, protocol: str, offset: int, data: ByteArray) -> None:
         """Treat bytes that follow on each other, from an offset on."""
@@ -319,6 +365,20 @@ class Streams:
     ) -> None:
         is_first = not side.runs and span[0] == 0 and offset == 0
         self._disguise.outside(data, *span, is_first, protocol)
+
+
+def _of_streams(options: Options) -> Options:
+    """What a dissection is asked for whose streams are treated."""
+    return dataclasses.replace(
+        options, follow_connection=ALL, want_detail="none", properties=False, redact=False
+    )
+
+
+def _has_text(column: Any) -> np.ndarray:
+    """Which rows of a column of texts have one."""
+    if isinstance(column, Coded):
+        return column.codes >= 0
+    return np.array([value is not None for value in column], bool)
 
 
 def _is(columns: Any, name: str, text: str) -> np.ndarray:

@@ -17,6 +17,7 @@ from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.codecs.pseudonyms import permute
 from dissector.codecs.siphash import fill_noise, following, siphash
 from dissector.jit import inlined, kernel
+from dissector.limits import NULL
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.header_offsets import (
     IP4,
@@ -60,7 +61,9 @@ class AddressCounts(Records):
 
 class Rewriting(State):
     """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]; digits,
-    radixes: int64[8], scratch: uint8[256], of what is being permuted. secret: of hashes."""
+    radixes: int64[8], scratch: uint8[256], of what is being permuted. secret: of hashes. fill:
+    int64[1], the byte that stands for what is not in a stream, or contradicts it; NULL: noise
+    does."""
 
     addresses: Addresses
     counts: AddressCounts
@@ -71,15 +74,15 @@ class Rewriting(State):
     radixes: Int64Array
     scratch: ByteArray
     secret: Int64Array
+    fill: Int64Array
 
 
 class SegmentStreams(Bundle):
     """Of segments, int64[segments] each: their stream, -1 for none; base: sequence number of its
-    offset 0; header: where their TCP header begins."""
+    offset 0."""
 
     stream: Int64Array
     base: Int64Array
-    header: Int64Array
 
 
 class _Bounds(NamedTuple):
@@ -111,7 +114,9 @@ class Runs(State):
     after: ByteArray
 
 
-def new_rewriting(names: Int64Array, noise: Int64Array, rows: int = 1 << 10) -> Rewriting:
+def new_rewriting(
+    names: Int64Array, noise: Int64Array, fill: int = NULL, rows: int = 1 << 10
+) -> Rewriting:
     """A table for addresses under these keys; rows: a power of two."""
     return Rewriting(
         addresses=Addresses.new(rows),
@@ -123,6 +128,7 @@ def new_rewriting(names: Int64Array, noise: Int64Array, rows: int = 1 << 10) -> 
         radixes=np.zeros(8, np.int64),
         scratch=np.zeros(256, np.uint8),
         secret=new_secret(int.from_bytes(names.tobytes(), "little")),
+        fill=np.array([fill], np.int64),
     )
 
 
@@ -282,11 +288,37 @@ def blank(data: ByteArray, packets: PacketColumns, headers: Headers) -> int:
     return emptied
 
 
+@inlined
+def _stranger(state: Rewriting, was: int, value: int, place: int) -> int:
+    """What stands for a byte that contradicts its stream, and does so afterwards.
+
+    Args:
+        value: that the stream has now; place: in it.
+    """
+    if state.fill[0] != NULL:
+        return int(state.fill[0])
+    drawn = following(state.noise_key[0], place * 256 + was)
+    return value ^ (1 + (drawn & _POSITIVE) % 255)
+
+
+@kernel
+def _fill(data: ByteArray, start: int, end: int, state: Rewriting) -> None:
+    """Replace bytes that are in no stream."""
+    if state.fill[0] != NULL:
+        for position in range(start, end):
+            data[position] = state.fill[0] & 0xFF
+        return
+    seed = siphash(state.noise_key[0], state.noise_key[1], data, start, end)
+    fill_noise(data, start, end, seed)
+
+
 @kernel
 def _patch(
     data: ByteArray, start: int, end: int, stream: int, offset: int, runs: Runs, state: Rewriting
-) -> None:
-    """Replace data[start:end] by what the stream holds now from an offset on."""
+) -> bool:
+    """Replace data[start:end] by what the stream holds now from an offset on; returns whether that
+    is something else."""
+    is_changed = False
     begin = start
     row = runs.first[stream] if stream >= 0 else 0
     last = runs.last[stream] if stream >= 0 else 0
@@ -305,18 +337,19 @@ def _patch(
             source = runs.positions[row] + at - runs.starts[row]
             for position in range(begin, stop):
                 step = position - begin
+                was = data[position]
                 value = runs.after[source + step]
-                if data[position] != runs.before[source + step]:
-                    # It contradicts the stream, and does so afterwards.
-                    drawn = following(state.noise_key[0], (at + step) * 256 + data[position])
-                    value ^= 1 + (drawn & _POSITIVE) % 255
+                if was != runs.before[source + step]:
+                    value = _stranger(state, was, value, at + step)
                 data[position] = value & 0xFF
+                is_changed = is_changed or data[position] != was
             row += 1
         else:
             stop = end if row >= last else min(end, begin + runs.starts[row] - at)
-            seed = siphash(state.noise_key[0], state.noise_key[1], data, begin, stop)
-            fill_noise(data, begin, stop, seed)
+            _fill(data, begin, stop, state)
+            is_changed = True
         begin = stop
+    return is_changed
 
 
 @kernel
@@ -336,8 +369,9 @@ def _rewrite_segment(
     stored = be16(data, at) if at + 2 <= end else -1
     is_right = end < bounds.wire_end or folded(pseudo + ones_sum(data, header, end)) == 0xFFFF
     is_unfinished = not is_right and stored in (folded(pseudo), folded(bounds.sum_before))
-    _patch(data, bounds.payload, end, stream, offset, runs, state)
-    if stored < 0 or (stored == 0 and not is_right):
+    is_changed = _patch(data, bounds.payload, end, stream, offset, runs, state)
+    is_changed = is_changed or bounds.sum_before != bounds.sum_after
+    if not is_changed or stored < 0 or (stored == 0 and not is_right):
         return
     pseudo = bounds.sum_after + length
     if is_unfinished:
@@ -375,7 +409,7 @@ def rewrite_segments(
         high, low = _new_address(state, version, high, low)
         other_high, other_low = _new_address(state, version, other_high, other_low)
         bounds = _Bounds(
-            of.header[row],
+            payload - 4 * ((segments.flags[row] >> 12) & 15),
             payload,
             payload + segments.captured_bytes[row],
             payload + segments.wire_bytes[row],

@@ -58,6 +58,16 @@ def packet_blocks(
                     progress(source.stored_bytes)
 
 
+def blocks_of_bytes(
+    data: ByteArray, progress: Progress | None = None, fragments: Fragments | None = None
+) -> Iterator[PacketBlock]:
+    """The same of one file in memory; blocks are in it, so that it can be changed in place."""
+    reader = CaptureReader()
+    reader.start_file()
+    buffer = Buffer(data, 0, len(data), True)
+    yield from _blocks_of(buffer, reader, PacketReader(fragments=fragments))
+
+
 def _blocks_of(
     buffer: Buffer, reader: CaptureReader, decoder: PacketReader
 ) -> Iterator[PacketBlock]:

@@ -25,6 +25,7 @@ from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.dissection import Options
 from dissector.endpoints import Endpoint, FlowKey
 from dissector.errors import OutputError
+from dissector.evidence.redacted import RAW_BYTES, redact_capture
 from dissector.outputs import remove_left
 from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketReader
@@ -32,7 +33,6 @@ from dissector.schemas.rows import arrow_batch
 from dissector.schemas.text import gathered
 from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.sources.private import private
-from dissector.sources.redacted import RAW_BYTES, redact_capture
 from dissector.sources.slice import of_flow
 from dissector.tap.pieces import Piece
 from dissector.tap.service import Signals

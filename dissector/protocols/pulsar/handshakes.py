@@ -99,7 +99,7 @@ class Handshakes:
         self._protocol = protocol
         self._unknown = unknown
         self._open: dict[int, tuple[Handshake, Handshake]] = {}
-        self._read = Remembered(handshake, may_be_kept)
+        self._read = Remembered(lambda commands: [*map(handshake, commands)], may_be_kept)
 
     def advance(self, frames: FrameColumns, rows: int, sources: Sources) -> list[HandshakeFrame]:
         """Read the CONNECT and CONNECTED frames of a block; returns them in order."""

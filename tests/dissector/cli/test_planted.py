@@ -12,8 +12,8 @@ import pytest
 from dissector.codecs.redaction import secrets
 from dissector.dissection import Options
 from dissector.dissection.cleaning import Cleaner
+from dissector.evidence.redacted import RAW_BYTES
 from dissector.sources.dissect import dissect
-from dissector.sources.redacted import RAW_BYTES
 from dissector.sources.rings import chains
 from tests.dissector.cli.conftest import Command
 from tests.hard.tape import Tape, capture, dissected
@@ -172,7 +172,7 @@ def test_raw_bytes_never_lie_on_the_disk_where_they_shall_be_hidden(
         assert not [each for each in tmp_path.iterdir() if each != path and each.stat().st_size]
         raise OSError(28, "full")
 
-    monkeypatch.setattr(sys.modules["dissector.sources.redacted"], "redact_capture", stop)
+    monkeypatch.setattr(sys.modules["dissector.evidence.redacted"], "redact_capture", stop)
     assert command("frames", path, "-w", tmp_path / "x.pcapng", "--redact").code == 4
     assert [each for each in tmp_path.iterdir()] == [path]
 

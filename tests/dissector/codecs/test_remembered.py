@@ -13,9 +13,9 @@ def counted(may_keep: bool = True) -> tuple[Remembered[int], list[bytes]]:
     """What says how long bytes are, and all that it was made of."""
     asked: list[bytes] = []
 
-    def make(data: bytes) -> int:
-        asked.append(data)
-        return len(data)
+    def make(data: list[bytes]) -> list[int]:
+        asked.extend(data)
+        return [len(each) for each in data]
 
     return Remembered(make, lambda _: may_keep), asked
 
@@ -26,6 +26,14 @@ def test_each_is_made_once_and_the_same_ever_after(texts: list[bytes]) -> None:
     length, asked = counted()
     assert [length(text) for text in texts] == [len(text) for text in texts]
     assert asked == list(dict.fromkeys(texts))
+
+
+@given(st.lists(st.lists(st.binary(max_size=2), max_size=20), max_size=4))
+@settings(max_examples=60)
+def test_many_at_once_are_asked_for_at_once_and_each_once(groups: list[list[bytes]]) -> None:
+    length, asked = counted()
+    assert [length.all_of(group) for group in groups] == [[*map(len, group)] for group in groups]
+    assert asked == list(dict.fromkeys(text for group in groups for text in group))
 
 
 def test_what_may_not_be_kept_is_made_each_time() -> None:
@@ -60,7 +68,7 @@ def test_the_bytes_themselves_are_not_kept() -> None:
 def test_what_failed_fails_again() -> None:
     calls = []
 
-    def fail(data: bytes) -> int:
+    def fail(data: list[bytes]) -> list[int]:
         calls.append(data)
         raise ValueError(data)
 
@@ -73,7 +81,7 @@ def test_what_failed_fails_again() -> None:
 
 def test_several_threads_get_what_one_would() -> None:
     threads, texts = 8, [b"%d" % (number * number) for number in range(3 * MAX_REMEMBERED)]
-    value = Remembered(lambda data: int(data), lambda _: True)
+    value = Remembered(lambda data: [*map(int, data)], lambda _: True)
 
     def values() -> list[int]:
         return [value(text) for text in texts]

@@ -3,7 +3,8 @@
 import numpy as np
 
 from dissector.blocks import Coded, Spans, TableBlock
-from dissector.dissection.cleaning import Cleaner, hidden_bytes, suspicious
+from dissector.codecs.redaction import suspicious
+from dissector.dissection.cleaning import Cleaner, hidden_bytes
 
 WORDS = ("ok", "error")
 

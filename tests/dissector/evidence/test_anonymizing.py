@@ -12,7 +12,7 @@ import pytest
 from dissector.evidence import disguise, ip_fragments, packets, streams  # noqa: F401 - see above
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
-from tests.dissector.sources.test_redacted import WRAPS, retransmitted
+from tests.dissector.evidence.test_redacted import WRAPS, retransmitted
 from tests.hard.cases import all_cases
 from tests.hard.tape import Tape, capture, dissected
 from tests.wire import packets as wire

@@ -47,15 +47,16 @@ PROPERTIES: Final = {
 }
 
 
+def is_secret_field(message: str, field: str, key: str = "") -> bool:
+    """Whether a field is secret whatever it holds. key: of a KeyValue, whose value the field is."""
+    is_value = message == "KeyValue" and field == "value"
+    return content_of(message, field) == SECRET or (is_value and is_secret(key))
+
+
 def spans_of_field(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
     """Where the secrets of a field of text or bytes are: this decides for all that shows or writes
-    it.
-
-    Args:
-        key: of a KeyValue, whose value is the field.
-    """
-    is_value = message == "KeyValue" and field == "value"
-    if content_of(message, field) == SECRET or (is_value and is_secret(key)):
+    it. Arguments as above."""
+    if is_secret_field(message, field, key):
         return [(0, len(value))] if value else []
     return secrets(value)
 

@@ -7,10 +7,10 @@ Damaged or newer messages are read as far as they go: nothing is required, and t
 UTF-8.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,8 +19,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import Int64Array
-from dissector.codecs.redaction import hidden, with_sizes
+from dissector.codecs.redaction import BETWEEN, hidden, suspicious, with_sizes
 from dissector.codecs.remembered import Remembered
+from dissector.codecs.secret_keys import Span
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protocols.columns import FrameColumns
@@ -31,6 +32,7 @@ from dissector.protocols.pulsar.wire.contents import (
     DOCUMENT,
     SECRET,
     content_of,
+    is_secret_field,
     spans_of_field,
 )
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
@@ -84,90 +86,144 @@ def text_of(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
+Judge = Callable[[str, str, bytes, str], list[Span]]
+"""Says where the secrets of a field of text or bytes are, by names of its message and its own, its
+value, and the key of a KeyValue whose value it is."""
+
+
+def _nothing(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
+    return []
+
+
+def _judge(redact: bool) -> Judge:
+    return spans_of_field if redact else _nothing
+
+
 def pair_text(pair: Any, redact: bool) -> str:
     """The value of a KeyValue; of one whose key means a secret only the length."""
-    return _shown("KeyValue", "value", pair.value, redact, text_of(pair.key))
+    return _shown(_judge(redact), "KeyValue", "value", pair.value, text_of(pair.key))
 
 
 def key_text(pair: Any, redact: bool) -> str:
     """The key of a KeyValue."""
-    return _shown("KeyValue", "key", pair.key, redact)
+    return _shown(_judge(redact), "KeyValue", "key", pair.key)
 
 
-def _shown(message: str, field: str, value: bytes, redact: bool, key: str = "") -> str:
+def _shown(judge: Judge, message: str, field: str, value: bytes, key: str = "") -> str:
     """A field of text, its secrets replaced by their lengths."""
-    return text_of(
-        with_sizes(value, spans_of_field(message, field, value, key)) if redact else value
-    )
+    return text_of(with_sizes(value, judge(message, field, value, key)))
 
 
 class _Renderer:
-    """Turns messages into plain values for JSON."""
+    """Turns messages into JSON text.
+
+    What is done with a field is found out when it is first met at its place, and kept.
+    """
 
     def __init__(
-        self, redact: bool, is_bounded: bool, hidden: frozenset[tuple[str, ...]] = frozenset()
+        self, judge: Judge, is_bounded: bool, hidden: frozenset[tuple[str, ...]] = frozenset()
     ) -> None:
-        self.redact = redact
+        self.judge = judge
         self.is_bounded = is_bounded
         self.hidden = hidden
+        self._places: dict[tuple[str, ...], dict[FieldDescriptor, _Place | None]] = {}
 
-    def render(self, message: Message, path: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The fields of a message by name, without those that have a column."""
-        out: dict[str, Any] = {}
+    def render(self, message: Message, path: tuple[str, ...] = ()) -> str:
+        """A message, without the fields that have a column."""
+        return _object(self.fields(message, path))
+
+    def fields(self, message: Message, path: tuple[str, ...]) -> dict[str, str]:
+        """The text of each of its fields by name, without those that have a column."""
+        out: dict[str, str] = {}
+        places = self._places.setdefault(path, {})
         for field, value in message.ListFields():
-            inner = (*path, field.name)
-            if inner not in self.hidden:
-                if field.is_repeated:
-                    rendered = self._many(message, field, value, inner)
-                else:
-                    rendered = self._one(message, field, value, inner)
-                if rendered not in ({}, []) or not self.hidden:
-                    out[field.name] = rendered
+            try:
+                place = places[field]
+            except KeyError:
+                place = places[field] = self._place(message, field, path)
+            if place is not None:
+                text = place.show(value)
+                if text not in _EMPTY or not self.hidden:
+                    out[place.name] = text
         return out
 
-    def _many(
-        self, message: Message, field: FieldDescriptor, values: Any, path: tuple[str, ...]
-    ) -> Any:
-        if field.message_type is not None and field.message_type.name == "KeyValue":
-            return {key_text(pair, self.redact): self._pair_value(pair) for pair in values}
+    def _place(
+        self, message: Message, field: FieldDescriptor, path: tuple[str, ...]
+    ) -> "_Place | None":
+        """What to do with a field, None if it has a column."""
+        inner = (*path, field.name)
+        if inner in self.hidden:
+            return None
+        show = self._one(message.DESCRIPTOR.name, field, inner)
+        if field.is_repeated:
+            is_pairs = field.message_type is not None and field.message_type.name == "KeyValue"
+            show = self._pairs if is_pairs else partial(self._many, show)
+        return _Place(field.name, show)
+
+    def _pairs(self, pairs: Any) -> str:
+        shown = partial(_shown, self.judge, "KeyValue")
+        return _object(
+            {
+                shown("key", pair.key): self._text(shown("value", pair.value, text_of(pair.key)))
+                for pair in pairs
+            }
+        )
+
+    def _many(self, show: "_Show", values: Any) -> str:
         count = len(values)
-        if self.is_bounded and count > MAX_DETAIL_ITEMS:
-            shown = [self._one(message, field, values[k], path) for k in range(MAX_DETAIL_ITEMS)]
-            return [*shown, f"<{count - MAX_DETAIL_ITEMS} more>"]
-        return [self._one(message, field, value, path) for value in values]
+        shown = [*map(show, values[:MAX_DETAIL_ITEMS] if self.is_bounded else values)]
+        if len(shown) < count:
+            shown.append(f'"<{count - MAX_DETAIL_ITEMS} more>"')
+        return f"[{','.join(shown)}]"
 
-    def _pair_value(self, pair: Any) -> str:
-        return self._text(pair_text(pair, self.redact))
-
-    def _one(
-        self, message: Message, field: FieldDescriptor, value: Any, path: tuple[str, ...]
-    ) -> Any:
-        if isinstance(value, Message):
-            return self.render(value, path)
-        if isinstance(value, bytes):
-            name = message.DESCRIPTOR.name
-            if self.redact and content_of(name, field.name) == SECRET:
-                return hidden(len(value)).decode()  # also that it is there and empty
-            if _is_text(name, field.number):
-                return self._text(_shown(name, field.name, value, self.redact))
-            has_secret = self.redact and spans_of_field(name, field.name, value)
-            return hidden(len(value)).decode() if has_secret else value.hex()
+    def _one(self, message: str, field: FieldDescriptor, path: tuple[str, ...]) -> "_Show":
+        """What turns one value of a field into text."""
+        if field.message_type is not None:
+            return partial(self.render, path=path)
+        if field.type == field.TYPE_BYTES:
+            return partial(self._bytes, message, field.name, _is_text(message, field.number))
         if field.enum_type is not None:
-            return field.enum_type.values_by_number[value].name
-        if isinstance(value, float):
-            return value if math.isfinite(value) else str(value)
-        if isinstance(value, int) and value >= 1 << 63:
-            return value - (1 << 64)  # wire ids are signed everywhere
-        return value
+            names = {value.number: f'"{value.name}"' for value in field.enum_type.values}
+            return names.__getitem__
+        return _number
+
+    def _bytes(self, message: str, field: str, is_text: bool, value: bytes) -> str:
+        is_secret = self.judge is not _nothing and content_of(message, field) == SECRET
+        if is_text and not is_secret:
+            return self._text(_shown(self.judge, message, field, value))
+        if is_secret or self.judge(message, field, value, ""):
+            return f'"{hidden(len(value)).decode()}"'  # also that it is there and empty
+        return f'"{value.hex()}"'
 
     def _text(self, text: str) -> str:
         if self.is_bounded and len(text) > MAX_DETAIL_TEXT:
-            return f"{text[:MAX_DETAIL_TEXT]}<{len(text) - MAX_DETAIL_TEXT} more>"
-        return text
+            text = f"{text[:MAX_DETAIL_TEXT]}<{len(text) - MAX_DETAIL_TEXT} more>"
+        return encode_basestring(text)
 
 
-# `json.dumps` would make an encoder for each text.
-_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_Show = Callable[[Any], str]
+_EMPTY: Final = ("{}", "[]")
+
+
+class _Place(NamedTuple):
+    """A field where it stands: its name, and what turns its value into text."""
+
+    name: str
+    show: _Show
+
+
+def _object(texts: dict[str, str]) -> str:
+    """An object of JSON of the texts of its members."""
+    members = ",".join([f"{encode_basestring(key)}:{text}" for key, text in texts.items()])
+    return f"{{{members}}}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f'"{value}"'
+    return str(value - (1 << 64) if value >= 1 << 63 else value)  # wire ids are signed everywhere
 
 
 class Parts(NamedTuple):
@@ -222,21 +278,46 @@ def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
     return Parts(command, broker_entry, _piece(data, at, end)[0])
 
 
-def said(command: bytes, redact: bool) -> str | None:
-    """What a command says beyond the columns, as JSON text; None where nothing is left to say."""
+def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:
+    """What each of some commands says beyond the columns, as JSON text; None where nothing is left
+    to say.
+
+    Texts that no field and no key gives away are looked at all at once: few hold a secret.
+    """
+    texts: list[bytes] = []
+
+    def judge(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
+        if is_secret_field(message, field, key):
+            return spans_of_field(message, field, value, key)
+        texts.append(value)
+        return []
+
+    found: list[str | None] = []
+    texts_of: list[bytes] = []
+    renderer = _Renderer(judge if redact else _nothing, True, shown_paths())
+    for command in commands:
+        found.append(_said(command, renderer))
+        texts_of.append(BETWEEN.join(texts))
+        texts.clear()
+    exact = _Renderer(_judge(redact), True, shown_paths())
+    for index in suspicious(texts_of):
+        found[index] = _said(commands[index], exact)
+    return found
+
+
+def _said(command: bytes, renderer: _Renderer) -> str | None:
     message = parse("BaseCommand", command)
     if message is None:
         return None
-    rendered = _Renderer(redact, True, shown_paths()).render(message)
-    rendered.pop("type", None)
-    body: dict[str, Any] = {}
-    for part in rendered.values():
-        body |= part
-    return _dump(body) if body else None
+    body: dict[str, str] = {}
+    for field, part in message.ListFields():
+        if isinstance(part, Message):
+            body |= renderer.fields(part, (field.name,))
+    return _object(body) if body else None
 
 
 # Only what is said without secrets is remembered: a text that shows them is made each time.
-clean_detail: Final = Remembered(
+clean_details: Final = Remembered(
     partial(said, redact=True), lambda text: text is None or len(text) <= _MAX_REMEMBERED_TEXT
 )
 
@@ -246,15 +327,15 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 
     Without redact, what authenticates is shown in hex or as it is. None if nothing can be decoded.
     """
-    renderer = _Renderer(redact, False)
+    renderer = _Renderer(_judge(redact), False)
     names = ("BaseCommand", "BrokerEntryMetadata", "MessageMetadata")
-    out: dict[str, Any] = {}
+    out: dict[str, str] = {}
     parts = parts_of(frames, row, sources)
     for key, name, data in zip(parts._fields, names, parts, strict=True):
         message = parse(name, data) if data is not None else None
         if message is not None:
             out[key] = renderer.render(message)
-    return _dump(out) if out else None
+    return _object(out) if out else None
 
 
 @cache
@@ -287,10 +368,10 @@ def rare_details(
     if not len(indexes):
         return None
     details: list[str | None] = [None] * len(rows)
-    say = clean_detail if redact else partial(said, redact=False)
-    chosen = indexes.tolist()
-    for number, command in commands_of(frames, rows[indexes], sources):
-        details[chosen[number]] = say(command)
+    whole = dict(commands_of(frames, rows[indexes], sources))
+    say = clean_details.all_of if redact else partial(said, redact=False)
+    for index, detail in zip(indexes[list(whole)].tolist(), say([*whole.values()]), strict=True):
+        details[index] = detail
     return details
 
 

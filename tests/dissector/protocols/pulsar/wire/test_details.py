@@ -16,7 +16,7 @@ from dissector.codecs.names import NameTable
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
 from dissector.protocols.columns import CUT_BY_SNAPLEN
 from dissector.protocols.pulsar.wire.details import (
-    clean_detail,
+    clean_details,
     commands_of,
     full,
     parse,
@@ -119,7 +119,7 @@ def test_secrets_are_hidden_and_shown_by_turns_and_never_remembered() -> None:
     frames = [pulsar.simple(pulsar.command(name, **fields)) for name, fields in SECRET_FRAMES]
     hidden, shown = details(frames), details(frames, redact=False)
     assert (details(frames), details(frames, redact=False)) == (hidden, shown)
-    kept = clean_detail.kept()
+    kept = clean_details.kept()
     texts = json.dumps([text for text in kept.values() if text is not None])
     for secret in (SECRET, SECRET.encode().hex()):
         assert secret in json.dumps(shown) and secret not in json.dumps(hidden)
@@ -180,15 +180,15 @@ def test_what_is_remembered_is_what_would_be_said_anew(name: str) -> None:
     frames = [f for each in pulsar_frames(CAPTURES / name) for f in each]
     columns, sources = block_of(frames)
     commands = [command for _, command in commands_of(columns, np.arange(len(frames)), sources)]
-    anew = [said(command, redact=True) for command in commands]
+    anew = [said([command], redact=True)[0] for command in commands]
     for _ in range(2):
-        assert [clean_detail(command) for command in commands] == anew
+        assert clean_details.all_of(commands) == anew
 
 
 def test_long_texts_are_not_remembered() -> None:
     frame = pulsar.command("CONNECT", client_version="v" * 600)
-    assert "v" * 600 in str(clean_detail(frame))
-    assert not any(text and len(text) > 512 for text in clean_detail.kept().values())
+    assert "v" * 600 in str(clean_details(frame))
+    assert not any(text and len(text) > 512 for text in clean_details.kept().values())
 
 
 def test_details_stay_with_their_rows_where_frames_between_are_cut() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dissector.dissection import Options
-from dissector.sources.redacted import RAW_BYTES, hidden_sentence, redact_capture
+from dissector.evidence.redacted import RAW_BYTES, hidden_sentence, redact_capture
 from tests.hard.tape import Row, Tables, Tape, capture, dissected, send
 from tests.wire import packets, tunnels
 from tests.wire.captures import Record
@@ -113,6 +113,40 @@ def test_bytes_that_lost_against_others_are_searched_by_themselves() -> None:
     clean = redacted(capture(tape.records()))
     assert b"Zq9-other" not in clean and b"x" * 64 in clean
     assert not garden.planted
+
+
+def test_what_contradicts_a_stream_goes_also_where_no_frames_are_read() -> None:
+    """Of HTTP, too, as nothing tells what such bytes belong to; the stream itself is searched."""
+    tape = Tape()
+    tape.open()
+    tape.say(True, b"GET /stats HTTP/1.1\r\nhost: a\r\nx: 0123456789\r\n\r\n")
+    (packet,) = [each for each in tape.packets if b"GET" in each.payload]
+    other = packet.payload.replace(b"0123456789", b"ab Zq9-half")[: len(packet.payload)]
+    tape.packets.append(packet._replace(payload=other, ts_ns=packet.ts_ns + 1000))
+    clean = redacted(capture(tape.records()))
+    assert b"Zq9" not in clean and b"x: 0123456789" in clean and b"GET /stats" in clean
+
+
+@pytest.mark.parametrize("link_type", [1, 147])
+def test_packets_that_nobody_reads_are_searched_too(link_type: int) -> None:
+    packet = b"\0" * 14 + b" token=Zq8word "
+    raw = capture([Record(10**18, packet)], link_type)
+    assert b"Zq8word" not in redacted(raw)
+
+
+def test_plain_fragments_stay_and_so_does_their_padding() -> None:
+    records = []
+    tape = Tape()
+    tape.open()
+    tape.connect()
+    tape.publish(1, b"x" * 300)
+    for record in tape.records():
+        for k, packet in enumerate(in_fragments(record.data[14:])):
+            padded = packets.ethernet(packet).ljust(60, b"\0")
+            records.append(Record(record.ts_ns + k, padded))
+    plain = bytearray(capture(records))
+    before = bytes(plain)
+    assert redact_capture(plain, Options()) == 0 and bytes(plain) == before
 
 
 def in_fragments(packet: bytes) -> list[bytes]:
