@@ -10,6 +10,7 @@ from dissector.cli.terminal import Words, counted, safe_text
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
+    from dissector.tap.judging import Judging
     from dissector.tap.raising import Raised
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
@@ -27,6 +28,14 @@ def command_for(number: str, lake: Path | None, replayed: Sequence[str]) -> str:
         names = " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in replayed)
         return f"dissector findings {names} --code {number}"
     return f"dissector explain {number}"
+
+
+def _window_bytes(tap: "Tap") -> int:
+    """Rows that a window of a tap may hold."""
+    from dissector.limits import MAX_WINDOW_BYTES
+
+    limit = tap.settings.memory_limit
+    return MAX_WINDOW_BYTES if limit is None else min(MAX_WINDOW_BYTES, limit // 16)
 
 
 class Kept(NamedTuple):
@@ -77,6 +86,7 @@ class Monitor:
         self._numbers = TapNumbers()
         self._max_series = max_series
         self._recorder: Recorder | None = None
+        self._judging: Judging | None = None
         self._raised: Raised | None = None
         self._server: Server | None = None
 
@@ -99,14 +109,12 @@ class Monitor:
     ) -> None:  # fmt: skip
         """Let the rules of findings look at what a tap sees."""
         from dissector.findings.noted import Notes
+        from dissector.tap.judging import Judging
         from dissector.tap.raising import Raised
-        from dissector.tap.windows import WINDOW_BYTES, Windows
 
-        limit = tap.settings.memory_limit
-        size = WINDOW_BYTES if limit is None else min(WINDOW_BYTES, limit // 16)
-        windows = Windows(tap, not tap.source.is_live, size)
+        self._judging = Judging(not tap.source.is_live, _window_bytes(tap))
         self._raised = Raised(
-            windows, words.say, lambda number: command_for(number, lake, replayed),
+            self._judging, words.say, lambda number: command_for(number, lake, replayed),
             self._max_series, rotations, None if lake is None else Notes(lake),
         )  # fmt: skip
 
@@ -115,8 +123,15 @@ class Monitor:
         if self._recorder is not None:
             tap.listen(self._recorder)
         if self._raised is not None:
+            from dissector.tap.windows import Windows
+
+            windows = Windows(
+                tap, not tap.source.is_live, [], self._judging, _window_bytes(tap)
+            )
+            tap.listen(windows)
             tap.listen(self._raised)
             stack.callback(self._raised.close)
+            stack.callback(windows.close)
         if self._server is None and not top:
             return
         from dissector.tap.watch import Watch
