@@ -120,25 +120,16 @@ class Monitor:
 
     def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
         """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
+        is_watched = self._server is not None or top
         if self._recorder is not None:
             tap.listen(self._recorder)
-        if self._raised is not None:
-            from dissector.tap.windows import Windows
-
-            windows = Windows(
-                tap, not tap.source.is_live, [], self._judging, _window_bytes(tap)
-            )
-            tap.listen(windows)
-            tap.listen(self._raised)
-            stack.callback(self._raised.close)
-            stack.callback(windows.close)
-        if self._server is None and not top:
+        self._open_windows(tap, stack, is_watched)
+        if not is_watched:
             return
         from dissector.tap.watch import Watch
 
         watch = Watch(self._health, self._numbers, rotations, self._recorder, self._raised)
         watch.tap = tap
-        self._health.repeated = lambda: tap.dissection.repeated()
         tap.listen(self._health)
         tap.listen(watch)
         if self._server is not None:
@@ -150,6 +141,29 @@ class Monitor:
             view = View(self._health, safe_text, raised=self._raised)
             tap.listen(view)
             stack.callback(view.close)
+
+    def _open_windows(self, tap: "Tap", stack: ExitStack, is_watched: bool) -> None:
+        """Let who counts and who judges have windows of what a tap sees."""
+        from dissector.tap.sums import Sums
+        from dissector.tap.windows import Windows
+
+        recorder, health, raised = self._recorder, self._health, self._raised
+        has_stalls = recorder is not None and recorder.triggers.wants_stalls
+        takers = [health.sums] if is_watched else [Sums(is_of_permits=True)] if has_stalls else []
+        if not takers and raised is None:
+            return
+        is_live = tap.source.is_live
+        windows = Windows(tap, not is_live, takers, self._judging, _window_bytes(tap))
+        tap.listen(windows)
+        if raised is not None:
+            tap.listen(raised)
+            stack.callback(raised.close)
+        stack.callback(windows.close)
+        health.refresh, health.flush = windows.refresh, windows.flush
+        # A file waits until its rows are counted.
+        health.ask = windows.ask if is_live else windows.flush
+        if recorder is not None and has_stalls:
+            recorder.sums, recorder.ask = takers[0], health.ask
 
     def close(self, words: Words) -> None:
         """Write the recordings that wait; say whether some could not be written."""

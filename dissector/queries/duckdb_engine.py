@@ -98,6 +98,7 @@ class DuckdbEngine:
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._lazy: dict[str, View] = {}  # those of the prelude that may yet be materialized
+        self._is_lent = False
         self._settings = [_IN_UTC]  # that hold for a cursor alone
         self._connection = connect()
         run = self._connection.execute
@@ -122,7 +123,9 @@ class DuckdbEngine:
         self._connection.unregister("registered")
 
     def lend(self, name: str, rows: "pa.Table") -> None:
-        """A table that is read where it lies, until another one has its name."""
+        """A table that is read where it lies, until another one has its name. By one thread: other
+        connections do not see it."""
+        self._is_lent = True
         self._connection.register(name, rows)
 
     def lake_table(
@@ -208,6 +211,8 @@ class DuckdbEngine:
         return self._rows(query)
 
     def _rows(self, query: str) -> "pa.Table":
+        if self._is_lent:
+            return self._connection.execute(query).to_arrow_table()
         with reading(), self._connection.cursor() as cursor:
             for setting in self._settings:
                 cursor.execute(setting)

@@ -25,6 +25,7 @@ def columns_of(texts: Iterable[str], views: Iterable[View]) -> dict[str, tuple[s
     """The columns that queries may read, by table: whatever they name."""
     read = [*texts, *(view.query for view in views), *(query for _, query in table_views())]
     names = {"protocol"}.union(*map(words, read))
+    names |= {table for name, table in NAMED_TWICE.items() if name in names}
     return {
         table: tuple(column.name for column in TABLES[table].columns if column.name in names)
         for table in TABLES
