@@ -23,7 +23,7 @@ from dissector.tap.window_tables import Columns, Rows, as_tables, own
 WINDOW_NS: Final = 60_000_000_000  # when rules are asked again, at the latest
 _NS: Final = 1e9
 _NICE: Final = 4
-_PATIENCE_SECONDS: Final = 2.0  # of who asks for newer numbers
+_PATIENCE_SECONDS: Final = 0.4  # of who asks for newer numbers; who asks next has them
 
 
 class Window(NamedTuple):
