@@ -39,6 +39,7 @@ from dissector.tap.rotations import Rotations
 from dissector.tap.service import Settings, Tap
 from dissector.tap.triggers import Triggers
 from dissector.tap.watch import Watch
+from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.traffic import is_simple, rename, topic_names
 
@@ -369,11 +370,14 @@ def main() -> int:
         if not chosen.no_lake:
             rotations = Rotations(Path(folder) / "lake", source.name, {}, may_wait=True)
         tap = Tap(source, Settings(Options()), rotations, [health])
-        health.repeated = lambda: tap.dissection.repeated()
+        windows = Windows(tap, True, [health.sums])
+        health.refresh = windows.flush  # it is the loop that looks
+        tap.listen(windows)
         recorder = Recorder(
             Path(folder) / "kept", Triggers(), lambda each: tap.dissection.ends_of(each),
             tap.link_types, keep_bytes=50_000_000,
         )  # fmt: skip
+        recorder.sums, recorder.ask = health.sums, windows.flush
         watch = Watch(health, numbers, rotations, recorder)
         watch.tap = tap
         looker = Looker(source, tap, TapCollector(health, numbers), _LOOK_NS)
@@ -381,13 +385,14 @@ def main() -> int:
         for listener in listeners if chosen.no_recorder else [recorder, *listeners]:
             tap.listen(listener)
         tap.run()
+        windows.close()
         recorder.close()
     looks = looker.looks
     found = growing(looks)
     memory = [size // 1_000_000 for _, size, _ in looks]
     print(json.dumps({
         "hours": chosen.hours, "packets": tap.account.packets,
-        "frames": sum(health.sums.frames.values.values()),
+        "frames": sum(health.sums.counts["frames"].values.values()),
         "megabytes": memory[:: max(1, len(memory) // 24)], "growing": found,
     }, indent=1))  # fmt: skip
     kinds = (_RESIDENT, _OBJECTS, _HEAP)

@@ -64,12 +64,11 @@ EDGES = (
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
-    # One meaning of a number: what is shown while it happens is computed by the report's walks.
-    "dissector.tap": {"sources", "lake", "report"},
+    # What is counted and found in windows is what queries count and rules find in a lake.
+    "dissector.tap": {"sources", "lake", "report", "queries"},
+    "dissector.tap.judging": {"findings"},
     # What it records is redacted as files of packets are.
     "dissector.tap.recorder": {"evidence"},
-    # What rules find in a window is what they find in a lake.
-    "dissector.tap.windows": {"findings", "queries"},
     "dissector.tap.raising": {"findings"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
     # Numbers and findings are made by queries over a lake.

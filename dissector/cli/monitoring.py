@@ -10,6 +10,7 @@ from dissector.cli.terminal import Words, counted, safe_text
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
+    from dissector.tap.judging import Judging
     from dissector.tap.raising import Raised
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
@@ -27,6 +28,14 @@ def command_for(number: str, lake: Path | None, replayed: Sequence[str]) -> str:
         names = " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in replayed)
         return f"dissector findings {names} --code {number}"
     return f"dissector explain {number}"
+
+
+def _window_bytes(tap: "Tap") -> int:
+    """Rows that a window of a tap may hold."""
+    from dissector.limits import MAX_WINDOW_BYTES
+
+    limit = tap.settings.memory_limit
+    return MAX_WINDOW_BYTES if limit is None else min(MAX_WINDOW_BYTES, limit // 16)
 
 
 class Kept(NamedTuple):
@@ -77,6 +86,7 @@ class Monitor:
         self._numbers = TapNumbers()
         self._max_series = max_series
         self._recorder: Recorder | None = None
+        self._judging: Judging | None = None
         self._raised: Raised | None = None
         self._server: Server | None = None
 
@@ -99,31 +109,27 @@ class Monitor:
     ) -> None:  # fmt: skip
         """Let the rules of findings look at what a tap sees."""
         from dissector.findings.noted import Notes
+        from dissector.tap.judging import Judging
         from dissector.tap.raising import Raised
-        from dissector.tap.windows import WINDOW_BYTES, Windows
 
-        limit = tap.settings.memory_limit
-        size = WINDOW_BYTES if limit is None else min(WINDOW_BYTES, limit // 16)
-        windows = Windows(tap, not tap.source.is_live, size)
+        self._judging = Judging(not tap.source.is_live, _window_bytes(tap))
         self._raised = Raised(
-            windows, words.say, lambda number: command_for(number, lake, replayed),
+            self._judging, words.say, lambda number: command_for(number, lake, replayed),
             self._max_series, rotations, None if lake is None else Notes(lake),
         )  # fmt: skip
 
     def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
         """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
+        is_watched = self._server is not None or top
         if self._recorder is not None:
             tap.listen(self._recorder)
-        if self._raised is not None:
-            tap.listen(self._raised)
-            stack.callback(self._raised.close)
-        if self._server is None and not top:
+        self._open_windows(tap, stack, is_watched)
+        if not is_watched:
             return
         from dissector.tap.watch import Watch
 
         watch = Watch(self._health, self._numbers, rotations, self._recorder, self._raised)
         watch.tap = tap
-        self._health.repeated = lambda: tap.dissection.repeated()
         tap.listen(self._health)
         tap.listen(watch)
         if self._server is not None:
@@ -135,6 +141,29 @@ class Monitor:
             view = View(self._health, safe_text, raised=self._raised)
             tap.listen(view)
             stack.callback(view.close)
+
+    def _open_windows(self, tap: "Tap", stack: ExitStack, is_watched: bool) -> None:
+        """Let who counts and who judges have windows of what a tap sees."""
+        from dissector.tap.sums import Sums
+        from dissector.tap.windows import Windows
+
+        recorder, health, raised = self._recorder, self._health, self._raised
+        has_stalls = recorder is not None and recorder.triggers.wants_stalls
+        takers = [health.sums] if is_watched else [Sums(is_of_permits=True)] if has_stalls else []
+        if not takers and raised is None:
+            return
+        is_live = tap.source.is_live
+        windows = Windows(tap, not is_live, takers, self._judging, _window_bytes(tap))
+        tap.listen(windows)
+        if raised is not None:
+            tap.listen(raised)
+            stack.callback(raised.close)
+        stack.callback(windows.close)
+        health.refresh, health.flush = windows.refresh, windows.flush
+        # A file waits until its rows are counted.
+        health.ask = windows.ask if is_live else windows.flush
+        if recorder is not None and has_stalls:
+            recorder.sums, recorder.ask = takers[0], health.ask
 
     def close(self, words: Words) -> None:
         """Write the recordings that wait; say whether some could not be written."""

@@ -223,9 +223,9 @@ def _read(name: str, content: str) -> Query:
 
 
 @cache
-def catalogue() -> Mapping[str, Query]:
-    """All queries by name."""
-    folder = resources.files("dissector.queries").joinpath("tallies")
+def catalogue(name: str = "tallies") -> Mapping[str, Query]:
+    """All queries of a folder by name: `tallies`, or `live`, those that a tap asks beside them."""
+    folder = resources.files("dissector.queries").joinpath(name)
     files = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
     names = sorted(name.removesuffix(".sql") for name in files)
     return {name: _read(name, files[f"{name}.sql"].read_text("utf-8")) for name in names}

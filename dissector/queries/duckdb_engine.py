@@ -97,7 +97,8 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
-        self._lazy: set[str] = set()  # views of the prelude that may yet be materialized
+        self._lazy: dict[str, View] = {}  # those of the prelude that may yet be materialized
+        self._is_lent = False
         self._settings = [_IN_UTC]  # that hold for a cursor alone
         self._connection = connect()
         run = self._connection.execute
@@ -120,6 +121,12 @@ class DuckdbEngine:
         self._connection.register("registered", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM registered")
         self._connection.unregister("registered")
+
+    def lend(self, name: str, rows: "pa.Table") -> None:
+        """A table that is read where it lies, until another one has its name. By one thread: other
+        connections do not see it."""
+        self._is_lent = True
+        self._connection.register(name, rows)
 
     def lake_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
@@ -189,12 +196,14 @@ class DuckdbEngine:
         """The views that queries share, or some of them, over tables that are there."""
         views = prelude() if wanted is None else wanted
         if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
-            self._lazy = {each.name for each in views}
+            self._lazy = {each.name: each for each in views}
             return
         for each in views:
             kind = "TABLE" if each.materialized == ALWAYS else "VIEW"
             self._create(kind, each.name, each.query)
-        self._lazy = {each.name for each in views if each.materialized not in ("", ALWAYS)}
+        self._lazy = {
+            each.name: each for each in views if each.materialized not in ("", ALWAYS)
+        }
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
@@ -202,6 +211,8 @@ class DuckdbEngine:
         return self._rows(query)
 
     def _rows(self, query: str) -> "pa.Table":
+        if self._is_lent:
+            return self._connection.execute(query).to_arrow_table()
         with reading(), self._connection.cursor() as cursor:
             for setting in self._settings:
                 cursor.execute(setting)
@@ -237,17 +248,17 @@ class DuckdbEngine:
     def _materialize(self, queries: Iterable[str]) -> None:
         """Make the rows of views that the queries read, where they say so."""
         readers = Counter(view.name for text in queries for view in used_views(text))
-        for view in prelude():
-            if view.name not in self._lazy or not readers[view.name]:
+        for view in [*self._lazy.values()]:
+            if not readers[view.name]:
                 continue
             if view.materialized == IF_READ or self._kind == "TABLE":
                 self._create("TABLE", view.name, view.query)
-                self._lazy.discard(view.name)
+                del self._lazy[view.name]
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
                 self._create("VIEW", view.name, f"SELECT * FROM {parquet([str(target)])}")
-                self._lazy.discard(view.name)
+                del self._lazy[view.name]
 
     def _write(self, query: str, target: Path) -> None:
         with reading():

@@ -1,28 +1,49 @@
-"""Permit balances of consumers while they change, summed by subscription."""
+"""Permits of consumers while a tap runs: what windows leave to the next ones.
 
+The arithmetic is that of reports (`queries/permits.sql`, the tallies `consumers` and `stalls`). Of
+each consumer that is open, the rows of `permits` that decide what its next rows mean go into the
+next window once more (`queries/live/carried_permits.sql`); what they give by themselves is taken
+off there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
-import numpy as np
+import pyarrow as pa
 
-from dissector.blocks import Column, Int64Array, TableBlock
-from dissector.limits import NULL
-from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
-from dissector.tap import permit_walk
-from dissector.tap.grouping import group_rows
-from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key, column
-
-MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
+from dissector.limits import MAX_FOLLOWED_CONSUMERS
+from dissector.queries.catalogue import catalogue
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report.sections.permit_utilization import STALL_US
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
+from dissector.tap.series import MAX_SERIES, Counts, Key, label_text
+from dissector.tap.window_tables import Rows
 
 MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
+CARRIED: Final = "carried"  # the capture that carried rows are alone in
 
-_EVENTS: Final = {
-    "grant": permit_walk.GRANT,
-    "delivery": permit_walk.DELIVERY,
-    "reset": permit_walk.RESET,
-}
-_IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
 _NAMES: Final = ("topic", "subscription")
-_NS_PER_US: Final = 1000
+_CELLS: Final = {
+    "connection_id": NUMBER, "consumer_id": NUMBER, "incarnation": NUMBER, "frame_no": NUMBER,
+    "ts": NUMBER, "event": TEXT, "delta": NUMBER, "available_after": NUMBER,
+    "unacked_after": NUMBER, "topic": TEXT, "subscription": TEXT, "subscription_type": TEXT,
+}  # fmt: skip
+# Rows of a window, those that the one before left, and these once more by themselves.
+_CARRIED_CELLS: Final = ", ".join(
+    "make_timestamptz(c.ts) AS ts" if name == "ts" else f"c.{name}" for name in _CELLS
+)
+TOGETHER: Final = (
+    "SELECT p.*, p.frame_no AS order_no FROM ("
+    f"SELECT capture, {', '.join(_CELLS)} FROM lake_permits UNION ALL "
+    f"SELECT u.capture, {_CARRIED_CELLS} FROM carried_permits AS c CROSS JOIN units AS u UNION ALL "
+    f"SELECT '{CARRIED}', {_CARRIED_CELLS} FROM carried_permits AS c) AS p"
+)
+_CLOSED: Final = "SELECT connection_id, consumer_id, incarnation FROM lake_consumers"
+_TALLIES: Final = ("consumers", "stalls")
+_OF_CONSUMERS: Final = ("permits", "consumers")
+_IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
+
+Consumer = tuple[int, ...]
 
 
 class Stall(NamedTuple):
@@ -35,11 +56,36 @@ class Stall(NamedTuple):
     duration_us: int
 
 
-class Balances:
-    """Follows each consumer incarnation from its first row in `permits` to its row in `consumers`.
+class _Open(NamedTuple):
+    """A consumer that goes on.
 
-    granted, delivered, stalls: since the start, by topic and subscription (stalls by `confirmed`,
-    too); left_out: consumers that were not followed.
+    rows: that are carried; last: of them; stall_us: when a stall began that is not over; pending:
+    the frame that ended one which may yet be confirmed; is_undecided: that one counts.
+    """
+
+    key: Key
+    rows: Sequence[Mapping[str, Any]]
+    last: Mapping[str, Any]
+    stall_us: int | None
+    pending: int | None
+    is_undecided: bool
+
+
+class Found(NamedTuple):
+    """What queries say of a window: rows of `consumers`, `stalls` and what is carried on; consumers
+    that closed in it."""
+
+    consumers: list[dict[str, Any]]
+    stalls: list[dict[str, Any]]
+    carried: list[dict[str, Any]]
+    closed: set[Consumer]
+
+
+class Balances:
+    """Balances of consumers, by topic and subscription.
+
+    granted, delivered, stalls: since the start (stalls by `confirmed`, too); left_out: times that a
+    consumer was not followed into the next window.
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
@@ -48,60 +94,45 @@ class Balances:
         self.stalls = Counts((*_NAMES, "confirmed"), max_series)
         self.left_out = 0
         self._exhausted_us = Counts(_NAMES, max_series)
-        self._slots: dict[tuple[int, ...], int] = {}
-        self._free: list[int] = []
-        self._closed: set[tuple[int, ...]] = set()
-        self._labels: list[Key] = []
-        self._consumers: list[tuple[int, ...]] = []
+        self._open: dict[Consumer, _Open] = {}
+        self._closed: set[Consumer] = set()
         self._new: list[Stall] = []
-        self._state = permit_walk.new_state(64)
 
-    def add(self, block: TableBlock) -> None:
-        """Take in rows of `permits`, in the order in which they were written."""
-        groups = Groups(block, (*_NAMES, "event"))
-        delta = column(block, "delta")
-        sums = groups.sums(delta)
-        for counts, event, sign in ((self.granted, "grant", 1), (self.delivered, "delivery", -1)):
-            counts.add_groups(
-                groups, _NAMES, [sign * each for each in sums], groups.where("event", (event,))
-            )
-        matrix = np.stack(
-            (
-                self._slots_of(block, groups),
-                _events(block.columns["event"]),
-                delta,
-                column(block, "available_after"),
-                column(block, "ts") // _NS_PER_US,
-                column(block, "frame_no"),
-            )
+    def texts(self) -> list[str]:
+        """The queries that are asked."""
+        return [*(catalogue()[name].text for name in _TALLIES), _carrying()]
+
+    def carried(self, rows: Rows) -> pa.Table:
+        """What was left of the consumers that a window has rows of, to be `carried_permits`."""
+        of = {
+            consumer
+            for name in _OF_CONSUMERS
+            if name in rows
+            for consumer in _consumers(rows[name])
+        }
+        return _table(row for one in of if one in self._open for row in self._open[one].rows)
+
+    def asked(self, db: DuckdbEngine) -> "Found":
+        """What a window says, of which `db` has the tables and views."""
+        return Found(
+            db.table(catalogue()["consumers"].per_capture()).to_pylist(),
+            db.table(catalogue()["stalls"].text).to_pylist(),
+            db.table(_carrying()).to_pylist(),
+            {*map(_consumer, db.table(_CLOSED).to_pylist())},
         )
-        stalls = np.zeros((block.rows, permit_walk.STALL_COLUMNS), np.int64)
-        found = permit_walk.walk(matrix, self._state, stalls, STALL_US, CONFIRM_US)
-        self._count_stalls(stalls[:found])
 
-    def close(self, block: TableBlock) -> None:
-        """Consumers whose incarnation is over, rows of `consumers`; rows of `permits` of the same
-        frames may still come."""
-        columns = (column(block, name).tolist() for name in _IDENTITY)
-        self._closed.update(zip(*columns, strict=True))
+    def add(self, run: str, found: "Found") -> None:
+        """Add up a window. run: of the tap."""
+        undecided = self._carry(run, found)
+        self._count(run, found.consumers, undecided)
+        # Further rows of the same frames may come in the next window, not behind it.
+        self._let_go(self._closed - found.closed)
+        self._closed = found.closed
 
     def forget(self) -> None:
-        """All rows of consumers that are closed have come: their slots are free again."""
-        slots = [self._slots.pop(key, -1) for key in sorted(self._closed)]
+        """The run is over."""
+        self._let_go({*self._open})
         self._closed.clear()
-        slots = [slot for slot in slots if slot >= 0]
-        if not slots:
-            return
-        state = self._state[slots].copy()
-        stalls = np.zeros((len(slots), permit_walk.STALL_COLUMNS), np.int64)
-        found = permit_walk.finish(state, stalls)
-        stalls[:found, 0] = np.array(slots, np.int64)[stalls[:found, 0]]
-        self._count_stalls(stalls[:found])
-        exhausted = state[:, permit_walk.EXHAUSTED_US].tolist()
-        for slot, exhausted_us in zip(slots, exhausted, strict=True):
-            self._exhausted_us.add(self._labels[slot], exhausted_us)
-            self._state[slot] = permit_walk.new_state(1)[0]
-            self._free.append(slot)
 
     def now(self, now_us: int) -> dict[str, dict[Key, int]]:
         """What holds at this moment of capture time, by topic and subscription.
@@ -115,73 +146,120 @@ class Balances:
             "available": {}, "consumers": {}, "stalled": {}, "empty": {},
             "exhausted_us": dict(self._exhausted_us.values),
         }  # fmt: skip
-        for consumer, slot in self._slots.items():
-            one = self._state[slot]
-            key = self._labels[slot]
-            is_active = int(one[permit_walk.IS_ACTIVE]) == 1 and consumer not in self._closed
-            exhausted = int(one[permit_walk.EXHAUSTED_US])
-            if is_active:
-                _add(found["consumers"], key, 1)
-                _add(found["available"], key, int(one[permit_walk.BALANCE]))
-                _add(found["empty"], key, int(one[permit_walk.BALANCE] <= 0))
-                if one[permit_walk.BALANCE] <= 0:
-                    exhausted += max(0, now_us - int(one[permit_walk.LAST_US]))
-            start = int(one[permit_walk.STALL_START_US])
-            is_stalled = is_active and start != NULL and now_us - start >= STALL_US
-            _add(found["stalled"], key, int(is_stalled))
-            _add(found["exhausted_us"], key, exhausted)
+        for consumer, one in self._open.items():
+            if consumer in self._closed or not (one.last["is_open"] or one.last["is_exhausted"]):
+                continue
+            key, is_empty = self.granted.key(one.key), one.last["is_exhausted"]
+            waited_us = 0 if one.stall_us is None else now_us - one.stall_us
+            _add(found["consumers"], key, 1)
+            _add(found["available"], key, one.last["available_after"])
+            _add(found["empty"], key, int(is_empty))
+            _add(found["stalled"], key, int(waited_us >= STALL_US))
+            _add(found["exhausted_us"], key, max(0, now_us - one.last["ts"]) if is_empty else 0)
         return found
-
-    def _count_stalls(self, stalls: Int64Array) -> None:
-        for slot, end_frame, start_us, duration_us, confirmed in stalls.tolist():
-            self.stalls.add((*self._labels[slot], "yes" if confirmed else "no"), 1)
-            if len(self._new) < MAX_NEW_STALLS:
-                connection, consumer = self._consumers[slot]
-                self._new.append(Stall(connection, consumer, end_frame, start_us, duration_us))
 
     def drain_stalls(self) -> list[Stall]:
         """Stalls that were found since the last call, the first MAX_NEW_STALLS of them."""
         found, self._new = self._new, []
         return found
 
-    def _slots_of(self, block: TableBlock, groups: Groups) -> Int64Array:
-        """The state's row of each row's consumer; -1 beyond the bound."""
-        keys = groups.keys(_NAMES)
-        identity = [column(block, name) for name in _IDENTITY]
-        first, consumers = group_rows(identity)
-        slots = np.empty(len(first), np.int64)
-        unique = zip(*(column[first].tolist() for column in identity), strict=True)
-        of_first = groups.of_row[first].tolist()
-        for number, (each, group) in enumerate(zip(unique, of_first, strict=True)):
-            slots[number] = self._slot_of(each, keys[group])
-        return slots[consumers]
+    # -- inside
 
-    def _slot_of(self, consumer: tuple[int, ...], key: Key) -> int:
-        slot = self._slots.get(consumer)
-        if slot is None:
-            if len(self._slots) >= MAX_CONSUMERS:
+    def _let_go(self, consumers: Iterable[Consumer]) -> None:
+        """Follow some no further; nothing came that would have confirmed their last stall."""
+        for consumer in consumers:
+            one = self._open.pop(consumer, None)
+            if one is not None and one.is_undecided:
+                self.stalls.add((*one.key, "no"), 1)
+
+    def _count(
+        self, run: str, found: Iterable[Mapping[str, Any]], undecided: Set[Consumer]
+    ) -> None:
+        """Add up what consumers did, less what carried rows say by themselves.
+
+        Args:
+            undecided: consumers whose last stall is not counted yet, as nobody knows what it was.
+        """
+        of: dict[str, dict[Consumer, Mapping[str, Any]]] = {CARRIED: {}, run: {}}
+        for row in found:
+            of[row["capture"]][_consumer(row)] = row
+        for consumer, row in of[run].items():
+            known = of[CARRIED].get(consumer, {})
+            key = _key(row)
+            for counts, name in (
+                (self.granted, "granted"),
+                (self.delivered, "delivered"),
+                (self._exhausted_us, "exhausted_us"),
+            ):
+                counts.add(key, (row[name] or 0) - (known.get(name) or 0))
+            self.stalls.add((*key, "yes"), row["confirmed"] or 0)
+            self.stalls.add((*key, "no"), (row["unconfirmed"] or 0) - (consumer in undecided))
+
+    def _list(self, run: str, stalls: Iterable[Mapping[str, Any]]) -> None:
+        """List the stalls that ended and were not listed in the window before."""
+        for row in stalls:
+            known = self._open.get(_consumer(row))
+            is_known = known is not None and known.pending == row["end_frame_no"]
+            if row["capture"] != run or row["confirmed"] is None or is_known:
+                continue
+            if len(self._new) < MAX_NEW_STALLS:
+                self._new.append(
+                    Stall(
+                        row["connection_id"], row["consumer_id"], row["end_frame_no"],
+                        row["start_us"], row["stall_us"],
+                    )
+                )  # fmt: skip
+
+    def _carry(self, run: str, found: Found) -> set[Consumer]:
+        """Keep what the next window needs of consumers that this one touched, and list stalls.
+
+        Returns:
+            those whose last stall is over and may yet be confirmed.
+        """
+        undecided = set()
+        rows: dict[Consumer, list[Mapping[str, Any]]] = {}
+        for row in found.carried:
+            if row["capture"] == run:
+                rows.setdefault(_consumer(row), []).append(row)
+        self._list(run, found.stalls)
+        for consumer, mine in rows.items():
+            if consumer not in self._open and len(self._open) >= MAX_FOLLOWED_CONSUMERS:
                 self.left_out += 1
-                return -1
-            slot = self._free.pop() if self._free else len(self._labels)
-            self._slots[consumer] = slot
-            if slot == len(self._labels):
-                self._labels.append(key)
-                self._consumers.append((0, 0))
-            if slot == len(self._state):
-                self._state = np.concatenate((self._state, permit_walk.new_state(len(self._state))))
-            self._labels[slot] = self.granted.key(key)
-            self._consumers[slot] = consumer[:2]
-        elif UNKNOWN in self._labels[slot] and UNKNOWN not in key:
-            self._labels[slot] = self.granted.key(key)  # names learnt late
-        return slot
+                continue
+            last = next(row for row in mine if row["is_last"])
+            begun = next((row["ts"] for row in mine if row["begins"]), None)
+            end = next((row for row in mine if row["is_pending"]), None)
+            is_long = end is not None and begun is not None and end["ts"] - begun >= STALL_US
+            self._open[consumer] = _Open(
+                _key(last), mine, last, begun if end is None else None,
+                None if end is None else end["frame_no"], is_long,
+            )  # fmt: skip
+            if is_long:
+                undecided.add(consumer)
+        return undecided
+
+
+def _carrying() -> str:
+    return catalogue("live")["carried_permits"].text
+
+
+def _consumer(row: Mapping[str, Any]) -> Consumer:
+    return row["connection_id"], row["consumer_id"], row["incarnation"]
+
+
+def _consumers(rows: pa.Table) -> Iterator[Consumer]:
+    """The consumers of a table, each once."""
+    distinct = rows.select(_IDENTITY).group_by([*_IDENTITY]).aggregate([])
+    return zip(*(column.to_pylist() for column in distinct.columns), strict=True)
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return label_text(row["topic"]), label_text(row["subscription"])
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    return small_table((tuple(row[name] for name in _CELLS) for row in rows), **_CELLS)
 
 
 def _add(sums: dict[Key, int], key: Key, count: int) -> None:
     sums[key] = sums.get(key, 0) + count
-
-
-def _events(values: Column) -> Int64Array:
-    codes: Any = values
-    table = np.array([_EVENTS[str(name)] for name in codes.names], np.int64)
-    found: Int64Array = table[codes.codes]
-    return found

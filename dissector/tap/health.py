@@ -1,14 +1,13 @@
 """What a tap knows of itself: does data flow, is it complete, how far behind the wire is it."""
 
-import threading
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
-from dissector.tap.facts import FactSums
 from dissector.tap.pieces import Piece
 from dissector.tap.series import MAX_SERIES
+from dissector.tap.sums import Sums
 
 SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow
 RECENT_SECONDS: Final = 300.0  # a loss this long ago still says: not complete
@@ -28,17 +27,18 @@ class Losses(NamedTuple):
 class Health:
     """A listener that keeps sums, and times of the last packet and of losses.
 
-    lock: hold it while reading `sums` from another thread. packets, captured_bytes, wire_bytes: so
-    far; lag_ns: of the last piece, from its last packet's time to when we had it; last_ns: latest
-    capture time; started_seconds: since 1970, by the clock; repeated: gives the connections whose
-    facts are counted elsewhere.
+    sums: over rows; refresh, flush: wait until they have all rows so far, from another thread and
+    by the loop; ask: does not wait. packets, captured_bytes,
+    wire_bytes: so far; lag_ns: of the last piece, from its last packet's time to when we had it;
+    last_ns: latest capture time; started_seconds: since 1970, by the clock.
     """
 
     def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
         self.is_live = is_live
-        self.lock = threading.Lock()
-        self.sums = FactSums(max_series)
-        self.repeated: Callable[[], Set[int]] = frozenset
+        self.sums = Sums(max_series)
+        self.refresh: Callable[[], None] = _nothing
+        self.ask: Callable[[], object] = _nothing
+        self.flush: Callable[[], None] = _nothing
         self.packets_seen = 0
         self.captured_bytes = 0
         self.wire_bytes = 0
@@ -62,11 +62,7 @@ class Health:
             self.lag_ns = max(0, time.time_ns() - int(piece.packets.ts_ns[0]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Add rows up."""
-        with self.lock:
-            self.sums.repeated = self.repeated()
-            for block in blocks:
-                self.sums.add(block)
+        """Rows are added up by the window."""
 
     def tick(self, now: float) -> None:
         """Nothing is due by the clock."""
@@ -80,7 +76,14 @@ class Health:
             or gaps > self.gaps
         ):
             self._last_loss = time.monotonic()
-        self.losses, self.gaps, self.gap_bytes = losses, gaps, gap_bytes
+        # Of a connection that just closed the row may not be counted yet.
+        self.losses = losses
+        self.gaps, self.gap_bytes = max(gaps, self.gaps), max(gap_bytes, self.gap_bytes)
+
+    @property
+    def retransmitted(self) -> int:
+        """Packets of connections that are over."""
+        return self.sums.plain("retransmitted")
 
     @property
     def silent_seconds(self) -> float:
@@ -116,8 +119,9 @@ class Health:
             reasons.append(f"interface down: {', '.join(self.losses.interfaces_down)}")
         if not self.is_complete:
             reasons.append("packets or stream bytes were lost lately")
-        if self.losses.landing_problem is not None:
-            reasons.append(self.losses.landing_problem)
+        reasons += [
+            each for each in (self.losses.landing_problem, self.sums.problem) if each is not None
+        ]
         return {
             "status": "degraded" if reasons else "ok",
             "flows": self.flows,
@@ -130,3 +134,7 @@ class Health:
             "silent_seconds": round(self.silent_seconds, 3),
             "lag_seconds": round(self.lag_ns / _NS, 6),
         }
+
+
+def _nothing() -> None:
+    """Nobody counts."""

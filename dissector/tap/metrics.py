@@ -26,7 +26,7 @@ _NS: Final = 1e9
 _US: Final = 1e6
 _SUBSCRIPTION: Final = ("topic", "subscription")
 
-# Name without prefix and `_total`, name of the sums in FactSums, labels, what it is.
+# Name without prefix and `_total`, name of the sums, labels, what it is.
 COUNTERS: Final = (
     ("frames", "frames", "Frames of the protocol, by direction and command."),
     ("frame_bytes", "frame_bytes", "Bytes of frames, by direction."),
@@ -96,7 +96,8 @@ class TapCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Numbers of this moment; sums are copied under the lock and rendered outside of it."""
         health = self._health
-        with health.lock:
+        health.refresh()
+        with health.sums.lock:
             families = [*self._facts(), *self._permits()]
         yield from families
         yield from self._tap()
@@ -108,15 +109,15 @@ class TapCollector(Collector):
     def _facts(self) -> Iterator[Metric]:
         sums = self._health.sums
         for name, attribute, text in COUNTERS:
-            yield _counter(name, text, getattr(sums, attribute))
+            yield _counter(name, text, sums.counts[attribute])
         for name, attribute, text in HISTOGRAMS:
-            yield _histogram(name, text, getattr(sums, attribute))
+            yield _histogram(name, text, sums.durations[attribute])
         left_out = CounterMetricFamily(
             f"{PREFIX}label_sets_left_out",
             "Times that a label set beyond --max-series was counted as `other`, by metric.",
             labels=("metric",),
         )
-        for name, counts in sums.all_counts().items():
+        for name, counts in sums.all_counts():
             left_out.add_metric((name,), counts.left_out)
         yield left_out
 
@@ -202,7 +203,7 @@ class TapCollector(Collector):
         for name, text, value in (
             ("gaps", "Holes in streams: bytes that were never captured.", health.gaps),
             ("gap_bytes", "Bytes of those holes.", health.gap_bytes),
-            ("retransmitted_packets", "Of connections that are over.", health.sums.retransmitted),
+            ("retransmitted_packets", "Of connections that are over.", health.retransmitted),
         ):
             yield CounterMetricFamily(f"{PREFIX}{name}", text, value=value)
         rotations = CounterMetricFamily(
@@ -265,9 +266,8 @@ def _gauge(name: str, text: str, values: Mapping[Key, int]) -> GaugeMetricFamily
 
 def _histogram(name: str, text: str, histograms: Histograms) -> HistogramMetricFamily:
     family = HistogramMetricFamily(f"{PREFIX}{name}", text, labels=histograms.labels)
-    for key, counts in histograms.counts.items():
-        rising = counts.cumsum().tolist()
+    for key in histograms.buckets:
         bounds = [str(bound / _NS) for bound in BOUNDS_NS]
-        buckets = list(zip([*bounds, "+Inf"], rising, strict=True))
+        buckets = list(zip([*bounds, "+Inf"], histograms.octaves(key), strict=True))
         family.add_metric(key, buckets, histograms.sums.values.get(key, 0) / _NS)
     return family

@@ -9,10 +9,10 @@ from dissector.blocks import TableBlock
 from dissector.findings.finding import Finding
 from dissector.findings.loading import SEVERITIES
 from dissector.findings.noted import Notes
+from dissector.tap.judging import Judging
 from dissector.tap.pieces import Piece
 from dissector.tap.rotations import Rotations
 from dissector.tap.series import MAX_SERIES, Counts, Key
-from dissector.tap.windows import Windows
 
 LABELS: Final = ("id", "code", "severity")
 MAX_SUBJECTS: Final = 10_000  # of incidents that are remembered; the longest silent goes first
@@ -43,14 +43,14 @@ class Raised:
 
     def __init__(
         self,
-        windows: Windows,
+        judging: Judging,
         say: Callable[[str], None],
         shown_by: Callable[[str], str],
         max_series: int = MAX_SERIES,
         rotations: Rotations | None = None,
         notes: Notes | None = None,
     ) -> None:
-        self.windows = windows
+        self._judging = judging
         self._rotations = rotations
         self._notes = notes
         self._capture: str | None = None
@@ -65,23 +65,20 @@ class Raised:
         self._next = 0.0
 
     def packets(self, piece: Piece) -> None:
-        """Let the window know the time."""
-        self.windows.packets(piece)
+        """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Rows go into the running window."""
-        self.windows.rows(blocks)
+        """Rows are judged by the window."""
 
     def tick(self, now: float) -> None:
         """Raise what was found meanwhile."""
-        self.windows.tick(now)
         if now >= self._next:
             self._next = now + _EVERY_SECONDS
             self._raise()
 
     def close(self) -> None:
         """Raise what the last window holds. All rows are in the lake, and what was noted goes."""
-        self.windows.close()
+        self._judging.close()
         self._raise()
         if self._notes is not None and self._rotations is not None:
             self._notes.close(not self._rotations.lost)
@@ -93,12 +90,12 @@ class Raised:
             if capture is not None and capture != self._capture:
                 self._capture = capture
                 self._notes.begin(capture, not rotations.lost)
-        for one in self.windows.drain():
+        for one in self._judging.drain():
             self._handle(one)
-        failed, skipped = self.windows.failed, self.windows.skipped
+        failed, skipped = self._judging.failed, self._judging.skipped
         if failed > self._failed:
             self._failed = failed
-            self._say(f"findings of a window are missing: {self.windows.problem}")
+            self._say(f"findings of a window are missing: {self._judging.problem}")
         if skipped and not self._skipped:
             self._say("more rows than rules keep up with: findings of some windows are missing")
         self._skipped = skipped
@@ -129,7 +126,7 @@ class Raised:
 
     def numbers(self) -> FindingNumbers:
         """What metrics show, as it is now."""
-        windows = self.windows
+        windows = self._judging
         return FindingNumbers(
             dict(self.incidents.values), dict(self.last_ns),
             {"judged": windows.judged, "skipped": windows.skipped, "failed": windows.failed},

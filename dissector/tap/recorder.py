@@ -36,7 +36,8 @@ from dissector.sources.private import private
 from dissector.sources.slice import of_flow
 from dissector.tap.pieces import Piece
 from dissector.tap.service import Signals
-from dissector.tap.triggers import Trigger, Triggers, of_signal
+from dissector.tap.sums import Sums
+from dissector.tap.triggers import Trigger, Triggers, of_signal, of_stall
 
 MEMORY_BYTES: Final = 64 << 20  # default: packets that are held
 KEEP_BYTES: Final = 2_000_000_000  # default: of recordings, the oldest go
@@ -46,6 +47,7 @@ PER_MINUTE: Final = 6
 SAME_NS: Final = 60_000_000_000
 
 _LONGEST_WAIT_SECONDS: Final = 2.0
+_ASK_SECONDS: Final = 1.0  # how often stalls are asked for, where one may have ended
 _CLOSED: Final = 4096  # connections whose end points are remembered
 _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
 _UNFINISHED: Final = ".unfinished"
@@ -74,7 +76,8 @@ class Recorder:
 
     kept, limited, failed: recordings so far, findings that none was made for, and recordings that
     could not be written; problem: why the last one could not. redacted: how secrets in recordings
-    are found; None: they stay.
+    are found; None: they stay. triggers: what asks for recordings; sums: know of stalls; ask: lets
+    them have the rows so far.
 
     Args:
         ends_of: end points of an open connection, None where it is not known.
@@ -98,7 +101,12 @@ class Recorder:
         self.kept = self.limited = self.failed = 0
         self.problem: str | None = None
         self.signals: Signals | None = None
-        self._triggers = triggers
+        self.sums: Sums | None = None
+        self.ask: Callable[[], object] | None = None
+        self._may_stall = False
+        self._next_ask = 0.0
+        self._unasked_bytes = 0  # of packets since stalls were asked for
+        self.triggers = triggers
         self._ends_of = ends_of
         self._link_types = link_types
         self._memory_bytes, self._keep_bytes = memory_bytes, keep_bytes
@@ -144,6 +152,7 @@ class Recorder:
         self._last_ns = max(self._last_ns, int(columns.ts_ns.max()))
         self._chunks.append(chunk)
         self._held += _bytes_of(chunk)
+        self._unasked_bytes += _bytes_of(chunk)
         while self._held > self._memory_bytes and len(self._chunks) > 1:
             self._held -= _bytes_of(self._chunks.popleft())
 
@@ -152,7 +161,8 @@ class Recorder:
         for block in blocks:
             if block.table == "connections":
                 self._note_closed(block)
-            for trigger in self._triggers.of(block):
+            self._may_stall |= self.triggers.may_end_stall(block)
+            for trigger in self.triggers.of(block):
                 self.want(trigger)
 
     def want(self, trigger: Trigger) -> None:
@@ -176,6 +186,7 @@ class Recorder:
         if self.signals is not None and self.signals.is_recording_requested:
             self.signals.is_recording_requested = False
             self._waiting.append((of_signal(self._last_ns), None, 0.0))
+        self._ask_for_stalls(now)
         if not self._waiting:
             return
         waiting = []
@@ -190,6 +201,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write all that is wanted, end the thread."""
+        self._want_stalls()
         for trigger, ends, _ in self._waiting:
             self._begin(trigger, ends)
         self._waiting = []
@@ -197,6 +209,22 @@ class Recorder:
         self._thread.join()
 
     # -- inside
+
+    def _ask_for_stalls(self, now: float) -> None:
+        """Where one may have ended: now and then, and before its packets are forgotten."""
+        is_urgent = self._unasked_bytes > self._memory_bytes // 4
+        if self._may_stall and self.ask is not None and (is_urgent or now >= self._next_ask):
+            self._may_stall = False
+            self._unasked_bytes, self._next_ask = 0, now + _ASK_SECONDS
+            self.ask()
+        self._want_stalls()
+
+    def _want_stalls(self) -> None:
+        if self.sums is not None and self.triggers.wants_stalls:
+            with self.sums.lock:
+                stalls = self.sums.balances.drain_stalls()
+            for stall in stalls:
+                self.want(of_stall(stall))
 
     def _begin(self, trigger: Trigger, ends: Ends | None) -> None:
         link_types = self._link_types().copy()

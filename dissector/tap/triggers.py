@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from dissector.blocks import TableBlock
+from dissector.blocks import Coded, Int64Array, TableBlock, numbers_of
 from dissector.errors import UsageError
 from dissector.limits import NULL
 from dissector.schemas.text import plain_text
-from dissector.tap.balances import Balances
-from dissector.tap.facts import is_text
-from dissector.tap.series import column, column_codes
+from dissector.tap.balances import Stall
 
 CHECKSUM: Final = "checksum"
 LATENCY: Final = "latency"
@@ -25,6 +24,8 @@ NAMES: Final = (CHECKSUM, LATENCY, STALL, ERROR)
 LATENCY_NS: Final = 1_000_000_000  # default threshold of a send's latency
 
 _NS_PER_US: Final = 1000
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 class Trigger(NamedTuple):
@@ -58,7 +59,7 @@ class Triggers:
             raise UsageError(f"--trigger {sorted(unknown)[0]}: choose of {known}")
         self._names = frozenset(names)
         self._latency_ns = latency_ns
-        self._balances = Balances() if STALL in self._names else None
+        self.wants_stalls = STALL in self._names
 
     def of(self, block: TableBlock) -> Iterator[Trigger]:
         """The triggers in a block of any table."""
@@ -68,15 +69,15 @@ class Triggers:
             yield from self._checksums(block)
         elif block.table == "exchanges":
             yield from self._exchanges(block)
-        elif self._balances is not None:
-            if block.table == "permits":
-                self._balances.add(block)
-                yield from self._stalls(self._balances)
-            elif block.table == "consumers":
-                self._balances.close(block)
-            elif block.table == "capture_files":
-                self._balances.forget()
-                yield from self._stalls(self._balances)
+
+    def may_end_stall(self, block: TableBlock) -> bool:
+        """Whether a block has a grant that lifts a balance above nothing: the balances of windows
+        say how long it had been so."""
+        if not self.wants_stalls or block.table != "permits":
+            return False
+        available = numbers_of(block, "available_after")
+        is_lifted = (available > 0) & (available <= numbers_of(block, "delta"))
+        return bool((is_lifted & is_text(block, "event", "grant")).any())
 
     def _checksums(self, block: TableBlock) -> Iterator[Trigger]:
         wrong = is_text(block, "checksum", "mismatch")
@@ -90,27 +91,46 @@ class Triggers:
     def _exchanges(self, block: TableBlock) -> Iterator[Trigger]:
         if LATENCY in self._names:
             slow = is_text(block, "kind", "publish")
-            slow &= column(block, "latency_ns") > self._latency_ns
+            slow &= numbers_of(block, "latency_ns") > self._latency_ns
             for row in np.flatnonzero(slow).tolist():
                 yield _of_exchange(block, row, LATENCY)
         if ERROR in self._names:
-            codes, names = column_codes(block.columns.get("error_code"), block.rows)
+            codes, names = _codes(block, "error_code")
             for row in np.flatnonzero(codes >= 0).tolist():
                 yield _of_exchange(block, row, ERROR, plain_text(names[int(codes[row])]))
 
-    def _stalls(self, balances: Balances) -> Iterator[Trigger]:
-        for stall in balances.drain_stalls():
-            first_ns = stall.start_us * _NS_PER_US
-            last_ns = first_ns + stall.duration_us * _NS_PER_US
-            text = (
-                f"no permits for {stall.duration_us / 1e6:.3f} s: connection {stall.connection_id},"
-                f" consumer {stall.consumer_id}, up to frame {stall.end_frame_no}"
-            )
-            yield Trigger(STALL, text, stall.connection_id, first_ns, last_ns)
+
+def of_stall(stall: Stall) -> Trigger:
+    """A consumer had no permits for long."""
+    first_ns = stall.start_us * _NS_PER_US
+    text = (
+        f"no permits for {stall.duration_us / 1e6:.3f} s: connection {stall.connection_id},"
+        f" consumer {stall.consumer_id}, up to frame {stall.end_frame_no}"
+    )
+    last_ns = first_ns + stall.duration_us * _NS_PER_US
+    return Trigger(STALL, text, stall.connection_id, first_ns, last_ns)
+
+
+def is_text(block: TableBlock, name: str, text: str) -> BoolArray:
+    """Where a text column has a value."""
+    codes, names = _codes(block, name)
+    # The last place is that of null, whose code is -1.
+    is_wanted = np.array([plain_text(name) == text for name in names] + [False])
+    found: BoolArray = is_wanted[codes]
+    return found
+
+
+def _codes(block: TableBlock, name: str) -> tuple[Int64Array, Sequence[bytes] | Sequence[str]]:
+    """A text column as codes, -1 where it is null, and the texts."""
+    values = block.columns.get(name)
+    if values is None:
+        return np.full(block.rows, -1, np.int64), ()
+    assert isinstance(values, Coded), "texts that repeat have codes"
+    return np.maximum(values.codes, -1), values.names
 
 
 def _cells(block: TableBlock, row: int, *names: str) -> list[int]:
-    return [int(column(block, name)[row]) for name in names]
+    return [int(numbers_of(block, name)[row]) for name in names]
 
 
 def _of_exchange(block: TableBlock, row: int, reason: str, code: str = "") -> Trigger:

@@ -11,14 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from dissector.blocks import TableBlock
+from dissector.report.numbers import Row, durations
 from dissector.report.verdicts.publishing import answered
 from dissector.report.words import duration_text, listed, many
-from dissector.tap.facts import without
 from dissector.tap.health import Health
-from dissector.tap.latencies import Latencies
 from dissector.tap.pieces import Piece
 from dissector.tap.raising import Raised
+from dissector.tap.series import Counts
 from dissector.tap.shortening import common_folder, shortened
+from dissector.tap.sums import Sums
 
 SHOWN: Final = 15  # topics
 EVERY_SECONDS: Final = 1.0
@@ -75,25 +76,19 @@ class View:
         self._next = 0.0
         self._before: dict[str, int] = {}
         self._began = self._before_at = time.monotonic()
-        self._latencies = Latencies()
 
     def packets(self, piece: Piece) -> None:
         """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
-        """Add up how long sends took; everything else is summed up elsewhere."""
-        repeated = self._health.sums.repeated
-        for block in blocks:
-            if block.table == "exchanges" and block.rows:
-                kept = without(block, repeated) if repeated else block
-                if kept.rows:
-                    self._latencies.add(kept)
+        """Rows are added up by the window."""
 
     def tick(self, now: float) -> None:
         """Show again, if it is time."""
         if now < self._next:
             return
         self._next = now + self._every
+        self._health.ask()
         lines = self.lines(now)
         if self._is_terminal:
             self._draw(lines)
@@ -102,6 +97,7 @@ class View:
 
     def close(self) -> None:
         """Show the last numbers and leave the terminal as it was."""
+        self._health.flush()
         lines = self.lines(time.monotonic())
         if self._is_terminal:
             self._draw(lines)
@@ -112,12 +108,13 @@ class View:
 
     def lines(self, now: float) -> list[TopicLine]:
         """The busiest topics, by sends since the last look, then by sends."""
-        with self._health.lock:
-            sums = self._health.sums
+        sums = self._health.sums
+        with sums.lock:
             outcomes: dict[str, dict[str, int]] = {}
-            for (topic, outcome), count in sums.sends.values.items():
+            for (topic, outcome), count in sums.counts["sends"].values.items():
                 outcomes.setdefault(topic, {})[outcome] = count
-            again = _by_topic(sums.redelivered_frames.values)
+            again = _by_topic(sums.counts["redelivered_frames"].values)
+            latencies = {topic: _latency(sums, topic) for topic in outcomes}
             balances = sums.balances.now(self._health.now_ns() // 1000)
         permits, empty = _by_topic(balances["available"]), _by_topic(balances["empty"])
         sends = {topic: sum(counts.values()) for topic, counts in outcomes.items()}
@@ -125,7 +122,7 @@ class View:
         found = []
         for topic in sends.keys() | permits.keys():
             counts = outcomes.get(topic, {})
-            latency = self._latencies.of(topic)
+            latency = latencies.get(topic, {})
             found.append(
                 TopicLine(
                     topic,
@@ -133,8 +130,8 @@ class View:
                     sends.get(topic, 0),
                     counts.get("error", 0),
                     max(0, sends.get(topic, 0) - answered(counts)),
-                    latency["p50"],
-                    latency["p99"],
+                    latency.get("p50"),
+                    latency.get("p99"),
                     permits.get(topic),
                     empty.get(topic),
                     again.get(topic, 0),
@@ -152,8 +149,8 @@ class View:
         losses = health.losses
         state = "complete" if health.is_complete else "INCOMPLETE"
         uptime = duration_text(1000 * max(1, round(time.monotonic() - self._began)))
-        with health.lock:
-            errors = _by_last(health.sums.errors.values)
+        with health.sums.lock:
+            errors = _by_code(health.sums.counts["errors"])
             balances = health.sums.balances.now(health.now_ns() // 1000)
         count = sum(errors.values())
         named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
@@ -230,10 +227,20 @@ def _largest(entry: tuple[str, int]) -> tuple[int, str]:
     return -entry[1], entry[0]
 
 
-def _by_last(values: dict[tuple[str, ...], int]) -> dict[str, int]:
+def _latency(sums: Sums, topic: str) -> Row:
+    """Percentiles in ms as the report has them, of sends that were confirmed."""
+    times, key = sums.durations["send_latency"], (topic, "ok")
+    return durations(
+        times.buckets.get(key, {}), times.sums.values.get(key, 0), times.least.get(key),
+        times.greatest.get(key),
+    )  # fmt: skip
+
+
+def _by_code(errors: Counts) -> dict[str, int]:
     found: dict[str, int] = {}
-    for (*_, name), count in values.items():
-        found[name] = found.get(name, 0) + count
+    place = errors.labels.index("error_code")
+    for key, count in errors.values.items():
+        found[key[place]] = found.get(key[place], 0) + count
     return found
 
 

@@ -64,7 +64,8 @@ class Watch:
         losses = Losses(tap.kernel_dropped, lost, down, problem)
         sums = self._health.sums
         gaps, gap_bytes = tap.dissection.open_gaps()
-        self._health.lost(losses, sums.gaps + gaps, sums.gap_bytes + gap_bytes)
+        gaps, gap_bytes = gaps + sums.plain("gaps"), gap_bytes + sums.plain("gap_bytes")
+        self._health.lost(losses, gaps, gap_bytes)
         numbers.interfaces = {name: name not in down for name in tap.source.interfaces}
         numbers.connections_seen = tap.connections_before + tap.dissection.connections_seen
         used, ignored = tap.packet_counts()

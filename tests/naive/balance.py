@@ -11,7 +11,7 @@ rows happens under the balance that the earlier one left; while that is not know
 - *quiet*: a long time with permits left and no delivery. Passively it cannot be told why.
 
 Times are µs. A row that is older than the one before it takes no time. To this are held the queries
-over a lake (`dissector/queries/permits.sql`) and the tap's kernel (`dissector/tap/permit_walk.py`).
+over a lake (`dissector/queries/permits.sql`), and the tap's, which see a window at a time.
 """
 
 from dataclasses import dataclass, field

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.terminal import Words
-from dissector.tap.windows import WINDOW_BYTES, Windows
+from dissector.limits import MAX_WINDOW_BYTES
+from dissector.tap.windows import Windows
 from tests.dissector.cli.conftest import SAMPLES, Command
 
 NAMES = (
@@ -97,7 +98,7 @@ def test_what_a_tap_says_of_a_finding_shows_it_while_the_tap_runs(
     command: Command, there: Path, monkeypatch: pytest.MonkeyPatch, name: str, rotate: str
 ) -> None:
     """The connection is open then and its rows are in no rotation, or no rotation is over."""
-    monkeypatch.setattr(Windows.__init__, "__defaults__", (WINDOW_BYTES, 1_000_000_000))
+    monkeypatch.setattr(Windows.__init__, "__defaults__", (None, MAX_WINDOW_BYTES, 1_000_000_000))
     shown: dict[str, str] = {}
     say = Words.say
 

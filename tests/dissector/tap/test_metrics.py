@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_met
 
 from dissector.dissection import Options
 from dissector.errors import OutputError, UsageError
+from dissector.limits import MAX_WINDOW_BYTES
 from dissector.schemas import TABLES as COUNTED
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
@@ -26,6 +27,7 @@ from dissector.tap.series import UNKNOWN
 from dissector.tap.server import Server, address_of
 from dissector.tap.service import Settings, Tap
 from dissector.tap.watch import Watch
+from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.test_same_rows import SEVERAL
 from tests.numbers import Numbers
@@ -33,7 +35,9 @@ from tests.numbers import Numbers
 SOME = (*SEVERAL[:4], "pulsar-apache/java-j40_slow_consumer.pcap", *SEVERAL[9:14])
 
 
-def replayed(name: str, max_series: int = 1000, lake=None) -> tuple[Health, TapNumbers]:
+def replayed(
+    name: str, max_series: int = 1000, lake=None, window_bytes: int = MAX_WINDOW_BYTES
+) -> tuple[Health, TapNumbers]:
     """Sums after all of a capture."""
     (chain,) = chains([str(CAPTURES / name)]).chains
     source = Replay(chain)
@@ -41,10 +45,13 @@ def replayed(name: str, max_series: int = 1000, lake=None) -> tuple[Health, TapN
     rotations = Rotations(lake, source.name, {}, may_wait=True) if lake else None
     watch = Watch(health, numbers, rotations)
     tap = Tap(source, Settings(Options(), rotate_ns=10**9), rotations, [health, watch])
+    windows = Windows(tap, True, [health.sums], None, window_bytes)
+    tap.listen(windows)
     watch.tap = tap
-    health.repeated = lambda: tap.dissection.repeated()
     tap.run()
+    windows.close()
     watch.look(tap)
+    assert health.sums.problem is None
     return health, numbers
 
 
@@ -173,7 +180,8 @@ def test_metrics_are_the_numbers_of_the_report(name):
     coverage, sends = report["coverage"]["total"], report["send_latency"]["total"]
     redelivery, sums_of_checks = report["redelivery"], report["checksum_failures"]["total"]
 
-    def total(counts, label: str | None = None) -> dict | int:
+    def total(name: str, label: str | None = None) -> dict | int:
+        counts = sums.counts[name]
         if label is None:
             return sum(counts.values.values())
         found: Counter = Counter()
@@ -184,32 +192,37 @@ def test_metrics_are_the_numbers_of_the_report(name):
     assert health.packets_seen == coverage["packets"]
     assert numbers.packets_tcp == coverage["packets_tcp"]
     assert dict(numbers.ignored) == coverage["packets_ignored_by_reason"]
-    assert total(sums.frames) == coverage["frames"]
-    assert total(sums.frame_bytes) == coverage["frame_bytes"]
+    assert total("frames") == coverage["frames"]
+    assert total("frame_bytes") == coverage["frame_bytes"]
     whole = coverage["frames_by_status"].get("complete", 0)
-    assert total(sums.damaged) == coverage["frames"] - whole
-    assert total(sums.connections, "ended") == coverage["connections_by_end"]
-    assert total(sums.connections, "protocol") == coverage["connections_by_protocol"]
-    assert total(sums.notices, "code") == coverage["notices_by_code"]
+    assert total("damaged") == coverage["frames"] - whole
+    assert total("connections", "ended") == coverage["connections_by_end"]
+    assert total("connections", "protocol") == coverage["connections_by_protocol"]
+    assert total("notices", "code") == coverage["notices_by_code"]
     assert (health.gaps, health.gap_bytes) == (coverage["gaps"], coverage["gap_bytes"])
-    assert sums.retransmitted == coverage["retransmitted_packets"]
-    assert total(sums.sends, "outcome") == sends["outcomes"]
-    assert total(sums.send_bytes) == sends["request_bytes"]
-    assert total(sums.resent) == (sends["resent"] or 0)
-    latencies = [counts.sum() for key, counts in sums.send_latency.counts.items() if "ok" in key]
+    assert health.retransmitted == coverage["retransmitted_packets"]
+    assert total("sends", "outcome") == sends["outcomes"]
+    assert total("send_bytes") == sends["request_bytes"]
+    assert total("resent") == (sends["resent"] or 0)
+    times = sums.durations["send_latency"].buckets
+    latencies = [
+        count for key, buckets in times.items() if "ok" in key for count in buckets.values()
+    ]
     assert sum(latencies) == sends["latency_ms"]["count"]
     verdicts = ("ok", "mismatch", "absent", "not_evaluated")
-    found = total(sums.checksums, "verdict")
+    found = total("checksums", "verdict")
     assert [found.get(each, 0) for each in verdicts] == [sums_of_checks[each] for each in verdicts]
-    assert total(sums.mismatches) == sums_of_checks["mismatch"]
+    assert total("mismatches") == sums_of_checks["mismatch"]
     total_of = redelivery["total"]
-    assert total(sums.deliveries) == total_of["deliveries"]
-    assert total(sums.redeliveries) == total_of["redelivered"]
-    assert total(sums.acks, "action").get("redeliver", 0) >= (total_of["ids_requested"] or 0)
-    assert total(sums.errors) == report["errors"]["total"]["answers"]
+    assert total("deliveries") == total_of["deliveries"]
+    assert total("redeliveries") == total_of["redelivered"]
+    assert total("acks", "action").get("redeliver", 0) >= (total_of["ids_requested"] or 0)
+    assert total("errors") == report["errors"]["total"]["answers"]
     groups = report["permit_utilization"]["by_subscription"]
-    assert total(sums.balances.granted) == sum(group["granted"] or 0 for group in groups)
-    assert total(sums.balances.delivered) == sum(group["delivered"] or 0 for group in groups)
+    for name, counts in (
+        ("granted", sums.balances.granted), ("delivered", sums.balances.delivered),
+    ):  # fmt: skip
+        assert sum(counts.values.values()) == sum(group[name] or 0 for group in groups)
 
 
 @pytest.mark.parametrize("name", ["pulsar-apache/java-j40_slow_consumer.pcap", SEVERAL[10]])
@@ -223,6 +236,26 @@ def test_permits_are_those_of_the_report(name):
         confirmed = balances.stalls.values.get((*key, "yes"), 0)
         assert confirmed == (group["stalls"]["confirmed"]["count"] or 0)
     assert not balances.now(health.now_ns() // 1000)["available"]  # all are closed
+
+
+def everything(health: Health) -> dict[str, dict]:
+    """All that a scrape shows of rows. A name that is learnt late is known from there on."""
+    sums = health.sums
+    found = {name: dict(counts.values) for name, counts in sums.all_counts()}
+    found |= {name: times.buckets for name, times in sums.durations.items()}
+    balances = sums.balances
+    found["stalls"], found["delivered"] = balances.stalls.values, balances.delivered.values
+    return found | balances.now(health.now_ns() // 1000)
+
+
+@pytest.mark.parametrize("name", (*SOME[:3], *SOME[4:6], PROXIED))
+def test_no_sum_depends_on_how_large_windows_are(name):
+    whole = everything(replayed(name)[0])
+    if name == PROXIED:  # only what follows it tells that a handshake is the proxy's own
+        del whole["requests"]
+    for window_bytes in (40_000, 5_000):
+        found = everything(replayed(name, window_bytes=window_bytes)[0])
+        assert {key: found[key] for key in whole} == whole
 
 
 def test_label_sets_beyond_the_bound_are_other_and_counted():

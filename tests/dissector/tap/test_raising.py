@@ -49,7 +49,7 @@ class Found:
 def raised():
     said: list[str] = []
     made = Raised(Found(), said.append, lambda number: f"explain {number}")
-    return SimpleNamespace(made=made, windows=made.windows, said=said)
+    return SimpleNamespace(made=made, windows=made._judging, said=said)
 
 
 def see(raised, *found: Finding) -> None:

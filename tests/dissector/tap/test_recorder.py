@@ -10,10 +10,22 @@ from dissector.errors import UsageError
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from dissector.tap import recorder as module
+from dissector.tap.balances import Stall
 from dissector.tap.recorder import Recorder
 from dissector.tap.replay import Replay
 from dissector.tap.service import Settings, Tap
-from dissector.tap.triggers import CHECKSUM, ERROR, LATENCY, NAMES, STALL, Trigger, Triggers
+from dissector.tap.sums import Sums
+from dissector.tap.triggers import (
+    CHECKSUM,
+    ERROR,
+    LATENCY,
+    NAMES,
+    STALL,
+    Trigger,
+    Triggers,
+    of_stall,
+)
+from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES, tables_of
 
 CORRUPT = CAPTURES / "pulsar-apache" / "java-j74_corrupt.pcap"
@@ -27,7 +39,12 @@ def recorded(path: Path, folder: Path, triggers: Triggers, **options: int) -> Re
     recorder = Recorder(folder, triggers, lambda c: tap.dissection.ends_of(c), tap.link_types,
                         **options)  # fmt: skip
     tap.listen(recorder)
+    recorder.sums = Sums(is_of_permits=True)
+    windows = Windows(tap, True, [recorder.sums])
+    recorder.ask = windows.flush
+    tap.listen(windows)
     tap.run()
+    windows.close()
     recorder.close()
     assert not list(folder.glob("*.unfinished")) and recorder.problem is None
     return recorder
@@ -65,10 +82,22 @@ def test_each_wrong_checksum_refusal_and_slow_send_is_a_trigger():
     assert len(found) == sum(each > middle for each in latencies)
 
 
-def test_a_stall_is_a_trigger():
+def test_a_stall_is_recorded_when_it_is_over(tmp_path):
     path = CAPTURES / "pulsar-apache" / "java-j40_slow_consumer.pcap"
-    found = triggers_in(path, STALL)
-    assert [each.reason for each in found] == [STALL] and "no permits for 1.0" in found[0].text
+    recorder = recorded(path, tmp_path, Triggers((STALL,)))
+    (file,) = tmp_path.glob("tap-*-stall-connection-0.pcapng")
+    assert recorder.kept == 1 and b"no permits for 1.0" in file.read_bytes()[:200]
+    assert tables_of(str(file))["permits"], "packets of the time before its end are there"
+
+
+def test_stalls_are_asked_for_where_one_may_have_ended():
+    path = CAPTURES / "pulsar-apache" / "java-j40_slow_consumer.pcap"
+    (chain,) = chains([str(path)]).chains
+    blocks = [block for block in dissect(chain, Options()) if block.table == "permits"]
+    assert any(map(Triggers((STALL,)).may_end_stall, blocks))
+    assert not any(map(Triggers((ERROR,)).may_end_stall, blocks))
+    text = of_stall(Stall(3, 4, 5, 1_000_000, 1_500_000)).text
+    assert text == "no permits for 1.500 s: connection 3, consumer 4, up to frame 5"
 
 
 def test_an_unknown_trigger_is_refused():

@@ -15,6 +15,7 @@ from dissector.tap.health import Health
 from dissector.tap.replay import Replay
 from dissector.tap.service import Settings, Tap
 from dissector.tap.view import TopicLine, View
+from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_metrics import replayed
 
@@ -35,7 +36,7 @@ def test_topics_are_listed_by_how_busy_they_are(health):
     view = View(health, str, io.StringIO())
     (line,) = view.lines(1e9)
     assert line.topic == "persistent://public/default/j24"
-    sends = {key: count for key, count in health.sums.sends.values.items()}
+    sends = {key: count for key, count in health.sums.counts["sends"].values.items()}
     mine = {outcome: count for (topic, outcome), count in sends.items() if topic == line.topic}
     assert line.sends == sum(mine.values()) > 0
     assert line.refused == mine["error"]
@@ -76,8 +77,11 @@ def watched(name: str, stream: io.StringIO) -> list[TopicLine]:
     health = Health(is_live=False)
     view = View(health, str, stream)
     tap = Tap(Replay(chain), Settings(Options()), None, [health, view])
-    health.repeated = lambda: tap.dissection.repeated()
+    windows = Windows(tap, True, [health.sums])
+    health.ask = windows.flush
+    tap.listen(windows)
     tap.run()
+    windows.close()
     return view.lines(1e9)
 
 

@@ -1,0 +1,38 @@
+"""Rows of windows are tables of the columns that queries name."""
+
+import numpy as np
+
+from dissector.blocks import Coded, TableBlock
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.tap.window_tables import as_tables, columns_of, joined, name_tables, name_views, own
+
+COLUMNS = columns_of(["SELECT kind, topic FROM exchanges"], ())
+
+
+def rows(kinds: list[int]) -> dict:
+    columns = {"kind": Coded(np.array(kinds), ["publish", "ping"]), "latency_ns": np.arange(2)}
+    return as_tables([TableBlock("exchanges", len(kinds), columns)], "run", COLUMNS)
+
+
+def test_tables_have_what_queries_name_and_nothing_else():
+    assert {"kind", "topic", "capture"} <= set(COLUMNS["exchanges"])
+    assert "latency_ns" not in COLUMNS["exchanges"] and "producers" not in COLUMNS
+    (table,) = rows([0, 1]).values()
+    assert tuple(table.column_names) == COLUMNS["exchanges"]
+    assert table["capture"].to_pylist() == ["run"] * 2 and table["topic"].null_count == 2
+
+
+def test_queries_read_the_rows_of_several_windows():
+    both = joined([rows([0, 1]), {}, rows([1, 1])])
+    with DuckdbEngine(threads=1) as db:
+        name_tables(db, "run", 5, both, COLUMNS)
+        name_views(db, COLUMNS)
+        found = db.table("SELECT kind, count(*) AS n FROM exchanges GROUP BY kind ORDER BY n")
+    assert found.to_pylist() == [{"kind": "publish", "n": 1}, {"kind": "ping", "n": 3}]
+
+
+def test_a_part_of_a_matrix_is_copied_and_what_is_alone_is_not():
+    matrix = np.zeros((3, 4), np.int64)
+    assert own(matrix[1]).base is None and own(matrix) is matrix  # type: ignore[union-attr]
+    coded = own(Coded(matrix[0], ["a"]))
+    assert isinstance(coded, Coded) and coded.codes.base is None
