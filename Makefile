@@ -77,7 +77,7 @@ demo: install
 	@$(BIN)/dissector analyze $(DEMO) -o demo --engine spark
 
 lint: $(VENV)/.dev-installed
-	$(BIN)/ruff check dissector spark_jobs tests proto
+	$(BIN)/ruff check dissector spark_jobs tests proto captures
 	$(BIN)/mypy
 
 # Bytecode of tests is kept, whatever the environment says: to make it takes half a minute of each run.

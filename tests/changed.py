@@ -3,8 +3,8 @@
     python -m tests.changed PATH...
 
 It prints those of the given tests (folders and files) that have to do with a change: of the branch
-against the main one, on that one of the last commit, and what is not committed. Where nobody can say
-what changed, it prints all of them.
+against the main one, on that one of the last commit, and what is not committed. Where nobody can
+say what changed, it prints all of them.
 """
 
 import subprocess
