@@ -30,7 +30,8 @@ KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stre
 PYTEST := $(BIN)/python -m pytest -q
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-fast test-bounds test-plain test-changed lint bench fuzz nightly wheel clean
+.PHONY: help install demo test test-all test-fast test-bounds test-plain test-changed lint style types \
+	bench fuzz nightly wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -76,8 +77,12 @@ demo: install
 	@rm -rf demo
 	@$(BIN)/dissector analyze $(DEMO) -o demo --engine spark
 
-lint: $(VENV)/.dev-installed
+lint: style types
+
+style: $(VENV)/.dev-installed
 	$(BIN)/ruff check dissector spark_jobs tests proto captures
+
+types: $(VENV)/.dev-installed
 	$(BIN)/mypy
 
 # Bytecode of tests is kept, whatever the environment says: to make it takes half a minute of each run.
@@ -86,9 +91,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Users run these: nothing in them is drawn anew, the order of sets neither.
 test test-all test-fast test-bounds test-plain test-changed: export PYTHONHASHSEED := 0
 
-test: install $(VENV)/.dev-installed lint
+# Types are looked at by one process: tests of kernels run beside it.
+test: install $(VENV)/.dev-installed style
 	$(PYTEST) $(SHARED_OUT) $(KERNEL_TESTS:%=--ignore=%)
-	$(MAKE) --no-print-directory test-bounds test-changed
+	$(MAKE) --no-print-directory -j2 --output-sync=target types test-bounds test-changed
 
 test-all: install $(VENV)/.dev-installed lint
 	$(PYTEST) $(SHARED_OUT)
