@@ -23,22 +23,27 @@ DEMO   := $(wildcard captures/pulsar-apache/java-j74_corrupt.pcap \
 	captures/pulsar-apache/java-j03_batch_lz4.pcap)
 # The suite over as many processes as there are processors; a group of tests stays in one.
 SHARED_OUT := --numprocesses=auto --maxprocesses=4 --dist=loadscope
-# Kernels run once more with bounds checks, and without the compiler, where their own tests are.
+# Where kernels have their own tests, and inputs are damaged: there they run with bounds checks. Without
+# the compiler those run that changed; `make test-all` runs all of them in all three ways.
 KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stream protocols \
 	test_buckets.py test_bundles.py test_states.py) tests/fuzz
+PYTEST := $(BIN)/python -m pytest -q
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-fast test-kernels test-bounds test-plain lint bench fuzz nightly wheel clean
+.PHONY: help install demo test test-all test-fast test-bounds test-plain test-changed lint style types \
+	bench fuzz nightly wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
 	@echo 'make demo      install, then the whole pipeline on the sample captures, into demo/'
-	@echo 'make test      install, then linter, types, all tests, and the kernels once more: with'
-	@echo '               bounds checks, and without the compiler'
+	@echo 'make test      install, then linter, types, all tests: those of kernels with bounds checks, and'
+	@echo '               of kernels that changed without the compiler, too'
+	@echo 'make test-all  the same, and all tests of kernels in all three ways: as they are, with bounds'
+	@echo '               checks, and without the compiler'
 	@echo 'make bench     speed and memory per kind of traffic and of reports, as tables'
 	@echo 'make fuzz MINUTES=n   property tests with new seeds, then hostile input into every layer,'
 	@echo '               guided by coverage; what fails is kept in build/fuzz'
-	@echo 'make nightly   test, then fuzz'
+	@echo 'make nightly   test-all, then fuzz'
 	@echo 'make wheel     a wheel with compiled kernels for this Python, in dist/'
 	@echo 'make clean     remove what the others made'
 
@@ -72,29 +77,41 @@ demo: install
 	@rm -rf demo
 	@$(BIN)/dissector analyze $(DEMO) -o demo --engine spark
 
-lint: $(VENV)/.dev-installed
-	$(BIN)/ruff check dissector spark_jobs tests proto
+lint: style types
+
+style: $(VENV)/.dev-installed
+	$(BIN)/ruff check dissector spark_jobs tests proto captures
+
+types: $(VENV)/.dev-installed
 	$(BIN)/mypy
 
-# Users run these: nothing in them is drawn anew, the order of sets neither.
-test test-fast test-kernels test-bounds test-plain: export PYTHONHASHSEED := 0
+# Bytecode of tests is kept, whatever the environment says: to make it takes half a minute of each run.
+unexport PYTHONDONTWRITEBYTECODE
 
-test: install $(VENV)/.dev-installed lint
-	$(BIN)/python -m pytest -q $(SHARED_OUT)
-	$(MAKE) --no-print-directory test-kernels
+# Users run these: nothing in them is drawn anew, the order of sets neither.
+test test-all test-fast test-bounds test-plain test-changed: export PYTHONHASHSEED := 0
+
+# Types are looked at by one process: tests of kernels run beside it.
+test: install $(VENV)/.dev-installed style
+	$(PYTEST) $(SHARED_OUT) $(KERNEL_TESTS:%=--ignore=%)
+	$(MAKE) --no-print-directory -j2 --output-sync=target types test-bounds test-changed
+
+test-all: install $(VENV)/.dev-installed lint
+	$(PYTEST) $(SHARED_OUT)
+	$(MAKE) --no-print-directory test-bounds test-plain
 
 test-fast: install $(VENV)/.dev-installed
-	$(BIN)/python -m pytest -q -x tests/dissector
-
-# Both at once: a machine has two cores or more.
-test-kernels: $(VENV)/.dev-installed
-	$(MAKE) --no-print-directory -j2 --output-sync=target test-bounds test-plain
+	$(PYTEST) -x tests/dissector
 
 test-bounds: $(VENV)/.dev-installed
-	DISSECTOR_BOUNDSCHECK=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(KERNEL_TESTS)
+	DISSECTOR_BOUNDSCHECK=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $(KERNEL_TESTS)
 
 test-plain: $(VENV)/.dev-installed
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -p no:cacheprovider $(KERNEL_TESTS)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $(KERNEL_TESTS)
+
+test-changed: $(VENV)/.dev-installed
+	changed=$$($(BIN)/python -m tests.changed $(KERNEL_TESTS)) && { test -z "$$changed" || \
+		NUMBA_DISABLE_JIT=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $$changed; }
 
 bench: install $(VENV)/.dev-installed
 	$(BIN)/python -m tests.bench
@@ -106,11 +123,11 @@ MINUTES ?= 10
 fuzz: install $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev,fuzz]' \
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
-	$(BIN)/python -m pytest -q $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
+	$(PYTEST) $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
 		properties=$$?; $(BIN)/python -m tests.fuzz $(MINUTES) && exit $$properties
 
 nightly:
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory fuzz
 
 # Compiled for a family, not for this processor: its name and no feature of its own are told.

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.dissection import Dissection, Options
-from dissector.schemas.rows import arrow_batch
 from tests.dissector.observed import CAPTURES, TABLES, Row, Tables
+from tests.plain import rows_of_block
 from tests.wire.recut import Places, Segment, Way, is_pcap, recut
 
 BEHIND: Final = (*range(1, 17), 20, 33, 64)
@@ -58,9 +58,9 @@ def rows_of(capture: bytes, options: Options | None = None) -> Tables:
     dissection = Dissection(options or Options())
     dissection.start_file()
     blocks = list(dissection.feed(data, 0, len(data), True)[1])
-    rows = [(block.table, arrow_batch(block).to_pylist()) for block in blocks]
+    rows = [(block.table, rows_of_block(block)) for block in blocks]
     dissection.end_file()
-    rows += [(block.table, arrow_batch(block).to_pylist()) for block in dissection.finish()]
+    rows += [(block.table, rows_of_block(block)) for block in dissection.finish()]
     tables: Tables = {table: [] for table in TABLES if table != "capture_files"}
     for table, found in rows:
         tables[table].extend(_kept(row) for row in found)

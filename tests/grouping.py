@@ -17,8 +17,10 @@ LONGEST = (
     "tests/spark_jobs/test_land_archive.py",
     "tests/dissector/spark/test_session.py",
     "tap",
+    "tests/dissector/joining/test_increment_cache.py",
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
+    "tests/dissector/cli/test_evidence.py",
     "tests/dissector/report/test_pipeline.py",
     "tests/dissector/report/test_page.py",
     "tests/dissector/test_accounts.py",
@@ -26,9 +28,9 @@ LONGEST = (
     "tests/dissector/test_same_rows.py",
     "tests/dissector/cli/test_report.py",
     "tests/dissector/joining/test_closing.py",
-    "tests/test_tidy.py",
     "tests/busy/test_busy.py",
     "tests/dissector/lake/test_killed.py",
+    "tests/dissector/findings/test_findings.py",
 )
 
 

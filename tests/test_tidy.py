@@ -1,8 +1,11 @@
-"""House rules that a machine can check: who may import whom, sizes, names, files."""
+"""House rules that a machine can check: who may import whom, sizes, names, files.
+
+A rule is one test over all files. Lengths of lines and types of functions are rules of ruff.
+"""
 
 import ast
+import gc
 import re
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
@@ -115,7 +118,6 @@ PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "disse
               "dissector.tap",
               "dissector.spark", "dissector.cli", "spark_jobs")  # fmt: skip
 NO_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "misc", "base"})
-MAX_LINE = 100
 MAX_FUNCTION = 60
 MAX_FILE = 500
 MAX_PARAMETERS = 6
@@ -183,6 +185,16 @@ PYTHON = (
 MODULES = {module_name(path): path for path in CODE}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def trees() -> Iterator[None]:
+    """Of all files, millions of nodes that live until the end: to look among them for garbage
+    would take as long as to make them."""
+    gc.disable()
+    yield
+    tree_of.cache_clear()
+    gc.enable()
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -192,8 +204,14 @@ def is_for_types_only(node: ast.If) -> bool:
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Modules that a file imports, inside functions too, but not those for types only."""
+    return tuple(imports(tree_of(path)))
+
+
 def imports(node: ast.AST) -> Iterator[str]:
-    """Modules that a piece of code imports, inside functions too, but not those for types only."""
+    """Modules that a piece of code imports."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and is_for_types_only(child):
             for other in child.orelse:
@@ -221,10 +239,6 @@ def layer_of(module: str) -> int:
 def edge_of(module: str) -> str | None:
     parts = module.split(".")
     return parts[1] if parts[0] == "dissector" and len(parts) > 1 and parts[1] in EDGES else None
-
-
-def ours(module: str) -> bool:
-    return module.split(".")[0] in PACKAGES
 
 
 def violations_of_layers(module: str, imported: str) -> str | None:
@@ -256,14 +270,12 @@ KNOWS_PROTOCOLS = {
 }
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_a_protocol_is_known_by_name_in_its_folder_and_one_list_alone(module: str) -> None:
+def names_of_protocols_in(module: str) -> list[str]:
+    """Where a module knows a protocol by its name."""
     names = "|".join(PROTOCOL_NAMES)
-    if module in KNOWS_PROTOCOLS or re.match(rf"dissector\.protocols\.({names})\b", module):
-        return
     tree = tree_of(MODULES[module])
     prefixes = tuple(f"dissector.protocols.{name}" for name in PROTOCOL_NAMES)
-    found = [name for name in imports(tree) if name.startswith(prefixes)]
+    found = [name for name in imports_of(MODULES[module]) if name.startswith(prefixes)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A text that is the name, or that has it as a text of SQL; prose may speak of it.
@@ -273,17 +285,24 @@ def test_a_protocol_is_known_by_name_in_its_folder_and_one_list_alone(module: st
             own = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}.get(type(node), "name")
             if re.search(rf"(\A|_)({names})(_|\Z)", getattr(node, own)):
                 found.append(getattr(node, own))
-    assert not found, f"{module} asks nobody: see protocols.interface.ProtocolSpec"
+    return found
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_go_down_only(module: str) -> None:
+def test_a_protocol_is_known_by_name_in_its_folder_and_one_list_alone() -> None:
+    """All others ask: see protocols.interface.ProtocolSpec."""
+    own = re.compile(rf"dissector\.protocols\.({'|'.join(PROTOCOL_NAMES)})\b")
+    asking = (name for name in MODULES if name not in KNOWS_PROTOCOLS and not own.match(name))
+    assert {name: found for name in asking if (found := names_of_protocols_in(name))} == {}
+
+
+def test_imports_go_down_only() -> None:
     found = [
         violations_of_layers(module, name)
-        for name in imports(tree_of(MODULES[module]))
-        if ours(name)
+        for module, path in MODULES.items()
+        for name in imports_of(path)
+        if name.split(".")[0] in PACKAGES
     ]
-    assert not [text for text in found if text]
+    assert [text for text in found if text] == []
 
 
 def names_at_the_door(package: str) -> tuple[str, ...] | None:
@@ -296,13 +315,16 @@ def names_at_the_door(package: str) -> tuple[str, ...] | None:
     return None
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_nothing_reaches_behind_the_door_of_a_package(module: str) -> None:
-    for name in imports(tree_of(MODULES[module])):
-        package, _, inner = name.rpartition(".")
-        given = names_at_the_door(package)
-        if given is not None and name in MODULES and not module.startswith(package):
-            assert inner in given, f"{module} imports {name}: {package} gives out {given}"
+def test_nothing_reaches_behind_the_door_of_a_package() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        for name in imports_of(path):
+            package, _, inner = name.rpartition(".")
+            given = names_at_the_door(package)
+            is_outside = name in MODULES and not module.startswith(package)
+            if given is not None and is_outside and inner not in given:
+                wrong.append(f"{module} imports {name}: {package} gives out {given}")
+    assert wrong == []
 
 
 def loaded_by_name(tree: ast.Module) -> Iterator[str]:
@@ -315,9 +337,8 @@ def loaded_by_name(tree: ast.Module) -> Iterator[str]:
 def import_graph() -> dict[str, set[str]]:
     """What each module imports of ours: at its top, inside functions, by name."""
     return {
-        module: {name for name in (*imports(tree), *loaded_by_name(tree)) if name in MODULES}
-        - {module}
-        for module, tree in ((module, tree_of(path)) for module, path in MODULES.items())
+        module: {*imports_of(path), *loaded_by_name(tree_of(path))} & MODULES.keys() - {module}
+        for module, path in MODULES.items()
     }
 
 
@@ -357,42 +378,51 @@ def test_no_package_imports_itself_through_others() -> None:
     assert cycle_in(packages) == []
 
 
-@pytest.mark.parametrize("module", sorted(name for name in MODULES if layer_of(name) <= 4))
-def test_the_core_knows_no_operating_system(module: str) -> None:
-    wrong = [
-        name
-        for name in imports(tree_of(MODULES[module]))
-        if name.split(".")[0] in OPERATING_SYSTEM and (module, name.split(".")[0]) not in EXCEPTIONS
-    ]
-    assert not wrong
+def test_the_core_knows_no_operating_system() -> None:
+    core = [name for name in MODULES if layer_of(name) <= 4]
+    used = {(name, each.split(".")[0]) for name in core for each in imports_of(MODULES[name])}
+    assert sorted(pair for pair in used - EXCEPTIONS.keys() if pair[1] in OPERATING_SYSTEM) == []
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_numba_pyarrow_and_pyspark_stay_in_their_places(module: str) -> None:
-    roots = {name.split(".")[0] for name in imports(tree_of(MODULES[module]))}
-    if roots & {"numba", "llvmlite"}:
-        assert module in NUMBA_IN, "kernels are declared through dissector.jit"
-    if "pyarrow" in roots:
-        assert module.startswith(PYARROW_IN)
-    if "pyspark" in roots:
-        assert module.startswith(("dissector.spark", "spark_jobs"))
-    assert not roots & {"scapy", "dpkt", "pytest", "hypothesis"}
+# The modules of each library; kernels are declared through dissector.jit.
+PLACES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("numba", "llvmlite"), tuple(f"{name}." for name in NUMBA_IN)),
+    "pyarrow": PYARROW_IN,
+    "pyspark": ("dissector.spark", "spark_jobs"),
+    **dict.fromkeys(("scapy", "dpkt", "pytest", "hypothesis"), ()),
+}
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short_named_for_what_they_hold_and_say_it(path: Path) -> None:
+def test_libraries_stay_in_their_places() -> None:
+    used = {(name, each.split(".")[0]) for name in MODULES for each in imports_of(MODULES[name])}
+    assert sorted(
+        (module, library)
+        for module, library in used
+        if library in PLACES and not f"{module}.".startswith(PLACES[library])
+    ) == []  # fmt: skip
+
+
+def faults_of_file(path: Path) -> Iterator[str]:
+    """What is wrong with a file as a whole."""
     text = path.read_text(encoding="utf-8")
-    assert path.stem not in NO_NAMES
-    assert text.count("\n") <= MAX_FILE
-    assert [number for number, line in enumerate(text.split("\n"), 1) if len(line) > MAX_LINE] == []
+    if path.stem in NO_NAMES:
+        yield "the name says nothing"
+    if text.count("\n") > MAX_FILE:
+        yield f"{text.count(chr(10))} lines"
     if text.strip():
         words = ast.get_docstring(tree_of(path))
-        assert words and text.startswith(('"""', 'r"""')), "the first line says what lives here"
-        assert words.split("\n")[0].endswith((".", "?", ":"))
+        if not words or not text.startswith(('"""', 'r"""')):
+            yield "the first line does not say what lives here"
+        elif not words.split("\n")[0].endswith((".", "?", ":")):
+            yield "the first line is no sentence"
 
 
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_functions_are_short_and_take_few_parameters(path: Path) -> None:
+def test_files_are_short_named_for_what_they_hold_and_say_it() -> None:
+    assert [(str(path), text) for path in PYTHON for text in faults_of_file(path)] == []
+
+
+def long_and_many(path: Path) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """Functions that are long, and those with many parameters, with the place of their file."""
     place = str(path.relative_to(ROOT))
     long, many = set(), set()
     for node in ast.walk(tree_of(path)):
@@ -400,26 +430,19 @@ def test_functions_are_short_and_take_few_parameters(path: Path) -> None:
             continue
         assert node.end_lineno is not None
         if node.end_lineno - node.body[0].lineno + 1 > MAX_FUNCTION:
-            long.add(node.name)
+            long.add((place, node.name))
         names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
         if len(names) - (names[:1] in (["self"], ["cls"])) > MAX_PARAMETERS:
-            many.add(node.name)
+            many.add((place, node.name))
+    is_bound = path in CODE and not place.startswith(MANY_PARAMETERS_IN)
+    return long, many if is_bound else set()
+
+
+def test_functions_are_short_and_take_few_parameters() -> None:
+    long, many = zip(*map(long_and_many, PYTHON), strict=True)
     # Equal, so that an exception goes when its reason does.
-    assert long == {name for where, name in LONG_FUNCTIONS if where == place}
-    if path in CODE and not place.startswith(MANY_PARAMETERS_IN):
-        assert many == {name for where, name in MANY_PARAMETERS if where == place}
-
-
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_function_of_the_packages_has_types(path: Path) -> None:
-    wrong = []
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            named = [each for each in arguments if each.arg not in ("self", "cls")]
-            if node.returns is None or any(each.annotation is None for each in named):
-                wrong.append(f"{node.name}, line {node.lineno}")
-    assert not wrong
+    assert set().union(*long) == LONG_FUNCTIONS.keys()
+    assert set().union(*many) == MANY_PARAMETERS.keys()
 
 
 def has_code(path: Path) -> bool:
@@ -427,59 +450,20 @@ def has_code(path: Path) -> bool:
     return any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree_of(path)))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in CODE if path.name not in ("__init__.py", "__main__.py") and has_code(path)],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_every_module_has_its_test_file(path: Path) -> None:
-    """Its own, or one of the same folder that imports it: many small modules may share one."""
+def is_tested(path: Path) -> bool:
+    """By a test file of its own, or by one of the same folder that imports it: many small modules
+    may share one."""
     place = path.relative_to(ROOT)
     folder = ROOT / "tests" / place.parent
     for test, modules in TESTED_THROUGH.items():
         if (ROOT / test).parent == path.parent and place.stem in modules.split():
-            assert (ROOT / "tests" / test).is_file()
-            return
-    if not (folder / f"test_{place.name}").is_file():
-        sharing = [
-            test for test in folder.glob("test_*.py") if module_name(path) in imports(tree_of(test))
-        ]
-        assert sharing, f"tests/{place.parent}/test_{place.name} is missing"
+            return (ROOT / "tests" / test).is_file()
+    if (folder / f"test_{place.name}").is_file():
+        return True
+    return any(module_name(path) in imports_of(test) for test in folder.glob("test_*.py"))
 
 
-def tracked_texts() -> Iterator[tuple[str, str]]:
-    """Name and content of every text file that belongs to the project."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, check=True,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        path = ROOT / name
-        if path.is_file() and path.stat().st_size < 1 << 20:
-            content = path.read_bytes()
-            if b"\0" not in content:
-                yield name, content.decode("utf-8", "replace")
-
-
-def test_texts_are_finished_and_know_no_machine() -> None:
-    # Written in two parts so that this file does not find itself.
-    unfinished = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
-    machine = re.compile(r"(?<![\w.])/(ho" + r"me|ro" + r"ot|wo" + r"rk|Us" + r"ers)/\w")
-    wrong = []
-    for name, text in tracked_texts():
-        if name.endswith((".csv", ".pcap", ".json", ".jsonl")):
-            continue
-        for number, line in enumerate(text.split("\n"), 1):
-            if unfinished.search(line) or machine.search(line):
-                wrong.append(f"{name}:{number}: {line.strip()[:80]}")
-    assert not wrong
-
-
-def test_no_file_is_large() -> None:
-    large = []
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        path = ROOT / name
-        if path.is_file() and path.stat().st_size > 1_100_000:
-            large.append(name)
-    assert not large
+def test_every_module_has_its_test_file() -> None:
+    modules = [path for path in CODE if path.name not in ("__init__.py", "__main__.py")]
+    missing = [path for path in modules if has_code(path) and not is_tested(path)]
+    assert missing == [], "tests/FOLDER/test_NAME.py is missing"

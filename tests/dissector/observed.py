@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dissector.dissection import Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 FOLDERS = ("pulsar", "pulsar-apache")
@@ -143,7 +143,7 @@ def tables_of(*paths: str) -> Tables:
     (chain,) = chains(list(paths), "all" if len(paths) > 1 else "auto").chains
     tables: Tables = {name: [] for name in TABLES}
     for block in dissect(chain, Options()):
-        tables[block.table].extend(arrow_batch(block).to_pylist())
+        tables[block.table].extend(rows_of_block(block))
     return tables
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.dissection.conversation import TABLE
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.naive.packets import NaiveSegment, segments
 from tests.naive.streams import ACK, FIN, RST, SYN, Part, Seen, reassemble
+from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 NAMES = sorted(
@@ -31,7 +31,7 @@ def tables_of(name: str) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, list[dict[str, Any]]] = {}
     (chain,) = chains([str(CAPTURES / name)]).chains
     for block in dissect(chain, Options()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

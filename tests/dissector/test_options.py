@@ -7,10 +7,10 @@ import pytest
 
 from dissector import limits
 from dissector.options import LANDING, READING, Options, flags
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.busy.pending import write_pending
+from tests.plain import rows_of_block
 
 
 def test_every_option_with_a_flag_has_it_in_one_kind_of_command() -> None:
@@ -45,7 +45,7 @@ def test_sends_beyond_a_memory_limit_are_given_up_and_said(tmp_path, memory, evi
     rows: dict[str, list[dict]] = {"exchanges": [], "notices": []}
     for block in dissect(chain, Options(memory_limit=memory)):
         if block.table in rows:
-            rows[block.table] += arrow_batch(block).to_pylist()
+            rows[block.table] += rows_of_block(block)
     sends = (row for row in rows["exchanges"] if row["request_command"] == "SEND")
     outcomes = Counter(row["outcome"] for row in sends)
     assert outcomes.total() == 5000 and outcomes["evicted"] == evicted

@@ -15,10 +15,10 @@ import pytest
 from dissector.dissection import Dissection, Options
 from dissector.lake.land import land_chain
 from dissector.lake.reader import open_lake, verify
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.rings import Chain, chains
 from tests.dissector.observed import CAPTURES, TABLES, Tables, tables_of
 from tests.dissector.test_manifests import SPOILT
+from tests.plain import rows_of_block
 
 # One of each kind: batches, chunks, reconnects, unloads, damage of all sorts, odd formats.
 SEVERAL = (
@@ -160,9 +160,9 @@ def test_bytes_may_come_in_pieces_of_any_size(name, step):
     while end < len(data):
         end = min(end + step, len(data))
         position, closed = dissection.feed(data, position, end, end == len(data))
-        blocks += [(block.table, arrow_batch(block).to_pylist()) for block in closed]
+        blocks += [(block.table, rows_of_block(block)) for block in closed]
     dissection.end_file()
-    blocks += [(block.table, arrow_batch(block).to_pylist()) for block in dissection.finish()]
+    blocks += [(block.table, rows_of_block(block)) for block in dissection.finish()]
     tables: Tables = {table: [] for table in TABLES}
     for table, rows in blocks:
         tables[table].extend(rows)

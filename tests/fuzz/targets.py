@@ -19,6 +19,7 @@ from dissector.sources.files import Buffer, ChainReader, FileEnd
 from tests.accounting import check, check_report
 from tests.hard.tape import START_NS, STEP_NS, Tables, Tape, capture, talk
 from tests.numbers import Numbers
+from tests.plain import rows_of_block
 from tests.wire.captures import Record
 from tests.wire.packets import ACK, SYN
 
@@ -54,7 +55,7 @@ def rows_of(data: bytes, around: int = 0xEE, steps: Sequence[int] = ()) -> Table
     blocks += dissection.finish()
     tables: Tables = {}
     for block in blocks:
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     tables["capture_files"] = [{
         "packets": facts.packets,
         "packets_tcp": counts.used,

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from dissector.dissection import Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.plain import rows_of_block
 from tests.wire import packets, pulsar
 from tests.wire.captures import ETHERNET, Record, pcap
 from tests.wire.packets import ACK, FIN, PSH, SYN
@@ -209,7 +209,7 @@ def dissected(data: bytes | Sequence[bytes], **options: Any) -> Tables:
             names.append(str(path))
         (chain,) = chains(names, "all").chains
         for block in dissect(chain, Options(**options)):
-            tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+            tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

@@ -13,13 +13,13 @@ from dissector.codecs.names import NameTable
 from dissector.dissection import Dissection
 from dissector.options import Options
 from dissector.packet.walk import Walk
-from dissector.schemas.rows import arrow_batch
 from dissector.stream.state import StreamState
 from dissector.tables import HashTable
 from tests.anycut import bytes_of
 from tests.dissector.observed import CAPTURES
 from tests.hard.floods import FLOODS, as_pcap
 from tests.hard.tape import capture, talk
+from tests.plain import rows_of_block
 
 KEYS = (3, (1 << 127) + 12_345)
 SAMPLES = [
@@ -40,7 +40,7 @@ def rows_of(data: bytes, key: int) -> dict[str, list[dict[str, Any]]]:
     blocks += [*rest, *dissection.open_rows(), *dissection.finish()]
     tables: dict[str, list[dict[str, Any]]] = {}
     for block in blocks:
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

@@ -17,7 +17,6 @@ from dissector.cli.exits import EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.dissection import Options
 from dissector.lake.land import land_chain
 from dissector.lake.reader import open_lake
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.files import Buffer, ChainReader
 from dissector.sources.rings import chains
@@ -25,6 +24,7 @@ from tests.disks import disk_of
 from tests.hard import source_cases as made
 from tests.hard.odd import Command, check_codes, content, same, whole
 from tests.hard.tape import START_NS, Tables, capture, codes, commands, dissected
+from tests.plain import rows_of_block
 from tests.wire.captures import Record, interface, pcap_header, section
 
 # -- B54
@@ -50,7 +50,7 @@ def tables_of(paths: list[str]) -> list[Tables]:
     for chain in chains(paths).chains:
         tables: Tables = {}
         for part in dissect(chain, Options()):
-            tables.setdefault(part.table, []).extend(arrow_batch(part).to_pylist())
+            tables.setdefault(part.table, []).extend(rows_of_block(part))
         found.append(tables)
     return found
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.dissection import Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources import files as source_files
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
@@ -22,6 +21,7 @@ from tests.hard import source_cases as made
 from tests.hard.cases import Case, all_cases
 from tests.hard.scratches import scratched
 from tests.hard.tape import STEP_NS, Tables, capture, talk
+from tests.plain import rows_of_block
 from tests.wire.captures import Record
 
 SNAPLEN = 70
@@ -101,7 +101,7 @@ def rows(paths: Sequence[str]) -> Tables:
     """The rows of a chain of files, in this order."""
     tables: Tables = {}
     for block in dissect(Chain(tuple(paths), "tap"), Options()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

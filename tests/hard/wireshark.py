@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dissector.dissection import Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
 from tests.hard.tape import Packet, Tape, capture, receipt, send
+from tests.plain import rows_of_block
 from tests.wire.captures import Record
 from tests.wire.packets import ACK
 
@@ -228,7 +228,7 @@ def ours(path: Path, tape: Tape, packets: list[Packet], wanted: Counter[bytes]) 
     for block in dissect(Chain((str(path),), "tap"), Options()):
         if block.table != "frames":
             continue
-        for row in arrow_batch(block).to_pylist():
+        for row in rows_of_block(block):
             if row["status"] == "complete":
                 side = 0 if row["direction"] == "to_broker" else 1
                 at = row["stream_offset"] + firsts[side]

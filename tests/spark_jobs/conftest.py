@@ -1,4 +1,8 @@
-"""A lake of all that reports are made of, and what both engines say about it, made once."""
+"""A lake of all that reports are made of, and what both engines say about it, made once.
+
+Spark SQL takes a second or two for each query, whatever there is to read: it is asked once for all,
+and every test of the folder looks at that.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -10,19 +14,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from dissector.lake.cache import SUMS
-from tests.dissector.lake.samples import landed
-from tests.dissector.report.apart import land_apart
+from tests.dissector.findings.samples import land_samples
+from tests.dissector.report.apart import CUTS, land_apart
 from tests.dissector.report.made import RandomCapture, Tables, write_lake
 from tests.dissector.report.odd import odd_captures
-from tests.reports import reported
+from tests.reports import EVERY_RULE, reported
 
-# A proxied pair, TLS, damage, a start in the middle, a stall; and what Cursus has beside groups.
-REAL = (
-    "java-j12_nack.pcap", "java-j40_slow_consumer.pcap", "java-j35_tls.pcap",
-    "cpp-s08_nack-proxy-any.pcap", "java-j72_midstream.pcap", "java-j16_dlq_retry.pcap",
-    "mut-snap200-java-j03_batch_lz4.pcap", "../pulsar/tap-caploss.pcap",
-    "../cursus/go-crash_redelivery_streaming.pcap",
-)  # fmt: skip
+# TLS, a start in the middle, packets cut short.
+MORE = ("java-j35_tls.pcap", "java-j72_midstream.pcap", "mut-snap200-java-j03_batch_lz4.pcap")
+# What two captures saw alike is one finding, and either of them may be named.
+IN_PARTS = (*(Path(name).name for name in CUTS), "mut-loss1-java-j24_unload.pcap")
 
 
 class Both(NamedTuple):
@@ -71,17 +72,18 @@ def spark_sql(spark: Any) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """Of captures that were cut, landed apart and are joined; of whole ones; of rows by chance."""
+    """Of captures that were cut, landed apart and are joined; of those in which rules find what
+    they are for, and of others; of rows by chance."""
     from dissector.spark.engine import SparkEngine
 
     root = tmp_path_factory.mktemp("both")
     lake = root / "lake [1] n\u00e4chte 100%"
     land_apart(lake, root)
-    landed(lake, [f"pulsar-apache/{name}" for name in REAL])
+    land_samples(lake, MORE, IN_PARTS)
     write_lake(lake, made_captures())
-    reported(lake, root / "duckdb")
+    reported(lake, root / "duckdb", rules=EVERY_RULE)
     for name, how in (("tasks", nullcontext()), ("spark {2}", spark_sql(spark))):
         shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
         with default_elsewhere(spark), how:
-            report = reported(lake, root / name, partial(SparkEngine, spark))
+            report = reported(lake, root / name, partial(SparkEngine, spark), rules=EVERY_RULE)
     return Both(lake, root / "spark {2}", root / "tasks", root / "duckdb", report)

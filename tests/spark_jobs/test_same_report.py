@@ -14,6 +14,7 @@ from dissector.joining.closing import CLOSED
 from dissector.lake.cache import SUMS
 from dissector.lake.compact import compact
 from dissector.spark.engine import SparkEngine
+from tests.dissector.findings.samples import RULES
 from tests.dissector.joining.cutting import land_cut
 from tests.dissector.lake.samples import SAMPLES, landed
 from tests.reports import differences, reported
@@ -50,6 +51,17 @@ def test_the_rows_of_joined_captures(both: Both, table: str) -> None:
         for folder in (both.spark, both.duckdb)
     )
     assert sorted(mine, key=repr) == sorted(theirs, key=repr) != []
+
+
+def test_the_findings(both: Both) -> None:
+    """The texts of rules as they are find the same with both, each in its sample capture."""
+    tables = [
+        pq.read_table(folder / "tables" / "findings_findings").to_pylist()
+        for folder in (both.spark, both.tasks, both.duckdb)
+    ]
+    assert tables[0] == tables[1] == tables[2]
+    assert {row["code"] for row in tables[0]} >= {rule.code for rule in RULES if rule.fires}
+    assert both.report["findings"]["total"]["rules_failed"] == 0
 
 
 def test_the_report_of_a_lake_that_was_compacted(spark: Any, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICES
 from dissector.protocols.pulsar.messages.entries import Entries
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
-from dissector.schemas.rows import arrow_batch
+from tests.plain import rows_of_block
 from tests.wire.blocks import block_of
 
 
@@ -40,7 +40,7 @@ class Opened:
         blocks = self.entries.advance(block, len(frames), sources, fields.words, self.findings)
         for each in blocks:
             assert each.table == "messages" and each.rows > 0
-            self.rows += [without_nulls(row) for row in arrow_batch(each).to_pylist()]
+            self.rows += [without_nulls(row) for row in rows_of_block(each)]
         return self
 
     def finish(self) -> "Opened":

@@ -9,8 +9,8 @@ from dissector.blocks import Coded, Int64Array
 from dissector.dissection import Dissection, Options
 from dissector.dissection.connection_rows import AddressCodes
 from dissector.endpoints import Endpoint
-from dissector.schemas.rows import arrow_batch
 from tests.naive.endpoints import community_id, connection_key
+from tests.plain import rows_of_block
 from tests.wire.captures import Record, pcap
 from tests.wire.packets import ACK, FIN, SYN, segment
 from tests.wire.pulsar import command, simple
@@ -30,7 +30,7 @@ def tables_of(packets: list[tuple[float, bytes]]) -> dict[str, list[dict[str, An
     dissection.end_file()
     tables: dict[str, list[dict[str, Any]]] = {}
     for block in (*blocks, *dissection.finish()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dissector.dissection import Dissection, Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.hard.packet_floods import PACKET_FLOODS
+from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 MANIFEST = {each["file"]: each for each in json.loads((CAPTURES / "manifest.json").read_text())}
@@ -24,7 +24,7 @@ def tables_of(name: str) -> dict[str, list[dict]]:
     tables: dict[str, list[dict]] = {}
     (chain,) = chains([str(CAPTURES / name)]).chains
     for block in dissect(chain, Options()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 
@@ -67,7 +67,7 @@ def rows_of(blocks: list) -> dict[str, Counter]:
     found: dict[str, Counter] = {}
     for block in blocks:
         if block.rows and block.table not in ("frames", "notices"):
-            rows = arrow_batch(block).to_pylist()
+            rows = rows_of_block(block)
             for row in rows:
                 row.pop("last_seq_to_broker", None)
                 row.pop("last_seq_to_client", None)
@@ -112,7 +112,7 @@ def test_notices_that_wait_for_their_connections_are_bounded_however_the_input_i
             assert sum(map(len, dissection._connections._waiting.values())) <= 20
         dissection.end_file()
         blocks += dissection.finish()
-        (rows,) = [arrow_batch(each).to_pylist() for each in blocks if each.table == "notices"]
+        (rows,) = [rows_of_block(each) for each in blocks if each.table == "notices"]
         seen.append(rows)
         assert len(rows) == 21 and rows[-1]["code"] == "notices_limit"
         assert int(rows[-1]["text"].split()[0]) > 200

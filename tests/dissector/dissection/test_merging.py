@@ -14,12 +14,12 @@ from dissector.dissection.merging import interleaved, merged
 from dissector.lake.land import land_chain
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
-from dissector.schemas.rows import arrow_batch
 from dissector.sources import dissect as dissect_module
 from dissector.sources.rings import chains
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.hard.tape import TOPIC, Tables, Tape, capture, receipt, send, simple
 from tests.naive.rows import plain_rows
+from tests.plain import rows_of_block
 from tests.toy_protocol import TOY
 from tests.wire import cursus, packets, toy
 
@@ -137,7 +137,7 @@ def rows_of(data: bytes, step: int) -> Tables:
 
     def take(blocks: list[TableBlock]) -> None:
         for block in blocks:
-            tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+            tables.setdefault(block.table, []).extend(rows_of_block(block))
 
     dissection.start_file()
     held = b""

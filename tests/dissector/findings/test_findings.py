@@ -12,9 +12,8 @@ from dissector.findings.finding import findings_of, found_by, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.samples import BROKEN, NAMES, RULES, land_samples, sample
 
-ROOT = Path(__file__).resolve().parents[3]
-RULES, BROKEN = load_rules()
 BY_CODE = {rule.code: rule for rule in RULES}
 # Rules that captures alone fire which tests make, and these tests.
 MADE = {
@@ -23,13 +22,6 @@ MADE = {
     for found in re.findall(r"^MADE = \{(.*?)\}", file.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     for number in re.findall(r'"(\w+)"', found)
 }
-NAMES = sorted({name for rule in RULES for name in (*rule.fires, *rule.silent)})
-
-
-def sample(name):
-    found = [*ROOT.glob(f"captures/*/{name}"), *ROOT.glob(f"captures/*/{name}.gz")]
-    assert found, f"{name} is no sample capture"
-    return found[0]
 
 
 def found_in(lake, rules=RULES):
@@ -40,8 +32,7 @@ def found_in(lake, rules=RULES):
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     folder = tmp_path_factory.mktemp("found") / "lake"
-    files = [str(sample(name)) for name in NAMES]
-    assert run(["land", "--chain", "none", "-q", "--lake", str(folder), *files]) in (0, 3)
+    land_samples(folder)
     return folder
 
 

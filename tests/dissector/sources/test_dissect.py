@@ -19,6 +19,7 @@ from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain, chains
+from tests.plain import rows_of_block
 from tests.wire.captures import Record, pcap, pcapng
 from tests.wire.packets import ACK, SYN, ethernet, ipv4, segment, udp
 
@@ -45,7 +46,7 @@ def tables_of(
 ) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, list[dict[str, Any]]] = {}
     for block in dissect(chain, options or Options(), **more):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dissector.dissection import Options
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[4] / "captures"
 PROXY = "pulsar-apache/cpp-s08_nack-proxy-any.pcap"
@@ -20,7 +20,7 @@ def tables_of(name: str, **options: Any) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, list[dict[str, Any]]] = {}
     (chain,) = chains([str(CAPTURES / name)]).chains
     for block in dissect(chain, Options(**options)):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

@@ -24,10 +24,10 @@ from dissector.jit import compiled
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES
 from dissector.notices import NOTICES
 from dissector.protocols.pulsar.messages import entries
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.naive.messages import messages_of
+from tests.plain import rows_of_block
 from tests.wire import pulsar
 from tests.wire.messages import Opened
 from tests.wire.pcaps import pulsar_frames
@@ -304,7 +304,7 @@ def tables_of(name: str) -> dict[str, list[dict[str, Any]]]:
     tables: dict[str, list[dict[str, Any]]] = {}
     (chain,) = chains([str(CAPTURES / "pulsar-apache" / name)]).chains
     for block in dissect(chain, Options()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     return tables
 
 

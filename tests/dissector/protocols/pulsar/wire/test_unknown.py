@@ -13,11 +13,11 @@ from dissector.limits import MAX_UNKNOWN_KINDS, NULL
 from dissector.notice_log import sentence_of
 from dissector.protocols.pulsar.wire.unknown import Unknown
 from dissector.report.verdicts import remarks
-from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.findings.tape import TOPIC, Link, Tape
 from tests.numbers import Numbers
+from tests.plain import rows_of_block
 from tests.wire import pulsar
 from tests.wire.blocks import block_of
 
@@ -77,7 +77,7 @@ def seen(tmp_path: Path, say: Callable[[Link], None]) -> tuple[Tables, list[str]
     tables: Tables = {}
     numbers = Numbers(asks_rules=True)
     for block in dissect(chain, Options()):
-        tables.setdefault(block.table, []).extend(arrow_batch(block).to_pylist())
+        tables.setdefault(block.table, []).extend(rows_of_block(block))
     for block in dissect(chain, Options(want_detail="none")):
         numbers.add_block(block)
     return tables, [each.text for each in remarks(numbers.result())]
