@@ -7,7 +7,6 @@ files or from a wire: however the input is cut, the rows are the same.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.cleaning import Cleaner
 from dissector.dissection.connection_rows import ConnectionTable
 from dissector.dissection.conversation import Conversation
+from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
 from dissector.dissection.untimed import UntimedRows
 from dissector.endpoints import Endpoint
@@ -112,12 +112,8 @@ class Dissection:
         self._ready: list[TableBlock] = []
         self._cleaner = Cleaner() if options.redact else None
         self._untimed = UntimedRows(self.capture.untimed)
-        # Rows of the last block: a thread reads them beside the packets and frames of the next one.
-        self._aside = ThreadPoolExecutor(1, "rows")
-        self._reading: Future[tuple[list[TableBlock], list[TableBlock]]] | None = None
-        self._read_block: FrameBlock | None = None
-        self._is_of_this_feed = False
-        self._is_settled = True
+        self._stages = FrameStages(self._facts, self._frame_rows, self._take_rows)
+        self._blocks_of_feed = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
 
@@ -145,7 +141,7 @@ class Dissection:
         """
         position = start
         self._repeated = (set(), self._repeated[0])
-        self._is_of_this_feed = False
+        self._blocks_of_feed = 0
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
@@ -154,8 +150,8 @@ class Dissection:
             if not scan.is_more:
                 break
         self._framing.flush()
-        if is_last or not (stays and self._is_of_this_feed):
-            self._finish_reading()
+        if is_last or not (stays and self._blocks_of_feed):
+            self._stages.finish_reading()
         return position, self._taken()
 
     def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
@@ -175,13 +171,13 @@ class Dissection:
             first_packet = self.capture.count_packets(packets.ts_ns[:rows])
             self._handle_packets(data, packets, rows, first_packet)
         self._framing.flush()
-        self._finish_reading()
+        self._stages.finish_reading()
         return self._taken()
 
     def settle(self) -> list[TableBlock]:
         """Rows of the last frames that are still being put together; worth a wait when no packets
         come, otherwise they come with the next ones."""
-        self._settle()
+        self._stages.finish()
         return self._taken()
 
     def rotate(self) -> tuple[FileFacts | None, PacketCounts, list[TableBlock]]:
@@ -195,7 +191,7 @@ class Dissection:
             What the part held, as `end_file` says it of a file (None between two files), and the
             rows.
         """
-        self._settle()
+        self._stages.finish()
         self._findings.add(self._connections.decided())
         for facts in self._facts:
             self._findings.add(facts.findings.drain())
@@ -236,7 +232,7 @@ class Dissection:
             self._handle_ranges(ranges, count, buffers)
         self._framing.flush()
         self._framing.close()
-        self._settle()
+        self._stages.close()
         # Requests that nothing answered name the addresses of their connections, too.
         self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
         self._close_connections()
@@ -248,7 +244,6 @@ class Dissection:
         self._drain_findings(self.packets.finish())
         self._note_hidden()
         self._out.append(self._findings.block())
-        self._aside.shutdown()
         return self._taken()
 
     def open_rows(self) -> list[TableBlock]:
@@ -356,52 +351,25 @@ class Dissection:
         self._connections.hold(found.matrix[:, :kept].T.tolist())
 
     def _handle_frames(self, block: FrameBlock) -> None:
-        """Let the protocols read a block of frames; its rows come when it is settled.
+        """Start the stages of a block of frames.
 
-        What does not follow from bytes alone (names, roles) is read here; the rest by a thread,
-        while the next packets come. Bytes of the heap and of the side buffer change with these, so
-        frames that lie there are read to the end at once; those of the framing do not.
+        Bytes of the heap and of the side buffer change with the next packets, so frames that lie
+        there are read to the end at once; those of the framing do not.
         """
-        self._settle()
-        found = [facts.advance(block) for facts in self._facts]
-        self._reading = self._aside.submit(self._read, block, found)
-        self._read_block = block
-        self._is_of_this_feed = True
-        self._is_settled = False
+        self._stages.begin(block)
+        self._blocks_of_feed += 1
         sources = block.frames.source[: block.rows]
         if ((sources == SOURCE_HEAP) | (sources == SOURCE_SIDE)).any():
-            self._finish_reading()
+            self._stages.finish_reading()
 
-    def _read(
-        self, block: FrameBlock, found: list[list[TableBlock]]
-    ) -> tuple[list[TableBlock], list[TableBlock]]:
-        """Rows of `frames`, and those of other tables with what was found already."""
-        parts = [
-            [*first, *facts.read(block)] for first, facts in zip(found, self._facts, strict=True)
-        ]
-        return self._frame_rows(block), merged(parts)
-
-    def _finish_reading(self) -> None:
-        """The rows of the last block but for its relations; no byte of it is needed any more.
-
-        Rows of `frames` come out before the rows of facts that name these frames.
-        """
-        if self._reading is None:
-            return
-        assert self._read_block is not None
-        reading, block = self._reading, self._read_block
-        self._reading = self._read_block = None
-        frames, found = reading.result()
-        self._count_malformed(block)
-        self._out.extend(frames)
-        self._out.extend(self._addressed(found))
-
-    def _settle(self) -> None:
-        """The rest of the last block's rows, before anything else is asked of the protocols."""
-        if not self._is_settled:
-            self._is_settled = True
-            self._finish_reading()
-            self._out.extend(self._addressed(merged([facts.settle() for facts in self._facts])))
+    def _take_rows(
+        self, block: FrameBlock | None, rows: list[TableBlock], notices: list[Notice]
+    ) -> None:
+        """What stages made; a block whose frames are read."""
+        if block is not None:
+            self._count_malformed(block)
+        self._findings.add(notices)
+        self._out.extend(self._addressed(rows))
 
     def _close_connections(self) -> None:
         """The rows of connections that are over and to which nothing more can be added.
@@ -411,7 +379,7 @@ class Dissection:
         """
         slots = self._streams.retired()
         if len(slots):
-            self._settle()
+            self._stages.finish()
         for first in range(0, len(slots), _CLOSED_ROWS):
             over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
             known = self._facts_of(over.connections.connection_id)

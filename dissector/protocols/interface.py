@@ -13,7 +13,7 @@ from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.pseudonyms import Key, Pseudonyms
 from dissector.codecs.redaction import masked
 from dissector.codecs.secret_keys import Span
-from dissector.notice_log import NoticeLog
+from dissector.notice_log import Notice, NoticeLog
 from dissector.options import Options
 from dissector.protocols.columns import FrameColumns
 
@@ -75,21 +75,32 @@ class FactsOptions(Options):
         return self.reorder_window_ms * _NS_PER_MS
 
 
+class Related(NamedTuple):
+    """Rows that closed in a block, and notices of what frames have to do with each other."""
+
+    rows: list[TableBlock]
+    notices: Sequence[Notice] = ()
+
+
 class Facts(Protocol):
     """Turns the frames of one protocol into rows; one object per capture.
 
-    `advance` fills the field columns of its own protocol's rows of a block in place and gives rows
-    of other tables than `frames` that closed there; then a thread calls `read`, which gives more
-    such rows, those that take reading what frames hold, and `frame_columns`, which names the
-    columns of the `frames` table for chosen rows of that block; `settle`, called when these are
-    through and before anything else is, returns the other rows that closed in that block: until
-    then a thread of its own may read and fill the block's columns, but not the bytes behind it;
-    `connection_facts` says what is known of a connection that is over, None if nothing, and
-    forgets it, `open_facts` what is known by now; `repeated` tells the connections
+    A block of frames goes through three stages (`dissection.frame_stages`):
+
+    advance: fills the field columns of the protocol's own rows in place; gives rows of other tables
+        than `frames` that closed there.
+    read: gives more such rows, those that take reading what frames hold; then `frame_columns` names
+        the columns of the table `frames` for chosen rows. In a thread beside `relate`.
+    relate: gives the rows of what frames have to do with each other. In a thread beside `read`, and
+        beside the framing of the next block: it reads the block's columns, never the bytes behind
+        them, and writes columns that it alone reads.
+
+    Between two blocks: `connection_facts` says what is known of a connection that is over, None if
+    nothing, and forgets it, `open_facts` what is known by now; `repeated` tells the connections
     that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
     over; `drain_hidden` tells how many texts that no column but `detail` shows held a secret since
-    it was asked last, and their bytes; `finish` closes what is open;
-    `open_rows` gives the rows that it would give now, and changes nothing.
+    it was asked last, and their bytes; `finish` closes what is open; `open_rows` gives the rows
+    that it would give now, and changes nothing.
     """
 
     findings: NoticeLog
@@ -98,7 +109,7 @@ class Facts(Protocol):
 
     def read(self, block: FrameBlock) -> list[TableBlock]: ...
 
-    def settle(self) -> list[TableBlock]: ...
+    def relate(self, block: FrameBlock) -> Related: ...
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
 

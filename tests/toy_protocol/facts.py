@@ -9,7 +9,7 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import EVENT_CLOSE
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
+from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
 
 COMMANDS = ("?", "ASK", "ANSWER", "EITHER", "PROVEN", "LIMIT")
 ASK, ANSWER = 1, 2
@@ -57,17 +57,17 @@ class ToyFacts:
         """It has no messages."""
         return []
 
-    def settle(self) -> list[TableBlock]:
+    def relate(self, block: FrameBlock) -> Related:
         """The exchanges that closed."""
         if not self._closed:
-            return []
+            return Related([])
         cells = np.array(self._closed, np.int64).T.copy()
         self._closed = []
         names = ("connection_id", "request_frame_no", "response_frame_no", "latency_ns", "ts")
         columns: dict[str, Column] = dict(zip((*names, "closing_row"), cells, strict=True))
         columns["kind"] = Coded(np.zeros(len(cells[0]), np.int64), ("request",))
         columns["outcome"] = Coded(np.zeros(len(cells[0]), np.int64), ("ok",))
-        return [TableBlock("exchanges", len(cells[0]), columns)]
+        return Related([TableBlock("exchanges", len(cells[0]), columns)])
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """The name of the command."""

@@ -22,7 +22,7 @@ from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
 from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.frame_table import picked
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
+from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
 
 _NAMED: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _PICKED: Final = ("command", "compression", *_NAMED)
@@ -107,9 +107,9 @@ class CursusFacts:
         """Nothing more: what commands say decides about those behind them, so all was read."""
         return []
 
-    def settle(self) -> list[TableBlock]:
+    def relate(self, block: FrameBlock) -> Related:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
-        return self._correlation.relations()
+        return Related(self._correlation.relations())
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.findings.add(

@@ -1,7 +1,6 @@
 """Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Final
 
@@ -21,7 +20,7 @@ from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock
+from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.exchanges import ExchangeBounds, PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
@@ -95,10 +94,10 @@ class PulsarFacts:
         self._hidden = (0, 0)
         self._commands = CommandNames()
         self.findings = NoticeLog()
-        self._related = NoticeLog()
-        self._aside = ThreadPoolExecutor(1, "relations")
-        self._relation: Future[tuple[list[TableBlock], list[TableBlock]]]
+        # Of the block just advanced: its fields, texts that tell entries apart, and new names.
         self._fields: Fields
+        self._texts: Int64Array
+        self._new_names: list[bytes]
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
         """Fill the columns of Pulsar's rows; producers and consumers that closed."""
@@ -108,9 +107,8 @@ class PulsarFacts:
         names = self._names.update()
         self._notice_legs(block)
         out = self._named(self._registry.advance(frames, rows, names, block.sources, self.findings))
-        texts = self._exchanges.read_texts(frames, rows, block.sources)
-        self._relation = self._aside.submit(self._relate, block, fields, texts, names)
-        self._fields = fields
+        self._texts = self._exchanges.read_texts(frames, rows, block.sources)
+        self._fields, self._new_names = fields, names
         return out
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
@@ -118,26 +116,18 @@ class PulsarFacts:
         frames, rows, words = block.frames, block.rows, self._fields.words
         return self._entries.advance(frames, rows, block.sources, words, self.findings)
 
-    def _relate(
-        self, block: FrameBlock, fields: Fields, texts: Int64Array, names: list[bytes]
-    ) -> tuple[list[TableBlock], list[TableBlock]]:
+    def relate(self, block: FrameBlock) -> Related:
         """What frames have to do with each other: exchanges, and all about consuming.
 
-        Takes a third of the time, needs nothing of messages and frame rows, nor they of it: so it
-        runs beside them, and beside the framing of the next block. It reads the block's columns,
-        not the bytes behind them, and writes what it alone reads.
+        Takes a third of the time.
         """
-        frames, rows, found = block.frames, block.rows, self._related
-        exchanges = self._exchanges.pair(frames, rows, texts, names, found)
-        return exchanges, self._consumption.advance(
+        frames, rows, fields, names = block.frames, block.rows, self._fields, self._new_names
+        found = NoticeLog()
+        exchanges = self._exchanges.pair(frames, rows, self._texts, names, found)
+        consumption = self._consumption.advance(
             frames, rows, fields.ids, fields.words, names, found
         )
-
-    def settle(self) -> list[TableBlock]:
-        """The rows of exchanges and consumption that closed in the block just advanced."""
-        exchanges, consumption = self._relation.result()
-        self.findings.add(self._related.drain())
-        return self._named(exchanges) + consumption
+        return Related(self._named(exchanges) + consumption, found.drain())
 
     def _notice_legs(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
@@ -217,7 +207,6 @@ class PulsarFacts:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self._aside.shutdown()
         self.findings.add(of_long_names(self._names.drain_cut()))
         passes = (self._registry, self._exchanges, self._consumption)
         memories = [each.memory() for each in passes]

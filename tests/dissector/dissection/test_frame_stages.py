@@ -1,0 +1,114 @@
+"""Stages of a block: what comes out, in which order, and what has ended when."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dissector.blocks import TableBlock
+from dissector.dissection.frame_stages import FrameStages
+from dissector.limits import NULL
+from dissector.notice_log import Notice
+from dissector.protocols.interface import Related
+
+
+def rows_of(table: str, number: int) -> TableBlock:
+    return TableBlock(table, 1, {"frame_no": np.array([number])})
+
+
+def frame_rows(block: Any) -> list[TableBlock]:
+    return [rows_of("frames", block)]
+
+
+class Protocol:
+    """Says in which order it is called; its relations wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.may_relate = threading.Event()
+        self.may_relate.set()
+
+    def advance(self, block: Any) -> list[TableBlock]:
+        self.calls.append(("advance", block))
+        return [rows_of("producers", block)]
+
+    def read(self, block: Any) -> list[TableBlock]:
+        return [rows_of("messages", block)]
+
+    def relate(self, block: Any) -> Related:
+        assert self.may_relate.wait(20)
+        self.calls.append(("relate", block))
+        return Related([rows_of("exchanges", block)], [Notice(0, value=block)])
+
+
+class Stages:
+    """Stages of protocols, and what they gave."""
+
+    def __init__(self, *protocols: Any) -> None:
+        self.out: list[tuple[int | None, list[tuple[str, list[int]]], int]] = []
+        self.stages = FrameStages(protocols, frame_rows, self._take)
+
+    def _take(self, block: Any, rows: list[TableBlock], notices: list[Notice]) -> None:
+        found = [(each.table, list(each.columns["frame_no"])) for each in rows]
+        self.out.append((block, found, len(notices)))
+
+
+def test_rows_come_out_once_and_frames_before_those_that_name_them() -> None:
+    made = Stages(Protocol())
+    made.stages.begin(7)
+    made.stages.finish()
+    made.stages.finish()
+    made.stages.close()
+    assert made.out == [
+        (7, [("frames", [7]), ("producers", [7]), ("messages", [7])], 0),
+        (None, [("exchanges", [7])], 1),
+    ]
+
+
+def test_bytes_are_free_while_relations_go_on() -> None:
+    protocol = Protocol()
+    made = Stages(protocol)
+    protocol.may_relate.clear()
+    made.stages.begin(1)
+    made.stages.finish_reading()
+    assert [block for block, _, _ in made.out] == [1] and protocol.calls == [("advance", 1)]
+    made.stages.finish_reading()
+    protocol.may_relate.set()
+    made.stages.close()
+    assert [block for block, _, _ in made.out] == [1, None]
+
+
+def test_a_block_begins_when_the_last_one_is_through() -> None:
+    protocol = Protocol()
+    made = Stages(protocol)
+    for block in range(50):
+        made.stages.begin(block)
+    made.stages.close()
+    assert protocol.calls == [
+        (name, block) for block in range(50) for name in ("advance", "relate")
+    ]
+    assert [block for block, _, _ in made.out[::2]] == list(range(50))
+
+
+def test_rows_of_several_protocols_are_in_the_order_of_their_frames() -> None:
+    class Later(Protocol):
+        def relate(self, block: Any) -> Related:
+            return Related([rows_of("exchanges", block - 5)])
+
+    made = Stages(Protocol(), Later())
+    made.stages.begin(9)
+    made.stages.close()
+    assert made.out[-1] == (None, [("exchanges", [4, 9])], 1)
+
+
+def test_what_a_stage_raises_reaches_the_caller() -> None:
+    class Broken(Protocol):
+        def read(self, block: Any) -> list[TableBlock]:
+            raise AssertionError(f"block {block}")
+
+    made = Stages(Broken())
+    made.stages.begin(3)
+    with pytest.raises(AssertionError, match="block 3"):
+        made.stages.finish()
+    assert NULL not in [block for block, _, _ in made.out]
