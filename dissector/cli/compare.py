@@ -25,6 +25,7 @@ from dissector.cli.reading import STDIN
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
 from dissector.errors import UsageError
+from dissector.limits import MAX_SHOWN_INPUTS
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _EXPRESSIONS: Final = {
     "not-comparable": "verdicts.not_comparable > 0",
 }
 _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
-_MAX_NAMES: Final = 6
 
 
 @click.command(
@@ -212,8 +212,8 @@ def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator
         yield ""
         yield paint("not comparable", "bold")
     for reason, names in reasons:
-        shown = ", ".join(names[:_MAX_NAMES])
-        more = f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else ""
+        shown = ", ".join(names[:MAX_SHOWN_INPUTS])
+        more = f" … ({len(names)} in all)" if len(names) > MAX_SHOWN_INPUTS else ""
         yield from wrapped(f"  {safe_text(reason)}: {safe_text(shown)}{more}", width, "    ")
 
 

@@ -8,14 +8,11 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
+from dissector.limits import MAX_REMEMBERED_BYTES, MAX_REMEMBERED_TEXTS
+
 Made = TypeVar("Made")
 
 _DIGEST_BYTES: Final = 16
-# What may be kept at once; then all of it is forgotten, and it begins anew. With keys and the table
-# that is half a megabyte beside what was made, whose size is for `may_keep` to bound.
-MAX_REMEMBERED: Final = 4096
-# Of longer ones the digest costs as much as it saves, and they are seldom the same.
-MAX_REMEMBERED_BYTES: Final = 2048
 
 
 class Remembered(Generic[Made]):
@@ -43,7 +40,7 @@ class Remembered(Generic[Made]):
         except KeyError:
             made = self._make(data)
         if self._may_keep(made):
-            if len(self._kept) >= MAX_REMEMBERED:
+            if len(self._kept) >= MAX_REMEMBERED_TEXTS:
                 self._kept.clear()
             self._kept[key] = made
         return made

@@ -5,15 +5,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Column, Int64Array, TableBlock
-from dissector.limits import NULL
+from dissector.limits import MAX_FOLLOWED_CONSUMERS, MAX_NEW_STALLS, MAX_SERIES, NULL
 from dissector.report.sections.permit_utilization import CONFIRM_US, STALL_US
 from dissector.tap import permit_walk
 from dissector.tap.grouping import group_rows
-from dissector.tap.series import MAX_SERIES, UNKNOWN, Counts, Groups, Key, column
-
-MAX_CONSUMERS: Final = 1 << 16  # whose balance is followed; further ones are counted
-
-MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
+from dissector.tap.series import UNKNOWN, Counts, Groups, Key, column
 
 _EVENTS: Final = {
     "grant": permit_walk.GRANT,
@@ -159,7 +155,7 @@ class Balances:
     def _slot_of(self, consumer: tuple[int, ...], key: Key) -> int:
         slot = self._slots.get(consumer)
         if slot is None:
-            if len(self._slots) >= MAX_CONSUMERS:
+            if len(self._slots) >= MAX_FOLLOWED_CONSUMERS:
                 self.left_out += 1
                 return -1
             slot = self._free.pop() if self._free else len(self._labels)

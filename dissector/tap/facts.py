@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dissector.blocks import Coded, Column, TableBlock
-from dissector.limits import NULL
+from dissector.limits import MAX_SERIES, NULL
 from dissector.schemas.text import plain_text
 from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.tap.balances import Balances
-from dissector.tap.series import MAX_SERIES, Counts, Groups, Histograms, column, column_codes
+from dissector.tap.series import Counts, Groups, Histograms, column, column_codes
 
 Mask = npt.NDArray[np.bool_]
 

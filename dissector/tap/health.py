@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
+from dissector.limits import MAX_SERIES
 from dissector.tap.facts import FactSums
 from dissector.tap.pieces import Piece
-from dissector.tap.series import MAX_SERIES
 
 SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow
 RECENT_SECONDS: Final = 300.0  # a loss this long ago still says: not complete

@@ -10,9 +10,9 @@ import numpy as np
 
 from dissector.blocks import Int64Array, TableBlock
 from dissector.buckets import BUCKETS, buckets_of
-from dissector.limits import NULL
+from dissector.limits import MAX_SERIES, NULL
 from dissector.report.numbers import Row, durations
-from dissector.tap.series import MAX_SERIES, OTHER, Groups, column
+from dissector.tap.series import OTHER, Groups, column
 
 MAX_TOPICS: Final = MAX_SERIES  # further ones are counted together, as `other`
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.printable import safe_text
-from dissector.limits import NULL
+from dissector.limits import MAX_SERIES, NULL
 from dissector.schemas.builders import numbers
 from dissector.schemas.text import plain_text
 from dissector.tap.grouping import added_up, group_rows, tallied
@@ -21,7 +21,6 @@ Texts = Sequence[bytes] | Sequence[str]
 
 UNKNOWN: Final = "unknown"  # what was not seen, such as a topic opened before the tap began
 OTHER: Final = "other"  # the sum of all label sets beyond the bound
-MAX_SERIES: Final = 1000  # default: label sets of one metric
 
 # Histograms have the octaves of the lake's buckets as bounds, from 2^17 ns (131 us) to 2^36 ns
 # (69 s): what is faster is in the first, what is slower in the last.

@@ -14,7 +14,12 @@ from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_HEAD_BYTES
+from dissector.limits import (
+    MAX_HEAD_BYTES,
+    MOST_OPENING_BYTES,
+    MOST_OPENING_RANGES,
+    MOST_OPENING_STEPS,
+)
 from dissector.protocols.framing.block_output import FrameOutput
 from dissector.protocols.framing.first_bytes import IN_A_ROW, MAY_BE_OTHER, NEXT, follow_records
 from dissector.protocols.framing.gathering import DROPPED_BYTES
@@ -57,9 +62,6 @@ from dissector.protocols.framing.state import (
     FOUND,
     HELD,
     KEPT,
-    MOST_OPENING_BYTES,
-    MOST_OPENING_RANGES,
-    MOST_OPENING_STEPS,
     NO_OPENING,
     NOT_CONFIRMED,
     OPAQUE,

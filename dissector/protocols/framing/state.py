@@ -10,6 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
+from dissector.limits import MOST_OPENING_BYTES, MOST_OPENING_RANGES
 from dissector.protocols.framing.replays import Pieces
 from dissector.protocols.framing.resync import new_search
 from dissector.tables import HashTable, Pool, grown_pool, new_hash_table, new_pool
@@ -63,10 +64,6 @@ FOUND: Final = 3  # the same, which go through the kernel once more
 CONFIRMED: Final = 1  # packets confirm it, behind bytes that were skipped
 NOT_CONFIRMED: Final = 2
 
-# At most so much is kept of a direction.
-MOST_OPENING_BYTES: Final = 16 << 10
-MOST_OPENING_RANGES: Final = 16
-MOST_OPENING_STEPS: Final = 1 << 16  # headers looked at in all searches of it
 _FIRST_OPENINGS: Final = 1 << 8  # ranges
 
 

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
+from dissector.limits import MOST_OPENING_BYTES, MOST_OPENING_RANGES, MOST_OPENING_STEPS
 from dissector.protocols.cursus.spec import SPEC as CURSUS
 from dissector.protocols.framing.searching import Searches
 from dissector.protocols.framing.state import (
     COUNTER_OPENING_BYTES,
-    MOST_OPENING_BYTES,
-    MOST_OPENING_RANGES,
-    MOST_OPENING_STEPS,
 )
 from dissector.protocols.pulsar.spec import SPEC as PULSAR
 from tests.dissector.protocols.framing.test_gathering import found_by, opaque
