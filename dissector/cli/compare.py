@@ -24,7 +24,7 @@ from dissector.cli.options import (
 from dissector.cli.reading import STDIN
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
-from dissector.errors import UsageError
+from dissector.errors import UsageError, needs
 from dissector.limits import MAX_SHOWN_INPUTS
 from dissector.outputs import new_file, written
 
@@ -123,8 +123,10 @@ def compare(
     if target is not None:
         from dissector.compare.page import page
 
+        with needs("report", "without --html the comparison is printed"):
+            content = page(found).encode()
         with written(target, is_forced=force) as file:
-            file.write(page(found).encode())
+            file.write(content)
     if is_json:
         from dissector.report.output import report_text
 

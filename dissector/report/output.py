@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.codecs.printable import json_text
-from dissector.errors import OutputError
+from dissector.errors import OutputError, needs
 from dissector.limits import MAX_LIST_BYTES, MAX_LISTED
 from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
@@ -95,7 +95,8 @@ def _fill(
     for name, write in more.items():
         write(folder / name)
     if has_page:
-        from dissector.report.page import page
+        with needs("report", "`dissector summary` shows the numbers without a page"):
+            from dissector.report.page import page
 
         (folder / _PAGE).write_text(page(report, lake), encoding="utf-8")
 
