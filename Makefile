@@ -31,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -q
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-all test-fast test-bounds test-plain test-changed lint style types \
-	bench fuzz nightly wheel clean
+	bench fuzz nightly coverage docs wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -44,6 +44,8 @@ help:
 	@echo 'make fuzz MINUTES=n   property tests with new seeds, then hostile input into every layer,'
 	@echo '               guided by coverage; what fails is kept in build/fuzz'
 	@echo 'make nightly   test-all, then fuzz'
+	@echo 'make coverage  the tests once more under coverage.py, as text and in build/coverage'
+	@echo 'make docs      the site of the documentation, in build/site'
 	@echo 'make wheel     a wheel with compiled kernels for this Python, in dist/'
 	@echo 'make clean     remove what the others made'
 
@@ -80,7 +82,7 @@ demo: install
 lint: style types
 
 style: $(VENV)/.dev-installed
-	$(BIN)/ruff check dissector spark_jobs tests proto captures
+	$(BIN)/ruff check dissector spark_jobs tests proto captures docs
 
 types: $(VENV)/.dev-installed
 	$(BIN)/mypy
@@ -129,6 +131,18 @@ fuzz: install $(VENV)/.dev-installed
 nightly:
 	$(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory fuzz
+
+# Kernels as plain Python, or their lines would not be seen. Processes of tests and of commands that
+# they start write a file each; `combine` adds them up.
+coverage: $(VENV)/.dev-installed
+	rm -rf build/coverage && mkdir -p build/coverage
+	-NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest -q -p no:cacheprovider $(SHARED_OUT) tests
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage html --quiet
+	$(BIN)/python -m coverage report --sort=cover
+
+docs: $(VENV)/.dev-installed
+	$(BIN)/python -m mkdocs build --strict
 
 # Compiled for a family, not for this processor: its name and no feature of its own are told.
 build/kernels/%: $(VENV)/.installed $(CODE)

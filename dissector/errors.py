@@ -1,5 +1,8 @@
 """The errors a run can end with, each with the exit code that the command line returns for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class DissectorError(Exception):
     """Something the user can act on; its text says what, where and what to do next."""
@@ -29,3 +32,22 @@ class DependencyError(DissectorError):
     """A component or a right is missing; the text says how to get it."""
 
     exit_code = 5
+
+
+@contextmanager
+def needs(extras: str, otherwise: str) -> Iterator[None]:
+    """Imports of what optional dependencies bring, which may be missing.
+
+    Args:
+        extras: that bring it, as pip takes them. otherwise: what works without.
+
+    Raises:
+        DependencyError: a library is missing.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise DependencyError(
+            f"{error.name or extras} is missing: pip install 'pulsar-dissector[{extras}]'; "
+            f"{otherwise}"
+        ) from error

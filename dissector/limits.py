@@ -145,3 +145,105 @@ SUB_BUCKETS: Final = 1 << SUB_BUCKET_BITS
 WRITE_QUEUE_BYTES: Final = 32 << 20  # blocks waiting to be written; then decoding waits
 WRITE_QUEUE_BLOCKS: Final = 512
 DIGEST_MARKS: Final = 1024  # digests kept of a capture's prefixes; more: every other is dropped
+
+# -- packets, connections and texts once more: what is kept of them to know it again
+MAX_UNWRAP_STEPS: Final = 64  # headers in one packet, of all kinds
+MAX_KEPT_HISTORIES: Final = 1 << 12  # texts kept: connections of a scan share a few; then anew
+MAX_HISTORY_TEXTS: Final = 1 << 12  # distinct ones in one list; then a new list begins
+MAX_MOVED_SEGMENTS: Final = 256  # waiting segments that every further answer to a SYN may move
+# A buffer of a direction without a chain is small up to here; large ones have a bound of their own.
+SMALL_BUFFER_BYTES: Final = 16 << 10
+SMALL_BUFFER_RANGES: Final = 16
+MAX_ODD_FIELDS: Final = 8  # of one span; further ones are not counted
+MAX_SHOWN_NAME: Final = 120  # characters of a name from the wire that sentences and the page show
+# What was made of texts may be kept at once; then all of it is forgotten, and it begins anew. With
+# keys and table that is half a megabyte beside what was made, which `may_keep` bounds. Of longer
+# texts the digest costs as much as it saves, and they are seldom the same.
+MAX_REMEMBERED_TEXTS: Final = 4096
+MAX_REMEMBERED_BYTES: Final = 2048
+
+# -- Pulsar
+MAX_SPARE_ROWS: Final = 1 << 16  # beside what a frame needs; memory is used as they fill
+MAX_HANDSHAKE_TEXT: Final = 512  # bytes of a handshake; all 4096 are 10 MB at most
+MAX_CHUNKS: Final = 16 * MAX_CHUNKED_MESSAGES  # of all messages under way; the oldest is given up
+MAX_COMPLETED_MESSAGES: Final = 4096  # messages completed last, whose chunks may come again
+# Characters of a text that is remembered: all 4096 of the memory are 9 MB at most, and that only if
+# each character takes four bytes; of what commands usually say they are a few hundred KB.
+MAX_DETAIL_REMEMBERED: Final = 512
+
+# -- Cursus
+MAX_CURSUS_BODY_BYTES: Final = 64 << 20  # what older brokers, Java and Python take; else no frame
+MAX_BATCH_RECORDS: Final = 100_000  # of one batch; brokers refuse more
+MAX_GZIP_RATIO: Final = 1100  # gzip's best is 1032 to 1; what says more is not opened
+MAX_FORWARDED_JSON_BYTES: Final = 4 << 20  # of a payload read whole; of longer ones the first keys
+MAX_ANSWER_JSON_BYTES: Final = 1 << 20  # of an answer; longer ones are not read
+MAX_ANSWER_DEPTH: Final = 16  # of lists and objects that are shown
+MAX_KEPT_ANSWERS: Final = 1 << 10  # short ones that are kept read, as most say the same again
+MAX_GROUP_DELIVERIES: Final = 1 << 17  # that wait for a commit; the oldest are given up
+MAX_GROUP_PARTITIONS: Final = 1 << 17  # of groups, whose offsets are remembered
+MAX_GROUP_MEMBERS: Final = 1 << 16  # in groups at once; then the first of them is closed
+MAX_PRODUCED_BATCHES: Final = 1 << 17  # remembered; and producers and logs; a power of two
+MAX_STAGED_TRANSACTIONS: Final = 1 << 14  # transactions whose offsets are remembered
+MAX_CURSUS_PRODUCERS: Final = 1 << 12  # of one connection
+
+# -- lakes and joining
+MAX_SCHEMA_VERSION_DIGITS: Final = 9  # more are no version
+MAX_CACHE_BATCHES: Final = 24  # of one cached tally; more than these become one
+MAX_KEPT_NUMBERS: Final = 1 << 14  # encoded ones: footers say the same sizes again and again
+MAX_KEPT_PAGES: Final = 4096  # headers of pages, likewise
+MAX_INCREMENT_ROWS: Final = 20_000_000  # of an increment, but for its last capture
+MAX_HANDOVER_BYTES: Final = 1 << 24  # missing, or there twice, between captures of one connection
+MAX_SILENCE_NS: Final = 300 * 1_000_000_000  # between them, where no byte says that they belong
+MAX_MISSING_SENTENCES: Final = 20  # of missing parts, kept as text; further ones are counted
+MAX_SELECTED_FRAMES: Final = 200_000  # of a selection; what is more is no evidence but a capture
+
+# -- findings: what is more is counted
+MAX_RULE_BYTES: Final = 1 << 20  # of a rule's file; longer: broken
+MAX_RULE_INCIDENTS: Final = 1_000  # of one rule in one capture
+MAX_EVIDENCE_FRAMES: Final = 8  # that one incident names
+MAX_EXPLANATIONS: Final = 8  # that a search lists
+
+# -- reports: lists of single findings have the longest, the slowest or the first ones; tables all
+MAX_LISTED: Final = 1000  # rows of any other list
+MAX_SLOW: Final = 50
+MAX_EXAMPLES: Final = 50
+MAX_FAILURES: Final = 1000  # wrong checksums
+MAX_LISTED_INCIDENTS: Final = 500
+MAX_PASSED_OVER: Final = 1000  # consumers
+MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
+MAX_OPENING_CHAINS: Final = 50  # connections, the slowest to open
+MAX_BURSTS: Final = 50  # of connections that open
+MAX_CLOSED_CONNECTIONS: Final = 1000
+MAX_STRADDLING: Final = 10_000  # frames that captures cut
+MAX_NOTICE_TEXTS: Final = 3  # of a code
+MAX_ERROR_TEXTS: Final = 5  # of an error
+MAX_FINDING_KINDS: Final = 12  # of findings that have a line; all have a place in the section
+MAX_NAMED_INPUTS: Final = 3  # files that a command names; of more it says INPUT, as its help does
+MAX_CURVE_POINTS: Final = 480
+# A list of groups has its windows of time only up to this many minutes; the total always has them.
+MAX_MINUTE_CELLS: Final = 2_000
+MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small
+MAX_PAGE_ROWS: Final = 40  # of a table on the page
+MAX_PARTITION_ROWS: Final = 20_000_000  # that one query reads, all tables together
+# Up to here damage of one whole byte is hardly ever imitated by something else: 255 patterns per
+# byte against 2^32 checksums.
+MAX_BYTE_SEARCH_BYTES: Final = 1 << 16
+
+# -- comparisons; a comment on GitHub holds 65,536 characters
+MAX_COMPARED_TOPICS: Final = 20  # that are compared one by one, those with most events
+MAX_MARKDOWN_LINES: Final = 100
+MAX_MARKDOWN_NAMES: Final = 20
+MAX_SHOWN_INPUTS: Final = 6  # names of inputs in a heading; of more the number
+MAX_BLOCK_RATIO: Final = 8  # how many times as many blocks the longer run may have
+
+# -- command line
+MAX_EXPRESSION_NESTING: Final = 50  # parentheses and `not`s in each other; deeper ones are refused
+MAX_TOKENS: Final = 10_000  # of an expression; more are refused
+# Of captures: about as many take two seconds of one processor without compiled code.
+MAX_UNCOMPILED_BYTES: Final = 512 << 10
+
+# -- live tap
+MAX_SERIES: Final = 1000  # default: label sets of one metric; further ones are one, `other`
+MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
+MAX_INCIDENT_SUBJECTS: Final = 10_000  # of incidents, remembered; the longest silent goes first
+MAX_HTTP_CLIENTS: Final = 2000  # at once, and half of the files that the process may open

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dissector.cli.engines import needs_spark
 from dissector.cli.land import Landing, end_landing, landing_options, note_outcomes
 from dissector.cli.main import run
 from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
+from dissector.errors import needs
 from dissector.lake.reader import open_lake
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def land(common: Common, landing: Landing, master: str | None, archive: Path | N
                                "cannot; use dissector land --strict")  # fmt: skip
     if STDIN in landing.inputs:
         raise click.UsageError("standard input is not there on other machines; name files")
-    with needs_spark("`dissector land` works without"):
+    with needs("spark,jvm", "`dissector land` works without"):
         from dissector.spark import session
         from spark_jobs.archive import settings_of
         from spark_jobs.landing import land_on, tasks_of

@@ -24,7 +24,8 @@ from dissector.cli.options import (
 from dissector.cli.reading import STDIN
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
-from dissector.errors import UsageError
+from dissector.errors import UsageError, needs
+from dissector.limits import MAX_SHOWN_INPUTS
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _EXPRESSIONS: Final = {
     "not-comparable": "verdicts.not_comparable > 0",
 }
 _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
-_MAX_NAMES: Final = 6
 
 
 @click.command(
@@ -123,8 +123,10 @@ def compare(
     if target is not None:
         from dissector.compare.page import page
 
+        with needs("report", "without --html the comparison is printed"):
+            content = page(found).encode()
         with written(target, is_forced=force) as file:
-            file.write(page(found).encode())
+            file.write(content)
     if is_json:
         from dissector.report.output import report_text
 
@@ -212,8 +214,8 @@ def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator
         yield ""
         yield paint("not comparable", "bold")
     for reason, names in reasons:
-        shown = ", ".join(names[:_MAX_NAMES])
-        more = f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else ""
+        shown = ", ".join(names[:MAX_SHOWN_INPUTS])
+        more = f" … ({len(names)} in all)" if len(names) > MAX_SHOWN_INPUTS else ""
         yield from wrapped(f"  {safe_text(reason)}: {safe_text(shown)}{more}", width, "    ")
 
 

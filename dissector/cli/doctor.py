@@ -32,8 +32,8 @@ _LIBRARIES: Final = (
     ("scipy", "scipy", ""),
     ("pyspark", "pyspark", "spark"),
     ("pandas", "pandas", "spark"),
-    ("jinja2", "jinja2", "spark"),
-    ("matplotlib", "matplotlib", "spark"),
+    ("jinja2", "jinja2", "report"),
+    ("matplotlib", "matplotlib", "report"),
 )
 
 

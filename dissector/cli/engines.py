@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from dissector.errors import DependencyError, UsageError
+from dissector.errors import UsageError, needs
 from dissector.queries.duckdb_engine import DuckdbEngine
 
 if TYPE_CHECKING:
@@ -70,26 +70,10 @@ def opened(
     if name == "duckdb":
         yield partial(DuckdbEngine, threads=common.jobs)
         return
-    with needs_spark("--engine duckdb and `dissector summary` work without"):
+    with needs("spark,jvm", "--engine duckdb and `dissector summary` work without"):
         from dissector.spark.engine import SparkEngine
         from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
         session = partial(started, master, rows, "dissector-report", say=common.words.say)
         yield lambda work: SparkEngine(stack.enter_context(session()), work)
-
-
-@contextmanager
-def needs_spark(otherwise: str) -> Iterator[None]:
-    """Imports of Spark, which may be missing. otherwise: what works without it.
-
-    Raises:
-        DependencyError: it is missing.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise DependencyError(
-            f"{error.name or 'Spark'} is missing: pip install 'pulsar-dissector[spark,jvm]'; "
-            f"{otherwise}"
-        ) from error

@@ -12,9 +12,7 @@ from typing import Final, NamedTuple, NoReturn, cast
 
 from dissector.cli.suggestions import as_text, instead_of_sign, instead_of_word
 from dissector.errors import UsageError
-
-MAX_NESTING: Final = 50  # parentheses and `not`s inside each other; deeper ones are refused
-MAX_TOKENS: Final = 10_000
+from dissector.limits import MAX_EXPRESSION_NESTING, MAX_TOKENS
 
 ORDERED: Final = ("==", "!=", "<", "<=", ">", ">=")
 WORDS: Final = frozenset({"and", "or", "not", "in", "contains", "matches", "true", "false", "null"})
@@ -187,8 +185,8 @@ class _Reader:
 
     def negation(self) -> Node:
         self.depth += 1
-        if self.depth > MAX_NESTING:
-            refuse(self.text, self.peek().at, f"nested deeper than {MAX_NESTING}")
+        if self.depth > MAX_EXPRESSION_NESTING:
+            refuse(self.text, self.peek().at, f"nested deeper than {MAX_EXPRESSION_NESTING}")
         if self.is_next("name", "not"):
             self.advance()
             node: Node = Negation(self.negation())

@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from dissector.cli.terminal import Words
+from dissector.limits import MAX_UNCOMPILED_BYTES
 
-# Of captures: about as many take two seconds of one processor without compiled code.
-MOST_BYTES: Final = 512 << 10
 # So many times larger what is in a compressed file is taken to be; captures are seldom more.
 _UNPACKED: Final = 20
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xfd7zXZ")
@@ -30,7 +29,7 @@ def choose(inputs: Iterable[str], words: Words) -> None:
     if _DECLARING in sys.modules or _SWITCH in os.environ:
         return
     size = size_of(inputs)
-    if size is None or size > MOST_BYTES or _is_some_code_kept():
+    if size is None or size > MAX_UNCOMPILED_BYTES or _is_some_code_kept():
         return
     os.environ[_SWITCH] = "1"
     words.say(

@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
+from dissector.limits import MAX_REMEMBERED_BYTES, MAX_REMEMBERED_TEXTS
+
 Made = TypeVar("Made")
 
 _DIGEST_BYTES: Final = 16
-# What may be kept at once; then all of it is forgotten, and it begins anew. With keys and the table
-# that is half a megabyte beside what was made, whose size is for `may_keep` to bound.
-MAX_REMEMBERED: Final = 4096
-# Of longer ones the digest costs as much as it saves, and they are seldom the same.
-MAX_REMEMBERED_BYTES: Final = 2048
 
 
 class Remembered(Generic[Made]):
@@ -48,7 +45,7 @@ class Remembered(Generic[Made]):
         out = [made[key] if key in made else kept[key] for key in keys]
         for key, each in made.items():
             if len(key) == _DIGEST_BYTES and self._may_keep(each):
-                if len(self._kept) >= MAX_REMEMBERED:
+                if len(self._kept) >= MAX_REMEMBERED_TEXTS:
                     self._kept = {}  # another thread may read the old one
                 self._kept[key] = each
         return out

@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dissector.limits import MAX_BLOCK_RATIO
+
 Floats = npt.NDArray[np.float64]
 BlockIndices = npt.NDArray[np.intp]
 
@@ -33,7 +35,6 @@ WINDOW: Final = 5  # correlation times that are summed over; more would add nois
 # Sizes that a side may be cut into. More blocks than the last add nothing to a test; few sizes let
 # tests share their permutations.
 SIZES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
-MAX_RATIO: Final = 8  # how many times as many blocks the longer run may have
 
 
 _NS: Final = 1_000_000_000
@@ -156,7 +157,7 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
     )
     block = max(block, min(totals) / SIZES[-1])
     sizes = [_size(total / block) for total in totals]
-    most = MAX_RATIO * min(sizes)
+    most = MAX_BLOCK_RATIO * min(sizes)
     sizes = [min(size, most) for size in sizes]
     one, other = (block_indices(whole, size) for whole, size in zip(wholes, sizes, strict=True))
     hidden = max(one.rest * size for side, size in zip(found, sizes, strict=True) for one in side)

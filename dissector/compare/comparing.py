@@ -29,6 +29,7 @@ from dissector.compare.testing import (
     percentile_limits,
     share_limits,
 )
+from dissector.limits import MAX_COMPARED_TOPICS
 from dissector.report.words import many
 
 Row = dict[str, Any]
@@ -37,7 +38,6 @@ BETTER: Final = "better"
 NO_EVIDENCE: Final = "no evidence"
 NOT_COMPARABLE: Final = "not comparable"
 VERDICTS: Final = (WORSE, BETTER, NO_EVIDENCE, NOT_COMPARABLE)
-MAX_TOPICS: Final = 20  # that are compared one by one, those with most events
 OVERALL: Final = 0.5  # share of the error that metrics over all topics may make
 
 
@@ -52,7 +52,7 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
     both = [name for name in topics if name in before.topics and name in after.topics]
     found = [
         question
-        for topic in (None, *both[:MAX_TOPICS])
+        for topic in (None, *both[:MAX_COMPARED_TOPICS])
         for question in questions(before, after, topic, choice)
     ]
     _share_out(found, 1 - choice.confidence)
@@ -70,8 +70,8 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
         "tests": len({question.alike for question in found if question.p is not None}),
         "verdicts": counts,
         "topics": {
-            "compared": both[:MAX_TOPICS],
-            "not_listed": len(both[MAX_TOPICS:]),
+            "compared": both[:MAX_COMPARED_TOPICS],
+            "not_listed": len(both[MAX_COMPARED_TOPICS:]),
             "only_before": [name for name in topics if name not in after.topics],
             "only_after": [name for name in topics if name not in before.topics],
         },

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from dissector.compare.comparing import NO_EVIDENCE
 from dissector.compare.words import HEADINGS, Line, headline, left_out, lines, repeats
+from dissector.limits import MAX_MARKDOWN_LINES, MAX_MARKDOWN_NAMES
 from dissector.report.words import many
 from dissector.schemas.wire_names import name_text, sentence_text
 
@@ -12,9 +13,6 @@ Row = dict[str, Any]
 _MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": "no evidence"}
 # What Markdown and HTML take for something else than text.
 _SPECIAL: Final = "\\`*_{}[]<>()#+!|~&@"
-# A comment on GitHub holds 65,536 characters.
-MAX_LINES: Final = 100
-_MAX_NAMES: Final = 20
 
 
 def markdown(found: Row) -> str:
@@ -42,14 +40,15 @@ def _lines(found: Row) -> Iterator[str]:
         )
     others = [f"- {plain(text)}" for text in repeats(found)]
     if others:
-        yield from _folded("The same numbers twice", others[:MAX_LINES])
+        yield from _folded("The same numbers twice", others[:MAX_MARKDOWN_LINES])
     reasons = [
-        f"- {plain(reason)}: {', '.join(plain(name_text(name)) for name in names[:_MAX_NAMES])}"
-        + (f" … ({len(names)} in all)" if len(names) > _MAX_NAMES else "")
+        f"- {plain(reason)}: "
+        + ", ".join(plain(name_text(name)) for name in names[:MAX_MARKDOWN_NAMES])
+        + (f" … ({len(names)} in all)" if len(names) > MAX_MARKDOWN_NAMES else "")
         for reason, names in left_out(found)
     ]
     if reasons:
-        yield from _folded("Not comparable", reasons[:MAX_LINES])
+        yield from _folded("Not comparable", reasons[:MAX_MARKDOWN_LINES])
 
 
 def _folded(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
@@ -64,12 +63,12 @@ def _folded(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
 def _table(rows: Sequence[Line]) -> Iterator[str]:
     yield f"| {' | '.join((*HEADINGS, 'topic'))} |"
     yield "|---|---|--:|--:|--:|--:|---|---|"
-    for line in rows[:MAX_LINES]:
+    for line in rows[:MAX_MARKDOWN_LINES]:
         names = (name_text(cell) for cell in line[1:])
         cells = (_MARKS[line.verdict], *map(plain, names))
         yield f"| {' | '.join(cells)} |"
-    if len(rows) > MAX_LINES:
-        yield f"\n… {len(rows) - MAX_LINES:,} more; `--json` has all"
+    if len(rows) > MAX_MARKDOWN_LINES:
+        yield f"\n… {len(rows) - MAX_MARKDOWN_LINES:,} more; `--json` has all"
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
 from dissector.dissection.endpoint_texts import Ends, end_texts
 from dissector.endpoints import Endpoint
-from dissector.limits import MAX_NOTICES, NULL
+from dissector.limits import MAX_HISTORY_TEXTS, MAX_NOTICES, NULL
 from dissector.notice_log import Notice
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
@@ -33,7 +33,6 @@ from dissector.stream.streams import ConnectionRows, Streams
 _NO_FACTS: Final = ConnectionFacts()
 _CONNECTION: Final = Notice._fields.index("connection_id")
 _DIRECTION: Final = Notice._fields.index("direction")
-_MAX_HISTORIES: Final = 1 << 12  # distinct ones in one list; then a new list begins
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
@@ -286,7 +285,7 @@ class ConnectionTable:
         }
 
     def _history(self, texts: Sequence[str]) -> Coded:
-        if len(self._histories) > _MAX_HISTORIES:
+        if len(self._histories) > MAX_HISTORY_TEXTS:
             self._histories, self._history_names = {}, []
         codes = [self._histories.setdefault(text, len(self._histories)) for text in texts]
         names = self._history_names

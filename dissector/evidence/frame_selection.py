@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
+from dissector.limits import MAX_SELECTED_FRAMES
 from dissector.queries.selection import Selection
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ FINDINGS: Final = {
     "WHERE response_frame_no IS NOT NULL",
     "lost_receipt": "SELECT capture, connection_id, frame_no FROM lost_receipts",
 }
-_MOST: Final = 200_000  # frames of a selection; what is more is no evidence but a capture
 _FRAME_KEY: Final = ("capture", "connection_id", "frame_no")
 _AT_ONCE: Final = 5000
 # Roles of frames, what they are told of first.
@@ -152,10 +152,10 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
         for batch in answer.batches():
             kept = batch if filters.keep is None else batch.filter(filters.keep(batch))
             total += kept.num_rows
-            if total > _MOST and filters.slowest is None:
+            if total > MAX_SELECTED_FRAMES and filters.slowest is None:
                 raise UsageError(
-                    f"the selection has more than {_MOST:,} frames: select more closely, or share "
-                    "the whole capture (dissector anonymize)"
+                    f"the selection has more than {MAX_SELECTED_FRAMES:,} frames: select more"
+                    " closely, or share the whole capture (dissector anonymize)"
                 )
             cells = (kept.column(name).to_pylist() for name in _FRAME_KEY)
             for capture, connection, number in zip(*cells, strict=True):

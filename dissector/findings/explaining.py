@@ -7,6 +7,7 @@ from importlib import resources
 from typing import Final
 
 from dissector.findings.loading import PARTS, Rule, Words
+from dissector.limits import MAX_EXPLANATIONS
 from dissector.notices import NOTICES
 
 _NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
@@ -18,7 +19,6 @@ _COMMON: Final = frozenset({
     "i", "in", "is", "it", "its", "my", "no", "not", "of", "on", "or", "so", "that", "the", "there",
     "this", "to", "was", "were", "what", "when", "which", "why", "with",
 })  # fmt: skip
-MAX_SEARCHED: Final = 8
 # A frame begins with its length without these bytes; brokers add them when they say what they read.
 LENGTH_BYTES: Final = 4
 # What other protocols begin with.
@@ -70,7 +70,7 @@ def searched(text: str, rules: Sequence[Rule]) -> list[str]:
         rest = [stem for stem in stems if stem not in head and _contains(body, stem)]
         if 2 * (len(head) + len(rest)) > len(stems):
             found.append((-len(head) - len(rest), -len(head), line))
-    return [line for *_, line in sorted(found)[:MAX_SEARCHED]]
+    return [line for *_, line in sorted(found)[:MAX_EXPLANATIONS]]
 
 
 def _stem(word: str) -> str:

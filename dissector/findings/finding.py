@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.findings.loading import (
-    MAX_INCIDENTS,
     PARTS,
     RANK,
     SEVERITIES,
@@ -21,6 +20,7 @@ from dissector.findings.loading import (
     Rule,
     incidents_query,
 )
+from dissector.limits import MAX_EVIDENCE_FRAMES, MAX_RULE_INCIDENTS
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
 from dissector.schemas.wire_names import name_text
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
 
 CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
-MAX_EVIDENCE: Final = 8
 _DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
@@ -108,11 +107,12 @@ def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
     failed = sorted({str(row["problem"]) for row in listed if row.get("problem")})
     problems = [_placed(rule, text) for text in failed]
     listed = [row for row in listed if row["capture"] is not None]
-    for capture in sorted(row["capture"] for row in listed if row[RANK] > MAX_INCIDENTS):
-        text = f"more than {MAX_INCIDENTS:,} incidents in {capture}: the worst are shown"
+    for capture in sorted(row["capture"] for row in listed if row[RANK] > MAX_RULE_INCIDENTS):
+        text = f"more than {MAX_RULE_INCIDENTS:,} incidents in {capture}: the worst are shown"
         problems.append(Problem(rule.file, None, text))
     try:
-        return _put_together(rule, [row for row in listed if row[RANK] <= MAX_INCIDENTS]), problems
+        shown = [row for row in listed if row[RANK] <= MAX_RULE_INCIDENTS]
+        return _put_together(rule, shown), problems
     except UsageError as error:
         return [], [*problems, _placed(rule, str(error))]
     except MemoryError:
@@ -186,8 +186,8 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
             raise UsageError(f"the column {name} is none of {', '.join(_KINDS)}_…")
         if name.startswith("ruled_out_") and _split(name)[1] not in rule.ruled_out:
             raise UsageError(f"the front matter has no words for {name}")
-    if sum(name.startswith("frame_") for name in columns) > MAX_EVIDENCE:
-        raise UsageError(f"more than {MAX_EVIDENCE} frames of evidence")
+    if sum(name.startswith("frame_") for name in columns) > MAX_EVIDENCE_FRAMES:
+        raise UsageError(f"more than {MAX_EVIDENCE_FRAMES} frames of evidence")
     given = [_split(name)[1] for name in columns if not name.startswith("ruled_out_")]
     names = {*given, *rule.thresholds}
     for words in rule.words.values():

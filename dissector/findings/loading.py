@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dissector.errors import UsageError
+from dissector.limits import MAX_RULE_BYTES, MAX_RULE_INCIDENTS
 
 SEVERITIES: Final = ("error", "warning", "info")
 VERDICTS: Final = ("proven", "pattern", "ruled_out")
 # What a text says, in this order: what happened, how it is known, what else could look the same,
 # the one fact that would decide, and what to do.
 PARTS: Final = ("what", "known", "rival", "decides", "do")
-MAX_INCIDENTS: Final = 1_000  # of one rule in one capture
 RANK: Final = "rank_of_capture"
-MAX_RULE_BYTES: Final = 1 << 20
 _TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
 _MORE_TEXTS: Final = ("section", "whole")
 _NUMBERS: Final = ("apart_s",)
@@ -283,14 +282,14 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
 def incidents_query(rule: Rule) -> str:
     """The worst incidents of each capture by the rule, ranked (`rank_of_capture`, from 1).
 
-    There is one more than counts (`MAX_INCIDENTS`), where there are more. Thresholds have their
-    values; the lines of the rule's query are lines of their own, since errors name lines.
+    There is one more than counts (`MAX_RULE_INCIDENTS`), where there are more. Thresholds have
+    their values; the lines of the rule's query are lines of their own, since errors name lines.
     """
     return (
         "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY capture ORDER BY "
         f"{rule.worst} DESC NULLS LAST, first_ns, last_ns) AS {RANK} FROM (\n"
         f"{with_thresholds(rule, rule.query)}\n) AS incidents) AS ranked "
-        f"WHERE {RANK} <= {MAX_INCIDENTS + 1}"
+        f"WHERE {RANK} <= {MAX_RULE_INCIDENTS + 1}"
     )
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dissector import limits
 from dissector.jit import cache_folder, keep_file, program_digest, read_kept
 from dissector.joining import increments, survey
 from dissector.joining.closing import SCHEMAS, IncrementContext, Target
@@ -86,7 +87,7 @@ class IncrementCache:
 
     def increments(self, part: Plan) -> list[Increment]:
         """The increments of a group; one if it is not cut."""
-        return increments.increments(part, self._known, increments.MAX_ROWS)
+        return increments.increments(part, self._known, limits.MAX_INCREMENT_ROWS)
 
     def tasks(self, found: Sequence[Increment], settings: Settings) -> list[list[Closing]]:
         """What is to be closed of the increments of a group: lists of which each is one task, since

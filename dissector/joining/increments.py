@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import MAX_SILENCE_NS, ConnectionId, Handover, Plan, in_turn
+from dissector.joining.links import ConnectionId, Handover, Plan, in_turn
+from dissector.limits import MAX_SILENCE_NS
 
-MAX_ROWS: Final = 20_000_000  # of an increment, but for its last capture
 # How soon behind a border a capture must begin, if it is not the next one, for a connection that
 # goes on in it to have had its last frame there; a connection that is over is seen no later again.
 NEAR_NS: Final = MAX_SILENCE_NS

@@ -13,18 +13,16 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from dissector.limits import MAX_HANDOVER_BYTES, MAX_SILENCE_NS
 from dissector.schemas.words import BOTH_DIRECTIONS
 
 Row = dict[str, Any]
 ConnectionId = tuple[str, int]
 
 _WRAP: Final = 1 << 32
-# Bytes that may be missing, or be there twice, between two captures of one connection.
-MAX_HANDOVER_BYTES: Final = 1 << 24
 # How far the clocks of two files may disagree, and how long a connection may be silent between
 # them if no sequence number tells whether it is the same.
 SLACK_NS: Final = 1_000_000_000
-MAX_SILENCE_NS: Final = 300 * 1_000_000_000
 
 COLUMNS: Final = (
     "capture", "connection_id", "connection_key", "protocol", "leg", "started", "ended",

@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.locks import hold, is_held
 
-MAX_BATCHES: Final = 24  # more than these become one
 _GONE: Final = ".gone"  # what a batch made again took the place of
 _INDEX: Final = "index.json"
 _LOCK: Final = "_lock"

@@ -24,10 +24,10 @@ from dissector.lake.manifest import (
     clean_base_name,
     from_json,
 )
+from dissector.limits import MAX_SCHEMA_VERSION_DIGITS
 from dissector.schemas import SCHEMA_VERSION
 
 _SUFFIX: Final = ".json"
-_MOST_DIGITS: Final = 9  # of the number of a schema version
 
 
 class Unread(NamedTuple):
@@ -202,7 +202,7 @@ def mark_version(lake: Path) -> None:
 def _version(path: Path) -> int:
     try:
         with path.open("rb") as file:
-            text = file.read(_MOST_DIGITS + 1).strip()
+            text = file.read(MAX_SCHEMA_VERSION_DIGITS + 1).strip()
     except OSError:
         return 0
     return int(text) if text.isdigit() else 0

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from dissector.lake.thrift import Struct, struct_list
+from dissector.limits import MAX_KEPT_PAGES
 from dissector.schemas import TABLES, Column
 
 MAGIC: Final = b"PAR1"
@@ -30,7 +31,6 @@ _ZSTD: Final = 6
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2
 _FORMAT_VERSION: Final = 2
-_KEPT_PAGES: Final = 4096
 _CREATED_BY: Final = b"pulsar-dissector version 1"
 
 
@@ -96,7 +96,7 @@ def data_page_header(raw_bytes: int, size: int, values: int, encoding: int) -> b
     return bytes(head.struct(5, _data_page(values, encoding)))
 
 
-@lru_cache(_KEPT_PAGES)
+@lru_cache(MAX_KEPT_PAGES)
 def _data_page(values: int, encoding: int) -> Struct:
     return Struct().i32(1, values).i32(2, encoding).i32(3, RLE).i32(4, RLE)
 

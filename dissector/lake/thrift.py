@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from dissector.limits import MAX_KEPT_NUMBERS
+
 _TRUE: Final = 1
 _FALSE: Final = 2
 _I16: Final = 4
@@ -12,7 +14,6 @@ _I64: Final = 6
 _BINARY: Final = 8
 _LIST: Final = 9
 _STRUCT: Final = 12
-_KEPT_NUMBERS: Final = 1 << 14  # that were encoded: footers say the same sizes again and again
 _NEXT_I64: Final = 1 << 4 | _I64
 _ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
@@ -29,7 +30,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-@lru_cache(_KEPT_NUMBERS)
+@lru_cache(MAX_KEPT_NUMBERS)
 def _zigzag(value: int) -> bytes:
     return varint(value << 1 if value >= 0 else (-value << 1) - 1)
 

@@ -12,11 +12,12 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_UNWRAP_STEPS
 from dissector.packet.columns import PacketColumns
 from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINUX_SLL, LINUX_SLL2
 from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH
-from dissector.packet.unwrap import MAX_STEPS, begin, step_on
+from dissector.packet.unwrap import begin, step_on
 from dissector.packet.walk import (
     AT_ETHERNET,
     AT_IP,
@@ -41,7 +42,7 @@ PIECE: Final = 7  # the IP header of a fragment
 
 # Of a header that cannot be read its addresses go, too: they begin here, at the earliest.
 _BEFORE_ADDRESSES: Final = 8
-HEADERS_OF_PACKET: Final = 2 * MAX_STEPS + 2
+HEADERS_OF_PACKET: Final = 2 * MAX_UNWRAP_STEPS + 2
 
 
 class Headers(Bundle):
@@ -155,7 +156,7 @@ def find_headers(
             continue
         step = TUNNEL_DEPTH
         begin(walk, packets, row, link_types[interface])
-        for _ in range(MAX_STEPS):
+        for _ in range(MAX_UNWRAP_STEPS):
             kind, offset = _header_here(data, walk, end)
             if kind >= 0:
                 count = _add(headers, count, row, kind, offset)

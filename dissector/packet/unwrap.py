@@ -11,6 +11,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte, le16, le32
 from dissector.codecs.wrapping import product, total
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_UNWRAP_STEPS
 from dissector.packet.columns import PacketColumns
 from dissector.packet.ip import Network, ip_layer
 from dissector.packet.link import (
@@ -97,7 +98,6 @@ _SNAP: Final = 0xAAAA_0300  # LLC header of SNAP and the first byte of its vendo
 _LABEL_HASH: Final = 0x0DE1_8F9C_4B6A_73D5
 _POSITIVE: Final = (1 << 62) - 1
 _PAYLOAD_ATTRIBUTE: Final = 9  # of a record of the Linux netfilter log
-MAX_STEPS: Final = 64
 _LEGIBLE_MACSEC: Final = 0x0C  # bits of encrypted or changed text
 _CHANNEL_MACSEC: Final = 0x20
 
@@ -424,7 +424,7 @@ def unwrap(data: ByteArray, walk: Walk) -> int:
         FOUND_TCP: a TCP header begins at OFFSET; FOUND_FRAGMENT: a fragment's IP header does; else
         the reason why the packet is not read.
     """
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_UNWRAP_STEPS):
         step = step_on(data, walk)
         if step != GO_ON:
             return step

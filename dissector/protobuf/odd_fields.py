@@ -9,12 +9,12 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
+from dissector.limits import MAX_ODD_FIELDS
 
 # The fields of the span in hand: how many, then node and number of each.
 ODD_FIELDS_HERE: Final = 0
 _FIRST: Final = 1
-_MOST: Final = 8  # further ones of one span are not counted
-SPAN_ROOM: Final = _FIRST + 2 * _MOST
+SPAN_ROOM: Final = _FIRST + 2 * MAX_ODD_FIELDS
 
 # Rows of the table of all.
 ODD_NODE: Final = 0  # of the plan
@@ -36,7 +36,7 @@ def keep_odd_field(here: Int64Array, node: int, number: int) -> None:
     for at in range(_FIRST, _FIRST + 2 * count, 2):
         if here[at] == node and here[at + 1] == number:
             return
-    if count < _MOST:
+    if count < MAX_ODD_FIELDS:
         here[_FIRST + 2 * count] = node
         here[_FIRST + 2 * count + 1] = number
         here[ODD_FIELDS_HERE] = count + 1

@@ -14,9 +14,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from dissector.limits import MAX_VERDICTS
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import MAX_VERDICTS, Parts, empty_parts, parts_by_capture
+from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS, Remark, attempted
 from dissector.report.verdicts import remarks

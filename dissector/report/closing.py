@@ -9,12 +9,12 @@ import pyarrow as pa
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import Plan
 from dissector.joining.merged import COUNTERS
+from dissector.limits import MAX_STRADDLING
 from dissector.protocols import PROTOCOLS
 from dissector.report.words import many
 from dissector.schemas.small_tables import no_rows
 
 Row = dict[str, Any]
-MAX_STRADDLING: Final = 10_000
 CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the section is made from
 
 

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from dissector.limits import MAX_NAMED_INPUTS
 from dissector.report.numbers import Row
 
-MAX_INPUTS: Final = 3  # files that a command names; of more it says INPUT, as its help does
 INPUT: Final = "INPUT"
 _LAKE: Final = "LAKE"  # that a command names where nobody said which it is
 ANY_LAKE: Final = f"--lake {_LAKE} "
@@ -109,6 +109,6 @@ class Commands:
         names = self._all
         if row is not None and len(self._files) > 1:
             names = self._files.get(row["capture"], [])
-        if not 0 < len(names) <= MAX_INPUTS or any(name in _STDIN for name in names):
+        if not 0 < len(names) <= MAX_NAMED_INPUTS or any(name in _STDIN for name in names):
             return INPUT
         return " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in names)

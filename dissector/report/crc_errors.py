@@ -11,12 +11,10 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
+from dissector.limits import MAX_BYTE_SEARCH_BYTES
 
 POLYNOMIAL: Final = 0x82F6_3B78  # CRC32C, reflected
 MAX_PAIR_BYTES: Final = 655  # up to here any pattern of two bits has a checksum of its own
-# Up to here damage of one whole byte is hardly ever imitated by something else: 255 patterns per
-# byte against 2^32 checksums.
-MAX_BYTE_BYTES: Final = 1 << 16
 
 ONE_BIT: Final = "one_bit"
 TWO_BITS: Final = "two_bits"
@@ -107,7 +105,7 @@ def difference(stored: int, computed: int, size: int) -> Difference | None:
         pair = _two_bits(syndrome, size, table)
         if pair is not None:
             return pair
-    if count == 1 and size <= MAX_BYTE_BYTES:
+    if count == 1 and size <= MAX_BYTE_SEARCH_BYTES:
         return Difference(ONE_BYTE, (kept[0][0],), (kept[0][1],))
     return None
 

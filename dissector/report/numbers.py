@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from dissector.buckets import bucket_middle
+from dissector.limits import MAX_CURVE_POINTS
 
 Row = dict[str, Any]
 # Name and per-mille rank of each percentile; the smallest value that this share does not exceed.
@@ -21,12 +22,11 @@ NS_PER_S: Final = 1_000_000_000
 NS_PER_MINUTE: Final = 60 * NS_PER_S
 
 # Steps of a series over time, each a multiple of the one before, so that finer cells add up to
-# coarser ones exactly; the finest that needs no more than MAX_POINTS is used.
+# coarser ones exactly; the finest that needs no more than MAX_CURVE_POINTS is used.
 STEPS_MS: Final = (
     1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000,
     21_600_000, 86_400_000, 864_000_000, 8_640_000_000, 864_000_000_000,
 )  # fmt: skip
-MAX_POINTS: Final = 480
 
 # Of sends and requests of which the capture does not tell whether they were confirmed.
 UNKNOWN: Final = {
@@ -67,10 +67,10 @@ def instant(time_ns: int | None) -> str | None:
 
 
 def step_ns(first_ns: int, last_ns: int) -> int:
-    """The step of a series from first to last: the finest with at most MAX_POINTS points."""
+    """The step of a series from first to last: the finest with at most MAX_CURVE_POINTS points."""
     for step in STEPS_MS:
         width = step * NS_PER_MS
-        if last_ns // width - first_ns // width < MAX_POINTS:
+        if last_ns // width - first_ns // width < MAX_CURVE_POINTS:
             return width
     return STEPS_MS[-1] * NS_PER_MS
 

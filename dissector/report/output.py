@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.codecs.printable import json_text
-from dissector.errors import OutputError
+from dissector.errors import OutputError, needs
+from dissector.limits import MAX_LIST_BYTES, MAX_LISTED
 from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
-from dissector.report.parts import MAX_LISTED
 from dissector.report.workspace import full_disk, workspace
 
 Writers = Mapping[str, Callable[[Path], None]]
@@ -95,7 +95,8 @@ def _fill(
     for name, write in more.items():
         write(folder / name)
     if has_page:
-        from dissector.report.page import page
+        with needs("report", "`dissector summary` shows the numbers without a page"):
+            from dissector.report.page import page
 
         (folder / _PAGE).write_text(page(report, lake), encoding="utf-8")
 
@@ -205,7 +206,6 @@ def _replace(new: Path, target: Path, old: Path) -> None:
 
 # -- the text of report.json
 
-MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small
 # Series over time in rows of lists. All of a list's rows have theirs, or none.
 SERIES: Final = ("per_minute", "per_hour", "per_day")
 Listed = dict[str, dict[str, int]]

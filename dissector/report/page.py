@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from dissector.limits import MAX_PAGE_ROWS
 from dissector.report import meanings, plots, words
 from dissector.report.capture_verdicts import WORDS
 from dissector.report.commands import ANY_LAKE, Commands
@@ -27,7 +28,6 @@ from dissector.report.verdicts import remarks
 from dissector.report.verdicts.judging import MARKS, command_of
 from dissector.report.words import cut_text, many
 
-MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
 MIN_FOLD: Final = 3  # rows that say the same become one
 UNKNOWN: Final = "not known"
 _DATA: Final = "dissector.data"
@@ -192,7 +192,7 @@ def _environment(names: PacketNames) -> Environment:
         "file_of": names.file_of,
         "severity_words": {severity: VERDICTS[mark] for severity, mark in MARKS.items()},
         "capture_count": names.count,
-        "max_rows": MAX_ROWS,
+        "max_rows": MAX_PAGE_ROWS,
     }
     return found
 

@@ -25,6 +25,7 @@ from dissector.joining.links import Group, Plan
 from dissector.lake.cache import Unit
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
+from dissector.limits import MAX_PARTITION_ROWS
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
@@ -39,7 +40,6 @@ R = TypeVar("R")
 # Rows of a partition, all tables together: fewer cost less than to plan the queries, and what more
 # of them need at once is no less than what they need one after the other.
 LEAST_ROWS: Final = 500_000
-MOST_ROWS: Final = 20_000_000
 
 
 class Engine(Protocol):
@@ -276,7 +276,7 @@ def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple
             rows[name] = rows.get(name, 0) + mine
             order.setdefault(name, index)
     sizes = {unit: sum(rows[name] for name in unit.captures) for unit in units}
-    most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
+    most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
     found: list[tuple[int, list[Unit]]] = []
     for unit in sorted(units, key=lambda unit: (order[unit.captures[0]], unit)):
         size = sizes[unit]

@@ -21,16 +21,6 @@ from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 from dissector.schemas.builders import number_array, number_values
 from dissector.schemas.words import BOTH_DIRECTIONS
 
-# How many rows the lists of single findings hold; the longest, the slowest or the first ones.
-MAX_LISTED: Final = 1000  # rows of any other list; the tables of a report hold all
-MAX_SLOW: Final = 50
-MAX_EXAMPLES: Final = 50
-MAX_FAILURES: Final = 1000
-MAX_INCIDENTS: Final = 500
-MAX_PASSED_OVER: Final = 1000
-MAX_VERDICTS: Final = 1000  # captures, the worst; the total counts all
-
-
 # Up to this many rows, sections add up sooner than arrays do.
 _FEW: Final = 50
 # How arrays are added up, and what adds nothing.

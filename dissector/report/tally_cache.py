@@ -22,8 +22,9 @@ from dissector.joining.files import Settings, digest_of, source_of
 from dissector.joining.increment_cache import IncrementCache
 from dissector.joining.increments import Increment
 from dissector.joining.planning import VERSION, parts_of, whole_spans
-from dissector.lake.cache import MAX_BATCHES, Cache, Source, Unit
+from dissector.lake.cache import Cache, Source, Unit
 from dissector.lake.reader import Lake
+from dissector.limits import MAX_CACHE_BATCHES
 from dissector.queries.catalogue import Query, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files, quoted, reading
 from dissector.queries.selection import Selection
@@ -344,7 +345,7 @@ class TallyCache:
             self._read.memory.tidy(self._read.plan)
         of_surveys = _survey_units(self._read.digests)
         self._cache.forget({unit.digest for unit in (*self._read.units, *of_surveys)})
-        if len(self._cache) <= MAX_BATCHES:
+        if len(self._cache) <= MAX_CACHE_BATCHES:
             return
         memory = Cache(self._read.lake.folder, self._work)  # with what this run added
         parts = (

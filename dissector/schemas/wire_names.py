@@ -1,9 +1,8 @@
 """Names from the wire, as sentences and pages show them."""
 
 import unicodedata
-from typing import Final
 
-MAX_NAME: Final = 120  # characters of a name from the wire that sentences and the page show
+from dissector.limits import MAX_SHOWN_NAME
 
 
 def sentence_text(text: str) -> str:
@@ -19,7 +18,7 @@ def sentence_text(text: str) -> str:
 def name_text(name: str) -> str:
     """A name from the wire: what does not print is escaped, what is long is cut in the middle."""
     shown = sentence_text(name)
-    if len(shown) <= MAX_NAME:
+    if len(shown) <= MAX_SHOWN_NAME:
         return shown
-    half = MAX_NAME // 2 - 1
+    half = MAX_SHOWN_NAME // 2 - 1
     return f"{shown[:half]}…{shown[-half:]}"

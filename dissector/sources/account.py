@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from dissector.blocks import Coded, Int64Array, TableBlock
-from dissector.limits import NULL
+from dissector.limits import MAX_MISSING_SENTENCES, NULL
 from dissector.schemas.builders import numbers
 from dissector.schemas.words import BOTH_DIRECTIONS
 
@@ -23,15 +23,15 @@ MISSING_CODES: Final = (
 _REASONS: Final = 3  # for packets that are not used, which are named
 # Reasons of packets whose link layer is not read, or not known.
 _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
-MAX_SENTENCES: Final = 20  # of missing parts that are kept as text; further ones are counted
 
 
 class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
     name: of the capture, and file_names: of its files, for sentences. missing: a sentence for each
-    part of the input that could not be read or used, the first MAX_SENTENCES; missing_count: those
-    that could not be read; rows: by table; notices: by code; ignored: packets by reason.
+    part of the input that could not be read or used, the first MAX_MISSING_SENTENCES;
+    missing_count: those that could not be read; rows: by table; notices: by code; ignored: packets
+    by reason.
     """
 
     def __init__(self, name: str = "", file_names: Sequence[str] = ()) -> None:
@@ -127,7 +127,7 @@ class Account:
         self._keep(sentence)
 
     def _keep(self, sentence: str) -> None:
-        if len(self.missing) < MAX_SENTENCES:
+        if len(self.missing) < MAX_MISSING_SENTENCES:
             self.missing.append(sentence)
 
     def merge(self, other: Self) -> None:
@@ -143,7 +143,7 @@ class Account:
             for key, count in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + count
         self.missing_count += other.missing_count
-        self.missing = [*self.missing, *other.missing][:MAX_SENTENCES]
+        self.missing = [*self.missing, *other.missing][:MAX_MISSING_SENTENCES]
 
     def _why_cut(self) -> str:
         shorter = "missing from packets that are shorter than their IP header says"

@@ -18,7 +18,7 @@ from typing import Final
 
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
-from dissector.limits import MAX_START_BACK, NULL
+from dissector.limits import MAX_MOVED_SEGMENTS, MAX_START_BACK, NULL
 from dissector.stream.duplicates import remembered, signature
 from dissector.stream.history import LETTER_SYN, LETTER_SYN_ACK, has_letter
 from dissector.stream.numbering import ack_reach, acknowledges_syn, is_beyond, window_scale
@@ -37,7 +37,6 @@ from dissector.stream.state import StreamState
 OURS: Final = 0  # belongs to the connection
 REUSE: Final = 1  # opens another one
 STRAY: Final = 2  # belongs to it, says nothing about it
-_MOST_MOVED: Final = 256  # waiting segments that every further answer to a SYN may move
 
 
 @kernel
@@ -79,7 +78,7 @@ def classify_syn(state: StreamState, side: int, segment: Segment, data: ByteArra
     if is_answer:
         # A second answer with another number, as some load balancers give.
         is_late = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
-        return STRAY if is_late or sides.pending[side] > _MOST_MOVED else OURS
+        return STRAY if is_late or sides.pending[side] > MAX_MOVED_SEGMENTS else OURS
     is_acked = sides.is_isn_acked[side] != 0 or sides.is_isn_acked[peer] != 0
     is_half_open = _is_unused(sides, side) and not is_acked
     if connections.lru_list[connection] == LRU_SYN_ONLY or is_half_open:

@@ -9,6 +9,7 @@ import functools
 from typing import Final
 
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_KEPT_HISTORIES
 from dissector.stream.records import Connections
 
 LETTERS: Final = "shadfrgtw"
@@ -26,7 +27,6 @@ _ALPHABET: Final = LETTERS.upper() + LETTERS
 _PER_SIDE: Final = len(LETTERS)
 _LETTER_BITS: Final = 5
 _LETTERS_PER_FIELD: Final = 12
-_KEPT_TEXTS: Final = 1 << 12  # connections of a scan share a few
 
 
 @inlined
@@ -53,7 +53,7 @@ def add_letter(connections: Connections, side: int, letter: int) -> None:
         )
 
 
-@functools.lru_cache(maxsize=_KEPT_TEXTS)
+@functools.lru_cache(maxsize=MAX_KEPT_HISTORIES)
 def history_text(history: int, history_more: int, length: int) -> str:
     """The letters of a connection."""
     codes = history | history_more << (_LETTER_BITS * _LETTERS_PER_FIELD)

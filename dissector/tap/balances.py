@@ -11,15 +11,14 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.limits import MAX_FOLLOWED_CONSUMERS
+from dissector.limits import MAX_FOLLOWED_CONSUMERS, MAX_NEW_STALLS, MAX_SERIES
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report.sections.permit_utilization import STALL_US
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
-from dissector.tap.series import MAX_SERIES, Counts, Key, label_text
+from dissector.tap.series import Counts, Key, label_text
 from dissector.tap.window_tables import Rows
 
-MAX_NEW_STALLS: Final = 1000  # listed one by one; all are counted
 CARRIED: Final = "carried"  # the capture that carried rows are alone in
 
 _NAMES: Final = ("topic", "subscription")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
+from dissector.limits import MAX_SERIES
 from dissector.tap.pieces import Piece
-from dissector.tap.series import MAX_SERIES
 from dissector.tap.sums import Sums
 
 SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow

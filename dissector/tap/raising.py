@@ -9,13 +9,13 @@ from dissector.blocks import TableBlock
 from dissector.findings.finding import Finding
 from dissector.findings.loading import SEVERITIES
 from dissector.findings.noted import Notes
+from dissector.limits import MAX_INCIDENT_SUBJECTS, MAX_SERIES
 from dissector.tap.judging import Judging
 from dissector.tap.pieces import Piece
 from dissector.tap.rotations import Rotations
-from dissector.tap.series import MAX_SERIES, Counts, Key
+from dissector.tap.series import Counts, Key
 
 LABELS: Final = ("id", "code", "severity")
-MAX_SUBJECTS: Final = 10_000  # of incidents that are remembered; the longest silent goes first
 _EVERY_SECONDS: Final = 0.25
 
 
@@ -109,7 +109,7 @@ class Raised:
             new += until is None or first_ns - until > one.apart_ns
             until = max(last_ns, until or 0)
         self._until[incident] = until or 0
-        if len(self._until) > MAX_SUBJECTS:
+        if len(self._until) > MAX_INCIDENT_SUBJECTS:
             self._until.popitem(last=False)
         labels = self.incidents.key((one.number, one.code, one.severity))
         self.last_ns[labels] = max(one.last_ns, self.last_ns.get(labels, 0))

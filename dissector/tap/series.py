@@ -9,13 +9,12 @@ from itertools import accumulate
 from typing import Final
 
 from dissector.codecs.printable import safe_text
-from dissector.limits import SUB_BUCKET_BITS
+from dissector.limits import MAX_SERIES, SUB_BUCKET_BITS
 
 Key = tuple[str, ...]
 
 UNKNOWN: Final = "unknown"  # what was not seen, such as a topic opened before the tap began
 OTHER: Final = "other"  # the sum of all label sets beyond the bound
-MAX_SERIES: Final = 1000  # default: label sets of one metric
 
 # Histograms have the octaves of the lake's buckets as bounds, from 2^17 ns (131 us) to 2^36 ns
 # (69 s): what is faster is in the first, what is slower in the last.

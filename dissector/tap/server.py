@@ -24,6 +24,7 @@ from prometheus_client.exposition import make_wsgi_app
 
 from dissector.codecs.printable import json_text
 from dissector.errors import OutputError, UsageError
+from dissector.limits import MAX_HTTP_CLIENTS
 from dissector.tap.health import Health
 from dissector.tap.metrics import TapCollector, TapNumbers
 from dissector.tap.priority import step_back
@@ -32,7 +33,6 @@ from dissector.tap.priority import step_back
 # scrape took five of them where the loop needed four fifths of the processor.
 _NICE: Final = 4
 LOOPBACK: Final = "127.0.0.1"
-MOST_CLIENTS: Final = 2000  # at once, and half of the files that the process may open
 _WAITING_CLIENTS: Final = 4096  # for the kernel, until they are taken
 REQUEST_SECONDS: Final = 5.0  # for a whole request, from its first byte or none
 ANSWER_SECONDS: Final = 10.0  # for a whole answer to be taken
@@ -151,7 +151,7 @@ class Server:
                 + ("choose another port" if is_taken else "give an address of this host")
             ) from None
         self.port = int(self._socket.getsockname()[1])
-        self._most_clients = min(MOST_CLIENTS, _open_files() // 2)
+        self._most_clients = min(MAX_HTTP_CLIENTS, _open_files() // 2)
         self._clients = 0
         self._waiting: dict[_Request, asyncio.Future[_Answer]] = {}
         self._renderer = ThreadPoolExecutor(1, "tap-render", step_back, (_NICE,))

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from dissector.limits import MAX_SERIES
 from dissector.queries.catalogue import IF_READ, IF_SHARED, Query, View, catalogue, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, small_table
 from dissector.tap.balances import TOGETHER, Balances
-from dissector.tap.series import MAX_SERIES, Counts, Histograms, label_text
+from dissector.tap.series import Counts, Histograms, label_text
 from dissector.tap.window_tables import Columns, Rows, columns_of, name_tables, name_views
 from dissector.tap.windows import Window
 

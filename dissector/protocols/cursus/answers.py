@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dissector.codecs.redaction import hidden, secrets
 from dissector.codecs.secret_keys import is_secret
-from dissector.limits import MAX_DETAIL_ITEMS
+from dissector.limits import MAX_ANSWER_DEPTH, MAX_ANSWER_JSON_BYTES, MAX_DETAIL_ITEMS
 from dissector.protocols.cursus.commands import (
     RESPONSE_ERROR,
     RESPONSE_JSON,
@@ -27,8 +27,6 @@ _CODE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\Z")
 _BLANKS: Final = b" \t\r\n\0"
 # What clients look for in any answer, also where no ERROR stands before it.
 _BARE_REFUSALS: Final = (b"NOT_LEADER", b"REBALANCE_REQUIRED", b"GEN_MISMATCH")
-_MAX_JSON_BYTES: Final = 1 << 20
-_MAX_DEPTH: Final = 16  # of lists and objects that are shown
 _INFINITE: Final = (float("inf"), float("-inf"))
 # The compact acknowledgement, keys in the order in which brokers write them.
 _ACK: Final = re.compile(
@@ -154,7 +152,7 @@ def _json_answer(body: bytes) -> Answer:
         if status == b"OK":
             return Answer(RESPONSE_JSON, fields, ack=ack)
         return _refused(fields, ack, error or b"")
-    if len(body) > _MAX_JSON_BYTES:
+    if len(body) > MAX_ANSWER_JSON_BYTES:
         return Answer(RESPONSE_JSON, {})
     try:
         parsed = json.loads(body.decode("utf-8", "replace"))
@@ -237,7 +235,7 @@ def shown_value(name: str, value: Any, redact: bool, depth: int = 0) -> Any:
         return shown_field(name, value, redact)
     if isinstance(value, str):
         return shown_field(name, value.encode("utf-8", "replace"), redact)
-    if isinstance(value, list | dict) and depth >= _MAX_DEPTH:
+    if isinstance(value, list | dict) and depth >= MAX_ANSWER_DEPTH:
         return "..."
     if isinstance(value, list) and value and all(isinstance(each, str | bytes) for each in value):
         return [

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_BATCH_RECORDS
 
 MAGIC: Final = 0xBA7C
-MAX_RECORDS: Final = 100_000  # of one batch; brokers refuse more
 
 CURRENT: Final = 0  # partition i32, acks u8 length
 SEED: Final = 1  # partition as text, acks u16 length
@@ -212,7 +212,7 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
 @kernel
 def end_of_records(data: ByteArray, head: Head, end: int, layout: int) -> int:
     """The offset behind the last record, -1 if they are not all there."""
-    if head.records_at < 0 or head.records < 0 or head.records > MAX_RECORDS:
+    if head.records_at < 0 or head.records < 0 or head.records > MAX_BATCH_RECORDS:
         return -1
     cursor = head.records_at
     for _ in range(head.records):

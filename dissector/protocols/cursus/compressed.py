@@ -13,12 +13,12 @@ import numpy as np
 
 from dissector.blocks import ByteArray
 from dissector.codecs.compression import Budget
+from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
 from dissector.protocols.cursus.headers import (
     BATCH_BODY,
     ENVELOPE,
     GZIP,
     LZ4_FRAME,
-    MAX_BODY_BYTES,
     TEXT,
     XERIAL,
     shape_of,
@@ -30,14 +30,13 @@ GZIP_CODEC: Final = 1
 LZ4_CODEC: Final = 2
 SNAPPY_CODEC: Final = 3
 
-MAX_RATIO: Final = 1100  # gzip's best is 1032 to 1
 _XERIAL_HEADER: Final = 16  # magic, version, oldest compatible version
 _CODEC_OF: Final = {GZIP: GZIP_CODEC, LZ4_FRAME: LZ4_CODEC, XERIAL: SNAPPY_CODEC}
 
 
 def room_for(packed: int) -> int:
     """Bytes that so many compressed bytes may become."""
-    return min(MAX_BODY_BYTES, packed * MAX_RATIO)
+    return min(MAX_CURSUS_BODY_BYTES, packed * MAX_GZIP_RATIO)
 
 
 def _gunzip(packed: bytes, room: int) -> bytes | None:

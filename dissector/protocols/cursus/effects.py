@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dissector.limits import NULL
+from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
@@ -45,8 +45,6 @@ _REASSIGNING_ERRORS: Final = frozenset(
     ("GEN_MISMATCH", "NOT_OWNER", "member_not_found", "REBALANCE_REQUIRED")
 )
 _REASSIGNING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
-_MAX_STAGED: Final = 1 << 14  # transactions whose offsets are remembered
-_MAX_PRODUCERS: Final = 1 << 12  # of one connection
 
 
 class Effects:
@@ -95,7 +93,7 @@ class Effects:
             return
         epoch = int(frames.producer_epoch[row])
         producers = self._producers.setdefault(session, {})
-        if (topic, name) in producers or len(producers) < _MAX_PRODUCERS:
+        if (topic, name) in producers or len(producers) < MAX_CURSUS_PRODUCERS:
             producers[topic, name] = epoch
             sessions = self._state.sessions
             sessions.last_topic[session] = topic
@@ -236,7 +234,7 @@ class Effects:
             for partition, following in self._committed_offsets(which, line):
                 self._commit(which, subscription, topic, partition, following)
         elif command == _SEND_OFFSETS and line.entries is not None:
-            if transaction not in self._staged and len(self._staged) >= _MAX_STAGED:
+            if transaction not in self._staged and len(self._staged) >= MAX_STAGED_TRANSACTIONS:
                 del self._staged[next(iter(self._staged))]
             self._staged.setdefault(transaction, []).extend(
                 (subscription, topic, partition, following) for partition, following in line.entries

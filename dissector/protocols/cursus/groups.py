@@ -7,11 +7,10 @@ more is a redelivery, whose cause is read from what happened in between.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from dissector.limits import NULL
+from dissector.limits import MAX_GROUP_DELIVERIES, MAX_GROUP_MEMBERS, MAX_GROUP_PARTITIONS, NULL
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus.deliveries import (
     LARGEST,
@@ -35,10 +34,6 @@ from dissector.schemas.words import (
     UNACKED_AT_END,
     UNRESOLVED_AT_LIMIT,
 )
-
-MAX_OPEN: Final = 1 << 17  # deliveries that wait for a commit; the oldest are given up
-MAX_PARTITIONS: Final = 1 << 17  # of groups, whose offsets are remembered
-MAX_MEMBERS: Final = 1 << 16
 
 
 @dataclass(slots=True)
@@ -76,7 +71,7 @@ class Groups:
         self._of_topic: dict[int, set[int]] = {}
         self._members: dict[tuple[int, int, int], Member] = {}
         self._joins: dict[tuple[int, int, int], int] = {}
-        self.open = OpenDeliveries(MAX_OPEN, key)
+        self.open = OpenDeliveries(MAX_GROUP_DELIVERIES, key)
         self._state = self.open.state
         self.given_up = 0
 
@@ -103,12 +98,12 @@ class Groups:
     def join(self, member: Member, generation: int) -> None:
         """A member was admitted."""
         key = (member.subscription, member.topic, member.name)
-        if len(self._members) >= MAX_MEMBERS:
+        if len(self._members) >= MAX_GROUP_MEMBERS:
             self._close_member(next(iter(self._members)), NULL, BY_CAPTURE_END)
         if key in self._members:
             self._close_member(key, NULL, BY_CLIENT)
         member.incarnation = self._joins.get(key, -1) + 1
-        if len(self._joins) < MAX_MEMBERS or key in self._joins:
+        if len(self._joins) < MAX_GROUP_MEMBERS or key in self._joins:
             self._joins[key] = member.incarnation
         self._members[key] = member
         self.reassigned(member.subscription, generation)
@@ -223,7 +218,7 @@ class Groups:
         key = (subscription, topic, partition)
         found = self._positions.get(key)
         if found is None:
-            if len(self._positions) >= MAX_PARTITIONS:
+            if len(self._positions) >= MAX_GROUP_PARTITIONS:
                 oldest = self._positions.pop(next(iter(self._positions)))
                 self._end(oldest)
                 self._note_runs()

@@ -10,6 +10,7 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_CURSUS_BODY_BYTES
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
 from dissector.protocols.cursus.batches import (
     LAYOUTS,
@@ -22,7 +23,6 @@ from dissector.protocols.cursus.commands import CUT_VERB, NO_VERB, find_verb, is
 
 LENGTH_BYTES: Final = 4
 BROKER_BODY_LIMIT: Final = 16 << 20  # what brokers and the Go client take since August 2026
-MAX_BODY_BYTES: Final = 64 << 20  # what older ones, Java and Python take
 MAX_TOPIC_BYTES: Final = 249
 
 # Shapes of a body, by its first bytes.
@@ -361,7 +361,7 @@ def _judge_empty(data: ByteArray, offset: int, end: int, direction: int, level: 
     at = offset + LENGTH_BYTES
     while end - at >= LENGTH_BYTES and at - offset < _WINDOW:
         size = be32(data, at)
-        if size > MAX_BODY_BYTES:
+        if size > MAX_CURSUS_BODY_BYTES:
             return -1
         at += LENGTH_BYTES
         if size:
@@ -387,12 +387,12 @@ def check_header(
         The bytes of the whole frame, 0 if more bytes are needed to tell, -1 if it is none.
     """
     have = end - offset
-    if have > 0 and byte(data, offset) > MAX_BODY_BYTES >> 24 and max_frame_bytes < 1 << 28:
+    if have > 0 and byte(data, offset) > MAX_CURSUS_BODY_BYTES >> 24 and max_frame_bytes < 1 << 28:
         return -1
     if have < LENGTH_BYTES:
         return 0
     size = be32(data, offset)
-    if size > max(max_frame_bytes - LENGTH_BYTES, MAX_BODY_BYTES):
+    if size > max(max_frame_bytes - LENGTH_BYTES, MAX_CURSUS_BODY_BYTES):
         return -1
     if is_strict == _CHAINED:
         return size + LENGTH_BYTES
@@ -470,4 +470,4 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
 
 def announced_limit(data: ByteArray, offset: int, length: int) -> int:
     """The largest frame that any broker or client takes, its length field included."""
-    return MAX_BODY_BYTES + LENGTH_BYTES
+    return MAX_CURSUS_BODY_BYTES + LENGTH_BYTES

@@ -14,7 +14,7 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import difference, total
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import MAX_PRODUCED_BATCHES, NULL
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
@@ -31,7 +31,6 @@ from dissector.tables import (
     roomy,
 )
 
-MAX_REMEMBERED: Final = 1 << 17  # batches; and producers and logs; a power of two
 _SMALL: Final = 64
 
 # Indexes into ProducedState.counts: how many there ever were.
@@ -351,7 +350,7 @@ def lag_from(state: ProducedState, topic: int, partition: int, following: int) -
 class Produced:
     """The state with room for what comes. limit: a power of two; key: of hash tables."""
 
-    def __init__(self, limit: int = MAX_REMEMBERED, key: int = 0) -> None:
+    def __init__(self, limit: int = MAX_PRODUCED_BATCHES, key: int = 0) -> None:
         self._limit = limit
         rows = min(_SMALL, limit)
         self.state = ProducedState(

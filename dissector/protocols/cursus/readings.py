@@ -6,7 +6,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.codecs.names import NameTable
-from dissector.limits import NULL
+from dissector.limits import MAX_KEPT_ANSWERS, NULL
 from dissector.protocols.columns import (
     COMPLETE,
     MALFORMED,
@@ -37,7 +37,6 @@ from dissector.protocols.cursus.opening import MARKED, Opening
 from dissector.protocols.cursus.relayed import NOTHING, Relayed, read_relayed
 from dissector.protocols.interface import FrameBlock
 
-_MAX_ANSWERS: Final = 1 << 10  # short ones that are kept read, as most say the same again
 _SHORT_BYTES: Final = 128
 _WITH_MESSAGE: Final = frozenset(
     NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
@@ -210,7 +209,7 @@ class Readings:
         if answer is None:
             answer = read_answer(body)
             if len(body) <= _SHORT_BYTES:
-                if len(self._answers) >= _MAX_ANSWERS:
+                if len(self._answers) >= MAX_KEPT_ANSWERS:
                     self._answers.clear()
                 self._answers[body] = answer
         frames.command[row] = answer.command

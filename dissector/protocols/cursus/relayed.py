@@ -12,6 +12,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from dissector.limits import MAX_FORWARDED_JSON_BYTES
 from dissector.protocols.cursus.commands import NUMBER
 from dissector.protocols.cursus.lines import Line
 
@@ -20,7 +21,6 @@ REPLICATE_MESSAGE: Final = NUMBER["REPLICATE_MESSAGE"]
 WITH_JSON: Final = frozenset(
     (REPLICATE_MESSAGE, NUMBER["REPLICATE_SNAPSHOT"], NUMBER["RAFT_APPLY"])
 )
-MAX_JSON_BYTES: Final = 4 << 20  # of a payload that is read whole; of longer ones the first keys
 
 _FIRST_KEYS: Final = re.compile(rb'\A\{"topic":"([^"\\]{1,249})","(?:partition":(\d{1,9}),|key")')
 _TEXTS: Final = (("topic", "topic"), ("group", "subscription"), ("member", "consumer_name"))
@@ -69,7 +69,7 @@ def read_relayed(line: Line) -> Relayed:
     if line.command not in WITH_JSON or line.payload is None:
         return NOTHING
     text = line.payload[1]
-    if len(text) > MAX_JSON_BYTES:
+    if len(text) > MAX_FORWARDED_JSON_BYTES:
         return _first_keys(text)
     try:
         parsed = json.loads(text.decode("utf-8", "replace"))

@@ -4,15 +4,14 @@ See `range_pool` for what they are. The caller has seen to rows of the pools (`s
 """
 
 from dissector.jit import inlined, kernel
+from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing.first_bytes import RecordsFound, follow_records
 from dissector.protocols.framing.range_pool import (
     ARRIVALS,
     LARGE_HELD,
     RANGE_BYTES,
-    SMALL_BYTES,
     SMALL_HELD,
     SMALL_LIMIT,
-    SMALL_RANGES,
 )
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import (
@@ -131,8 +130,8 @@ def _promote(state: FramingState, buffer: int, length: int) -> None:
     buffers, counts = state.pool.buffers, state.pool.counts
     if buffers.is_large[buffer]:
         return
-    is_large = buffers.size[buffer] + length > SMALL_BYTES
-    is_large |= buffers.ranges[buffer] >= SMALL_RANGES
+    is_large = buffers.size[buffer] + length > SMALL_BUFFER_BYTES
+    is_large |= buffers.ranges[buffer] >= SMALL_BUFFER_RANGES
     if is_large or counts[SMALL_HELD] + length + RANGE_BYTES > counts[SMALL_LIMIT]:
         _hold(state, buffer, -_held(state, buffer))
         buffers.is_large[buffer] = 1

@@ -20,9 +20,6 @@ from dissector.bundles import Records
 from dissector.protocols.framing.search_state import SEARCH_CELLS
 from dissector.tables import Pool, grown_pool, new_pool
 
-# A buffer with more bytes or ranges is large.
-SMALL_BYTES: Final = 16 << 10
-SMALL_RANGES: Final = 16
 RANGE_BYTES: Final = 256  # counted as held for each range, beside its bytes
 
 # What the pool counts.

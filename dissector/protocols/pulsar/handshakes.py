@@ -8,13 +8,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dissector.codecs.redaction import secrets
 from dissector.codecs.remembered import Remembered
+from dissector.limits import MAX_HANDSHAKE_TEXT
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import ConnectionFacts, Sources
 from dissector.protocols.pulsar.wire.commands import CONNECT, CONNECTED
 from dissector.protocols.pulsar.wire.details import commands_of, parse, text_of
 from dissector.protocols.pulsar.wire.unknown import Unknown
-
-_MAX_REMEMBERED_TEXT: Final = 512  # bytes of a handshake; all 4096 are 10 MB at most
 
 
 class Handshake(NamedTuple):
@@ -88,7 +87,7 @@ def may_be_kept(found: Handshake | None) -> bool:
     if found is None:
         return True
     texts = [value.encode() for value in found if isinstance(value, str)]
-    return sum(map(len, texts)) <= _MAX_REMEMBERED_TEXT and not any(map(secrets, texts))
+    return sum(map(len, texts)) <= MAX_HANDSHAKE_TEXT and not any(map(secrets, texts))
 
 
 class Handshakes:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.limits import MAX_FAILURES
 from dissector.report.crc_errors import Difference, difference, of_checksum_field
 from dissector.report.numbers import (
     Row,
@@ -13,7 +14,7 @@ from dissector.report.numbers import (
     nulls_last,
     share,
 )
-from dissector.report.parts import MAX_FAILURES, Parts, is_without_permits
+from dissector.report.parts import Parts, is_without_permits
 from dissector.report.section import Judged, Section, not_judged
 from dissector.report.words import count_text, many
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.limits import MAX_BURSTS, MAX_CLOSED_CONNECTIONS, MAX_OPENING_CHAINS
 from dissector.report.numbers import (
     Row,
     counts_by,
@@ -14,10 +15,6 @@ from dissector.report.numbers import (
 )
 from dissector.report.parts import Parts, unread
 from dissector.report.section import Judged, Section, counted, not_judged
-
-MAX_CHAINS: Final = 50  # the slowest ones
-MAX_BURSTS: Final = 50
-MAX_CLOSED: Final = 1000
 
 
 def _chain(row: Row) -> Row:
@@ -51,7 +48,7 @@ def _chains(parts: Parts) -> list[Row]:
             nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
-    return found[:MAX_CHAINS]
+    return found[:MAX_OPENING_CHAINS]
 
 
 def _bursts(parts: Parts) -> list[Row]:
@@ -81,7 +78,7 @@ def _closed(parts: Parts) -> list[Row]:
         "what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no",
         "cause",
     )  # fmt: skip
-    return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED]]
+    return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED_CONNECTIONS]]
 
 
 def _links(parts: Parts) -> list[Row]:

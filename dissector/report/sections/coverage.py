@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.limits import MAX_NOTICE_TEXTS
 from dissector.packet.unread import UNREAD_CODES, unread_of
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
@@ -10,8 +11,6 @@ from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
 from dissector.report.words import bytes_text, many, share_text
 from dissector.schemas.words import OTHER_PROTOCOLS
-
-_MOST_TEXTS: Final = 3  # of a code
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -137,7 +136,7 @@ def _told(found: list[Row]) -> Row:
     by_count = sorted(unread.items(), key=lambda item: (-item[1], item[0]))
     return {
         "packets_unread_by_kind": dict(by_count),
-        "notice_texts": {code: some[:_MOST_TEXTS] for code, some in texts.items()},
+        "notice_texts": {code: some[:MAX_NOTICE_TEXTS] for code, some in texts.items()},
     }
 
 

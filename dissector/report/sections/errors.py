@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from dissector.limits import MAX_ERROR_TEXTS, MAX_LISTED_INCIDENTS
 from dissector.report.numbers import (
     Row,
     grouped,
@@ -13,11 +14,10 @@ from dissector.report.numbers import (
     nulls_last,
     unseen,
 )
-from dissector.report.parts import MAX_INCIDENTS, Parts, is_direction_missing
+from dissector.report.parts import Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
 from dissector.report.words import many
 
-MAX_TEXTS: Final = 5
 # What clients of Cursus send in every run though its brokers never take it, and live with: a
 # LEAVE_GROUP without its generation, and a LIST that names a topic.
 EXPECTED: Final = frozenset((("LEAVE_GROUP", "missing_generation"), ("LIST", "unknown_command")))
@@ -51,7 +51,7 @@ def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
         "topics": len({row["topic"] for row in found if row["topic"] is not None}),
         "first_ts": instant(low(row["first_ns"] for row in found)),
         "last_ts": instant(high(row["last_ns"] for row in found)),
-        "texts": list(seen)[:MAX_TEXTS],
+        "texts": list(seen)[:MAX_ERROR_TEXTS],
     }
 
 
@@ -73,7 +73,7 @@ def _by_text(texts: list[Row]) -> list[Row]:
             **{name: row[name] for name in ("error_code", "error_text", "answers")},
             "first_ts": instant(row["first_ns"]),
         }
-        for row in order[:MAX_INCIDENTS]
+        for row in order[:MAX_LISTED_INCIDENTS]
     ]
 
 
@@ -100,7 +100,7 @@ def errors(parts: Parts) -> dict[str, Any]:
         "total": total,
         "by_code": _by_code(found, texts),
         "by_text": _by_text(texts),
-        "incidents": incidents[:MAX_INCIDENTS],
+        "incidents": incidents[:MAX_LISTED_INCIDENTS],
     }
 
 

@@ -4,6 +4,7 @@ import re
 from itertools import islice
 from typing import Any, Final
 
+from dissector.limits import MAX_EXAMPLES
 from dissector.report.numbers import (
     Row,
     by_time,
@@ -14,7 +15,7 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import MAX_EXAMPLES, Parts, is_direction_missing, unread, with_unread
+from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # Causes that say the application asked for it; the others come from the infrastructure.

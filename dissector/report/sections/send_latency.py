@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from dissector.limits import MAX_MINUTE_CELLS, MAX_PASSED_OVER
 from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import (
     NOT_JUDGED,
@@ -25,7 +26,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import MAX_PASSED_OVER, Parts, is_direction_missing
+from dissector.report.parts import Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
 from dissector.report.words import duration_text, many
 
@@ -45,8 +46,6 @@ _MESSAGES_OF: Final = {
     "by_client": "client",
     "by_broker": "broker",
 }
-# A list of groups has its windows of time only up to this many minutes; the total always has them.
-MAX_MINUTE_CELLS: Final = 2_000
 
 
 Group = tuple[Any, ...]

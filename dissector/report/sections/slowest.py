@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from dissector.limits import MAX_SLOW
 from dissector.report.numbers import Row, instant, milliseconds, nulls_last
-from dissector.report.parts import MAX_SLOW, Parts
+from dissector.report.parts import Parts
 from dissector.report.section import Section
 from dissector.report.words import many
 

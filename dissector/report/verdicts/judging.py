@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from dissector.limits import MAX_FINDING_KINDS
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, Remark, step_text
 from dissector.report.words import many
 
 MARKS: Final = {"error": BAD, "warning": LOOK, "info": PLAIN}
-MAX_KINDS: Final = 12  # of findings that have a line; all have a place in the section
 SECTION: Final = "findings"
 
 
@@ -24,7 +24,7 @@ def findings(report: Row, commands: Commands) -> list[Remark]:
     for row in report[SECTION][SECTION]:
         kinds.setdefault((row["id"], row["title"]), []).append(row)
     found = []
-    for rows in list(kinds.values())[:MAX_KINDS]:
+    for rows in list(kinds.values())[:MAX_FINDING_KINDS]:
         worst = rows[0]
         what, _, rival, *_, what_to_do = worst["text"].split("\n")
         more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""

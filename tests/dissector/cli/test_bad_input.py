@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL
-from dissector.sources.account import MAX_SENTENCES
+from dissector.limits import MAX_MISSING_SENTENCES
 from tests.disks import disk_of
 from tests.dissector.cli.conftest import SAMPLES, Command
 from tests.wire.captures import Record, pcap
@@ -239,15 +239,15 @@ def radiotap(folder: Path, count: int) -> list[Path]:
 def test_each_input_of_a_link_type_that_is_not_read_is_named(
     command: Command, nacks: Path, tmp_path: Path
 ) -> None:
-    paths = radiotap(tmp_path, MAX_SENTENCES + 5)
+    paths = radiotap(tmp_path, MAX_MISSING_SENTENCES + 5)
     for count in (15, len(paths)):
         found = command("land", *paths[:count], nacks, "--lake", tmp_path / f"lake{count}")
         assert found.code == EXIT_PARTIAL
-        for number, path in enumerate(paths[: min(count, MAX_SENTENCES)]):
+        for number, path in enumerate(paths[: min(count, MAX_MISSING_SENTENCES)]):
             packets = "1 packet" if number == 0 else f"{number + 1} packets"
             name = "link type 127 (IEEE802_11_RADIOTAP)"
             assert f"dissector: {path}: {name} is not read: {packets}\n" in found.err
-        assert ("… and 5 more parts of the input\n" in found.err) == (count > MAX_SENTENCES)
+        assert ("… and 5 more parts of the input\n" in found.err) == (count > MAX_MISSING_SENTENCES)
     found = command("summary", *paths[:15])
     assert found.code == EXIT_INPUT
     assert all(f"{path}: link type 127 " in found.err for path in paths[:15])

@@ -12,8 +12,8 @@ import pytest
 from dissector.cli import terminal
 from dissector.cli.compiling import KERNELS, Compiling, is_needed
 from dissector.cli.terminal import NORMAL, QUIET, Words
-from dissector.cli.uncompiled import MOST_BYTES
 from dissector.jit import compiled, program_digest
+from dissector.limits import MAX_UNCOMPILED_BYTES
 from dissector.native.code import keep_list
 from tests.dissector.cli.conftest import Command
 
@@ -151,7 +151,7 @@ def test_a_command_says_at_once_that_it_compiles(tmp_path: Path, is_terminal: bo
     sample = Path(__file__).resolve().parents[3] / "captures/pulsar-apache/java-j12_nack.pcap"
     large = tmp_path / "large.pcap"
     packets = sample.read_bytes()
-    large.write_bytes(packets + packets[24:] * (MOST_BYTES // len(packets) + 1))
+    large.write_bytes(packets + packets[24:] * (MAX_UNCOMPILED_BYTES // len(packets) + 1))
     with subprocess.Popen(
         [sys.executable, "-m", "dissector", "connections", str(large)],
         stdout=subprocess.DEVNULL, stderr=theirs,

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from dissector.cli import select
 from dissector.cli.expression import (
-    MAX_NESTING,
     Column,
     Comparison,
     Flag,
@@ -19,6 +18,7 @@ from dissector.cli.expression import (
     parse,
 )
 from dissector.errors import UsageError
+from dissector.limits import MAX_EXPRESSION_NESTING
 
 
 def shape(node: Node) -> str:
@@ -106,11 +106,11 @@ def test_errors_name_the_place(text: str, character: int | None, reason: str) ->
 
 
 def test_nesting_is_bounded() -> None:
-    assert parse("(" * (MAX_NESTING - 1) + "a" + ")" * (MAX_NESTING - 1))
+    assert parse("(" * (MAX_EXPRESSION_NESTING - 1) + "a" + ")" * (MAX_EXPRESSION_NESTING - 1))
     for text in (
         "(" * 100_000 + "a" + ")" * 100_000,
         "not " * 100_000 + "a",
-        "(" * MAX_NESTING + "a",
+        "(" * MAX_EXPRESSION_NESTING + "a",
     ):
         with pytest.raises(UsageError):
             parse(text)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli.uncompiled import MOST_BYTES, size_of
+from dissector.cli.uncompiled import size_of
+from dissector.limits import MAX_UNCOMPILED_BYTES
 from tests.dissector.observed import CAPTURES
 
 SMALL = CAPTURES / "pulsar-apache" / "java-j12_nack.pcap"
@@ -43,11 +44,11 @@ def test_with_an_empty_cache_the_answer_is_the_same_and_nothing_is_compiled(
 
 def test_what_is_large_or_of_unknown_size_is_compiled_for(tmp_path: Path) -> None:
     large, packed = tmp_path / "large.pcap", tmp_path / "x.pcap.gz"
-    large.write_bytes(bytes(MOST_BYTES + 1))
-    packed.write_bytes(b"\x1f\x8b" + bytes(MOST_BYTES // 10))
+    large.write_bytes(bytes(MAX_UNCOMPILED_BYTES + 1))
+    packed.write_bytes(b"\x1f\x8b" + bytes(MAX_UNCOMPILED_BYTES // 10))
     assert size_of([str(SMALL)]) == SMALL.stat().st_size
     assert size_of([str(tmp_path)]) == size_of([str(tmp_path / "*")])
-    assert (size_of([str(large)]) or 0) > MOST_BYTES < (size_of([str(packed)]) or 0)
+    assert (size_of([str(large)]) or 0) > MAX_UNCOMPILED_BYTES < (size_of([str(packed)]) or 0)
     os.mkfifo(tmp_path / "pipe")
     assert size_of([str(tmp_path / "pipe")]) is None
     assert size_of(["no such file"]) is None

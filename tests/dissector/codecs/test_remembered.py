@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.codecs.remembered import MAX_REMEMBERED, MAX_REMEMBERED_BYTES, Remembered
+from dissector.codecs.remembered import Remembered
+from dissector.limits import MAX_REMEMBERED_BYTES, MAX_REMEMBERED_TEXTS
 
 
 def counted(may_keep: bool = True) -> tuple[Remembered[int], list[bytes]]:
@@ -52,10 +53,10 @@ def test_long_ones_are_made_each_time() -> None:
 def test_there_are_never_more_than_the_bound() -> None:
     length, _ = counted()
     most = 0
-    for number in range(2 * MAX_REMEMBERED + 5):
+    for number in range(2 * MAX_REMEMBERED_TEXTS + 5):
         length(b"%d" % number)
         most = max(most, len(length.kept())) if number % 64 == 0 else most
-    assert most <= MAX_REMEMBERED and 0 < len(length.kept()) <= MAX_REMEMBERED
+    assert most <= MAX_REMEMBERED_TEXTS and 0 < len(length.kept()) <= MAX_REMEMBERED_TEXTS
 
 
 def test_the_bytes_themselves_are_not_kept() -> None:
@@ -80,7 +81,7 @@ def test_what_failed_fails_again() -> None:
 
 
 def test_several_threads_get_what_one_would() -> None:
-    threads, texts = 8, [b"%d" % (number * number) for number in range(3 * MAX_REMEMBERED)]
+    threads, texts = 8, [b"%d" % (number * number) for number in range(3 * MAX_REMEMBERED_TEXTS)]
     value = Remembered(lambda data: [*map(int, data)], lambda _: True)
 
     def values() -> list[int]:
@@ -89,4 +90,4 @@ def test_several_threads_get_what_one_would() -> None:
     with ThreadPoolExecutor(threads) as pool:
         found = [each.result() for each in [pool.submit(values) for _ in range(threads)]]
     assert found == [[int(text) for text in texts]] * threads
-    assert len(value.kept()) < MAX_REMEMBERED + threads
+    assert len(value.kept()) < MAX_REMEMBERED_TEXTS + threads

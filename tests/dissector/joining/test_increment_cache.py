@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dissector.joining import checkpoints, increment_cache, increments
+from dissector import limits
+from dissector.joining import checkpoints, increment_cache
 from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
@@ -67,7 +68,7 @@ def read_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, .
         found.append(arguments[1].groups[0].captures)
         return close_group(*arguments)
 
-    monkeypatch.setattr(increments, "MAX_ROWS", 1)
+    monkeypatch.setattr(limits, "MAX_INCREMENT_ROWS", 1)
     monkeypatch.setattr(tally_cache, "close_group", close)
     return found  # type: ignore[return-value]
 
@@ -110,7 +111,7 @@ def test_increments_of_many_captures_are_kept_and_taken_as_they_are(
     hand_over(nights.lake, lake, nights.names)
     manifest = json.loads((lake / MANIFEST_FOLDER / f"{nights.names[0]}.json").read_text())
     rows = sum(manifest["rows"].values())
-    monkeypatch.setattr(increments, "MAX_ROWS", rows + 1)
+    monkeypatch.setattr(limits, "MAX_INCREMENT_ROWS", rows + 1)
     judged(nights, lake, tmp_path / "report")
     assert 1 < len(read_captures) < NIGHTS and sum(read_captures, ()) == tuple(nights.names)
     read_captures.clear()
@@ -256,5 +257,5 @@ def test_captures_that_come_before_or_go_from_the_middle_change_what_is_behind_t
     assert not any(gone in path.read_text() for path in (lake / KEPT).glob("*/index.json"))
     hand_over(nights.lake, tmp_path / "anew", [n for n in nights.names if n != gone])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(increments, "MAX_ROWS", 1 << 40)
+        patch.setattr(limits, "MAX_INCREMENT_ROWS", 1 << 40)
         assert differences(found, reported(tmp_path / "anew", tmp_path / "other")) == []

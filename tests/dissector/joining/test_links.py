@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dissector import limits
 from dissector.joining import links
 
 S = 1_000_000_000
@@ -53,7 +54,7 @@ def test_a_connection_goes_on(before: dict[str, Any], then: dict[str, Any]) -> N
         ({"ended": "fin"}, {}),
         ({}, {"started": "syn"}),
         ({}, {"first_ts_ns": 5 * S}),
-        ({}, {"first_seq_to_broker": 2000 + 2 * links.MAX_HANDOVER_BYTES}),
+        ({}, {"first_seq_to_broker": 2000 + 2 * limits.MAX_HANDOVER_BYTES}),
         ({"last_seq_to_client": None, "last_seq_to_broker": None}, {"first_ts_ns": 3600 * S}),
     ],
 )

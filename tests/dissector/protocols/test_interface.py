@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.jit import callback
+from dissector.limits import MAX_CURSUS_BODY_BYTES
 from dissector.protocols import PROTOCOLS
-from dissector.protocols.cursus.headers import MAX_BODY_BYTES
 from dissector.protocols.interface import (
     CHECK_SIGNATURE,
     SPAN_SIGNATURE,
@@ -58,7 +58,7 @@ def test_a_header_is_a_length_more_to_come_or_no(
     cells = np.frombuffer(data + b"\0", np.uint8)
     found = check(cells, 0, len(data), direction, LIMIT, is_strict)
     # Cursus has a limit of its own, which counts where it is larger.
-    largest = MAX_BODY_BYTES + 4 if spec.name == "cursus" else LIMIT
+    largest = MAX_CURSUS_BODY_BYTES + 4 if spec.name == "cursus" else LIMIT
     assert found == -1 or 0 <= found <= largest
     if found == 0:
         assert len(data) < 64, "a header is told from that many bytes"

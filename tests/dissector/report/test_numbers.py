@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.buckets import bucket_of
+from dissector.limits import MAX_CURVE_POINTS
 from dissector.report.numbers import (
-    MAX_POINTS,
     NS_PER_MS,
     STEPS_MS,
     durations,
@@ -64,7 +64,7 @@ def test_times_are_utc_with_microseconds(ns: int | None, text: str | None) -> No
 def test_a_series_has_few_points_and_steps_nest(first: int, span: int) -> None:
     step = step_ns(first, first + span)
     if step < STEPS_MS[-1] * NS_PER_MS:
-        assert (first + span) // step - first // step < MAX_POINTS
+        assert (first + span) // step - first // step < MAX_CURVE_POINTS
     assert step // NS_PER_MS in STEPS_MS
     assert all(coarse % fine == 0 for fine, coarse in pairwise(STEPS_MS))
 

@@ -14,10 +14,11 @@ import pytest
 
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
+from dissector.limits import MAX_PAGE_ROWS
 from dissector.report.capture_verdicts import WORDS
 from dissector.report.closing import about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
-from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
+from dissector.report.page import MIN_FOLD, folded, page
 from dissector.report.result import JUDGED, SECTIONS
 from dissector.report.verdicts import remarks
 from tests.dissector.report import made
@@ -210,7 +211,7 @@ def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     shown = re.sub(r"<details>.*?</details>", "", table, flags=re.DOTALL)
     assert shown.count("PersistenceError") == 1 and "ChecksumError" in shown
     by_code = 1
-    assert table.count("PersistenceError") == by_code + MAX_ROWS, "the others can be unfolded"
+    assert table.count("PersistenceError") == by_code + MAX_PAGE_ROWS, "the others can be unfolded"
     assert "tables/errors_incidents" in table
 
 
@@ -346,10 +347,11 @@ def test_every_text_can_be_read_on_its_ground() -> None:
 
 def test_long_lists_are_cut_and_say_where_the_rest_is() -> None:
     rows = [
-        made.publish(topic=f"topic-{number}", sequence_id=number) for number in range(MAX_ROWS + 9)
+        made.publish(topic=f"topic-{number}", sequence_id=number)
+        for number in range(MAX_PAGE_ROWS + 9)
     ]
     text = page(report_of({"exchanges": rows}))
-    assert f"{MAX_ROWS} of {MAX_ROWS + 9} rows" in text
+    assert f"{MAX_PAGE_ROWS} of {MAX_PAGE_ROWS + 9} rows" in text
     assert "tables/send_latency_by_topic" in text
 
 

@@ -12,9 +12,10 @@ import pytest
 from dissector.errors import InputError
 from dissector.findings.querying import rule_queries
 from dissector.lake.cache import Unit
+from dissector.limits import MAX_PARTITION_ROWS
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report import partitions
-from dissector.report.partitions import LEAST_ROWS, MOST_ROWS, Partition, partitioned
+from dissector.report.partitions import LEAST_ROWS, Partition, partitioned
 from tests.dissector.report.apart import Apart
 from tests.dissector.report.test_pipeline import hand_over, names_of
 from tests.reports import differences, reported
@@ -34,7 +35,7 @@ def test_every_unit_is_in_one_partition_and_partitions_are_bounded(seed: int, at
     units = [Unit(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
     found = partitioned(chance.sample(units, len(units)), SimpleNamespace(lake=lake), at_once)
     assert Counter(unit for _, some in found for unit in some) == Counter(units)
-    most = min(MOST_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
+    most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
     for rows, some in found:
         assert rows == sum(sizes[int(unit.captures[0][1:])] for unit in some)
         assert rows <= most or len(some) == 1
@@ -44,7 +45,8 @@ def test_every_unit_is_in_one_partition_and_partitions_are_bounded(seed: int, at
 
 def test_captures_of_one_compacted_file_are_read_together() -> None:
     lake = SimpleNamespace(captures=[
-        manifest(900, "c1", "c5", "c9"), manifest(MOST_ROWS - 900, "c4"), manifest(300, "c2", "c3"),
+        manifest(900, "c1", "c5", "c9"), manifest(MAX_PARTITION_ROWS - 900, "c4"),
+        manifest(300, "c2", "c3"),
     ])  # fmt: skip
     units = [Unit(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
     found = partitioned(units, SimpleNamespace(lake=lake), 1)

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.report import output
+from dissector import limits
+from dissector.limits import MAX_LISTED
 from dissector.report.output import report_text, shortened
-from dissector.report.parts import MAX_LISTED
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -47,7 +47,7 @@ def test_a_long_list_keeps_its_first_rows_and_says_of_how_many() -> None:
 
 def test_long_rows_are_fewer() -> None:
     """So that the text of many lists stays small, whatever is in their rows."""
-    rows = [{"name": "x" * (output.MAX_LIST_BYTES // 3)} for _ in range(9)]
+    rows = [{"name": "x" * (limits.MAX_LIST_BYTES // 3)} for _ in range(9)]
     found = shortened({"errors": {"total": {}, "by_text": rows}})["errors"]
     assert len(found["by_text"]) == 2 and found["listed"] == {"by_text": {"rows": 9, "listed": 2}}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dissector.blocks import Coded, TableBlock
-from dissector.limits import NULL
-from dissector.sources.account import MAX_SENTENCES, Account
+from dissector.limits import MAX_MISSING_SENTENCES, NULL
+from dissector.sources.account import Account
 
 
 def files(packets: int, used: int, **ignored: int) -> TableBlock:
@@ -172,4 +172,4 @@ def test_sentences_are_bounded_and_counted() -> None:
     account = Account()
     for number in range(1000):
         account.miss(f"part {number}")
-    assert len(account.missing) == MAX_SENTENCES and account.missing_count == 1000
+    assert len(account.missing) == MAX_MISSING_SENTENCES and account.missing_count == 1000

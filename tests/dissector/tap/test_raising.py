@@ -87,7 +87,7 @@ def test_each_incident_of_a_finding_is_counted_once_however_often_it_is_seen(rai
 
 
 def test_remembered_subjects_are_bounded(raised, monkeypatch):
-    monkeypatch.setattr(raising, "MAX_SUBJECTS", 2)
+    monkeypatch.setattr(raising, "MAX_INCIDENT_SUBJECTS", 2)
     see(raised, *(finding("D01", 1, 2, topic=str(each)) for each in range(3)))
     see(raised, finding("D01", 1, 2, topic="2"), finding("D01", 1, 2, topic="0"))
     assert raised.made.total == 4, "the first was forgotten, the last was not"

@@ -13,6 +13,7 @@ from dissector.limits import (
     MAX_CONSUMERS,
     MAX_IDENTITY_INTERVALS,
     MAX_OPEN_DELIVERIES,
+    MAX_SPARE_ROWS,
 )
 from dissector.native.zeros import zeros
 from dissector.notice_log import Notice, NoticeLog
@@ -72,7 +73,6 @@ _START_DELIVERIES: Final = 1 << 13
 _START_NODES: Final = 1 << 12
 _START_ROWS: Final = 1 << 10
 _START_WORDS: Final = 1 << 13
-_MOST_SPARE_ROWS: Final = 1 << 16  # beside what a frame needs; memory is used as they fill
 
 
 class PulsarConsumption:
@@ -145,7 +145,7 @@ class PulsarConsumption:
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
-            self._widen(needed, min(needed, _MOST_SPARE_ROWS))
+            self._widen(needed, min(needed, MAX_SPARE_ROWS))
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""

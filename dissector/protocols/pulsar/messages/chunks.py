@@ -16,7 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.limits import MAX_CHUNKED_BYTES, MAX_CHUNKED_MESSAGES, NULL
+from dissector.limits import (
+    MAX_CHUNKED_BYTES,
+    MAX_CHUNKED_MESSAGES,
+    MAX_CHUNKS,
+    MAX_COMPLETED_MESSAGES,
+    NULL,
+)
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
@@ -26,9 +32,7 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 _CHUNK_MISSING: Final = NOTICE_NUMBER["chunk_missing"]
 _CHUNKS_LIMIT: Final = NOTICE_NUMBER["chunks_limit"]
-_MAX_CHUNKS: Final = 16 * MAX_CHUNKED_MESSAGES  # of all messages under way
 _PLACES: Final = 6  # the first fields of a Chunk are those of a Notice behind its kind
-_MAX_REMEMBERED: Final = 4096  # messages completed last, whose chunks may come again
 
 
 class Joined(NamedTuple):
@@ -119,7 +123,7 @@ class Chunks:
         keeps_pieces: bool = False,
         max_messages: int = MAX_CHUNKED_MESSAGES,
         max_bytes: int = MAX_CHUNKED_BYTES,
-        max_chunks: int = _MAX_CHUNKS,
+        max_chunks: int = MAX_CHUNKS,
     ) -> None:
         """keeps_pieces: whether the bytes are needed, not only their number."""
         self._keeps_pieces = keeps_pieces
@@ -179,7 +183,7 @@ class Chunks:
     def _remember(self, key: bytes) -> None:
         self._done.pop(key, None)
         self._done[key] = None
-        if len(self._done) > _MAX_REMEMBERED:
+        if len(self._done) > MAX_COMPLETED_MESSAGES:
             del self._done[next(iter(self._done))]
 
     def _keep_bounds(self) -> None:

@@ -22,7 +22,7 @@ from dissector.blocks import Int64Array
 from dissector.codecs.redaction import BETWEEN, hidden, suspicious, with_sizes
 from dissector.codecs.remembered import Remembered
 from dissector.codecs.secret_keys import Span
-from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_TEXT
+from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_REMEMBERED, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
@@ -38,9 +38,6 @@ from dissector.protocols.pulsar.wire.contents import (
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _PACKAGE: Final = "pulsar.proto."
-# Characters of a text that is remembered: all 4096 of the memory are 9 MB at most, and that only if
-# each character takes four bytes; of what commands usually say they are a few hundred KB.
-_MAX_REMEMBERED_TEXT: Final = 512
 
 
 @cache
@@ -318,7 +315,7 @@ def _said(command: bytes, renderer: _Renderer) -> str | None:
 
 # Only what is said without secrets is remembered: a text that shows them is made each time.
 clean_details: Final = Remembered(
-    partial(said, redact=True), lambda text: text is None or len(text) <= _MAX_REMEMBERED_TEXT
+    partial(said, redact=True), lambda text: text is None or len(text) <= MAX_DETAIL_REMEMBERED
 )
 
 

@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.codecs.compression import Budget
-from dissector.protocols.cursus.compressed import (
-    CODEC_NAMES,
-    MAX_RATIO,
-    open_body,
-    room_for,
-)
-from dissector.protocols.cursus.headers import MAX_BODY_BYTES, shape_of
+from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
+from dissector.protocols.cursus.compressed import CODEC_NAMES, open_body, room_for
+from dissector.protocols.cursus.headers import shape_of
 from tests.wire import cursus
 
 BODY = cursus.batch_body(cursus.records(40, payload=b"some payload " * 3))
@@ -67,7 +63,7 @@ def test_a_bare_block_counts_only_if_a_body_comes_out():
 
 
 def test_bombs_are_not_opened():
-    assert room_for(10) == 10 * MAX_RATIO and room_for(1 << 30) == MAX_BODY_BYTES
+    assert room_for(10) == 10 * MAX_GZIP_RATIO and room_for(1 << 30) == MAX_CURSUS_BODY_BYTES
     huge = b"\xba\x7c" + bytes(80 << 20)
     assert opened(gzip.compress(huge, 1)) is None
     assert opened(lz4.frame.compress(huge)) is None

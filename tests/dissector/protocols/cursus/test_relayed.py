@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.limits import MAX_FORWARDED_JSON_BYTES
 from dissector.protocols.cursus.answers import shown_value
 from dissector.protocols.cursus.lines import read_line
-from dissector.protocols.cursus.relayed import (
-    MAX_JSON_BYTES,
-    NOTHING,
-    batch_within,
-    is_passed_on,
-    read_relayed,
-)
+from dissector.protocols.cursus.relayed import NOTHING, batch_within, is_passed_on, read_relayed
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
 
@@ -110,10 +105,10 @@ def test_commands_that_brokers_pass_on_count_where_clients_sent_them():
 
 
 def test_long_and_broken_json():
-    long = b'{"topic":"t1","partition":7,"messages":[' + b"x" * MAX_JSON_BYTES
+    long = b'{"topic":"t1","partition":7,"messages":[' + b"x" * MAX_FORWARDED_JSON_BYTES
     found = read_relayed(read_line(b"REPLICATE_MESSAGE payload=" + long))
     assert (found.texts, found.numbers) == ({"topic": b"t1"}, {"partition": 7})
-    for text in (b"{", b"[1]", b"[" * 100_000, b"{}" * 9, b"x" * (MAX_JSON_BYTES + 1)):
+    for text in (b"{", b"[1]", b"[" * 100_000, b"{}" * 9, b"x" * (MAX_FORWARDED_JSON_BYTES + 1)):
         assert read_relayed(read_line(b"RAFT_APPLY payload=" + text)) == NOTHING
     deep = read_relayed(read_line(b'RAFT_APPLY payload={"a":' + b"[" * 900 + b"]" * 900 + b"}"))
     assert len(json.dumps(shown_value("payload", deep.rest, True))) < 200

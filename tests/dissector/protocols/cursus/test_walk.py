@@ -165,10 +165,10 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize("limits", [{}, {"MAX_OPEN": 3}, {"MAX_PENDING_REQUESTS": 2}])
+@pytest.mark.parametrize("limits", [{}, {"MAX_GROUP_DELIVERIES": 3}, {"MAX_PENDING_REQUESTS": 2}])
 def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
     for name, value in limits.items():
-        monkeypatch.setattr(groups if name == "MAX_OPEN" else correlation, name, value)
+        monkeypatch.setattr(groups if name == "MAX_GROUP_DELIVERIES" else correlation, name, value)
     sends = [("send", 1, 0, 1, 0)] * 5 + [("answer", 1, "a")] * 5
     dialogue = played(LONG + sends + LONG, True)
     assert dialogue.rows() == with_rules_alone(dialogue)

@@ -1,5 +1,6 @@
 """Buffers keep the packets of their bytes when bytes are dropped, and give their ranges back."""
 
+from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing.buffers import (
     begin_buffer,
     give_up,
@@ -10,10 +11,8 @@ from dissector.protocols.framing.buffers import (
 from dissector.protocols.framing.range_pool import (
     LARGE_HELD,
     RANGE_BYTES,
-    SMALL_BYTES,
     SMALL_HELD,
     SMALL_LIMIT,
-    SMALL_RANGES,
 )
 from dissector.protocols.framing.resync import range_at
 from dissector.protocols.framing.search_state import RESUME
@@ -79,10 +78,10 @@ def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:
     found = held(b"abc", 7)
     counts = found.state.pool.counts
     assert counts[[SMALL_HELD, LARGE_HELD]].tolist() == [3 + 2 * RANGE_BYTES, 0]
-    found.add(*[b"x"] * (SMALL_RANGES - 1))
+    found.add(*[b"x"] * (SMALL_BUFFER_RANGES - 1))
     assert counts[SMALL_HELD] == 0 and counts[LARGE_HELD] == 18 + 17 * RANGE_BYTES - 0
     other = held(b"abc")
-    other.add(bytes(SMALL_BYTES))
+    other.add(bytes(SMALL_BUFFER_BYTES))
     assert other.state.pool.counts[SMALL_HELD] == 0
     third = held()
     third.state.pool.counts[SMALL_LIMIT] = 10

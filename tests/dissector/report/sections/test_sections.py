@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from dissector.buckets import bucket_bounds
+from dissector.limits import MAX_SLOW
 from dissector.report.numbers import NOT_JUDGED
-from dissector.report.parts import MAX_SLOW, Parts, empty_parts
+from dissector.report.parts import Parts, empty_parts
 from dissector.report.result import SECTIONS
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS

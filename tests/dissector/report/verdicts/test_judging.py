@@ -8,12 +8,12 @@ from dissector.cli.terminal import Paint
 from dissector.findings.finding import found_by
 from dissector.findings.loading import RANK
 from dissector.findings.querying import rule_queries
+from dissector.limits import MAX_FINDING_KINDS
 from dissector.report.commands import Commands
 from dissector.report.page import page
 from dissector.report.sections.findings import as_row
 from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN
 from dissector.report.verdicts import remarks
-from dissector.report.verdicts.judging import MAX_KINDS
 from tests.dissector.report.verdicts.reports import decoded, of
 from tests.numbers import Numbers
 
@@ -70,4 +70,4 @@ def test_kinds_are_told_once_and_bounded() -> None:
     report["findings"]["findings"] = [row | {"capture": name} for name in "abc"]
     assert "And 2 others." in remarks(report)[0].text
     report["findings"]["findings"] = [row | {"id": f"X{n}"} for n in range(99)]
-    assert sum(remark.anchor == "findings" for remark in remarks(report)) == MAX_KINDS
+    assert sum(remark.anchor == "findings" for remark in remarks(report)) == MAX_FINDING_KINDS

@@ -3,12 +3,9 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.wire import commands
-from tests.naive.consumption import Consumption
 from tests.wire.frames import STEP_NS
 from tests.wire.talk import CUMULATIVE, EXCLUSIVE, FAILOVER, SHARED, TOPIC, Talk, chosen
 
@@ -367,76 +364,7 @@ def test_consumers_beyond_the_bound_still_have_rows() -> None:
     assert "consumers_limit" in {row["code"] for row in tables["notices"]}
 
 
-# -- all together
-
-
-def steps() -> st.SearchStrategy[list[tuple[str, int, int]]]:
-    kinds = ("message", "message", "message", "ack", "ack", "flow", "redeliver", "all", "close",
-             "broker closes", "open", "hang")  # fmt: skip
-    return st.lists(
-        st.tuples(st.sampled_from(kinds), st.integers(0, 2), st.integers(0, 7)), max_size=70
-    )
-
-
-def played(script: list[tuple[str, int, int]], kind: int) -> Talk:
-    """Two consumers on one connection and one on another, of one subscription."""
-    talk = Talk()
-    is_open: dict[int, bool] = {}
-    over: set[int] = set()
-    for connection in (0, 1):
-        talk.connect(connection)
-    for what, consumer, number in script:
-        connection = consumer // 2
-        where = {"consumer": consumer, "connection": connection}
-        if connection in over:
-            continue
-        if what == "open" and not is_open.get(consumer):
-            talk.subscribe(**where, subscription_type=kind)
-            is_open[consumer] = True
-        elif what == "hang" and number == 0:
-            talk.hang_up(connection)
-            over.add(connection)
-        elif is_open.get(consumer):
-            if what == "message":
-                talk.message(number, **where, message_count=1 + number % 3)
-            elif what == "flow":
-                talk.flow(10 + number, **where)
-            elif what == "ack":
-                talk.ack(number, **where, ack_type=CUMULATIVE if kind == EXCLUSIVE else 0)
-            elif what == "redeliver":
-                talk.redeliver(number, (number + 1) % 8, **where)
-            elif what == "all":
-                talk.redeliver(**where)
-            elif what == "close":
-                talk.close_consumer(**where)
-                is_open[consumer] = False
-            elif what == "broker closes":
-                talk.broker(
-                    commands.CLOSE_CONSUMER, connection, consumer_id=consumer, request_id=-1
-                )
-                is_open[consumer] = False
-    return talk
-
-
-@settings(max_examples=80)
-@given(steps(), st.sampled_from((SHARED, EXCLUSIVE)), st.data())
-def test_any_conversation_ends_as_a_walk_through_all_deliveries_says(
-    script: list[tuple[str, int, int]], kind: int, data: st.DataObject
-) -> None:
-    openings = [("open", consumer, 1) for consumer in range(3)]
-    talk = played(openings + script, kind)
-    cuts = data.draw(st.sets(st.integers(1, max(1, len(talk.script) - 1)), max_size=4))
-    tables = talk.rows(cuts)
-    naive = Consumption(talk.script)
-    found = chosen(
-        sorted(tables["deliveries"], key=lambda row: row["frame_no"]),
-        "frame_no", "outcome", "ack_frame_no", "previous_frame_no",
-    )  # fmt: skip
-    assert found == chosen(naive.deliveries, "frame_no", "outcome", "ack_frame_no", "previous")
-    names = ("frame_no", "event", "delta", "available_after", "unacked_after")
-    assert chosen(tables["permits"], *names) == naive.permits
-    again = [row["is_redelivered"] for row in tables["deliveries"]]
-    assert again == [int(row["previous_frame_no"] is not None) for row in tables["deliveries"]]
+# -- batches, and what is known of neither end
 
 
 @pytest.mark.parametrize("size", [62, 63, 64, 65, 127, 128, 200])

@@ -4,18 +4,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
 from dissector.protocols.pulsar.wire import commands
-from tests.naive.exchanges import exchanges as naive_exchanges
 from tests.wire.frames import STEP_NS
 from tests.wire.talk import TOPIC, Talk, chosen
-
-SEEN = ("request_frame_no", "response_frame_no", "outcome", "latency_ns", "outstanding_before")
 
 
 def publishes(talk: Talk, **bounds: Any) -> list[dict[str, Any]]:
@@ -303,78 +298,20 @@ def test_the_oldest_request_makes_room_and_is_called_evicted() -> None:
     assert {"pending_limit"} == {row["code"] for row in tables["notices"]}
 
 
-# -- all together
-
-
-def steps() -> st.SearchStrategy[list[tuple[str, int, int]]]:
-    kinds = st.sampled_from(("send", "receipt", "receipt", "error", "dup", "ping", "pong", "look",
-                             "found", "hang"))  # fmt: skip
-    return st.lists(st.tuples(kinds, st.integers(0, 1), st.integers(0, 4)), max_size=60)
-
-
-def played(script: list[tuple[str, int, int]]) -> Talk:
-    """Sends and answers of two producers on two connections; an id waits once at most."""
-    talk = Talk()
-    waiting: list[set[int]] = [set(), set()]
-    asked: list[set[int]] = [set(), set()]
-    pings = [0, 0]
-    for connection in (0, 1):
-        talk.connect(connection)
-        talk.produce(0, connection, name=f"p{connection}")
-    over = set()
-    for kind, connection, number in script:
-        if connection in over:
-            continue
-        sequence = len(talk.script) if kind == "send" else number
-        if kind == "send":
-            talk.send(sequence, 0, connection)
-            waiting[connection].add(sequence)
-        elif kind in ("receipt", "error", "dup") and waiting[connection]:
-            sequence = sorted(waiting[connection])[number % len(waiting[connection])]
-            waiting[connection].discard(sequence)
-            if kind == "error":
-                talk.broker(
-                    commands.SEND_ERROR, connection, producer_id=0, sequence_id=sequence,
-                    error_code=1,
-                )  # fmt: skip
-            else:
-                ledger = 7 if kind == "receipt" else -1
-                talk.receipt(sequence, number if ledger == 7 else -1, 0, connection,
-                             ledger_id=ledger)  # fmt: skip
-        elif kind == "ping":
-            pings[connection] += 1
-            talk.client(commands.PING, connection)
-        elif kind == "pong" and pings[connection]:
-            pings[connection] -= 1
-            talk.broker(commands.PONG, connection)
-        elif kind == "look" and 100 + number not in asked[connection]:
-            asked[connection].add(100 + number)
-            talk.client(commands.LOOKUP, connection, request_id=100 + number, topic=TOPIC)
-        elif kind == "found" and 100 + number in asked[connection]:
-            asked[connection].discard(100 + number)
-            talk.broker(commands.LOOKUP_RESPONSE, connection, request_id=100 + number, response=1)
-        elif kind == "hang" and number == 0:
-            over.add(connection)
-            talk.hang_up(connection)
-    return talk
-
-
-@settings(max_examples=60)
-@given(steps(), st.data())
-def test_any_conversation_pairs_as_a_search_through_all_frames_does(
-    script: list[tuple[str, int, int]], data: st.DataObject
-) -> None:
-    talk = played(script)
-    cuts = data.draw(st.sets(st.integers(1, max(1, len(talk.script) - 1)), max_size=4))
-    found = chosen(talk.rows(cuts)["exchanges"], *SEEN)
-    assert sorted(found) == naive_exchanges(talk.script)
+# -- order
 
 
 def test_rows_come_as_they_close() -> None:
-    talk = played([("send", 0, 0), ("send", 1, 0), ("receipt", 1, 0), ("receipt", 0, 0)])
-    rows = publishes(talk)
-    assert [row["connection_id"] for row in rows] == [0, 1]
-    closing = [row["response_frame_no"] for row in talk.rows()["exchanges"]]
+    talk = open_talk()
+    talk.connect(1)
+    talk.produce(0, 1, name="other")
+    talk.send(1)
+    talk.send(1, connection=1)
+    talk.receipt(1, connection=1)
+    talk.receipt(1)
+    rows = talk.rows()["exchanges"]
+    assert [row["connection_id"] for row in rows if row["kind"] == "publish"] == [1, 0]
+    closing = [row["response_frame_no"] for row in rows]
     assert all(one < other for one, other in pairwise(closing))
 
 

@@ -1,0 +1,396 @@
+-- new_deliveries: each message that came, how its delivery ended, and why it came again.
+-- Inputs: acks, producers, consumers; ack_sets: the ack_set of each MESSAGE, which frames lack.
+
+-- numbered_consumers: consumers by connection, id and incarnation. g: the group of identities, what
+-- one subscription is; t: the topic.
+CREATE TEMP TABLE topics AS
+SELECT row_number() OVER (ORDER BY d, topic) AS t, d, topic FROM (
+  SELECT k.d, p.topic FROM producers AS p JOIN numbered_connections AS k USING (capture,
+    connection_id) WHERE p.topic IS NOT NULL
+  UNION SELECT k.d, p.topic FROM consumers AS p JOIN numbered_connections AS k USING (capture,
+    connection_id) WHERE p.topic IS NOT NULL
+);
+
+CREATE TEMP TABLE numbered_consumers AS
+SELECT s.*, dense_rank() OVER (ORDER BY d, topic, subscription,
+    CASE WHEN topic IS NULL OR subscription IS NULL THEN c END, CASE WHEN topic IS NULL
+      OR subscription IS NULL THEN consumer_id END) AS g,
+  coalesce(subscription_type IN ('Shared', 'Key_Shared'), false) AS is_shared,
+  coalesce(topic LIKE 'non-persistent://%', false) AS is_volatile
+FROM (
+  SELECT k.c, k.d, k.ended, k.sees_broker, k.fin_packet_to_broker, k.fin_packet_to_client,
+    k.ended_packet, p.consumer_id, p.incarnation AS x,
+    p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
+      o.last_packet AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
+    CASE WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
+      THEN r.response_frame_no ELSE lead(p.opened_frame_no) OVER (
+      PARTITION BY k.c, p.consumer_id ORDER BY p.incarnation) END AS closed_n
+  FROM consumers AS p JOIN numbered_connections AS k USING (capture, connection_id)
+  LEFT JOIN topics AS t ON t.d = k.d AND t.topic = p.topic
+  LEFT JOIN new_exchanges AS r ON r.capture = k.capture AND r.connection_id = k.connection_id
+    AND r.request_frame_no = p.closed_frame_no
+      AND r.request_command IN ('CLOSE_CONSUMER', 'UNSUBSCRIBE')
+  LEFT JOIN numbered_frames AS o ON o.c = k.c AND o.n = p.opened_frame_no
+) AS s;
+
+-- received: the messages that came. previous_n, next_n: the same entry to the same subscription
+-- before and after.
+CREATE TEMP TABLE received AS
+WITH m AS (
+  SELECT f.c, f.n, f.consumer_id, f.incarnation AS x, s.g, s.t, f.ledger_id AS ledger,
+    f.entry_id AS entry, f.last_packet, f.last_ts_ns, f.partition,
+    f.message_count AS messages, CASE WHEN f.is_batch THEN f.message_count END AS batch_size,
+      f.redelivery_count, f.deliver_at_ms, f.checksum, f.crc32c_stored,
+    CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.crc32c_stored END AS crc,
+    CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.publish_time_ms END AS published_ms,
+    NOT s.is_volatile AND f.ledger_id >= 0 AND f.entry_id >= 0 AND NOT (f.ledger_id = 0
+      AND f.entry_id = 0 AND s.topic IS NULL) AS has_id
+  FROM numbered_frames AS f JOIN numbered_consumers AS s ON s.c = f.c
+    AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
+  WHERE f.command = 'MESSAGE' AND f.consumer_id IS NOT NULL AND f.status <> 'malformed'
+)
+SELECT m.*, p.ack_set,
+  -- Of a batch that comes again the broker charges the messages that are left.
+  CASE WHEN len(p.ack_set) > 0 THEN list_sum(list_transform(p.ack_set, lambda word, place: bit_count(
+    word & CASE WHEN messages - 64 * (place - 1) >= 64 OR messages IS NULL THEN -1
+      WHEN messages - 64 * (place - 1) <= 0 THEN 0
+      ELSE (1::BIGINT << (messages - 64 * (place - 1))) - 1 END)))::BIGINT
+    ELSE messages END AS cost,
+  CASE WHEN has_id THEN lead(m.n) OVER same END AS next_n,
+  CASE WHEN has_id AND NOT coalesce(CASE WHEN crc IS NOT NULL AND lag(crc) OVER same IS NOT NULL
+    THEN crc <> lag(crc) OVER same
+    ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
+      END AS previous_n,
+  CASE WHEN has_id THEN lag(m.c) OVER same END AS previous_c
+FROM m JOIN numbered_connections AS k ON k.c = m.c
+LEFT JOIN ack_sets AS p ON p.capture = k.capture AND p.connection_id = k.connection_id
+  AND p.frame_no = m.n
+WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
+
+-- ack_ids: what consumers said of entries.
+CREATE TEMP TABLE ack_ids AS
+SELECT k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
+  s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
+  a.batch_size, a.ack_set, a.validation_error IS NOT NULL AS is_discard,
+  a.validation_error IS NULL AND coalesce(len(a.ack_set), 0) > 0 AS is_part, a.txn_most_bits,
+    a.txn_least_bits,
+  count(*) OVER (PARTITION BY k.c, a.frame_no) AS ids
+FROM acks AS a JOIN numbered_connections AS k USING (capture, connection_id)
+JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = a.consumer_id AND s.x = a.incarnation;
+
+-- named_deliveries: an id of a frame with the delivery that it means, in whole or in part.
+CREATE TEMP TABLE named_deliveries AS
+SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part, a.batch_size,
+  a.ack_set, a.txn_most_bits, a.txn_least_bits
+FROM ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
+WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
+  AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.ids = 1 AND NOT a.is_shared
+    AND a.c = d.c AND a.consumer_id = d.consumer_id))
+  AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id AND coalesce(a.is_shared,
+    true)));
+
+-- counted_deliveries: of entries without an id of their own, the oldest stands for one more that is
+-- acked.
+CREATE TEMP TABLE counted_deliveries AS
+SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.is_discard FROM (
+  SELECT *, row_number() OVER (PARTITION BY c, consumer_id, x, ledger, entry ORDER BY n) AS place
+    FROM received WHERE NOT has_id
+) AS d JOIN (
+  SELECT *, row_number() OVER (PARTITION BY c, consumer_id, x, ledger, entry ORDER BY n) AS place
+    FROM ack_ids WHERE action = 'ack' AND ack_type IS DISTINCT FROM 'Cumulative'
+) AS a ON a.c = d.c AND a.consumer_id = d.consumer_id AND a.x = d.x AND a.ledger = d.ledger
+  AND a.entry = d.entry AND a.place = d.place AND a.n > d.n;
+
+-- cumulative_ends: the first cumulative ack of its consumer that goes as far.
+CREATE TEMP TABLE cumulative_ends AS
+WITH cumulative_ids AS (
+  SELECT c, consumer_id, x, ledger, entry, n, is_discard, is_part FROM ack_ids
+  WHERE action = 'ack' AND ack_type = 'Cumulative' AND ids = 1 AND NOT is_shared
+),
+entry_line AS (
+  SELECT c, consumer_id, x, ledger, entry, n AS ack_n, NULL AS n, NULL AS next_n, CASE WHEN is_part
+    THEN 2 ELSE 0 END AS kind FROM cumulative_ids
+  UNION ALL SELECT c, consumer_id, x, ledger, entry, NULL, n, next_n, 1 FROM received WHERE (c,
+    consumer_id) IN (SELECT c, consumer_id FROM cumulative_ids)
+),
+first_reaching AS (
+  SELECT *, min(ack_n) OVER (PARTITION BY c, consumer_id, x ORDER BY ledger DESC, entry DESC, kind
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_n FROM entry_line
+),
+later_reaching AS (
+  SELECT r.c, r.n, min(a.n) AS first_n FROM first_reaching AS r JOIN cumulative_ids AS a
+    ON a.c = r.c AND a.consumer_id = r.consumer_id AND a.x = r.x AND a.n > r.n
+    AND (a.ledger > r.ledger OR (a.ledger = r.ledger AND (a.entry > r.entry OR (a.entry = r.entry
+      AND NOT a.is_part))))
+  WHERE r.kind = 1 AND r.first_n < r.n GROUP BY r.c, r.n
+)
+SELECT r.c, r.n, coalesce(a.first_n, r.first_n) AS said_n FROM first_reaching AS r
+  LEFT JOIN later_reaching AS a ON a.c = r.c AND a.n = r.n
+WHERE r.kind = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
+  OR coalesce(a.first_n, r.first_n) < r.next_n);
+
+-- batch_acks: how many messages of a batch are left after each ack that names some: bits that stay
+-- 1 in all.
+CREATE TEMP TABLE batch_acks AS
+WITH partial_acks AS (
+  SELECT p.c, p.n, p.said_n, p.said_c, p.ack_set, d.ack_set AS came_set, d.cost,
+    coalesce(d.messages, nullif(p.batch_size, 0), 64 * len(p.ack_set)) AS bits, p.txn_most_bits,
+      p.txn_least_bits
+  FROM named_deliveries AS p JOIN received AS d ON d.c = p.c AND d.n = p.n WHERE p.is_part
+    AND p.action = 'ack'
+),
+words AS (
+  SELECT *, unnest(range((bits + 63) // 64)) AS w FROM partial_acks
+),
+masked AS (
+  SELECT *, CASE WHEN bits - 64 * w >= 64 THEN -1 ELSE (1::BIGINT << (bits - 64 * w)) - 1
+    END AS mask FROM words
+),
+narrowed AS (
+  SELECT c, n, said_n, said_c, cost, txn_most_bits, txn_least_bits, w,
+    bit_and(coalesce(ack_set[w + 1], 0)) OVER (PARTITION BY c, n, w ORDER BY said_n)
+    & mask & CASE WHEN len(came_set) > 0 THEN coalesce(came_set[w + 1], 0) ELSE -1 END AS word
+      FROM masked
+)
+SELECT c, n, said_n, said_c, any_value(txn_most_bits) AS txn_most_bits,
+  any_value(txn_least_bits) AS txn_least_bits, least(sum(bit_count(word))::BIGINT,
+  any_value(cost)) AS messages_left
+FROM (SELECT DISTINCT * FROM narrowed) GROUP BY c, n, said_n, said_c;
+
+-- sweeps: the first frame after a delivery that asks for all of its consumer again.
+CREATE TEMP TABLE sweeps AS
+SELECT f.c, f.consumer_id, f.incarnation AS x, f.n FROM numbered_frames AS f
+  JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
+  AND s.x = f.incarnation
+LEFT JOIN (SELECT DISTINCT c, n FROM ack_ids WHERE ledger IS NOT NULL) AS i ON i.c = f.c
+  AND i.n = f.n
+WHERE f.command = 'REDELIVER_UNACKNOWLEDGED_MESSAGES'
+  AND ((i.n IS NULL AND f.status = 'complete') OR s.subscription_type IN ('Exclusive', 'Failover'));
+
+CREATE TEMP TABLE swept_deliveries AS
+SELECT c, n, sweep_n FROM (
+  SELECT c, n, is_sweep, min(CASE WHEN is_sweep THEN n END) OVER (PARTITION BY c, consumer_id, x
+    ORDER BY n DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS sweep_n
+  FROM (
+    SELECT c, consumer_id, x, n, true AS is_sweep FROM sweeps
+    UNION ALL SELECT c, consumer_id, x, n, false FROM received WHERE (c, consumer_id,
+      x) IN (SELECT c, consumer_id, x FROM sweeps)
+  )
+) WHERE NOT is_sweep AND sweep_n IS NOT NULL;
+
+-- acked_ends: how each delivery ended, the first that comes.
+CREATE TEMP TABLE acked_ends AS
+WITH delivery_ways AS (
+  SELECT c, n, said_n AS end_n, said_c AS end_c, CASE WHEN action = 'redeliver'
+    THEN 'redelivery_requested' WHEN is_discard THEN 'discarded' ELSE 'acked' END AS outcome
+  FROM named_deliveries WHERE NOT is_part OR action = 'redeliver'
+  UNION ALL SELECT c, n, said_n, said_c, CASE WHEN is_discard THEN 'discarded' ELSE 'acked' END
+    FROM counted_deliveries
+  UNION ALL SELECT u.c, u.n, u.said_n, u.c, CASE WHEN a.is_discard THEN 'discarded' ELSE 'acked' END
+    FROM cumulative_ends AS u JOIN ack_ids AS a ON a.c = u.c AND a.n = u.said_n
+  UNION ALL SELECT c, n, said_n, said_c, 'acked' FROM batch_acks WHERE messages_left = 0
+  UNION ALL SELECT c, n, sweep_n, c, 'redelivery_requested' FROM swept_deliveries
+)
+SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcome, end_n) AS outcome
+  FROM delivery_ways GROUP BY c, n;
+
+-- hidden_acks: where acks may be hidden, or messages.
+CREATE TEMP TABLE hidden_acks AS
+SELECT c, direction, spot FROM holes WHERE true
+UNION ALL
+SELECT c, direction, n - 0.5 FROM numbered_frames AS f WHERE status = 'cut_by_snaplen'
+UNION ALL
+SELECT c, direction, n FROM numbered_frames AS f WHERE status <> 'complete' AND CASE direction
+  WHEN 'to_broker'
+  THEN command IS NULL OR command IN ('ACK', 'REDELIVER_UNACKNOWLEDGED_MESSAGES')
+    OR (command = 'FLOW' AND permits IS NULL)
+  ELSE command IS NULL OR (command = 'MESSAGE' AND consumer_id IS NULL) END;
+
+CREATE TEMP TABLE next_hidden_acks AS
+WITH spots AS (
+  SELECT c, n AS spot, n, NULL AS direction FROM numbered_frames AS f WHERE c IN (SELECT c
+    FROM hidden_acks)
+  UNION ALL SELECT c, spot, NULL, direction FROM hidden_acks
+)
+SELECT * FROM (
+  SELECT c, n,
+    min(CASE WHEN n IS NULL AND direction <> 'to_client' THEN spot END) OVER later AS broker_spot,
+    max(CASE WHEN n IS NULL THEN spot END) OVER earlier AS before_spot,
+    max(CASE WHEN n IS NULL AND direction <> 'to_broker'
+      THEN spot END) OVER earlier AS client_before_spot
+  FROM spots
+  WINDOW later AS (PARTITION BY c ORDER BY spot DESC,
+    n DESC NULLS LAST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+    earlier AS (PARTITION BY c ORDER BY spot,
+      n NULLS FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+) WHERE n IS NOT NULL;
+
+-- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
+CREATE TEMP TABLE delivery_ends AS
+WITH closed_deliveries AS (
+  SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
+    END AS closed_n, e.end_n,
+    CASE WHEN e.end_n IS NOT NULL AND (s.closed_n IS NULL OR s.closed_n < d.n
+      OR e.end_n < s.closed_n) THEN e.outcome END AS outcome,
+    CASE WHEN s.closed_n > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
+      AND s.ended <> 'capture_end') THEN 'consumer_closed'
+      WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
+    s.sees_broker, u.broker_spot
+  FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
+    AND s.x = d.x
+  LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
+  LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
+)
+SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n, CASE
+  WHEN outcome IS NOT NULL THEN end_c END AS end_c,
+  CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT sees_broker
+    OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap' ELSE otherwise END AS outcome
+FROM closed_deliveries;
+
+-- published: when the SEND of an entry was complete, as its receipt tells.
+CREATE TEMP TABLE published AS
+SELECT t, no_topic_c, ledger, entry, arg_max(sent_ns, n) AS sent_ns, max(n) AS n FROM (
+  SELECT t.t, CASE WHEN r.topic IS NULL THEN r.c END AS no_topic_c, r.ledger_id AS ledger,
+    r.entry_id AS entry, q.last_ts_ns AS sent_ns, r.n
+  FROM pairs AS p JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+    JOIN numbered_frames AS q ON q.c = p.c AND q.n = p.ask
+  JOIN numbered_connections AS k ON k.c = r.c LEFT JOIN topics AS t ON t.d = k.d
+    AND t.topic = r.topic
+  WHERE p.asked = 'SEND' AND p.answer > p.ask AND r.command = 'SEND_RECEIPT' AND r.ledger_id >= 0
+    AND r.entry_id >= 0
+    AND NOT coalesce(r.topic LIKE 'non-persistent://%', r.ledger_id = 0 AND r.entry_id = 0)
+) GROUP BY ALL;
+-- seeks: seeks of a subscription that the broker did not refuse.
+CREATE TEMP TABLE seeks AS
+SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
+  JOIN numbered_consumers AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
+  AND s.x = f.incarnation
+JOIN numbered_connections AS k ON k.c = f.c
+LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.connection_id
+  AND x.request_frame_no = f.n AND x.outcome = 'error'
+WHERE f.command = 'SEEK';
+
+CREATE TEMP TABLE switches AS
+SELECT c, consumer_id, incarnation AS x, n, detail LIKE '%"is_active":false%' AS is_away
+  FROM numbered_frames AS f WHERE command = 'ACTIVE_CONSUMER_CHANGE';
+
+CREATE TEMP TABLE commits AS
+SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n FROM numbered_frames AS f
+  JOIN numbered_connections AS k ON k.c = f.c
+WHERE f.command = 'END_TXN' AND f.detail LIKE '%"txn_action":"COMMIT"%';
+
+-- causes: why an entry came again, the first that fits.
+CREATE TEMP TABLE causes AS
+WITH redelivered AS (
+  SELECT d.c, d.n, d.g, d.consumer_id, d.x, d.last_packet, d.previous_n, d.previous_c,
+    b.consumer_id AS holder_id, b.x AS holder_x,
+    h.subscription_type = 'Failover' OR s.subscription_type = 'Failover' AS is_failover,
+    CASE WHEN o.end_n < d.n THEN o.outcome END AS outcome_before, o.end_n, o.end_c,
+      h.closed_by AS left_by,
+    d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
+    coalesce(h.closed_n < d.n, false) OR coalesce(h.closed_by = 'client'
+      AND h.closed_frame_no < d.n, false)
+      OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
+        h.ended_packet) <= d.last_packet, false) AS has_left,
+    b.consumer_id = d.consumer_id AND h.name IS NOT DISTINCT FROM s.name AND s.opened_n IS NOT NULL
+      AND (
+      coalesce(h.closed_n <= s.opened_n, false) OR coalesce(h.closed_by = 'client'
+        AND h.closed_frame_no <= s.opened_n, false)
+      OR coalesce(least(h.fin_packet_to_broker, h.fin_packet_to_client,
+        h.ended_packet) <= s.opened_packet, false)) AS came_back,
+    coalesce(h.closed_by = 'broker' AND h.refused_code IS NULL AND h.closed_n <= d.n
+      AND NOT coalesce(h.closed_frame_no < h.closed_n, false), false) AS broker_closed
+  FROM received AS d JOIN received AS b ON b.c = d.previous_c AND b.n = d.previous_n
+  JOIN numbered_consumers AS h ON h.c = b.c AND h.consumer_id = b.consumer_id AND h.x = b.x
+  JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
+  JOIN delivery_ends AS o ON o.c = b.c AND o.n = b.n
+),
+sought AS (
+  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN seeks AS k ON k.g = a.g AND k.n > a.previous_n
+    AND k.n < a.n AND coalesce(k.undone_n > a.n, true)
+),
+aborted_acks AS (
+  SELECT DISTINCT y.c, y.n FROM (
+    SELECT a.c, a.n, i.c AS said_c, i.txn_most_bits AS most, i.txn_least_bits AS least
+      FROM redelivered AS a
+    JOIN ack_ids AS i ON i.c = a.end_c AND i.n = a.end_n WHERE a.outcome_before = 'acked'
+      AND i.txn_most_bits IS NOT NULL
+    UNION ALL
+    SELECT a.c, a.n, i.said_c, i.txn_most_bits, i.txn_least_bits FROM redelivered AS a
+    JOIN batch_acks AS i ON i.c = a.previous_c AND i.n = a.previous_n AND i.said_n < a.n
+      WHERE a.outcome_before IS NULL AND i.txn_most_bits IS NOT NULL
+  ) AS y JOIN numbered_connections AS k ON k.c = y.said_c LEFT JOIN commits AS m ON m.d = k.d
+    AND m.most = y.most AND m.least = y.least AND m.n < y.n
+  WHERE m.n IS NULL
+),
+switched_consumers AS (
+  SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
+    AND w.consumer_id = a.holder_id AND w.x = a.holder_x
+    THEN 1 ELSE 0 END) AS was_passed
+  FROM redelivered AS a JOIN switches AS w ON w.n < a.n AND ((w.c = a.c
+    AND w.consumer_id = a.consumer_id AND w.x = a.x)
+    OR (w.c = a.previous_c AND w.consumer_id = a.holder_id AND w.x = a.holder_x))
+  GROUP BY a.c, a.n
+),
+sweep_requests AS (
+  SELECT DISTINCT a.c, a.n FROM redelivered AS a JOIN sweeps AS w ON w.n < a.n AND w.c = a.c
+    AND w.consumer_id = a.consumer_id AND w.x = a.x
+)
+SELECT a.c, a.n, CASE WHEN sought.c IS NOT NULL THEN 'seek'
+  WHEN a.outcome_before = 'redelivery_requested' THEN 'explicit' WHEN aborted_acks.c IS NOT NULL
+  THEN 'txn_abort'
+  WHEN (coalesce(a.is_failover, false) OR switched_consumers.c IS NOT NULL)
+    AND (coalesce(switched_consumers.was_passed, 0) = 1 OR (NOT a.is_same AND NOT (a.has_left
+    AND a.came_back))) THEN 'failover_switch'
+  WHEN NOT a.has_left THEN CASE WHEN a.is_same AND sweep_requests.c IS NOT NULL THEN 'explicit'
+    ELSE 'unknown' END
+  WHEN a.broker_closed THEN 'unload' WHEN a.came_back THEN 'reconnect' ELSE 'consumer_gone'
+    END AS cause
+FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT JOIN aborted_acks
+  ON aborted_acks.c = a.c AND aborted_acks.n = a.n
+LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests
+  ON sweep_requests.c = a.c AND sweep_requests.n = a.n;
+
+-- left_over: of batches that were acked in part, the messages that were left when they ended.
+CREATE TEMP TABLE left_over AS
+SELECT p.c, p.n, min(p.messages_left) AS messages_left FROM batch_acks AS p
+  JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n
+WHERE p.said_n < coalesce(o.end_n, 2e18) GROUP BY p.c, p.n;
+
+CREATE TEMP TABLE new_deliveries AS
+WITH group_gaps AS (
+  SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
+    WHERE u.direction <> 'to_broker' GROUP BY s.g
+)
+SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts, s.topic,
+  s.subscription, s.subscription_type,
+  d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
+    d.entry AS entry_id, d.partition, d.batch_size,
+  d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' THEN 0
+    ELSE coalesce(l.messages_left, d.cost) END, 0) AS messages_acked,
+  d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
+  coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
+    THEN 'unknown' ELSE 'pre_capture' END END) IS NOT NULL AS is_redelivered,
+  coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
+    THEN 'unknown' ELSE 'pre_capture' END END) AS redelivery_cause,
+  d.previous_n AS previous_frame_no, o.outcome,
+  CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n END AS ack_frame_no,
+  CASE WHEN o.outcome = 'acked' AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
+    THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
+  CASE WHEN d.has_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
+    THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,
+  d.deliver_at_ms, d.checksum, d.crc32c_stored,
+  CASE WHEN d.previous_n IS NOT NULL THEN b.connection_id END AS previous_connection_id, k.capture
+FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_consumers AS s
+  ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
+JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n
+LEFT JOIN numbered_frames AS a ON a.c = o.end_c AND a.n = o.end_n
+LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
+LEFT JOIN causes AS y ON y.c = d.c AND y.n = d.n
+LEFT JOIN numbered_connections AS b ON b.c = d.previous_c
+LEFT JOIN group_gaps AS z ON z.g = d.g
+LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
+  AND p.n < coalesce(o.end_n, 2e18)
+LEFT JOIN published AS v ON p.t IS NULL AND v.no_topic_c = d.c AND v.ledger = d.ledger
+  AND v.entry = d.entry AND v.n < coalesce(o.end_n, 2e18);

@@ -1,0 +1,352 @@
+-- new_exchanges: each request with its answer, or one without the other.
+-- c: the connection; n: a frame's number; a, b: what names a request; x: the incarnation.
+
+-- request_commands: which command asks, what answers it by name, how both find each other.
+CREATE TEMP TABLE request_commands AS
+SELECT * FROM (VALUES
+  ('CONNECT', 'CONNECTED', 'turn', 'request'), ('PING', 'PONG', 'turn', 'ping'),
+  ('AUTH_CHALLENGE', 'AUTH_RESPONSE', 'turn', 'auth'),
+  ('PRODUCER', 'PRODUCER_SUCCESS', 'id', 'request'), ('CLOSE_PRODUCER', 'SUCCESS', 'id', 'request'),
+  ('SUBSCRIBE', 'SUCCESS', 'id', 'request'), ('ACK', 'ACK_RESPONSE', 'id', 'ack'),
+  ('UNSUBSCRIBE', 'SUCCESS', 'id', 'request'), ('CLOSE_CONSUMER', 'SUCCESS', 'id', 'request'),
+  ('CONSUMER_STATS', 'CONSUMER_STATS_RESPONSE', 'id', 'request'),
+    ('SEEK', 'SUCCESS', 'id', 'request'),
+  ('GET_LAST_MESSAGE_ID', 'GET_LAST_MESSAGE_ID_RESPONSE', 'id', 'request'),
+  ('PARTITIONED_METADATA', 'PARTITIONED_METADATA_RESPONSE', 'id', 'request'),
+  ('LOOKUP', 'LOOKUP_RESPONSE', 'id', 'request'),
+  ('GET_TOPICS_OF_NAMESPACE', 'GET_TOPICS_OF_NAMESPACE_RESPONSE', 'id', 'request'),
+  ('GET_SCHEMA', 'GET_SCHEMA_RESPONSE', 'id', 'request'),
+  ('GET_OR_CREATE_SCHEMA', 'GET_OR_CREATE_SCHEMA_RESPONSE', 'id', 'request'),
+  ('NEW_TXN', 'NEW_TXN_RESPONSE', 'id', 'request'),
+  ('ADD_PARTITION_TO_TXN', 'ADD_PARTITION_TO_TXN_RESPONSE', 'id', 'request'),
+  ('ADD_SUBSCRIPTION_TO_TXN', 'ADD_SUBSCRIPTION_TO_TXN_RESPONSE', 'id', 'request'),
+  ('END_TXN', 'END_TXN_RESPONSE', 'id', 'request'),
+  ('END_TXN_ON_PARTITION', 'END_TXN_ON_PARTITION_RESPONSE', 'id', 'request'),
+  ('END_TXN_ON_SUBSCRIPTION', 'END_TXN_ON_SUBSCRIPTION_RESPONSE', 'id', 'request'),
+  ('TC_CLIENT_CONNECT_REQUEST', 'TC_CLIENT_CONNECT_RESPONSE', 'id', 'request'),
+  ('WATCH_TOPIC_LIST', 'WATCH_TOPIC_LIST_SUCCESS', 'id', 'request'),
+  ('WATCH_TOPIC_LIST_CLOSE', 'SUCCESS', 'id', 'request'),
+  ('SCALABLE_TOPIC_SUBSCRIBE', 'SCALABLE_TOPIC_SUBSCRIBE_RESPONSE', 'id', 'request')
+) AS t(command, answer, pairing, kind);
+
+-- requests_and_answers: requests but sends, and their answers. side: of the request; is_other:
+-- SUCCESS and ERROR tell no command.
+CREATE TEMP TABLE requests_and_answers AS
+SELECT f.c, f.n, f.command, f.direction AS side, a.kind, a.pairing, a.command AS asked,
+  CASE a.pairing WHEN 'id' THEN f.request_id ELSE 0 END AS id, 1 AS step, f.last_ts_ns
+FROM numbered_frames AS f JOIN request_commands AS a ON a.command = f.command
+WHERE f.status <> 'malformed' AND (a.pairing = 'turn' OR (f.request_id IS NOT NULL
+  AND f.request_id <> -1
+  AND NOT (f.command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER') AND f.direction = 'to_client')))
+UNION ALL
+SELECT f.c, f.n, f.command, CASE f.direction WHEN 'to_client' THEN 'to_broker' ELSE 'to_client' END,
+  a.kind, a.pairing, a.command, CASE a.pairing WHEN 'id' THEN f.request_id ELSE 0 END, -1,
+    f.last_ts_ns
+FROM numbered_frames AS f JOIN request_commands AS a ON a.answer = f.command
+  AND a.answer <> 'SUCCESS'
+WHERE f.status <> 'malformed' AND (a.pairing = 'turn' OR f.request_id IS NOT NULL)
+  AND coalesce(f.detail, '') NOT LIKE '%"producer_ready":false%'
+UNION ALL
+SELECT c, n, command, 'to_broker', 'request', 'id', NULL, request_id, -1, last_ts_ns
+  FROM numbered_frames AS f
+WHERE command IN ('SUCCESS', 'ERROR') AND status <> 'malformed' AND request_id IS NOT NULL;
+
+-- generic_answers: which command a SUCCESS or ERROR answers: the oldest of its id that nothing else
+-- answers, before it or shortly behind.
+CREATE TEMP TABLE generic_answers AS
+SELECT g.c, g.n, min(struct_pack(is_early := q.n > g.n, n := q.n, asked := q.asked)).asked AS asked
+FROM requests_and_answers AS g JOIN requests_and_answers AS q ON q.c = g.c AND q.id = CASE g.id
+  WHEN -1 THEN 0 ELSE g.id END AND q.step = 1
+  AND (q.n < g.n OR q.last_ts_ns <= g.last_ts_ns + 200000000)
+  AND q.side = 'to_broker' AND (q.pairing = 'turn') = (g.id = -1)
+  AND (g.command = 'ERROR' OR q.asked IN (SELECT command FROM request_commands
+    WHERE answer = 'SUCCESS'))
+LEFT JOIN requests_and_answers AS r ON r.c = q.c AND r.id = q.id AND r.asked = q.asked
+  AND r.step = -1 AND r.n > q.n
+WHERE g.asked IS NULL AND g.step = -1 AND r.n IS NULL
+GROUP BY g.c, g.n;
+
+-- marks: all that asks (step 1) and all that answers (-1), by the key under which they find each
+-- other.
+CREATE TEMP VIEW marks AS
+SELECT c, 'SEND' AS asked, producer_id AS a, sequence_id AS b, incarnation AS x, n,
+  CASE command WHEN 'SEND' THEN 1 ELSE -1 END AS step, last_ts_ns
+FROM numbered_frames AS f WHERE command IN ('SEND', 'SEND_RECEIPT', 'SEND_ERROR')
+  AND status <> 'malformed'
+  AND producer_id IS NOT NULL AND sequence_id IS NOT NULL
+UNION ALL
+SELECT t.c, coalesce(t.asked, g.asked, t.command), CASE t.side WHEN 'to_broker' THEN 0 ELSE 1 END,
+  CASE WHEN g.asked = 'CONNECT' THEN 0 ELSE t.id END, 0, t.n, t.step, t.last_ts_ns
+FROM requests_and_answers AS t LEFT JOIN generic_answers AS g ON g.c = t.c AND g.n = t.n
+  AND t.asked IS NULL;
+
+-- pairing_keys: the marks of each key; nearly all have one request and then one answer.
+CREATE TEMP TABLE pairing_keys AS
+SELECT c, asked, a, b, x, count(*) FILTER (step = 1) AS asks,
+  count(*) FILTER (step = -1) AS answers,
+  min(n) FILTER (step = 1) AS ask, min(n) FILTER (step = -1) AS answer
+FROM marks GROUP BY c, asked, a, b, x;
+
+-- other_keys: answers to find by another key: an error, and some receipts, name a batch by its last
+-- id where no
+-- request has the first, the receipt of a replicator's copy its place in the source.
+CREATE TEMP TABLE other_keys AS
+WITH replicating_producers AS (SELECT DISTINCT c, producer_id AS a FROM numbered_frames AS f
+  WHERE command = 'SEND' AND repl_source_ledger_id IS NOT NULL),
+unmatched_answers AS (
+  SELECT k.c, k.a, k.b, k.x, r.n, r.highest_sequence_id AS highest, k.asks = 0 AS is_lost
+  FROM pairing_keys AS k JOIN numbered_frames AS r ON r.c = k.c AND r.producer_id = k.a
+    AND r.sequence_id = k.b AND r.incarnation = k.x
+  WHERE k.asked = 'SEND' AND k.answers > 0 AND (k.asks = 0 OR (k.c,
+    k.a) IN (FROM replicating_producers))
+    AND r.command IN ('SEND_RECEIPT', 'SEND_ERROR')
+),
+sends AS (
+  SELECT c, producer_id AS a, incarnation AS x, sequence_id AS b, n,
+    repl_source_ledger_id AS ledger, repl_source_entry_id AS entry,
+    CASE WHEN repl_source_ledger_id IS NOT NULL THEN NULL WHEN highest_sequence_id > 0
+      THEN highest_sequence_id
+      WHEN message_count > 1 THEN sequence_id + message_count - 1 END AS last
+  FROM numbered_frames AS f WHERE command = 'SEND' AND (c, producer_id) IN (SELECT c, a
+    FROM unmatched_answers)
+)
+SELECT l.c, l.n, l.a, l.x, l.b AS named, min(s.b) AS b FROM unmatched_answers AS l JOIN sends AS s
+  ON s.c = l.c AND s.a = l.a AND s.x = l.x AND s.n < l.n
+  AND ((l.is_lost AND s.last = l.b) OR (s.ledger = l.b AND s.entry = coalesce(l.highest, 0)))
+GROUP BY l.c, l.n, l.a, l.x, l.b;
+
+-- queued_marks: the marks of keys with more than one request and then one answer.
+CREATE TEMP TABLE queued_marks AS
+WITH queued_key_list AS (
+  SELECT c, asked, a, b, x FROM pairing_keys WHERE asks > 1 OR answers > 1 OR answer < ask
+  UNION SELECT c, 'SEND', a, b, x FROM other_keys
+  UNION SELECT c, 'SEND', a, named, x FROM other_keys
+)
+SELECT m.* FROM marks AS m JOIN queued_key_list AS k ON k.c = m.c AND k.asked = m.asked
+  AND k.a = m.a AND k.b = m.b AND k.x = m.x
+WHERE NOT EXISTS (SELECT 1 FROM other_keys AS s WHERE s.c = m.c AND s.n = m.n)
+UNION ALL
+SELECT s.c, 'SEND', s.a, s.b, s.x, s.n, -1, f.last_ts_ns FROM other_keys AS s
+  JOIN numbered_frames AS f ON f.c = s.c AND f.n = s.n;
+
+-- early_answers: an answer that was captured shortly before its request: nothing waits for it
+-- (waits, the balance of its key,
+-- falls below all before), and the request comes next.
+CREATE TEMP TABLE early_answers AS
+WITH running_balances AS (
+  SELECT *, sum(step) OVER (PARTITION BY c, asked, a, b, x ORDER BY n) AS waits FROM queued_marks
+),
+lowest_balances AS (
+  SELECT *, coalesce(min(waits) OVER (PARTITION BY c, asked, a, b, x
+    ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before,
+    lead(step) OVER later AS next_step, lead(n) OVER later AS ask,
+      lead(last_ts_ns) OVER later AS ask_ts_ns
+  FROM running_balances WINDOW later AS (PARTITION BY c, asked, a, b, x ORDER BY n)
+)
+SELECT c, asked, a, b, x, n AS answer, ask FROM lowest_balances
+WHERE step = -1 AND waits < least(before, 0) AND next_step = 1
+  AND ask_ts_ns <= last_ts_ns + 200000000;
+
+-- queue_places: first in, first out. An answer when nothing waits is an orphan: the lowest that the
+-- balance ever was
+-- counts these. place: which request of its key it is, or answers; null for an orphan.
+CREATE TEMP TABLE queue_places AS
+WITH running_balances AS (
+  SELECT m.*, sum(step) OVER so_far AS waits, count(*) FILTER (step = 1) OVER so_far AS asks,
+    count(*) FILTER (step = -1) OVER so_far AS answers
+  FROM queued_marks AS m
+  WHERE NOT EXISTS (SELECT 1 FROM early_answers AS e WHERE e.c = m.c AND e.answer = m.n)
+    AND NOT EXISTS (SELECT 1 FROM early_answers AS e WHERE e.c = m.c AND e.ask = m.n)
+  WINDOW so_far AS (PARTITION BY m.c, m.asked, m.a, m.b, m.x ORDER BY m.n)
+),
+lowest_balances AS (
+  SELECT *, greatest(0, -min(waits) OVER (PARTITION BY c, asked, a, b, x ORDER BY n)) AS orphans
+    FROM running_balances
+)
+SELECT c, asked, a, b, x, step, n, CASE WHEN step = 1 THEN asks
+  WHEN orphans = coalesce(lag(orphans) OVER (PARTITION BY c, asked, a, b, x ORDER BY n), 0)
+    THEN answers - orphans END AS place
+FROM lowest_balances;
+
+-- queued_keys: keys whose pairs are found by queueing.
+CREATE TEMP TABLE queued_keys AS
+SELECT DISTINCT c, asked, a, b, x FROM (
+  SELECT c, asked, a, b, x FROM queue_places UNION ALL SELECT c, asked, a, b, x FROM early_answers
+  UNION ALL SELECT c, 'SEND', a, b, x FROM other_keys UNION ALL SELECT c, 'SEND', a, named, x
+    FROM other_keys
+);
+
+-- pairs: each request with its answer, or one without the other.
+CREATE TEMP TABLE pairs AS
+SELECT k.c, k.asked, k.a, k.x, k.ask, k.answer FROM pairing_keys AS k
+WHERE NOT EXISTS (SELECT 1 FROM queued_keys AS o WHERE o.c = k.c AND o.asked = k.asked AND o.a = k.a
+  AND o.b = k.b AND o.x = k.x)
+UNION ALL
+SELECT c, asked, a, x, ask, answer FROM early_answers
+UNION ALL
+SELECT q.c, q.asked, q.a, q.x, q.n, r.n FROM queue_places AS q
+LEFT JOIN queue_places AS r ON r.c = q.c AND r.asked = q.asked AND r.a = q.a AND r.b = q.b
+  AND r.x = q.x AND r.step = -1 AND r.place = q.place
+WHERE q.step = 1
+UNION ALL
+SELECT c, asked, a, x, NULL, n FROM queue_places WHERE step = -1 AND place IS NULL;
+-- sources: whose attempts are counted together, by number.
+CREATE TEMP TABLE sources AS
+SELECT row_number() OVER (ORDER BY d, topic, producer_name) AS source, d, topic, producer_name
+FROM (SELECT DISTINCT k.d, f.topic, f.producer_name FROM numbered_frames AS f
+  JOIN numbered_connections AS k ON k.c = f.c WHERE command = 'SEND' AND topic IS NOT NULL
+  AND producer_name IS NOT NULL);
+
+-- repeated_sends: sends of which there are several, numbered; all others are first attempts.
+CREATE TEMP TABLE repeated_sends AS
+WITH sends AS (
+  SELECT f.c, f.n, s.source, f.sequence_id, f.chunk_id, f.crc32c_stored FROM numbered_frames AS f
+    JOIN numbered_connections AS k ON k.c = f.c JOIN sources AS s ON s.d = k.d AND s.topic = f.topic
+    AND s.producer_name = f.producer_name
+  WHERE f.command = 'SEND' AND f.sequence_id IS NOT NULL AND f.producer_id IS NOT NULL
+),
+repeated_keys AS (
+  SELECT source, sequence_id FROM sends GROUP BY source, sequence_id HAVING count(*) > 1
+)
+SELECT c, n, row_number() OVER (PARTITION BY source, sequence_id, chunk_id, crc32c_stored
+  ORDER BY n) AS attempt
+FROM sends WHERE (source, sequence_id) IN (FROM repeated_keys);
+
+-- outstanding_sends: how many sends of a producer wait at each of its sends.
+CREATE TEMP TABLE outstanding_sends AS
+SELECT c, n, outstanding FROM (
+  SELECT c, n, step, coalesce(sum(step) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS outstanding
+  FROM (
+    SELECT c, a, x, ask AS n, 1 AS step FROM pairs WHERE asked = 'SEND' AND ask IS NOT NULL
+    UNION ALL SELECT c, a, x, greatest(ask, answer), -1 FROM pairs WHERE asked = 'SEND'
+      AND ask IS NOT NULL AND answer IS NOT NULL
+  )
+) WHERE step = 1;
+
+-- reopened_producers: producers that were opened again, and whether the broker closed one.
+CREATE TEMP TABLE reopened_producers AS
+SELECT k.c, p.producer_id AS a, p.incarnation AS x, p.closed_by = 'broker'
+  AND p.refused_code IS NULL AS is_broker_closed,
+  max(CASE WHEN p.ready_frame_no IS NOT NULL OR u.c IS NOT NULL
+    THEN p.incarnation END) OVER (PARTITION BY k.c, p.producer_id) AS last_x,
+  min(CASE WHEN p.ready_frame_no IS NOT NULL THEN p.ready_frame_no END) OVER (
+    PARTITION BY k.c, p.producer_id
+      ORDER BY p.incarnation DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reopened_n
+FROM producers AS p JOIN numbered_connections AS k USING (capture, connection_id)
+LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
+  WHERE command = 'SEND') AS u
+  ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
+
+-- clock: the largest stamp so far, by the frame at which it was reached.
+CREATE TEMP TABLE clock AS
+WITH running_stamps AS (
+  SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
+  FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
+  WHERE k.capture IN (SELECT k.capture FROM hidden_answers AS h
+    JOIN numbered_connections AS k ON k.c = h.c)
+)
+SELECT capture, now_ns, min(n) AS n, max(n) AS last_n FROM running_stamps GROUP BY capture, now_ns;
+
+-- shadowed_orphans: answers whose request may lie in a hole. A request is waited for until 200 ms
+-- later, or to the end of the connection: holes that come up meanwhile count.
+CREATE TEMP TABLE shadowed_orphans AS
+WITH orphans AS (
+  SELECT p.c, p.answer, a.capture, a.now_ns + 200000000 AS deadline_ns
+  FROM pairs AS p JOIN numbered_connections AS k ON k.c = p.c
+  JOIN clock AS a ON a.capture = k.capture AND p.answer BETWEEN a.n AND a.last_n
+  WHERE p.ask IS NULL
+),
+abandoned_orphans AS (
+  SELECT o.c, o.answer, g.n AS given_up_n FROM orphans AS o
+  ASOF LEFT JOIN clock AS g ON g.capture = o.capture AND g.now_ns > o.deadline_ns
+)
+SELECT DISTINCT o.c, o.answer FROM abandoned_orphans AS o JOIN hidden_answers AS h ON h.c = o.c
+WHERE h.spot < coalesce(o.given_up_n, 2e18);
+
+CREATE TEMP TABLE new_exchanges AS
+WITH paired_frames AS (
+  SELECT p.c, p.asked, p.ask, p.answer, k.ended, k.sees_client, k.sees_broker, k.capture,
+    k.connection_id, k.client_ip, k.broker_ip,
+    q.direction AS asks_to, q.first_ts_ns AS request_first_ns, q.last_ts_ns AS request_last_ns,
+      q.retransmitted AS q_again, q.status AS q_status,
+    r.first_ts_ns AS response_first_ns, r.last_ts_ns AS response_last_ns,
+      r.retransmitted AS r_again, r.status AS r_status,
+    q.command AS request_command, r.command AS response_command, r.error_code, r.error_text,
+      r.detail AS r_detail,
+    CASE WHEN p.asked = 'SEND' OR q.n IS NULL OR r.n < q.n THEN coalesce(CASE WHEN r.n < q.n
+      THEN q.topic ELSE r.topic END, q.topic) ELSE coalesce(r.topic, q.topic) END AS topic,
+    CASE WHEN q.n IS NULL THEN r.subscription ELSE q.subscription END AS subscription,
+    CASE WHEN q.n IS NULL THEN r.producer_name WHEN p.asked = 'SEND' THEN q.producer_name
+      ELSE coalesce(r.producer_name, q.producer_name) END AS producer_name,
+    coalesce(q.producer_id, CASE WHEN q.n IS NULL THEN r.producer_id END) AS producer_id,
+    coalesce(q.consumer_id, CASE WHEN q.n IS NULL THEN r.consumer_id END) AS consumer_id,
+    coalesce(q.incarnation, CASE WHEN q.n IS NULL THEN r.incarnation END) AS incarnation,
+    CASE WHEN p.asked = 'SEND' THEN coalesce(q.sequence_id, CASE WHEN q.n IS NULL
+      THEN r.sequence_id END) END AS sequence_id,
+    CASE WHEN p.asked = 'SEND' THEN coalesce(q.highest_sequence_id, CASE WHEN q.n IS NULL
+      THEN r.highest_sequence_id END) END AS highest,
+    CASE WHEN p.asked = 'SEND' THEN q.chunk_id END AS chunk_id, CASE WHEN p.asked = 'SEND'
+      THEN q.crc32c_stored END AS crc32c_stored,
+    CASE WHEN p.asked = 'SEND' THEN CASE WHEN q.chunk_count > 1 THEN CASE
+      WHEN q.chunk_id = q.chunk_count - 1 THEN 1 ELSE 0 END ELSE q.message_count END
+      END AS message_count,
+    q.frame_bytes AS request_bytes, r.ledger_id AS r_ledger, r.entry_id AS r_entry,
+    CASE WHEN p.asked = 'SEND' AND q.topic IS NOT NULL AND q.producer_name IS NOT NULL
+      THEN coalesce(t.attempt, 1) END AS attempt,
+    w.outstanding, a.any_spot, CASE WHEN q.direction = 'to_broker' THEN a.client_spot
+      ELSE a.broker_spot END AS answer_spot, e.c IS NOT NULL AS is_shadowed,
+    coalesce(o.is_broker_closed, false) OR coalesce(o.last_x > p.x, false) AS is_dropped,
+      o.reopened_n
+  FROM pairs AS p JOIN numbered_connections AS k ON k.c = p.c
+  LEFT JOIN numbered_frames AS q ON q.c = p.c AND q.n = p.ask
+  LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+  LEFT JOIN repeated_sends AS t ON t.c = p.c AND t.n = p.ask
+  LEFT JOIN outstanding_sends AS w ON w.c = p.c AND w.n = p.ask
+  LEFT JOIN next_hidden_answers AS a ON a.c = p.c AND a.n = p.ask
+  LEFT JOIN shadowed_orphans AS e ON e.c = p.c AND e.answer = p.answer
+  LEFT JOIN reopened_producers AS o ON p.asked = 'SEND' AND p.answer IS NULL AND o.c = p.c
+    AND o.a = p.a AND o.x = p.x
+),
+timed_pairs AS (
+  SELECT *, CASE WHEN ask < answer AND r_status IN ('complete', 'cut_by_snaplen')
+    AND response_last_ns >= request_last_ns
+    THEN response_last_ns - request_last_ns END AS latency_ns
+  FROM paired_frames
+)
+SELECT t.connection_id,
+  CASE WHEN asked = 'SEND' THEN 'publish' ELSE coalesce(g.kind, 'request') END AS kind,
+  request_command, response_command, ask AS request_frame_no, answer AS response_frame_no,
+  request_first_ns, request_last_ns, response_first_ns, response_last_ns, latency_ns,
+  CASE WHEN latency_ns < 64 THEN latency_ns ELSE ((floor(log2(latency_ns))::BIGINT - 5) << 5)
+      + (latency_ns >> (floor(log2(latency_ns))::BIGINT - 5)) END AS latency_bucket,
+  CASE WHEN request_last_ns >= request_first_ns THEN request_last_ns - request_first_ns
+    END AS transmit_ns,
+  CASE WHEN ask IS NULL THEN 'orphan_response'
+    WHEN answer IS NOT NULL THEN CASE WHEN r_status <> 'complete' THEN 'response_cut'
+      WHEN response_command IN ('SEND_ERROR', 'ERROR') OR error_code IS NOT NULL
+        OR (response_command IN ('LOOKUP_RESPONSE', 'PARTITIONED_METADATA_RESPONSE')
+          AND r_detail LIKE '%"response":"Failed"%') THEN 'error'
+      WHEN response_command = 'SEND_RECEIPT' AND r_ledger = -1 AND r_entry = -1
+        THEN 'dup_or_dropped' ELSE 'ok' END
+    WHEN NOT CASE WHEN asks_to = 'to_broker' THEN sees_client ELSE sees_broker END
+      THEN 'other_side_not_captured'
+    WHEN is_dropped THEN 'dropped_after_close'
+    WHEN answer_spot IS NOT NULL THEN 'lost_in_gap'
+    WHEN ended <> 'capture_end' THEN 'conn_closed' ELSE 'unanswered_at_end' END AS outcome,
+  error_code, error_text,
+  CASE WHEN ask IS NULL THEN is_shadowed OR r_again OR r_status <> 'complete'
+    ELSE q_again OR q_status = 'cut_by_gap' OR coalesce(r_again OR r_status <> 'complete'
+      OR answer < ask, false)
+      OR coalesce(any_spot < CASE WHEN answer IS NULL THEN coalesce(reopened_n, 2e18)
+        ELSE greatest(answer, ask) END, false) END AS tainted,
+  topic, subscription, producer_name, producer_id, consumer_id, incarnation, sequence_id,
+  CASE WHEN highest > 0 THEN highest END AS highest_sequence_id, chunk_id, crc32c_stored, attempt,
+    message_count, request_bytes,
+  outstanding AS outstanding_before,
+  CASE WHEN response_command = 'SEND_RECEIPT' AND r_ledger <> -1 THEN r_ledger END AS ledger_id,
+  CASE WHEN response_command = 'SEND_RECEIPT' AND r_entry <> -1 THEN r_entry END AS entry_id,
+  client_ip, broker_ip, make_timestamptz(coalesce(request_last_ns, response_last_ns) // 1000) AS ts,
+    capture
+FROM timed_pairs AS t LEFT JOIN (SELECT command, kind FROM request_commands) AS g
+  ON g.command = t.asked;

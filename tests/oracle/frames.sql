@@ -1,0 +1,122 @@
+-- Frames with numbers for their connections, and the places where an answer may be hidden.
+-- Inputs: connections, frames, notices.
+
+-- numbered_connections: the connections of Pulsar by number. d: the domain of names and ids, apart
+-- for a proxy's own leg.
+CREATE TEMP TABLE numbered_connections AS
+SELECT
+  row_number() OVER (ORDER BY capture, connection_id) AS c, capture, connection_id,
+  concat(capture, CASE WHEN leg = 'broker' AND twin_connection_id IS NOT NULL THEN ' proxy'
+    ELSE '' END) AS d,
+  ended, client_ip, broker_ip,
+  frames_to_client > 0 OR stream_bytes_to_client > 0
+    OR fin_packet_to_client IS NOT NULL AS sees_client,
+  frames_to_broker > 0 OR stream_bytes_to_broker > 0
+    OR fin_packet_to_broker IS NOT NULL AS sees_broker,
+  fin_packet_to_broker, fin_packet_to_client, ended_packet
+FROM connections WHERE protocol = 'pulsar';
+
+-- numbered_frames: frames with the number of their connection; n orders them.
+CREATE TEMP TABLE numbered_frames AS
+SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.last_ts_ns,
+  f.first_packet, f.last_packet, f.stream_offset, f.frame_bytes,
+  f.retransmitted, f.request_id, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
+    f.highest_sequence_id, f.ledger_id, f.entry_id, f.partition,
+  f.message_count, f.permits, f.redelivery_count, f.topic, f.subscription, f.producer_name,
+    f.error_code, f.error_text, f.checksum, f.crc32c_stored,
+  f.is_batch, f.publish_time_ms, f.deliver_at_ms, f.chunk_id, f.chunk_count,
+    f.repl_source_ledger_id, f.repl_source_entry_id, f.txn_most_bits, f.txn_least_bits, f.detail
+FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
+  AND k.capture = f.capture;
+
+-- gaps: bytes that were never captured, or in which no frame was found, by the frames around them.
+CREATE TEMP TABLE gaps AS
+WITH gap_notices AS (
+  SELECT k.c, o.direction, o.stream_offset, o.bytes, o.packet, o.code = 'gap_lost' AS is_hole
+  FROM notices AS o JOIN numbered_connections AS k USING (capture, connection_id)
+  WHERE o.code IN ('gap_lost', 'resync', 'midstream_start') AND o.stream_offset IS NOT NULL
+),
+near_frames AS (
+  SELECT c, direction, n, stream_offset AS start, stream_offset + frame_bytes AS stop, first_packet
+  FROM numbered_frames AS f WHERE (c, direction) IN (SELECT c, direction FROM gap_notices)
+),
+spots AS (
+  SELECT c, direction, stop AS place, 0 AS is_gap, n, NULL AS bytes, NULL AS packet, NULL AS is_hole
+    FROM near_frames
+  UNION ALL SELECT c, direction, stream_offset, 1, NULL, bytes, packet, is_hole FROM gap_notices
+),
+gap_neighbours AS (
+  SELECT *,
+    max(n) OVER (PARTITION BY c, direction ORDER BY place, is_gap
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS before,
+    min(n) OVER (PARTITION BY c, direction ORDER BY place DESC, is_gap DESC
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS behind
+  FROM spots
+)
+SELECT g.c, g.direction, g.place, g.bytes, g.packet, g.is_hole, g.before, g.behind,
+  coalesce(b.start < g.place AND b.stop >= g.place + coalesce(g.bytes, 0), false) AS is_inside,
+  CASE WHEN g.is_hole AND coalesce(b.start >= g.place, true)
+    THEN least(b.first_packet, g.packet) END AS revealed
+FROM gap_neighbours AS g LEFT JOIN near_frames AS b ON b.c = g.c AND b.n = g.behind
+WHERE g.is_gap = 1 AND (b.n IS NOT NULL OR g.is_hole);
+
+-- holes: the same at their place among the frames of both directions: at, between two numbers.
+CREATE TEMP TABLE holes AS
+WITH packets AS (
+  SELECT c, last_packet AS packet, 1 AS kind, n, NULL AS direction, NULL AS place
+    FROM numbered_frames AS f
+  WHERE c IN (SELECT c FROM gaps)
+  UNION ALL SELECT c, revealed, 0, NULL, direction, place FROM gaps WHERE revealed IS NOT NULL
+),
+packet_turns AS (
+  SELECT *, min(n) OVER (PARTITION BY c ORDER BY packet DESC, kind DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_behind
+  FROM packets
+),
+held_gaps AS (
+  SELECT *, coalesce(revealed IS NOT NULL AND before IS NOT NULL AND packet <= max(
+    CASE WHEN revealed IS NOT NULL THEN packet END
+  ) OVER (PARTITION BY c ORDER BY revealed RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+    false) AS is_held
+  FROM gaps
+)
+SELECT h.c, h.direction, h.place, h.bytes, h.is_inside,
+  CASE WHEN is_held THEN h.before + 0.5
+    WHEN revealed IS NOT NULL THEN coalesce(t.first_behind, 1e18) - 0.5
+    ELSE h.behind - 0.5 END AS spot
+FROM held_gaps AS h LEFT JOIN packet_turns AS t
+  ON t.kind = 0 AND t.c = h.c AND t.direction = h.direction AND t.place = h.place;
+
+-- hidden_answers: where an answer may be hidden: holes, and frames of which too little was read.
+CREATE TEMP TABLE hidden_answers AS
+SELECT c, direction, spot FROM holes WHERE NOT is_inside
+UNION ALL
+SELECT c, direction, n FROM numbered_frames AS f
+WHERE command IS NULL OR command LIKE 'UNKNOWN%'
+  OR (status = 'malformed' AND command NOT IN ('SEND', 'MESSAGE', 'FLOW'))
+  OR (command IN ('SEND_RECEIPT', 'SEND_ERROR') AND (producer_id IS NULL OR sequence_id IS NULL))
+  OR (status <> 'complete' AND request_id IS NULL AND direction = 'to_client'
+    AND (command IN ('SUCCESS', 'ERROR', 'PRODUCER_SUCCESS')
+      OR command LIKE '%\_RESPONSE' ESCAPE '\'));
+
+-- next_hidden_answers: of each frame of a connection with such places the next one, and the next of
+-- each direction.
+CREATE TEMP TABLE next_hidden_answers AS
+WITH spots AS (
+  SELECT c, n AS spot, n, NULL AS direction FROM numbered_frames AS f WHERE c IN (SELECT c
+    FROM hidden_answers)
+  UNION ALL SELECT c, spot, NULL, direction FROM hidden_answers
+),
+marked_spots AS (
+  SELECT c, n,
+    min(CASE WHEN n IS NULL THEN spot END) OVER later AS any_spot,
+    min(CASE WHEN n IS NULL AND direction <> 'to_broker' THEN spot END) OVER later AS client_spot,
+    min(CASE WHEN n IS NULL AND direction <> 'to_client' THEN spot END) OVER later AS broker_spot,
+    max(CASE WHEN n IS NULL THEN spot END) OVER earlier AS before_spot
+  FROM spots
+  WINDOW later AS (PARTITION BY c ORDER BY spot DESC,
+    n DESC NULLS LAST ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+    earlier AS (PARTITION BY c ORDER BY spot,
+      n NULLS FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+)
+SELECT * FROM marked_spots WHERE n IS NOT NULL;

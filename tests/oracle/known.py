@@ -1,0 +1,90 @@
+"""Where the oracle and the program differ, by name, and why: what is not listed here is a fault.
+
+A line goes when its reason does: the test fails for a difference that is not there, too.
+"""
+
+from typing import Final, NamedTuple
+
+from tests.oracle.facts import ORACLE_ONLY, PROGRAM_ONLY, Difference
+
+
+class Known(NamedTuple):
+    """Differences of one capture with one reason. rows: by table and column, how many."""
+
+    capture: str
+    reason: str
+    rows: dict[tuple[str, str], int]
+
+    def differences(self) -> list[Difference]:
+        """One by one."""
+        return [Difference(self.capture, *place, count) for place, count in self.rows.items()]
+
+
+INCARNATIONS: Final = (
+    "a receipt that comes before its send is paired without a look at the producer's incarnation"
+)
+CLAIMS: Final = "acks that the broker refuses, or a transaction undoes, count as they come"
+CUT_ANSWERS: Final = "no column tells between which frames bytes lie that the snap length cut off"
+NAMES_LATE: Final = "sends of a producer whose topic an answer tells late have no attempts"
+TURNS: Final = (
+    "where an answer without an id may be lost, the oracle pairs the oldest request still"
+)
+
+# Columns that the oracle does not make, and why not.
+NOT_MADE: Final = {
+    ("exchanges", "origin_capture"): "joining alone fills it",
+    ("deliveries", "origin_capture"): "joining alone fills it",
+    ("permits", "origin_capture"): "joining alone fills it",
+    ("deliveries", "lag"): "what the broker adds to a MESSAGE is in no column of frames",
+}
+LOST_RECEIPT: Final = Known(
+    "mut-loss1-java-j24_unload.pcap",
+    INCARNATIONS,
+    {
+        ("deliveries", "publish_to_delivery_ns"): 1,
+        ("exchanges", ORACLE_ONLY): 2,
+        ("exchanges", PROGRAM_ONLY): 2,
+        ("exchanges", "outstanding_before"): 45,
+    },
+)
+IN_SAMPLES: Final = (
+    LOST_RECEIPT,
+    Known(
+        "java-j61_txn_abort.pcap",
+        CLAIMS,
+        {
+            ("deliveries", "ack_latency_ns"): 10,
+            ("deliveries", "messages_acked"): 10,
+            ("deliveries", "outcome"): 10,
+        },
+    ),
+    Known("mut-snap200-java-j03_batch_lz4.pcap", CUT_ANSWERS, {("exchanges", "tainted"): 1}),
+    Known(
+        "t07-txn-ack-conflict.pcap",
+        CLAIMS,
+        {
+            ("deliveries", "ack_latency_ns"): 36,
+            ("deliveries", "messages_acked"): 36,
+            ("deliveries", "outcome"): 36,
+            ("permits", "unacked_after"): 35,
+        },
+    ),
+)
+IN_LOSSY: Final = (
+    LOST_RECEIPT,
+    Known("java-j38_throttled.pcap", NAMES_LATE, {("exchanges", "attempt"): 73}),
+    Known(
+        "t01-delayed-strict-twin.pcap",
+        TURNS,
+        {("exchanges", ORACLE_ONLY): 3, ("exchanges", PROGRAM_ONLY): 3},
+    ),
+    Known(
+        "t07-txn-ack-twin.pcap",
+        CLAIMS,
+        {
+            ("deliveries", "ack_latency_ns"): 1,
+            ("deliveries", "messages_acked"): 1,
+            ("deliveries", "outcome"): 1,
+        },
+    ),
+)

@@ -1,0 +1,67 @@
+-- new_permits: what changes a balance of permits, with the balance behind it.
+
+-- flow_frames: is_early where the broker does not know the consumer yet.
+CREATE TEMP TABLE flow_frames AS
+SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, f.topic,
+  f.subscription, s.opened_n,
+  s.opened_n IS NOT NULL AND k.sees_client AND NOT coalesce(s.ready_n < f.n, false)
+    AND NOT coalesce(s.message_n < f.n, false)
+    AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
+FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
+JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready_n,
+  min(g.n) AS message_n
+  FROM numbered_consumers AS s JOIN numbered_connections AS k ON k.c = s.c
+  JOIN consumers AS p ON p.capture = k.capture AND p.connection_id = k.connection_id
+    AND p.consumer_id = s.consumer_id AND p.incarnation = s.x
+  LEFT JOIN (SELECT c, consumer_id, x, min(n) AS n FROM received GROUP BY c, consumer_id, x) AS g
+    ON g.c = s.c AND g.consumer_id = s.consumer_id AND g.x = s.x
+  GROUP BY s.c, s.consumer_id, s.x, s.opened_n) AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
+    AND s.x = f.incarnation
+LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
+WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
+
+-- balance_changes: what changes a balance of permits, or the messages that a consumer holds:
+-- deliveries, grants, resets, acks.
+CREATE TEMP VIEW balance_changes AS
+SELECT c, consumer_id, x, n, 'delivery' AS event, -cost AS delta, cost AS held,
+  CASE WHEN cost IS NULL THEN 1 ELSE 0 END AS unread, cost IS NULL AS is_unknown, last_ts_ns
+  FROM received
+UNION ALL SELECT c, consumer_id, x, n, 'grant', CASE WHEN is_early THEN 0 ELSE permits END, 0, 0,
+  NOT is_early AND permits IS NULL, last_ts_ns FROM flow_frames
+UNION ALL SELECT s.c, s.consumer_id, s.x, f.n, 'reset', NULL, 0, 0, false, f.last_ts_ns
+  FROM numbered_consumers AS s JOIN numbered_frames AS f ON f.c = s.c AND f.n = s.opened_n
+  WHERE s.x > 0
+UNION ALL SELECT d.c, d.consumer_id, d.x, o.end_n, NULL, NULL, -least(d.cost,
+  coalesce(l.messages_left, d.cost)), CASE WHEN d.cost IS NULL THEN -1 ELSE 0 END, false, NULL
+  FROM received AS d JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n
+  LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
+  WHERE o.end_n IS NOT NULL
+UNION ALL SELECT d.c, d.consumer_id, d.x, p.said_n, NULL, NULL,
+  p.messages_left - coalesce(lag(p.messages_left) OVER (PARTITION BY p.c, p.n ORDER BY p.said_n),
+  d.cost), 0, false, NULL
+  FROM batch_acks AS p JOIN received AS d ON d.c = p.c AND d.n = p.n JOIN delivery_ends AS o
+    ON o.c = d.c AND o.n = d.n AND p.said_n < coalesce(o.end_n, 2e18);
+
+CREATE TEMP TABLE new_permits AS
+WITH running_sums AS (
+  SELECT *, sum(delta) OVER so_far AS available, sum(held) OVER so_far AS unacked,
+    sum(unread) OVER so_far AS open_unread, bool_or(is_unknown) OVER so_far AS was_unread
+  FROM balance_changes WINDOW so_far AS (PARTITION BY c, consumer_id, x
+    ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+),
+balances AS (
+  SELECT e.*, k.capture, k.connection_id, s.topic, s.subscription, s.subscription_type,
+    s.opened_n IS NOT NULL AND NOT e.was_unread AND NOT coalesce(u.before_spot > s.opened_n, false)
+      AND k.sees_client
+      AND NOT coalesce(s.closed_n < e.n, false) AS baseline_known
+  FROM running_sums AS e JOIN numbered_connections AS k ON k.c = e.c JOIN numbered_consumers AS s
+    ON s.c = e.c AND s.consumer_id = e.consumer_id AND s.x = e.x
+  LEFT JOIN next_hidden_acks AS u ON u.c = e.c AND u.n = e.n
+  WHERE e.event IS NOT NULL
+)
+SELECT connection_id, consumer_id, x AS incarnation, n AS frame_no,
+  make_timestamptz(last_ts_ns // 1000) AS ts, event, delta,
+  CASE WHEN baseline_known THEN coalesce(available, 0) END AS available_after, CASE
+    WHEN open_unread = 0 THEN unacked END AS unacked_after,
+  baseline_known, topic, subscription, subscription_type, capture
+FROM balances;

@@ -1,0 +1,45 @@
+"""Conversations of any kind, cut anywhere, against the oracle."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.oracle.conversations import CONSUMERS, KINDS, Conversation, Step, tables_of
+from tests.oracle.facts import KEYS, Oracle
+
+STEPS = st.builds(Step, st.sampled_from(KINDS), st.integers(0, CONSUMERS - 1), st.integers(0, 7))
+
+
+def conversations() -> st.SearchStrategy[tuple[list[Step], str, set[int]]]:
+    """Scripts with the type of their subscription, and the bytes at which their capture is cut."""
+    return st.tuples(
+        st.lists(STEPS, max_size=70),
+        st.sampled_from(("Shared", "Exclusive")),
+        st.sets(st.integers(1, 10_000), max_size=4),
+    )
+
+
+@settings(max_examples=12)
+@given(st.lists(conversations(), min_size=1, max_size=12))
+def test_any_conversations_have_the_rows_of_the_oracle(
+    scripts: list[tuple[list[Step], str, set[int]]],
+) -> None:
+    captures = {
+        f"conversation {number}": (Conversation(script, kind).records(), cuts)
+        for number, (script, kind, cuts) in enumerate(scripts)
+    }
+    assert Oracle(tables_of(captures)).differences() == []
+
+
+def test_a_long_conversation_has_rows_of_every_kind() -> None:
+    """So that what is compared is not nothing."""
+    chance = random.Random(1)
+    kinds = [kind for kind in KINDS if kind != "hang up"]
+    script = [
+        Step(chance.choice(kinds), chance.randrange(CONSUMERS), chance.randrange(8))
+        for _ in range(3000)
+    ]
+    oracle = Oracle(tables_of({"long": (Conversation(script, "Shared").records(), [])}))
+    assert oracle.differences() == []
+    assert min(oracle.rows(table) for table in KEYS) > 100
