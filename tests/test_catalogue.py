@@ -118,7 +118,7 @@ from tests.plain import rows_of_block
 (chain,) = chains(["captures/pulsar-apache/java-j03_batch_lz4.pcap"]).chains
 frames = [
     row for block in dissect(chain, Options()) if block.table == "frames"
-    for row in rows_of_block(block)
+    for row in arrow_batch(block).to_pylist()
 ]
 print({(row["command"], row["stated_messages"] is None) for row in frames}
       >= {("SEND", False), ("MESSAGE", True)})
