@@ -52,71 +52,54 @@ def _last_word(data: ByteArray, start: int, end: int) -> int:
     return word
 
 
+@inlined
+def _absorbed(a: int, b: int, c: int, d: int, word: int, rounds: int) -> tuple[int, int, int, int]:
+    d ^= word
+    for _ in range(rounds):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ word, b, c, d
+
+
+@inlined
+def _finished(a: int, b: int, c: int, d: int, rounds: int) -> int:
+    c ^= 0xFF
+    for _ in range(rounds):
+        a, b, c, d = _round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def _hash(
+    low: int, high: int, data: ByteArray, start: int, end: int, rounds: int, last_rounds: int
+) -> int:
+    a, b, c, d = _FIRST ^ low, _SECOND ^ high, _THIRD ^ low, _FOURTH ^ high
+    position = start
+    while position + 8 <= end:
+        a, b, c, d = _absorbed(a, b, c, d, le64(data, position), rounds)
+        position += 8
+    a, b, c, d = _absorbed(a, b, c, d, _last_word(data, start, end), rounds)
+    return _finished(a, b, c, d, last_rounds)
+
+
 @kernel
 def siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
     """The hash of data[start:end] as a signed number; low, high: the key's halves, likewise."""
-    a = _FIRST ^ low
-    b = _SECOND ^ high
-    c = _THIRD ^ low
-    d = _FOURTH ^ high
-    position = start
-    while position + 8 <= end:
-        word = le64(data, position)
-        d ^= word
-        a, b, c, d = _round(a, b, c, d)
-        a, b, c, d = _round(a, b, c, d)
-        a ^= word
-        position += 8
-    word = _last_word(data, start, end)
-    d ^= word
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    a ^= word
-    c ^= 0xFF
-    for _ in range(4):
-        a, b, c, d = _round(a, b, c, d)
-    return a ^ b ^ c ^ d
+    return _hash(low, high, data, start, end, 2, 4)
 
 
 @inlined
 def short_siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
     """SipHash-1-3, with half the rounds: for hash tables in memory, where hashes are not shown."""
-    a = _FIRST ^ low
-    b = _SECOND ^ high
-    c = _THIRD ^ low
-    d = _FOURTH ^ high
-    position = start
-    while position + 8 <= end:
-        word = le64(data, position)
-        d ^= word
-        a, b, c, d = _round(a, b, c, d)
-        a ^= word
-        position += 8
-    word = _last_word(data, start, end)
-    d ^= word
-    a, b, c, d = _round(a, b, c, d)
-    a ^= word
-    c ^= 0xFF
-    for _ in range(3):
-        a, b, c, d = _round(a, b, c, d)
-    return a ^ b ^ c ^ d
+    return _hash(low, high, data, start, end, 1, 3)
 
 
 @inlined
 def short_siphash_of_row(low: int, high: int, rows: Int64Array, row: int) -> int:
     """The same of one row of int64[rows, words]."""
-    a = _FIRST ^ low
-    b = _SECOND ^ high
-    c = _THIRD ^ low
-    d = _FOURTH ^ high
+    a, b, c, d = _FIRST ^ low, _SECOND ^ high, _THIRD ^ low, _FOURTH ^ high
     for column in range(rows.shape[1]):
-        d ^= rows[row, column]
-        a, b, c, d = _round(a, b, c, d)
-        a ^= rows[row, column]
-    c ^= 0xFF
-    for _ in range(3):
-        a, b, c, d = _round(a, b, c, d)
-    return a ^ b ^ c ^ d
+        a, b, c, d = _absorbed(a, b, c, d, rows[row, column], 1)
+    return _finished(a, b, c, d, 3)
 
 
 @inlined
