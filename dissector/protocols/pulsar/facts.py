@@ -27,7 +27,7 @@ from dissector.protocols.pulsar.exchanges import ExchangeBounds, PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.legs import Legs
 from dissector.protocols.pulsar.messages import Entries
-from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.registry import PulsarRegistry, Registering
 from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
@@ -65,9 +65,7 @@ class PulsarFacts:
     def __init__(self, options: FactsOptions) -> None:
         self._names = NameTable(key=options.hash_key)
         self._decoder = FieldDecoder(self._names, options.protocol_number)
-        self._registry = PulsarRegistry(
-            options.protocol_number, options.reorder_window_ns, options.hash_key
-        )
+        self._registry = PulsarRegistry(options.protocol_number, options.hash_key)
         self._entries = Entries(
             self._names,
             options.protocol_number,
@@ -95,49 +93,58 @@ class PulsarFacts:
         self._hidden = (0, 0)
         self._commands = CommandNames()
         self.findings = NoticeLog()
+        self._paired = NoticeLog()
         self._related = NoticeLog()
         self._aside = ThreadPoolExecutor(1, "relations")
-        self._relation: Future[tuple[list[TableBlock], list[TableBlock]]]
+        self._pairs: Future[tuple[list[TableBlock], list[TableBlock]]]
+        self._relation: Future[list[TableBlock]]
         self._fields: Fields
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns of Pulsar's rows; producers and consumers that closed."""
+        """Fill the columns that the bytes of Pulsar's rows tell; a thread fills the others."""
         frames, rows = block.frames, block.rows
         fields = self._decoder.decode(frames, rows, block.sources)
         self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
         names = self._names.update()
         self._notice_legs(block)
-        out = self._named(self._registry.advance(frames, rows, names, block.sources, self.findings))
+        registering = self._registry.begin(frames, rows, names, block.sources)
         texts = self._exchanges.read_texts(frames, rows, block.sources)
-        self._relation = self._aside.submit(self._relate, block, fields, texts, names)
+        self._pairs = self._aside.submit(self._pair, block, registering, texts, names)
+        self._relation = self._aside.submit(self._relate, block, fields, names)
         self._fields = fields
-        return out
+        return []
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
-        """The messages of the block just advanced."""
+        """Producers and consumers that closed in the block just advanced, and its messages."""
+        subjects, _ = self._pairs.result()
+        self.findings.add(self._paired.drain())
         frames, rows, words = block.frames, block.rows, self._fields.words
-        return self._entries.advance(frames, rows, block.sources, words, self.findings)
+        messages = self._entries.advance(frames, rows, block.sources, words, self.findings)
+        return [*self._named(subjects), *messages]
 
-    def _relate(
-        self, block: FrameBlock, fields: Fields, texts: Int64Array, names: list[bytes]
+    def _pair(
+        self, block: FrameBlock, registering: Registering, texts: Int64Array, names: list[bytes]
     ) -> tuple[list[TableBlock], list[TableBlock]]:
-        """What frames have to do with each other: exchanges, and all about consuming.
+        """Names of frames, and which of them belong together: subjects and exchanges that closed.
 
-        Takes a third of the time, needs nothing of messages and frame rows, nor they of it: so it
-        runs beside them, and beside the framing of the next block. It reads the block's columns,
-        not the bytes behind them, and writes what it alone reads.
+        With `_relate` it takes a third of the time and reads the block's columns, not the bytes
+        behind them: so both run beside the framing of the next block, and `_relate` beside messages
+        and frame rows, which need names and no more.
         """
+        frames, rows, notices = block.frames, block.rows, self._paired
+        exchanges = self._exchanges.pair(frames, rows, texts, names, registering, notices)
+        return self._registry.closed(frames, rows, registering, notices), exchanges
+
+    def _relate(self, block: FrameBlock, fields: Fields, names: list[bytes]) -> list[TableBlock]:
+        """All about consuming."""
         frames, rows, found = block.frames, block.rows, self._related
-        exchanges = self._exchanges.pair(frames, rows, texts, names, found)
-        return exchanges, self._consumption.advance(
-            frames, rows, fields.ids, fields.words, names, found
-        )
+        return self._consumption.advance(frames, rows, fields.ids, fields.words, names, found)
 
     def settle(self) -> list[TableBlock]:
         """The rows of exchanges and consumption that closed in the block just advanced."""
-        exchanges, consumption = self._relation.result()
+        consumption = self._relation.result()
         self.findings.add(self._related.drain())
-        return self._named(exchanges) + consumption
+        return self._named(self._pairs.result()[1]) + consumption
 
     def _notice_legs(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
