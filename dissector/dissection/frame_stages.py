@@ -2,9 +2,12 @@
 
 | stage  | what it makes                          | thread   | what it reads |
 |--------|----------------------------------------|----------|---------------|
-| decode | the block's columns; rows of names     | caller's | bytes         |
+| decode | the block's columns                    | caller's | bytes         |
+| pair   | names, producers, consumers, exchanges | a worker | columns alone |
 | read   | rows of `frames`, messages             | a worker | bytes         |
-| relate | exchanges, permits, deliveries, acks   | a worker | columns alone |
+| relate | permits, deliveries, acks              | a worker | columns alone |
+
+Reading and relating wait for the names and run beside each other.
 
 There is one block at a time, as what a protocol knows goes on from block to block: the next one is
 decoded when all stages of the last are through. Bytes are lent for a shorter time than columns, so
@@ -21,7 +24,7 @@ from dissector.dissection.merging import merged
 from dissector.notice_log import Notice
 from dissector.protocols.interface import Facts, FrameBlock, Related
 
-# The messages of a block, and its relations.
+# Reading, and what reads columns alone.
 _WORKERS = 2
 
 
@@ -34,8 +37,9 @@ class _Block:
     """A block in its stages. reading: None when its rows are out."""
 
     frames: FrameBlock
+    pairing: "Future[list[Related]]"
     reading: "Future[tuple[list[TableBlock], list[TableBlock]]] | None"
-    relating: "list[Future[Related]]"
+    relating: "Future[list[Related]]"
 
 
 class FrameStages:
@@ -63,8 +67,11 @@ class FrameStages:
         """Decode a block, and start its other stages; the last one ends first."""
         self.finish()
         decoded = [protocol.advance(frames) for protocol in self._protocols]
-        relating = [self._workers.submit(each.relate, frames) for each in self._protocols]
-        self._block = _Block(frames, self._workers.submit(self._read, frames, decoded), relating)
+        # In this order: a worker that waits for names must not keep them from being found.
+        pairing = self._workers.submit(self._pair, frames)
+        reading = self._workers.submit(self._read, frames, decoded, pairing)
+        relating = self._workers.submit(self._relate, frames, pairing)
+        self._block = _Block(frames, pairing, reading, relating)
 
     def finish_reading(self) -> None:
         """Wait for the stages that need bytes."""
@@ -80,10 +87,11 @@ class FrameStages:
         if self._block is None:
             return
         self.finish_reading()
-        related = [each.result() for each in self._block.relating]
+        parts = [*zip(self._block.pairing.result(), self._block.relating.result(), strict=True)]
         self._block = None
-        notices = [notice for each in related for notice in each.notices]
-        self._out(None, merged([each.rows for each in related]), notices)
+        notices = [notice for part in parts for related in part for notice in related.notices]
+        rows = merged([[*paired.rows, *related.rows] for paired, related in parts])
+        self._out(None, rows, notices)
 
     def close(self) -> None:
         """No block follows."""
@@ -91,10 +99,21 @@ class FrameStages:
         self._workers.shutdown()
         self._frame_rows = self._out = _refuse  # whoever owns both shall not be kept
 
+    def _pair(self, frames: FrameBlock) -> list[Related]:
+        return [protocol.pair(frames) for protocol in self._protocols]
+
+    def _relate(self, frames: FrameBlock, pairing: "Future[list[Related]]") -> list[Related]:
+        pairing.result()
+        return [protocol.relate(frames) for protocol in self._protocols]
+
     def _read(
-        self, frames: FrameBlock, decoded: list[list[TableBlock]]
+        self,
+        frames: FrameBlock,
+        decoded: list[list[TableBlock]],
+        pairing: "Future[list[Related]]",
     ) -> tuple[list[TableBlock], list[TableBlock]]:
         """Rows of `frames`, and those of other tables with what was decoded already."""
+        pairing.result()
         both = zip(decoded, self._protocols, strict=True)
         return self._frame_rows(frames), merged(
             [[*first, *protocol.read(frames)] for first, protocol in both]

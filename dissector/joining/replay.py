@@ -218,7 +218,7 @@ class Replay:
         protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == "pulsar")
         self._protocol, self._names = protocol, Names()
         key = random_number(HASH_KEY_BITS)
-        self._registry = PulsarRegistry(protocol, window_ns, key)
+        self._registry = PulsarRegistry(protocol, key)
         self._exchanges = PulsarExchanges(protocol, window_ns, key=key)
         self._consumption = PulsarConsumption(protocol, key=key)
         self._commands = CommandNames()
@@ -292,8 +292,7 @@ class Replay:
             self._exchanges.set_leg(chain, True)
             self._consumption.set_leg(chain, True)
         is_row = (kinds == FRAME) | (kinds == EVENT)
-        count = int(is_row.sum())
-        if not count:
+        if not (count := int(is_row.sum())):
             return
         # The frame that each row belongs to.
         owner = np.cumsum(is_row) - 1
@@ -302,10 +301,11 @@ class Replay:
         sources = self._fill(frames, main)
         ids, words = self._ids(frames, rows, kinds, owner)
         texts = self._exchanges.read_texts(frames, count, sources)
-        found = self._findings
-        names = self._names.texts
-        blocks = named(self._registry.advance(frames, count, names, sources, found), self._commands)
-        blocks += named(self._exchanges.pair(frames, count, texts, names, found), self._commands)
+        found, names = self._findings, self._names.texts
+        run = self._registry.begin(frames, count, names, sources)
+        exchanges = self._exchanges.pair(frames, count, texts, names, run, found)
+        blocks = self._registry.closed(frames, count, run, found) + exchanges
+        blocks = named(blocks, self._commands)
         blocks += self._consumption.advance(frames, count, ids, words, names, found)
         yield from self._tables(blocks)
         yield self._incarnations(frames, main, count)

@@ -166,7 +166,6 @@ class _ReadColumns(FramingColumns):
     ack_set_count: Int64Array
     payload_at: Int64Array  # SEND and MESSAGE: first payload byte in the frame's source
     metadata_at: Int64Array  # first byte of the MessageMetadata
-    exchange_no: Int64Array  # set by the registry: one number on a request by id and on its answer
     answered_frame_no: Int64Array  # set by exchanges on a response: its request's frame_no
     answered_last_ns: Int64Array  # set by exchanges on a response: its request's last_ts_ns
     answered_command: Int64Array  # set by exchanges on a response: its request's command

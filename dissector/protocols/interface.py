@@ -89,11 +89,13 @@ class Facts(Protocol):
 
     advance: fills the field columns of the protocol's own rows in place; gives rows of other tables
         than `frames` that closed there.
-    read: gives more such rows, those that take reading what frames hold; then `frame_columns` names
-        the columns of the table `frames` for chosen rows. In a thread beside `relate`.
-    relate: gives the rows of what frames have to do with each other. In a thread beside `read`, and
-        beside the framing of the next block: it reads the block's columns, never the bytes behind
-        them, and writes columns that it alone reads.
+    pair: fills columns that other frames tell, and gives rows that closed with that.
+    read: gives rows that take reading what frames hold; then `frame_columns` names the columns of
+        the table `frames` for chosen rows.
+    relate: gives the rows of what frames have to do with each other, beside `read`.
+
+    All but the first run in threads, beside the framing of the next block. `pair` and `relate` read
+    the block's columns, never the bytes behind them; `relate` writes columns that it alone reads.
 
     Between two blocks: `connection_facts` says what is known of a connection that is over, None if
     nothing, and forgets it, `open_facts` what is known by now; `repeated` tells the connections
@@ -108,6 +110,8 @@ class Facts(Protocol):
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
 
     def read(self, block: FrameBlock) -> list[TableBlock]: ...
+
+    def pair(self, block: FrameBlock) -> Related: ...
 
     def relate(self, block: FrameBlock) -> Related: ...
 

@@ -19,9 +19,9 @@ from dissector.notice_log import NoticeLog, of_limits
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameColumns, new_frame_columns
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.exchanges.state import KEY_SEND
+from dissector.protocols.pulsar.exchanges.state import KEY_REQUEST, KEY_SEND
 from dissector.protocols.pulsar.registry import PulsarRegistry
-from dissector.protocols.pulsar.registry.state import KEY_LEDGER, KEY_REQUEST
+from dissector.protocols.pulsar.registry.state import KEY_LEDGER
 from dissector.protocols.pulsar.wire import commands
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -97,27 +97,45 @@ def probes(memory: object) -> int:
     return sum(int(table.counts[PROBES]) for table in hash_tables(memory))
 
 
+class Walk:
+    """The registry and exchanges under one key."""
+
+    def __init__(self, key: int) -> None:
+        self.registry, self.exchanges = PulsarRegistry(0, key), PulsarExchanges(0, 1, key=key)
+
+    def take(self, frames: FrameColumns, rows: int) -> None:
+        run = self.registry.begin(frames, rows, [], ())  # type: ignore[arg-type]
+        self.exchanges.pair(frames, rows, np.zeros(1, np.int64), [], run, NoticeLog())
+
+    def open_producer(self) -> None:
+        """Producer 1, with a topic and a name."""
+        frames = frames_of(1)
+        frames.command[0], frames.side[0], frames.direction[0] = commands.PRODUCER, 0, TO_BROKER
+        frames.producer_id[0], frames.request_id[0] = 1, 1
+        frames.wire_topic[0] = frames.wire_producer_name[0] = 5
+        self.take(frames, 1)
+
+
 def send_cost(numbers: np.ndarray, key: int) -> int:
     """SENDs of one producer with these sequence ids, none of which is answered."""
-    exchanges = PulsarExchanges(0, 1, key=key)
+    walk = Walk(key)
+    walk.open_producer()
 
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
         frames.command[:rows] = commands.SEND
         frames.side[:rows] = 0
         frames.direction[:rows] = TO_BROKER
-        frames.producer_id[:rows], frames.incarnation[:rows] = 1, 0
-        frames.topic[:rows] = frames.producer_name[:rows] = 1
-        frames.sequence_id[:rows] = part
-        exchanges.pair(frames, rows, np.zeros(1, np.int64), [], NoticeLog())
+        frames.producer_id[:rows], frames.sequence_id[:rows] = 1, part
+        walk.take(frames, rows)
 
     in_parts(take, numbers)
-    return probes(exchanges.memory())
+    return probes(walk.exchanges.memory())
 
 
 def lookup_cost(numbers: np.ndarray, key: int) -> int:
     """LOOKUPs with these request ids, none of which is answered."""
-    registry = PulsarRegistry(0, 1, key)
+    walk = Walk(key)
 
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
@@ -125,19 +143,16 @@ def lookup_cost(numbers: np.ndarray, key: int) -> int:
         frames.side[:rows] = 0
         frames.direction[:rows] = TO_BROKER
         frames.request_id[:rows] = part
-        registry.advance(frames, rows, [], (), NoticeLog())  # type: ignore[arg-type]
+        walk.take(frames, rows)
 
     in_parts(take, numbers)
-    return probes(registry.memory())
+    return probes(walk.exchanges.memory())
 
 
 def ledger_cost(numbers: np.ndarray, key: int) -> int:
     """Receipts of a producer whose topic is known, each in one of these ledgers."""
-    registry = PulsarRegistry(0, 1, key)
-    frames = frames_of(1)
-    frames.command[0], frames.side[0], frames.direction[0] = commands.PRODUCER, 0, TO_BROKER
-    frames.producer_id[0], frames.request_id[0], frames.wire_topic[0] = 1, 1, 5
-    registry.advance(frames, 1, [], (), NoticeLog())  # type: ignore[arg-type]
+    walk = Walk(key)
+    walk.open_producer()
 
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
@@ -146,10 +161,10 @@ def ledger_cost(numbers: np.ndarray, key: int) -> int:
         frames.direction[:rows] = TO_CLIENT
         frames.producer_id[:rows], frames.entry_id[:rows] = 1, 1
         frames.ledger_id[:rows] = part
-        registry.advance(frames, rows, [], (), NoticeLog())  # type: ignore[arg-type]
+        walk.take(frames, rows)
 
     in_parts(take, numbers)
-    return probes(registry.memory())
+    return probes(walk.registry.memory())
 
 
 def name_cost(numbers: np.ndarray, key: int) -> int:
@@ -219,17 +234,18 @@ def test_chosen_keys_cost_what_ordinary_ones_cost(name: str) -> None:
 def test_a_guessed_secret_helps_for_one_block(name: str) -> None:
     cost, _, slots, made = CASES[name]
     chosen = colliding(2 * BLOCK, slots, made)
-    assert cost(chosen[:BLOCK], GUESSED) > 20 * cost(chosen[:BLOCK], DRAWN)
+    # Exchanges make room several times in a block, and the table anew under another secret then.
+    assert cost(chosen[:BLOCK], GUESSED) > 10 * cost(chosen[:BLOCK], DRAWN)
     both, first = cost(chosen, GUESSED), cost(chosen[:BLOCK], GUESSED)
     assert both - first <= 4 * cost(chosen, DRAWN) + BLOCK
 
 
 def test_a_secret_that_puts_too_much_into_one_place_is_told() -> None:
     ids = colliding(BLOCK, 1 << 18, CASES["lookups"][3])
-    registry = PulsarRegistry(0, 1, GUESSED)
+    walk = Walk(GUESSED)
     frames, rows = frames_of(BLOCK), BLOCK
     frames.command[:rows], frames.side[:rows] = commands.LOOKUP, 0
     frames.direction[:rows], frames.request_id[:rows] = TO_BROKER, ids
-    registry.advance(frames, rows, [], (), NoticeLog())  # type: ignore[arg-type]
-    (notice,) = of_limits(registry.memory())
+    walk.take(frames, rows)
+    (notice,) = of_limits(walk.exchanges.memory())
     assert notice.value > 0 and notice.value2 == 512

@@ -53,6 +53,10 @@ class ToyFacts:
             asked, asked_at = waiting.popleft()
             self._closed.append((connection, asked, number, at - asked_at, asked_at, self._ordinal))
 
+    def pair(self, block: FrameBlock) -> Related:
+        """Frames are paired where they are read."""
+        return Related([])
+
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """It has no messages."""
         return []

@@ -177,7 +177,7 @@ class _Passes:
 
     def __init__(self, bounds: Row) -> None:
         exchange_bounds: ExchangeBounds | None = bounds.pop("exchanges", None)
-        self._registry = PulsarRegistry(0, 200 * STEP_NS)
+        self._registry = PulsarRegistry(0)
         self._exchanges = PulsarExchanges(0, 200 * STEP_NS, exchange_bounds)
         self._consumption = PulsarConsumption(0, **bounds)
         self._notices = NoticeLog()
@@ -185,9 +185,11 @@ class _Passes:
 
     def advance(self, block: Any) -> None:
         frames, rows, ids, words, names, sources, _ = block
-        self._keep(self._registry.advance(frames, rows, names, sources, self._notices))
+        run = self._registry.begin(frames, rows, names, sources)
         texts = self._exchanges.read_texts(frames, rows, sources)
-        self._keep(self._exchanges.pair(frames, rows, texts, names, self._notices))
+        exchanges = self._exchanges.pair(frames, rows, texts, names, run, self._notices)
+        self._keep(self._registry.closed(frames, rows, run, self._notices))
+        self._keep(exchanges)
         self._keep(self._consumption.advance(frames, rows, ids, words, names, self._notices))
 
     def _keep(self, blocks: list[TableBlock]) -> None:

@@ -103,6 +103,10 @@ class CursusFacts:
             if value and is_secret(name.decode("latin-1")):
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
+    def pair(self, block: FrameBlock) -> Related:
+        """Nothing more: see `read`."""
+        return Related([])
+
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """Nothing more: what commands say decides about those behind them, so all was read."""
         return []

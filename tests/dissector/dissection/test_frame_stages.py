@@ -33,7 +33,12 @@ class Protocol:
         self.calls.append(("advance", block))
         return [rows_of("producers", block)]
 
+    def pair(self, block: Any) -> Related:
+        self.calls.append(("pair", block))
+        return Related([rows_of("consumers", block)])
+
     def read(self, block: Any) -> list[TableBlock]:
+        assert self.calls.count(("pair", block)) == 1
         return [rows_of("messages", block)]
 
     def relate(self, block: Any) -> Related:
@@ -62,7 +67,7 @@ def test_rows_come_out_once_and_frames_before_those_that_name_them() -> None:
     made.stages.close()
     assert made.out == [
         (7, [("frames", [7]), ("producers", [7]), ("messages", [7])], 0),
-        (None, [("exchanges", [7])], 1),
+        (None, [("consumers", [7]), ("exchanges", [7])], 1),
     ]
 
 
@@ -72,7 +77,10 @@ def test_bytes_are_free_while_relations_go_on() -> None:
     protocol.may_relate.clear()
     made.stages.begin(1)
     made.stages.finish_reading()
-    assert [block for block, _, _ in made.out] == [1] and protocol.calls == [("advance", 1)]
+    assert [block for block, _, _ in made.out] == [1] and protocol.calls == [
+        ("advance", 1),
+        ("pair", 1),
+    ]
     made.stages.finish_reading()
     protocol.may_relate.set()
     made.stages.close()
@@ -85,21 +93,24 @@ def test_a_block_begins_when_the_last_one_is_through() -> None:
     for block in range(50):
         made.stages.begin(block)
     made.stages.close()
-    assert protocol.calls == [
-        (name, block) for block in range(50) for name in ("advance", "relate")
-    ]
+    names = ("advance", "pair", "relate")
+    assert protocol.calls == [(name, block) for block in range(50) for name in names]
     assert [block for block, _, _ in made.out[::2]] == list(range(50))
 
 
 def test_rows_of_several_protocols_are_in_the_order_of_their_frames() -> None:
     class Later(Protocol):
+        def pair(self, block: Any) -> Related:
+            super().pair(block)
+            return Related([])
+
         def relate(self, block: Any) -> Related:
             return Related([rows_of("exchanges", block - 5)])
 
     made = Stages(Protocol(), Later())
     made.stages.begin(9)
     made.stages.close()
-    assert made.out[-1] == (None, [("exchanges", [4, 9])], 1)
+    assert made.out[-1] == (None, [("consumers", [9]), ("exchanges", [4, 9])], 1)
 
 
 def test_what_a_stage_raises_reaches_the_caller() -> None:

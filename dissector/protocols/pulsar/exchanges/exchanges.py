@@ -1,6 +1,6 @@
 """Exchanges: each request of the traffic with the answer it got, or the reason there is none.
 
-The second pass over decoded frames, after the registry has named them. How requests and answers
+The first pass over decoded frames, which the registry names as it goes. How requests and answers
 find each other: `exchanges.state` (theory), `wire.commands` (which command answers which).
 """
 
@@ -33,6 +33,7 @@ from dissector.protocols.pulsar.exchanges.state import (
     new_exchange_state,
 )
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
+from dissector.protocols.pulsar.registry import Registering
 from dissector.protocols.pulsar.wire.commands import rule_columns
 from dissector.schemas.words import KINDS, OUTCOMES
 from dissector.tables import ABSENT
@@ -80,12 +81,15 @@ class PulsarExchanges:
         rows: int,
         error_texts: Int64Array,
         names: Sequence[bytes],
+        registering: Registering,
         notices: NoticeLog,
     ) -> list[TableBlock]:
-        """Pair the requests and answers of a block; sets answered_* of the frames that answer.
+        """Pair the requests and answers of a block; sets answered_* of the frames that answer, and
+        what the registry knows of each frame.
 
         Args:
             error_texts: what `read_texts` returned for the block.
+            registering: what the registry began the block with.
             names: texts of the name codes.
             notices: gets what is odd.
 
@@ -99,7 +103,7 @@ class PulsarExchanges:
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
         make_room(state, more)
-        while pair_frames(state, frames, rows, self._protocol, run):
+        while pair_frames(state, frames, rows, self._protocol, run, registering):
             more *= 2
             make_room(state, more)
         blocks = self._blocks(run, notices)

@@ -2,7 +2,7 @@
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
-from dissector.protocols.columns import CUT_BY_GAP, FrameColumns
+from dissector.protocols.columns import CUT_BY_GAP, MALFORMED, FrameColumns
 from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS
 from dissector.protocols.pulsar.exchanges.rows import (
     Pairing,
@@ -26,11 +26,13 @@ from dissector.protocols.pulsar.exchanges.state import (
     KEY_WATCHER,
     ExchangeState,
 )
+from dissector.protocols.pulsar.registry import Asked
 from dissector.protocols.pulsar.wire.commands import (
     BROKER_REQUEST_ID,
     BY_REQUEST_ID,
     BY_TURN,
     CONNECT,
+    CONSUMER_SUBJECT,
     ERROR,
     SEND_RECEIPT,
 )
@@ -201,23 +203,61 @@ def request_of(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
-    group: int,
+    connection: int,
     run: Pairing,
 ) -> int:
     """The request that any other answer answers, or ABSENT."""
     command = frames.command[row]
     asking_side = 1 - frames.side[row]
     key = run.rules.reply_key[command]
+    has_no_id = key == BY_REQUEST_ID and frames.request_id[row] == NULL
+    if frames.status[row] == MALFORMED or has_no_id:
+        return ABSENT
+    group = state.connections.requests[connection]
     if command == ERROR and frames.request_id[row] == BROKER_REQUEST_ID:
         # Before it has accepted a connection the broker refuses without a request id.
         return find(state.table, KEY_TURN, group, CONNECT, asking_side)
     if key == BY_REQUEST_ID:
-        return find(state.table, KEY_REQUEST, group, frames.exchange_no[row], 0)
+        first = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_side)
+        return _request_by_id(state, first, command, run)
     asked = run.rules.asked_by[command]
     if key == BY_TURN:
         found = find(state.table, KEY_TURN, group, asked, asking_side)
         return _next_in_turn(state, found, run)
     return find(state.table, KEY_WATCHER, group, frames.watcher_id[row], asked)
+
+
+@inlined
+def asked_of(state: ExchangeState, request: int, run: Pairing) -> Asked:
+    """A waiting request for the registry."""
+    if request == ABSENT:
+        return Asked(NULL, NULL, NULL, NULL, NULL, NULL)
+    pending = state.pending
+    command = pending.command[request]
+    kind = run.rules.subject[command]
+    number = pending.producer_id[request]
+    if kind == CONSUMER_SUBJECT:
+        number = pending.consumer_id[request]
+    return Asked(
+        command,
+        kind,
+        number,
+        pending.incarnation[request],
+        pending.topic[request],
+        pending.subscription[request],
+    )
+
+
+@kernel
+def _request_by_id(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
+    """Among requests of one id the oldest that a command may answer, or ABSENT."""
+    row = first
+    for _ in range(MAX_CHAIN_STEPS):
+        if row == ABSENT or run.rules.may_answer[state.pending.command[row], command] == 1:
+            return int(row)
+        row = state.chain_links.next[row]
+    note_cut_walk(state.table)
+    return ABSENT
 
 
 @kernel
@@ -241,22 +281,27 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
 
 
 @kernel
-def early_answer_of(state: ExchangeState, row: int) -> int:
+def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = state.pending
     kind = pending.key_kind[row]
     value, extra = pending.key_value[row], pending.key_extra[row]
-    found = _early_of(state, row, value, extra, NULL)
+    found = _early_of(state, row, value, extra, NULL, run)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_LAST:
-        found = _early_of(state, row, pending.other_value[row], extra, NULL)
+        found = _early_of(state, row, pending.other_value[row], extra, NULL, run)
     if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
-        found = _early_of(state, row, pending.other_value[row], extra, pending.other_extra[row])
+        ledger, entry = pending.other_value[row], pending.other_extra[row]
+        found = _early_of(state, row, ledger, extra, entry, run)
     return int(found)
 
 
 @kernel
-def _early_of(state: ExchangeState, row: int, value: int, extra: int, entry: int) -> int:
-    """The oldest early answer of a key that is for the request's incarnation, or ABSENT.
+def _early_of(
+    state: ExchangeState, row: int, value: int, extra: int, entry: int, run: Pairing
+) -> int:
+    """The oldest early answer of a key that may answer a request, a send's of its incarnation.
+
+    ABSENT if there is none.
 
     Args:
         entry: of the source cluster, which the receipt of a copy names; NULL for all others.
@@ -270,8 +315,10 @@ def _early_of(state: ExchangeState, row: int, value: int, extra: int, entry: int
         # A highest id of 0 counts as none.
         named = max(pending.highest_sequence_id[early], 0)
         is_of_entry = pending.command[early] == SEND_RECEIPT and named == entry
-        is_same = pending.incarnation[early] == pending.incarnation[row]
-        if (is_same or pending.key_kind[row] != KEY_SEND) and (entry == NULL or is_of_entry):
+        is_pair = run.rules.may_answer[pending.command[row], pending.command[early]] == 1
+        if pending.key_kind[row] == KEY_SEND:
+            is_pair &= pending.incarnation[early] == pending.incarnation[row]
+        if is_pair and (entry == NULL or is_of_entry):
             return int(early)
         early = state.chain_links.next[early]
     note_cut_walk(state.table)

@@ -14,8 +14,7 @@ connection form a *group*; the other requests of a connection form one more. Wha
 
 How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
 sequence id; batches also by their last one, which errors repeat; copies made by replication also by
-the position in the source cluster, which their receipts repeat. What is paired by request id the
-registry has paired: both frames have one number. See `wire.commands` for the others.
+the position in the source cluster, which their receipts repeat. See `wire.commands` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
 not in those of a frame that is known: a gap inside a frame is no hole, which the framing tells
@@ -65,7 +64,7 @@ EARLY: Final = 2
 KEY_CONNECTION: Final = 1
 KEY_GROUP: Final = 2
 KEY_SEND: Final = 3  # group, sequence id, producer id
-KEY_REQUEST: Final = 4  # group, number of the exchange that the registry gave
+KEY_REQUEST: Final = 4  # group, request id, side of the request
 KEY_TURN: Final = 5  # group, command of the request, its side
 KEY_WATCHER: Final = 6  # group, watcher id, command of the request
 KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id

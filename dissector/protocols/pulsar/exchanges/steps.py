@@ -1,4 +1,9 @@
-"""The pass of exchanges over a block of frames: what each command asks for or answers."""
+"""The walk over a block of frames: what each asks for or answers, and of whom.
+
+An answer by request id is of whom its request was; what closing and opening a producer does to its
+sends is known once the registry has had the frame. So each frame's request is found first, then the
+registry takes the frame, then the exchange goes on.
+"""
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -10,6 +15,7 @@ from dissector.protocols.columns import (
     LIFECYCLE_READY,
     LIFECYCLE_REFUSED,
     MALFORMED,
+    TO_CLIENT,
     FrameColumns,
 )
 from dissector.protocols.pulsar.exchanges.attempts import begin_attempt, has_attempt_room, source_of
@@ -21,6 +27,7 @@ from dissector.protocols.pulsar.exchanges.connections import (
     note_event,
 )
 from dissector.protocols.pulsar.exchanges.pending import (
+    asked_of,
     early_answer_of,
     into_chain,
     into_other_chain,
@@ -56,11 +63,16 @@ from dissector.protocols.pulsar.exchanges.state import (
     SENDS,
     ExchangeState,
 )
+from dissector.protocols.pulsar.registry import Registering, register_frame
 from dissector.protocols.pulsar.wire.commands import (
+    BROKER_REQUEST_ID,
     BY_NOTHING,
     BY_REQUEST_ID,
+    BY_SEND,
     BY_TURN,
     BY_WATCHER,
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
     COMMAND_SLOTS,
     FLOW,
     MESSAGE,
@@ -82,8 +94,9 @@ def pair_frames(
     rows: int,
     protocol: int,
     run: Pairing,
+    registering: Registering,
 ) -> int:
-    """Pair the frames of one protocol, in order; sets answered_* of those that answer.
+    """Pair the frames of one protocol, in order; sets answered_* and the registry's columns.
 
     Begins at row counters[COUNT_AT] and stops there where the state has no room for another row.
 
@@ -106,6 +119,10 @@ def pair_frames(
         connection = connection_of(state, frames.connection_id[row])
         side = 2 * connection + frames.side[row]
         command = frames.command[row]
+        request = ABSENT
+        if 0 <= command < COMMAND_SLOTS and run.rules.reply_key[command] > BY_SEND:
+            request = request_of(state, frames, row, connection, run)
+        register_frame(frames, row, asked_of(state, request, run), registering)
         if command < 0:
             _handle_event(state, frames, row, connection, run)
             continue
@@ -119,7 +136,7 @@ def pair_frames(
         elif frames.status[row] == MALFORMED or command >= COMMAND_SLOTS:
             state.sides.hole_row[side] = counters[COUNT_ROW]
         else:
-            _handle_other(state, frames, row, connection, run)
+            _handle_other(state, frames, row, connection, request, run)
     return 0
 
 
@@ -278,7 +295,7 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
 @kernel
 def _handle_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
     """A request whose answer was captured before it."""
-    early = early_answer_of(state, row)
+    early = early_answer_of(state, row, run)
     if early != ABSENT:
         answer = answer_of_early(state, early)
         release(state, early)
@@ -329,6 +346,7 @@ def _handle_other(
     frames: FrameColumns,
     row: int,
     connection: int,
+    request: int,
     run: Pairing,
 ) -> None:
     """Every other command: a request, an answer, or the end or return of a producer."""
@@ -338,7 +356,7 @@ def _handle_other(
     if run.rules.request_key[command] != -1:
         _handle_request(state, frames, row, connection, run)
     elif run.rules.reply_key[command] != -1:
-        _handle_reply(state, frames, row, connection, run)
+        _handle_reply(state, frames, row, connection, request, run)
 
 
 @kernel
@@ -382,14 +400,17 @@ def _handle_request(
     """A request other than a send. ACKs without a request id and closes by the broker are none."""
     command = frames.command[row]
     key = run.rules.request_key[command]
-    if key == BY_REQUEST_ID and frames.exchange_no[row] == NULL:
+    is_close = command in (CLOSE_PRODUCER, CLOSE_CONSUMER)
+    is_of_broker = is_close and frames.direction[row] == TO_CLIENT
+    has_no_id = frames.request_id[row] in (NULL, BROKER_REQUEST_ID)
+    if key == BY_REQUEST_ID and (is_of_broker or has_no_id):
         return
     if key == BY_WATCHER and frames.watcher_id[row] == NULL:
         return
     group = state.connections.requests[connection]
     request = new_pending(state, frames, row, group, REQUESTS, run)
     if key == BY_REQUEST_ID:
-        into_chain(state, request, KEY_REQUEST, frames.exchange_no[row], 0)
+        into_chain(state, request, KEY_REQUEST, frames.request_id[row], frames.side[row])
     elif key == BY_WATCHER:
         into_chain(state, request, KEY_WATCHER, frames.watcher_id[row], command)
     else:
@@ -406,26 +427,25 @@ def _handle_reply(
     frames: FrameColumns,
     row: int,
     connection: int,
+    request: int,
     run: Pairing,
 ) -> None:
-    """An answer other than to a send."""
+    """An answer other than to a send. request: that it answers, or ABSENT."""
     command = frames.command[row]
     key = run.rules.reply_key[command]
-    group = state.connections.requests[connection]
     if key == BY_REQUEST_ID and frames.request_id[row] == NULL:
         if frames.status[row] != COMPLETE:
             state.sides.hole_row[2 * connection + frames.side[row]] = state.counters[COUNT_ROW]
         return
-    request = request_of(state, frames, row, group, run)
     if request == ABSENT:
         # Later updates of a watcher answer nothing: they are pushes.
         if key != BY_WATCHER:
             early = keep_early(state, frames, row, connection, run)
+            asking_side = state.pending.side[early]
             if key == BY_TURN:
-                asked = run.rules.asked_by[command]
-                into_chain(state, early, KEY_TURN, asked, state.pending.side[early])
+                into_chain(state, early, KEY_TURN, run.rules.asked_by[command], asking_side)
             else:
-                into_chain(state, early, KEY_REQUEST, frames.exchange_no[row], 0)
+                into_chain(state, early, KEY_REQUEST, frames.request_id[row], asking_side)
         return
     _set_answered(state, frames, row, request)
     if command == PRODUCER_SUCCESS and frames.is_ready[row] == 0:

@@ -1,8 +1,7 @@
-"""Producers and consumers: the first pass over decoded frames.
+"""Producers and consumers: the incarnation of every frame and the names that are known by then.
 
-It gives every frame its incarnation and the names that are known by then, pairs answers with
-requests by their id, and writes the rows of the tables producers and consumers. What moves a
-producer or consumer: see `registry.state`.
+It takes each frame in the walk that pairs requests with answers (`exchanges.steps`), and writes the
+rows of the tables producers and consumers. What moves a producer or consumer: `registry.state`.
 """
 
 from collections.abc import Sequence
@@ -22,12 +21,13 @@ from dissector.protocols.pulsar.registry.state import (
     COUNT_NOTICES,
     COUNT_OUT,
     COUNT_REFUSED,
+    COUNT_ROW,
     RegistryState,
     SubjectRows,
     make_room,
     new_registry_state,
 )
-from dissector.protocols.pulsar.registry.steps import close_all, register_frames
+from dissector.protocols.pulsar.registry.steps import close_all
 from dissector.protocols.pulsar.wire.commands import (
     CONSUMER_SUBJECT,
     PRODUCER_SUBJECT,
@@ -57,14 +57,12 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `advance` takes the blocks in order, `finish` closes what is open.
-
-    key: of hash tables.
+    """State of one capture; `begin` and `closed` are before and behind each block's walk, `finish`
+    closes what is open. key: of hash tables.
     """
 
-    def __init__(self, protocol: int, reorder_window_ns: int, key: int = 0) -> None:
+    def __init__(self, protocol: int, key: int = 0) -> None:
         self._protocol = protocol
-        self._window_ns = reorder_window_ns
         self._rules = rule_columns()
         self._state = new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
@@ -72,34 +70,37 @@ class PulsarRegistry:
         self._schema_codes: dict[bytes, int] = {}
         self._refused = 0
 
-    def advance(
-        self,
-        frames: FrameColumns,
-        rows: int,
-        names: Sequence[bytes],
-        sources: Sources,
-        notices: NoticeLog,
-    ) -> list[TableBlock]:
-        """Fill incarnation, names, subject, lifecycle and exchange_no of this protocol's rows.
+    def begin(
+        self, frames: FrameColumns, rows: int, names: Sequence[bytes], sources: Sources
+    ) -> Registering:
+        """What the walk over a block needs, with room for all that the block can bring.
+
+        It alone reads the bytes of the block, so that the walk may run after they are gone.
 
         Args:
             names: texts of the name codes.
             sources: the byte arrays that frames.source selects.
-            notices: gets what is odd.
-
-        Returns:
-            Blocks of producers and consumers for the incarnations that closed.
         """
         self._names = names
         state = self._state
         make_room(state, rows)
         state.counters[COUNT_OUT] = 0
         state.counters[COUNT_NOTICES] = 0
-        out = self._output(rows)
-        found = np.empty((rows + 1, 2), np.int64)
         versions = self._schema_versions_of(frames, rows, sources)
-        run = Registering(self._rules, versions, self._window_ns, out, found)
-        register_frames(state, frames, rows, self._protocol, run)
+        notices = np.empty((rows + 1, 2), np.int64)
+        before = int(state.counters[COUNT_ROW])
+        return Registering(state, before, self._rules, versions, self._output(rows), notices)
+
+    def closed(
+        self, frames: FrameColumns, rows: int, run: Registering, notices: NoticeLog
+    ) -> list[TableBlock]:
+        """Blocks of producers and consumers for the incarnations that closed in a walk.
+
+        Args:
+            rows: of the block, as `begin` was told.
+            notices: gets what is odd.
+        """
+        self._state.counters[COUNT_ROW] = run.rows_before + rows
         notices.add(
             Notice(
                 kind,
@@ -111,9 +112,9 @@ class PulsarRegistry:
                 int(frames.stream_offset[row]),
                 value=int(frames.subject_id[row]),
             )
-            for kind, row in found[: state.counters[COUNT_NOTICES]].tolist()
+            for kind, row in run.notices[: self._state.counters[COUNT_NOTICES]].tolist()
         )
-        return self._blocks(out)
+        return self._blocks(run.out)
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """Rows of everything that is still open: closed by the end of the capture."""

@@ -12,12 +12,11 @@ incarnations; the row holds the current one. States and what moves them:
 An id that is met in use is open, unless the connection was seen from its CONNECT without a hole:
 then it is UNOPENED.
 
-An answer by request id names nothing else. So requests wait here until their answer, and an answer
-that was captured before its request waits for that within the reorder window. Both frames of such
-an exchange get one number, by which the pass of exchanges finds one for the other.
+An answer by request id names nothing else: the pairing of exchanges, which walks the same rows,
+tells what was asked.
 
-What is bounded: subjects (the longest closed is forgotten, then new ones are not followed),
-requests and early answers (the oldest is forgotten), the memories of ledgers and producer names.
+What is bounded: subjects (the longest closed is forgotten, then new ones are not followed), the
+memories of ledgers and producer names.
 """
 
 from typing import Final
@@ -27,8 +26,6 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.limits import (
-    MAX_EARLY_ANSWERS,
-    MAX_PENDING_REQUESTS,
     MAX_SUBJECTS,
     MAX_TOPIC_HINTS,
     NULL,
@@ -59,14 +56,9 @@ CLOSED: Final = 4
 
 # Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
 KEY_CONNECTION: Final = 3
-KEY_REQUEST: Final = 4  # connection and side of the request, request id
-KEY_EARLY: Final = 5  # the same, of answers that wait for their request
-KEY_NAMELESS: Final = 6  # producers whose topic is not known, by name and id
-KEY_LEDGER: Final = 7
-KEY_PRODUCER_NAME: Final = 8
-
-# Lists of what waits in the order in which it came: requests, and early answers.
-EARLY: Final = KEY_EARLY - KEY_REQUEST
+KEY_NAMELESS: Final = 4  # producers whose topic is not known, by name and id
+KEY_LEDGER: Final = 5
+KEY_PRODUCER_NAME: Final = 6
 
 AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 
@@ -75,9 +67,7 @@ COUNT_OUT: Final = 0  # rows written to the outputs
 COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
 COUNT_REFUSED: Final = 3  # subjects that found no room
-COUNT_EXCHANGES: Final = 4  # numbers given to requests and answers
-COUNT_NOW: Final = 5  # largest stamp seen, ns
-COUNTERS: Final = 6
+COUNTERS: Final = 4
 
 RECENT: Final = 256  # subjects found by a glance; a power of two
 
@@ -142,26 +132,6 @@ SHARED_COLUMNS: Final = len(_SubjectColumns._fields)
 IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
 
 
-class RequestColumns(Bundle):
-    """Requests by id, and answers that came before their request, int64[rows] each.
-
-    key_kind: KEY_*; key: 2 * row of the connection + side of the request; deadline_ns: until when
-    an early answer waits. From kind on only requests; kind, id, incarnation: of the subject.
-    """
-
-    key_kind: Int64Array
-    key: Int64Array
-    request_id: Int64Array
-    exchange_no: Int64Array
-    command: Int64Array
-    deadline_ns: Int64Array
-    kind: Int64Array
-    id: Int64Array
-    incarnation: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-
-
 class RegistryConnections(Bundle):
     """Connections that have rows here, int64[rows] each.
 
@@ -177,9 +147,8 @@ class RegistryConnections(Bundle):
 class RegistryState(State):
     """Everything the registry's kernels change.
 
-    table: connections, subjects, chains of requests and of nameless producers; recent: int64[],
-    subject rows to glance at first; lists: subjects and requests of each connection (by its row),
-    closed subjects (list 0); order: requests (list 0) and early answers as they came.
+    table: connections, subjects, chains of nameless producers; recent: int64[], subject rows to
+    glance at first; lists: subjects of each connection (by its row), closed subjects (list 0).
     """
 
     table: HashTable
@@ -194,19 +163,12 @@ class RegistryState(State):
     closed_links: Links
     closed_list: Ends
     nameless_links: Links
-    requests: RequestColumns
-    request_pool: Pool
-    request_links: Links
-    request_lists: Ends
-    order_links: Links
-    order: Ends
-    chain_links: Links
     topics_of_ledgers: Memory
     topics_of_names: Memory
 
 
 def new_registry_state(rows: int, key: int = 0) -> RegistryState:
-    """A state with room for so many connections, subjects and requests; it grows from there.
+    """A state with room for so many connections and subjects; it grows from there.
 
     key: of its hash tables.
     """
@@ -223,13 +185,6 @@ def new_registry_state(rows: int, key: int = 0) -> RegistryState:
         closed_links=Links.new(rows),
         closed_list=new_ends(1),
         nameless_links=Links.new(rows),
-        requests=RequestColumns.new(rows, NULL),
-        request_pool=new_pool(rows),
-        request_links=Links.new(rows),
-        request_lists=new_ends(rows),
-        order_links=Links.new(rows),
-        order=new_ends(2),
-        chain_links=Links.new(rows),
         topics_of_ledgers=new_memory(MAX_TOPIC_HINTS, key),
         topics_of_names=new_memory(MAX_TOPIC_HINTS, key),
     )
@@ -238,13 +193,11 @@ def new_registry_state(rows: int, key: int = 0) -> RegistryState:
 def make_room(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
     state.grow(
-        table=roomy(state.table, 4 * more),
+        table=roomy(state.table, 3 * more),
         topics_of_ledgers=settled(state.topics_of_ledgers),
         topics_of_names=settled(state.topics_of_names),
     )
-    grow_rows(
-        state, "connection_pool", more, connections=NULL, subject_lists=ABSENT, request_lists=ABSENT
-    )
+    grow_rows(state, "connection_pool", more, connections=NULL, subject_lists=ABSENT)
     grow_rows(
         state,
         "subject_pool",
@@ -254,14 +207,4 @@ def make_room(state: RegistryState, more: int) -> None:
         subject_links=ABSENT,
         closed_links=ABSENT,
         nameless_links=ABSENT,
-    )
-    grow_rows(
-        state,
-        "request_pool",
-        more,
-        MAX_PENDING_REQUESTS + MAX_EARLY_ANSWERS,
-        requests=NULL,
-        request_links=ABSENT,
-        order_links=ABSENT,
-        chain_links=ABSENT,
     )

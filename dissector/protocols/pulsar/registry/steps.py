@@ -1,4 +1,4 @@
-"""The registry's pass over a block of frames: what each command does to producers and consumers."""
+"""What the command of each frame does to producers and consumers."""
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -19,17 +19,14 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.pulsar.registry.requests import (
+    Asked,
     Registering,
-    forget_request,
-    number_request,
-    request_of,
     settle,
 )
 from dissector.protocols.pulsar.registry.state import (
     CLOSED,
     CLOSING,
     COUNT_NOTICES,
-    COUNT_NOW,
     COUNT_ROW,
     KEY_CONNECTION,
     OPEN,
@@ -82,38 +79,38 @@ ID_REOPENED = NOTICE_NUMBER["id_reopened"]
 REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's producer
 
 
+@inlined
+def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+    """Fill the registry's columns of a frame, or take note of an event.
+
+    Args:
+        asked: what the frame answers, if it is an answer by request id.
+    """
+    state = run.state
+    state.counters[COUNT_ROW] = run.rows_before + row + 1
+    command = frames.command[row]
+    if command in (SEND, SEND_RECEIPT, SEND_ERROR):
+        _handle_send(state, frames, row, command)
+    elif command == MESSAGE:
+        _handle_message(state, frames, row)
+    elif command < 0:
+        _handle_event(state, frames, row, run.out)
+    elif frames.status[row] != MALFORMED:
+        _handle_rest(frames, row, asked, run)
+
+
 @kernel
-def register_frames(
-    state: RegistryState,
-    frames: FrameColumns,
-    rows: int,
-    protocol: int,
-    run: Registering,
-) -> None:
-    """Fill the registry's columns of the frames of one protocol, in order."""
-    for row in range(rows):
-        state.counters[COUNT_ROW] += 1
-        if frames.last_ts_ns[row] > state.counters[COUNT_NOW]:
-            state.counters[COUNT_NOW] = frames.last_ts_ns[row]
-        if frames.protocol[row] != protocol:
-            continue
-        command = frames.command[row]
-        if command in (SEND, SEND_RECEIPT, SEND_ERROR):
-            _handle_send(state, frames, row, command)
-        elif command == MESSAGE:
-            _handle_message(state, frames, row)
-        elif command < 0:
-            _handle_event(state, frames, row, run.out)
-        elif frames.status[row] == MALFORMED:
-            continue
-        elif command >= COMMAND_SLOTS:
-            _copy_names(frames, row)
-        elif run.rules.request_key[command] == BY_REQUEST_ID:
-            _handle_request(state, frames, row, run)
-        elif run.rules.reply_key[command] == BY_REQUEST_ID:
-            _handle_reply(state, frames, row, run)
-        else:
-            _handle_other(state, frames, row, run.rules)
+def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+    """Every command that does not come in masses."""
+    command = frames.command[row]
+    if command >= COMMAND_SLOTS:
+        _copy_names(frames, row)
+    elif run.rules.request_key[command] == BY_REQUEST_ID:
+        _handle_request(run.state, frames, row, run)
+    elif run.rules.reply_key[command] == BY_REQUEST_ID:
+        _handle_reply(run.state, frames, row, asked, run)
+    else:
+        _handle_other(run.state, frames, row, run.rules)
 
 
 @inlined
@@ -220,9 +217,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Sub
 def _forget_connection(
     state: RegistryState, out: SubjectRows, connection: int, closed_by: int
 ) -> None:
-    """Close a connection's subjects and forget it and its requests."""
-    for _ in range(state.request_lists.length[connection]):
-        forget_request(state, state.request_lists.first[connection])
+    """Close a connection's subjects and forget it."""
     close_connection(state, out, connection, closed_by)
     remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
     state.connections.connection_id[connection] = NULL
@@ -240,7 +235,7 @@ def close_all(state: RegistryState, out: SubjectRows) -> None:
 
 @kernel
 def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
-    """A request by id: what it does to its subject, and its number."""
+    """A request by id: what it does to its subject."""
     command = frames.command[row]
     if command in (PRODUCER, SUBSCRIBE):
         _handle_opening(state, frames, row, run)
@@ -248,7 +243,6 @@ def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: R
         _handle_closing(state, frames, row, run.out)
     else:
         _handle_other(state, frames, row, run.rules)
-    number_request(state, frames, row, run.rules)
 
 
 @kernel
@@ -382,28 +376,28 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 
 @kernel
-def _handle_reply(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_reply(
+    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: Registering
+) -> None:
     """An answer by request id: its request tells what it is about."""
-    request = request_of(state, frames, row, run)
-    requests = state.requests
     # ACK_RESPONSE names its consumer itself.
-    if request == ABSENT or requests.command[request] == ACK:
+    if asked.command in (NULL, ACK):
         _handle_other(state, frames, row, run.rules)
         return
-    connection = requests.key[request] // 2
-    subject = find(state.table, requests.kind[request], connection, requests.id[request], 0)
+    connection = connection_row(state, frames.connection_id[row])
+    subject = find(state.table, asked.kind, connection, asked.id, 0)
     if subject != ABSENT:
         lifecycle = LIFECYCLE_NONE
-        if state.subjects.incarnation[subject] == requests.incarnation[request]:
-            lifecycle = settle(state, frames, row, requests.command[request], subject, run)
+        if state.subjects.incarnation[subject] == asked.incarnation:
+            lifecycle = settle(state, frames, row, asked.command, subject, run)
         describe(state, frames, row, subject)
-        frames.incarnation[row] = requests.incarnation[request]
-        frames.subject_incarnation[row] = requests.incarnation[request]
+        frames.incarnation[row] = asked.incarnation
+        frames.subject_incarnation[row] = asked.incarnation
         frames.lifecycle[row] = lifecycle
     else:
         _copy_names(frames, row)
-        if frames.topic[row] == NULL and requests.topic[request] != NULL:
-            frames.topic[row] = requests.topic[request]
+        if frames.topic[row] == NULL and asked.topic != NULL:
+            frames.topic[row] = asked.topic
             frames.name_source[row] = NAME_OBSERVED
         if frames.subscription[row] == NULL:
-            frames.subscription[row] = requests.subscription[request]
+            frames.subscription[row] = asked.subscription

@@ -2,13 +2,9 @@
 
 import random
 
-import numpy as np
 import pytest
 
-from dissector.limits import MAX_EARLY_ANSWERS
-from dissector.notice_log import NoticeLog
-from dissector.protocols.columns import TO_BROKER, TO_CLIENT, new_frame_columns
-from dissector.protocols.pulsar.registry import PulsarRegistry
+from dissector.protocols.pulsar.exchanges import ExchangeBounds
 from dissector.protocols.pulsar.registry.state import make_room, new_registry_state
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import TOPIC, Talk, chosen
@@ -89,17 +85,19 @@ def test_an_answer_waits_for_its_request_no_longer_than_the_window() -> None:
 
 
 def test_the_oldest_early_answer_makes_room_for_a_new_one() -> None:
-    early, rows = MAX_EARLY_ANSWERS + 1, MAX_EARLY_ANSWERS + 3
-    _, frames = new_frame_columns(rows)
-    is_answer = np.arange(rows) < early
-    frames.protocol[:rows] = frames.connection_id[:rows] = frames.status[:rows] = 0
-    frames.command[:rows] = np.where(is_answer, commands.LOOKUP_RESPONSE, commands.LOOKUP)
-    frames.side[:rows] = is_answer
-    frames.direction[:rows] = np.where(is_answer, TO_CLIENT, TO_BROKER)
-    frames.request_id[:rows] = np.arange(rows) % early
-    PulsarRegistry(0, 1).advance(frames, rows, [], (), NoticeLog())  # type: ignore[arg-type]
-    assert frames.exchange_no[:early].tolist() == list(range(1, early + 1))
-    assert frames.exchange_no[early:rows].tolist() == [early + 1, 2]
+    talk = Talk()
+    talk.connect()
+    early = [talk.broker(commands.SUCCESS, request_id=number) for number in (1, 2, 3)]
+    asked = [
+        talk.client(
+            commands.SUBSCRIBE, request_id=number, consumer_id=number, topic=TOPIC, subscription="s"
+        )
+        for number in (1, 2, 3)
+    ]
+    rows = talk.rows(exchanges=ExchangeBounds(early=2))["exchanges"]
+    assert sorted(chosen(rows[1:], "response_frame_no", "request_frame_no"), key=str) == sorted(
+        [(early[0], None), (early[1], asked[1]), (early[2], asked[2]), (None, asked[0])], key=str
+    )
 
 
 def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
