@@ -201,9 +201,15 @@ class DuckdbEngine:
         for each in views:
             kind = "TABLE" if each.materialized == ALWAYS else "VIEW"
             self._create(kind, each.name, each.query)
-        self._lazy = {
-            each.name: each for each in views if each.materialized not in ("", ALWAYS)
-        }
+        self._lazy = {each.name: each for each in views if each.materialized not in ("", ALWAYS)}
+
+    def renew(self, views: Sequence[View]) -> None:
+        """Tables are others now: `views`, which `prelude` made, stay; rows made of them are made
+        again when they are read."""
+        for each in views:
+            if each.materialized == ALWAYS:
+                self._create("TABLE", each.name, each.query)
+        self._lazy = {each.name: each for each in views if each.materialized not in ("", ALWAYS)}
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""

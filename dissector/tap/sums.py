@@ -130,7 +130,8 @@ class Sums:
         self.balances = Balances(max_series)
         self._queries = {} if is_of_permits else _queries()
         texts = [*(query.text for query in self._queries.values()), *self.balances.texts()]
-        self._columns = columns_of(texts, _views(texts))
+        self._views = _views(texts)
+        self._columns = columns_of(texts, self._views)
         self._db: DuckdbEngine | None = None
 
     @property
@@ -150,18 +151,21 @@ class Sums:
 
     def take(self, window: Window, rows: Rows) -> None:
         """Add a window up."""
-        if self._db is None:
-            self._db = DuckdbEngine(threads=1, memory=_MEMORY)
-        db, run = self._db, window.run
+        db, is_new = self._db, self._db is None
+        if db is None:
+            db = self._db = DuckdbEngine(threads=1, memory=_MEMORY)
+        run = window.run
         name_tables(db, run, window.last_ns, rows, self._columns, is_lent=True)
         repeated = small_table(((each,) for each in window.repeated), connection_id=NUMBER)
         db.lend("repeated", repeated)
         db.lend("carried_permits", self.balances.carried(rows))
-        name_views(db, self._columns)
-        db.view("permits", TOGETHER)
-        texts = [query.text for name, query in self._queries.items() if _READS[name] in rows]
+        if is_new:
+            name_views(db, self._columns)
+            db.view("permits", TOGETHER)
+            db.prelude(self._views)
+        else:
+            db.renew(self._views)
         has_permits = any(table in rows for table in _OF_PERMITS)
-        db.prelude(_views([*texts, *(self.balances.texts() if has_permits else ())]))
         permits = self.balances.asked(db) if has_permits else None
         found = {name: self._asked(db, name) for name in self._queries if _READS[name] in rows}
         with self.lock:

@@ -1,5 +1,6 @@
 """Rows of windows as tables that queries read: one conversion for tallies and rules."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -19,17 +20,23 @@ Rows = dict[str, pa.Table]
 Columns = Mapping[str, Sequence[str]]
 
 _FILES: Final = "capture_files"
+_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
 def columns_of(texts: Iterable[str], views: Iterable[View]) -> dict[str, tuple[str, ...]]:
-    """The columns that queries may read, by table: whatever they name."""
-    read = [*texts, *(view.query for view in views), *(query for _, query in table_views())]
-    names = {"protocol"}.union(*map(words, read))
-    names |= {table for name, table in NAMED_TWICE.items() if name in names}
+    """The columns that queries may read, by table: of those they read from, whatever they name.
+
+    Args:
+        texts: queries, or names of tables.
+    """
+    read = [*texts, *(view.query for view in views)]
+    names = {"protocol"}.union(*map(words, [*read, *(query for _, query in table_views())]))
+    sources = {*read, *(name for text in read for name in _SOURCE.findall(text))}
+    sources |= {table for name, table in NAMED_TWICE.items() if name in sources}
     return {
         table: tuple(column.name for column in TABLES[table].columns if column.name in names)
         for table in TABLES
-        if table in names
+        if table in sources
     }
 
 
