@@ -29,7 +29,7 @@ def reported(
     until: str | None = None,
     topics: tuple[str, ...] = (),
     exact: bool = False,
-    rules: frozenset[str] = SOME_RULES,
+    rules: frozenset[str] = EVERY_RULE,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What report.json says about a lake. rules: those that are asked, none for all."""

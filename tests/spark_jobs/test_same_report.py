@@ -14,12 +14,15 @@ from dissector.joining.closing import CLOSED
 from dissector.lake.cache import SUMS
 from dissector.lake.compact import compact
 from dissector.spark.engine import SparkEngine
+from tests import reports
 from tests.dissector.findings.samples import RULES
 from tests.dissector.joining.cutting import land_cut
 from tests.dissector.lake.samples import SAMPLES, landed
-from tests.reports import differences, reported
+from tests.reports import SOME_RULES, differences
 from tests.spark_jobs.conftest import Both, spark_sql
 
+# The fixture asks all of them.
+reported = partial(reports.reported, rules=SOME_RULES)
 # Half of the rows by chance are before it.
 SINCE = "2025-06-15T15:06:42"
 

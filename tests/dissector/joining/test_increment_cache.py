@@ -6,6 +6,7 @@ import random
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +19,12 @@ from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.report import tally_cache
+from tests import reports
 from tests.dissector.joining.cutting import cut_places, land, packets, parts, read
 from tests.dissector.report.test_pipeline import closed_rows, hand_over
-from tests.reports import differences, reported
+from tests.reports import SOME_RULES, differences
 
+reported = partial(reports.reported, rules=SOME_RULES)
 NIGHTS = 6
 DAY = 86_400
 KEPT = Path(SUMS) / increment_cache.INCREMENTS
