@@ -69,28 +69,27 @@ def _finished(a: int, b: int, c: int, d: int, rounds: int) -> int:
 
 
 @inlined
-def _hash(
-    low: int, high: int, data: ByteArray, start: int, end: int, rounds: int, last_rounds: int
-) -> int:
+def _hash(low: int, high: int, data: ByteArray, start: int, end: int, rounds: int) -> int:
+    """SipHash with so many rounds for each word, and two more at the end."""
     a, b, c, d = _FIRST ^ low, _SECOND ^ high, _THIRD ^ low, _FOURTH ^ high
     position = start
     while position + 8 <= end:
         a, b, c, d = _absorbed(a, b, c, d, le64(data, position), rounds)
         position += 8
     a, b, c, d = _absorbed(a, b, c, d, _last_word(data, start, end), rounds)
-    return _finished(a, b, c, d, last_rounds)
+    return _finished(a, b, c, d, rounds + 2)
 
 
 @kernel
 def siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
     """The hash of data[start:end] as a signed number; low, high: the key's halves, likewise."""
-    return _hash(low, high, data, start, end, 2, 4)
+    return _hash(low, high, data, start, end, 2)
 
 
 @inlined
 def short_siphash(low: int, high: int, data: ByteArray, start: int, end: int) -> int:
     """SipHash-1-3, with half the rounds: for hash tables in memory, where hashes are not shown."""
-    return _hash(low, high, data, start, end, 1, 3)
+    return _hash(low, high, data, start, end, 1)
 
 
 @inlined

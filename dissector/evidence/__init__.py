@@ -1,1 +1,1 @@
-"""What can be shared of a capture: anonymous copies, and bundles that show a finding."""
+"""What can be shared of a capture: anonymous and redacted copies, and bundles with a finding."""
