@@ -152,6 +152,7 @@ LONG_FUNCTIONS = {
 # have to set up for one of them alone is what that module does. The test file names the whole.
 TESTED_THROUGH = {
     f"{_FRAMING}/test_resync.py": "search_state",
+    f"{_FRAMING}/test_unsynchronised.py": "searching",
     f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
     f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
