@@ -46,10 +46,11 @@ def test_the_image_takes_the_wheel_that_make_builds() -> None:
 
 def test_extras_that_texts_name_are_there() -> None:
     texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "dissector").rglob("*.py")]
+    asked = re.compile(r"(?:pulsar-dissector\[|needs\(\")([a-z,]+)")
     named = {
         extra
         for path in texts
-        for extras in re.findall(r"(?:pulsar-dissector\[|needs\(\")([a-z,]+)", path.read_text("utf-8"))
+        for extras in asked.findall(path.read_text("utf-8"))
         for extra in extras.split(",")
     }
     assert {"report", "spark", "jvm", "tap"} <= named <= set(PROJECT["optional-dependencies"])
