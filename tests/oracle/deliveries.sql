@@ -197,9 +197,10 @@ SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcom
 
 -- hidden_acks: where acks may be hidden, or messages.
 CREATE TEMP TABLE hidden_acks AS
-SELECT c, direction, spot FROM holes WHERE true
+SELECT c, direction, spot FROM holes WHERE NOT is_inside
 UNION ALL
-SELECT c, direction, n - 0.5 FROM numbered_frames AS f WHERE status = 'cut_by_snaplen'
+SELECT c, direction, n FROM numbered_frames AS f WHERE status NOT IN ('complete', 'malformed')
+  AND consumer_id IS NULL AND producer_id IS NULL AND request_id IS NULL
 UNION ALL
 SELECT c, direction, n FROM numbered_frames AS f WHERE status <> 'complete' AND CASE direction
   WHEN 'to_broker'

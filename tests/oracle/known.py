@@ -20,9 +20,6 @@ class Known(NamedTuple):
         return [Difference(self.capture, *place, count) for place, count in self.rows.items()]
 
 
-INCARNATIONS: Final = (
-    "a receipt that comes before its send is paired without a look at the producer's incarnation"
-)
 CLAIMS: Final = "acks that the broker refuses, or a transaction undoes, count as they come"
 CUT_ANSWERS: Final = "no column tells between which frames bytes lie that the snap length cut off"
 NAMES_LATE: Final = "sends of a producer whose topic an answer tells late have no attempts"
@@ -37,18 +34,7 @@ NOT_MADE: Final = {
     ("permits", "origin_capture"): "joining alone fills it",
     ("deliveries", "lag"): "what the broker adds to a MESSAGE is in no column of frames",
 }
-LOST_RECEIPT: Final = Known(
-    "mut-loss1-java-j24_unload.pcap",
-    INCARNATIONS,
-    {
-        ("deliveries", "publish_to_delivery_ns"): 1,
-        ("exchanges", ORACLE_ONLY): 2,
-        ("exchanges", PROGRAM_ONLY): 2,
-        ("exchanges", "outstanding_before"): 45,
-    },
-)
 IN_SAMPLES: Final = (
-    LOST_RECEIPT,
     Known(
         "java-j61_txn_abort.pcap",
         CLAIMS,
@@ -71,7 +57,6 @@ IN_SAMPLES: Final = (
     ),
 )
 IN_LOSSY: Final = (
-    LOST_RECEIPT,
     Known("java-j38_throttled.pcap", NAMES_LATE, {("exchanges", "attempt"): 73}),
     Known(
         "t01-delayed-strict-twin.pcap",
