@@ -17,6 +17,7 @@ from dissector.report.capture_verdicts import verdict_rows, verdict_section
 from dissector.report.numbers import Row, step_ns
 from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import build
+from dissector.report.sections.findings import judge_reports
 from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -78,7 +79,10 @@ class Numbers:
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
         parts, tallies = self._made()
-        return build(parts, verdicts=verdict_section(verdict_rows(tallies).to_pylist()))
+        rows = verdict_rows(tallies, engine()).to_pylist()
+        found = build(parts, verdicts=verdict_section(rows))
+        judge_reports(engine(), [(parts, found)])
+        return found
 
     def results(self) -> dict[str, dict[str, Any]]:
         """The report's JSON of each capture that has files, alone.
@@ -86,13 +90,15 @@ class Numbers:
         The queries run once for all, as for a lake: to plan them costs more than to run them.
         """
         tallies = self._made()[1]
-        judged = {row["capture"]: row for row in verdict_rows(tallies).to_pylist()}
-        return {
-            str(name): build(
+        judged = {row["capture"]: row for row in verdict_rows(tallies, engine()).to_pylist()}
+        found = {
+            name: (parts, build(
                 parts._replace(only_totals=False), verdicts=verdict_section([judged[name]])
-            )
+            ))
             for name, parts in parts_by_capture(tallies)
-        }
+        }  # fmt: skip
+        judge_reports(engine(), [*found.values()])
+        return {str(name): report for name, (_, report) in found.items()}
 
     def _made(self) -> Made:
         if self._found is None:
@@ -108,7 +114,7 @@ class Numbers:
 
     def opened(self) -> DuckdbEngine:
         """The engine of all tests with these rows; the next that asks for it replaces them."""
-        tables, db = self.tables(), _engine()
+        tables, db = self.tables(), engine()
         db.expect(sum(rows.num_rows for rows in tables.values()))
         names = {name for rows in tables.values() for name in rows.column("capture").to_pylist()}
         _open(db, tables, dict.fromkeys(sorted(names), 1))
@@ -121,7 +127,7 @@ class Numbers:
         )
         files = tables["capture_files"]
         spans = dict.fromkeys(captures, (0, 0)) | _spans(files)
-        db = _engine()
+        db = engine()
         db.expect(sum(rows.num_rows for rows in tables.values()))
         _open(db, tables, {name: step_ns(*span) for name, span in spans.items()})
         queries = catalogue()
@@ -142,7 +148,7 @@ class Numbers:
 
 
 @cache
-def _engine() -> DuckdbEngine:
+def engine() -> DuckdbEngine:
     """One for all tests of a process: to open it costs as much as some queries."""
     return DuckdbEngine(threads=1)
 

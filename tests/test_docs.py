@@ -127,6 +127,8 @@ def test_every_number_of_a_report_is_explained() -> None:
         start = page.index(f"\n## {section}\n")
         words = set(re.findall(r"\w+", page))
         assert f"\n## {section}\n" in page[start:]
+        for row in (*report["findings"]["findings"], *report["findings"]["verdicts"]):
+            row["measured"] = row["thresholds"] = {}  # what each rule measures is its own
         missing = keys_of(report[section]) - words - known - IN_LISTS
         assert not missing, f"{section}: {sorted(missing)}"
 

@@ -101,7 +101,7 @@ def findings(
         commands = Commands({"sources": sources}, inputs, files, lake)
         rows = [as_row(one) for one in worst_first(found)]
         if is_json:
-            shown = [row | {"command": command_of(row, commands)} for row in rows]
+            shown = [row | {"command": commands.of_finding(row)} for row in rows]
             print(json_line({"findings": shown}, keeps_nulls=True))
         else:
             paint, width = Paint(common.color), terminal_width()
@@ -122,11 +122,13 @@ def _found(
     from dissector.findings.finding import findings_of
     from dissector.findings.noted import joined, noted
     from dissector.findings.querying import rule_queries
+    from dissector.findings.totals import totals_rules
     from dissector.queries.sandbox import sandbox_over
     from dissector.report import pipeline
     from dissector.report.workspace import temporary
 
     own = {query.rule.file for query in rule_queries().values()}
+    own |= {rule.file for rule in totals_rules().rules.values()}
     of_users = [rule for rule in rules if rule.file not in own]
     numbers = frozenset(rule.number for rule in rules if rule.file in own)
     name, why = chosen(*engine, opened.lake.rows())
@@ -163,13 +165,6 @@ def _found(
     return found, failed, sources
 
 
-def command_of(row: Row, commands: "Commands") -> str:
-    """The command line that shows the frames of a finding."""
-    from dissector.report.verdicts import judging
-
-    return judging.command_of(row, commands)
-
-
 def lines_of(
     rows: Sequence[Row],
     rules: int,
@@ -187,7 +182,8 @@ def lines_of(
         yield f"{row['id']}  {severity}  {title}  ({row['verdict']})"
         yield (
             f"  {row['first_ts'] or '-'} to {row['last_ts'] or '-'}, "
-            f"{counted(row['incidents'], 'incident')}, {safe_text(row['capture'])}"
+            f"{counted(row['incidents'], 'incident')}, "
+            f"{safe_text(row['capture'] or 'all captures together')}"
         )
         subject = ", ".join(
             f"{name} {safe_text(str(value))}"
@@ -199,8 +195,8 @@ def lines_of(
             yield from wrapped(f"  {line}", width, "    ")
         for each in row["evidence"]:
             yield f"  frame {each['frame_no']}, packet {each['packet']}: {safe_text(each['role'])}"
-        if row["evidence"]:
-            yield f"  {paint(safe_text(command_of(row, commands)), 'cyan')}"
+        if command := commands.of_finding(row):
+            yield f"  {paint(safe_text(command), 'cyan')}"
         yield ""
     yield f"{counted(len(rows), 'finding')}; {counted(rules, 'rule')} asked"
 

@@ -19,6 +19,9 @@ _COMMON: Final = frozenset({
     "this", "to", "was", "were", "what", "when", "which", "why", "with",
 })  # fmt: skip
 MAX_SEARCHED: Final = 8
+_LABELS: Final = {
+    "rival": "What else looks the same", "decides": "What would decide", "do": "What to do",
+}  # fmt: skip
 # A frame begins with its length without these bytes; brokers add them when they say what they read.
 LENGTH_BYTES: Final = 4
 # What other protocols begin with.
@@ -131,11 +134,11 @@ def _rule(rule: Rule) -> list[str]:
     for variant, words in rule.words.items():
         name = f", {variant}" if variant else f", {rule.code}"
         lines += [f"{rule.number}{name}: {words.title} ({words.severity}, {words.verdict})"]
-        if variant and words.parts["rival"] == rule.words[""].parts["rival"]:
+        if variant and words.parts["rival"] == rule.words[""].parts["rival"] != "":
             continue
-        lines += [f"  What else looks the same: {_plain_text(words, 'rival')}"]
-        lines += [f"  What would decide: {_plain_text(words, 'decides')}"]
-        lines += [f"  What to do: {_plain_text(words, 'do')}"]
+        for part, label in _LABELS.items():
+            if words.parts[part]:
+                lines += [f"  {label}: {_plain_text(words, part)}"]
     for name, each in rule.thresholds.items():
         lines += [f"  Threshold {name}: {each.value:g} {each.unit}; {each.why}."]
     if rule.references:

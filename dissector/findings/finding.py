@@ -6,7 +6,7 @@ A row is one incident; what one finding measures and shows is its worst row.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,8 +21,10 @@ from dissector.findings.loading import (
     Rule,
     incidents_query,
 )
+from dissector.notices import NOTICES
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
+from dissector.schemas.quantities import bytes_text, duration_text, share_text
 from dissector.schemas.wire_names import name_text
 
 if TYPE_CHECKING:
@@ -30,15 +32,21 @@ if TYPE_CHECKING:
 
 CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
 MAX_EVIDENCE: Final = 8
+MAX_COUNTS: Final = 12  # kinds that a sentence names
+# The numbers of single notices stand in the table, here are blanks.
+_NOTICES: Final = {
+    kind.code: re.sub(r"\{(value2?|name)\}", "…", kind.sentence) for kind in NOTICES
+}
 _DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
 PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
-# {name}, {name|is|are} by how many there are; the noun behind it, with a word between at most.
+# {name}, {name:size} in a unit (`_FORMATS`), {name|is|are} by how many there are; the noun behind
+# it, with a word between at most.
 _PLACEHOLDER: Final = re.compile(
-    r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*))?\}"
-    r"(?: ((?:such|other|further|open|slow) )?(ids|(?!this)\w{4,}s)\b)?"
+    r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*)|:(\w+))?\}"
+    r"(?: ((?:such|other|further|open|slow) )?(ids|gaps|(?!this)\w{4,}s)\b)?"
 )
 _IF_KNOWN: Final = re.compile(r"\[([^\[\]]*)\]")  # what is said only if its values are known
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
@@ -71,8 +79,8 @@ class Finding(NamedTuple):
     """What a rule found about one subject; times in ns since 1970.
 
     section: of the report, that it judges; capture: of the worst incident, whose frames are the
-    evidence; spans: when each incident began and ended, in order; apart_ns: what lies closer is
-    one.
+    evidence, "" of a rule over several captures together; show: see `Words`; spans: when each
+    incident began and ended, in order; apart_ns: what lies closer is one.
     """
 
     number: str
@@ -92,6 +100,7 @@ class Finding(NamedTuple):
     ruled_out: tuple[str, ...]
     evidence: tuple[Evidence, ...]
     text: str
+    show: str = ""
 
     @property
     def incidents(self) -> int:
@@ -127,6 +136,9 @@ def findings_of(engine: "Sandbox", rules: Iterable[Rule]) -> tuple[list[Finding]
     found: list[Finding] = []
     problems = []
     for rule in rules:
+        if rule.is_over_totals:  # the program's own are asked where a report is made
+            problems.append(Problem(rule.file, rule.query_line, "totals are of reports alone"))
+            continue
         try:
             rows, columns = _rows(engine, rule)
             _check(rule, columns)
@@ -213,6 +225,8 @@ def _cells(row: Mapping[str, Any], wanted: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A value as all engines give it: numbers of six places at most."""
+    if isinstance(value, list):  # a map
+        return {name: _plain(each) for name, each in value} or None
     if isinstance(value, Decimal):
         value = int(value) if value == value.to_integral_value() else float(value)
     return round(value, _DECIMALS) if isinstance(value, float) else value
@@ -220,7 +234,7 @@ def _plain(value: Any) -> Any:
 
 def _rank(rule: Rule, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """The greater the worse; of equals the one with more evidence, then the earlier comes first."""
-    worst = row[rule.worst]
+    worst = row.get(rule.worst)
     shown = sum(number is not None for number in _cells(row, FRAME).values())
     return (worst is not None, worst or 0, shown, -(row["first_ns"] or 0), -(row["last_ns"] or 0))
 
@@ -270,7 +284,7 @@ def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding
                 incidents += by_captures.pop(other)
                 mine |= other
             by_captures[mine] = incidents
-        found += [_finding(rule, incidents) for incidents in by_captures.values()]
+        found += [finding_of(rule, incidents) for incidents in by_captures.values()]
     return found
 
 
@@ -295,7 +309,12 @@ def _span(incident: Rows) -> tuple[int, int]:
     return min(first for first, _ in times), max(last for _, last in times)
 
 
-def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
+def finding_of(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Finding:
+    """The finding of incidents of one subject, each with its rows.
+
+    Raises:
+        UsageError: the front matter has no such variant.
+    """
     rows = [row for incident in incidents for row in incident]
     spans = tuple(sorted(map(_span, incidents)))
     worst = max(rows, key=lambda row: _rank(rule, row))
@@ -316,7 +335,7 @@ def _finding(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> Fi
         worst["capture"], subject, spans[0][0], max(last for _, last in spans), spans,
         _apart_ns(rule), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
-        tuple(evidence.values()), text_of(words.parts, values),
+        tuple(evidence.values()), text_of(words.parts, values), words.show,
     )  # fmt: skip
 
 
@@ -326,7 +345,8 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
     for part in PARTS:
         template = _IF_KNOWN.sub(lambda found: _if_known(values, found[1]), parts[part])
         text = _PLACEHOLDER.sub(lambda found: _counted(values, found), template)
-        lines.append(_SENTENCE[part] + text)
+        if text:
+            lines.append(_SENTENCE[part] + text)
     return "\n".join(lines)
 
 
@@ -337,15 +357,39 @@ def _if_known(values: Mapping[str, Any], template: str) -> str:
 
 def _counted(values: Mapping[str, Any], found: re.Match[str]) -> str:
     """A value in a sentence, or the word that its number asks for, and the noun behind it."""
-    name, singular, plural, between, noun = found.groups()
+    name, singular, plural, form, between, noun = found.groups()
     value = values.get(name)
     is_one = value == 1 and type(value) is int
-    text = _shown(name, value) if singular is None else (singular if is_one else plural)
+    if form is not None and value is not None:
+        text = _FORMATS[form](value)
+    else:
+        text = _shown(name, value) if singular is None else (singular if is_one else plural)
     if noun is None:
         return text
     if is_one and singular is None:
         noun = _ENDINGS.sub(lambda ending: "y" if ending[0] == "ies" else "", noun)
     return f"{text} {between or ''}{noun}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """Counts by name, the largest first: 3 MQTT, 1 Kafka."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{count:,} {name_text(name)}" for name, count in ordered[:MAX_COUNTS])
+    return f"{shown} … ({len(ordered)} in all)" if len(ordered) > MAX_COUNTS else shown
+
+
+def _notices(counts: Mapping[str, int]) -> str:
+    """What notices say, by their codes, with how often each was raised."""
+    return "; ".join(
+        f"{_NOTICES.get(code, 'a bound on memory')} ({code}, {count:,} time{'s' * (count != 1)})"
+        for code, count in sorted(counts.items())
+    )
+
+
+_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "size": bytes_text, "share": share_text, "time": duration_text,
+    "counts": _counts, "notice": _notices,
+}  # fmt: skip
 
 
 def _shown(name: str, value: object) -> str:

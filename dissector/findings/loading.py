@@ -19,7 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 
-SEVERITIES: Final = ("error", "warning", "info")
+# The worst first. That a subject is fine (`ok`) rules over totals alone can say.
+OK: Final = "ok"
+SEVERITIES: Final = ("error", "warning", "info", OK)
 VERDICTS: Final = ("proven", "pattern", "ruled_out")
 # What a text says, in this order: what happened, how it is known, what else could look the same,
 # the one fact that would decide, and what to do.
@@ -27,7 +29,8 @@ PARTS: Final = ("what", "known", "rival", "decides", "do")
 MAX_INCIDENTS: Final = 1_000  # of one rule in one capture
 RANK: Final = "rank_of_capture"
 MAX_RULE_BYTES: Final = 1 << 20
-_TEXTS: Final = ("code", "number", "title", "severity", "verdict", "protocol", "worst")
+_TEXTS: Final = ("code", "number", "title", "severity")
+_TEXTS_OF_ROWS: Final = ("verdict", "protocol", "worst")  # that rules over totals do without
 _MORE_TEXTS: Final = ("section", "whole")
 _NUMBERS: Final = ("apart_s",)
 APART_S: Final = 60.0  # incidents of one subject that lie closer are one, unless a rule says else
@@ -35,6 +38,7 @@ _TABLES: Final = ("thresholds", "ruled_out", "needs", "text", "variant")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
+_OVER_TOTALS: Final = re.compile(r"\bFROM totals\b", re.IGNORECASE)
 _AT_LINE: Final = re.compile(r"\(?at line (\d+), column \d+\)?")
 
 
@@ -60,13 +64,16 @@ class Threshold(NamedTuple):
 
 class Words(NamedTuple):
     """How one kind of a rule's incidents is called, and what its text says (`PARTS`). whole: why
-    only a whole capture decides it, "" where a window of a tap does, too."""
+    only a whole capture decides it, "" where a window of a tap does, too. show: what a command
+    shows of it: a table and a condition of -Y, or `$` and a command of another program; "" where
+    frames of evidence do."""
 
     title: str
     severity: str
     verdict: str
     parts: Mapping[str, str]
     whole: str
+    show: str
 
 
 class Rule(NamedTuple):
@@ -79,7 +86,8 @@ class Rule(NamedTuple):
     section: of the report, that it judges, "" for none; needs: conditions by table, one of which a
     row of its table must meet for an incident to be possible at all, none if nothing is known;
     apart_s: incidents of one subject that lie closer are one; query_line: the line of the file
-    where the query begins.
+    where the query begins. is_over_totals: it is asked about the numbers of a report (see
+    `dissector.findings.totals`), not about rows of a capture.
     """
 
     file: str
@@ -99,6 +107,7 @@ class Rule(NamedTuple):
     apart_s: float
     query: str
     query_line: int
+    is_over_totals: bool
 
 
 class _Wrong(Exception):
@@ -187,10 +196,11 @@ def read_rule(file: str, text: str) -> Rule:
 
 
 def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rule:
-    for key in _TEXTS:
+    is_over_totals = _OVER_TOTALS.search(query) is not None
+    for key in _TEXTS if is_over_totals else (*_TEXTS, *_TEXTS_OF_ROWS):
         if not isinstance(values.get(key), str) or not values[key]:
             raise _Wrong(f"the front matter has no text `{key}`", 1)
-    known = {*_TEXTS, *_LISTS, *_MORE_TEXTS, *_NUMBERS, *_TABLES}
+    known = {*_TEXTS, *_TEXTS_OF_ROWS, *_LISTS, *_MORE_TEXTS, *_NUMBERS, *_TABLES}
     for key in values:
         if key in _NUMBERS and type(values[key]) not in (int, float):
             raise _Wrong(f"`{key}` is no number", 1)
@@ -216,7 +226,9 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         for name in _PARAMETER.findall(line):
             if name not in thresholds:
                 raise _Wrong(f"${name} is no threshold of the rule", number)
-    plain = _words(values, {**_table(values, "text")}, None)
+    nothing = Words("", "", VERDICTS[0], dict.fromkeys(PARTS[1:], ""), "", "")
+    base = nothing if is_over_totals else None
+    plain = _words(values, {**_table(values, "text")}, base)
     variants = _table(values, "variant")
     words = {"": plain}
     for name, value in variants.items():
@@ -226,11 +238,13 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         if not isinstance(like, str) or like not in words:
             raise _Wrong(f"`variant.{name}` is like {like!r}, which is no variant above it", 1)
         words[name] = _words(value, value, words[like])
+    if not is_over_totals and any(each.severity == OK for each in words.values()):
+        raise _Wrong("only rules over totals say that something is ok", 1)
     return Rule(
-        file, values["code"], values["number"], values["protocol"], values["worst"],
+        file, values["code"], values["number"], values.get("protocol", ""), values.get("worst", ""),
         values.get("section", ""), words, thresholds, ruled_out, needs,
         lists["references"], lists["fires"], lists["silent"], lists["errors"],
-        float(values.get("apart_s", APART_S)), query, query_line,
+        float(values.get("apart_s", APART_S)), query, query_line, is_over_totals,
     )  # fmt: skip
 
 
@@ -267,8 +281,9 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
         raise _Wrong(f"verdict {verdict!r} is none of {', '.join(VERDICTS)}", 1)
     parts = {}
     for part in PARTS:
-        found = text.get(part, base.parts[part] if base else None)
-        if not isinstance(found, str) or not found.strip():
+        found = text.get(part, base.parts.get(part) if base else None)
+        is_needed = base is None or part not in base.parts or bool(base.parts[part])
+        if not isinstance(found, str) or (is_needed and not found.strip()):
             raise _Wrong(f"the text has no `{part}`: a cause is never named without its rival", 1)
         parts[part] = " ".join(found.split())
     title = values.get("title", base.title if base else "")
@@ -277,7 +292,10 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
     whole = values.get("whole", base.whole if base else "")
     if not isinstance(whole, str):
         raise _Wrong("whole is no text", 1)
-    return Words(title, severity, verdict, parts, whole)
+    show = text.get("show", base.show if base else "")
+    if not isinstance(show, str):
+        raise _Wrong("show is no text", 1)
+    return Words(title, severity, verdict, parts, whole, show)
 
 
 def incidents_query(rule: Rule) -> str:

@@ -50,9 +50,11 @@ class RuleQuery(NamedTuple):
 
 @cache
 def rule_queries() -> Mapping[str, RuleQuery]:
-    """The rules of the program by the names of their queries."""
+    """The rules of the program over rows by the names of their queries."""
     found = {}
     for rule in load_rules()[0]:
+        if rule.is_over_totals:
+            continue
         text = incidents_query(rule)
         needs = {table: with_thresholds(rule, each) for table, each in rule.needs.items()}
         read = "\n".join([text, *needs, *needs.values()])

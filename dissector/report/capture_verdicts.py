@@ -1,30 +1,31 @@
 """Verdicts by capture: what stands out in each one by itself, the worst first.
 
 Which of a hundred files is the bad one? Every row of a query names its capture, so the numbers of
-one capture are those that the sections make of its rows alone, and its verdicts are those of
-`dissector.report.verdicts` on these numbers: no rule stands twice. They depend on nothing else, so
-they are made once for each capture, and kept.
+one capture are those that the sections make of its rows alone, and its verdicts are those of the
+rules and `dissector.report.verdicts` on these numbers: no rule stands twice. They depend on nothing
+else, so they are made once for each capture, and kept.
 """
 
 import heapq
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from dissector.findings.querying import OverFrames
 from dissector.queries.catalogue import Query
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.parts import MAX_VERDICTS, Parts, empty_parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, sources
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, VERDICTS, Remark, attempted
+from dissector.report.sections.findings import judge_reports
+from dissector.report.verdict import BAD, LOOK, NOT_JUDGED, Remark, attempted
 from dissector.report.verdicts import remarks
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
-# Verdicts in words, the worst first.
-_ORDER: Final = (BAD, LOOK, GOOD, PLAIN)
-WORDS: Final = tuple(VERDICTS[mark] for mark in _ORDER)
+# Of captures, the worst first: one that is fine in what could be judged is before one of notes.
+WORDS: Final = ("bad", "look", "ok", "note")
 _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
@@ -65,22 +66,33 @@ def _report(parts: Parts) -> Row:
     return report
 
 
-def _verdict(capture: str | None, parts: Parts) -> Row:
-    """The row of one capture. parts: of it alone."""
-    numbers: Row = _NOT_KNOWN.copy()
+class _Capture(NamedTuple):
+    """A capture with the numbers that it is judged by; failed: why there are none."""
 
-    def judge() -> list[Remark]:
-        report = _report(parts)
-        numbers.update(_numbers(report))
-        return remarks(report)
+    capture: str | None
+    parts: Parts
+    report: Row
+    failed: list[Remark]
 
-    found = sorted(attempted("coverage", judge), key=lambda remark: _ORDER.index(remark.mark))
+
+def _capture(capture: str | None, parts: Parts) -> _Capture:
+    report: Row = {}
+    failed = attempted("coverage", lambda: report.update(_report(parts)) or ())
+    return _Capture(capture, parts, report, failed)
+
+
+def _verdict(one: _Capture) -> Row:
+    """The row of one capture, whose report has been judged."""
+    found = one.failed or attempted("coverage", lambda: remarks(one.report))
+    numbers = _NOT_KNOWN if one.failed else _numbers(one.report)
     marks: dict[str, str] = {}
     for remark in found:
-        marks.setdefault(remark.section, remark.word)
+        if remark.mark != NOT_JUDGED:
+            worst = min(marks.get(remark.section, remark.word), remark.word, key=WORDS.index)
+            marks[remark.section] = worst
     return {
-        "capture": capture,
-        "verdict": found[0].word,
+        "capture": one.capture,
+        "verdict": min(marks.values(), key=WORDS.index),
         "bad": sum(remark.mark == BAD for remark in found),
         "look": sum(remark.mark == LOOK for remark in found),
         "failed": sum(remark.is_failure for remark in found),
@@ -99,13 +111,8 @@ def _verdict(capture: str | None, parts: Parts) -> Row:
     }
 
 
-def verdict_row(parts: Parts, capture: str | None) -> Row:
-    """The verdict of a capture as it is kept: a row of SCHEMA.
-
-    Args:
-        parts: of this capture alone.
-    """
-    row = _verdict(capture, parts)
+def _kept(row: Row) -> Row:
+    """The verdict of a capture as it is kept: a row of SCHEMA."""
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look", "failed")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
 
@@ -126,14 +133,19 @@ def rows_to_judge(query: Query, source: str) -> str:
     return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
-def verdict_rows(tables: Mapping[str, pa.Table | list[Row]]) -> pa.Table:
+def verdict_rows(
+    tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames
+) -> pa.Table:
     """The verdicts of all captures that have files, in the order of their names: rows of SCHEMA.
 
     Args:
-        tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
+        engine: asks rules over totals. tables: the rows of each query per capture (see
+            `rows_to_judge`), and `files`.
     """
     whole = {**empty_parts().tables, **tables}
-    rows = [verdict_row(parts, capture) for capture, parts in parts_by_capture(whole)]
+    captures = [_capture(capture, parts) for capture, parts in parts_by_capture(whole)]
+    judge_reports(engine, [(one.parts, one.report) for one in captures if not one.failed])
+    rows = [_kept(_verdict(one)) for one in captures]
     return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)
 
 

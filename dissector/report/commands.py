@@ -84,6 +84,22 @@ class Commands:
             return self._rows("notices", [])
         return f"dissector land {self._inputs(None)} --lake lake"
 
+    def of_finding(self, row: Row) -> str:
+        """What shows a finding: its frames, or what its rule says."""
+        table, _, condition = row["show"].partition(" ")
+        if table == "frames":
+            return self.frames(condition)
+        if table == "connections":
+            return self.connections(condition)
+        if table == "notices":
+            return self.notices()
+        if table == "summary":
+            return self.other("dissector summary {}")
+        if table or not row["evidence"]:
+            return str(condition)
+        numbers = ", ".join(str(each["frame_no"]) for each in row["evidence"])
+        return self.frames(f"frame_no in ({numbers})", row)
+
     def other(self, text: str) -> str:
         """Another command; {} in it is replaced by the inputs, or by the lake."""
         if self._lake is not None:

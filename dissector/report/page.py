@@ -24,7 +24,7 @@ from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
 from dissector.report.verdict import VERDICTS, in_protocol_words
 from dissector.report.verdicts import remarks
-from dissector.report.verdicts.judging import MARKS, command_of
+from dissector.report.verdicts.judging import MARKS
 from dissector.report.words import cut_text, many
 
 MAX_ROWS: Final = 40  # of a table on the page; the Parquet tables have all
@@ -220,9 +220,9 @@ def page(report: Row, lake: object = None) -> str:
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     text = template.render(
         report=report,
-        command_of=partial(command_of, commands=Commands(report)),
+        command_of=Commands(report).of_finding,
         plots=_plots(report),
-        remarks=sorted(remarks(report), key=lambda remark: WORDS.index(remark.word)),
+        remarks=remarks(report),
         policy=policy(style, script),
         style=style,
         script=script,

@@ -15,6 +15,7 @@ from dissector.errors import UsageError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import Problem
 from dissector.findings.querying import RuleQuery, incidents
+from dissector.findings.totals import totals_rules
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
@@ -38,7 +39,7 @@ from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
 from dissector.report.parts import Parts, empty_parts
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
-from dissector.report.sections.findings import found_in, table_of
+from dissector.report.sections.findings import Found, is_wrong, judge_reports, table_of
 from dissector.report.tally_cache import (
     CLOSED,
     FINDINGS,
@@ -144,25 +145,25 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
 
 
 def _program() -> str:
-    """A digest of the code that turns rows into verdicts."""
+    """A digest of the code and the rules that turn rows into verdicts."""
     found = hashlib.sha256()
     todo = [resources.files("dissector.report"), resources.files("dissector.findings")]
     while todo:
         for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
             if each.is_dir() and not each.name.startswith("__"):
                 todo.append(each)
-            elif each.name.endswith(".py"):
+            elif each.name.endswith((".py", ".sql")):
                 found.update(each.read_bytes())
     return found.hexdigest()
 
 
 class Report(NamedTuple):
-    """A report's JSON, what puts further tables of it into a folder, by their place, and what both
-    are made from."""
+    """A report's JSON, what puts further tables of it into a folder, by their place, and what rules
+    found."""
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
-    parts: Parts
+    found: Found
 
 
 def make_report(
@@ -211,18 +212,19 @@ def make_report(
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, scope.selection)
         report, parts = _build(read, scope, {**tables, **exact}, verdicts)
+        if len(read.captures) > 1 and (scope.is_whole or FINDINGS in scope.sections):
+            report["closing"] = _closing(db, cache, read)
+        found = _judged(db, report, parts, scope)
         if scope.is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
             ]
-        if scope.is_whole and len(read.captures) > 1:
-            report["closing"] = _closing(db, cache, read)
     if scope.is_kept and not scope.captures:
         cache.tidy()
     writers = _closed_tables(cache) if scope.is_whole else {}
     if FINDINGS in scope.sections:
-        writers[f"{TABLES}/findings_findings"] = partial(_write_findings, parts)
-    return Report(report, writers, parts)
+        writers[f"{TABLES}/findings_findings"] = partial(_write_findings, found)
+    return Report(report, writers, found)
 
 
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
@@ -232,9 +234,16 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: with_plain_types(found) for name, found in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
-    verdicts = verdict_rows(tables) if scope.is_whole else None
+    verdicts = verdict_rows(tables, db) if scope.is_whole else None
     report, parts = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
-    return Report(report, {}, parts)
+    return Report(report, {}, _judged(db, report, parts, scope))
+
+
+def _judged(db: DuckdbEngine, report: Row, parts: Parts, scope: Scope) -> Found:
+    """What rules found, those over the numbers of the report among them."""
+    if FINDINGS not in scope.sections:
+        return Found([], [])
+    return judge_reports(db, [(parts, report)], scope.rules)[0]
 
 
 def _exact(engine: Engine) -> dict[str, pa.Table]:
@@ -286,14 +295,19 @@ def find(
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    scope = Scope(captures, sections=(FINDINGS,), rules=rules)
+    totals = totals_rules().rules.values()
+    sections: tuple[str, ...] = (FINDINGS,)
+    if not rules or any(rule.number in rules for rule in totals):
+        sections += ("coverage",)
+    scope = Scope(captures, sections=sections, rules=rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
-    return *found_in(made.parts), made.report["sources"]
+    wrong = [one for one in made.found.findings if is_wrong(one)]
+    return wrong, made.found.problems, made.report["sources"]
 
 
-def _write_findings(parts: Parts, folder: Path) -> None:
+def _write_findings(found: Found, folder: Path) -> None:
     folder.mkdir(parents=True)
-    rows = table_of(found_in(parts)[0])
+    rows = table_of(one for one in found.findings if is_wrong(one))
     pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
@@ -372,7 +386,7 @@ def _judge(
             tables[name] = with_plain_types(db.table(rows_to_judge(query, f"({mine}) AS mine")))
     files = read.known.files
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
-    return verdict_rows(tables)
+    return verdict_rows(tables, db)
 
 
 def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:

@@ -46,6 +46,12 @@ Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
 CLOSED: Final = ("exchanges", "deliveries", "permits")
 FINDINGS: Final = "findings"  # the section that rules alone make
+# What sections are made from that are read where findings alone are asked for.
+_READ_BY_RULES: Final = {
+    "coverage": (
+        "connections", "unfinished", "frames", "notices", "capture_notices", "directions",
+    ),
+}  # fmt: skip
 JOINED: Final = "joined-"  # before the names of these tables, where they are kept
 
 
@@ -374,7 +380,10 @@ def queries_of(sections: Collection[str], numbers: Collection[str]) -> Queries:
         name: query for name, query in rule_queries().items()
         if not numbers or query.rule.number in numbers
     }  # fmt: skip
-    return rules if set(sections) == {FINDINGS} else {**catalogue(), **rules}
+    if {*sections} - {FINDINGS, *_READ_BY_RULES}:
+        return {**catalogue(), **rules}
+    wanted = {name for section in sections for name in _READ_BY_RULES.get(section, ())}
+    return {name: query for name, query in catalogue().items() if name in wanted} | rules
 
 
 def text_of(query: Query | RuleQuery) -> str:

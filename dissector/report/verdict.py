@@ -16,8 +16,9 @@ GOOD = "good"
 LOOK = "look"
 BAD = "bad"
 PLAIN = "plain"
-# The words of verdicts, on the terminal and on the page.
-VERDICTS: Final = {GOOD: "ok", LOOK: "look", BAD: "bad", PLAIN: "note"}
+NOT_JUDGED = ""  # a sentence on a section that findings judge: they have the word
+# The words of verdicts, on the terminal and on the page, the worst first.
+VERDICTS: Final = {BAD: "bad", LOOK: "look", PLAIN: "note", NOT_JUDGED: "", GOOD: "ok"}
 
 NAMED: Final = 3  # codes that a sentence names
 
@@ -28,10 +29,10 @@ WHOLE: Final = "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
 class Remark(NamedTuple):
     """One verdict, or a note.
 
-    mark: good, look, bad or plain; section: its anchor on the page. next_step: what to do next, and
-    behind a line break the command to type, if there is one; empty where nothing is to be done.
-    anchor: where the page says more, if not in the section. is_failure: the program could not
-    judge.
+    mark: good, look, bad, plain, or "" (`NOT_JUDGED`); section: its anchor on the page. next_step:
+    what to do next, and behind a line break the command to type, if there is one; empty where
+    nothing is to be done. anchor: where the page says more, if not in the section. is_failure: the
+    program could not judge.
     """
 
     mark: str
@@ -156,7 +157,8 @@ def whole_packets(total: Row) -> str:
     """How to get packets whole. total: of the section `coverage`."""
     if total["shortened_bytes"] >= total["snaplen_cut_bytes"]:
         return "Let the mirror, switch or tool that shortened the packets pass them whole."
-    return step_text("Capture whole packets", WHOLE)
+    # As V01 says it, so that it is told once.
+    return step_text("What to do: Capture whole packets. Such as", WHOLE)
 
 
 def holes(commands: Commands) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from dissector.packet.unread import UNREAD_CODES, unread_of
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
+from dissector.report.meanings import SERIOUS, notice_sentence
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
 from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
@@ -177,6 +178,11 @@ def coverage(parts: Parts) -> dict[str, Any]:
     total["broker_leg_connections"] = twin_count(parts)
     total["limits_hit"] = _limits(total)
     total |= _told(parts.rows("capture_notices"))
+    total["serious_notices"] = [
+        f"{notice_sentence(total, code)} ({code}, {many(count, 'time')})"
+        for code, count in total["notices_by_code"].items()
+        if code in SERIOUS
+    ]
     if parts.only_totals:
         return {"total": total}
     of_captures = [_by(found, "capture") for found in tables]

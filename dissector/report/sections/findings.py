@@ -1,19 +1,30 @@
 """Findings: what the rules say is wrong, with its proof and its rivals, the worst first."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from dissector.findings.finding import Finding, found_by, worst_first
-from dissector.findings.loading import SEVERITIES, Problem
-from dissector.findings.querying import rule_queries
-from dissector.report.numbers import Row, instant
+from dissector.findings.loading import OK, SEVERITIES, Problem
+from dissector.findings.querying import OverFrames, rule_queries
+from dissector.findings.totals import Judged, judge, totals_rules
+from dissector.report.numbers import Row, high, instant, low
 from dissector.report.parts import Parts
 from dissector.report.section import Section
 from dissector.report.words import many
 from dissector.schemas.arrow import arrow_schema
+
+WRONG: Final = ("error", "warning")
+
+
+class Found(NamedTuple):
+    """What rules found, the worst first, and rules that failed."""
+
+    findings: list[Finding]
+    problems: list[Problem]
 
 
 def found_in(parts: Parts) -> tuple[list[Finding], list[Problem]]:
@@ -36,7 +47,7 @@ def as_row(one: Finding) -> Row:
         "severity": one.severity,
         "verdict": one.verdict,
         "section": one.section,
-        "capture": one.capture,
+        "capture": one.capture or None,
         "subject": dict(one.subject),
         "first_ts": instant(one.first_ns),
         "last_ts": instant(one.last_ns),
@@ -46,20 +57,76 @@ def as_row(one: Finding) -> Row:
         "ruled_out": list(one.ruled_out),
         "evidence": [each._asdict() for each in one.evidence],
         "text": one.text,
+        "show": one.show,
+    }
+
+
+def is_wrong(one: Finding) -> bool:
+    """Whether a finding is listed: rules over totals say as well what is fine, and what is not
+    known."""
+    return one.severity in WRONG or one.number not in _over_totals()
+
+
+def section_of(found: Sequence[Finding], problems: Iterable[Problem]) -> dict[str, Any]:
+    """The section `findings`: total; findings, what is wrong; verdicts, what rules say else of the
+    numbers."""
+    wrong = [one for one in found if is_wrong(one)]
+    counts = Counter(one.severity for one in wrong)
+    total = {
+        "findings": len(wrong),
+        "by_severity": {name: counts[name] for name in SEVERITIES if name != OK},
+        "rules": len(rule_queries()) + len(_over_totals()),
+        "rules_failed": len({problem.file for problem in problems}),
+    }
+    return {
+        "total": total,
+        "findings": [as_row(one) for one in wrong],
+        "verdicts": [as_row(one) for one in found if not is_wrong(one)],
     }
 
 
 def findings(parts: Parts) -> dict[str, Any]:
-    """The section `findings`: total, findings."""
-    found, problems = found_in(parts)
-    counts = Counter(one.severity for one in found)
-    total = {
-        "findings": len(found),
-        "by_severity": {severity: counts[severity] for severity in SEVERITIES},
-        "rules": len(rule_queries()),
-        "rules_failed": len({problem.file for problem in problems}),
-    }
-    return {"total": total, "findings": [as_row(one) for one in found]}
+    """The section `findings`, of rules over rows alone."""
+    return section_of(*found_in(parts))
+
+
+def judge_reports(
+    engine: OverFrames, made: Sequence[tuple[Parts, Row]], numbers: Iterable[str] = ()
+) -> list[Found]:
+    """Let rules over totals judge reports too; what they find is in `findings` of each then.
+
+    Args:
+        made: reports with the same sections, and what they are made from.
+        numbers: of rules that are asked, none for all.
+    """
+    judged = [_judged(parts, report) for parts, report in made]
+    by_totals, failed = judge(engine, judged, numbers)
+    found = []
+    for (parts, report), more in zip(made, by_totals, strict=True):
+        of_rows, problems = found_in(parts)
+        mine = Found(worst_first([*of_rows, *more]), [*problems, *failed])
+        section = section_of(mine.findings, mine.problems)
+        if "about" in report["findings"]:
+            section = {"about": about({"findings": section}), **section}
+        report["findings"] = section
+        found.append(mine)
+    return found
+
+
+def _judged(parts: Parts, report: Row) -> Judged:
+    files = parts.rows("files")
+    captures = {row["capture"] for row in files}
+    return Judged(
+        captures.pop() or "" if len(captures) == 1 else "",
+        low(row["first_ts_ns"] for row in files) or 0,
+        high(row["last_ts_ns"] for row in files) or 0,
+        report,
+    )
+
+
+@cache
+def _over_totals() -> frozenset[str]:
+    return frozenset(rule.number for rule in totals_rules().rules.values())
 
 
 def about(report: Row) -> str:

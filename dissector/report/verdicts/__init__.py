@@ -1,8 +1,8 @@
 """What stands out in a report: its verdicts, each with the section it comes from and what to do.
 
-Findings judge the traffic, and the numbers of coverage the capture. A verdict is `ok` only where
-something was seen that could have been otherwise, and no finding says that it was wrong. What
-cannot be judged, or stands out without being wrong, is a note that says so.
+Findings judge, the traffic and the capture. What numbers say beside them is `ok` only where
+something was seen that could have been otherwise, and no finding judges its section; what cannot be
+judged, or stands out without being wrong, is a note that says so.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,8 @@ from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
-from dissector.report.verdict import GOOD, PLAIN, Remark, attempted, in_protocol_words
-from dissector.report.verdicts.capturing import checksums, coverage, joined
-from dissector.report.verdicts.consuming import acks, permits, redelivery
+from dissector.report.verdict import GOOD, PLAIN, VERDICTS, Remark, attempted, in_protocol_words
+from dissector.report.verdicts.consuming import acks, checksums, permits, redelivery
 from dissector.report.verdicts.judging import findings, judged_by
 from dissector.report.verdicts.publishing import (
     closed,
@@ -26,7 +25,8 @@ from dissector.report.verdicts.publishing import (
 
 EVIDENT: Final = 0.5  # share of the stream below which what was seen says little of the rest
 _Judge = Callable[[Row, Commands], Remark | None]
-# What judges frames, in the order of what it says, and the section that it speaks of.
+_ORDER: Final = tuple(VERDICTS)
+# What speaks of frames, and the section that it speaks of.
 _OF_FRAMES: Final[tuple[tuple[str, _Judge], ...]] = (
     ("send_latency", latency),
     ("send_latency", unconfirmed),
@@ -38,44 +38,40 @@ _OF_FRAMES: Final[tuple[tuple[str, _Judge], ...]] = (
     ("ack_latency", acks),
     ("connecting", closed),
 )
-_OF_CAPTURES: Final[tuple[tuple[str, _Judge], ...]] = (
-    ("connecting", in_vain),
-    ("coverage", joined),
-)
+_OF_CONNECTIONS: Final[tuple[tuple[str, _Judge], ...]] = (("connecting", in_vain),)
 
 
 def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
-    """What a reader should know first; for reports with all sections.
+    """What a reader should know first, the worst first; for reports with all sections.
 
     Args:
         commands: makes the commands of next steps; without it they name the captures' files.
     """
     commands = commands or Commands(report)
-    wrong = attempted("findings", partial(findings, report, commands))
-    found = attempted("coverage", partial(coverage, report, commands))
-    judges = _OF_CAPTURES
+    found = attempted("findings", partial(findings, report, commands))
+    numbers: list[Remark] = []
+    judges = _OF_CONNECTIONS
     if report["coverage"]["total"]["frames"]:
         judges = _OF_FRAMES + judges
-    else:
-        text = "No frame of Pulsar or Cursus was decoded: nothing else can be judged."
-        found.append(Remark(PLAIN, "coverage", text))
     for section, judge in judges:
-        found += attempted(section, partial(_said, judge, report, commands))
-    return wrong + [
-        remark._replace(
-            text=in_protocol_words(report, remark.text), mark=_mark(report, wrong, remark)
-        )
+        numbers += attempted(section, partial(_said, judge, report, commands))
+    found += [
+        remark._replace(text=in_protocol_words(report, remark.text), mark=_mark(report, remark))
+        for remark in numbers
+    ]
+    judged = [
+        remark if remark.anchor else remark._replace(mark=judged_by(found, remark))
         for remark in found
     ]
+    return sorted(judged, key=lambda remark: _ORDER.index(remark.mark))
 
 
 def _said(judge: _Judge, report: Row, commands: Commands) -> list[Remark | None]:
     return [judge(report, commands)]
 
 
-def _mark(report: Row, wrong: list[Remark], remark: Remark) -> str:
-    """The verdict; where less than half of what was recognised was read, nothing else is `ok`."""
+def _mark(report: Row, remark: Remark) -> str:
+    """The mark; where less than half of what was recognised was read, nothing is `ok`."""
     share = report["coverage"]["total"]["decoded_share_of_recognised"]
-    mark = judged_by(wrong, remark)
-    is_evident = remark.section == "coverage" or share is None or share >= EVIDENT
-    return PLAIN if mark == GOOD and not is_evident else mark
+    is_evident = share is None or share >= EVIDENT
+    return PLAIN if remark.mark == GOOD and not is_evident else remark.mark

@@ -247,3 +247,40 @@ def _left_step(rows: list[Row], commands: Commands) -> str:
         f"entry_id == {row['entry_id']}"
     )
     return step_text(f"{words}; the first one", commands.frames(expression, row))
+
+
+def checksums(report: Row, commands: Commands) -> Remark:
+    total = report["checksum_failures"]["total"]
+    if total["not_applicable"]:
+        text = f"Checksums: not applicable, {total['not_applicable']}."
+        return Remark(PLAIN, "checksum_failures", text)
+    if not total["evaluated"]:
+        absent = many(total["absent"], "entry carries none", "entries carry none")
+        why = f": {absent}" if total["absent"] else ""
+        return Remark(PLAIN, "checksum_failures", f"No checksum could be evaluated{why}.")
+    if not total["mismatch"]:
+        text = every(total["evaluated"], "checksum that could be evaluated", "matches", "match",
+                     "checksums that could be evaluated")  # fmt: skip
+        if total["not_evaluated"]:
+            text += f"; {count_text(total['not_evaluated'])} could not"
+        mark = PLAIN if total["not_evaluated"] > total["evaluated"] else GOOD
+        return Remark(mark, "checksum_failures", f"{text}.{beside(report)}")
+    kinds = {
+        "confirmed_by_peer": "confirmed by the receiver",
+        "capture_artefact": "in the capture only, the receiver took the frame",
+        "unconfirmed": "not confirmed by the receiver",
+    }
+    _, reasons = parts_text(total, kinds)
+    reasons = without_count({name: total[name] for name in kinds if total[name]}, reasons)
+    text = (
+        f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "
+        f"{'does' if total['mismatch'] == 1 else 'do'} not match: {reasons}.{beside(report)}"
+    )
+    is_real = total["confirmed_by_peer"] or total["unconfirmed"]
+    step = (
+        "Suspect memory or network card of the sender, or a device between; the damaged frames"
+        if is_real
+        else "Suspect the capture, not the traffic; the frames"
+    )
+    command = commands.frames('checksum == "mismatch"')
+    return Remark(PLAIN, "checksum_failures", text, step_text(step, command))

@@ -1,21 +1,29 @@
-"""Findings as verdicts: bad, look or note, each with its proof to look at."""
+"""Findings as verdicts: bad, look, note or ok, each with its proof to look at."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from dissector.report.commands import Commands
 from dissector.report.numbers import Row
-from dissector.report.verdict import BAD, GOOD, LOOK, PLAIN, Remark, step_text
+from dissector.report.verdict import BAD, GOOD, LOOK, NOT_JUDGED, PLAIN, Remark
 from dissector.report.words import many
 
-MARKS: Final = {"error": BAD, "warning": LOOK, "info": PLAIN}
-MAX_KINDS: Final = 12  # of findings that have a line; all have a place in the section
+MARKS: Final = {"error": BAD, "warning": LOOK, "info": PLAIN, "ok": GOOD}
+# Findings about rows that have a line; all have a place in the section.
+MAX_KINDS: Final = 12
 SECTION: Final = "findings"
+_RIVAL: Final = "What else looks the same: "
+_STEP: Final = "What to do: "
 
 
-def command_of(row: Row, commands: Commands) -> str:
-    """The command that shows the frames of a finding."""
-    numbers = ", ".join(str(each["frame_no"]) for each in row["evidence"])
-    return commands.frames(f"frame_no in ({numbers})", row)
+def next_step(row: Row, commands: Commands) -> str:
+    """What to do about a finding, and behind a line break the command that shows it."""
+    step = next((line for line in row["text"].split("\n") if line.startswith(_STEP)), "")
+    command = commands.of_finding(row) if step else ""
+    if not command:
+        return step
+    what = "Such as" if row["show"].startswith("$") else "See" if row["show"] else "The frames"
+    return f"{step} {what}:\n{command}"
 
 
 def findings(report: Row, commands: Commands) -> list[Remark]:
@@ -23,19 +31,28 @@ def findings(report: Row, commands: Commands) -> list[Remark]:
     kinds: dict[tuple[str, str], list[Row]] = {}
     for row in report[SECTION][SECTION]:
         kinds.setdefault((row["id"], row["title"]), []).append(row)
-    found = []
-    for rows in list(kinds.values())[:MAX_KINDS]:
-        worst = rows[0]
-        what, _, rival, *_, what_to_do = worst["text"].split("\n")
-        more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
-        text = f"{worst['id']} {worst['title']} ({worst['verdict']}): {what} {rival}{more}"
-        mark, section = MARKS[worst["severity"]], worst["section"] or SECTION
-        step = step_text(f"{what_to_do} The frames", command_of(worst, commands))
-        found.append(Remark(mark, section, text, "" if mark == PLAIN else step, SECTION))
-    return found
+    found = [_remark(rows, commands) for rows in kinds.values()]
+    found += [_remark([row], commands) for row in report[SECTION]["verdicts"]]
+    of_rows = [remark for remark in found if remark.anchor]
+    return of_rows[:MAX_KINDS] + [remark for remark in found if not remark.anchor]
 
 
-def judged_by(found: list[Remark], remark: Remark) -> str:
-    """The mark of what the numbers of a section say: not ok where a rule says otherwise."""
-    is_wrong = any(one.section == remark.section and one.mark != PLAIN for one in found)
-    return PLAIN if is_wrong and remark.mark == GOOD else remark.mark
+def _remark(rows: list[Row], commands: Commands) -> Remark:
+    """A verdict on findings of one kind, the worst first."""
+    worst = rows[0]
+    mark, section = MARKS[worst["severity"]], worst["section"] or SECTION
+    lines = worst["text"].split("\n")
+    rival = next((line for line in lines if line.startswith(_RIVAL)), None)
+    if rival is None:  # of a rule over totals, whose sentence is all there is to say
+        step = "" if mark == GOOD else next_step(worst, commands)
+        return Remark(mark, section, lines[0], step)
+    more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
+    text = f"{worst['id']} {worst['title']} ({worst['verdict']}): {lines[0]} {rival}{more}"
+    step = "" if mark == PLAIN else next_step(worst, commands)
+    return Remark(mark, section, text, step, SECTION)
+
+
+def judged_by(found: Iterable[Remark], remark: Remark) -> str:
+    """The mark of what the numbers of a section say: the findings that judge it give the word."""
+    is_wrong = any(one.section == remark.section and one.mark in (BAD, LOOK) for one in found)
+    return NOT_JUDGED if is_wrong and remark.mark in (GOOD, PLAIN) else remark.mark

@@ -5,6 +5,7 @@ from typing import Any
 from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
 from tests.dissector.report import made
+from tests.dissector.report.verdicts.reports import judged
 from tests.numbers import Numbers
 
 PLAIN = Paint("never")
@@ -21,7 +22,7 @@ def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
 def test_an_empty_report_says_what_there_is_not() -> None:
     lines = lines_of()
     assert lines[0] == "0 packets in 0 files"
-    said = ("Nothing could be decoded: 0 packets.", "nothing else can be judged")
+    said = ("Nothing could be decoded: 0 packets,", "nothing else can be judged")
     for sentence in said:
         assert any(sentence in line for line in lines), sentence
     assert not any(line.startswith("  ok") for line in lines), "nothing was seen that could be ok"
@@ -118,7 +119,7 @@ def test_the_same_next_step_is_told_once() -> None:
     report["coverage"]["total"] |= {"snaplen_cut_bytes": 9, "stream_bytes": 99, "decoded_share": 0}
     report["coverage"]["total"]["decoded_share_of_recognised"] = 0
     report["send_latency"]["total"] |= {"sends": 5, "outcomes": {"lost_in_gap": 5}}
-    text = "\n".join(outline(report, PLAIN))
+    text = "\n".join(outline(judged(report), PLAIN))
     assert text.count("look  ") >= 2 and text.count("Capture whole packets") == 1
 
 

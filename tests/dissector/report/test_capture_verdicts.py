@@ -14,7 +14,7 @@ from dissector.report.result import JUDGED, SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
 from dissector.report.verdicts import remarks
 from tests.dissector.report import made
-from tests.numbers import Numbers, empty_report
+from tests.numbers import Numbers, empty_report, engine
 
 # What rules found in captures, by the numbers of the rules and their variants.
 FOUND = {"b-lossy": ["R01 lasting"], "c-all": ["R01 lasting", "D15"]}
@@ -122,7 +122,7 @@ def test_what_is_kept_says_how_bad_it_is_without_its_text(
     several: dict[str, made.Tables],
 ) -> None:
     """So that the worst of ten thousand are found without reading what all of them say."""
-    rows = verdict_rows(summed(several).tallies())
+    rows = verdict_rows(summed(several).tallies(), engine())
     assert rows.schema == SCHEMA
     for row in rows.to_pylist():
         said = json.loads(row.pop("row_json"))
@@ -146,7 +146,7 @@ def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tabl
     whole = numbers.tallies()
     brief = {name: numbers.asked_of(rows_to_judge(catalogue()[name], "kept_rows"), rows)
              if name in catalogue() else rows for name, rows in whole.items()}  # fmt: skip
-    assert verdict_rows(brief).equals(verdict_rows(whole))
+    assert verdict_rows(brief, engine()).equals(verdict_rows(whole, engine()))
     for capture, parts in parts_by_capture(whole):
         for name in JUDGED:
             total = SECTIONS[name].build(parts)["total"]

@@ -19,9 +19,9 @@ from dissector.report.closing import about
 from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MAX_ROWS, MIN_FOLD, folded, page
 from dissector.report.result import JUDGED, SECTIONS
-from dissector.report.verdicts import remarks
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
+from tests.dissector.report.verdicts.reports import remarks
 from tests.numbers import Numbers
 
 HOSTILE = "persistent://t/n/<script>alert(1)</script>\u202e\x1b[2J" + "x" * 300

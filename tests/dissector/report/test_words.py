@@ -1,42 +1,9 @@
-"""Numbers and names as people read them."""
+"""Counts as people read them."""
 
-import pytest
-
-from dissector.report.words import (
-    bytes_text,
-    count_text,
-    duration_text,
-    share_text,
-)
+from dissector.report.words import count_text, every, many
 
 
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0, "0"), (0.0000004, "0 ns"), (0.00085, "850 ns"), (0.0123, "12.3 µs"), (1.5, "1.5 ms"),
-        (999.6, "1,000 ms"), (12_345, "12.3 s"), (60_000, "1 min 0 s"), (125_000, "2 min 5 s"),
-        (3_600_000, "1 h 0 min"), (90_000_000, "25 h 0 min"),
-    ],
-)  # fmt: skip
-def test_durations_have_the_unit_that_suits_them(ms: float, text: str) -> None:
-    assert duration_text(ms) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 bytes"), (1023, "1,023 bytes"), (1024, "1.00 KiB"), (5 << 30, "5.00 GiB")],
-)
-def test_sizes(size: int, text: str) -> None:
-    assert bytes_text(size) == text
-
-
-@pytest.mark.parametrize(
-    ("part", "text"),
-    [(0, "0 %"), (0.00001, "< 0.01 %"), (0.5, "50 %"), (0.99999, "> 99.99 %"), (1, "100 %")],
-)
-def test_what_is_not_quite_all_or_nothing_does_not_look_like_it(part: float, text: str) -> None:
-    assert share_text(part) == text
-
-
-def test_counts_have_commas() -> None:
+def test_counts_have_commas_and_nouns_that_agree() -> None:
     assert count_text(1234567) == "1,234,567"
+    assert many(1, "send") == "1 send" and many(2000, "send") == "2,000 sends"
+    assert every(2, "file", "is cut", "are cut") == "Both files are cut"

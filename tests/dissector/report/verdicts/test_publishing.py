@@ -105,7 +105,7 @@ def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
     report["coverage"]["total"] |= {"stream_bytes": 9, "decoded_share": 1.0}
     _, remark = of(report, "coverage")
     assert remark.mark == LOOK
-    assert remark.text == "Only one direction of 2 of 3 connections was captured."
+    assert remark.text == "2 connections were captured in one direction only, of 3 in all."
     for section, said in (
         ("errors", "Refusals cannot be judged: what brokers send"),
         ("send_latency", "Sends cannot be judged: what clients send"),

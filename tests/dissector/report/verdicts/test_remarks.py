@@ -15,16 +15,15 @@ from dissector.report.verdict import (
     attempted,
     in_protocol_words,
 )
-from dissector.report.verdicts import remarks
 from dissector.report.words import many
 from tests.dissector.report import made
-from tests.dissector.report.verdicts.reports import decoded, empty, of
+from tests.dissector.report.verdicts.reports import decoded, empty, of, remarks
 from tests.numbers import Numbers
 
 
 def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
     marks = [remark.mark for remark in remarks(empty())]
-    assert marks == [LOOK, PLAIN], "that nothing was decoded, and that nothing can be judged"
+    assert marks == [LOOK], "that nothing was decoded, and so nothing can be judged"
     report = decoded()
     assert GOOD not in {remark.mark for remark in remarks(report)}, "frames alone prove nothing"
 

@@ -1,0 +1,49 @@
+"""Durations, sizes and shares as people read them."""
+
+from typing import Final
+
+_SCALE: Final = ((60_000.0, ""), (1000.0, "s"), (1.0, "ms"), (0.001, "µs"), (0.000_001, "ns"))
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def duration_text(duration_ms: float) -> str:
+    """A duration in ms with the unit that suits it: 850 ns, 12.3 µs, 1.5 ms, 2 min 5 s."""
+    if duration_ms >= 60_000:
+        seconds = round(duration_ms / 1000)
+        minutes, rest = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    for size, unit in _SCALE[1:]:
+        if duration_ms >= size:
+            return f"{_trimmed(_digits(duration_ms / size))} {unit}"
+    return "0" if duration_ms == 0 else f"{duration_ms * 1_000_000:.0f} ns"
+
+
+def bytes_text(size: int) -> str:
+    """A size in bytes, KiB, MiB and so on."""
+    value = float(size)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{size:,} bytes" if unit == "bytes" else f"{_digits(value)} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def share_text(part: float) -> str:
+    """A share as percent; what is not quite all or nothing does not look like it."""
+    percent = part * 100
+    if 0 < percent < 0.01:
+        return "< 0.01 %"
+    if 99.99 < percent < 100:
+        return "> 99.99 %"
+    return f"{_trimmed(f'{percent:.2f}')} %"
