@@ -209,3 +209,19 @@ def test_addresses_are_right_where_connections_share_a_place_in_the_cache() -> N
             assert isinstance(column, Coded)
             found = [column.names[code] for code in column.codes.tolist()]
             assert found == [ends_of(np.array([each]))[0][end] for each in numbers]
+
+
+def test_many_connections_of_one_call_are_asked_for_at_once() -> None:
+    asked: list[int] = []
+
+    def ends_of(connections: Int64Array) -> list[tuple[str, str]]:
+        asked.append(len(connections))
+        return [(f"10.0.0.{number % 7}", "10.0.0.9") for number in connections.tolist()]
+
+    numbers = np.arange(50_000)
+    column = AddressCodes().columns(numbers, ends_of)["client_ip"]
+    assert isinstance(column, Coded)
+    assert [column.names[code] for code in column.codes[:9].tolist()] == [
+        f"10.0.0.{number % 7}" for number in range(9)
+    ]
+    assert len(asked) == 2, "and once more for those that share a place in the cache"
