@@ -122,10 +122,10 @@ def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple
     is_live = False
     first, stop = _protocols(work, direction_index)
     for protocol in range(first, stop):
-        run = searched(work.state, direction_index, protocol)
-        if run.search[AT] >= 0:
+        contents = searched(work.state, direction_index, protocol)
+        if contents.search[AT] >= 0:
             is_live = True
-            if tells_protocol(run, rule_of(work, direction_index, protocol, is_end), is_end):
+            if tells_protocol(contents, rule_of(work, direction_index, protocol, is_end), is_end):
                 return protocol, True
     return NOTHING_TOLD, is_live
 
@@ -180,9 +180,9 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
     judged = work.calls.check[protocol](state.arena, at, at + end, 2, limit, int(is_open))
     if judged <= 0:
         return 0 if judged == 0 and gap == ABSENT else -1
-    run = searched(state, direction_index, protocol)
-    run.search[AT] = 0
-    state.pool.ranges.is_judged[range_at(run, 0).row] = 1
+    contents = searched(state, direction_index, protocol)
+    contents.search[AT] = 0
+    state.pool.ranges.is_judged[range_at(contents, 0).row] = 1
     buffers.is_confirmed[buffer] = 1
     return 1
 
@@ -199,13 +199,13 @@ def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool)
             return protocol
         if begins == 0 and not is_final and buffers.size[buffer] < HEADER_WINDOW:
             return _WAITS
-        run = searched(state, direction_index, protocol)
+        contents = searched(state, direction_index, protocol)
         rule = rule_of(work, direction_index, protocol, int(is_final))
-        status = find_chain(run, rule)
+        status = find_chain(contents, rule)
         if _must_begin_with_frame(state, direction_index):
             continue
-        if is_believed(run, rule, status, ts_ns):
-            buffers.is_confirmed[buffer] = is_confirmed_by_packets(run)
+        if is_believed(contents, rule, status, ts_ns):
+            buffers.is_confirmed[buffer] = is_confirmed_by_packets(contents)
             return protocol
     return NOTHING_TOLD
 
@@ -343,8 +343,11 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
     protocol, _ = told_protocol(work, direction_index, 1)
     if protocol == NOTHING_TOLD:
         return False
-    buffer, run = state.flows.buffer[direction_index], searched(state, direction_index, protocol)
-    state.pool.buffers.is_confirmed[buffer] = is_confirmed_by_packets(run)
+    buffer, contents = (
+        state.flows.buffer[direction_index],
+        searched(state, direction_index, protocol),
+    )
+    state.pool.buffers.is_confirmed[buffer] = is_confirmed_by_packets(contents)
     accept(work, index, direction_index, protocol)
     return True
 
