@@ -112,9 +112,9 @@ print(SECTIONS["send_latency"].build(numbers.parts())["total"]["chunks"])
 """, "2"),
     "schemas/frames.py": (1, """
 from dissector.dissection import Options
+from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
-from tests.plain import rows_of_block
 (chain,) = chains(["captures/pulsar-apache/java-j03_batch_lz4.pcap"]).chains
 frames = [
     row for block in dissect(chain, Options()) if block.table == "frames"

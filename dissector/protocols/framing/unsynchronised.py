@@ -58,7 +58,7 @@ from dissector.stream.columns import DATA
 from dissector.tables import ABSENT
 
 _DESYNC: Final = NOTICE_NUMBER["desync"]
-_MOST_NOTICES: Final = 4  # of one chain that is accepted
+_CHAIN_NOTICES: Final = 4  # of one chain that is accepted, at most
 
 
 # -- what a range does
@@ -196,7 +196,7 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
     state = work.state
     for at in range(len(order)):
         direction_index = order[at]
-        has_room = state.counters[COUNTER_NOTICES] + _MOST_NOTICES <= len(state.notices.kind)
+        has_room = state.counters[COUNTER_NOTICES] + _CHAIN_NOTICES <= len(state.notices.kind)
         has_room &= state.pool.free_buffers.free[0] > 1
         if state.pool.counts[LARGE_HELD] <= most or not has_room:
             return at
