@@ -41,7 +41,8 @@ def coded(codes: Int64Array, names: Sequence[str]) -> Coded:
 class Spans(NamedTuple):
     """A text or bytes column with many values, still as it was on the wire.
 
-    data: uint8[], holds the bytes; starts, lengths: int64[rows], a negative length is null.
+    data: uint8[], holds the bytes.
+    starts, lengths: int64[rows], a negative length is null.
     is_hex: show the bytes as lower-case hex digits instead of text.
     """
 
@@ -54,7 +55,8 @@ class Spans(NamedTuple):
 class Lists(NamedTuple):
     """A column of integer lists.
 
-    values: int64[]; starts, counts: int64[rows]; a negative count is null.
+    values: int64[].
+    starts, counts: int64[rows]; a negative count is null.
     """
 
     values: Int64Array
@@ -70,7 +72,9 @@ Column = Int64Array | Coded | Spans | Lists | Sequence[Any]
 class TableBlock(NamedTuple):
     """Rows of one table in the order in which they closed.
 
-    table: name of the contract; rows: their number; columns: by name, each with `rows` values.
+    table: name of the contract.
+    rows: their number.
+    columns: by name, each with `rows` values.
     """
 
     table: str

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar, cast
 from dissector.native import recording
 from dissector.native.arguments import (
     FUNCTION,
-    Kept,
     Kind,
+    Prepacked,
     append,
     array_words,
     maker_of,
@@ -55,10 +55,10 @@ __all__ = [
     "inlined",
     "instruction",
     "keep_file",
-    "kept",
     "kernel",
     "kernel_named",
     "listen",
+    "prepacked",
     "processor_features",
     "program_digest",
     "read_kept",
@@ -207,9 +207,9 @@ class Callback:
         return self._kind
 
 
-def kept(value: Value) -> Value:
-    """A tuple for kernels alone, whose words are found once; see `native.arguments.Kept`."""
-    return cast(Value, Kept(value)) if compiled() else value
+def prepacked(value: Value) -> Value:
+    """A tuple for kernels alone, whose words are found once; see `native.arguments.Prepacked`."""
+    return cast(Value, Prepacked(value)) if compiled() else value
 
 
 _callbacks: dict[tuple[str, Any], Callback] = {}

@@ -12,7 +12,7 @@ from dissector.codecs import compression
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, MAX_PROBES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
-from dissector.schemas.words import DIRECTIONS
+from dissector.schemas.enums import DIRECTIONS
 from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
@@ -32,7 +32,9 @@ _WORDS: Final = {
 class Notice(NamedTuple):
     """One notice; limits.NULL where a number is not known.
 
-    kind: number in notices.NOTICES; direction: index in DIRECTION_NAMES; name: of the wire format.
+    kind: number in notices.NOTICES.
+    direction: index in DIRECTION_NAMES.
+    name: of the wire format.
     """
 
     kind: int
@@ -82,11 +84,11 @@ class NoticeLog:
         self._rows: list[Notice] = []
         self._dropped = 0
 
-    def add(self, findings: Iterable[Notice]) -> None:
+    def add(self, notices: Iterable[Notice]) -> None:
         """Take notices; what is beyond MAX_NOTICES is only counted."""
-        for finding in findings:
+        for notice in notices:
             if len(self._rows) < MAX_NOTICES:
-                self._rows.append(finding)
+                self._rows.append(notice)
             else:
                 self._dropped += 1
 
@@ -154,12 +156,12 @@ def of_long_names(cut: int) -> list[Notice]:
     return [Notice(kind, value=cut, value2=MAX_NAME_LENGTH)] if cut else []
 
 
-def sentence_of(finding: Notice) -> str:
+def sentence_of(notice: Notice) -> str:
     """The sentence of a notice with its numbers, or the words that stand for them."""
-    code = NOTICES[finding.kind].code
+    code = NOTICES[notice.kind].code
     if code in UNREAD_CODES:
-        return unread_text(code, finding.value, finding.value2)
+        return unread_text(code, notice.value, notice.value2)
     words = _WORDS.get(code, {})
-    value = "?" if finding.value == NULL else words.get(finding.value, finding.value)
-    value2 = "?" if finding.value2 == NULL else finding.value2
-    return NOTICES[finding.kind].sentence.format(value=value, value2=value2, name=finding.name)
+    value = "?" if notice.value == NULL else words.get(notice.value, notice.value)
+    value2 = "?" if notice.value2 == NULL else notice.value2
+    return NOTICES[notice.kind].sentence.format(value=value, value2=value2, name=notice.name)

@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 class NoticeKind(NamedTuple):
     """One kind of finding.
 
-    code: stable snake_case name; severity: info, warning or error; sentence: what it means.
+    code: stable snake_case name.
+    severity: info, warning or error.
+    sentence: what it means.
     """
 
     code: str

@@ -29,11 +29,13 @@ def _flag(default: Any, help_text: str, commands: str = READING, **more: Any) ->
 class Options:
     """What a user may choose; defaults are in `dissector.limits`.
 
-    decode_as: protocol name by port; protocol: `auto`, or the one that every connection is taken
-    for; want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text;
-    follow_connection: a connection whose bytes are wanted in rows of their own; max_packets: the
-    capture ends after so many. hash_key: of hash tables, new for each run (`codecs.keyed_hash`); no
-    row depends on it, and it is never written.
+    decode_as: protocol name by port.
+    protocol: `auto`, or the one that every connection is taken for.
+    want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text.
+    follow_connection: a connection whose bytes are wanted in rows of their own.
+    max_packets: the capture ends after so many.
+    hash_key: of hash tables, new for each run (`codecs.keyed_hash`); no row depends on it, and it
+        is never written.
     """
 
     decode_as: Mapping[int, str] = field(

@@ -148,7 +148,8 @@ class StreamSecrets:
 class FrameSecrets:
     """Finds the secrets of one direction's frames, whose bytes come beside them.
 
-    framed: where frames are. found: what goes of them.
+    framed: where frames are.
+    found: what goes of them.
     """
 
     def __init__(self) -> None:

@@ -5,19 +5,20 @@ numbered from 0. A *hash table* finds a row by a key of four integers; fewer wor
 with zeros, and one word is best spent on the kind of key, so that one table serves several. Hashes
 are keyed (`codecs.keyed_hash`). Probing is linear and a removed key is filled up by shifting its
 followers back: no tombstones, so a table that lives as long as a tap does not silt up. A *list*
-(`Ends` over `Links`) keeps rows in the order in which they came and gives up any of them at once. A
-*chain* is a list whose head is the value of
+(`ListHeads` over `ListLinks`) keeps rows in the order in which they came and gives up any of them
+at once. A *chain* is a list whose head is the value of
 a hash table: all rows of one key, oldest first. A *pool* hands out free rows.
 
 Kernels never grow anything: before a block the caller makes sure that there is room for all that
-the block could add (`roomy`, `grow_rows`), up to a bound of `limits`, and at the bound the
+the block could add (`reserved`, `grow_rows`), up to a bound of `limits`, and at the bound the
 kernel gives up an old row first. So no kernel meets a full table. A *memory* is a table of fixed
 size for hints: a new key pushes out the oldest.
 
 Every loop ends, whatever the memory holds. A search that takes more than `limits.MAX_PROBES` slots
-is counted, and before the next block the table is made anew under another secret (`roomy`). Whoever
-follows a list or chain does so in a `for` with a bound, a number of `limits` or the rows there are,
-and counts where the bound is hit (`note_cut_walk`). `notice_log.of_limits` makes notices of both.
+is counted, and before the next block the table is made anew under another secret (`reserved`).
+Whoever follows a list or chain does so in a `for` with a bound, a number of `limits` or the rows
+there are, and counts where the bound is hit (`note_cut_walk`). `notice_log.of_limits` makes notices
+of both.
 """
 
 from collections.abc import Iterator
@@ -54,9 +55,11 @@ COUNTS: Final = 5
 class HashTable(NamedTuple):
     """Keys of four integers, each with a row number.
 
-    keys: int64[slots, 4]; values: int64[slots], ABSENT where the slot is free (values are >= 0);
-    counts: see above; secret: of its hashes. The number of slots is a power of two and at least
-    one slot is always free.
+    keys: int64[slots, 4].
+    values: int64[slots], ABSENT where the slot is free (values are >= 0).
+    counts: see above.
+    secret: of its hashes. The number of slots is a power of two and at least one slot is always
+        free.
     """
 
     keys: Int64Array
@@ -80,14 +83,14 @@ class HasLists(Protocol):
     length: Int64Array
 
 
-class Links(Records):
+class ListLinks(Records):
     """Neighbours of each row in the one list it is in: int64[rows] each, ABSENT at the ends."""
 
     next: Int64Array
     previous: Int64Array
 
 
-class Ends(Records):
+class ListHeads(Records):
     """First and last row and length of each list: int64[lists] each, rows ABSENT when empty."""
 
     first: Int64Array
@@ -102,17 +105,22 @@ class Ends(Records):
 
 
 class Pool(NamedTuple):
-    """Free rows, taken from the end. rows: int64[capacity]; free: int64[1], how many are left."""
+    """Free rows, taken from the end.
+
+    rows: int64[capacity].
+    free: int64[1], how many are left.
+    """
 
     rows: Int64Array
     free: Int64Array
 
 
-class Memory(NamedTuple):
+class RecentKeys(NamedTuple):
     """The last so many keys and a number for each.
 
-    table: twice as many slots as keys are kept; ring: int64[capacity, 4], the keys in the order in
-    which they came; counts: int64[2], index of the oldest key in the ring and number of keys.
+    table: twice as many slots as keys are kept.
+    ring: int64[capacity, 4], the keys in the order in which they came.
+    counts: int64[2], index of the oldest key in the ring and number of keys.
     """
 
     table: HashTable
@@ -120,9 +128,9 @@ class Memory(NamedTuple):
     counts: Int64Array
 
 
-def new_memory(capacity: int, key: int = 0) -> Memory:
+def new_memory(capacity: int, key: int = 0) -> RecentKeys:
     """A memory of so many keys, a power of two. key: of its hashes."""
-    return Memory(
+    return RecentKeys(
         new_hash_table(2 * capacity, key),
         zeros((capacity, KEY_WORDS)),
         np.zeros(2, np.int64),
@@ -145,7 +153,7 @@ def _empty_table(slots: int, secret: Int64Array) -> HashTable:
     )
 
 
-def roomy(table: HashTable, more: int) -> HashTable:
+def reserved(table: HashTable, more: int) -> HashTable:
     """The table, or a larger copy that `more` further keys fill to half at most.
 
     Where a search took too long, the copy has another secret.
@@ -174,14 +182,14 @@ def hash_tables(memory: Any) -> Iterator[HashTable]:
             yield from hash_tables(getattr(memory, name))
 
 
-def settled(memory: Memory) -> Memory:
+def settled(memory: RecentKeys) -> RecentKeys:
     """The memory, or a copy under another secret where a search took too long."""
-    return memory._replace(table=roomy(memory.table, 0))
+    return memory._replace(table=reserved(memory.table, 0))
 
 
-def new_ends(lists: int) -> Ends:
+def new_ends(lists: int) -> ListHeads:
     """Empty lists."""
-    ends = Ends.new(lists, ABSENT)
+    ends = ListHeads.new(lists, ABSENT)
     ends.length[:] = 0
     return ends
 
@@ -393,7 +401,9 @@ def list_unlink(ends: HasLists, links: InLists, which: int, row: int) -> None:
 
 
 @kernel
-def chain_append(table: HashTable, links: Links, a: int, b: int, c: int, d: int, row: int) -> None:
+def chain_append(
+    table: HashTable, links: ListLinks, a: int, b: int, c: int, d: int, row: int
+) -> None:
     """Put a row at the end of the chain of a key. `previous` of a chain's head is its last row."""
     slot = find_slot(table, a, b, c, d)
     head = table.values[slot]
@@ -409,7 +419,9 @@ def chain_append(table: HashTable, links: Links, a: int, b: int, c: int, d: int,
 
 
 @kernel
-def chain_unlink(table: HashTable, links: Links, a: int, b: int, c: int, d: int, row: int) -> None:
+def chain_unlink(
+    table: HashTable, links: ListLinks, a: int, b: int, c: int, d: int, row: int
+) -> None:
     """Take a row out of the chain of its key; an empty chain leaves the table."""
     slot = find_slot(table, a, b, c, d)
     head = table.values[slot]
@@ -430,7 +442,7 @@ def chain_unlink(table: HashTable, links: Links, a: int, b: int, c: int, d: int,
 
 
 @kernel
-def remember(memory: Memory, a: int, b: int, c: int, d: int, value: int) -> None:
+def remember(memory: RecentKeys, a: int, b: int, c: int, d: int, value: int) -> None:
     """Keep a number (>= 0) for a key; a new key pushes out the oldest one when all are taken."""
     ring = memory.ring
     capacity = len(ring)

@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 
 from dissector.findings.loading import load_rules
 from dissector.notices import NOTICES
-from dissector.report.parts import empty_parts
+from dissector.report.merged_tables import empty_tables
 from dissector.report.result import SECTIONS, build
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -94,7 +94,7 @@ def findings_page() -> str:
 
 def report_page() -> str:
     """The keys of report.json."""
-    report = build(empty_parts())
+    report = build(empty_tables())
     lines = [
         "# report.json",
         "",

@@ -15,7 +15,7 @@ from dissector.errors import DissectorError
 from dissector.lake.reader import open_lake
 from dissector.local_paths import local
 from dissector.queries.selection import selection_of
-from dissector.report.pipeline import Progress, Scope, write
+from dissector.report.pipeline import ReportProgress, Scope, write
 from dissector.report.result import SECTIONS
 from dissector.spark import session
 from dissector.spark.engine import SparkEngine
@@ -87,7 +87,7 @@ def main(
                 Path(args.output),
                 partial(SparkEngine, spark),
                 Scope(tuple(args.capture), what, args.exact, tuple(sections)),
-                Progress(_log, _log_step),
+                ReportProgress(_log, _log_step),
                 has_page=has_page,
                 is_forced=args.force,
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dissector.cli.land import Landing, end_landing, landing_options, note_outcomes
+from dissector.cli.land import LandOptions, end_landing, landing_options, note_outcomes
 from dissector.cli.main import run
 from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Give workers this archive of the program (spark_jobs.archive makes it).",
 )
-def land(common: Common, landing: Landing, master: str | None, archive: Path | None) -> int:
+def land(common: Common, landing: LandOptions, master: str | None, archive: Path | None) -> int:
     """Dissect captures into a lake on a Spark cluster, one capture per task.
 
     Prints the id of each capture. Landing the same bytes again changes nothing.

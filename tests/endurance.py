@@ -31,14 +31,14 @@ from dissector.notice_log import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.health import Health
+from dissector.tap.loop_metrics import LoopMetrics
 from dissector.tap.memory import resident_bytes
 from dissector.tap.metrics import TapCollector, TapNumbers
-from dissector.tap.pieces import Cuts, Idle, Part, Piece, rows_before
+from dissector.tap.packet_batches import Cuts, Idle, PacketBatch, Part, rows_before
 from dissector.tap.recorder import Recorder
 from dissector.tap.rotations import Rotations
-from dissector.tap.service import Settings, Tap
+from dissector.tap.service import Tap, TapSettings
 from dissector.tap.triggers import Triggers
-from dissector.tap.watch import Watch
 from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.traffic import is_simple, rename, topic_names
@@ -179,7 +179,9 @@ class Endless:
         dissection.capture.start_live()
         dissection.capture.interfaces.add(ETHERNET, 0)
 
-    def pieces(self, dissection: Dissection, cuts: Cuts) -> Iterator[Piece | Part | Idle]:
+    def packet_batches(
+        self, dissection: Dissection, cuts: Cuts
+    ) -> Iterator[PacketBatch | Part | Idle]:
         self.introduce(dissection)
         del dissection
         for number in range(self._rounds):
@@ -206,16 +208,16 @@ class Endless:
         found.ts_ns[:] += start_ns
         return data, found
 
-    def _part(self, data: np.ndarray, columns: PacketColumns, cuts: Cuts) -> Iterator[Piece]:
+    def _part(self, data: np.ndarray, columns: PacketColumns, cuts: Cuts) -> Iterator[PacketBatch]:
         while len(columns.ts_ns):
             rows = min(PACKET_BLOCK_ROWS, len(columns.ts_ns))
             packets = PacketColumns(np.ascontiguousarray(columns.matrix[:, :rows]))
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
-                yield Piece(data, packets, 0, lambda dissection: [], is_border=True)
+                yield PacketBatch(data, packets, 0, lambda dissection: [], is_border=True)
                 continue
             self.now_ns = int(packets.ts_ns[chosen - 1])
-            yield Piece(
+            yield PacketBatch(
                 data, packets, chosen,
                 lambda dissection, p=packets, n=chosen: dissection.feed_packets(data, p, n),
             )  # fmt: skip
@@ -306,7 +308,7 @@ class Looker:
             for hours, memory, row in self._rows
         ]
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[object]) -> None:
@@ -369,7 +371,7 @@ def main() -> int:
         rotations = None
         if not chosen.no_lake:
             rotations = Rotations(Path(folder) / "lake", source.name, {}, may_wait=True)
-        tap = Tap(source, Settings(Options()), rotations, [health])
+        tap = Tap(source, TapSettings(Options()), rotations, [health])
         windows = Windows(tap, True, [health.sums])
         health.refresh = windows.flush  # it is the loop that looks
         tap.listen(windows)
@@ -378,7 +380,7 @@ def main() -> int:
             tap.link_types, keep_bytes=50_000_000,
         )  # fmt: skip
         recorder.sums, recorder.ask = health.sums, windows.flush
-        watch = Watch(health, numbers, rotations, recorder)
+        watch = LoopMetrics(health, numbers, rotations, recorder)
         watch.tap = tap
         looker = Looker(source, tap, TapCollector(health, numbers), _LOOK_NS)
         listeners = [watch, looker, Sweeper(Path(folder) / "lake")]
@@ -406,7 +408,7 @@ class Sweeper:
         self._lake = lake
         self._next = 0.0
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[object]) -> None:

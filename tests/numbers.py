@@ -13,17 +13,17 @@ from dissector.findings.querying import incidents, rule_queries
 from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
+from dissector.report.aggregation_cache import with_plain_types
 from dissector.report.capture_verdicts import verdict_rows, verdict_section
+from dissector.report.merged_tables import MergedTables, empty_tables, tables_by_capture
 from dissector.report.numbers import Row, step_ns
-from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import build
 from dissector.report.sections.findings import judge_reports
-from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.rows import arrow_batch
 
-Made = tuple[Parts, Mapping[str, pa.Table | list[Row]]]
+Made = tuple[MergedTables, Mapping[str, pa.Table | list[Row]]]
 
 
 class Numbers:
@@ -62,7 +62,7 @@ class Numbers:
         self._rows[table].append(made.cast(schema))
         self._found = None
 
-    def parts(self) -> Parts:
+    def parts(self) -> MergedTables:
         """What the sections take."""
         return self._made()[0]
 
@@ -78,10 +78,10 @@ class Numbers:
 
     def result(self) -> dict[str, Any]:
         """The report's JSON."""
-        parts, tallies = self._made()
+        merged_tables, tallies = self._made()
         rows = verdict_rows(tallies, engine()).to_pylist()
-        found = build(parts, verdicts=verdict_section(rows))
-        judge_reports(engine(), [(parts, found)])
+        found = build(merged_tables, verdicts=verdict_section(rows))
+        judge_reports(engine(), [(merged_tables, found)])
         return found
 
     def results(self) -> dict[str, dict[str, Any]]:
@@ -92,10 +92,10 @@ class Numbers:
         tallies = self._made()[1]
         judged = {row["capture"]: row for row in verdict_rows(tallies, engine()).to_pylist()}
         found = {
-            name: (parts, build(
-                parts._replace(only_totals=False), verdicts=verdict_section([judged[name]])
+            name: (merged_tables, build(
+                merged_tables._replace(only_totals=False), verdicts=verdict_section([judged[name]])
             ))
-            for name, parts in parts_by_capture(tallies)
+            for name, merged_tables in tables_by_capture(tallies)
         }  # fmt: skip
         judge_reports(engine(), [*found.values()])
         return {str(name): report for name, (_, report) in found.items()}
@@ -136,7 +136,7 @@ class Numbers:
         }
         asked = {name: query.text for name, query in rule_queries().items() if self._asks_rules}
         found = incidents(db, asked) | self._incidents
-        tallies = {**empty_parts().tables, **found, **tallies, "files": files}
+        tallies = {**empty_tables().tables, **found, **tallies, "files": files}
         merged = dict(tallies)
         for name, query in queries.items() if len(captures) > 1 else ():
             db.register("kept_rows", tallies[name])
@@ -144,7 +144,7 @@ class Numbers:
         known = [span for span in spans.values() if span != (0, 0)]
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
-        return Parts(merged, step_ns(*whole), steps), tallies
+        return MergedTables(merged, step_ns(*whole), steps), tallies
 
 
 @cache
@@ -162,7 +162,7 @@ def _open(db: DuckdbEngine, tables: Mapping[str, pa.Table], steps: Mapping[str, 
     db.register("steps", pa.table({"capture": names, "step_ns": widths}))
     for name, query in table_views(has_others=False):
         db.view(name, query)
-    db.prelude()
+    db.shared_views()
 
 
 def _spans(files: pa.Table) -> dict[str, tuple[int, int]]:

@@ -34,7 +34,7 @@ def reported(
 ) -> dict[str, Any]:
     """What report.json says about a lake. rules: those that are asked, none for all."""
     scope = pipeline.Scope(captures, selection_of(since, until, topics), exact, rules=rules)
-    words = pipeline.Progress(tell, lambda *_: None)
+    words = pipeline.ReportProgress(tell, lambda *_: None)
     pipeline.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))
     return content

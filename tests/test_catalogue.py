@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dissector.queries.catalogue import catalogue, prelude
+from dissector.queries.catalogue import catalogue, shared_views
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.report.parts import Parts
+from dissector.report.merged_tables import MergedTables
 from dissector.report.result import SECTIONS
 from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.report.made import RandomCapture, batch
@@ -36,7 +36,7 @@ def db() -> Iterator[QueryEngine]:
 
 
 @pytest.fixture(scope="module")
-def parts() -> Parts:
+def merged() -> MergedTables:
     numbers = Numbers()
     for name, rows in RandomCapture(4).tables.items():
         numbers.add(name, batch(name, rows))
@@ -55,10 +55,10 @@ class Watched(dict[str, Any]):
         return super().__getitem__(name)
 
 
-def test_every_query_is_taken_by_a_section(parts: Parts) -> None:
-    tables = Watched(parts.tables)
+def test_every_query_is_taken_by_a_section(merged: MergedTables) -> None:
+    tables = Watched(merged.tables)
     for section in SECTIONS.values():
-        section.build(parts._replace(tables=tables))
+        section.build(merged._replace(tables=tables))
     assert catalogue().keys() - tables.seen == USED_ELSEWHERE.keys()
 
 
@@ -79,23 +79,23 @@ def test_a_query_gives_the_columns_that_its_header_declares(name: str, db: Query
 
 def test_names_of_queries_and_views_tell_them_apart() -> None:
     """A query whose CTE has the name of a view would depend on it without reading it."""
-    views = [view.name for view in prelude()]
+    views = [view.name for view in shared_views()]
     assert len(set(views)) == len(views)
     texts = {query.name: query.text for query in catalogue().values()}
-    for name, text in (texts | {view.name: view.query for view in prelude()}).items():
+    for name, text in (texts | {view.name: view.query for view in shared_views()}).items():
         inner = set(re.findall(r"(\w+) AS \(", text))
         assert not inner & set(views), f"{name}: {inner & set(views)}"
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_keys_of_a_total_are_explained_in_the_part_about_its_section(
-    section: str, parts: Parts
+    section: str, merged: MergedTables
 ) -> None:
     """And its lists are named there."""
     begin = PAGE.index(f"\n## {section}\n")
     end = PAGE.find("\n## ", begin + 1)
     words = set(re.findall(r"\w+", PAGE[begin:end]))
-    made = SECTIONS[section].build(parts)
+    made = SECTIONS[section].build(merged)
     assert not made.get("total", {}).keys() - words - OF_ALL_SECTIONS
     assert not made.keys() - words - {"total"}
 

@@ -72,7 +72,7 @@ EDGES_THAT_MEET = {
     "dissector.tap.judging": {"findings"},
     # What it records is redacted as files of packets are.
     "dissector.tap.recorder": {"evidence"},
-    "dissector.tap.raising": {"findings"},
+    "dissector.tap.finding_incidents": {"findings"},
     "dissector.joining": {"lake"},  # which captures belong together is a question about a lake
     # Numbers and findings are made by queries over a lake.
     "dissector.report": {"findings", "joining", "lake", "queries"},
@@ -80,7 +80,7 @@ EDGES_THAT_MEET = {
     # A bundle is chosen by queries, cut out of files, and its packets are landed and counted again.
     "dissector.evidence": {"findings", "sources", "lake", "queries"},
     "dissector.findings": {"queries"},  # a rule is a query over a lake
-    "dissector.findings.noted": {"lake"},  # what a tap notes lies in its lake
+    "dissector.findings.running_findings": {"lake"},  # what a tap notes lies in its lake
     # The engine reads captures and tables; the memory of this machine is asked for as a tap does.
     "dissector.spark": {"sources", "queries", "tap"},
 }
@@ -145,7 +145,10 @@ MANY_PARAMETERS = {
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
-    (f"{_PULSAR}/wire/disguise.py", "disguise_message"): "one loop; a field is one branch",
+    (
+        f"{_PULSAR}/wire/anonymize_kernels.py",
+        "anonymize_message",
+    ): "one loop; a field is one branch",
 }
 
 # Kernels and arithmetic that one module puts together are tested through it: what a test would
@@ -153,17 +156,18 @@ LONG_FUNCTIONS = {
 TESTED_THROUGH = {
     f"{_FRAMING}/test_resync.py": "search_state",
     f"{_FRAMING}/test_unsynchronised.py": "searching",
-    f"{_PULSAR}/registry/test_registry.py": "requests steps subjects",
+    f"{_PULSAR}/registry/test_registry.py": "requests steps client_handles",
     f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
     " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
-    f"{_CURSUS}/test_facts.py": "bodies correlation effects groups messages readings rows",
-    "dissector/cli/test_sql.py": "opening",
-    "dissector/report/test_pipeline.py": "tally_cache workspace",
-    "dissector/report/test_counting.py": "parts",
+    f"{_CURSUS}/test_facts.py": "bodies correlation state_updates groups messages decoded_bodies"
+    " rows",
+    "dissector/cli/test_sql.py": "lake_of_command",
+    "dissector/report/test_pipeline.py": "aggregation_cache workspace",
+    "dissector/report/test_counting.py": "merged_tables",
     "dissector/compare/test_comparing.py": "questions runs",
-    "dissector/compare/test_words.py": "facts markdown page",
+    "dissector/compare/test_wording.py": "facts markdown page",
     "dissector/report/sections/test_sections.py": "checksum_failures coverage permit_utilization",
     "dissector/lake/test_parquet.py": "chunks metadata",
     "dissector/schemas/test_tables.py": "column connections shared",

@@ -40,8 +40,9 @@ class Oddities(Records):
 class ScanState(State):
     """What scans know of a capture; int64[1] each.
 
-    next_packet: number of the packet of row 0; last_ts_ns: of the last packet with a time stamp,
-    NULL before; packet_drops: counted in packet blocks of the old kind.
+    next_packet: number of the packet of row 0.
+    last_ts_ns: of the last packet with a time stamp, NULL before.
+    packet_drops: counted in packet blocks of the old kind.
     """
 
     next_packet: Int64Array
@@ -51,7 +52,12 @@ class ScanState(State):
 
 
 class ScanProgress(NamedTuple):
-    """How far a scan came. rows: packets found; consumed: position after them; status: above."""
+    """How far a scan came.
+
+    rows: packets found.
+    consumed: position after them.
+    status: above.
+    """
 
     rows: int
     consumed: int
@@ -77,9 +83,10 @@ class CaptureNotice(NamedTuple):
 class InterfaceColumns(Bundle):
     """The interfaces of a capture, int64[rows] each.
 
-    link_type: number of the link layer; snaplen: 0 = no limit. A time of u units is
-    `offset_ns + u * multiplier // divisor` ns, or with a shift (units of 2^-shift s) the exact
-    whole nanoseconds of `u * 10^9 / 2^shift`; multiplier 0: no usable time.
+    link_type: number of the link layer.
+    snaplen: 0 = no limit. A time of u units is `offset_ns + u * multiplier // divisor` ns, or with
+        a shift (units of 2^-shift s) the exact whole nanoseconds of `u * 10^9 / 2^shift`;
+        multiplier 0: no usable time.
     """
 
     link_type: Int64Array

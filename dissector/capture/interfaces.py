@@ -34,7 +34,9 @@ _SECTION_VERSION: Final = 1
 class SectionStart(NamedTuple):
     """A section header block.
 
-    order: "<" or ">"; block_bytes: its length; is_known: whether its version is one we read.
+    order: "<" or ">".
+    block_bytes: its length.
+    is_known: whether its version is one we read.
     """
 
     order: str
@@ -84,8 +86,9 @@ def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]
 class Interfaces:
     """All interfaces of a capture.
 
-    columns: what the scans read, grown as needed; count: how many are described, at most
-    limits.MAX_INTERFACES (further ones have no number, their packets count `interface_limit`);
+    columns: what the scans read, grown as needed.
+    count: how many are described, at most limits.MAX_INTERFACES (further ones have no number, their
+        packets count `interface_limit`).
     texts: by number what is said of an interface in words, where anything is.
     """
 

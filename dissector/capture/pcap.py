@@ -30,9 +30,12 @@ LONGEST_WITHOUT_SNAPLEN: Final = 1 << 20
 class PcapLayout(NamedTuple):
     """How the records of one file read.
 
-    is_big_endian: 0 or 1; unit_ns: 1 or 1000, of the time fraction; record_header_bytes: 16, or 24
-    in the modified format of old Linux distributions; longest_bytes: longest credible packet;
-    interface: index of the file's only interface; lengths: one of IN_ORDER, SWAPPED, LESSER_FIRST.
+    is_big_endian: 0 or 1.
+    unit_ns: 1 or 1000, of the time fraction.
+    record_header_bytes: 16, or 24 in the modified format of old Linux distributions.
+    longest_bytes: longest credible packet.
+    interface: index of the file's only interface.
+    lengths: one of IN_ORDER, SWAPPED, LESSER_FIRST.
     """
 
     is_big_endian: int
@@ -89,7 +92,10 @@ def header_bytes(magic: int) -> int:
 
 
 class PcapHeader(NamedTuple):
-    """What a file header says. link_type: with what else stands in that field; snaplen: 0 = none.
+    """What a file header says.
+
+    link_type: with what else stands in that field.
+    snaplen: 0 = none.
 
     layout: how the records read, their interface left to be filled in.
     """

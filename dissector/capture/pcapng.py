@@ -56,11 +56,13 @@ _LARGEST_TIME_NS: Final = 1 << 62  # from 1823 to 2116: differences of such time
 _NO_DROP_COUNT: Final = 0xFFFF
 
 
-class Section(NamedTuple):
+class PcapngSection(NamedTuple):
     """What a scan must know of its section.
 
-    is_big_endian: 0 or 1; is_skipped: 1 = of an unknown version, its packets are not read;
-    first_interface: index of its first interface; interfaces: how many it described so far.
+    is_big_endian: 0 or 1.
+    is_skipped: 1 = of an unknown version, its packets are not read.
+    first_interface: index of its first interface.
+    interfaces: how many it described so far.
     """
 
     is_big_endian: int
@@ -114,7 +116,7 @@ def _old(data: ByteArray, position: int, order: int, state: ScanState) -> _Packe
 
 @inlined
 def _simple(
-    data: ByteArray, position: int, size: int, section: Section, interfaces: InterfaceColumns
+    data: ByteArray, position: int, size: int, section: PcapngSection, interfaces: InterfaceColumns
 ) -> _Packet:
     """A packet without interface, time and captured length: it belongs to interface 0."""
     wire = load32(data, position + 8, section.is_big_endian)
@@ -164,7 +166,7 @@ def time_ns(high: int, low: int, interfaces: InterfaceColumns, interface: int) -
 @inlined
 def _put_packet(
     packet: _Packet,
-    section: Section,
+    section: PcapngSection,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
     row: int,
@@ -198,7 +200,7 @@ def _put_packet(
 def scan_pcapng(
     data: ByteArray,
     bounds: tuple[int, int],
-    section: Section,
+    section: PcapngSection,
     interfaces: InterfaceColumns,
     packets: PacketColumns,
     state: ScanState,

@@ -29,11 +29,11 @@ from dissector.capture.pcapng import (
     PACKET_OFFSET,
     SECTION_HEADER,
     SHORTEST_SECTION_BYTES,
-    Section,
+    PcapngSection,
     scan_pcapng,
 )
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
-from dissector.capture.untimed import UntimedPackets
+from dissector.capture.without_timestamp import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
 from dissector.packet.columns import PacketColumns
 
@@ -70,7 +70,7 @@ class Scan(NamedTuple):
     is_more: bool
 
 
-class Problem(NamedTuple):
+class ReadProblem(NamedTuple):
     """Something wrong with a file. code: a notice; offset: byte in the (uncompressed) file."""
 
     code: str
@@ -95,7 +95,7 @@ class FileFacts(NamedTuple):
     is_truncated: bool
     dropped_by_interface: int | None
     clock_steps: int
-    problems: tuple[Problem, ...]
+    problems: tuple[ReadProblem, ...]
 
 
 class _File:
@@ -113,20 +113,22 @@ class _File:
         self.damaged_at = 0
         self.packets_end = 0  # where the last packet ended, as the search for the next one counts
         self.layout: PcapLayout | None = None
-        self.section: Section | None = None
-        self.lost_section: Section | None = None  # the one in which damage is searched through
+        self.section: PcapngSection | None = None
+        self.lost_section: PcapngSection | None = (
+            None  # the one in which damage is searched through
+        )
         self.is_resumed = False  # this section goes on behind damage
         self.first_ts_ns: int | None = None
         self.last_ts_ns: int | None = None
         self.clock_steps = 0
-        self.problems: list[Problem] = []
+        self.problems: list[ReadProblem] = []
 
 
 class CaptureReader:
     """Reads the files of one capture in order: start_file, feed until through, finish_file, finish.
 
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
-    untimed: packets without a time, in whose place stands that of the packet before.
+    without_timestamp: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: findings so far, in order.
     max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
@@ -136,7 +138,7 @@ class CaptureReader:
         self._max_packets = max_packets or 1 << 62
         self.is_full = False
         self.interfaces = Interfaces()
-        self.untimed = UntimedPackets()
+        self.without_timestamp = UntimedPackets()
         self.next_packet = 1
         self.notices: list[CaptureNotice] = []
         self.clock_steps = 0
@@ -183,7 +185,7 @@ class CaptureReader:
                 rows, position, is_more = 0, end, False
         if rows:
             times = self.packets.ts_ns[:rows]
-            self._note_times(times, self.untimed.fill(times, self.next_packet))
+            self._note_times(times, self.without_timestamp.fill(times, self.next_packet))
         first_packet = self.next_packet
         self.next_packet += rows
         self.is_full = self.next_packet > self._max_packets
@@ -228,7 +230,7 @@ class CaptureReader:
         """Number packets that a driver found itself, from their times; gives the first number."""
         first_packet = self.next_packet
         if len(times_ns):
-            self._note_times(times_ns, self.untimed.fill(times_ns, first_packet))
+            self._note_times(times_ns, self.without_timestamp.fill(times_ns, first_packet))
         self.next_packet += len(times_ns)
         return first_packet
 
@@ -312,7 +314,7 @@ class CaptureReader:
         return self.notices
 
     def _add_problem(self, code: str, offset: int, size: int = NULL) -> None:
-        self._file.problems.append(Problem(code, offset))
+        self._file.problems.append(ReadProblem(code, offset))
         self.notices.append(
             CaptureNotice(
                 code,
@@ -372,7 +374,7 @@ class CaptureReader:
         return done.rows, done.consumed, done.status in (FULL, CORRUPT, BLOCK)
 
     def _read_block(
-        self, data: ByteArray, position: int, end: int, section: Section
+        self, data: ByteArray, position: int, end: int, section: PcapngSection
     ) -> tuple[int, bool]:
         """Read a block that describes; returns the position after it and whether to go on."""
         file = self._file
@@ -409,7 +411,7 @@ class CaptureReader:
         if not found.is_known:
             self._add_problem("skipped_section", file.offset)
         file.is_resumed = False
-        file.section = Section(
+        file.section = PcapngSection(
             int(found.order == ">"), int(not found.is_known), self.interfaces.count, 0
         )
         return after, True

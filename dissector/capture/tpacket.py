@@ -41,9 +41,13 @@ VLAN_TAG_BYTES: Final = 4
 _ADDRESSES_BYTES: Final = 12  # of Ethernet, in front of the tag
 
 
-class Walk(NamedTuple):
-    """How far a walk came. rows: packets in the columns; offset: of the next packet's header in the
-    block, 0 = the block is through; left: packets from there on."""
+class RingWalk(NamedTuple):
+    """How far a walk came.
+
+    rows: packets in the columns.
+    offset: of the next packet's header in the block, 0 = the block is through.
+    left: packets from there on.
+    """
 
     rows: int
     offset: int
@@ -92,7 +96,7 @@ def walk_block(
     interface: int,
     is_ethernet: int,
     packets: PacketColumns,
-) -> Walk:
+) -> RingWalk:
     """Find the packets of a block, starting at one of them.
 
     Args:
@@ -104,7 +108,7 @@ def walk_block(
     row = 0
     while left > 0 and row < len(packets.offset):
         if position + PACKET_HEADER_BYTES > end:
-            return Walk(row, 0, 0)
+            return RingWalk(row, 0, 0)
         status = le32(data, position + _STATUS)
         if is_ethernet and status & _VLAN_VALID:
             _restore_tag(data, position, status)
@@ -120,6 +124,6 @@ def walk_block(
         left -= 1
         step = le32(data, position + _NEXT)
         if left > 0 and step < PACKET_HEADER_BYTES:
-            return Walk(row, 0, 0)
+            return RingWalk(row, 0, 0)
         position += step
-    return Walk(row, position if left > 0 else 0, left)
+    return RingWalk(row, position if left > 0 else 0, left)

@@ -25,27 +25,27 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dissector.evidence.anonymizer import Anonymizer
     from dissector.evidence.anonymizing import Anonymized
-    from dissector.evidence.disguise import Disguise
     from dissector.sources.rings import Chain
 
 _KEY_BYTES: Final = 32
 
 
-def disguise_of(keep_addresses: bool, keep_names: bool, key_file: Path | None) -> "Disguise":
+def anonymizer_of(keep_addresses: bool, keep_names: bool, key_file: Path | None) -> "Anonymizer":
     """What decides what everything becomes.
 
     Raises:
         UsageError: the file holds no key, or others can read it. OutputError: it cannot be made.
     """
-    from dissector.evidence.disguise import Disguise, Keeping, new_key
+    from dissector.evidence.anonymizer import Anonymizer, Keeping, new_key
 
     key = new_key() if key_file is None else _kept_key(key_file)
-    return Disguise(key, Keeping(keep_addresses, keep_names))
+    return Anonymizer(key, Keeping(keep_addresses, keep_names))
 
 
 def _kept_key(path: Path) -> bytes:
-    from dissector.evidence.disguise import new_key
+    from dissector.evidence.anonymizer import new_key
     from dissector.sources.private import private
 
     try:
@@ -120,7 +120,7 @@ def anonymize(
     from dissector.evidence.anonymizing import anonymize as write_anonymous
 
     target = new_file(output, inputs, is_forced=force)
-    disguise = disguise_of(keep_addresses, keep_names, key_file)
+    anonymizer = anonymizer_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files:
         capture = only_chain(files, chain, common)
         size = 2 * capture.stored_bytes
@@ -128,18 +128,18 @@ def anonymize(
             progress_bar("anonymizing", size, common.is_progress_shown) as bar,
             written(target, is_forced=force) as file,
         ):
-            done = write_anonymous(capture, common.core_options(), disguise, file, progress=bar)
+            done = write_anonymous(capture, common.core_options(), anonymizer, file, progress=bar)
     for sentence in done.problems:
         common.words.missing(sentence)
     common.words.say(f"{counted(done.packets, 'packet')} written to {output}")
-    for sentence in changes(done, disguise):
+    for sentence in changes(done, anonymizer):
         common.words.detail(sentence)
     return EXIT_PARTIAL if done.problems else 0
 
 
-def changes(done: "Anonymized", disguise: "Disguise") -> list[str]:
+def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
     """What was done to packets, in sentences."""
-    keeping = disguise.keeping
+    keeping = anonymizer.keeping
     lines = [
         "Secrets: what authenticates (CONNECT, AUTH_RESPONSE, lookups, AUTH of Cursus) and values "
         "of encryption keys are `*`, as many as there were bytes.",

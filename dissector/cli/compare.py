@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dissector.cli.conditions import met, read_conditions
-from dissector.cli.opening import opened_lake
+from dissector.cli.lake_of_command import opened_lake
 from dissector.cli.options import (
     FILE,
     Common,
@@ -136,7 +136,7 @@ def compare(
 
         print(markdown(found), end="")
     else:
-        for line in _outline(found, Paint(common.color), terminal_width()):
+        for line in _text_report(found, Paint(common.color), terminal_width()):
             print(line)
     return judge(conditions, found, max(code, other_code), common.words)
 
@@ -180,9 +180,9 @@ def _lake(path: Path) -> Path | None:
 # -- output
 
 
-def _outline(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
+def _text_report(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
     """The comparison as lines of text."""
-    from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
+    from dissector.compare.wording import HEADINGS, headline, left_out, lines, repeats
 
     for word in ("before", "after"):
         yield from wrapped(f"{word:<7} {safe_text(found[word]['sentence'])}", width, " " * 8)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-from dissector.cli.terminal import NORMAL, Words, shown_instead
+from dissector.cli.terminal import NORMAL, Messages, shown_instead
 
 # Kernels that `doctor --warm` compiles, and their time on two idle processors, as measured; a test
 # holds the number. Half of the time goes into five of them, so what is left is no proportion.
@@ -58,7 +58,7 @@ class Compiling:
 
     def __init__(
         self,
-        words: Words,
+        words: Messages,
         is_drawn: bool,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,

@@ -63,10 +63,10 @@ def check_paths(conditions: Sequence[Condition], is_of_lake: bool = False) -> No
     if not names:
         return
     # What a report has, its sections tell: one of nothing has every number, too.
-    from dissector.report.parts import empty_parts
+    from dissector.report.merged_tables import empty_tables
     from dissector.report.result import build
 
-    report = build(empty_parts())
+    report = build(empty_tables())
     if is_of_lake:
         # What joining captures changed: only reports over several captures have it.
         from dissector.report import closing

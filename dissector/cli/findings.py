@@ -9,7 +9,7 @@ import click
 from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
-from dissector.cli.opening import Opened, need_inputs_or_lake, opened_lake
+from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     FOLDER,
     Common,
@@ -30,8 +30,8 @@ from dissector.errors import UsageError
 
 if TYPE_CHECKING:
     from dissector.findings.finding import Finding
-    from dissector.findings.loading import Problem, Rule
-    from dissector.report.commands import Commands
+    from dissector.findings.loading import Rule, RuleProblem
+    from dissector.report.example_commands import Commands
 
 Row = dict[str, Any]
 _COLOURS: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
@@ -85,7 +85,7 @@ def findings(
     """
     from dissector.findings.finding import worst_first
     from dissector.findings.loading import load_rules, named
-    from dissector.report.commands import Commands
+    from dissector.report.example_commands import Commands
     from dissector.report.sections.findings import as_row
 
     conditions = read_conditions(fail_on)
@@ -112,16 +112,16 @@ def findings(
 
 
 def _found(
-    opened: Opened,
+    opened: OpenLake,
     rules: Sequence["Rule"],
     captures: Sequence[str],
     engine: tuple[Name, str | None],
     common: Common,
-) -> tuple[list["Finding"], list["Problem"], list[Row]]:
+) -> tuple[list["Finding"], list["RuleProblem"], list[Row]]:
     """What rules find in a lake, those that failed, and the files behind the captures."""
     from dissector.findings.finding import findings_of
-    from dissector.findings.noted import joined, noted
     from dissector.findings.querying import rule_queries
+    from dissector.findings.running_findings import joined, noted
     from dissector.findings.totals import totals_rules
     from dissector.queries.sandbox import sandbox_over
     from dissector.report import pipeline
@@ -138,7 +138,7 @@ def _found(
         opened_engine(name, engine[1], opened.lake.rows(), common) as engine_in,
     ):
         found: list[Finding] = []
-        failed: list[Problem] = []
+        failed: list[RuleProblem] = []
         sources: list[Row] = []
         # A tap may have found something before its first rotation is in the lake.
         if opened.lake.captures or not noted(opened.lake.folder):

@@ -48,11 +48,13 @@ _ARROWS: Final = {"to_broker": ">", "to_client": "<", "unknown": "?"}
 _STYLES: Final = {"to_broker": "cyan", "to_client": "green", "unknown": "bold"}
 
 
-class Piece(NamedTuple):
+class ConversationPart(NamedTuple):
     """A part of the conversation.
 
-    kind: data, lost (never captured) or cut (its packet is not there whole); size: bytes of the
-    stream; data: what is there of them; hidden: how many of them are shown as `*`.
+    kind: data, lost (never captured) or cut (its packet is not there whole).
+    size: bytes of the stream.
+    data: what is there of them.
+    hidden: how many of them are shown as `*`.
     """
 
     direction: str
@@ -65,7 +67,7 @@ class Piece(NamedTuple):
     hidden: int
 
 
-class Facts:
+class ConnectionFacts:
     """What the first pass learns about the connection."""
 
     def __init__(self, connection: int) -> None:
@@ -86,11 +88,11 @@ class Facts:
         if block.table == "conversation":
             columns: dict[str, Any] = block.columns
             if not self._is_known:
-                packets, sides = columns["packet"].tolist(), columns["side"].tolist()
+                packets, sides = columns["packet"].tolist(), columns["endpoint_index"].tolist()
                 self._sides.update(zip(packets, sides, strict=True))
-            for side, offset, data in _parts(block):
-                self._streams[side].add(offset, data)
-                self._frames[side].add(offset, data)
+            for endpoint_index, offset, data in _parts(block):
+                self._streams[endpoint_index].add(offset, data)
+                self._frames[endpoint_index].add(offset, data)
         elif block.table in ("frames", "connections"):
             import pyarrow.compute as pc
 
@@ -110,9 +112,9 @@ class Facts:
             *(batch.column(name).to_pylist() for name in names), strict=True
         ):
             if not self._is_known and packet in self._sides:
-                side = self._sides[packet]
-                self.directions[side] = direction
-                self.directions[1 - side] = _OTHER[direction]
+                endpoint_index = self._sides[packet]
+                self.directions[endpoint_index] = direction
+                self.directions[1 - endpoint_index] = _OTHER[direction]
                 self._is_known = direction != "unknown"
             if command is None:
                 continue
@@ -127,13 +129,13 @@ class Facts:
     def _give_frames(self) -> None:
         """Frames to the sides that they are of."""
         for direction, packet, frame, hides_body in self._early:
-            side = self._sides.get(packet, 0)
+            endpoint_index = self._sides.get(packet, 0)
             if direction in self.directions and direction != "unknown":
-                side = self.directions.index(direction)
-            self._frames[side].add_frame(frame)
+                endpoint_index = self.directions.index(direction)
+            self._frames[endpoint_index].add_frame(frame)
             if hides_body:
                 head = min(frame.start + _SHOWN_HEAD_BYTES, frame.end)
-                self._secrets[side].append((head, frame.end))
+                self._secrets[endpoint_index].append((head, frame.end))
         self._early.clear()
 
     def finish(self) -> None:
@@ -141,20 +143,22 @@ class Facts:
         protocol = self.ends["protocol"] if self.ends is not None else ""
         is_midstream = self.ends is not None and self.ends["started"] == "midstream"
         self._give_frames()
-        for side, (stream, frames) in enumerate(zip(self._streams, self._frames, strict=True)):
+        for endpoint_index, (stream, frames) in enumerate(
+            zip(self._streams, self._frames, strict=True)
+        ):
             frames.finish()
-            self._secrets[side] = merged(
+            self._secrets[endpoint_index] = merged(
                 [
-                    *self._secrets[side],
+                    *self._secrets[endpoint_index],
                     *stream.finish(protocol, is_midstream, frames.framed),
                     *frames.found,
                 ]
             )
 
-    def hide(self, side: int, stream_offset: int, data: bytes) -> tuple[bytes, int]:
+    def hide(self, endpoint_index: int, stream_offset: int, data: bytes) -> tuple[bytes, int]:
         """The bytes with secrets as `*`, and how many these are."""
         end = stream_offset + len(data)
-        spans = self._secrets[side]
+        spans = self._secrets[endpoint_index]
         first = bisect_right(spans, stream_offset, key=lambda span: span[1])
         last = bisect_left(spans, (end, 0))
         found = [
@@ -172,69 +176,73 @@ def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
     for row in range(block.rows):
         start, size = int(data.starts[row]), max(int(data.lengths[row]), 0)
         held = data.data[start : start + size].tobytes()
-        yield int(columns["side"][row]), int(columns["stream_offset"][row]), held
+        yield int(columns["endpoint_index"][row]), int(columns["stream_offset"][row]), held
 
 
-def pieces(block: "TableBlock", facts: Facts, redact: bool) -> Iterator[Piece]:
+def portions(
+    block: "TableBlock", facts: ConnectionFacts, redact: bool
+) -> Iterator[ConversationPart]:
     """The parts of the conversation that a block brings."""
     columns: dict[str, Any] = block.columns
     kinds = columns["kind"]
-    for row, (side, offset, held) in enumerate(_parts(block)):
-        direction = facts.directions[side]
+    for row, (endpoint_index, offset, held) in enumerate(_parts(block)):
+        direction = facts.directions[endpoint_index]
         hidden = 0
         if redact and held:
-            held, hidden = facts.hide(side, offset, held)
+            held, hidden = facts.hide(endpoint_index, offset, held)
         kind = str(kinds.names[int(kinds.codes[row])])
         size, packet, ts_ns = (int(columns[name][row]) for name in ("bytes", "packet", "ts"))
-        yield Piece(direction, kind, offset, size, packet, ts_ns, held, hidden)
+        yield ConversationPart(direction, kind, offset, size, packet, ts_ns, held, hidden)
 
 
-def _title(piece: Piece, paint: Paint) -> str:
-    where = f"{time_text(piece.ts_ns)} p{piece.packet} offset {piece.stream_offset}"
-    line = f"{_ARROWS[piece.direction]} {where}, {piece.size} bytes"
-    if piece.kind != "data":
-        why = "never captured" if piece.kind == "lost" else "cut off: its packet is not there whole"
+def _title(portion: ConversationPart, paint: Paint) -> str:
+    where = f"{time_text(portion.ts_ns)} p{portion.packet} offset {portion.stream_offset}"
+    line = f"{_ARROWS[portion.direction]} {where}, {portion.size} bytes"
+    if portion.kind != "data":
+        why = (
+            "never captured" if portion.kind == "lost" else "cut off: its packet is not there whole"
+        )
         return paint(f"{line} {why}", "yellow")
-    if piece.hidden:
-        line += f", {piece.hidden} hidden"
-    return paint(line, _STYLES[piece.direction])
+    if portion.hidden:
+        line += f", {portion.hidden} hidden"
+    return paint(line, _STYLES[portion.direction])
 
 
-def hex_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+def hex_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
     """A title, then 16 bytes per line: offset in the stream, hexadecimal digits, characters."""
-    yield _title(piece, paint)
-    for start in range(0, len(piece.data), _LINE_BYTES):
-        part = piece.data[start : start + _LINE_BYTES]
+    yield _title(portion, paint)
+    for start in range(0, len(portion.data), _LINE_BYTES):
+        part = portion.data[start : start + _LINE_BYTES]
         digits = f"{part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}"
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        yield f"  {piece.stream_offset + start:08x}  {digits}  {letters}"
+        yield f"  {portion.stream_offset + start:08x}  {digits}  {letters}"
 
 
-def text_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+def text_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
     r"""A title, then the bytes as text: printable ASCII as it is, the rest as \xNN."""
-    yield _title(piece, paint)
-    if piece.data:
+    yield _title(portion, paint)
+    if portion.data:
         letters = (
             chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02x}"
-            for byte in piece.data
+            for byte in portion.data
         )
         yield "  " + "".join(letters)
 
 
-def json_lines(piece: Piece, paint: Paint) -> Iterator[str]:
+def json_lines(portion: ConversationPart, paint: Paint) -> Iterator[str]:
     """One object; data as hexadecimal digits."""
-    yield json_text({**piece._asdict(), "data": piece.data.hex() if piece.data else None})
+    yield json_text({**portion._asdict(), "data": portion.data.hex() if portion.data else None})
 
 
-_LINES: Final[dict[str, Callable[[Piece, Paint], Iterator[str]]]] = {
+_LINES: Final[dict[str, Callable[[ConversationPart, Paint], Iterator[str]]]] = {
     "hex": hex_lines,
     "text": text_lines,
     "jsonl": json_lines,
 }
 
 
-def _first_pass(reading: "Reading", connection: int) -> Facts:
-    facts = Facts(connection)
+def _first_pass(reading: "Reading", connection: int) -> ConnectionFacts:
+    facts = ConnectionFacts(connection)
     for _, block in reading.blocks("looking", follow_connection=connection):
         facts.add(block)
     facts.finish()
@@ -247,7 +255,7 @@ def _first_pass(reading: "Reading", connection: int) -> Facts:
     return facts
 
 
-def _heading(facts: Facts) -> str:
+def _heading(facts: ConnectionFacts) -> str:
     ends = facts.ends
     assert ends is not None
     return (
@@ -258,7 +266,7 @@ def _heading(facts: Facts) -> str:
 
 def _show(
     found: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
-    facts: Facts,
+    facts: ConnectionFacts,
     common: Common,
     kind: str,
     only: str | None,
@@ -269,16 +277,16 @@ def _show(
     for _, block in found:
         if block.table != "conversation":
             continue
-        for piece in pieces(block, facts, common.core.redact):
-            if only is not None and piece.direction != only:
+        for portion in portions(block, facts, common.core.redact):
+            if only is not None and portion.direction != only:
                 continue
             if kind != "raw":
-                for line in _LINES[kind](piece, paint):
+                for line in _LINES[kind](portion, paint):
                     print(line)
                 continue
-            sys.stdout.buffer.write(piece.data)
-            if piece.kind != "data" or piece.hidden:
-                common.words.missing(_title(piece, Paint("never")))
+            sys.stdout.buffer.write(portion.data)
+            if portion.kind != "data" or portion.hidden:
+                common.words.missing(_title(portion, Paint("never")))
 
 
 @click.command(

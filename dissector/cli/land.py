@@ -21,7 +21,7 @@ from dissector.cli.options import (
     private_option,
     usable_cpus,
 )
-from dissector.cli.terminal import Words, bytes_text, counted, progress_bar
+from dissector.cli.terminal import Messages, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
 from dissector.options import LANDING
 from dissector.outputs import refuse_inputs_in
@@ -154,7 +154,7 @@ def note_outcomes(reading: "Reading", outcomes: list["Outcome"]) -> None:
         raise_last_missing(reading.account, reading.common.words)
 
 
-def _tell(outcome: "Outcome", words: Words) -> None:
+def _tell(outcome: "Outcome", words: Messages) -> None:
     """One line about a capture that was landed, and what the lake had to say about it."""
     if outcome.landed is None:
         return
@@ -172,7 +172,7 @@ def _tell(outcome: "Outcome", words: Words) -> None:
     words.detail(f"{landed.capture_id}: {what}")
 
 
-class Landing(NamedTuple):
+class LandOptions(NamedTuple):
     """What the options of a landing command say, but for those that all commands share.
 
     core: further options of the core, by their names there.
@@ -211,14 +211,14 @@ _MORE: Final = (
 def landing_options(command: Command) -> Command:
     """Give a command all that says what to land, how, and into which lake.
 
-    It receives `common`, `landing` (a `Landing`), and the options of its own.
+    It receives `common`, `landing` (a `LandOptions`), and the options of its own.
     """
 
     @wraps(command)
     def collected(**values: Any) -> Any:
         core = {name: values.pop(name) for name in _CORE}
-        own = {name: values.pop(name) for name in Landing._fields if name != "core"}
-        return command(landing=Landing(**own, core=core), **values)
+        own = {name: values.pop(name) for name in LandOptions._fields if name != "core"}
+        return command(landing=LandOptions(**own, core=core), **values)
 
     decorated: Any = collected
     for option in reversed((*_INPUTS_AND_LAKE, *_CORE.values(), *_MORE)):
@@ -235,7 +235,7 @@ def landing_options(command: Command) -> Command:
     )
 )
 @landing_options
-def land(common: Common, landing: Landing) -> int:
+def land(common: Common, landing: LandOptions) -> int:
     """Dissect captures into Parquet tables, the lake.
 
     Prints the id of each capture. Landing the same bytes again changes nothing.
@@ -249,15 +249,15 @@ def land(common: Common, landing: Landing) -> int:
 def _tally(lake: Path, common: Common) -> None:
     """Make and keep what reports need of the captures of a lake."""
     from dissector.queries.duckdb_engine import DuckdbEngine
-    from dissector.report.pipeline import tally
+    from dissector.report.pipeline import aggregate
     from dissector.report.workspace import temporary
 
     with temporary() as work:
-        tally(lake, work, partial(DuckdbEngine, threads=common.jobs))
+        aggregate(lake, work, partial(DuckdbEngine, threads=common.jobs))
 
 
 def end_landing(
-    reading: "Reading", outcomes: Sequence["Outcome"], landing: Landing, is_interrupted: bool
+    reading: "Reading", outcomes: Sequence["Outcome"], landing: LandOptions, is_interrupted: bool
 ) -> int:
     """Count what was landed if asked to, print its ids, say what was read; gives the exit code."""
     if landing.tallies and not is_interrupted:

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dissector.cli.terminal import Words, counted, safe_text
+from dissector.cli.terminal import Messages, counted, safe_text
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
+    from dissector.tap.finding_incidents import IncidentLog
     from dissector.tap.judging import Judging
-    from dissector.tap.raising import Raised
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
     from dissector.tap.server import Server
@@ -38,7 +38,7 @@ def _window_bytes(tap: "Tap") -> int:
     return MAX_WINDOW_BYTES if limit is None else min(MAX_WINDOW_BYTES, limit // 16)
 
 
-class Kept(NamedTuple):
+class RecorderOptions(NamedTuple):
     """What the options of the flight recorder say."""
 
     folder: Path
@@ -87,10 +87,10 @@ class Monitor:
         self._max_series = max_series
         self._recorder: Recorder | None = None
         self._judging: Judging | None = None
-        self._raised: Raised | None = None
+        self._incidents: IncidentLog | None = None
         self._server: Server | None = None
 
-    def bind(self, words: Words) -> None:
+    def bind(self, words: Messages) -> None:
         """Take the address, while there may be the right to."""
         if self._address is not None:
             from dissector.tap.server import Server, text_of
@@ -104,16 +104,16 @@ class Monitor:
         self._recorder = recorder
 
     def find(
-        self, tap: "Tap", words: Words, lake: Path | None, replayed: Sequence[str],
+        self, tap: "Tap", words: Messages, lake: Path | None, replayed: Sequence[str],
         rotations: "Rotations | None" = None,
     ) -> None:  # fmt: skip
         """Let the rules of findings look at what a tap sees."""
-        from dissector.findings.noted import Notes
+        from dissector.findings.running_findings import Notes
+        from dissector.tap.finding_incidents import IncidentLog
         from dissector.tap.judging import Judging
-        from dissector.tap.raising import Raised
 
         self._judging = Judging(not tap.source.is_live, _window_bytes(tap))
-        self._raised = Raised(
+        self._incidents = IncidentLog(
             self._judging, words.say, lambda number: command_for(number, lake, replayed),
             self._max_series, rotations, None if lake is None else Notes(lake),
         )  # fmt: skip
@@ -126,9 +126,9 @@ class Monitor:
         self._open_windows(tap, stack, is_watched)
         if not is_watched:
             return
-        from dissector.tap.watch import Watch
+        from dissector.tap.loop_metrics import LoopMetrics
 
-        watch = Watch(self._health, self._numbers, rotations, self._recorder, self._raised)
+        watch = LoopMetrics(self._health, self._numbers, rotations, self._recorder, self._incidents)
         watch.tap = tap
         tap.listen(self._health)
         tap.listen(watch)
@@ -136,9 +136,9 @@ class Monitor:
             self._server.start()
             stack.callback(self._server.close)
         if top:
-            from dissector.tap.view import View
+            from dissector.tap.view import TapView
 
-            view = View(self._health, safe_text, raised=self._raised)
+            view = TapView(self._health, safe_text, incidents=self._incidents)
             tap.listen(view)
             stack.callback(view.close)
 
@@ -147,17 +147,17 @@ class Monitor:
         from dissector.tap.sums import Sums
         from dissector.tap.windows import Windows
 
-        recorder, health, raised = self._recorder, self._health, self._raised
+        recorder, health, incidents = self._recorder, self._health, self._incidents
         has_stalls = recorder is not None and recorder.triggers.wants_stalls
         takers = [health.sums] if is_watched else [Sums(is_of_permits=True)] if has_stalls else []
-        if not takers and raised is None:
+        if not takers and incidents is None:
             return
         is_live = tap.source.is_live
         windows = Windows(tap, not is_live, takers, self._judging, _window_bytes(tap))
         tap.listen(windows)
-        if raised is not None:
-            tap.listen(raised)
-            stack.callback(raised.close)
+        if incidents is not None:
+            tap.listen(incidents)
+            stack.callback(incidents.close)
         stack.callback(windows.close)
         health.refresh, health.flush = windows.refresh, windows.flush
         # A file waits until its rows are counted.
@@ -165,7 +165,7 @@ class Monitor:
         if recorder is not None and has_stalls:
             recorder.sums, recorder.ask = takers[0], health.ask
 
-    def close(self, words: Words) -> None:
+    def close(self, words: Messages) -> None:
         """Write the recordings that wait; say whether some could not be written."""
         if self._recorder is None:
             return

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from dissector.cli import uncompiled
 from dissector.cli.compiling import Compiling
-from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Words
+from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages
 from dissector.errors import UsageError
 from dissector.local_paths import local
 from dissector.native.progress import listen
@@ -148,9 +148,9 @@ class Common(NamedTuple):
     core: Options = Options()
 
     @property
-    def words(self) -> Words:
+    def words(self) -> Messages:
         """Where this run speaks."""
-        return Words(self.loudness)
+        return Messages(self.loudness)
 
     @property
     def is_progress_shown(self) -> bool:

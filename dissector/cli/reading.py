@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TextIO, cast
 
 from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
 from dissector.cli.options import Common
-from dissector.cli.terminal import Words, counted, progress_bar
+from dissector.cli.terminal import Messages, counted, progress_bar
 from dissector.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ _SPOOL_BYTES: Final = 8 << 20  # --strict keeps this much output in memory, then
 class Reading:
     """One pass over all captures of a command line.
 
-    account: what was read, kept and lost so far. chains: the captures, in order; those that could
-    not be opened are missing here and named in the account. capture_ids: those that a lake would
-    give to the captures that were read to their end.
+    account: what was read, kept and lost so far.
+    chains: the captures, in order; those that could not be opened are missing here and named in the
+        account.
+    capture_ids: those that a lake would give to the captures that were read to their end.
     """
 
     def __init__(self, inputs: Sequence[str], common: Common, mode: str = "auto") -> None:
@@ -114,12 +115,12 @@ class Reading:
         return EXIT_PARTIAL if self.account.is_partial else 0
 
 
-def tell_missing(account: "Account", words: Words) -> None:
+def tell_missing(account: "Account", words: Messages) -> None:
     """Name the parts of the input that were not read; with -q the first one alone."""
     _tell(account.missing, account.missing_count, words)
 
 
-def _tell(sentences: Sequence[str], count: int, words: Words) -> None:
+def _tell(sentences: Sequence[str], count: int, words: Messages) -> None:
     shown = sentences if words.loudness else sentences[:1]
     for sentence in shown:
         words.missing(sentence)
@@ -128,7 +129,7 @@ def _tell(sentences: Sequence[str], count: int, words: Words) -> None:
         words.missing(f"… and {counted(left, 'more part')} of the input")
 
 
-def raise_last_missing(account: "Account", words: Words) -> NoReturn:
+def raise_last_missing(account: "Account", words: Messages) -> NoReturn:
     """Nothing could be read: name the other inputs, then raise what is said of the last one.
 
     Raises:
@@ -163,7 +164,7 @@ def rereadable(inputs: Sequence[str]) -> Iterator[list[str]]:
         yield [str(path) if name == STDIN else name for name in inputs]
 
 
-class Output:
+class LineOutput:
     """Lines on standard output; with --strict they wait until the input proved to be whole."""
 
     def __init__(self, is_strict: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dissector.cli.terminal import Paint, safe_text
 from dissector.codecs.printable import json_text
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 
 FORMATS: Final = ("text", "jsonl", "csv", "fields")
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ from dissector.cli.conditions import Condition, check_paths, met, read_condition
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.land import land_inputs
-from dissector.cli.opening import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     FOLDER,
     Common,
@@ -37,7 +37,7 @@ from dissector.cli.options import (
     topic_option,
     until_option,
 )
-from dissector.cli.terminal import Paint, Words, counted, steps_bar, terminal_width
+from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
 
@@ -72,7 +72,7 @@ _lake_option = lake_option(
 )
 
 
-def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words) -> int:
+def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Messages) -> int:
     """The exit code after --fail-on: a condition that is met goes before a partial input."""
     found = met(conditions, numbers)
     for text in found:
@@ -81,7 +81,7 @@ def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Words
 
 
 def _judge_report(
-    conditions: Sequence[Condition], report: dict[str, Any], code: int, words: Words
+    conditions: Sequence[Condition], report: dict[str, Any], code: int, words: Messages
 ) -> int:
     """The exit code of a report: it is partial, and says so, where judgements failed."""
     failed = report["verdicts"]["total"]["failed"]
@@ -112,7 +112,7 @@ def _make_report(
         steps_bar("report", common.is_progress_shown) as step,
         opened(name, master, rows, common) as engine_in,
     ):
-        progress = pipeline.Progress(common.words.say, step)
+        progress = pipeline.ReportProgress(common.words.say, step)
         return pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
 
 
@@ -184,10 +184,10 @@ def summary(
     if inputs and lake is not None:
         raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
-    from dissector.cli.outline import outline
+    from dissector.cli.text_report import text_report
     from dissector.queries.duckdb_engine import DuckdbEngine
     from dissector.report import pipeline
-    from dissector.report.commands import Commands
+    from dissector.report.example_commands import Commands
     from dissector.report.output import report_text
     from dissector.report.workspace import temporary
 
@@ -207,7 +207,7 @@ def summary(
     else:
         files = None if reading is None else reading.files_of_captures()
         commands = Commands(result, inputs, files, lake)
-        for line in outline(result, Paint(common.color), terminal_width(), commands):
+        for line in text_report(result, Paint(common.color), terminal_width(), commands):
             print(line)
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
@@ -308,8 +308,8 @@ def analyze(
     check_paths(conditions, is_of_lake=True)
     refuse_inputs_in([output / "report"], inputs, "-o")
     check_output(output / "report", is_forced=force)
-    from dissector.cli.outline import outline
-    from dissector.report.commands import Commands
+    from dissector.cli.text_report import text_report
+    from dissector.report.example_commands import Commands
     from dissector.report.pipeline import Scope
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
@@ -319,7 +319,9 @@ def analyze(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
         master, Scope(is_exact=exact), common, is_forced=force,
     )  # fmt: skip
-    for line in outline(result, Paint(common.color), terminal_width(), Commands(result, inputs)):
+    for line in text_report(
+        result, Paint(common.color), terminal_width(), Commands(result, inputs)
+    ):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
     return _judge_report(conditions, result, reading.end(), common.words)

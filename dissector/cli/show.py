@@ -66,8 +66,12 @@ def column_kinds(table: str) -> dict[str, str]:
 class Listing(NamedTuple):
     """How the rows of a table are to be shown.
 
-    table: name; kind: one of FORMATS; fields: columns that the user named; selection: parsed -Y, or
-    None; limit: rows at most, or None; is_long: every field.
+    table: name.
+    kind: one of FORMATS.
+    fields: columns that the user named.
+    selection: parsed -Y, or None.
+    limit: rows at most, or None.
+    is_long: every field.
     """
 
     table: str
@@ -180,7 +184,7 @@ def show_rows(
     Raises:
         UsageError: the selection keeps no row.
     """
-    from dissector.cli.reading import Output, Reading
+    from dissector.cli.reading import LineOutput, Reading
 
     reading = Reading(inputs, common, chain_mode)
     is_mixed = len(reading.chains) > 1
@@ -189,7 +193,7 @@ def show_rows(
     text_heading = FRAME_HEADING if listing.table == "frames" else CONNECTION_HEADING
     shown = 0
     is_interrupted = False
-    with Output(common.is_strict) as output:
+    with LineOutput(common.is_strict) as output:
         columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
         title = heading(listing.kind, columns, "" if listing.fields else text_heading)
         if title is not None and listing.selection is None:

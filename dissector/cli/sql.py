@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from dissector.cli.opening import need_inputs_or_lake, opened_lake
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.options import (
     FILE,
     Common,
@@ -24,16 +24,16 @@ from dissector.cli.options import (
     output_file_option,
 )
 from dissector.cli.render import csv_line, field_text, json_line, time_text
-from dissector.cli.terminal import Words, safe_text
+from dissector.cli.terminal import Messages, safe_text
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dissector.queries.sandbox import Answer, Sandbox
+    from dissector.queries.sandbox import Sandbox, SandboxRows
 
-    Show = Callable[[Answer], None]
+    Show = Callable[[SandboxRows], None]
 
 FORMATS: Final = ("table", "csv", "jsonl", "parquet")
 _TABLE_ROWS: Final = 200
@@ -188,7 +188,7 @@ def _writer(form: str, file: BinaryIO, rows: int, common: Common) -> "Show":
     return partial(_WRITERS[form], file=file)
 
 
-def _write_json(answer: "Answer", file: BinaryIO) -> None:
+def _write_json(answer: "SandboxRows", file: BinaryIO) -> None:
     names = _distinct(answer.schema.names)
     for batch in answer.batches():
         for values in _values(batch):
@@ -241,14 +241,14 @@ def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
     return ([field_text(value) for value in values] for values in _values(batch))
 
 
-def _write_csv(answer: "Answer", file: BinaryIO) -> None:
+def _write_csv(answer: "SandboxRows", file: BinaryIO) -> None:
     file.write(csv_line(answer.schema.names).encode() + b"\n")
     for batch in answer.batches():
         for cells in _cells(batch):
             file.write(csv_line(cells).encode() + b"\n")
 
 
-def _write_parquet(answer: "Answer", file: BinaryIO) -> None:
+def _write_parquet(answer: "SandboxRows", file: BinaryIO) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -264,7 +264,7 @@ def _write_parquet(answer: "Answer", file: BinaryIO) -> None:
 _WRITERS: Final = {"csv": _write_csv, "jsonl": _write_json, "parquet": _write_parquet}
 
 
-def _show_table(answer: "Answer", most_rows: int, common: Common) -> None:
+def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
     """Rows as a table; those beyond the bound are counted, not shown."""
     from rich import box
     from rich.console import Console
@@ -329,7 +329,7 @@ def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
 # -- the prompt
 
 
-def _converse(engine: "Sandbox", show: "Show", words: Words) -> None:
+def _converse(engine: "Sandbox", show: "Show", words: Messages) -> None:
     """Read statements from a terminal until its end; a wrong one does not end it."""
     history = _history()
     words.say(_PROMPT_HELP.replace("\n", " "))
@@ -357,7 +357,7 @@ def _converse(engine: "Sandbox", show: "Show", words: Words) -> None:
         history()
 
 
-def _shorthand(words: Sequence[str], out: Words) -> str:
+def _shorthand(words: Sequence[str], out: Messages) -> str:
     """The statement that a dot command stands for; nothing where it is unknown."""
     if words[0] == ".tables":
         return "SHOW TABLES;"
@@ -367,7 +367,7 @@ def _shorthand(words: Sequence[str], out: Words) -> str:
     return ""
 
 
-def _ask(engine: "Sandbox", text: str, show: "Show", words: Words) -> None:
+def _ask(engine: "Sandbox", text: str, show: "Show", words: Messages) -> None:
     try:
         for answer in engine.answers(text):
             show(answer)

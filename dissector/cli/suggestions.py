@@ -8,7 +8,7 @@ from typing import Final
 
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
-from dissector.schemas.words import ENDED, OTHER_PROTOCOLS
+from dissector.schemas.enums import ENDED, OTHER_PROTOCOLS
 
 # Signs and words of other languages, and ours; longer ones before their beginnings.
 SIGNS: Final = {

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
-from dissector.cli.monitoring import Kept, Monitor
+from dissector.cli.monitoring import Monitor, RecorderOptions
 from dissector.cli.options import (
     FOLDER,
     Common,
@@ -27,13 +27,13 @@ from dissector.cli.options import (
 )
 from dissector.cli.reading import tell_missing
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
-from dissector.cli.terminal import NORMAL, QUIET, Words, bytes_text, counted
+from dissector.cli.terminal import NORMAL, QUIET, Messages, bytes_text, counted
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
-    from dissector.tap.pieces import Source
+    from dissector.tap.packet_batches import PacketSource
     from dissector.tap.rotations import Rotations
-    from dissector.tap.service import Settings, Signals, Tap
+    from dissector.tap.service import Signals, Tap, TapSettings
 
 _NS: Final = 1_000_000_000
 _TRIGGERS: Final = ("checksum", "latency", "stall", "error")
@@ -78,11 +78,11 @@ def signal_handlers() -> Iterator["Signals"]:
 
 def _settings(
     common: Common, rotate: Rotate, duration: float | None, cluster: str | None
-) -> "Settings":
-    from dissector.tap.pieces import NEVER_NS
-    from dissector.tap.service import Settings
+) -> "TapSettings":
+    from dissector.tap.packet_batches import NEVER_NS
+    from dissector.tap.service import TapSettings
 
-    return Settings(
+    return TapSettings(
         common.core_options(),
         int(rotate.seconds * _NS) if rotate.seconds else NEVER_NS >> 1,
         rotate.size or NEVER_NS,
@@ -94,13 +94,13 @@ def _settings(
 
 def _replay(
     inputs: Sequence[str], speed: float, common: Common, stack: ExitStack
-) -> tuple["Source", list[str]]:
+) -> tuple["PacketSource", list[str]]:
     """The files as one source, and sentences about inputs that cannot be read.
 
     With --strict they are read once before, as rotations are written while it reads.
     """
     from dissector.cli.reading import Reading, rereadable
-    from dissector.tap.replay import Replay
+    from dissector.tap.playback import FilePlayback
 
     if common.is_strict:
         inputs = stack.enter_context(rereadable(inputs))
@@ -110,10 +110,10 @@ def _replay(
         for _ in reading.blocks("checking"):
             pass
         reading.refuse_if_partial()
-    return Replay(reading.chains[0], speed), problems
+    return FilePlayback(reading.chains[0], speed), problems
 
 
-def _rotations(lake: Path, source: "Source", settings: "Settings") -> "Rotations":
+def _rotations(lake: Path, source: "PacketSource", settings: "TapSettings") -> "Rotations":
     from dissector.tap.rotations import QUEUE_BYTES, Rotations
 
     options = {**settings.core.as_json(), "cluster": settings.cluster}
@@ -128,8 +128,8 @@ def _live(
     ring_bytes: int,
     wants_hardware_time: bool,
     own_port: int | None,
-    words: Words,
-) -> "Source":
+    words: Messages,
+) -> "PacketSource":
     from dissector.tap.filters import ALL, Program, compiled, without_own
     from dissector.tap.interfaces import ANY, chosen, is_up
     from dissector.tap.live import Live
@@ -159,7 +159,7 @@ def _live(
     )
 
 
-def _end(tap: "Tap", rotations: "Rotations | None", words: Words) -> int:
+def _end(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
     """Say what was captured, and what not."""
     account, source = tap.account, tap.source
     tell_missing(account, words)
@@ -379,7 +379,7 @@ def tap(
 
         settings = _settings(common, rotate, duration, cluster)
         monitor = Monitor(metrics, metrics_host, max_series, is_live=bool(interface))
-        source: Source
+        source: PacketSource
         problems: list[str] = []
         if interface:
             wants_hardware_time = timestamps == "hardware"
@@ -395,7 +395,7 @@ def tap(
             running.account.miss(problem)
         if record:
             redacted = settings.core if is_redact_asked() else None
-            kept = Kept(record, keep, recall, trigger, trigger_latency, redacted)
+            kept = RecorderOptions(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:
             monitor.find(running, common.words, lake, replay, rotations)

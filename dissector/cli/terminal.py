@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
 from dissector.codecs.printable import safe_text as safe_text
-from dissector.report.words import many
+from dissector.report.formatting import many
 
 MIN_COLUMNS: Final = 40  # narrower terminals get lines of this width
 UNKNOWN_COLUMNS: Final = 80  # a terminal that does not tell
@@ -69,7 +69,7 @@ def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> l
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
-class Words:
+class Messages:
     """Says things on stderr, one line each, as loudly as the user asked for."""
 
     def __init__(self, loudness: int = NORMAL, stream: TextIO | None = None) -> None:
@@ -104,13 +104,13 @@ class Paint:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.is_on else text
 
 
-class Step(Protocol):
+class StepReport(Protocol):
     """Takes how many parts of a whole are done, of how many, and which one is being made."""
 
     def __call__(self, done: int, total: int, what: str) -> None: ...
 
 
-class Progress(Protocol):
+class ByteProgress(Protocol):
     """Takes the number of input bytes read so far, of all inputs together."""
 
     def __call__(self, bytes_read: int) -> None: ...
@@ -160,7 +160,7 @@ def shown_instead(text: str) -> bool:
 
 
 @contextmanager
-def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progress]:
+def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteProgress]:
     """A bar with percent and bytes on stderr while the body runs.
 
     Args:
@@ -171,7 +171,7 @@ def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[Progr
         yield no_progress
         return
     if not sys.stderr.isatty():
-        yield WordsOfProgress(title, total_bytes, Words().say)
+        yield WordsOfProgress(title, total_bytes, Messages().say)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
@@ -198,7 +198,7 @@ def no_step(done: int, total: int, what: str) -> None:
 
 
 @contextmanager
-def steps_bar(unit: str, is_shown: bool) -> Iterator[Step]:
+def steps_bar(unit: str, is_shown: bool) -> Iterator[StepReport]:
     """A bar on stderr that counts parts while the body runs: 3 of 11 sections, and at which it is.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from dissector.cli.terminal import Words
+from dissector.cli.terminal import Messages
 from dissector.limits import MAX_UNCOMPILED_BYTES
 
 # So many times larger what is in a compressed file is taken to be; captures are seldom more.
@@ -23,7 +23,7 @@ _SWITCH: Final = "NUMBA_DISABLE_JIT"  # also for the processes that this one sta
 _DECLARING: Final = "dissector.jit"
 
 
-def choose(inputs: Iterable[str], words: Words) -> None:
+def choose(inputs: Iterable[str], words: Messages) -> None:
     """Run kernels as plain Python in this process, and say so, if none is compiled and the inputs
     are small. Nothing is chosen for standard input, of which nobody knows the size."""
     if _DECLARING in sys.modules or _SWITCH in os.environ:

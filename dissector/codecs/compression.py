@@ -36,7 +36,7 @@ OVER_BUDGET: Final = 5  # entries of the capture unpacked to too much already, s
 _SPARE_BYTES: Final = 16
 
 
-class Opened(NamedTuple):
+class Unpacked(NamedTuple):
     """An entry's bytes, uncompressed.
 
     data: uint8[], a buffer whose first `size` bytes count; it is used again for the next entry.
@@ -129,7 +129,7 @@ class Decompressor:
             room = max(size, min(2 * size, self._max_bytes))
             self.buffer = np.zeros(room + _SPARE_BYTES, np.uint8)
 
-    def open(self, codec: int, packed: ByteArray, size: int) -> Opened:
+    def open(self, codec: int, packed: ByteArray, size: int) -> Unpacked:
         """Uncompress one entry.
 
         Args:
@@ -139,7 +139,7 @@ class Decompressor:
         if 0 <= size <= self._max_bytes:
             self.reserve(size)
         problem = self.open_at(0, codec, packed, size)
-        return Opened(self.buffer, size if problem == OPENED else 0, problem)
+        return Unpacked(self.buffer, size if problem == OPENED else 0, problem)
 
     def open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> int:
         """The same to a place of the buffer, for which room was reserved.

@@ -19,7 +19,11 @@ _SIGN_64: Final = 1 << 63
 
 
 class Varint(NamedTuple):
-    """A varint. value: signed 64 bits; next: offset after it, -1 if it cannot be read."""
+    """A varint.
+
+    value: signed 64 bits.
+    next: offset after it, -1 if it cannot be read.
+    """
 
     value: int
     next: int

@@ -42,11 +42,13 @@ _SPARE_BYTES: Final = 8 + MAX_NAME_LENGTH
 class NameColumns(NamedTuple):
     """The table as kernels see it.
 
-    slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below
-    it the code plus one. starts: int64[names + 1], where each name starts in `text` (the last
-    place holds the end). text: uint8[], the names one behind the other, and spare bytes at the end.
+    slots: int64[power of two], open addressing; 0 is empty, else the hash's upper half and below it
+        the code plus one.
+    starts: int64[names + 1], where each name starts in `text` (the last place holds the end).
+    text: uint8[], the names one behind the other, and spare bytes at the end.
     counts: int64[6], names, bytes of text, how often a name was refused or cut, slots looked at
-    behind the first one of each search, and searches of more than MAX_PROBES. secret: of the hash.
+        behind the first one of each search, and searches of more than MAX_PROBES.
+    secret: of the hash.
     """
 
     slots: Int64Array

@@ -40,16 +40,16 @@ _DEAD: Final = _bytes(b"-DLQ")
 _RETRY: Final = _bytes(b"-RETRY")
 
 
-class Key(NamedTuple):
+class SipHashKey(NamedTuple):
     """A key of SipHash: two signed halves."""
 
     low: int
     high: int
 
 
-def key_of(data: bytes) -> Key:
+def key_of(data: bytes) -> SipHashKey:
     """A key from 16 bytes."""
-    return Key(*(int.from_bytes(data[at : at + 8], "little", signed=True) for at in (0, 8)))
+    return SipHashKey(*(int.from_bytes(data[at : at + 8], "little", signed=True) for at in (0, 8)))
 
 
 @kernel
@@ -240,7 +240,7 @@ class Pseudonyms:
     seen: names of this run, to find them in texts that mention them.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: SipHashKey) -> None:
         self.key: Int64Array = np.array(key, np.int64)
         self.cells: Int64Array = np.zeros(2 * ROOM, np.int64)
         self.scratch: ByteArray = np.zeros(_CELL_BYTES * (_LONGEST_WORD + 4), np.uint8)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dissector.codecs.secret_keys import WORD, Span, is_ordinary, is_secret
-from dissector.codecs.secret_words import ORDINARY
+from dissector.codecs.secret_vocabulary import ORDINARY
 
 _NOT_USERS: Final = frozenset(
     word.encode()

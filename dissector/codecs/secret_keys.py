@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from dissector.codecs.secret_words import HARMLESS, ORDINARY, SECRET, SECRET_ENDS, SECRET_PAIRS
+from dissector.codecs.secret_vocabulary import HARMLESS, ORDINARY, SECRET, SECRET_ENDS, SECRET_PAIRS
 
 Span = tuple[int, int]
 

@@ -81,7 +81,7 @@ class Sentences:
         self._names = names
         self._has_codes = has_codes
 
-    def disguised(self, text: bytes) -> bytes:
+    def anonymized(self, text: bytes) -> bytes:
         """The sentence, as long as before."""
         text = masked(text, secrets(text))
         out = bytearray(text)

@@ -29,7 +29,7 @@ BlockIndices = npt.NDArray[np.intp]
 # noise of the finest, so that coarser ones are asked, too; the longest blocks count.
 FINE_GROUPS: Final = (512, 128)
 # Correlation times that a block lasts. What neighbours still share is known then well enough to be
-# added to the variance (`Cut.excess`); longer blocks would be too few to show anything.
+# added to the variance (`BlockCut.excess`); longer blocks would be too few to show anything.
 TIMES_APART: Final = 2
 WINDOW: Final = 5  # correlation times that are summed over; more would add noise
 # Sizes that a side may be cut into. More blocks than the last add nothing to a test; few sizes let
@@ -40,11 +40,12 @@ SIZES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 
 _NS: Final = 1_000_000_000
 
 
-class Series(NamedTuple):
+class CellSeries(NamedTuple):
     """Sums per cell of time, in order of time.
 
-    part: float64[cells], what is measured. whole: float64[cells] > 0, of how much. Their ratio is
-    the metric: failures of sends, ns of receipts, messages of seconds.
+    part: float64[cells], what is measured.
+    whole: float64[cells] > 0, of how much. Their ratio is the metric: failures of sends, ns of
+        receipts, messages of seconds.
     """
 
     part: Floats
@@ -55,9 +56,9 @@ class Series(NamedTuple):
         """The metric over the whole run."""
         return float(self.part.sum() / self.whole.sum())
 
-    def added(self, indices: BlockIndices, number: int) -> "Series":
+    def added(self, indices: BlockIndices, number: int) -> "CellSeries":
         """Sums of the cells of each block. indices: intp[cells], below number."""
-        return Series(sums_at(indices, self.part, number), sums_at(indices, self.whole, number))
+        return CellSeries(sums_at(indices, self.part, number), sums_at(indices, self.whole, number))
 
 
 def seconds_between(begins_ns: Floats, width_ns: float, first_ns: int, last_ns: int) -> Floats:
@@ -79,8 +80,11 @@ def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:
     return np.bincount(indices, values, number).astype(np.float64, copy=False)
 
 
-class Cut(NamedTuple):
-    """How two runs are cut. indices: of each cell of a run, its block; sizes: how many blocks.
+class BlockCut(NamedTuple):
+    """How two runs are cut.
+
+    indices: of each cell of a run, its block.
+    sizes: how many blocks.
 
     excess: how many times as large variances are as blocks show, since neighbours still share
     something.
@@ -90,7 +94,7 @@ class Cut(NamedTuple):
     sizes: tuple[int, int]
     excess: float
 
-    def blocks(self, before: Series, after: Series) -> tuple[Series, Series]:
+    def blocks(self, before: CellSeries, after: CellSeries) -> tuple[CellSeries, CellSeries]:
         """The runs as blocks."""
         one, other = (
             run.added(indices, size)
@@ -107,20 +111,23 @@ def block_indices(whole: Floats, number: int) -> BlockIndices:
     return found
 
 
-class Memory(NamedTuple):
-    """How long a run remembers. share: of the run that acts as one value; rest: what of its
-    variance blocks do not show, times their share of the run."""
+class Dependence(NamedTuple):
+    """How long a run remembers.
+
+    share: of the run that acts as one value.
+    rest: what of its variance blocks do not show, times their share of the run.
+    """
 
     share: float
     rest: float
 
 
-def memories(run: Series) -> list[Memory]:
+def dependences(run: CellSeries) -> list[Dependence]:
     """The memory of a run as groups of each size show it."""
     return [_memory(run, groups) for groups in FINE_GROUPS]
 
 
-def _memory(run: Series, most_groups: int) -> Memory:
+def _memory(run: CellSeries, most_groups: int) -> Dependence:
     indices = block_indices(run.whole, min(most_groups, len(run.whole)))
     groups, indices = np.unique(indices, return_inverse=True)
     number = len(groups)
@@ -131,16 +138,16 @@ def _memory(run: Series, most_groups: int) -> Memory:
     products = np.fft.irfft(spectrum, size)[:number]
     # A metric that never varies deviates by rounding alone.
     if products[0] <= 1e-18 * max(float((fine.part**2).sum()), 1e-300):
-        return Memory(1 / number, 0.0)
+        return Dependence(1 / number, 0.0)
     sums = 2 * np.cumsum(products / products[0]) - 1
     wide = np.nonzero(np.arange(number) >= WINDOW * sums)[0]
     time = max(float(sums[wide[0] if len(wide) else -1]), 1.0)
     # For correlations that fall geometrically: the sum of lag * correlation, by their plain sum.
     plain = (time - 1) / 2
-    return Memory(time / number, 2 * plain * (1 + plain) / time / number)
+    return Dependence(time / number, 2 * plain * (1 + plain) / time / number)
 
 
-def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
+def cut(metrics: Sequence[tuple[CellSeries, CellSeries]]) -> BlockCut:
     """Cut two runs into blocks that are as many as their correlations allow.
 
     Args:
@@ -148,7 +155,7 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
             percentile, say. What hangs together most decides for all: single tails show little of
             it, and their own blocks would be too short.
     """
-    found = [[one for metric in metrics for one in memories(metric[side])] for side in (0, 1)]
+    found = [[one for metric in metrics for one in dependences(metric[side])] for side in (0, 1)]
     wholes = [metrics[0][side].whole for side in (0, 1)]
     totals = [float(whole.sum()) for whole in wholes]
     block = max(
@@ -161,7 +168,7 @@ def cut(metrics: Sequence[tuple[Series, Series]]) -> Cut:
     sizes = [min(size, most) for size in sizes]
     one, other = (block_indices(whole, size) for whole, size in zip(wholes, sizes, strict=True))
     hidden = max(one.rest * size for side, size in zip(found, sizes, strict=True) for one in side)
-    return Cut((one, other), (sizes[0], sizes[1]), 1 / (1 - min(hidden, 0.5)))
+    return BlockCut((one, other), (sizes[0], sizes[1]), 1 / (1 - min(hidden, 0.5)))
 
 
 def _size(blocks: float) -> int:

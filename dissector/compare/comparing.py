@@ -30,7 +30,7 @@ from dissector.compare.testing import (
     share_limits,
 )
 from dissector.limits import MAX_COMPARED_TOPICS
-from dissector.report.words import many
+from dissector.report.formatting import many
 
 Row = dict[str, Any]
 WORSE: Final = "worse"

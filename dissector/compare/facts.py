@@ -6,7 +6,7 @@ from typing import Any, Final
 from dissector.compare.runs import Run
 from dissector.errors import InputError
 from dissector.protocols import PROTOCOL_NAMES
-from dissector.report.words import (
+from dissector.report.formatting import (
     bytes_text,
     count_text,
     cut_text,

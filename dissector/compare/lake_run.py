@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.compare.blocks import Floats, Series, seconds_between
+from dissector.compare.blocks import CellSeries, Floats, seconds_between
 from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
 from dissector.errors import InputError, UsageError
@@ -23,12 +23,12 @@ from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue, views
 from dissector.queries.duckdb_engine import DuckdbEngine, quoted
 from dissector.queries.selection import Selection
+from dissector.report.aggregation_cache import join_captures, survey_captures, with_plain_types
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import NS_PER_S
 from dissector.report.partitions import Inputs, tables_of
-from dissector.report.parts import Parts
 from dissector.report.pipeline import chosen_captures, held_elsewhere
 from dissector.report.sections.coverage import coverage
-from dissector.report.tally_cache import join_captures, survey_captures, with_plain_types
 
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
 _FINE: Final = "greatest(histogram_octave(value_ns) - 5, 0)"
@@ -115,7 +115,7 @@ def _coverage(db: DuckdbEngine, read: Inputs) -> dict[str, Any]:
         tables[name] = with_plain_types(
             db.table(query.merged(f"({query.per_capture()}) AS counted"))
         )
-    found: dict[str, Any] = coverage(Parts(tables, NS_PER_S, only_totals=True))["total"]
+    found: dict[str, Any] = coverage(MergedTables(tables, NS_PER_S, only_totals=True))["total"]
     return found
 
 
@@ -134,7 +134,7 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Values]
             yield (measure, topic), found
 
 
-def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:
+def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSeries]]:
     """Counts by metric and topic."""
     rows = with_plain_types(db.table(
         f"SELECT metric, topic, {_cell(clock)} AS cell, sum(part) AS part, count(*) AS whole, "
@@ -145,7 +145,7 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]
         mine = rows.filter(pc.equal(rows.column("metric"), metric))
         for topic, taken in _by_topic(mine):
             cells, indices = np.unique(_column(taken, "cell"), return_inverse=True)
-            found = Series(_column(taken, "part"), _column(taken, "whole"))
+            found = CellSeries(_column(taken, "part"), _column(taken, "whole"))
             found = found.added(indices, len(cells))
             if metric in _RATES:
                 span = pc.min(taken.column("first_ns")), pc.max(taken.column("last_ns"))
@@ -153,17 +153,19 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]
             yield (metric, topic), found
 
 
-def _paced(clock: Clock, cells: Floats, counted: Series, first_ns: int, last_ns: int) -> Series:
+def _paced(
+    clock: Clock, cells: Floats, counted: CellSeries, first_ns: int, last_ns: int
+) -> CellSeries:
     """Counts per second, from the first that there was to the last, between them also 0."""
     there = clock.between(int(cells[0]), int(cells[-1]))
     there = np.union1d(there, cells)
     part = np.zeros(len(there))
     part[np.searchsorted(there, cells)] = counted.part
     begins = clock.first_ns + there * clock.width_ns
-    return Series(part, seconds_between(begins, clock.width_ns, first_ns, last_ns))
+    return CellSeries(part, seconds_between(begins, clock.width_ns, first_ns, last_ns))
 
 
-def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series]]:
+def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSeries]]:
     """Seconds without permits, of seconds in which a consumer had some or none."""
     rows = db.table(
         f"SELECT topic, is_exhausted, (from_ns - {clock.first_ns}) / {clock.width_ns} AS begins, "
@@ -178,7 +180,7 @@ def _permits(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Series
         part = seconds(begins[is_exhausted], ends[is_exhausted])
         is_there = whole > 0
         if is_there.any():
-            yield ("permits_exhausted", topic), Series(part[is_there], whole[is_there])
+            yield ("permits_exhausted", topic), CellSeries(part[is_there], whole[is_there])
 
 
 def _overlaps(cells: Floats, width_s: float, begins: Floats, ends: Floats) -> Floats:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dissector.compare.comparing import NO_EVIDENCE
-from dissector.compare.words import HEADINGS, Line, headline, left_out, lines, repeats
+from dissector.compare.wording import HEADINGS, ResultLine, headline, left_out, lines, repeats
 from dissector.limits import MAX_MARKDOWN_LINES, MAX_MARKDOWN_NAMES
-from dissector.report.words import many
+from dissector.report.formatting import many
 from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def _folded(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
     yield "</details>"
 
 
-def _table(rows: Sequence[Line]) -> Iterator[str]:
+def _table(rows: Sequence[ResultLine]) -> Iterator[str]:
     yield f"| {' | '.join((*HEADINGS, 'topic'))} |"
     yield "|---|---|--:|--:|--:|--:|---|---|"
     for line in rows[:MAX_MARKDOWN_LINES]:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dissector.compare.words import HEADINGS, headline, left_out, lines, repeats
+from dissector.compare.wording import HEADINGS, headline, left_out, lines, repeats
 from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]

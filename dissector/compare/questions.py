@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.compare.blocks import Cut, Series, cut
+from dissector.compare.blocks import BlockCut, CellSeries, cut
 from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Metric, MetricKey, Run, metric_of
 from dissector.compare.testing import Ranked, Values
 from dissector.errors import UsageError
@@ -17,8 +17,11 @@ _NO_VALUES: Final = "a report holds no values of single events: compare captures
 
 
 class Choice(NamedTuple):
-    """What is wanted. metrics: names or their beginnings up to a dot, none: all; least: a change
-    smaller than this share of the value before is none."""
+    """What is wanted.
+
+    metrics: names or their beginnings up to a dot, none: all.
+    least: a change smaller than this share of the value before is none.
+    """
 
     confidence: float = 0.95
     metrics: tuple[str, ...] = ()
@@ -53,12 +56,12 @@ def must_be_metrics(names: Sequence[str]) -> None:
             )
 
 
-class Pair(NamedTuple):
+class RunPair(NamedTuple):
     """A metric of both runs, as blocks. share, runs: of a percentile, and the values; else None."""
 
     share: float | None
-    cut: Cut
-    blocks: tuple[Series, Series]
+    cut: BlockCut
+    blocks: tuple[CellSeries, CellSeries]
     runs: tuple[Values, Values] | None = None
 
     @property
@@ -71,8 +74,8 @@ class Pair(NamedTuple):
 class Question:
     """A metric of a topic, or of all: what both runs say, and whether they differ.
 
-    reason: why that cannot be told, empty if it can. alike: equal of questions about the same
-    numbers, which are asked once.
+    reason: why that cannot be told, empty if it can.
+    alike: equal of questions about the same numbers, which are asked once.
     """
 
     def __init__(self, metric: Metric, topic: str | None) -> None:
@@ -80,7 +83,7 @@ class Question:
         self.values: list[float | None] = [None, None]
         self.wholes: list[float | None] = [None, None]
         self.parts: list[float | None] = [None, None]
-        self.pair: Pair | None = None
+        self.pair: RunPair | None = None
         self.reason = ""
         self.alike = b""
         self.p: float | None = None
@@ -116,16 +119,18 @@ def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Ite
     if not found.reason:
         one, other = _both(runs)
         pieces = cut([(one, other)])
-        found.pair = Pair(None, pieces, pieces.blocks(one, other))
+        found.pair = RunPair(None, pieces, pieces.blocks(one, other))
 
 
-def _fill(found: Question, before: Run, after: Run, runs: Sequence[Series | Values | None]) -> bool:
+def _fill(
+    found: Question, before: Run, after: Run, runs: Sequence[CellSeries | Values | None]
+) -> bool:
     """Take what both runs say into a question; False if neither says anything."""
     key = found.metric.name, found.topic
     numbers = [run.numbers.get(key) for run in (before, after)]
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
         found.values[side] = number
-        if isinstance(run, Series):
+        if isinstance(run, CellSeries):
             found.values[side] = run.ratio
             found.parts[side], found.wholes[side] = float(run.part.sum()), float(run.whole.sum())
         elif run is not None:
@@ -149,7 +154,7 @@ def _both(runs: Sequence[Any]) -> tuple[Any, Any]:
     return one, other
 
 
-def _fingerprint(statistic: str, runs: Sequence[Series | Values | None]) -> bytes:
+def _fingerprint(statistic: str, runs: Sequence[CellSeries | Values | None]) -> bytes:
     found = hashlib.blake2b(statistic.encode(), digest_size=16)
     for run in runs:
         for column in run or ():
@@ -189,7 +194,7 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
         pieces = cut([metric for _, _, metric in series])
         for question, share, (one, other) in series:
             kept = None if share is None else _both(runs)
-            question.pair = Pair(share, pieces, pieces.blocks(one, other), kept)
+            question.pair = RunPair(share, pieces, pieces.blocks(one, other), kept)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dissector.compare.blocks import Series, seconds_between
+from dissector.compare.blocks import CellSeries, seconds_between
 from dissector.compare.runs import MetricKey, Run
 from dissector.errors import InputError
 from dissector.report.numbers import NS_PER_MS, NS_PER_S
@@ -115,7 +115,7 @@ def _durations(measure: str, topic: str | None, found: Json) -> Iterator[tuple[M
             yield (f"{measure}.{name}", topic), found[name] * NS_PER_MS
 
 
-def _series(report: Json) -> Iterator[tuple[MetricKey, Series]]:
+def _series(report: Json) -> Iterator[tuple[MetricKey, CellSeries]]:
     """Means of sends and messages per second, from points in time."""
     sends = report["send_latency"]
     over_time = sends["total"]["over_time"]
@@ -147,12 +147,12 @@ def _of_points(
     key: str,
     step_ms: float,
     span_ns: tuple[int, int],
-) -> Iterator[tuple[MetricKey, Series]]:
+) -> Iterator[tuple[MetricKey, CellSeries]]:
     counts = np.array([point["latencies"] for point in points], float)
     if counts.any():
         means = np.array([point["mean_ms"] or 0 for point in points], float)
         is_there = counts > 0
-        series = Series((means * NS_PER_MS * counts)[is_there], counts[is_there])
+        series = CellSeries((means * NS_PER_MS * counts)[is_there], counts[is_there])
         yield ("send_latency.mean", topic), series
     width_ns = step_ms * NS_PER_MS
     times = np.array([_ns(point[key]) for point in points])
@@ -160,4 +160,7 @@ def _of_points(
     messages = np.zeros(steps[-1] + 1)
     messages[steps] = [point["messages"] for point in points]
     begins = times[0] + np.arange(len(messages)) * width_ns
-    yield ("messages_sent", topic), Series(messages, seconds_between(begins, width_ns, *span_ns))
+    yield (
+        ("messages_sent", topic),
+        CellSeries(messages, seconds_between(begins, width_ns, *span_ns)),
+    )

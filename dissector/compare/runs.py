@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from dissector.compare.blocks import Series
+from dissector.compare.blocks import CellSeries
 from dissector.compare.testing import Values
 
 CELLS: Final = 4096  # of time, that a run is cut into; what lies in one stays together
@@ -11,10 +11,15 @@ MetricKey = tuple[str, str | None]  # a measure or metric, and a topic; None: al
 
 
 class Metric(NamedTuple):
-    """What is compared. name: as users ask for it; title: in words; unit: ms, share or per_s.
+    """What is compared.
 
-    of: what is counted, one and several; is_more_worse: which direction is the bad one; least: a
-    change smaller than this, of the value before, is none.
+    name: as users ask for it.
+    title: in words.
+    unit: ms, share or per_s.
+
+    of: what is counted, one and several.
+    is_more_worse: which direction is the bad one.
+    least: a change smaller than this, of the value before, is none.
     """
 
     name: str
@@ -74,16 +79,20 @@ RATIOS: Final = {
 class Run(NamedTuple):
     """One side of a comparison.
 
-    name: as the user named it. coverage: the total of the report's section. values: durations in
-    ns, by measure and topic. series: sums per cell, by metric and topic; seconds where time is
-    counted. numbers: metrics of which only the value is known (of a report), by metric and topic;
-    durations in ns. topics: events that name each. digests: of the input's files.
+    name: as the user named it.
+    coverage: the total of the report's section.
+    values: durations in ns, by measure and topic.
+    series: sums per cell, by metric and topic; seconds where time is counted.
+    numbers: metrics of which only the value is known (of a report), by metric and topic; durations
+        in ns.
+    topics: events that name each.
+    digests: of the input's files.
     """
 
     name: str
     coverage: Mapping[str, Any]
     values: Mapping[MetricKey, Values]
-    series: Mapping[MetricKey, Series]
+    series: Mapping[MetricKey, CellSeries]
     numbers: Mapping[MetricKey, float]
     topics: Mapping[str, int]
     digests: frozenset[str]

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dissector.compare.blocks import BlockIndices, Cut, Floats, Series, sums_at
+from dissector.compare.blocks import BlockCut, BlockIndices, CellSeries, Floats, sums_at
 
 DEALS: Final = 50_000  # so many random deals; the least p is one of them
 # With fewer, first: what is no rare chance among these needs no more of them.
@@ -33,8 +33,12 @@ Limits = tuple[float, float]
 
 
 class Values(NamedTuple):
-    """Values of a run in order of time. cells: intp[rows], the cell of each, ascending; values:
-    float64[rows]; counts: float64[rows], how many are alike."""
+    """Values of a run in order of time.
+
+    cells: intp[rows], the cell of each, ascending.
+    values: float64[rows].
+    counts: float64[rows], how many are alike.
+    """
 
     cells: BlockIndices
     values: Floats
@@ -45,18 +49,18 @@ class Values(NamedTuple):
         """How many values there are."""
         return float(self.counts.sum())
 
-    def above(self, value: float) -> Series:
+    def above(self, value: float) -> CellSeries:
         """How many values of each cell lie above one, of how many."""
         number = int(self.cells[-1]) + 1
-        return Series(
+        return CellSeries(
             sums_at(self.cells, self.counts * (self.values > value), number),
             sums_at(self.cells, self.counts, number),
         )
 
-    def mean(self) -> Series:
+    def mean(self) -> CellSeries:
         """The sum of each cell's values, of how many."""
         number = int(self.cells[-1]) + 1
-        return Series(
+        return CellSeries(
             sums_at(self.cells, self.counts * self.values, number),
             sums_at(self.cells, self.counts, number),
         )
@@ -77,7 +81,7 @@ class Ranked:
         return float(self._values[np.searchsorted(self._ends, rank)])
 
 
-def error_of(run: Series) -> float:
+def error_of(run: CellSeries) -> float:
     """The variance of the ratio of a run, from how its blocks differ."""
     number = len(run.part)
     rest = run.part - run.whole * run.ratio
@@ -98,12 +102,12 @@ def _dealt(one: int, other: int, deals: int) -> npt.NDArray[np.int8]:
     return found
 
 
-def chance(before: Series, after: Series, excess: float = 1.0) -> float:
+def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
     """How probable it is that equal runs differ at least so much, in either direction.
 
     Args:
-        before, after: two blocks or more of each. excess: of `dissector.compare.blocks.Cut`; what
-            is dealt at random has no neighbours any more, and shows all of its variance.
+        before, after: two blocks or more of each. excess: of `dissector.compare.blocks.BlockCut`;
+            what is dealt at random has no neighbours any more, and shows all of its variance.
     """
     part = np.concatenate([before.part, after.part])
     whole = np.concatenate([before.whole, after.whole])
@@ -180,13 +184,13 @@ def share_limits(share: float, count: float, variance: float, size: int, level: 
     return low, high
 
 
-def mean_limits(blocks: Series, excess: float, level: float) -> Limits:
-    """The interval of a ratio that is no share. excess: of `dissector.compare.blocks.Cut`."""
+def mean_limits(blocks: CellSeries, excess: float, level: float) -> Limits:
+    """The interval of a ratio that is no share. excess: of `dissector.compare.blocks.BlockCut`."""
     reach = _quantile_of_t(len(blocks.part) - 1, level) * math.sqrt(error_of(blocks) * excess)
     return blocks.ratio - reach, blocks.ratio + reach
 
 
-def percentile_limits(run: Values, share: float, cut: Cut, side: int, level: float) -> Limits:
+def percentile_limits(run: Values, share: float, cut: BlockCut, side: int, level: float) -> Limits:
     """The interval of the value at a share of a run. cut, side: its blocks."""
     ranked, size = Ranked(run), cut.sizes[side]
     blocks = run.above(ranked.at(share)).added(cut.indices[side], size)

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
-from dissector.dissection.endpoint_texts import Ends, end_texts
+from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_HISTORY_TEXTS, MAX_NOTICES, NULL
 from dissector.notice_log import Notice
@@ -21,12 +21,12 @@ from dissector.protocols.framing import (
     ROLE_SOURCE_NAMES,
     UNKNOWN,
     Framing,
-    find_slots,
+    find_connections,
     named,
 )
 from dissector.protocols.interface import ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
-from dissector.schemas.words import OTHER_PROTOCOLS
+from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionRows, Streams
 
@@ -37,7 +37,7 @@ _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
-EndsOf = Callable[[Int64Array], Iterable[tuple[str, str]]]
+EndpointsOf = Callable[[Int64Array], Iterable[tuple[str, str]]]
 
 
 class AddressCodes:
@@ -52,18 +52,18 @@ class AddressCodes:
         self._codes: dict[str, int] = {}
         self._texts: list[str] = []
 
-    def columns(self, connections: Int64Array, ends_of: EndsOf) -> dict[str, Column]:
+    def columns(self, connections: Int64Array, ends_of: EndpointsOf) -> dict[str, Column]:
         """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
         if len(self._texts) > _CACHED_ADDRESSES:
             self._known[:] = NULL
             self._codes, self._texts = {}, []
-        slots = connections & (_CACHED_CONNECTIONS - 1)
-        missing = np.flatnonzero(self._known[0][slots] != connections)
+        connection_indexes = connections & (_CACHED_CONNECTIONS - 1)
+        missing = np.flatnonzero(self._known[0][connection_indexes] != connections)
         if len(missing):
             # Counts are for nobody: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
             self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = self._look_up(distinct, ends_of)
-        known, client, broker = self._known[:, slots]
+        known, client, broker = self._known[:, connection_indexes]
         # Of connections of one call that share a slot only the last one is in the cache.
         others = np.flatnonzero(known != connections)
         if len(others):
@@ -71,7 +71,7 @@ class AddressCodes:
             _, client[others], broker[others] = self._look_up(distinct, ends_of)[:, place]
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connections: Int64Array, ends_of: EndsOf) -> Int64Array:
+    def _look_up(self, connections: Int64Array, ends_of: EndpointsOf) -> Int64Array:
         """Connections, rising, and the codes of their ends: int64[3, connections]."""
         codes = [self._code(text) for ends in ends_of(connections) for text in ends]
         return np.vstack((connections, np.array(codes, np.int64).reshape(-1, 2).T))
@@ -84,12 +84,17 @@ class AddressCodes:
 
 
 class _Roles(NamedTuple):
-    """Of connections, int64[rows] each. client: side 0 or 1; source: index in ROLE_SOURCE_NAMES;
-    slot: where the framing keeps them, -1 nowhere; protocol: as the framing has it, or NULL."""
+    """Of connections, int64[rows] each.
+
+    client: side 0 or 1.
+    source: index in ROLE_SOURCE_NAMES.
+    connection_index: where the framing keeps them, -1 nowhere.
+    protocol: as the framing has it, or NULL.
+    """
 
     client: Int64Array
     source: Int64Array
-    slot: Int64Array
+    connection_index: Int64Array
     protocol: Int64Array
 
 
@@ -132,10 +137,10 @@ class ConnectionTable:
         for cells in notices:
             self._waiting.setdefault(cells[_CONNECTION], []).append(cells)
 
-    def count_malformed(self, connection: int, side: int, size: int) -> None:
+    def count_malformed(self, connection: int, endpoint_index: int, size: int) -> None:
         """Frames that cannot be read do not count as decoded."""
-        flow = 2 * connection + side
-        self._malformed[flow] = self._malformed.get(flow, 0) + size
+        direction_index = 2 * connection + endpoint_index
+        self._malformed[direction_index] = self._malformed.get(direction_index, 0) + size
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
@@ -143,51 +148,57 @@ class ConnectionTable:
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
         """Client and broker of a connection, None if it is over or never was."""
-        slots = self._streams.slots_of(np.array([connection], np.int64))
-        if slots[0] < 0:
+        connection_indexes = self._streams.rows_of(np.array([connection], np.int64))
+        if connection_indexes[0] < 0:
             return None
-        rows = self._streams.connection_rows(slots)
+        rows = self._streams.connection_rows(connection_indexes)
         client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
     def _ends_of(self, connections: Int64Array) -> Iterable[tuple[str, str]]:
-        slots = self._streams.slots_of(connections)
-        assert (slots >= 0).all(), "a connection whose rows are to come is known"
-        rows = self._streams.connection_rows(slots)
+        connection_indexes = self._streams.rows_of(connections)
+        assert (connection_indexes >= 0).all(), "a connection whose rows are to come is known"
+        rows = self._streams.connection_rows(connection_indexes)
         texts = end_texts(_ends(rows, self._roles(rows).client))
         return zip(_decoded(texts.address), _decoded(texts.other_address), strict=True)
 
-    def _slots_of(self, connections: Int64Array) -> Int64Array:
+    def _connection_indexes_of(self, connections: Int64Array) -> Int64Array:
         """Where the framing keeps connections, -1 nowhere."""
-        slots = np.empty(len(connections), np.int64)
-        find_slots(self._framing.state, connections, slots)
-        return slots
+        connection_indexes = np.empty(len(connections), np.int64)
+        find_connections(self._framing.state, connections, connection_indexes)
+        return connection_indexes
 
     def _roles(self, rows: ConnectionRows) -> _Roles:
         """Which side is the client, how that was told, and what the framing knows."""
         known = self._framing.state.connections
-        slot = self._slots_of(rows.connections.connection_id)
-        is_kept = slot >= 0
-        is_decided = is_kept & (known.role[slot] == ROLE_DECIDED)
+        connection_index = self._connection_indexes_of(rows.connections.connection_id)
+        is_kept = connection_index >= 0
+        is_decided = is_kept & (known.role[connection_index] == ROLE_DECIDED)
         opener = rows.connections.opener
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
         is_by_port = hinted[0] != hinted[1]
         cases = [is_decided, opener >= 0, is_by_port]
         return _Roles(
-            np.select(cases, [known.client_side[slot], opener, hinted[0].astype(np.int64)], 0),
             np.select(
-                cases, [known.role_source[slot], ROLE_BY_SYN, ROLE_BY_PORT], ROLE_BY_FIRST_SEEN
+                cases,
+                [known.client_endpoint[connection_index], opener, hinted[0].astype(np.int64)],
+                0,
             ),
-            slot,
-            np.where(is_kept, known.protocol[slot], NULL),
+            np.select(
+                cases,
+                [known.role_source[connection_index], ROLE_BY_SYN, ROLE_BY_PORT],
+                ROLE_BY_FIRST_SEEN,
+            ),
+            connection_index,
+            np.where(is_kept, known.protocol[connection_index], NULL),
         )
 
     def with_frames(self, connections: Int64Array) -> Int64Array:
         """Those of the connections of which protocols may have something to say."""
-        slot = self._slots_of(connections)
-        protocol = self._framing.state.connections.protocol[slot]
-        is_known = (slot >= 0) & (protocol >= 0) & (protocol < len(self._specs))
+        connection_index = self._connection_indexes_of(connections)
+        protocol = self._framing.state.connections.protocol[connection_index]
+        is_known = (connection_index >= 0) & (protocol >= 0) & (protocol < len(self._specs))
         return connections[is_known]
 
     def close(
@@ -200,15 +211,15 @@ class ConnectionTable:
         """
         roles, connections = self._roles(rows), rows.connections.connection_id.copy()
         block = self.block(rows, facts, roles)
-        findings = list(self._released(connections, roles))
+        notices = list(self._released(connections, roles))
         self._forget(connections)
-        return block, findings
+        return block, notices
 
     def open_rows(self) -> ConnectionRows:
         """What is known of open connections with frames, as if the capture ended now."""
-        rows = self._streams.connection_rows(self._streams.open_slots())
+        rows = self._streams.connection_rows(self._streams.open_rows())
         known = rows.connections.connection_id
-        chosen = self._streams.slots_of(self.with_frames(known))
+        chosen = self._streams.rows_of(self.with_frames(known))
         rows = self._streams.connection_rows(np.sort(chosen))
         closing = rows.connections.closing
         closing[closing < 0] = ENDED_CAPTURE_END
@@ -229,8 +240,13 @@ class ConnectionTable:
             **self._ending_columns(rows, roles),
             **self._protocol_columns(connections.tolist(), facts),
         }
-        for suffix, side in (("to_broker", roles.client), ("to_client", 1 - roles.client)):
-            columns.update(self._sides(rows, roles.slot, side, suffix))
+        for suffix, endpoint_index in (
+            ("to_broker", roles.client),
+            ("to_client", 1 - roles.client),
+        ):
+            columns.update(
+                self._direction_columns(rows, roles.connection_index, endpoint_index, suffix)
+            )
         return TableBlock("connections", len(connections), columns)
 
     def _forget(self, connections: Int64Array) -> None:
@@ -294,15 +310,15 @@ class ConnectionTable:
 
     def _protocols(self, rows: ConnectionRows, roles: _Roles) -> Coded:
         """Names of what the framing recognised; else whether there was payload."""
-        has_payload = (rows.sides[0].stream_bytes > 0) | (rows.sides[1].stream_bytes > 0)
+        has_payload = (rows.directions[0].stream_bytes > 0) | (rows.directions[1].stream_bytes > 0)
         unknown = self._protocol_codes[UNKNOWN]
         codes = np.where(has_payload, unknown, len(self._protocol_names) - 1)
         for number, code in self._protocol_codes.items():
             codes[roles.protocol == number] = code
-        at = np.flatnonzero((codes == unknown) & (roles.slot >= 0))
+        at = np.flatnonzero((codes == unknown) & (roles.connection_index >= 0))
         if len(at):
             ports = (rows.port[0][at], rows.port[1][at])
-            other = named(self._framing.state.flows, roles.slot[at], ports)
+            other = named(self._framing.state.directions, roles.connection_index[at], ports)
             first = self._protocol_names.index(next(iter(OTHER_PROTOCOLS)))
             codes[at] = np.where(other >= 0, first + other, unknown)
         return Coded(codes, self._protocol_names)
@@ -326,28 +342,35 @@ class ConnectionTable:
             name: values for name, values in columns.items() if values.count(None) < len(values)
         }
 
-    def _sides(
-        self, rows: ConnectionRows, slot: Int64Array, side: Int64Array, suffix: str
+    def _direction_columns(
+        self,
+        rows: ConnectionRows,
+        connection_index: Int64Array,
+        endpoint_index: Int64Array,
+        suffix: str,
     ) -> dict[str, Column]:
-        """The columns of one direction. side: which one it is, by row."""
+        """The columns of one direction. endpoint_index: which one it is, by row."""
         connections = rows.connections.connection_id
-        one, other = rows.sides
+        one, other = rows.directions
         found = {
-            name: _of_side((getattr(one, name), getattr(other, name)), side) for name in TCP_COLUMNS
+            name: _of_endpoint((getattr(one, name), getattr(other, name)), endpoint_index)
+            for name in TCP_COLUMNS
         }
-        flows = self._framing.state.flows
-        is_kept, flow = slot >= 0, 2 * slot + side
-        decoded = np.where(is_kept, flows.decoded_bytes[flow], 0)
+        directions = self._framing.state.directions
+        is_kept, direction_index = connection_index >= 0, 2 * connection_index + endpoint_index
+        decoded = np.where(is_kept, directions.decoded_bytes[direction_index], 0)
         if self._malformed:
-            keys = (2 * connections + side).tolist()
+            keys = (2 * connections + endpoint_index).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
         there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
         return {
             **{f"{name}_{suffix}": values for name, values in found.items()},
             f"decoded_bytes_{suffix}": decoded,
-            f"frames_{suffix}": np.where(is_kept, flows.frames[flow], 0),
+            f"frames_{suffix}": np.where(is_kept, directions.frames[direction_index], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
-            f"fin_packet_{suffix}": _of_side((one.fin_packet, other.fin_packet), side),
+            f"fin_packet_{suffix}": _of_endpoint(
+                (one.fin_packet, other.fin_packet), endpoint_index
+            ),
         }
 
     def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Notice]:
@@ -361,9 +384,11 @@ class ConnectionTable:
             is_guessed = roles.source[row] == ROLE_BY_FIRST_SEEN
             client = int(roles.client[row])
             for cells in waiting:
-                side = cells[_DIRECTION]
-                if side != NULL:
-                    cells[_DIRECTION] = UNKNOWN_DIRECTION if is_guessed else int(side != client)
+                endpoint_index = cells[_DIRECTION]
+                if endpoint_index != NULL:
+                    cells[_DIRECTION] = (
+                        UNKNOWN_DIRECTION if is_guessed else int(endpoint_index != client)
+                    )
                 yield Notice._make([*cells, ""])
 
     def decided(self) -> list[Notice]:
@@ -375,10 +400,12 @@ class ConnectionTable:
         waiting = np.array(list(self._waiting), np.int64)
         if not len(waiting):
             return []
-        rows = self._streams.connection_rows(self._streams.slots_of(waiting))
+        rows = self._streams.connection_rows(self._streams.rows_of(waiting))
         roles = self._roles(rows)
         known = self._framing.state.connections
-        is_decided = (roles.slot >= 0) & (known.role[roles.slot] == ROLE_DECIDED)
+        is_decided = (roles.connection_index >= 0) & (
+            known.role[roles.connection_index] == ROLE_DECIDED
+        )
         chosen = np.flatnonzero(must_go | (is_decided & (roles.source != ROLE_BY_FIRST_SEEN)))
         return list(self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles))))
 
@@ -393,19 +420,19 @@ class ConnectionTable:
         return left
 
 
-def _of_side(values: tuple[Int64Array, Int64Array], side: Int64Array) -> Int64Array:
+def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Array) -> Int64Array:
     """Of each row the value of one of its sides."""
-    return np.where(side == 0, *values)
+    return np.where(endpoint_index == 0, *values)
 
 
-def _ends(rows: ConnectionRows, client: Int64Array) -> Ends:
+def _ends(rows: ConnectionRows, client: Int64Array) -> EndpointPairs:
     """Client and broker of connections. client: which side it is, by row."""
     high, low, port = rows.address_high, rows.address_low, rows.port
     broker = 1 - client
-    return Ends(
+    return EndpointPairs(
         rows.ip_version,
-        _of_side(high, client), _of_side(low, client), _of_side(port, client),
-        _of_side(high, broker), _of_side(low, broker), _of_side(port, broker),
+        _of_endpoint(high, client), _of_endpoint(low, client), _of_endpoint(port, client),
+        _of_endpoint(high, broker), _of_endpoint(low, broker), _of_endpoint(port, broker),
     )  # fmt: skip
 
 
@@ -434,12 +461,12 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
     return texts
 
 
-def _endpoint(rows: ConnectionRows, row: int, side: int) -> Endpoint:
+def _endpoint(rows: ConnectionRows, row: int, endpoint_index: int) -> Endpoint:
     return Endpoint(
         int(rows.ip_version[row]),
-        int(rows.address_high[side][row]),
-        int(rows.address_low[side][row]),
-        int(rows.port[side][row]),
+        int(rows.address_high[endpoint_index][row]),
+        int(rows.address_low[endpoint_index][row]),
+        int(rows.port[endpoint_index][row]),
     )
 
 

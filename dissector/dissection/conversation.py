@@ -47,7 +47,7 @@ class Conversation:
                 len(chosen),
                 {
                     "connection": ranges.connection[chosen],
-                    "side": ranges.side[chosen],
+                    "endpoint_index": ranges.endpoint_index[chosen],
                     "kind": Coded(kinds[chosen].copy(), KIND_NAMES),
                     "stream_offset": ranges.stream_offset[chosen],
                     "bytes": lengths,

@@ -15,12 +15,12 @@ from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
-from dissector.dissection.cleaning import Cleaner
 from dissector.dissection.connection_rows import ConnectionTable
 from dissector.dissection.conversation import Conversation
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
-from dissector.dissection.untimed import UntimedRows
+from dissector.dissection.redactor import Redactor
+from dissector.dissection.without_timestamp import UntimedRows
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
 from dissector.limits import MAX_NOTICES, NULL
@@ -36,9 +36,9 @@ from dissector.protocols.framing import Framing, FramingOptions
 from dissector.protocols.interface import (
     PROXY_LEG,
     ConnectionFacts,
-    Facts,
-    FactsOptions,
+    DecoderOptions,
     FrameBlock,
+    ProtocolDecoder,
     Specs,
 )
 from dissector.stream.columns import SOURCE_HEAP, SOURCE_SIDE, RangeColumns
@@ -67,8 +67,9 @@ def _number_of(specs: Specs, name: str) -> int:
 class Dissection:
     """One capture on its way through all passes.
 
-    capture: the reader of its records (packet numbers, interfaces); packets: the reader of its
-    packets (unknown link types); both for what a driver reports beside the rows.
+    capture: the reader of its records (packet numbers, interfaces).
+    packets: the reader of its packets (unknown link types); both for what a driver reports beside
+        the rows.
     """
 
     def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
@@ -95,11 +96,11 @@ class Dissection:
             self._handle_frames,
             FramingOptions(options.max_frame_bytes, forced, only, options.hash_key),
         )
-        self._facts: list[Facts] = [
-            spec.new_facts(FactsOptions(**vars(options), protocol_number=protocol))
+        self._facts: list[ProtocolDecoder] = [
+            spec.new_facts(DecoderOptions(**vars(options), protocol_number=protocol))
             for protocol, spec in enumerate(specs)
         ]
-        self._findings = NoticeLog()
+        self._notices = NoticeLog()
         self._held_notices = 0  # since the last block of them
         self._files = 0
         self._connections = ConnectionTable(
@@ -110,8 +111,8 @@ class Dissection:
         )
         self._out: list[TableBlock] = []
         self._ready: list[TableBlock] = []
-        self._cleaner = Cleaner() if options.redact else None
-        self._untimed = UntimedRows(self.capture.untimed)
+        self._redactor = Redactor() if options.redact else None
+        self._without_timestamp = UntimedRows(self.capture.without_timestamp)
         self._stages = FrameStages(self._facts, self._frame_rows, self._take_rows)
         self._blocks_of_feed = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
@@ -192,12 +193,12 @@ class Dissection:
             rows.
         """
         self._stages.finish()
-        self._findings.add(self._connections.decided())
+        self._notices.add(self._connections.decided())
         for facts in self._facts:
-            self._findings.add(facts.findings.drain())
-        self._drain_findings(self.capture.notices)
+            self._notices.add(facts.notices.drain())
+        self._drain_notices(self.capture.notices)
         self._note_hidden()
-        self._out.append(self._findings.block())
+        self._out.append(self._notices.block())
         self._held_notices = 0
         part = self.capture.split_file() if self._is_in_file else None
         return part, self.packets.finish_file(), self._taken()
@@ -212,7 +213,7 @@ class Dissection:
         self._is_in_file = False
         if is_damaged:
             last = self.capture.next_packet - 1
-            self._findings.add(
+            self._notices.add(
                 [
                     Notice(
                         NOTICE_NUMBER["damaged_compression"],
@@ -237,13 +238,13 @@ class Dissection:
         self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
         self._close_connections()
         for facts in self._facts:
-            self._findings.add(facts.findings.drain())
-        self._findings.add(self._connections.rest())
-        self._findings.add(of_limits(self._framing.state, crowded=self._streams.crowded))
-        self._drain_findings(self.capture.finish())
-        self._drain_findings(self.packets.finish())
+            self._notices.add(facts.notices.drain())
+        self._notices.add(self._connections.rest())
+        self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
+        self._drain_notices(self.capture.finish())
+        self._drain_notices(self.packets.finish())
         self._note_hidden()
-        self._out.append(self._findings.block())
+        self._out.append(self._notices.block())
         return self._taken()
 
     def open_rows(self) -> list[TableBlock]:
@@ -260,11 +261,11 @@ class Dissection:
                 if (known := facts.open_facts(connection)) is not None:
                     of_open[connection] = known
         found.append(self._connections.block(rows, of_open))
-        if self._cleaner is not None:
-            counted = self._cleaner.texts, self._cleaner.hidden
-            found = self._cleaner.clean(found)
-            self._cleaner.texts, self._cleaner.hidden = counted
-        return self._untimed.cleared(found)
+        if self._redactor is not None:
+            counted = self._redactor.texts, self._redactor.hidden
+            found = self._redactor.clean(found)
+            self._redactor.texts, self._redactor.hidden = counted
+        return self._without_timestamp.cleared(found)
 
     def repeated(self) -> set[int]:
         """Connections whose facts repeat another one's: the proxy's leg of a pair.
@@ -298,7 +299,7 @@ class Dissection:
         """The passes over one block of packets, which lie in data."""
         link_types = self.capture.interfaces.columns.link_type
         segments, found = self.packets.read(data, packets, rows, first_packet, link_types)
-        buffers = PacketBuffers(data, self.packets.side)
+        buffers = PacketBuffers(data, self.packets.assembled)
         for ranges, count in self._streams.advance(segments, found, buffers):
             self._handle_ranges(ranges, count, buffers)
             self._close_connections()
@@ -306,26 +307,26 @@ class Dissection:
     def _taken(self) -> list[TableBlock]:
         self._clean()
         taken, self._ready = self._ready, []
-        return self._untimed.cleared(taken)
+        return self._without_timestamp.cleared(taken)
 
     def _clean(self) -> None:
         """Take secrets out of the rows so far."""
         rows, self._out = self._out, []
-        self._ready.extend(rows if self._cleaner is None else self._cleaner.clean(rows))
+        self._ready.extend(rows if self._redactor is None else self._redactor.clean(rows))
 
     def _note_hidden(self) -> None:
         """Say how many texts of the rows so far held a secret, beside those of frames' details."""
         self._clean()
-        if self._cleaner is None:
+        if self._redactor is None:
             return
-        hidden = [self._cleaner.drain(), *(facts.drain_hidden() for facts in self._facts)]
+        hidden = [self._redactor.drain(), *(facts.drain_hidden() for facts in self._facts)]
         texts, size = (sum(each) for each in zip(*hidden, strict=True))
         if texts:
-            self._findings.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
+            self._notices.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
 
     def _handle_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
-        sources = (buffers.block, self._streams.heap, buffers.side)
-        if self.capture.untimed:
+        sources = (buffers.block, self._streams.heap, buffers.assembled)
+        if self.capture.without_timestamp:
             # Before the first time: the protocols reckon with times, what comes of it is taken out.
             times = ranges.ts_ns[:rows]
             times[times == NULL] = 0
@@ -335,11 +336,11 @@ class Dissection:
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
 
-    def _drain_findings(self, of_capture: list[CaptureNotice]) -> None:
+    def _drain_notices(self, of_capture: list[CaptureNotice]) -> None:
         """Notices of the framing and of the capture's reader, which forget them."""
-        self._findings.add(self._framing.findings)
-        self._framing.findings.clear()
-        self._findings.add(_of_capture(of_capture))
+        self._notices.add(self._framing.notices)
+        self._framing.notices.clear()
+        self._notices.add(_of_capture(of_capture))
         of_capture.clear()
 
     def _hold_notices(self) -> None:
@@ -347,7 +348,7 @@ class Dissection:
         found, rows = self._streams.notices()
         kept = min(rows, MAX_NOTICES - self._held_notices)
         self._held_notices += kept
-        self._findings.count(rows - kept)
+        self._notices.count(rows - kept)
         self._connections.hold(found.matrix[:, :kept].T.tolist())
 
     def _handle_frames(self, block: FrameBlock) -> None:
@@ -368,7 +369,7 @@ class Dissection:
         """What stages made; a block whose frames are read."""
         if block is not None:
             self._count_malformed(block)
-        self._findings.add(notices)
+        self._notices.add(notices)
         self._out.extend(self._addressed(rows))
 
     def _close_connections(self) -> None:
@@ -383,9 +384,9 @@ class Dissection:
         for first in range(0, len(slots), _CLOSED_ROWS):
             over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
             known = self._facts_of(over.connections.connection_id)
-            rows, findings = self._connections.close(over, known)
+            rows, notices = self._connections.close(over, known)
             self._out.append(rows)
-            self._findings.add(findings)
+            self._notices.add(notices)
         self._streams.recycle()
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
@@ -408,7 +409,9 @@ class Dissection:
         )
         for row in bad.tolist():
             self._connections.count_malformed(
-                int(frames.connection_id[row]), int(frames.side[row]), int(frames.frame_bytes[row])
+                int(frames.connection_id[row]),
+                int(frames.endpoint_index[row]),
+                int(frames.frame_bytes[row]),
             )
 
     def _addressed(self, blocks: list[TableBlock]) -> list[TableBlock]:

@@ -27,7 +27,7 @@ _IS_MAPPED_DOTTED: Final = "." in str(ipaddress.ip_address("::ffff:1.2.3.4"))
 _COLON, _DOT, _SPACE, _OPEN, _CLOSE = b":. []"
 
 
-class Ends(NamedTuple):
+class EndpointPairs(NamedTuple):
     """Both endpoints of connections, int64[rows] each; see `endpoints.Endpoint`."""
 
     ip_version: Int64Array
@@ -39,7 +39,7 @@ class Ends(NamedTuple):
     other_port: Int64Array
 
 
-class EndTexts(NamedTuple):
+class EndpointTexts(NamedTuple):
     """Texts of connections: each side's address, the key without its tunnel, the Community ID."""
 
     address: Spans
@@ -61,7 +61,7 @@ class _Room(NamedTuple):
     base64: ByteArray
 
 
-def end_texts(ends: Ends) -> EndTexts:
+def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
     rows = len(ends.ip_version)
     room = _Room(
@@ -76,11 +76,13 @@ def end_texts(ends: Ends) -> EndTexts:
     bounds = np.empty((5, rows), np.int64)
     _write_texts(ends, room, bounds, int(_IS_MAPPED_DOTTED))
     text = room.text[: int(bounds[4, -1]) if rows else 0].copy()
-    return EndTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
+    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
 
 
 @kernel
-def _write_texts(ends: Ends, room: _Room, bounds: Int64Array, is_mapped_dotted: int) -> None:
+def _write_texts(
+    ends: EndpointPairs, room: _Room, bounds: Int64Array, is_mapped_dotted: int
+) -> None:
     """Write all texts. bounds: int64[5, rows], where texts of a row begin, and the last ends."""
     at = 0
     for row in range(len(ends.ip_version)):

@@ -22,7 +22,7 @@ from typing import NoReturn
 from dissector.blocks import TableBlock
 from dissector.dissection.merging import merged
 from dissector.notice_log import Notice
-from dissector.protocols.interface import Facts, FrameBlock, Related
+from dissector.protocols.interface import FrameBlock, ProtocolDecoder, Related
 
 # Reading, and what reads columns alone.
 _WORKERS = 2
@@ -53,7 +53,7 @@ class FrameStages:
 
     def __init__(
         self,
-        protocols: Sequence[Facts],
+        protocols: Sequence[ProtocolDecoder],
         frame_rows: Callable[[FrameBlock], list[TableBlock]],
         out: Callable[[FrameBlock | None, list[TableBlock], list[Notice]], None],
     ) -> None:

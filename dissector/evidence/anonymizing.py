@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 from dissector.dissection import Options
-from dissector.evidence.disguise import Disguise
+from dissector.evidence.anonymizer import Anonymizer
 from dissector.evidence.packets import Rewriter
 from dissector.evidence.streams import Disguised
 from dissector.sources.rings import Chain
@@ -13,9 +13,12 @@ from dissector.sources.rings import Chain
 class Anonymized(NamedTuple):
     """What was done.
 
-    packets: written; frames: treated; repacked, noise: compressed batches that can be read as
-    before, and that cannot; nameless: of the first those without names; emptied: bytes of packets
-    that are no segments; problems: of the input.
+    packets: written.
+    frames: treated.
+    repacked, noise: compressed batches that can be read as before, and that cannot.
+    nameless: of the first those without names.
+    emptied: bytes of packets that are no segments.
+    problems: of the input.
     """
 
     packets: int
@@ -30,7 +33,7 @@ class Anonymized(NamedTuple):
 def anonymize(
     chain: Chain,
     options: Options,
-    disguise: Disguise,
+    anonymizer: Anonymizer,
     sink: BinaryIO,
     comments: Mapping[int, Sequence[str]] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -47,10 +50,10 @@ def anonymize(
     """
     half = chain.stored_bytes
     behind = None if progress is None else (lambda read: progress(read + half))
-    streams = Disguised(disguise, in_memory=comments is not None)
+    streams = Disguised(anonymizer, in_memory=comments is not None)
     streams.read(chain, options, progress)
-    written = Rewriter(disguise, streams, sink, comments).run(chain, behind)
-    treated = disguise.by_protocol.values()
+    written = Rewriter(anonymizer, streams, sink, comments).run(chain, behind)
+    treated = anonymizer.by_protocol.values()
     return Anonymized(
         written.packets,
         streams.treated,

@@ -43,7 +43,7 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str,
             archive.writestr(info, data)
 
 
-class Bundle:
+class EvidenceBundle:
     """A bundle that is read: manifest, and parts that are what the manifest says.
 
     Raises:

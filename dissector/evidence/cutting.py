@@ -21,7 +21,7 @@ from dissector.limits import MAX_EVIDENCE_PACKETS
 from dissector.queries.sandbox import sandbox_over
 from dissector.sources.bundled import PACKETS
 from dissector.sources.rings import Chain
-from dissector.sources.slice import PacketSelection, Span, flows_of, write_slice
+from dissector.sources.slice import FlowSpan, PacketSelection, flows_of, write_slice
 
 if TYPE_CHECKING:
     from dissector.queries.sandbox import Sandbox
@@ -56,8 +56,11 @@ Key = tuple[int, int, int]
 class Cut(NamedTuple):
     """Packets cut out of a capture.
 
-    data: a file of them; taken: their numbers in the capture; levels: by connection, how much of it
-    was taken; selected: how many frames were; differing: how many of them read differently alone.
+    data: a file of them.
+    taken: their numbers in the capture.
+    levels: by connection, how much of it was taken.
+    selected: how many frames were.
+    differing: how many of them read differently alone.
     """
 
     data: BinaryIO
@@ -283,9 +286,9 @@ def _selection(
         first, last = connection["first_ts_ns"], connection["last_ts_ns"]
         inner = spans.get(number, [first, last])
         for flow in _flows(connection):
-            selection.spans.append(Span(flow, first, last, True))
+            selection.spans.append(FlowSpan(flow, first, last, True))
             if levels[number] == BETWEEN:
-                selection.spans.append(Span(flow, min(inner), max(inner), False))
+                selection.spans.append(FlowSpan(flow, min(inner), max(inner), False))
             elif levels[number] == WHOLE:
-                selection.spans.append(Span(flow, first, last, False))
+                selection.spans.append(FlowSpan(flow, first, last, False))
     return selection

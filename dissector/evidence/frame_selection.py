@@ -93,8 +93,10 @@ Mask = Callable[["pa.RecordBatch"], Any]
 class Filters(NamedTuple):
     """What a user selects; all of it must hold.
 
-    keep: of rows of frames, those that -Y selects; frames: first and last number; slowest: so many
-    of the slowest exchanges; finding: a key of FINDINGS, or a rule by its number or code.
+    keep: of rows of frames, those that -Y selects.
+    frames: first and last number.
+    slowest: so many of the slowest exchanges.
+    finding: a key of FINDINGS, or a rule by its number or code.
     """
 
     keep: Mask | None = None

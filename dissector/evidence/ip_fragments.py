@@ -10,7 +10,7 @@ from dissector.packet.reasons import FRAGMENT
 _REMEMBERED: Final = 4096  # packets that were put together, for fragments that come once more
 
 
-class Piece(NamedTuple):
+class FragmentPlace(NamedTuple):
     """A fragment: its place in the payload of its packet, the packet of the capture that brought
     it, its place there (in the buffer until the block was read), bytes."""
 
@@ -20,18 +20,18 @@ class Piece(NamedTuple):
     size: int
 
 
-class KeptPieces(Fragments):
+class TracedFragments(Fragments):
     """Puts fragments together and remembers their places.
 
-    all_rebuilt: of the block just read, first byte and end of each packet in `side`.
+    all_rebuilt: of the block just read, first byte and end of each packet in `assembled`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.all_rebuilt: list[tuple[int, int]] = []
-        self._pieces: dict[Any, list[Piece]] = {}
-        self._found: list[tuple[int, int, list[Piece]]] = []
-        self._repeats: list[tuple[int, Piece]] = []
+        self._pieces: dict[Any, list[FragmentPlace]] = {}
+        self._found: list[tuple[int, int, list[FragmentPlace]]] = []
+        self._repeats: list[tuple[int, FragmentPlace]] = []
         self._last: dict[Any, int] = {}  # number of the last packet of a key
         self._contents: dict[int, bytes] = {}
         self._placed_packets: set[int] = set()
@@ -44,24 +44,24 @@ class KeptPieces(Fragments):
 
     def add(self, data: memoryview, place: Place) -> int:
         """As it is, and note the place of the fragment."""
-        piece = fragment_at(data, place)
-        was_complete = not isinstance(piece, int) and piece.key in self._complete
+        fragment = fragment_at(data, place)
+        was_complete = not isinstance(fragment, int) and fragment.key in self._complete
         status = super().add(data, place)
-        if isinstance(piece, int):
+        if isinstance(fragment, int):
             return status
-        noted = Piece(piece.start, place.packet, piece.first, piece.known)
-        if status == FRAGMENT and was_complete and piece.key in self._complete:
-            self._repeats.append((self._last[piece.key], noted))
+        noted = FragmentPlace(fragment.start, place.packet, fragment.first, fragment.known)
+        if status == FRAGMENT and was_complete and fragment.key in self._complete:
+            self._repeats.append((self._last[fragment.key], noted))
         elif noted.size and place.source == 0:
-            self._pieces.setdefault(piece.key, []).append(noted)
+            self._pieces.setdefault(fragment.key, []).append(noted)
         if status < 0:
             start, end, _ = self.rebuilt
-            version = int(self.side[start]) >> 4
-            head = (int(self.side[start]) & 15) * 4 if version == 4 else piece.head_bytes
+            version = int(self.assembled[start]) >> 4
+            head = (int(self.assembled[start]) & 15) * 4 if version == 4 else fragment.head_bytes
             self.all_rebuilt.append((start, end))
-            number = self._last[piece.key] = self._count
+            number = self._last[fragment.key] = self._count
             self._count += 1
-            self._found.append((start + head, number, self._pieces.pop(piece.key, [])))
+            self._found.append((start + head, number, self._pieces.pop(fragment.key, [])))
         return status
 
     def locate(self, offsets: Int64Array, first_packet: int) -> None:
@@ -71,33 +71,39 @@ class KeptPieces(Fragments):
             offsets: of the packets in the buffer; first_packet: number of the first.
         """
 
-        def placed(piece: Piece) -> Piece:
-            if piece.packet in self._placed_packets or piece.packet < first_packet:
-                return piece
-            return piece._replace(first=piece.first - int(offsets[piece.packet - first_packet]))
+        def placed(fragment: FragmentPlace) -> FragmentPlace:
+            if fragment.packet in self._placed_packets or fragment.packet < first_packet:
+                return fragment
+            return fragment._replace(
+                first=fragment.first - int(offsets[fragment.packet - first_packet])
+            )
 
         self._found = [(at, no, [placed(one) for one in some]) for at, no, some in self._found]
-        self._repeats = [(number, placed(piece)) for number, piece in self._repeats]
+        self._repeats = [(number, placed(fragment)) for number, fragment in self._repeats]
         # Those that wait for a later block must know their place in the packet now.
         for key, pieces in self._pieces.items():
-            self._pieces[key] = [placed(piece) for piece in pieces]
-            self._placed_packets.update(piece.packet for piece in pieces)
+            self._pieces[key] = [placed(fragment) for fragment in pieces]
+            self._placed_packets.update(fragment.packet for fragment in pieces)
 
-    def rewritten(self, side: ByteArray) -> None:
+    def rewritten(self, assembled: ByteArray) -> None:
         """What the rebuilt packets of the block hold now."""
         for (_, end), (payload, number, _) in zip(self.all_rebuilt, self._found, strict=True):
-            self._contents[number] = side[payload:end].tobytes()
+            self._contents[number] = assembled[payload:end].tobytes()
         while len(self._contents) > _REMEMBERED:
             del self._contents[next(iter(self._contents))]
 
     def contents(self) -> Iterator[tuple[int, int, bytes]]:
         """Packet, place in it, and what stands there now, for the fragments of the block."""
         for _, number, pieces in self._found:
-            for piece in pieces:
-                yield self._content(number, piece)
-        for number, piece in self._repeats:
-            yield self._content(number, piece)
+            for fragment in pieces:
+                yield self._content(number, fragment)
+        for number, fragment in self._repeats:
+            yield self._content(number, fragment)
 
-    def _content(self, number: int, piece: Piece) -> tuple[int, int, bytes]:
+    def _content(self, number: int, fragment: FragmentPlace) -> tuple[int, int, bytes]:
         whole = self._contents.get(number, b"")
-        return piece.packet, piece.first, whole[piece.start : piece.start + piece.size]
+        return (
+            fragment.packet,
+            fragment.first,
+            whole[fragment.start : fragment.start + fragment.size],
+        )

@@ -12,11 +12,11 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
-from dissector.codecs.pseudonyms import Key
+from dissector.codecs.pseudonyms import SipHashKey
 from dissector.endpoints import FlowKey
-from dissector.evidence.disguise import Disguise
-from dissector.evidence.ip_fragments import KeptPieces
-from dissector.evidence.streams import Side, Streams, all_packets
+from dissector.evidence.anonymizer import Anonymizer
+from dissector.evidence.ip_fragments import TracedFragments
+from dissector.evidence.streams import TreatedDirection, TreatedStreams, all_packets
 from dissector.limits import MAX_RECORD_BYTES, NULL
 from dissector.packet import rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
@@ -45,7 +45,11 @@ _APPLICATION: Final = "pulsar-dissector"
 
 
 class _Found(NamedTuple):
-    """A stream of a flow. base: sequence number of its offset 0; first, last: packets of it."""
+    """A stream of a flow.
+
+    base: sequence number of its offset 0.
+    first, last: packets of it.
+    """
 
     stream: int
     base: int
@@ -57,8 +61,8 @@ class _Found(NamedTuple):
 class Survey:
     """Of which flow each stream is, found by its first bytes."""
 
-    def __init__(self, streams: Streams) -> None:
-        self._sides: list[Side] = list(streams.sides.values())
+    def __init__(self, streams: TreatedStreams) -> None:
+        self._sides: list[TreatedDirection] = list(streams.sides.values())
         spans: dict[int, list[Int64Array]] = {}
         for (connection, _), side in streams.sides.items():
             spans.setdefault(connection, []).extend(side.packets)
@@ -165,7 +169,9 @@ class Rewriting:
     # What is left of a fragment whose packet was never whole.
     lost_byte = 0
 
-    def __init__(self, streams: Streams, names: Key, noise: Key, fill: int = NULL) -> None:
+    def __init__(
+        self, streams: TreatedStreams, names: SipHashKey, noise: SipHashKey, fill: int = NULL
+    ) -> None:
         self._streams = streams
         self._state = rewriting.new_rewriting(
             np.array(names, np.int64), np.array(noise, np.int64), fill
@@ -182,7 +188,7 @@ class Rewriting:
             _mapped(file.fileno()) for file in (self._streams.before, self._streams.after)
         )
         for block in read(None, None):
-            survey.add(block.segments, block.segment_count, (block.data, block.side))
+            survey.add(block.segments, block.segment_count, (block.data, block.assembled))
         self._runs = survey.runs(before, after)
         if self._streams.has_fragments:
             self._put_pieces(read, survey)
@@ -250,10 +256,10 @@ class Rewriting:
 
     def _put_pieces(self, read: Blocks, survey: Survey) -> None:
         """What packets in pieces hold now, by the packets that brought the pieces."""
-        kept = KeptPieces()
+        kept = TracedFragments()
         for block in read(None, kept):
             kept.locate(block.packets.offset, block.first_packet)
-            side = block.side.copy()
+            side = block.assembled.copy()
             links = np.array([RAW], np.int64)
             rows = PacketColumns.new(len(kept.all_rebuilt))
             for row, (start, end) in enumerate(kept.all_rebuilt):
@@ -293,11 +299,11 @@ class Rewriter(Rewriting):
     """
 
     def __init__(
-        self, disguise: Disguise, streams: Streams, sink: BinaryIO,
+        self, anonymizer: Anonymizer, streams: TreatedStreams, sink: BinaryIO,
         comments: Mapping[int, Sequence[str]] | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(streams, disguise.names, disguise.noise)
-        self._disguise = disguise
+        super().__init__(streams, anonymizer.names, anonymizer.noise)
+        self._anonymizer = anonymizer
         self._sink = sink
         self._comments = comments
         self._out = np.zeros(_OUT_BYTES, np.uint8)
@@ -318,7 +324,7 @@ class Rewriter(Rewriting):
 
     def _learn(self, data: ByteArray, headers: Headers) -> None:
         """Have an answer for every address in headers."""
-        if self._disguise.keeping.addresses:
+        if self._anonymizer.keeping.addresses:
             return
         at = 0
         while at < len(headers.row):
@@ -339,7 +345,7 @@ class Rewriter(Rewriting):
                 for row in mine
             ]  # fmt: skip
             for row, new in zip(
-                mine, self._disguise.addresses([w[-size:] for w in whole]), strict=True
+                mine, self._anonymizer.addresses([w[-size:] for w in whole]), strict=True
             ):
                 longer = new.rjust(16, b"\0")
                 table.new_high[row] = int.from_bytes(longer[:8], "big", signed=True)
@@ -353,7 +359,7 @@ class Rewriter(Rewriting):
         )
 
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
-        if not self._disguise.keeping.addresses:
+        if not self._anonymizer.keeping.addresses:
             rewriting.readdress(data, packets, headers, self._state)
         self.rewritten.emptied += rewriting.blank(data, packets, headers)
 

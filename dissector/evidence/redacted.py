@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray
-from dissector.codecs.pseudonyms import Key
+from dissector.codecs.pseudonyms import SipHashKey
 from dissector.codecs.redaction import masked, secrets
 from dissector.codecs.secret_keys import Span
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
-from dissector.evidence.streams import Frames, Piece, Side, Streams
+from dissector.evidence.streams import Frames, Piece, TreatedDirection, TreatedStreams
 from dissector.packet.reasons import FRAGMENT, USED
 from dissector.protocols import spec_of
 from dissector.sources.packet_blocks import PacketBlock, blocks_of_bytes
@@ -28,7 +28,7 @@ from dissector.stream_secrets import Frame, StreamSecrets, frame_spans
 
 _STAR: Final = ord("*")
 _LINK_HEAD: Final = 14
-_NO_KEY: Final = Key(0, 0)  # stars need none, and addresses stay
+_NO_KEY: Final = SipHashKey(0, 0)  # stars need none, and addresses stay
 
 RAW_BYTES: Final = "raw bytes, secrets too, which --redact hides"
 
@@ -55,13 +55,13 @@ def redact_capture(data: bytearray, options: Options) -> int:
     return int(np.count_nonzero((view != before) & (view == _STAR)))
 
 
-class _RedactedStreams(Streams):
+class _RedactedStreams(TreatedStreams):
     """Streams with their secrets hidden; each is treated as a whole."""
 
     is_early = False
 
     def _treat_pieces(
-        self, connection: int, side: Side, pieces: list[Piece]
+        self, connection: int, side: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "unknown")
         frames = _frames(side.frames, protocol)
@@ -125,7 +125,7 @@ class _Redacting(Rewriting):
 
     lost_byte = _STAR
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: TreatedStreams) -> None:
         super().__init__(streams, _NO_KEY, _NO_KEY, _STAR)
 
     def _treat_rest(self, block: PacketBlock) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
-from dissector.evidence.disguise import Disguise
+from dissector.evidence.anonymizer import Anonymizer
 from dissector.limits import MAX_FRAME_BYTES
 from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
@@ -55,7 +55,7 @@ class Frames(NamedTuple):
 NO_FRAMES: Final = Frames(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, bool),) * 4)
 
 
-class Run(NamedTuple):
+class TreatedSpan(NamedTuple):
     """Bytes start to end of a stream lie in the files from a position on."""
 
     start: int
@@ -68,15 +68,16 @@ class Run(NamedTuple):
         return self.position + self.end - self.start
 
 
-class Side:
+class TreatedDirection:
     """One direction of a connection.
 
-    runs: what is done; packets: int64 arrays, those that brought its bytes; probe: offset, first
-    bytes and packet of its first piece, to find it among segments.
+    runs: what is done.
+    packets: int64 arrays, those that brought its bytes.
+    probe: offset, first bytes and packet of its first piece, to find it among segments.
     """
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[TreatedSpan] = []
         self.packets: list[Int64Array] = []
         self.probe: tuple[int, bytes, int] = (0, b"", 0)
         self.waiting: list[Piece] = []
@@ -115,11 +116,12 @@ class Side:
             yield offset, np.concatenate(pieces)
 
 
-class Streams:
+class TreatedStreams:
     """All streams of a capture, treated: this is the part that knows which bytes and frames there
     are. What becomes of them is for those that derive from it: `_treat_pieces`.
 
-    sides: by connection and side. before, after: files of their bytes. problems: of the input.
+    sides: by connection and side. before, after: files of their bytes.
+    problems: of the input.
     has_fragments: whether IP packets came in pieces.
     """
 
@@ -127,7 +129,7 @@ class Streams:
     is_early = True
 
     def __init__(self, *, in_memory: bool = False) -> None:
-        self.sides: dict[tuple[int, int], Side] = {}
+        self.sides: dict[tuple[int, int], TreatedDirection] = {}
         self.before, self.after = _file(in_memory), _file(in_memory)
         self.has_fragments = False
         self.problems: list[str] = []
@@ -229,7 +231,7 @@ class Streams:
         is_data = data.lengths > 0
         if not is_data.any():
             return
-        keys = (columns["connection"] * 2 + columns["side"])[is_data]
+        keys = (columns["connection"] * 2 + columns["endpoint_index"])[is_data]
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         offsets, packets = (columns[name][is_data][order] for name in ("stream_offset", "packet"))
@@ -244,7 +246,7 @@ class Streams:
                 data.data[start : start + size]
                 for start, size in zip(starts[first:last], lengths[first:last], strict=True)
             ]
-            side = self.sides.setdefault((key >> 1, key & 1), Side())
+            side = self.sides.setdefault((key >> 1, key & 1), TreatedDirection())
             side.add(offsets[first:last], packets[first:last], pieces)
 
     def _handle_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
@@ -300,7 +302,7 @@ class Streams:
         pieces = list(side.taken(limit))
         afters = self._treat_pieces(connection, side, pieces)
         for (offset, before), after in zip(pieces, afters, strict=True):
-            run = Run(offset, offset + len(before), self._position)
+            run = TreatedSpan(offset, offset + len(before), self._position)
             last = side.runs[-1] if side.runs else None
             if last and last.end == run.start and last.after == run.position:
                 side.runs[-1] = last._replace(end=run.end)
@@ -316,21 +318,21 @@ class Streams:
             side.frames = side.frames.chosen(is_left)
 
     def _treat_pieces(
-        self, connection: int, side: Side, pieces: list[Piece]
+        self, connection: int, side: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         """What ranges of a side become, each as long as before."""
         raise NotImplementedError
 
 
-class Disguised(Streams):
+class Disguised(TreatedStreams):
     """Streams made anonymous."""
 
-    def __init__(self, disguise: Disguise, *, in_memory: bool = False) -> None:
+    def __init__(self, anonymizer: Anonymizer, *, in_memory: bool = False) -> None:
         super().__init__(in_memory=in_memory)
-        self._disguise = disguise
+        self._anonymizer = anonymizer
 
     def _treat_pieces(
-        self, connection: int, side: Side, pieces: list[Piece]
+        self, connection: int, side: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "")
         for offset, before in pieces:
@@ -338,7 +340,9 @@ class Disguised(Streams):
             self._treat_run(side, protocol, offset, after)
             yield after
 
-    def _treat_run(self, side: Side, protocol: str, offset: int, data: ByteArray) -> None:
+    def _treat_run(
+        self, side: TreatedDirection, protocol: str, offset: int, data: ByteArray
+    ) -> None:
         """Treat bytes that follow on each other, from an offset on."""
         frames = side.frames
         inside = (frames.starts >= offset) & (frames.starts < offset + len(data))
@@ -357,14 +361,19 @@ class Disguised(Streams):
             self._outside(side, protocol, offset, data, (at, len(data)))
         if len(starts):
             bounds = np.ascontiguousarray(np.stack([starts, sizes, ends]))
-            self._disguise.frames(data, bounds, protocol, frames.packed.tolist())
+            self._anonymizer.frames(data, bounds, protocol, frames.packed.tolist())
         self.treated += len(starts)
 
     def _outside(
-        self, side: Side, protocol: str, offset: int, data: ByteArray, span: tuple[int, int]
+        self,
+        side: TreatedDirection,
+        protocol: str,
+        offset: int,
+        data: ByteArray,
+        span: tuple[int, int],
     ) -> None:
         is_first = not side.runs and span[0] == 0 and offset == 0
-        self._disguise.outside(data, *span, is_first, protocol)
+        self._anonymizer.outside(data, *span, is_first, protocol)
 
 
 def _of_streams(options: Options) -> Options:
@@ -400,7 +409,7 @@ def _file(in_memory: bool) -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="dissector-")
 
 
-def all_packets(sides: Iterable[Side]) -> Int64Array:
+def all_packets(sides: Iterable[TreatedDirection]) -> Int64Array:
     """The packets that brought the bytes of sides, rising."""
     parts = [numbers for side in sides for numbers in side.packets]
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)

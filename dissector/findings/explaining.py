@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Final
 
-from dissector.findings.loading import PARTS, Rule, Words
+from dissector.findings.loading import PARTS, Rule, RuleTexts
 from dissector.limits import MAX_EXPLANATIONS
 from dissector.notices import NOTICES
 
@@ -123,7 +123,7 @@ def _length(number: int) -> list[str]:
     return []
 
 
-def _plain_text(words: Words, part: str) -> str:
+def _plain_text(words: RuleTexts, part: str) -> str:
     return _PLACEHOLDER.sub(
         lambda found: found[1] or ("…" if found[0].startswith("{") else ""), words.parts[part]
     )

@@ -16,8 +16,8 @@ from dissector.findings.loading import (
     RANK,
     SEVERITIES,
     VERDICTS,
-    Problem,
     Rule,
+    RuleProblem,
     incidents_query,
 )
 from dissector.limits import MAX_COUNTED_KINDS, MAX_EVIDENCE_FRAMES, MAX_RULE_INCIDENTS
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 CLOCKS_NS: Final = 1_000_000_000  # clocks of hosts that capture at once differ by less
 # The numbers of single notices stand in the table, here are blanks.
-_NOTICES: Final = {
-    kind.code: re.sub(r"\{(value2?|name)\}", "…", kind.sentence) for kind in NOTICES
-}
+_NOTICES: Final = {kind.code: re.sub(r"\{(value2?|name)\}", "…", kind.sentence) for kind in NOTICES}
 _DECIMALS: Final = 6  # of numbers that are measured
 _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
@@ -76,9 +74,12 @@ class Evidence(NamedTuple):
 class Finding(NamedTuple):
     """What a rule found about one subject; times in ns since 1970.
 
-    section: of the report, that it judges; capture: of the worst incident, whose frames are the
-    evidence, "" of a rule over several captures together; show: see `Words`; spans: when each
-    incident began and ended, in order; apart_ns: what lies closer is one.
+    section: of the report, that it judges.
+    capture: of the worst incident, whose frames are the evidence, "" of a rule over several
+        captures together.
+    show: see `Words`.
+    spans: when each incident began and ended, in order.
+    apart_ns: what lies closer is one.
     """
 
     number: str
@@ -109,7 +110,7 @@ class Finding(NamedTuple):
 Rows = Iterable[Mapping[str, Any]]
 
 
-def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
+def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RuleProblem]]:
     """The findings that a rule's incidents make, and what went wrong in finding them."""
     listed = list(rows)
     failed = sorted({str(row["problem"]) for row in listed if row.get("problem")})
@@ -117,7 +118,7 @@ def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
     listed = [row for row in listed if row["capture"] is not None]
     for capture in sorted(row["capture"] for row in listed if row[RANK] > MAX_RULE_INCIDENTS):
         text = f"more than {MAX_RULE_INCIDENTS:,} incidents in {capture}: the worst are shown"
-        problems.append(Problem(rule.file, None, text))
+        problems.append(RuleProblem(rule.file, None, text))
     try:
         shown = [row for row in listed if row[RANK] <= MAX_RULE_INCIDENTS]
         return _put_together(rule, shown), problems
@@ -127,16 +128,18 @@ def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[Problem]]:
         raise
     except Exception as error:  # values of no kind that a text can hold: other rules go on
         text = f"its rows cannot be told: {type(error).__name__}"
-        return [], [*problems, Problem(rule.file, rule.query_line, text)]
+        return [], [*problems, RuleProblem(rule.file, rule.query_line, text)]
 
 
-def findings_of(engine: "Sandbox", rules: Iterable[Rule]) -> tuple[list[Finding], list[Problem]]:
+def findings_of(
+    engine: "Sandbox", rules: Iterable[Rule]
+) -> tuple[list[Finding], list[RuleProblem]]:
     """What rules of a user find, worst first, and the rules that failed."""
     found: list[Finding] = []
     problems = []
     for rule in rules:
         if rule.is_over_totals:  # the program's own are asked where a report is made
-            problems.append(Problem(rule.file, rule.query_line, "totals are of reports alone"))
+            problems.append(RuleProblem(rule.file, rule.query_line, "totals are of reports alone"))
             continue
         try:
             rows, columns = _rows(engine, rule)
@@ -166,21 +169,21 @@ def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str
     return rows, columns
 
 
-def _placed(rule: Rule, text: str) -> Problem:
+def _placed(rule: Rule, text: str) -> RuleProblem:
     """An error of the engine, at the line of the rule's file that it is about."""
     at = _AT.search(text)
     if at is not None:
         query = incidents_query(rule)
         before = expanded(query).removesuffix(query).count("\n") + 1
         line = rule.query_line + int(at[1]) - before - 1
-        return Problem(rule.file, max(line, rule.query_line), _AT.sub("", text).strip(" ;"))
+        return RuleProblem(rule.file, max(line, rule.query_line), _AT.sub("", text).strip(" ;"))
     # Most errors give no line, but the name that they are about.
     named = _NAMED.search(text)
     if named is not None:
         for number, line_text in enumerate(rule.query.split("\n")):
             if re.search(rf"\b{named[1] or named[2]}\b", line_text):
-                return Problem(rule.file, rule.query_line + number, text)
-    return Problem(rule.file, rule.query_line, text)
+                return RuleProblem(rule.file, rule.query_line + number, text)
+    return RuleProblem(rule.file, rule.query_line, text)
 
 
 def _check(rule: Rule, columns: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ _OVER_TOTALS: Final = re.compile(r"\bFROM totals\b", re.IGNORECASE)
 _AT_LINE: Final = re.compile(r"\(?at line (\d+), column \d+\)?")
 
 
-class Problem(NamedTuple):
+class RuleProblem(NamedTuple):
     """A rule that cannot be used: its file, the line if that is known, and what is wrong."""
 
     file: str
@@ -61,11 +61,13 @@ class Threshold(NamedTuple):
     why: str
 
 
-class Words(NamedTuple):
-    """How one kind of a rule's incidents is called, and what its text says (`PARTS`). whole: why
-    only a whole capture decides it, "" where a window of a tap does, too. show: what a command
-    shows of it: a table and a condition of -Y, or `$` and a command of another program; "" where
-    frames of evidence do."""
+class RuleTexts(NamedTuple):
+    """How one kind of a rule's incidents is called, and what its text says (`PARTS`).
+
+    whole: why only a whole capture decides it, "" where a window of a tap does, too.
+    show: what a command shows of it: a table and a condition of -Y, or `$` and a command of another
+        program; "" where frames of evidence do.
+    """
 
     title: str
     severity: str
@@ -78,15 +80,18 @@ class Words(NamedTuple):
 class Rule(NamedTuple):
     """A rule.
 
-    words: by the value of the query's column `variant`, "" where it has none; ruled_out: by the
-    name of a column ruled_out_<name>, what a true value there rules out; fires, silent: sample
-    captures on which it must, and must not, fire; errors: answers of brokers and clients that it
-    explains; worst: the column of the query by which incidents are ordered, the greatest first;
-    section: of the report, that it judges, "" for none; needs: conditions by table, one of which a
-    row of its table must meet for an incident to be possible at all, none if nothing is known;
-    apart_s: incidents of one subject that lie closer are one; query_line: the line of the file
-    where the query begins. is_over_totals: it is asked about the numbers of a report (see
-    `dissector.findings.totals`), not about rows of a capture.
+    words: by the value of the query's column `variant`, "" where it has none.
+    ruled_out: by the name of a column ruled_out_<name>, what a true value there rules out.
+    fires, silent: sample captures on which it must, and must not, fire.
+    errors: answers of brokers and clients that it explains.
+    worst: the column of the query by which incidents are ordered, the greatest first.
+    section: of the report, that it judges, "" for none.
+    needs: conditions by table, one of which a row of its table must meet for an incident to be
+        possible at all, none if nothing is known.
+    apart_s: incidents of one subject that lie closer are one.
+    query_line: the line of the file where the query begins.
+    is_over_totals: it is asked about the numbers of a report (see `dissector.findings.totals`), not
+        about rows of a capture.
     """
 
     file: str
@@ -95,7 +100,7 @@ class Rule(NamedTuple):
     protocol: str
     worst: str
     section: str
-    words: Mapping[str, Words]
+    words: Mapping[str, RuleTexts]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
     needs: Mapping[str, str]
@@ -117,7 +122,7 @@ class _Wrong(Exception):
         self.line = line
 
 
-def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[Problem]]:
+def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[RuleProblem]]:
     """The rules of the program and those of a folder, by number, and those that are broken.
 
     A rule of the folder takes the place of one of the program that has the same code.
@@ -132,7 +137,7 @@ def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[Problem]]:
             rule = read_rule(str(file), _text_of(file))
             rules[rule.code] = rule
         except _Wrong as wrong:
-            problems.append(Problem(str(file), wrong.line, str(wrong)))
+            problems.append(RuleProblem(str(file), wrong.line, str(wrong)))
     return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), problems
 
 
@@ -225,7 +230,7 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         for name in _PARAMETER.findall(line):
             if name not in thresholds:
                 raise _Wrong(f"${name} is no threshold of the rule", number)
-    nothing = Words("", "", VERDICTS[0], dict.fromkeys(PARTS[1:], ""), "", "")
+    nothing = RuleTexts("", "", VERDICTS[0], dict.fromkeys(PARTS[1:], ""), "", "")
     base = nothing if is_over_totals else None
     plain = _words(values, {**_table(values, "text")}, base)
     variants = _table(values, "variant")
@@ -270,7 +275,7 @@ def _threshold(name: str, value: object) -> Threshold:
     raise _Wrong(f"`thresholds.{name}` needs value (a number), unit and why (texts)", 1)
 
 
-def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | None) -> Words:
+def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: RuleTexts | None) -> RuleTexts:
     """Words of a rule, or of a variant: what it does not say is as in the rule's own."""
     severity = values.get("severity", base.severity if base else "")
     verdict = values.get("verdict", base.verdict if base else "")
@@ -294,7 +299,7 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: Words | Non
     show = text.get("show", base.show if base else "")
     if not isinstance(show, str):
         raise _Wrong("show is no text", 1)
-    return Words(title, severity, verdict, parts, whole, show)
+    return RuleTexts(title, severity, verdict, parts, whole, show)
 
 
 def incidents_query(rule: Rule) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding, finding_of
-from dissector.findings.loading import Problem, Rule, load_rules, with_thresholds
+from dissector.findings.loading import Rule, RuleProblem, load_rules, with_thresholds
 from dissector.findings.querying import OverFrames
 from dissector.queries.catalogue import MAY_FAIL
 
@@ -62,7 +62,7 @@ def totals_rules() -> TotalsRules:
 
 def judge(
     engine: OverFrames, judged: Sequence[Judged], numbers: Iterable[str] = ()
-) -> tuple[list[list[Finding]], list[Problem]]:
+) -> tuple[list[list[Finding]], list[RuleProblem]]:
     """What rules find in the numbers of reports that have the same sections, for each of them, and
     rules that failed.
 
@@ -71,7 +71,7 @@ def judge(
             reports lack are not.
     """
     found: list[list[Finding]] = [[] for _ in judged]
-    problems: list[Problem] = []
+    problems: list[RuleProblem] = []
     if not judged:
         return found, problems
     known = totals_rules()
@@ -82,7 +82,7 @@ def judge(
         rule = rules[name]
         for row in rows.to_pylist():
             if row.get("problem"):
-                problems.append(Problem(rule.file, rule.query_line, str(row["problem"])))
+                problems.append(RuleProblem(rule.file, rule.query_line, str(row["problem"])))
                 continue
             place = row.pop("place")
             one = judged[place]
@@ -90,7 +90,7 @@ def judge(
             try:
                 found[place].append(finding_of(rule, [[row | span]]))
             except UsageError as error:
-                problems.append(Problem(rule.file, rule.query_line, str(error)))
+                problems.append(RuleProblem(rule.file, rule.query_line, str(error)))
     return found, problems
 
 

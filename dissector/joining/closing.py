@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
-from dissector.joining import borders, checkpoints, merged, replay, subjects
+from dissector.joining import capture_boundaries, checkpoints, client_handles, merged, replay
+from dissector.joining.connection_ends import find_events
 from dissector.joining.encodings import numbers
-from dissector.joining.endings import find_events
-from dissector.joining.files import Settings, Source, database, make_views, text, write
-from dissector.joining.holes import find_holes
-from dissector.joining.links import ConnectionId, Plan
+from dissector.joining.files import CaptureFiles, JoinSettings, database, make_views, text, write
+from dissector.joining.gaps import find_gaps
+from dissector.joining.links import ConnectionId, JoinPlan
 from dissector.joining.positions import (
     NO_PRIOR_STATE,
     OPENED,
@@ -71,10 +71,10 @@ def closed_schema(table: str) -> pa.Schema:
 
 SCHEMAS: Final = {
     **{name: closed_schema(name) for name in CLOSED},
-    **subjects.SCHEMAS,
+    **client_handles.SCHEMAS,
     "connections": merged.CONNECTIONS,
     "behind": merged.CONNECTIONS,
-    "left_out": borders.LEFT_OUT,
+    "left_out": capture_boundaries.LEFT_OUT,
     "changes": merged.CHANGES,
     "cut": merged.CUT,
     "skipped": merged.SKIPPED,
@@ -95,14 +95,16 @@ class Target(NamedTuple):
 class IncrementContext(NamedTuple):
     """What is around an increment of a group (see `increments`).
 
-    captures: of the increments before, in order; before: the checkpoint that they left; near: files
-    of near captures; later: heads of connections that are known to go on behind it; leaves: where
-    to write its own checkpoint, None for the last one, which leaves none.
+    captures: of the increments before, in order.
+    before: the checkpoint that they left.
+    near: files of near captures.
+    later: heads of connections that are known to go on behind it.
+    leaves: where to write its own checkpoint, None for the last one, which leaves none.
     """
 
     captures: tuple[str, ...] = ()
     before: Path | None = None
-    near: Source | None = None
+    near: CaptureFiles | None = None
     later: tuple[ConnectionId, ...] = ()
     leaves: Path | None = None
 
@@ -111,7 +113,11 @@ ALONE: Final = IncrementContext()
 
 
 def close_group(
-    source: Source, part: Plan, target: Target, settings: Settings, around: IncrementContext = ALONE
+    source: CaptureFiles,
+    part: JoinPlan,
+    target: Target,
+    settings: JoinSettings,
+    around: IncrementContext = ALONE,
 ) -> dict[str, int]:
     """Read a group of captures and write its rows, closed; returns the rows of each table.
 
@@ -130,11 +136,11 @@ def close_group(
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
         assign_positions(db, part, _before(around, left))
-        borders.find_left_out(db, part.handovers, has_near=around.near is not None)
+        capture_boundaries.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
-        find_holes(db)
-        borders.find_message_counts(db, has_near=around.near is not None)
+        find_gaps(db)
+        capture_boundaries.find_message_counts(db, has_near=around.near is not None)
         (group,) = part.groups
         run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
         more: dict[str, list[pa.Table]] = defaultdict(list)
@@ -147,7 +153,7 @@ def close_group(
             tables = {
                 "placed": db.table("placed").to_arrow_table().select(PLACED.names),
                 "opened": db.sql(merged.OPENED).to_arrow_table().select(OPENED.names),
-                **subjects.checkpoint(db),
+                **client_handles.checkpoint(db),
             }
             checkpoints.write(run.checkpoint()._replace(tables=tables), around.leaves)
     return counts
@@ -169,8 +175,8 @@ def _write_others(
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
     counts = {}
-    for name, query in subjects.queries(db, replayed, before).items():
-        counts[name] = write(db, query, subjects.SCHEMAS[name], target.path(name))
+    for name, query in client_handles.queries(db, replayed, before).items():
+        counts[name] = write(db, query, client_handles.SCHEMAS[name], target.path(name))
     db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
     db.execute(merged.MERGED)
     is_last = around.leaves is None
@@ -189,7 +195,7 @@ def _write_others(
 def _settle_once(db: "duckdb.DuckDBPyConnection", target: Target) -> int:
     """Make the tables without the frames that are left out."""
     query = "FROM left_out ORDER BY capture, connection_id, frame_no"
-    count = write(db, query, borders.LEFT_OUT, target.path("left_out"))
+    count = write(db, query, capture_boundaries.LEFT_OUT, target.path("left_out"))
     without = " ANTI JOIN left_out USING (capture, connection_id, frame_no)" if count else ""
     for table in _READ[1:]:
         db.execute(f"CREATE VIEW {table} AS FROM all_{table}{without if table in _ONCE else ''}")
@@ -242,10 +248,10 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
         ranks = np.where(asked == NULL, _column(rows, "response_rank"), asked)
     else:
         ranks = _column(rows, "rank")
-    heads = positions.head_ranks(chains)
+    heads = positions.root_ranks(chains)
     ranks = np.where(ranks == NULL, heads, ranks)
     columns: dict[str, Any] = {
-        "connection_id": positions.of_heads(chains, "connection_id"),
+        "connection_id": positions.of_roots(chains, "connection_id"),
         "capture": positions.captures(heads),
         "own_capture": positions.captures(ranks),
         "own_connection_id": nullable(positions.connections(ranks, chains)),
@@ -253,7 +259,7 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
     }
     if table == "exchanges":
         for name in ("client_ip", "broker_ip"):
-            columns[name] = positions.of_heads(chains, name)
+            columns[name] = positions.of_roots(chains, name)
     for name in _OTHERS[table]:
         other = _column(rows, f"{name}_rank")
         is_there = (other != NULL) & (other != ranks)

@@ -32,7 +32,7 @@ _SQL_TYPES: Final = {
 }
 
 
-class Settings(NamedTuple):
+class JoinSettings(NamedTuple):
     """What DuckDB may use: memory as it writes sizes, threads, and a folder where it puts what does
     not fit into memory (None: nowhere)."""
 
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
     folder: Path | None = None
 
 
-class Source(NamedTuple):
+class CaptureFiles(NamedTuple):
     """The files of some captures, by table; those of schema version 1 name their capture by their
     folder. only: captures whose rows are wanted, if the files hold others, too."""
 
@@ -111,7 +111,7 @@ def digest_of(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def source_of(lake: Lake, captures: frozenset[str]) -> Source:
+def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
     """The files of some captures of a lake, by the names that rows have.
 
     Raises:
@@ -121,7 +121,7 @@ def source_of(lake: Lake, captures: frozenset[str]) -> Source:
     new = lake._replace(captures=tuple(c for c in chosen if c.schema_version != 1))
     old = lake._replace(captures=tuple(c for c in chosen if c.schema_version == 1))
     held = frozenset[str]().union(*map(names_in, chosen))
-    return Source(
+    return CaptureFiles(
         {table: tuple(new.part_paths(table)) for table in TABLES},
         {table: tuple(old.part_paths(table)) for table in TABLES},
         tuple(sorted(captures)) if held - captures else None,
@@ -130,7 +130,7 @@ def source_of(lake: Lake, captures: frozenset[str]) -> Source:
 
 
 @contextmanager
-def database(settings: Settings) -> Iterator["duckdb.DuckDBPyConnection"]:
+def database(settings: JoinSettings) -> Iterator["duckdb.DuckDBPyConnection"]:
     """A database of its own in memory.
 
     Raises:
@@ -152,7 +152,7 @@ def database(settings: Settings) -> Iterator["duckdb.DuckDBPyConnection"]:
 
 
 def make_views(
-    db: "duckdb.DuckDBPyConnection", source: Source, tables: Iterable[str], prefix: str = ""
+    db: "duckdb.DuckDBPyConnection", source: CaptureFiles, tables: Iterable[str], prefix: str = ""
 ) -> None:
     """Tables of a source as views of their names."""
     for table in tables:

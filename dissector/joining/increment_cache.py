@@ -27,12 +27,12 @@ from dissector import limits
 from dissector.jit import cache_folder, keep_file, program_digest, read_kept
 from dissector.joining import increments, survey
 from dissector.joining.closing import SCHEMAS, IncrementContext, Target
-from dissector.joining.files import Settings, Source, names_in, source_of
-from dissector.joining.increments import Increment, Known
-from dissector.joining.links import Plan
+from dissector.joining.files import CaptureFiles, JoinSettings, files_of, names_in
+from dissector.joining.increments import CaptureSizes, Increment
+from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.joining.replays import READ_WHOLE
-from dissector.lake.cache import Cache, Unit, link
+from dissector.lake.cache import Cache, CachePartition, link
 from dissector.lake.reader import Lake
 
 # The folder keeps the name that older versions gave it, so that what they left there is forgotten.
@@ -47,10 +47,10 @@ _KEY_BYTES: Final = 32
 class Closing(NamedTuple):
     """The arguments of `close_group`."""
 
-    source: Source
-    part: Plan
+    source: CaptureFiles
+    part: JoinPlan
     target: Target
-    settings: Settings
+    settings: JoinSettings
     around: IncrementContext
 
 
@@ -63,7 +63,7 @@ class IncrementCache:
     """
 
     def __init__(
-        self, lake: Lake, digests: Mapping[str, str], known: survey.Known, work: Path
+        self, lake: Lake, digests: Mapping[str, str], known: survey.SurveyTables, work: Path
     ) -> None:
         self._lake = lake
         self._digests = digests
@@ -73,7 +73,7 @@ class IncrementCache:
         self._made: list[Increment] = []
 
     @cached_property
-    def _known(self) -> Known:
+    def _known(self) -> CaptureSizes:
         return _known(self._lake, self._digests, self._surveyed)
 
     @cached_property
@@ -85,11 +85,11 @@ class IncrementCache:
         # An increment that another user or program keeps has another seal, and is another's.
         return self._sealed(program_digest().encode())
 
-    def increments(self, part: Plan) -> list[Increment]:
+    def increments(self, part: JoinPlan) -> list[Increment]:
         """The increments of a group; one if it is not cut."""
         return increments.increments(part, self._known, limits.MAX_INCREMENT_ROWS)
 
-    def tasks(self, found: Sequence[Increment], settings: Settings) -> list[list[Closing]]:
+    def tasks(self, found: Sequence[Increment], settings: JoinSettings) -> list[list[Closing]]:
         """What is to be closed of the increments of a group: lists of which each is one task, since
         each of a list goes on from what the one before left."""
         is_there = [self._find(increment) for increment in found]
@@ -118,15 +118,17 @@ class IncrementCache:
                 path = self._target(increment).path(SEAL)
                 path.parent.mkdir(exist_ok=True)
                 pq.write_table(pa.table({SEAL: [self._seal_of(increment)]}), path)
-            unit = Unit(increment.digest, increment.captures)
-            self._kept.add(self._folder(increment), [unit], dict.fromkeys(names, self._digest))
+            cache_partition = CachePartition(increment.digest, increment.captures)
+            self._kept.add(
+                self._folder(increment), [cache_partition], dict.fromkeys(names, self._digest)
+            )
         for index, increment in enumerate(found):
             for name in SCHEMAS:
                 target = Target(folder, f"{group}{OF_INCREMENT}{index:06}").path(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 link(self._target(increment).path(name), target)
 
-    def tidy(self, plan: Plan) -> None:
+    def tidy(self, plan: JoinPlan) -> None:
         """Forget the increments of captures that are gone."""
         if not len(self._kept):
             return
@@ -148,9 +150,9 @@ class IncrementCache:
     def _find(self, increment: Increment) -> bool:
         """Whether the rows of an increment are kept; they are linked to where new ones are made."""
         found: dict[str, str] = {}
-        unit = Unit(increment.digest, increment.captures)
+        cache_partition = CachePartition(increment.digest, increment.captures)
         for name in self._tables(increment):
-            sources, _ = self._kept.sources(name, self._digest, [unit])
+            sources, _ = self._kept.sources(name, self._digest, [cache_partition])
             paths = [path for source in sources for path in source.paths]
             if len(paths) != 1:
                 return False
@@ -181,16 +183,16 @@ class IncrementCache:
     def _sealed(self, data: bytes) -> str:
         return hmac.new(self._key, data, hashlib.sha256).hexdigest()
 
-    def _closing(self, increment: Increment, left: Path | None, settings: Settings) -> Closing:
+    def _closing(self, increment: Increment, left: Path | None, settings: JoinSettings) -> Closing:
         target = self._target(increment)
-        near = source_of(self._lake, increment.near) if increment.near else None
+        near = files_of(self._lake, increment.near) if increment.near else None
         leaves = None if increment.is_last else self._left(increment)
         around = IncrementContext(increment.before, left, near, increment.later, leaves)
-        source = source_of(self._lake, frozenset(increment.captures))
+        source = files_of(self._lake, frozenset(increment.captures))
         return Closing(source, increment.part, target, settings, around)
 
 
-def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known:
+def _known(lake: Lake, digests: Mapping[str, str], known: survey.SurveyTables) -> CaptureSizes:
     rows = dict.fromkeys(digests, 0)
     for capture in lake.captures:
         names = names_in(capture) & digests.keys()
@@ -198,7 +200,7 @@ def _known(lake: Lake, digests: Mapping[str, str], known: survey.Known) -> Known
             rows[name] += sum(part.rows for part in capture.files) // len(names)
     is_whole = pc.is_in(known.connections.column("protocol"), pa.array(READ_WHOLE))
     whole = known.connections.filter(is_whole).column("capture").unique().to_pylist()
-    return Known(survey.capture_spans(known.files), rows, digests, frozenset(whole))
+    return CaptureSizes(survey.capture_spans(known.files), rows, digests, frozenset(whole))
 
 
 def _key() -> bytes:

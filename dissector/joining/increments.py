@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import ConnectionId, Handover, Plan, in_turn
+from dissector.joining.links import ConnectionId, Handover, JoinPlan, in_turn
 from dissector.limits import MAX_SILENCE_NS
 
 # How soon behind a border a capture must begin, if it is not the next one, for a connection that
@@ -29,12 +29,13 @@ class Increment(NamedTuple):
     """Captures of a group that are replayed together.
 
     part: their plan; its handovers are those that end in them, or begin in them and end soon.
-    before: the captures of earlier increments, in order; near: captures of other increments in
-    which handovers begin or end; later: heads of connections that are known to go on. digest: of
-    all that decides its rows.
+    before: the captures of earlier increments, in order.
+    near: captures of other increments in which handovers begin or end.
+    later: heads of connections that are known to go on.
+    digest: of all that decides its rows.
     """
 
-    part: Plan
+    part: JoinPlan
     before: tuple[str, ...]
     near: frozenset[str]
     later: tuple[ConnectionId, ...]
@@ -47,7 +48,7 @@ class Increment(NamedTuple):
         return self.part.groups[0].captures
 
 
-class Known(NamedTuple):
+class CaptureSizes(NamedTuple):
     """What decides where a group is cut, by captures: first and last packet in ns, rows of all
     tables, and digests; whole: captures whose group stays in one piece."""
 
@@ -57,7 +58,7 @@ class Known(NamedTuple):
     whole: frozenset[str]
 
 
-def increments(part: Plan, known: Known, max_rows: int) -> list[Increment]:
+def increments(part: JoinPlan, known: CaptureSizes, max_rows: int) -> list[Increment]:
     """The increments of a group, in order; one if it is not cut.
 
     Args:
@@ -71,7 +72,7 @@ def increments(part: Plan, known: Known, max_rows: int) -> list[Increment]:
     ]
     is_whole = not known.whole.isdisjoint(names)
     rows = [known.rows[name] for name in names]
-    edges = [0, *([] if is_whole else _borders(spans, rows, max_rows)), len(names)]
+    edges = [0, *([] if is_whole else _boundaries(spans, rows, max_rows)), len(names)]
     found: list[Increment] = []
     digest = ""
     for first, last in pairwise(edges):
@@ -84,7 +85,9 @@ def increments(part: Plan, known: Known, max_rows: int) -> list[Increment]:
     return found
 
 
-def _increment(part: Plan, known: Known, edges: tuple[int, int], soon: set[str]) -> Increment:
+def _increment(
+    part: JoinPlan, known: CaptureSizes, edges: tuple[int, int], soon: set[str]
+) -> Increment:
     """The increment between two places in a group. soon: captures behind it that begin soon."""
     (group,) = part.groups
     before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
@@ -104,7 +107,7 @@ def _increment(part: Plan, known: Known, edges: tuple[int, int], soon: set[str])
     there = {*before, *names}
     later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
     return Increment(
-        Plan((mine,), moved, tuple(handovers), ()),
+        JoinPlan((mine,), moved, tuple(handovers), ()),
         before,
         _near(handovers, own, frozenset(before)),
         tuple(sorted(later)),
@@ -113,7 +116,7 @@ def _increment(part: Plan, known: Known, edges: tuple[int, int], soon: set[str])
     )
 
 
-def _content(increment: Increment, known: Known) -> object:
+def _content(increment: Increment, known: CaptureSizes) -> object:
     """All that decides the rows of an increment, but for what is before it."""
     (group,) = increment.part.groups
     return [
@@ -124,7 +127,7 @@ def _content(increment: Increment, known: Known) -> object:
     ]
 
 
-def _borders(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: int) -> list[int]:
+def _boundaries(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows: int) -> list[int]:
     """Behind how many captures a group is cut; spans, rows: of its captures."""
     # When the first of those behind each capture begins.
     begins: list[int] = []

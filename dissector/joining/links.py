@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from dissector.limits import MAX_HANDOVER_BYTES, MAX_SILENCE_NS
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 
 Row = dict[str, Any]
 ConnectionId = tuple[str, int]
@@ -43,7 +43,7 @@ class Handover(NamedTuple):
     missing: int | None
 
 
-class Group(NamedTuple):
+class CaptureGroup(NamedTuple):
     """Captures in the order in which they are read, each with the earliest time that its frames
     can have (0 = any): they come after those of the capture that it continues."""
 
@@ -53,17 +53,20 @@ class Group(NamedTuple):
     is_in_turn: bool
 
 
-class Plan(NamedTuple):
+class JoinPlan(NamedTuple):
     """Groups of two captures or more; the head of each connection that continues another one, by
-    its place (all others are heads); where connections go over. copies: captures that show the same
-    traffic as another one, which are not put together with any; twins: their connections that are
-    in the other one; copied: those of twins that are the same connection, captured twice."""
+    its place (all others are heads); where connections go over.
 
-    groups: tuple[Group, ...]
+    copies: captures that show the same traffic as another one, which are not put together with any.
+    proxy_peers: their connections that are in the other one.
+    copied: those of twins that are the same connection, captured twice.
+    """
+
+    groups: tuple[CaptureGroup, ...]
     moved: dict[ConnectionId, ConnectionId]
     handovers: tuple[Handover, ...]
     copies: tuple[str, ...]
-    twins: frozenset[ConnectionId] = frozenset()
+    proxy_peers: frozenset[ConnectionId] = frozenset()
     copied: frozenset[ConnectionId] = frozenset()
 
     @property
@@ -77,7 +80,7 @@ class Plan(NamedTuple):
         return {name: group.captures[0] for group in self.groups for name in group.captures}
 
 
-NOTHING: Final = Plan((), {}, (), ())
+NOTHING: Final = JoinPlan((), {}, (), ())
 
 
 def distance(before: int | None, after: int | None) -> int | None:
@@ -198,7 +201,7 @@ def _span(row: Row) -> tuple[int, int]:
     return row["first_ts_ns"], row["last_ts_ns"]
 
 
-def find_twins(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
+def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
     """Connections whose bytes another capture, earlier by name, holds too, and the one there."""
     found: dict[ConnectionId, Row] = {}
     for rows in _by_key(connections):
@@ -264,7 +267,7 @@ def _in_order(
 
 def _group(
     number: int, names: Iterable[str], spans: dict[str, tuple[int, int]], after: dict[str, set[str]]
-) -> Group:
+) -> CaptureGroup:
     ordered = _in_order(names, spans, after)
     ends: dict[str, int] = {}
     floors = []
@@ -273,7 +276,7 @@ def _group(
         floors.append(floor)
         ends[name] = max(floor, spans[name][1])
     is_in_turn = in_turn(floors, [spans[name] for name in ordered])
-    return Group(number, tuple(ordered), tuple(floors), is_in_turn)
+    return CaptureGroup(number, tuple(ordered), tuple(floors), is_in_turn)
 
 
 def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
@@ -289,7 +292,7 @@ def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
 def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:
     """What each capture is part of by its connections alone, by the name of one of its captures:
     captures that were made at once stand for themselves, as they may show the same traffic."""
-    copies = {key[0] for key in find_twins(connections)}
+    copies = {key[0] for key in find_proxy_peers(connections)}
     sets = _Sets()
     for handover in find_handovers([row for row in connections if row["capture"] not in copies]):
         sets.join(handover.before[0], handover.after[0])
@@ -308,8 +311,8 @@ def plan(
     spans: dict[str, tuple[int, int]],
     shared: Iterable[Iterable[str]] = (),
     views: Iterable[Sequence[str]] = (),
-    twins: Iterable[ConnectionId] = (),
-) -> Plan:
+    proxy_peers: Iterable[ConnectionId] = (),
+) -> JoinPlan:
     """What is to be read together.
 
     Args:
@@ -318,15 +321,15 @@ def plan(
         shared: captures that have messages in common.
         views: captures that show the same messages at once; the first of each set is read, if the
             captures were made at once.
-        twins: connections of the others that are there in the first.
+        proxy_peers: connections of the others that are there in the first.
     """
     seen_twice = {
         name for names in views for name in names[1:] if is_at_once(spans[names[0]], spans[name])
     }
-    held = find_twins(connections)
+    held = find_proxy_peers(connections)
     # A copy of a proxy's leg is what that leg is: the other one of its pair is asked.
     copied = frozenset(key for key, kept in held.items() if kept["leg"] != "broker")
-    again = {*held, *(key for key in twins if key[0] in seen_twice)}
+    again = {*held, *(key for key in proxy_peers if key[0] in seen_twice)}
     copies = seen_twice | {key[0] for key in again}
     rows = [row for row in connections if row["capture"] not in copies]
     handovers = find_handovers(rows)
@@ -349,14 +352,14 @@ def plan(
         )
     ]
     moved = _moved(groups, handovers)
-    return Plan(
+    return JoinPlan(
         tuple(groups), moved, tuple(handovers), tuple(sorted(copies)), frozenset(again),
         copied,
     )  # fmt: skip
 
 
 def _moved(
-    groups: Sequence[Group], handovers: Iterable[Handover]
+    groups: Sequence[CaptureGroup], handovers: Iterable[Handover]
 ) -> dict[ConnectionId, ConnectionId]:
     """The head of each connection that continues one of a capture that is read before it."""
     before = {handover.after: handover.before for handover in handovers}

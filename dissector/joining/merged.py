@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 
 CONNECTIONS: Final = arrow_schema("connections")
 # How the rows of one connection become one; whatever is not named here is the first that is known.

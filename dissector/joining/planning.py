@@ -11,15 +11,15 @@ from typing import Final
 import pyarrow as pa
 
 from dissector.joining.files import digest_of
-from dissector.joining.links import ConnectionId, Handover, Plan
+from dissector.joining.links import ConnectionId, Handover, JoinPlan
 from dissector.joining.survey import capture_spans
-from dissector.lake.cache import Unit
+from dissector.lake.cache import CachePartition
 
 # It steps when what joining or a survey writes means something else.
 VERSION: Final = "2"
 
 
-def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
+def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[CachePartition]:
     """All captures, given with their digests, in units; the digest of a unit is of all that decides
     what is found in it."""
     found = []
@@ -37,17 +37,17 @@ def units(whole: Plan, captures: Mapping[str, str]) -> list[Unit]:
                 for each in handovers[name]
             ),
         ]
-        found.append(Unit(digest_of(content), group.captures))
-    twins: dict[str, list[tuple[int, bool]]] = defaultdict(list)
-    for key in sorted(whole.twins):
-        twins[key[0]].append((key[1], key in whole.copied))
+        found.append(CachePartition(digest_of(content), group.captures))
+    proxy_peers: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    for key in sorted(whole.proxy_peers):
+        proxy_peers[key[0]].append((key[1], key in whole.copied))
     for name in sorted(captures.keys() - whole.captures):
-        content = [VERSION, name, captures[name], twins[name]]
-        found.append(Unit(digest_of(content), (name,)))
+        content = [VERSION, name, captures[name], proxy_peers[name]]
+        found.append(CachePartition(digest_of(content), (name,)))
     return found
 
 
-def parts_of(whole: Plan) -> list[Plan]:
+def parts_of(whole: JoinPlan) -> list[JoinPlan]:
     """The plan of each group, in the order of groups."""
     numbers = {name: index for index, group in enumerate(whole.groups) for name in group.captures}
     moved: list[dict[ConnectionId, ConnectionId]] = [{} for _ in whole.groups]
@@ -57,12 +57,12 @@ def parts_of(whole: Plan) -> list[Plan]:
     for handover in whole.handovers:
         handovers[numbers[handover.after[0]]].append(handover)
     return [
-        Plan((group,), heads, tuple(some), ())
+        JoinPlan((group,), heads, tuple(some), ())
         for group, heads, some in zip(whole.groups, moved, handovers, strict=True)
     ]
 
 
-def whole_spans(files: pa.Table, whole: Plan) -> dict[str, tuple[int, int]]:
+def whole_spans(files: pa.Table, whole: JoinPlan) -> dict[str, tuple[int, int]]:
     """Times of the first and the last packet of what each capture is part of, ns; 0 if none.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import Int64Array
-from dissector.joining.links import Plan
+from dissector.joining.links import JoinPlan
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOLS
 from dissector.schemas.arrow import arrow_schema
@@ -50,7 +50,7 @@ WITH each AS (
   FROM connections AS c JOIN ranks AS r USING (capture)
   LEFT JOIN moved AS m USING (capture, connection_id)
 ),
-heads AS (
+connection_roots AS (
   SELECT head_capture, head_connection_id, client_ip AS head_client_ip, broker_ip AS head_broker_ip,
     row_number() OVER (ORDER BY rank, connection_id) - 1
       + (SELECT coalesce(max(chain) + 1, 0) FROM placed_before) AS chain
@@ -78,7 +78,7 @@ found AS (
     coalesce(goes_on_to_client, false) AS goes_on_to_client,
     coalesce(comes_from_to_broker, false) AS comes_from_to_broker,
     coalesce(comes_from_to_client, false) AS comes_from_to_client
-  FROM each JOIN heads USING (head_capture, head_connection_id)
+  FROM each JOIN connection_roots USING (head_capture, head_connection_id)
   LEFT JOIN onward USING (capture, connection_id)
   LEFT JOIN backward USING (capture, connection_id)
   UNION ALL BY NAME FROM placed_before
@@ -90,7 +90,9 @@ SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM found
 class PriorState(NamedTuple):
     """What is known of the increments of a group that come before one (see `increments`).
 
-    captures: in their order; placed: rows of PLACED; opened: of OPENED, connections that go on.
+    captures: in their order.
+    placed: rows of PLACED.
+    opened: of OPENED, connections that go on.
     """
 
     captures: tuple[str, ...]
@@ -102,7 +104,7 @@ NO_PRIOR_STATE: Final = PriorState((), no_rows(PLACED), no_rows(OPENED))
 
 
 def assign_positions(
-    db: "duckdb.DuckDBPyConnection", part: Plan, before: PriorState = NO_PRIOR_STATE
+    db: "duckdb.DuckDBPyConnection", part: JoinPlan, before: PriorState = NO_PRIOR_STATE
 ) -> None:
     """Make the tables ranks, handovers and placed.
 
@@ -148,12 +150,12 @@ class Positions:
         found = rows.to_arrow_table()
         self._keys = self._key(_numbers(found, "rank"), _numbers(found, "chain"))
         self._connections = _numbers(found, "connection_id")
-        self.heads = db.sql(
+        self.connection_roots = db.sql(
             "SELECT rank, connection_id, head_client_ip AS client_ip, head_broker_ip AS broker_ip "
             "FROM placed WHERE capture = head_capture AND connection_id = head_connection_id "
             "ORDER BY chain"
         ).to_arrow_table()
-        self._head_ranks = _numbers(self.heads, "rank")
+        self._root_ranks = _numbers(self.connection_roots, "rank")
 
     def _key(self, ranks: Int64Array, chains: Int64Array) -> Int64Array:
         return chains * len(self._captures) + ranks
@@ -169,15 +171,15 @@ class Positions:
         at = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
         return np.where(known & (self._keys[at] == keys), self._connections[at], NULL)
 
-    def of_heads(self, chains: Int64Array, column: str) -> pa.Array:
+    def of_roots(self, chains: Int64Array, column: str) -> pa.Array:
         """A column of the heads of chains: capture, connection_id, client_ip or broker_ip."""
         if column == "capture":
-            return self.captures(self._head_ranks[chains])
-        return self.heads.column(column).combine_chunks().take(pa.array(chains))
+            return self.captures(self._root_ranks[chains])
+        return self.connection_roots.column(column).combine_chunks().take(pa.array(chains))
 
-    def head_ranks(self, chains: Int64Array) -> Int64Array:
+    def root_ranks(self, chains: Int64Array) -> Int64Array:
         """The ranks of the heads of chains."""
-        found: Int64Array = self._head_ranks[chains]
+        found: Int64Array = self._root_ranks[chains]
         return found
 
 

@@ -64,7 +64,7 @@ FRAME: Final = 0
 ID: Final = 1  # a message id of an ACK or REDELIVER frame
 COST: Final = 2  # of a MESSAGE frame: what it cost, and the ack set that came with it
 EVENT: Final = 3  # behind the frame whose number it has; event_code is a number of EVENT_*
-LEG: Final = 4  # before everything of a connection: it is the broker's leg of a proxied pair
+PROXY_SIDE: Final = 4  # before everything of a connection: it is the broker's leg of a proxied pair
 
 NUMBERS: Final = (
     "rank", "chain", "frame_no", "kind", "event_code", "frames_missing", "first_ts_ns",
@@ -222,7 +222,7 @@ class Replay:
         self._exchanges = PulsarExchanges(protocol, window_ns, key=key)
         self._consumption = PulsarConsumption(protocol, key=key)
         self._commands = CommandNames()
-        self._findings = NoticeLog()
+        self._notices = NoticeLog()
         self._serials = FrameNumbers()
         self._rules = rule_columns()
         self._held: pa.Table | None = None
@@ -281,16 +281,16 @@ class Replay:
     def finish(self) -> Iterator[TableRows]:
         """The rest."""
         yield from self.leave()
-        blocks = named(self._registry.finish(self._findings), self._commands)
-        blocks += named(self._exchanges.finish(self._findings), self._commands)
-        blocks += self._consumption.finish(self._findings)
+        blocks = named(self._registry.finish(self._notices), self._commands)
+        blocks += named(self._exchanges.finish(self._notices), self._commands)
+        blocks += self._consumption.finish(self._notices)
         yield from self._tables(blocks)
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        for chain in rows.filter(pa.array(kinds == LEG)).column("chain").to_pylist():
-            self._exchanges.set_leg(chain, True)
-            self._consumption.set_leg(chain, True)
+        for chain in rows.filter(pa.array(kinds == PROXY_SIDE)).column("chain").to_pylist():
+            self._exchanges.set_proxy_side(chain, True)
+            self._consumption.set_proxy_side(chain, True)
         is_row = (kinds == FRAME) | (kinds == EVENT)
         if not (count := int(is_row.sum())):
             return
@@ -301,7 +301,7 @@ class Replay:
         sources = self._fill(frames, main)
         ids, words = self._ids(frames, rows, kinds, owner)
         texts = self._exchanges.read_texts(frames, count, sources)
-        found, names = self._findings, self._names.texts
+        found, names = self._notices, self._names.texts
         run = self._registry.begin(frames, count, names, sources)
         exchanges = self._exchanges.pair(frames, count, texts, names, run, found)
         blocks = self._registry.closed(frames, count, run, found) + exchanges
@@ -335,7 +335,7 @@ class Replay:
             getattr(frames, name)[:count] = cells[name]
         frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
         frames.direction[:count] = index_in(text["direction"], DIRECTION_NAMES)
-        frames.side[:count] = frames.direction[:count] == TO_CLIENT
+        frames.endpoint_index[:count] = frames.direction[:count] == TO_CLIENT
         command = by_text(text["command"], number)
         frames.command[:count] = np.where(is_event, cells["event_code"], command)
         status = index_in(text["status"], STATUS_NAMES)
@@ -362,15 +362,15 @@ class Replay:
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
         self._fill_names(frames, text, command, count)
-        self._fill_rare(frames, text, count)
+        self._fill_details(frames, text, count)
         return self._fill_spans(frames, text["error_text"], count)
 
     def _fill_names(
         self, frames: FrameColumns, text: dict[str, pa.Array], command: Int64Array, count: int
     ) -> None:
         """Names as the wire had them: the rows of a lake also have those that were known before."""
-        slot = np.clip(command, 0, len(self._rules.subject) - 1)
-        own = (command >= 0) & (self._rules.subject[slot] == 0)
+        slot = np.clip(command, 0, len(self._rules.client_handle) - 1)
+        own = (command >= 0) & (self._rules.client_handle[slot] == 0)
         own |= (command == PRODUCER) | (command == SUBSCRIBE)
         asks = own & (self._rules.request_key[slot] != -1)
         speaks = np.isin(command, (PRODUCER, PRODUCER_SUCCESS, SEND, MESSAGE))
@@ -379,7 +379,7 @@ class Replay:
             getattr(frames, f"wire_{name}")[:count] = codes
         frames.replicated_from[:count] = self._names.codes(text["replicated_from"])
 
-    def _fill_rare(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
+    def _fill_details(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
         """Fields of rare commands, from the JSON text of the frame."""
         commands = text["command"]
         for name, values in _DEFAULTS.items():

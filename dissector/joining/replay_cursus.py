@@ -39,8 +39,8 @@ from dissector.protocols.cursus.commands import (
     STREAM_CONTROL,
 )
 from dissector.protocols.cursus.correlation import Correlation
-from dissector.protocols.cursus.lines import KEY_VALUE, Line
-from dissector.protocols.cursus.readings import Reading, Readings
+from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
+from dissector.protocols.cursus.lines import KEY_VALUE, CommandLine
 
 NAME: Final = "cursus"
 _ANSWERS: Final = (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON, STREAM_CONTROL)
@@ -70,7 +70,7 @@ def detail_of(row: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def line_of(row: dict[str, Any], command: int) -> Line:
+def line_of(row: dict[str, Any], command: int) -> CommandLine:
     """A command as it was read, from its row of frames."""
     detail = detail_of(row)
     arguments = {
@@ -92,7 +92,7 @@ def line_of(row: dict[str, Any], command: int) -> Line:
             for name, offset in pairs
             if name.isdecimal() and isinstance(offset, int)
         )
-    return Line(command, None, arguments, None, entries, KEY_VALUE, b"")
+    return CommandLine(command, None, arguments, None, entries, KEY_VALUE, b"")
 
 
 def answer_of(row: dict[str, Any], command: int) -> Answer:
@@ -123,7 +123,7 @@ class CursusReplay(replay.Replay):
     def __init__(self) -> None:
         self._protocol = next(n for n, spec in enumerate(PROTOCOLS) if spec.name == NAME)
         names = NameTable(key=random_number(HASH_KEY_BITS))
-        self._again = Readings(names, self._protocol, False, "none")
+        self._again = BodyDecoder(names, self._protocol, False, "none")
         self._codes = self._again.codes
         self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)
         self._serials = FrameNumbers()
@@ -133,7 +133,7 @@ class CursusReplay(replay.Replay):
         """The rest."""
         yield from self.leave()
         self._correlation.finish()
-        yield from self._tables(self._correlation.subjects() + self._correlation.relations())
+        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
@@ -149,7 +149,7 @@ class CursusReplay(replay.Replay):
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         readings = self._readings(frames, main)
         self._correlation.advance(frames, count, count, readings)
-        yield from self._tables(self._correlation.subjects() + self._correlation.relations())
+        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows
@@ -185,7 +185,7 @@ class CursusReplay(replay.Replay):
                 bodies.first_producer[row] = producer
                 bodies.first_epoch[row] = frames.producer_epoch[row]
 
-    def _readings(self, frames: FrameColumns, rows: pa.Table) -> dict[int, Reading]:
+    def _readings(self, frames: FrameColumns, rows: pa.Table) -> dict[int, DecodedBody]:
         found = {}
         commands = frames.command[: rows.num_rows].tolist()
         names = {"detail", "error_code", "error_text", "entry_id", "highest_sequence_id"}
@@ -195,7 +195,7 @@ class CursusReplay(replay.Replay):
             if frames.frame_no[row] == NULL or command in (BATCH, KEEPALIVE):
                 continue
             if command in _ANSWERS:
-                found[row] = Reading(answer=answer_of(kept[row], command))
+                found[row] = DecodedBody(answer=answer_of(kept[row], command))
             elif command != NULL:
-                found[row] = Reading(line=line_of(kept[row], command))
+                found[row] = DecodedBody(line=line_of(kept[row], command))
         return found

@@ -67,12 +67,12 @@ CREATE TABLE others AS
 WITH given AS (
   SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
     frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
-    CASE event WHEN 'leg' THEN {replay.LEG} ELSE {replay.EVENT} END AS kind
+    CASE event WHEN 'leg' THEN {replay.PROXY_SIDE} ELSE {replay.EVENT} END AS kind
   FROM events
   UNION ALL BY NAME
   SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
     bytes AS frame_bytes, turn, stream_offset AS place, {replay.EVENT} AS kind
-  FROM holes
+  FROM gaps
 ),
 beside AS (
   SELECT g.* REPLACE (coalesce(g.turn, greatest(g.last_packet, t.turn)) AS turn)
@@ -134,7 +134,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """The rows of replay.INPUT, in order, some at a time.
 
     Args:
-        db: with placed, ranks, events, holes, message_counts (of deliveries that end in the next
+        db: with placed, ranks, events, gaps, message_counts (of deliveries that end in the next
             capture), and frames, acks, deliveries, exchanges and messages of the group.
         is_in_turn: whether captures come one behind the other.
     """

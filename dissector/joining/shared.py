@@ -129,7 +129,7 @@ class Shared(NamedTuple):
 
     captures: list[list[str]]
     views: list[list[str]]
-    twins: list[ConnectionId]
+    proxy_peers: list[ConnectionId]
 
 
 def overlapping(db: "duckdb.DuckDBPyConnection") -> frozenset[str]:
@@ -159,8 +159,8 @@ def shared_captures(db: "duckdb.DuckDBPyConnection") -> Shared:
             found[tuple(captures)][0] += is_same * count
             found[tuple(captures)][1] += is_same * at_once
     views = [names for names, (count, at_once) in sorted(found.items()) if 2 * at_once > count]
-    ordered, twins = _twins(db, views) if views else ([], [])
-    return Shared([list(names) for names in sorted(found)], ordered, twins)
+    ordered, proxy_peers = _proxy_peers(db, views) if views else ([], [])
+    return Shared([list(names) for names in sorted(found)], ordered, proxy_peers)
 
 
 def _sets(table: str) -> str:
@@ -180,7 +180,7 @@ def _sets(table: str) -> str:
     """
 
 
-def _twins(
+def _proxy_peers(
     db: "duckdb.DuckDBPyConnection", views: list[tuple[str, ...]]
 ) -> tuple[list[list[str]], list[ConnectionId]]:
     """Views, the clients' side first, and the connections that the others repeat.
@@ -207,9 +207,9 @@ def _twins(
         for captures, nearest, capture, connection, count in rows:
             first[tuple(captures), nearest] += count
             seen[tuple(captures)].add((capture, connection))
-    ordered, twins = [], set()
+    ordered, proxy_peers = [], set()
     for names in views:
         kept = max(names, key=lambda name: (first[names, name], -names.index(name)))
         ordered.append([kept, *(name for name in names if name != kept)])
-        twins |= {found for found in seen[names] if found[0] != kept}
-    return ordered, sorted(twins)
+        proxy_peers |= {found for found in seen[names] if found[0] != kept}
+    return ordered, sorted(proxy_peers)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from dissector.joining import links
-from dissector.joining.files import Settings, Source, database, make_views
-from dissector.joining.links import Plan
+from dissector.joining.files import CaptureFiles, JoinSettings, database, make_views
+from dissector.joining.links import JoinPlan
 from dissector.joining.shared import PRESENCE, SENDS_PRESENCE, overlapping, shared_captures
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import TEXT, no_rows, small_table
@@ -48,7 +48,7 @@ ORDER BY capture, connection_id
 """
 
 
-class Known(NamedTuple):
+class SurveyTables(NamedTuple):
     """What is known of some captures: tables of SCHEMAS, of which rows can be kept per capture."""
 
     files: pa.Table
@@ -56,7 +56,7 @@ class Known(NamedTuple):
     presence: pa.Table
 
 
-def known(source: Source, settings: Settings, *, is_alone: bool = False) -> Known:
+def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = False) -> SurveyTables:
     """Read what is known of the captures of a source.
 
     Args:
@@ -70,16 +70,20 @@ def known(source: Source, settings: Settings, *, is_alone: bool = False) -> Know
         make_views(db, source, ("capture_files",))
         files = _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"])
         if is_alone:
-            return Known(files, no_rows(_CONNECTIONS), no_rows(PRESENCE))
+            return SurveyTables(files, no_rows(_CONNECTIONS), no_rows(PRESENCE))
         make_views(db, source, ("connections", "exchanges", "deliveries"))
-        return Known(
+        return SurveyTables(
             files,
             _table(db, "FROM connections ORDER BY capture, connection_id", _CONNECTIONS),
             _table(db, SENDS_PRESENCE, PRESENCE),
         )
 
 
-def plan(known: Known, open_source: Callable[[frozenset[str]], Source], settings: Settings) -> Plan:
+def plan(
+    known: SurveyTables,
+    open_source: Callable[[frozenset[str]], CaptureFiles],
+    settings: JoinSettings,
+) -> JoinPlan:
     """Which captures belong together.
 
     Args:
@@ -104,7 +108,7 @@ def plan(known: Known, open_source: Callable[[frozenset[str]], Source], settings
             return links.plan(rows, spans)
         make_views(db, open_source(names), ("exchanges", "deliveries"))
         shared = shared_captures(db)
-    return links.plan(rows, spans, shared.captures, shared.views, shared.twins)
+    return links.plan(rows, spans, shared.captures, shared.views, shared.proxy_peers)
 
 
 def capture_spans(files: pa.Table) -> dict[str, tuple[int, int]]:

@@ -30,14 +30,14 @@ _LOCK: Final = "_lock"
 _VERSION: Final = 1
 
 
-class Unit(NamedTuple):
+class CachePartition(NamedTuple):
     """Captures that are read together, by the names that their rows have."""
 
     digest: str
     captures: tuple[str, ...]
 
 
-class Source(NamedTuple):
+class CachedRows(NamedTuple):
     """Rows of a table for some units: files, and the captures whose rows of them are meant."""
 
     paths: tuple[str, ...]
@@ -47,7 +47,7 @@ class Source(NamedTuple):
 
 class _Batch(NamedTuple):
     folder: Path
-    units: Mapping[str, tuple[str, ...]]
+    cache_partitions: Mapping[str, tuple[str, ...]]
     tables: Mapping[str, tuple[str, Mapping[str, str]]]  # digest, SHA-256 by file
 
 
@@ -74,14 +74,16 @@ class Cache:
                 content = json.loads(index.read_text("utf-8"))
                 if content["version"] != _VERSION:
                     continue
-                units = {digest: tuple(names) for digest, names in content["units"].items()}
+                cache_partitions = {
+                    digest: tuple(names) for digest, names in content["units"].items()
+                }
                 tables = {
                     name: (str(each["digest"]), {str(k): str(v) for k, v in each["files"].items()})
                     for name, each in content["tables"].items()
                 }
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue  # a memory that cannot be read is none
-            found.append(_Batch(index.parent, units, tables))
+            found.append(_Batch(index.parent, cache_partitions, tables))
         return found
 
     def __len__(self) -> int:
@@ -89,8 +91,8 @@ class Cache:
         return len(self._batches) + self._added
 
     def sources(
-        self, table: str, digest: str, units: Iterable[Unit]
-    ) -> tuple[list[Source], list[Unit]]:
+        self, table: str, digest: str, cache_partitions: Iterable[CachePartition]
+    ) -> tuple[list[CachedRows], list[CachePartition]]:
         """Where the rows of a table for some units are, and the units of which none are.
 
         Args:
@@ -99,19 +101,19 @@ class Cache:
         Raises:
             ValueError: two units have one digest.
         """
-        left = _by_digest(units)
+        left = _by_digest(cache_partitions)
         found = []
         for batch in reversed(self._batches):
-            mine = [left[each] for each in batch.units if each in left]
+            mine = [left[each] for each in batch.cache_partitions if each in left]
             if not mine or batch.tables.get(table, ("", {}))[0] != digest:
                 continue
             paths = self._files(batch, table)
             if paths is None:
                 continue
-            names = frozenset(name for unit in mine for name in unit.captures)
-            found.append(Source(paths, names, len(mine) == len(batch.units)))
-            for unit in mine:
-                del left[unit.digest]
+            names = frozenset(name for cache_partition in mine for name in cache_partition.captures)
+            found.append(CachedRows(paths, names, len(mine) == len(batch.cache_partitions)))
+            for cache_partition in mine:
+                del left[cache_partition.digest]
         return found, list(left.values())
 
     def _files(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
@@ -137,12 +139,14 @@ class Cache:
             found.append(str(target))
         return tuple(found)
 
-    def add(self, made: Path, units: Collection[Unit], digests: Mapping[str, str]) -> bool:
+    def add(
+        self, made: Path, cache_partitions: Collection[CachePartition], digests: Mapping[str, str]
+    ) -> bool:
         """Keep tables; whether the lake could be written.
 
         Args:
             made: a folder with the files of each table, <table>.parquet or <table>/*.parquet.
-            units: what their rows are of. digests: of each table's query, by its name.
+            cache_partitions: what their rows are of. digests: of each table's query, by its name.
 
         Raises:
             ValueError: two units have one digest.
@@ -154,7 +158,8 @@ class Cache:
         index = {
             "version": _VERSION,
             "units": {
-                digest: list(unit.captures) for digest, unit in _by_digest(sorted(units)).items()
+                digest: list(cache_partition.captures)
+                for digest, cache_partition in _by_digest(sorted(cache_partitions)).items()
             },
             "tables": tables,
         }
@@ -194,10 +199,12 @@ class Cache:
             if is_left or stage.stem == _GONE:
                 shutil.rmtree(stage, ignore_errors=True)
 
-    def forget(self, units: Collection[str]) -> None:
-        """Remove batches of which no unit is wanted any more. units: digests that are."""
+    def forget(self, cache_partitions: Collection[str]) -> None:
+        """Remove batches of which no unit is wanted any more. cache_partitions: digests that
+        are.
+        """
         for batch in self._batches:
-            if not batch.units.keys() & set(units):
+            if not batch.cache_partitions.keys() & set(cache_partitions):
                 shutil.rmtree(batch.folder, ignore_errors=True)
 
     def replace_all(self) -> None:
@@ -206,13 +213,15 @@ class Cache:
             shutil.rmtree(batch.folder, ignore_errors=True)
 
 
-def _by_digest(units: Iterable[Unit]) -> dict[str, Unit]:
+def _by_digest(cache_partitions: Iterable[CachePartition]) -> dict[str, CachePartition]:
     """Units by their digests, which must differ: one would stand for the other, in silence."""
-    found: dict[str, Unit] = {}
-    for unit in units:
-        other = found.setdefault(unit.digest, unit)
-        if other.captures != unit.captures:
-            raise ValueError(f"{other.captures[0]} and {unit.captures[0]} have one digest")
+    found: dict[str, CachePartition] = {}
+    for cache_partition in cache_partitions:
+        other = found.setdefault(cache_partition.digest, cache_partition)
+        if other.captures != cache_partition.captures:
+            raise ValueError(
+                f"{other.captures[0]} and {cache_partition.captures[0]} have one digest"
+            )
     return found
 
 

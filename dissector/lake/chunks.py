@@ -79,7 +79,7 @@ def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
     return head + data, len(head) + len(body)
 
 
-class Chunk:
+class ColumnChunk:
     """The pages of one leaf in one row group."""
 
     def __init__(self, leaf: Leaf, work: Workspace) -> None:
@@ -144,7 +144,7 @@ def same_text_chunk(
 ) -> tuple[list[bytes], ChunkInfo]:
     """A chunk that holds one text in every row, to stand at `at`: two runs and a dictionary of one,
     whatever the number of rows."""
-    chunk = Chunk(leaf, work)
+    chunk = ColumnChunk(leaf, work)
     chunk.set_dictionary([text])
     run = varint(rows << 1)
     levels = run + b"\1"
@@ -159,7 +159,7 @@ class ColumnChunks(ABC):
     def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
         self._work = work
         self._has_statistics = has_statistics
-        self._chunks = [Chunk(leaf, work) for leaf in metadata.leaves(column)]
+        self._chunks = [ColumnChunk(leaf, work) for leaf in metadata.leaves(column)]
         self._chunk = self._chunks[0]
         self._start()
 

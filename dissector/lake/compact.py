@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
 from dissector.lake.digest import Marks
+from dissector.lake.file_rows import read_rows, with_previous_connections
 from dissector.lake.install import (
     Stage,
     finish_interrupted,
@@ -29,7 +30,6 @@ from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
-from dissector.lake.parts import read_rows, with_previous_connections
 from dissector.lake.reader import Lake, must_be_a_lake
 from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -42,8 +42,8 @@ class Compacted(NamedTuple):
     """What became of a lake.
 
     group: the manifest of the new group, None if fewer than two captures fit; its `replaces` are
-    the captures that it stands for. migrated: ids of captures of schema version 1 that were written
-    anew by themselves.
+        the captures that it stands for.
+    migrated: ids of captures of schema version 1 that were written anew by themselves.
     """
 
     group: Manifest | None

@@ -26,7 +26,9 @@ class _Hash(Protocol):
 class SourceFile(NamedTuple):
     """One file of a chain, uncompressed.
 
-    bytes: its size; sha256: of its bytes; chain_sha256: of all bytes of the chain up to its end.
+    bytes: its size.
+    sha256: of its bytes.
+    chain_sha256: of all bytes of the chain up to its end.
     """
 
     file_name: str

@@ -11,8 +11,8 @@ from typing import Final
 from dissector.lake.queries import JOINS, QUERIES, VIEW
 from dissector.lake.settings import settings_table
 from dissector.schemas.column import NEVER
+from dissector.schemas.enums import EXPLAINED
 from dissector.schemas.tables import OF_REPORTS, SCHEMA_VERSION, TABLES
-from dissector.schemas.words import EXPLAINED
 
 _OPENING: Final = """\
 # The lake

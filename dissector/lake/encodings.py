@@ -26,7 +26,11 @@ _LOW_57: Final = (1 << 57) - 1
 
 
 class NumberPage(NamedTuple):
-    """An encoded page of integers. values: how many are not null; least, most: their range."""
+    """An encoded page of integers.
+
+    values: how many are not null.
+    least, most: their range.
+    """
 
     size: int
     values: int
@@ -35,7 +39,11 @@ class NumberPage(NamedTuple):
 
 
 class CodePage(NamedTuple):
-    """An encoded page of coded text. values: how many are not null; used: names used so far."""
+    """An encoded page of coded text.
+
+    values: how many are not null.
+    used: names used so far.
+    """
 
     size: int
     values: int

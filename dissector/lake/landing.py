@@ -63,8 +63,11 @@ class Landed(NamedTuple):
     """What became of a capture.
 
     outcome: `installed`; `unchanged`, the same was there; `shorter`, a longer version is there and
-    this one was dropped; replaced: ids of shorter versions that it took the place of; rows: by
-    table; bytes: of its Parquet files; notices: for the user.
+        this one was dropped.
+    replaced: ids of shorter versions that it took the place of.
+    rows: by table.
+    bytes: of its Parquet files.
+    notices: for the user.
     """
 
     capture_id: str

@@ -55,10 +55,13 @@ class Contained(NamedTuple):
 class Manifest(NamedTuple):
     """One capture of a lake.
 
-    base_name: of its files, without ring and compression suffixes; bytes, sha256, marks, sources:
-    of the uncompressed input (sha256 null and no sources for a tap); first_ts_ns, last_ts_ns: span
-    of its packets; files: of all tables; versions: of what their bytes depend on; options: what
-    decoding was told; settings: how the files were written, empty where an older program did;
+    base_name: of its files, without ring and compression suffixes.
+    bytes, sha256, marks, sources: of the uncompressed input (sha256 null and no sources for a tap).
+    first_ts_ns, last_ts_ns: span of its packets.
+    files: of all tables.
+    versions: of what their bytes depend on.
+    options: what decoding was told.
+    settings: how the files were written, empty where an older program did.
     replaces: captures that a compacted one stands for.
     """
 

@@ -30,7 +30,7 @@ from dissector.schemas import SCHEMA_VERSION
 _SUFFIX: Final = ".json"
 
 
-class Unread(NamedTuple):
+class UnreadManifest(NamedTuple):
     """A manifest that this program cannot read: of which capture, why, and what to do.
 
     is_newer: a newer program wrote it.
@@ -46,7 +46,7 @@ class _Read(NamedTuple):
     """What a file was when it was read (inode, size, times), and what it holds."""
 
     file: tuple[int, ...]
-    content: Manifest | Unread
+    content: Manifest | UnreadManifest
 
 
 class Manifests:
@@ -56,7 +56,7 @@ class Manifests:
         self._folder = os.path.join(lake, MANIFEST_FOLDER)
         self._read: dict[str, _Read] = {}
 
-    def all(self) -> tuple[list[Manifest], list[Unread]]:
+    def all(self) -> tuple[list[Manifest], list[UnreadManifest]]:
         """All captures of the lake, by id, and the manifests that cannot be read."""
         # Nothing of it is garbage: looking for some takes a quarter of the time.
         is_collecting = gc.isenabled()
@@ -67,9 +67,9 @@ class Manifests:
             if is_collecting:
                 gc.enable()
         captures = [each for each in found if isinstance(each, Manifest)]
-        return captures, [each for each in found if isinstance(each, Unread)]
+        return captures, [each for each in found if isinstance(each, UnreadManifest)]
 
-    def to_change(self) -> tuple[list[Manifest], list[Unread]]:
+    def to_change(self) -> tuple[list[Manifest], list[UnreadManifest]]:
         """The same, for who changes the lake.
 
         Raises:
@@ -107,9 +107,9 @@ class Manifests:
         some = (name for name in names if name.startswith(begins))
         return sorted(name.removesuffix(_SUFFIX) for name in some if name.endswith(_SUFFIX))
 
-    def _of(self, names: Iterable[str]) -> list[Manifest | Unread]:
+    def _of(self, names: Iterable[str]) -> list[Manifest | UnreadManifest]:
         """What the manifests of some ids hold, but of those that went away meanwhile."""
-        found: list[Manifest | Unread] = []
+        found: list[Manifest | UnreadManifest] = []
         for name in names:
             path = self._path(name)
             try:
@@ -141,7 +141,7 @@ class Manifests:
         return plain in text or json.dumps(base_name).encode() in text
 
 
-def _content(name: str, path: str) -> Manifest | Unread:
+def _content(name: str, path: str) -> Manifest | UnreadManifest:
     """A manifest, or why it cannot be read.
 
     Raises:
@@ -159,8 +159,8 @@ def _content(name: str, path: str) -> Manifest | Unread:
     return capture
 
 
-def _unread(name: str, path: str, text: str, is_newer: bool = False) -> Unread:
-    return Unread(name, path, text, is_newer)
+def _unread(name: str, path: str, text: str, is_newer: bool = False) -> UnreadManifest:
+    return UnreadManifest(name, path, text, is_newer)
 
 
 def is_named(capture: str, patterns: Iterable[str]) -> bool:
@@ -168,9 +168,9 @@ def is_named(capture: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
 
 
-def _refuse_newer(found: Iterable[Manifest | Unread]) -> None:
+def _refuse_newer(found: Iterable[Manifest | UnreadManifest]) -> None:
     for each in found:
-        if isinstance(each, Unread) and each.is_newer:
+        if isinstance(each, UnreadManifest) and each.is_newer:
             raise InputError(each.text)
 
 

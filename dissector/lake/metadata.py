@@ -37,7 +37,8 @@ _CREATED_BY: Final = b"pulsar-dissector version 1"
 class Leaf(NamedTuple):
     """One column of values in a file: a plain column is one, a map has two.
 
-    path: names from the table down; type: physical.
+    path: names from the table down.
+    type: physical.
     """
 
     path: tuple[str, ...]
@@ -47,9 +48,11 @@ class Leaf(NamedTuple):
 class ChunkInfo(NamedTuple):
     """The values of one leaf in one row group.
 
-    encodings: all that its pages use; values: with nulls; raw_bytes, bytes: of its pages, before
-    and after compression, headers included; dictionary_at: null without a dictionary; statistics:
-    null where none are kept.
+    encodings: all that its pages use.
+    values: with nulls.
+    raw_bytes, bytes: of its pages, before and after compression, headers included.
+    dictionary_at: null without a dictionary.
+    statistics: null where none are kept.
     """
 
     leaf: Leaf

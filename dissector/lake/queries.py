@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 VIEW: Final = "create view {table} as select * from '{lake}/{table}/*/*.parquet';"
 
 
-class Query(NamedTuple):
+class ExampleQuery(NamedTuple):
     """name: of its rows, for tests; question: what it answers; sql: one statement."""
 
     name: str
@@ -82,7 +82,7 @@ JOINS: Final = (
 )
 
 QUERIES: Final = (
-    Query(
+    ExampleQuery(
         "slowest",
         "Which sends took longest, and in which packets are they?",
         """\
@@ -96,7 +96,7 @@ join frames r on (r.capture, r.connection_id, r.frame_no)
 where e.kind = 'publish' and e.latency_ns is not null
 order by e.latency_ns desc, e.capture, e.request_frame_no limit 20""",
     ),
-    Query(
+    ExampleQuery(
         "latency",
         "How long do sends of each topic take?",
         """\
@@ -106,14 +106,14 @@ from exchanges
 where kind = 'publish' and outcome = 'ok' and latency_ns is not null
 group by topic order by p99_ms desc, topic""",
     ),
-    Query(
+    ExampleQuery(
         "outcomes",
         "What became of requests?",
         """\
 select kind, coalesce(request_command, 'not seen') as command, outcome, count(*) as exchanges
 from exchanges group by all order by exchanges desc, kind, command, outcome""",
     ),
-    Query(
+    ExampleQuery(
         "errors",
         "What did brokers refuse, to whom, and why?",
         """\
@@ -122,7 +122,7 @@ select error_code, error_text, coalesce(request_command, 'not seen') as command,
 from exchanges where outcome = 'error'
 group by error_code, error_text, command, client_ip order by times desc, first""",
     ),
-    Query(
+    ExampleQuery(
         "journey",
         "How long is each entry under way, from the send over the delivery to the ack?",
         """\
@@ -134,7 +134,7 @@ join exchanges s on (s.capture, s.topic, s.ledger_id, s.entry_id)
 where s.kind = 'publish' and s.outcome = 'ok' and d.outcome = 'acked'
 order by d.ts, d.frame_no""",
     ),
-    Query(
+    ExampleQuery(
         "again",
         "Why was an entry delivered again, and how long after the time before?",
         """\
@@ -145,7 +145,7 @@ join deliveries b on (b.capture, b.connection_id, b.frame_no)
                   = (d.capture, d.previous_connection_id, d.previous_frame_no)
 order by d.ts, d.frame_no""",
     ),
-    Query(
+    ExampleQuery(
         "unacked",
         "Which consumers hold entries that they never acknowledged?",
         """\
@@ -154,7 +154,7 @@ select capture, topic, subscription, consumer_name, connection_id, outcome, coun
 from deliveries where outcome <> 'acked' and outcome is not null
 group by all order by messages desc, oldest""",
     ),
-    Query(
+    ExampleQuery(
         "checksums",
         "Which frames arrived damaged, and where are they in their file, as Wireshark counts?",
         """\
@@ -165,7 +165,7 @@ join capture_files c on c.capture = f.capture
     and f.last_packet >= c.first_packet and f.last_packet < c.first_packet + c.packets
 where f.checksum = 'mismatch' order by f.capture, f.frame_no""",
     ),
-    Query(
+    ExampleQuery(
         "starved",
         "Which consumers ran out of permits, and for how long?",
         """\
@@ -178,7 +178,7 @@ select capture, topic, subscription, connection_id, consumer_id,
 from balance where available_after <= 0 and until is not null
 group by all order by seconds desc""",
     ),
-    Query(
+    ExampleQuery(
         "names",
         "How much did each producer publish, also where its name was learnt late?",
         """\

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
+from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.install import (
     PARTITIONS,
     STAGE_FOLDER,
@@ -30,8 +31,7 @@ from dissector.lake.install import (
 )
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
-from dissector.lake.manifests import Manifests, Unread, is_named
-from dissector.lake.parts import is_schema_of, names_of_rows, read_rows
+from dissector.lake.manifests import Manifests, UnreadManifest, is_named
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
@@ -42,7 +42,7 @@ _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
 
 
-class Problem(NamedTuple):
+class LakeProblem(NamedTuple):
     """Something wrong in a lake: the capture, the file or folder, and what is wrong with it."""
 
     capture_id: str
@@ -55,7 +55,7 @@ class Lake(NamedTuple):
 
     folder: Path
     captures: tuple[Manifest, ...]
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadManifest, ...] = ()
 
     def rows(self) -> int:
         """Rows of all tables together, as the manifests say."""
@@ -129,10 +129,10 @@ def open_lake(folder: Path) -> Iterator[Lake]:
         yield Lake(folder, tuple(captures), tuple(unread))
 
 
-def verify(lake: Lake) -> list[Problem]:
+def verify(lake: Lake) -> list[LakeProblem]:
     """Compare every file with its manifest: there, same bytes, readable, rows and schema right, and
     rows of the captures that it names."""
-    problems = [Problem(each.capture_id, each.path, each.text) for each in lake.unread]
+    problems = [LakeProblem(each.capture_id, each.path, each.text) for each in lake.unread]
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:
@@ -143,14 +143,15 @@ def verify(lake: Lake) -> list[Problem]:
                 named.setdefault(part.table, set()).update(names)
                 text = _unnamed(names, capture)
             if text:
-                problems.append(Problem(capture.capture_id, str(path), text))
+                problems.append(LakeProblem(capture.capture_id, str(path), text))
         without = TABLES.keys() - {part.table for part in capture.files}
         problems.extend(
-            Problem(capture.capture_id, table, "the table has no file") for table in sorted(without)
+            LakeProblem(capture.capture_id, table, "the table has no file")
+            for table in sorted(without)
         )
         if FILES in named:  # by which reports know what captures there are
             text = _unheld(named[FILES], capture)
-            problems += [Problem(capture.capture_id, FILES, text)] if text else []
+            problems += [LakeProblem(capture.capture_id, FILES, text)] if text else []
     return problems + _held_twice(lake) + _strays(lake)
 
 
@@ -172,16 +173,16 @@ def _unheld(names: AbstractSet[str], capture: Manifest) -> str:
     return f"it has no row of {missing[0]}{more}, which its manifest names: no report counts them"
 
 
-def _held_twice(lake: Lake) -> list[Problem]:
+def _held_twice(lake: Lake) -> list[LakeProblem]:
     """Captures that two manifests hold: every report counts their rows twice."""
-    holders: dict[str, str] = {}
+    owners: dict[str, str] = {}
     found = []
     for capture in lake.captures:
         for inside in capture.captures():
-            other = holders.setdefault(inside.capture_id, capture.capture_id)
+            other = owners.setdefault(inside.capture_id, capture.capture_id)
             if other != capture.capture_id:
                 text = f"it is in {other}, too: reports count its rows twice"
-                found.append(Problem(capture.capture_id, inside.capture_id, text))
+                found.append(LakeProblem(capture.capture_id, inside.capture_id, text))
     return found
 
 
@@ -231,7 +232,7 @@ def _wrong(path: Path, part: PartFile, version: int) -> str:
     return ""
 
 
-def _strays(lake: Lake) -> list[Problem]:
+def _strays(lake: Lake) -> list[LakeProblem]:
     """Folders and files that belong to no capture; those of unread manifests may."""
     folders = {part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files}
     files = {part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
@@ -244,11 +245,11 @@ def _strays(lake: Lake) -> list[Problem]:
     for folder, capture in found:
         if folder in folders:
             others = sorted(set(folder.iterdir()) - files)
-            problems += [Problem(capture, str(path), _STRAY) for path in others]
+            problems += [LakeProblem(capture, str(path), _STRAY) for path in others]
         elif capture not in unread and capture not in added:
-            problems.append(Problem(capture, str(folder), _ORPHAN))
+            problems.append(LakeProblem(capture, str(folder), _ORPHAN))
     return problems + [
-        Problem(STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged")
+        LakeProblem(STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged")
         for stage in stages(lake.folder)
         if replaced_by(stage) is None
     ]
@@ -267,8 +268,9 @@ def _id_of(folder: Path) -> str:
 class Removed(NamedTuple):
     """What became of captures that somebody wanted to be gone.
 
-    gone: ids of captures; orphans: ids of which there were only files, without a manifest; notes:
-    sentences about what stays and why.
+    gone: ids of captures.
+    orphans: ids of which there were only files, without a manifest.
+    notes: sentences about what stays and why.
     """
 
     gone: tuple[str, ...]

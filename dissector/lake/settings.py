@@ -19,7 +19,7 @@ def _setting(default: Any, meaning: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Settings:
+class LakeSettings:
     """Values and, for documents, what they mean."""
 
     row_group_rows: int = _setting(131_072, "rows of a row group")
@@ -39,7 +39,7 @@ class Settings:
                 for name, value in vars(self).items()}  # fmt: skip
 
 
-SETTINGS: Final = Settings()
+SETTINGS: Final = LakeSettings()
 
 
 @cache
@@ -52,7 +52,7 @@ def writer_versions() -> dict[str, str]:
 def settings_table() -> list[str]:
     """The lines of a Markdown table of all settings."""
     lines = ["| setting | value | meaning |", "|---|---|---|"]
-    for each in dataclasses.fields(Settings):
+    for each in dataclasses.fields(LakeSettings):
         value = getattr(SETTINGS, each.name)
         shown = ", ".join(f"`{n}`" for n in value) if isinstance(value, tuple) else f"{value:,}"
         lines.append(f"| `{each.name}` | {shown} | {each.metadata['meaning']} |")

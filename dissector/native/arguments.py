@@ -122,7 +122,7 @@ def append(value: Any, words: list[int]) -> Kind:
     return (_APPENDERS.get(cls) or _appender_of(cls))(value, words)
 
 
-class Kept:
+class Prepacked:
     """An argument whose words are found once, for what is passed again and again.
 
     Its arrays stay what they are; what is in them may change.

@@ -36,8 +36,13 @@ LOCK: Final = threading.RLock()
 
 
 class Code(NamedTuple):
-    """Compiled code. data: an object file; symbol: of its entry; result: see arguments.maker_of;
-    externals: symbols that it leaves to the process."""
+    """Compiled code.
+
+    data: an object file.
+    symbol: of its entry.
+    result: see arguments.maker_of.
+    externals: symbols that it leaves to the process.
+    """
 
     data: bytes
     symbol: str

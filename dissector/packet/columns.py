@@ -9,9 +9,11 @@ from dissector.bundles import Bundle
 class PacketColumns(Bundle):
     """Captured packets of one buffer, int64[rows] each, in the order of the capture.
 
-    offset: first byte of the packet in the buffer; captured_bytes, wire_bytes: its length there and
-    on the wire; ts_ns: capture time, ns since 1970; interface: index into the capture's interfaces
-    (each has a link type). The packet's number is the number of the first row plus the row.
+    offset: first byte of the packet in the buffer.
+    captured_bytes, wire_bytes: its length there and on the wire.
+    ts_ns: capture time, ns since 1970.
+    interface: index into the capture's interfaces (each has a link type). The packet's number is
+        the number of the first row plus the row.
     """
 
     offset: Int64Array
@@ -24,19 +26,25 @@ class PacketColumns(Bundle):
 class SegmentColumns(Bundle):
     """TCP packets that could be read, int64[rows] each unless said otherwise.
 
-    packet: packet number in the capture, from 1; ts_ns: capture time.
+    packet: packet number in the capture, from 1.
+    ts_ns: capture time.
     source: which byte array holds the payload: 0 the input buffer, 1 the side buffer of the packet
-    room (rebuilt fragments); offset: first payload byte there; captured_bytes: payload bytes that
-    are there; wire_bytes: payload bytes on the wire (more than captured_bytes: cut by snaplen).
+        room (rebuilt fragments).
+    offset: first payload byte there.
+    captured_bytes: payload bytes that are there.
+    wire_bytes: payload bytes on the wire (more than captured_bytes: cut by snaplen).
     ip_version: 4 or 6; source_high/source_low, destination_high/destination_low: addresses as two
-    signed 64-bit halves, big-endian (IPv4: high 0, low the 32 bits); source_port, destination_port.
-    tunnel: 0, or the number of the tunnels that carried it (PacketReader.tunnel_name);
+        signed 64-bit halves, big-endian (IPv4: high 0, low the 32 bits); source_port,
+        destination_port.
+    tunnel: 0, or the number of the tunnels that carried it (PacketReader.tunnel_name).
     vlans: up to four VLAN ids, 12 bits each, outermost lowest, bits 48-50 the count.
-    sequence, acknowledgement: 0 to 2^32-1; flags: the 16 bits that hold the
-    nine TCP flags, lowest, and the header's length in words, highest (0: not all of it is there);
+    sequence, acknowledgement: 0 to 2^32-1.
+    flags: the 16 bits that hold the nine TCP flags, lowest, and the header's length in words,
+        highest (0: not all of it is there).
     window: raw.
-    ip_id: identification of IPv4 or -1; hop_limit; tsval, tsecr: TCP time stamps or -1.
-    is_padded etc. are not kept: packet lengths were already trusted to the IP header.
+    ip_id: identification of IPv4 or -1; hop_limit.
+    tsval, tsecr: TCP time stamps or -1. is_padded etc. are not kept: packet lengths were already
+        trusted to the IP header.
     """
 
     packet: Int64Array
@@ -65,7 +73,11 @@ class SegmentColumns(Bundle):
 
 
 class PacketBuffers(NamedTuple):
-    """The byte arrays that a segment's source selects. block: the input; side: rebuilt bytes."""
+    """The byte arrays that a segment's source selects.
+
+    block: the input.
+    assembled: rebuilt bytes.
+    """
 
     block: ByteArray
-    side: ByteArray
+    assembled: ByteArray

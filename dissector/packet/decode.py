@@ -246,7 +246,9 @@ def walk_to_fragment(
 
 
 @kernel
-def read_rebuilt(side: ByteArray, start: int, end: int, wire_end: int, state: PacketState) -> int:
+def read_rebuilt(
+    assembled: ByteArray, start: int, end: int, wire_end: int, state: PacketState
+) -> int:
     """Go on from the fragment that the walk stands at with the packet that it completed, in
     side[start:end]; wire_end: its end on the wire. Returns as `read_walk`."""
     position = state.walk.position
@@ -257,7 +259,7 @@ def read_rebuilt(side: ByteArray, start: int, end: int, wire_end: int, state: Pa
     position.wire_end[0] = wire_end
     position.packet_end[0] = wire_end
     position.stated_end[0] = wire_end
-    return int(read_walk(side, state))
+    return int(read_walk(assembled, state))
 
 
 @kernel

@@ -57,9 +57,15 @@ Key = tuple[int, bytes, int, int]
 
 
 class Place(NamedTuple):
-    """Where a fragment lies. offset: of its IP header; end: after its last captured byte; wire_end:
-    after the last byte that headers around it state; tunnels: hash of those around it; ts_ns,
-    packet: of the packet that brought it; source: 0 the input, else packets that were rebuilt."""
+    """Where a fragment lies.
+
+    offset: of its IP header.
+    end: after its last captured byte.
+    wire_end: after the last byte that headers around it state.
+    tunnels: hash of those around it.
+    ts_ns, packet: of the packet that brought it.
+    source: 0 the input, else packets that were rebuilt.
+    """
 
     offset: int
     end: int
@@ -71,9 +77,11 @@ class Place(NamedTuple):
 
 
 class Fragment(NamedTuple):
-    """One fragment. head_bytes: of the headers before the payload, from its offset on; start, end:
-    its place in the payload, bytes on the wire; first, known: where the payload lies and how much
-    of it was captured.
+    """One fragment.
+
+    head_bytes: of the headers before the payload, from its offset on.
+    start, end: its place in the payload, bytes on the wire.
+    first, known: where the payload lies and how much of it was captured.
     """
 
     key: Key
@@ -134,10 +142,13 @@ def fragment_at(data: memoryview, place: Place) -> Fragment | int:
 class _Waiting:
     """A packet of which fragments came.
 
-    first_ns, last_ns: clock of its first and last fragment; first_packet: number of the first;
-    head: of the fragment that begins it; total: its payload bytes, -1 unknown; seen: how many of
-    them were on the wire; base: place of the first byte of content and state, by byte; is_dropped:
-    fragments contradicted each other.
+    first_ns, last_ns: clock of its first and last fragment.
+    first_packet: number of the first.
+    head: of the fragment that begins it.
+    total: its payload bytes, -1 unknown.
+    seen: how many of them were on the wire.
+    base: place of the first byte of content and state, by byte.
+    is_dropped: fragments contradicted each other.
     """
 
     __slots__ = (
@@ -162,13 +173,13 @@ class _Waiting:
         """Bytes that count against the bound."""
         return 2 * len(self.content) + len(self.head) + _CHARGE
 
-    def contradicts(self, piece: Fragment, payload: memoryview) -> bool:
+    def contradicts(self, fragment: Fragment, payload: memoryview) -> bool:
         """Whether a fragment says something else than those before."""
-        if piece.is_last and (self.top > piece.end or self.total not in (-1, piece.end)):
+        if fragment.is_last and (self.top > fragment.end or self.total not in (-1, fragment.end)):
             return True
-        if self.total != -1 and piece.end > self.total:
+        if self.total != -1 and fragment.end > self.total:
             return True
-        start = piece.start - self.base
+        start = fragment.start - self.base
         if start < 0:
             payload = payload[-start:]
             start = 0
@@ -185,16 +196,16 @@ class _Waiting:
         is_other = there != np.frombuffer(payload, np.uint8, count)
         return bool((is_other & (np.frombuffer(state, np.uint8) == _KNOWN)).any())
 
-    def put(self, piece: Fragment, payload: memoryview) -> None:
+    def put(self, fragment: Fragment, payload: memoryview) -> None:
         """Put a fragment in that contradicts nothing."""
         content, state = self.content, self.state
         if not content:
-            self.base = piece.start
-        elif piece.start < self.base:
-            before = self.base - piece.start
+            self.base = fragment.start
+        elif fragment.start < self.base:
+            before = self.base - fragment.start
             content[:0] = state[:0] = _NOTHING[:before]
-            self.base = piece.start
-        start, end = piece.start - self.base, piece.end - self.base
+            self.base = fragment.start
+        start, end = fragment.start - self.base, fragment.end - self.base
         known = start + len(payload)
         if start == len(content):  # in order, as almost all come
             content += payload
@@ -203,7 +214,7 @@ class _Waiting:
                 content += _NOTHING[: end - known]
                 state += b"\1" * (end - known)
             self.seen += end - start
-            self.top = piece.end
+            self.top = fragment.end
         else:
             if end > len(content):
                 state += _NOTHING[: end - len(content)]
@@ -213,9 +224,9 @@ class _Waiting:
             state[start:end] = there.replace(b"\0", b"\1")
             content[start:known] = payload
             state[start:known] = _ALL_KNOWN[: len(payload)]
-            self.top = max(self.top, piece.end)
-        if piece.is_last:
-            self.total = piece.end
+            self.top = max(self.top, fragment.end)
+        if fragment.is_last:
+            self.total = fragment.end
 
     def clear(self) -> None:
         """Forget its bytes."""
@@ -226,14 +237,14 @@ class _Waiting:
 class Fragments:
     """Fragments of one capture on their way to packets.
 
-    side: rebuilt packets of the block being read; rebuilt: first byte, end and end on the wire of
-    the last one.
+    assembled: rebuilt packets of the block being read.
+    rebuilt: first byte, end and end on the wire of the last one.
     """
 
     def __init__(
         self, packets: int = MAX_FRAGMENTED_PACKETS, held_bytes: int = MAX_FRAGMENT_BYTES
     ) -> None:
-        self.side: ByteArray = np.zeros(1, np.uint8)
+        self.assembled: ByteArray = np.zeros(1, np.uint8)
         self.rebuilt = (0, 0, 0)
         self._used = 0
         # In the order of age, so that the oldest are found at once.
@@ -258,35 +269,35 @@ class Fragments:
         Returns:
             The reason for which the fragment's packet counts; or REBUILT.
         """
-        piece = fragment_at(data, place)
-        if isinstance(piece, int):
-            return piece
-        payload = data[piece.first : piece.first + piece.known]
+        fragment = fragment_at(data, place)
+        if isinstance(fragment, int):
+            return fragment
+        payload = data[fragment.first : fragment.first + fragment.known]
         if place.ts_ns > self._clock:
             self._clock = place.ts_ns
         if self._clock > self._due:
             self._expire()
         if self._complete:
-            done = self._complete.get(piece.key)
+            done = self._complete.get(fragment.key)
             if done is not None:
-                if done.total >= piece.end and not done.contradicts(piece, payload):
+                if done.total >= fragment.end and not done.contradicts(fragment, payload):
                     return FRAGMENT
-                self._forget(piece.key)
-        waiting = self._waiting_for(piece, payload, place.packet)
+                self._forget(fragment.key)
+        waiting = self._waiting_for(fragment, payload, place.packet)
         if waiting.is_dropped:
             return FRAGMENT_CONFLICT
         before = len(waiting.content)
-        waiting.put(piece, payload)
+        waiting.put(fragment, payload)
         self._held += 2 * (len(waiting.content) - before)
-        if piece.start == 0 and not waiting.head:
-            waiting.head = bytes(data[place.offset : place.offset + piece.head_bytes])
-            self._held += piece.head_bytes
+        if fragment.start == 0 and not waiting.head:
+            waiting.head = bytes(data[place.offset : place.offset + fragment.head_bytes])
+            self._held += fragment.head_bytes
         waiting.last_ns = self._clock
         status = FRAGMENT
         if waiting.seen == waiting.total and waiting.head:
             self._rebuild(waiting)
-            del self._waiting[piece.key]
-            self._complete[piece.key] = waiting
+            del self._waiting[fragment.key]
+            self._complete[fragment.key] = waiting
             waiting.first_ns = self._clock
             self._due = min(self._due, self._clock + _WINDOW_NS)
             status = REBUILT
@@ -309,12 +320,12 @@ class Fragments:
         """One more finding of a kind; its notice names the first packet."""
         self._notices.setdefault(code, [packet, 0])[1] += 1
 
-    def _waiting_for(self, piece: Fragment, payload: memoryview, packet: int) -> _Waiting:
+    def _waiting_for(self, fragment: Fragment, payload: memoryview, packet: int) -> _Waiting:
         """The packet that a fragment belongs to, dropped if the fragment contradicts it."""
-        waiting = self._waiting.get(piece.key)
-        if waiting is not None and (waiting.is_dropped or waiting.contradicts(piece, payload)):
+        waiting = self._waiting.get(fragment.key)
+        if waiting is not None and (waiting.is_dropped or waiting.contradicts(fragment, payload)):
             if self._clock - waiting.last_ns > _STALE_NS:
-                self._give_up(piece.key)
+                self._give_up(fragment.key)
                 waiting = None
             elif not waiting.is_dropped:
                 self._held -= waiting.charge
@@ -322,7 +333,7 @@ class Fragments:
                 self._held += waiting.charge
                 self._note("fragments_conflict", packet)
         if waiting is None:
-            waiting = self._waiting[piece.key] = _Waiting(self._clock, packet)
+            waiting = self._waiting[fragment.key] = _Waiting(self._clock, packet)
             self._held += waiting.charge
             if self._clock + _TIMEOUT_NS < self._due:
                 self._due = self._clock + _TIMEOUT_NS
@@ -345,12 +356,12 @@ class Fragments:
         start = self._used
         payload = start + len(head)
         end = payload + known
-        if end > len(self.side):
-            longer = np.zeros(max(2 * len(self.side), 1 << end.bit_length()), np.uint8)
-            longer[:start] = self.side[:start]
-            self.side = longer
-        self.side[start:payload] = np.frombuffer(head, np.uint8)
-        self.side[payload:end] = np.frombuffer(waiting.content, np.uint8, known)
+        if end > len(self.assembled):
+            longer = np.zeros(max(2 * len(self.assembled), 1 << end.bit_length()), np.uint8)
+            longer[:start] = self.assembled[:start]
+            self.assembled = longer
+        self.assembled[start:payload] = np.frombuffer(head, np.uint8)
+        self.assembled[payload:end] = np.frombuffer(waiting.content, np.uint8, known)
         self._used = end
         self.rebuilt = (start, end, payload + waiting.total)
 

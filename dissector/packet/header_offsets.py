@@ -27,7 +27,7 @@ from dissector.packet.walk import (
     FOUND_FRAGMENT,
     FOUND_TCP,
     GO_ON,
-    Walk,
+    HeaderWalk,
 )
 
 # Kinds of headers.
@@ -46,7 +46,11 @@ HEADERS_OF_PACKET: Final = 2 * MAX_UNWRAP_STEPS + 2
 
 
 class Headers(Bundle):
-    """Headers in order; int64[headers] each. row: of the packet; offset: in the data."""
+    """Headers in order; int64[headers] each.
+
+    row: of the packet.
+    offset: in the data.
+    """
 
     row: Int64Array
     kind: Int64Array
@@ -58,7 +62,11 @@ class Headers(Bundle):
 
 
 class PacketsLeft(Records):
-    """Packets still to be gone over, one record. row: of the next one; rows: how many there are."""
+    """Packets still to be gone over, one record.
+
+    row: of the next one.
+    rows: how many there are.
+    """
 
     row: Int64Array
     rows: Int64Array
@@ -70,7 +78,7 @@ class PacketsLeft(Records):
 
 
 @kernel
-def _hardware_addresses(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
+def _hardware_addresses(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]:
     """Kind and offset of the hardware addresses of a link header, -1 if it has none."""
     position = walk.position
     offset = position.offset[0]
@@ -84,7 +92,7 @@ def _hardware_addresses(data: ByteArray, walk: Walk, end: int) -> tuple[int, int
 
 
 @kernel
-def _header_here(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
+def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]:
     """Kind and offset of the header that the walk stands at, -1 if it has no address."""
     position = walk.position
     layer = position.layer[0]
@@ -108,7 +116,7 @@ def _header_here(data: ByteArray, walk: Walk, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _header_at_end(walk: Walk, step: int) -> tuple[int, int]:
+def _header_at_end(walk: HeaderWalk, step: int) -> tuple[int, int]:
     """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
     if step == FOUND_TCP:
@@ -133,7 +141,7 @@ def _add(headers: Headers, count: int, row: int, kind: int, offset: int) -> int:
 @kernel
 def find_headers(
     data: ByteArray, packets: PacketColumns, left: PacketsLeft, link_types: Int64Array,
-    walk: Walk, headers: Headers,
+    walk: HeaderWalk, headers: Headers,
 ) -> int:  # fmt: skip
     """Fill headers, from the first on.
 

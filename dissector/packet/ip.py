@@ -37,9 +37,11 @@ class Network(NamedTuple):
     """What the network layer says.
 
     reason: USED = it carries TCP, LOOK_CLOSER = another protocol, FRAGMENT, else why the packet is
-    not read; protocol: what it carries; offset: first byte of that; wire_end: position after the
-    last byte of the IP packet as it was on the wire, padding of the link layer left out, perhaps
-    beyond what was captured. Addresses as in SegmentColumns.
+        not read.
+    protocol: what it carries.
+    offset: first byte of that.
+    wire_end: position after the last byte of the IP packet as it was on the wire, padding of the
+        link layer left out, perhaps beyond what was captured. Addresses as in SegmentColumns.
     """
 
     reason: int

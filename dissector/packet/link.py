@@ -121,7 +121,10 @@ class Link(NamedTuple):
     """What the link layer says.
 
     reason: USED = an IP packet follows, LOOK_CLOSER = something else, else why the packet is not
-    read; ethertype: what follows; offset: first byte of that; vlans: as in SegmentColumns.
+        read.
+    ethertype: what follows.
+    offset: first byte of that.
+    vlans: as in SegmentColumns.
     """
 
     reason: int

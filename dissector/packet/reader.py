@@ -35,7 +35,7 @@ from dissector.packet.walk import (
     TunnelStack,
     new_walk,
 )
-from dissector.tables import TAKEN, new_hash_table, roomy
+from dissector.tables import TAKEN, new_hash_table, reserved
 
 _FIRST_ROWS: Final = 1 << 10
 _FEW_TUNNELS: Final = 64
@@ -60,7 +60,7 @@ class PacketCounts(NamedTuple):
     ignored: dict[str, int]
 
 
-class Unread(NamedTuple):
+class UnreadPackets(NamedTuple):
     """Packets of one kind that are not read: which, how many, and the number of the first.
 
     number: of its kind, see `unread`, or 0.
@@ -74,8 +74,9 @@ class Unread(NamedTuple):
 class PacketReader:
     """Decodes blocks of packets of one capture.
 
-    segments: the columns that read fills, valid until the next read. side: rebuilt bytes that they
-    point into. reasons: int64, for each packet of the block just read USED or its reason.
+    segments: the columns that read fills, valid until the next read. assembled: rebuilt bytes that
+        they point into.
+    reasons: int64, for each packet of the block just read USED or its reason.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class PacketReader:
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
         self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
         self._fragments = fragments or Fragments()
-        self._unread: dict[str, dict[int, Unread]] = {}
+        self._unread: dict[str, dict[int, UnreadPackets]] = {}
         self._state = PacketState(
             block_pass=BlockPass.new(1),
             walk=new_walk(key),
@@ -105,9 +106,9 @@ class PacketReader:
         self._state.block_pass.verify[0] = int(verify_checksums)
 
     @property
-    def side(self) -> ByteArray:
+    def assembled(self) -> ByteArray:
         """The bytes that segments of source 1 point into, valid until the next read."""
-        return self._fragments.side
+        return self._fragments.assembled
 
     def read(
         self,
@@ -132,7 +133,7 @@ class PacketReader:
         block_pass.row[0], block_pass.rows[0] = 0, rows
         block_pass.segments[0], block_pass.first_packet[0] = 0, first_packet
         self._fragments.start_block()
-        self._make_room(rows)
+        self._reserve(rows)
         status = DONE + 1
         while status != DONE:
             status = read_packets(data, packets, link_types, self._state)
@@ -214,7 +215,7 @@ class PacketReader:
         itself."""
         fragments, position = self._fragments, self._state.walk.position
         for _ in range(_NESTED_FRAGMENTS):
-            reason = int(read_rebuilt(fragments.side, *fragments.rebuilt, self._state))
+            reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
             if reason != FOUND_FRAGMENT:
                 return reason
             place = Place(
@@ -226,7 +227,7 @@ class PacketReader:
                 int(position.packet[0]),
                 int(position.source[0]),
             )
-            reason = fragments.add(fragments.side.data, place)
+            reason = fragments.add(fragments.assembled.data, place)
             if reason != REBUILT:
                 return reason
         return TUNNEL_DEPTH
@@ -239,7 +240,7 @@ class PacketReader:
         self.reasons = np.zeros(len(self.segments.packet), np.int64)
         self._state.grow(segments=self.segments, reasons=self.reasons)
 
-    def _make_room(self, rows: int) -> None:
+    def _reserve(self, rows: int) -> None:
         """Make room for one more tunnel per packet of a block, up to the limit."""
         state = self._state
         used = int(state.tunnels.counts[TAKEN])
@@ -247,7 +248,7 @@ class PacketReader:
         if most * MAX_TUNNEL_DEPTH > len(state.stacks.matrix):
             room = min(2 * most, MAX_TUNNELS)
             state.grow(
-                tunnels=roomy(state.tunnels, room - used),
+                tunnels=reserved(state.tunnels, room - used),
                 stacks=state.stacks.grown(room * MAX_TUNNEL_DEPTH),
             )
 
@@ -268,5 +269,5 @@ class PacketReader:
         known = self._unread.setdefault(code, {})
         found, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
         for number, first, count in zip(found.tolist(), firsts, counts, strict=True):
-            seen = known.get(number, Unread(number, 0, first_packet + int(rows[first])))
+            seen = known.get(number, UnreadPackets(number, 0, first_packet + int(rows[first])))
             known[number] = seen._replace(packets=seen.packets + int(count))

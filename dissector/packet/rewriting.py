@@ -41,7 +41,9 @@ _POSITIVE: Final = (1 << 62) - 1
 class Addresses(Records):
     """Addresses and what stands for them, a hash table of 2^n records.
 
-    version: 4 or 6, 0 where free; high, low: halves before; new_high, new_low: after, if is_known.
+    version: 4 or 6, 0 where free.
+    high, low: halves before.
+    new_high, new_low: after, if is_known.
     """
 
     version: Int64Array
@@ -53,7 +55,11 @@ class Addresses(Records):
 
 
 class AddressCounts(Records):
-    """One record. all: addresses in the table; missing: those without an answer."""
+    """One record.
+
+    all: addresses in the table.
+    missing: those without an answer.
+    """
 
     all: Int64Array
     missing: Int64Array
@@ -100,9 +106,13 @@ class _Bounds(NamedTuple):
 
 
 class Runs(State):
-    """What streams hold now. first, last: int64[streams], their rows in the next three; starts,
-    ends, positions: int64[runs], offsets in the stream, rising, and where the bytes lie; near:
-    int64[streams], an offset close to the last one seen; before, after: uint8[]."""
+    """What streams hold now.
+
+    first, last: int64[streams], their rows in the next three.
+    starts, ends, positions: int64[runs], offsets in the stream, rising, and where the bytes lie.
+    near: int64[streams], an offset close to the last one seen.
+    before, after: uint8[].
+    """
 
     first: Int64Array
     last: Int64Array

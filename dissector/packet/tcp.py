@@ -35,8 +35,9 @@ class TimeStamps(NamedTuple):
 class Transport(NamedTuple):
     """What the TCP header says.
 
-    reason: USED, or why the packet is not read; payload: position of the first payload byte; flags:
-    nine flag bits, and in the highest four the header's length in words.
+    reason: USED, or why the packet is not read.
+    payload: position of the first payload byte.
+    flags: nine flag bits, and in the highest four the header's length in words.
     """
 
     reason: int

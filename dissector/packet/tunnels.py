@@ -35,7 +35,7 @@ from dissector.packet.walk import (
     NO_ID,
     PPTP_KIND,
     VXLAN_KIND,
-    Walk,
+    HeaderWalk,
     add_vlans,
     enter,
     state_length,
@@ -74,14 +74,14 @@ _REDIRECTED: Final = 0x883E  # by WCCP, whose second version has a header of 4 b
 
 
 @kernel
-def _enter_at(walk: Walk, kind: int, number: int, layer: int, offset: int) -> int:
+def _enter_at(walk: HeaderWalk, kind: int, number: int, layer: int, offset: int) -> int:
     """A tunnel, and what begins in it."""
     reason = enter(walk, kind, number)
     return reason if reason != GO_ON else step(walk, layer, offset)
 
 
 @kernel
-def service_header(data: ByteArray, walk: Walk) -> int:
+def service_header(data: ByteArray, walk: HeaderWalk) -> int:
     """A network service header (NSH): it says its own length and what follows."""
     position = walk.position
     offset = position.offset[0]
@@ -94,7 +94,7 @@ def service_header(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _numbered(walk: Walk, protocol: int, offset: int, otherwise: int) -> int:
+def _numbered(walk: HeaderWalk, protocol: int, offset: int, otherwise: int) -> int:
     """What a protocol number of VXLAN-GPE or NSH announces."""
     if protocol in (1, 2):
         return step(walk, AT_IP, offset)
@@ -106,7 +106,7 @@ def _numbered(walk: Walk, protocol: int, offset: int, otherwise: int) -> int:
 
 
 @kernel
-def _vxlan(data: ByteArray, walk: Walk, port: int) -> int:
+def _vxlan(data: ByteArray, walk: HeaderWalk, port: int) -> int:
     """VXLAN: reserved bits are what senders make of them; a protocol number only if it is right."""
     position = walk.position
     offset = position.offset[0]
@@ -132,7 +132,7 @@ def _vxlan(data: ByteArray, walk: Walk, port: int) -> int:
 
 
 @kernel
-def _geneve(data: ByteArray, walk: Walk) -> int:
+def _geneve(data: ByteArray, walk: HeaderWalk) -> int:
     """Geneve: options are skipped by their length."""
     position = walk.position
     offset = position.offset[0]
@@ -148,7 +148,7 @@ def _geneve(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _gtp(data: ByteArray, walk: Walk) -> int:
+def _gtp(data: ByteArray, walk: HeaderWalk) -> int:
     """GTP-U version 1: user packets, after optional fields and extension headers."""
     position = walk.position
     offset = position.offset[0]
@@ -185,7 +185,7 @@ def _gtp(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _udp(data: ByteArray, walk: Walk) -> int:
+def _udp(data: ByteArray, walk: HeaderWalk) -> int:
     """Tunnels have well-known ports of destination; the length field says nothing that IP does not,
     and giant packets not yet cut have a wrong one."""
     position = walk.position
@@ -245,7 +245,7 @@ def _routes(data: ByteArray, offset: int, end: int) -> int:
 
 
 @kernel
-def _gre(data: ByteArray, walk: Walk) -> int:
+def _gre(data: ByteArray, walk: HeaderWalk) -> int:
     """GRE of both versions, with whatever its flags announce."""
     position = walk.position
     offset = position.offset[0]
@@ -292,7 +292,7 @@ def _gre(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _erspan(data: ByteArray, walk: Walk, offset: int, has_sequence: int) -> int:
+def _erspan(data: ByteArray, walk: HeaderWalk, offset: int, has_sequence: int) -> int:
     """ERSPAN: a mirrored frame, its VLAN and the number of the mirror session.
 
     Type I has no header and, unlike the others, no GRE sequence number.
@@ -330,7 +330,7 @@ def _erspan(data: ByteArray, walk: Walk, offset: int, has_sequence: int) -> int:
 
 
 @kernel
-def protocol_step(data: ByteArray, walk: Walk) -> int:
+def protocol_step(data: ByteArray, walk: HeaderWalk) -> int:
     """What an IP packet carries, if not TCP."""
     position = walk.position
     protocol = position.kind[0]

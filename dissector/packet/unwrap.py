@@ -64,7 +64,7 @@ from dissector.packet.walk import (
     NO_END,
     PBB_KIND,
     PPPOE_KIND,
-    Walk,
+    HeaderWalk,
     add_vlans,
     enter,
     state_length,
@@ -103,7 +103,7 @@ _CHANNEL_MACSEC: Final = 0x20
 
 
 @kernel
-def begin(walk: Walk, packets: PacketColumns, row: int, link_type: int) -> None:
+def begin(walk: HeaderWalk, packets: PacketColumns, row: int, link_type: int) -> None:
     """Start the walk at the first byte of a packet."""
     position = walk.position
     offset = packets.offset[row]
@@ -127,7 +127,7 @@ def begin(walk: Walk, packets: PacketColumns, row: int, link_type: int) -> None:
 
 
 @kernel
-def _log_record(data: ByteArray, walk: Walk) -> int:
+def _log_record(data: ByteArray, walk: HeaderWalk) -> int:
     """The netfilter log: a head of 4 bytes, then attributes in the byte order of their machine."""
     position = walk.position
     end = position.end[0]
@@ -148,7 +148,7 @@ def _log_record(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _other_link(data: ByteArray, walk: Walk) -> int:
+def _other_link(data: ByteArray, walk: HeaderWalk) -> int:
     """Read a link type that is too rare for the short way."""
     position = walk.position
     link_type = position.kind[0]
@@ -175,7 +175,7 @@ def _other_link(data: ByteArray, walk: Walk) -> int:
 
 
 @inlined
-def _behind_link(walk: Walk, link: Link) -> int:
+def _behind_link(walk: HeaderWalk, link: Link) -> int:
     if link.reason not in (USED, LOOK_CLOSER):
         return link.reason
     add_vlans(walk, link.vlans)
@@ -183,7 +183,7 @@ def _behind_link(walk: Walk, link: Link) -> int:
 
 
 @kernel
-def _link_step(data: ByteArray, walk: Walk) -> int:
+def _link_step(data: ByteArray, walk: HeaderWalk) -> int:
     position = walk.position
     link = link_layer(data, position.offset[0], position.end[0], position.kind[0])
     if link.ethertype == NO_ETHERTYPE:
@@ -192,13 +192,13 @@ def _link_step(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _ethernet_step(data: ByteArray, walk: Walk, offset: int) -> int:
+def _ethernet_step(data: ByteArray, walk: HeaderWalk, offset: int) -> int:
     """From an ethertype at offset on."""
     return _behind_link(walk, after_type(data, offset, walk.position.end[0]))
 
 
 @kernel
-def _ppp_step(data: ByteArray, walk: Walk) -> int:
+def _ppp_step(data: ByteArray, walk: HeaderWalk) -> int:
     position = walk.position
     return _behind_link(walk, ppp(data, position.offset[0], position.end[0]))
 
@@ -230,7 +230,7 @@ def _is_ethernet(data: ByteArray, offset: int, end: int) -> bool:
 
 
 @kernel
-def _below_labels(data: ByteArray, walk: Walk, offset: int) -> int:
+def _below_labels(data: ByteArray, walk: HeaderWalk, offset: int) -> int:
     """What labels carry is said nowhere: IP by its version, else Ethernet.
 
     A pseudo-wire may put a control word before its frame, whose first four bits are 0; without
@@ -257,7 +257,7 @@ def _below_labels(data: ByteArray, walk: Walk, offset: int) -> int:
 
 
 @kernel
-def _labels(data: ByteArray, walk: Walk) -> int:
+def _labels(data: ByteArray, walk: HeaderWalk) -> int:
     """An MPLS stack; its id is the label, or a hash of several."""
     position = walk.position
     offset = position.offset[0]
@@ -275,7 +275,7 @@ def _labels(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _tagged(data: ByteArray, walk: Walk, ethertype: int, offset: int) -> int:
+def _tagged(data: ByteArray, walk: HeaderWalk, ethertype: int, offset: int) -> int:
     """Headers of fixed size between an ethertype and the next."""
     left = walk.position.end[0] - offset
     if ethertype == _VN_TAG:
@@ -309,7 +309,7 @@ def _tagged(data: ByteArray, walk: Walk, ethertype: int, offset: int) -> int:
 
 
 @kernel
-def _llc_step(data: ByteArray, walk: Walk, size: int, offset: int) -> int:
+def _llc_step(data: ByteArray, walk: HeaderWalk, size: int, offset: int) -> int:
     """Behind the length of an 802.3 frame: SNAP with an ethertype, or IP itself."""
     end = walk.position.end[0]
     if offset + 8 <= end and be32(data, offset) == _SNAP and be16(data, offset + 4) == 0:
@@ -322,7 +322,7 @@ def _llc_step(data: ByteArray, walk: Walk, size: int, offset: int) -> int:
 
 
 @kernel
-def _type_step(data: ByteArray, walk: Walk) -> int:
+def _type_step(data: ByteArray, walk: HeaderWalk) -> int:
     """What an ethertype announces."""
     position = walk.position
     ethertype = position.kind[0]
@@ -354,7 +354,7 @@ def _type_step(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def _ip_step(data: ByteArray, walk: Walk, ethertype: int) -> int:
+def _ip_step(data: ByteArray, walk: HeaderWalk, ethertype: int) -> int:
     """An IP header: what it carries begins, its addresses are the innermost so far."""
     position = walk.position
     network = ip_layer(data, position.offset[0], position.end[0], position.wire_end[0], ethertype)
@@ -387,7 +387,7 @@ def _ip_step(data: ByteArray, walk: Walk, ethertype: int) -> int:
 
 
 @kernel
-def _version_step(data: ByteArray, walk: Walk) -> int:
+def _version_step(data: ByteArray, walk: HeaderWalk) -> int:
     """An IP header that nothing announced: its version says which."""
     position = walk.position
     if position.offset[0] >= position.end[0]:
@@ -399,7 +399,7 @@ def _version_step(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def step_on(data: ByteArray, walk: Walk) -> int:
+def step_on(data: ByteArray, walk: HeaderWalk) -> int:
     """Read the header that the walk stands at; returns as `unwrap`, or GO_ON."""
     position = walk.position
     layer = position.layer[0]
@@ -417,7 +417,7 @@ def step_on(data: ByteArray, walk: Walk) -> int:
 
 
 @kernel
-def unwrap(data: ByteArray, walk: Walk) -> int:
+def unwrap(data: ByteArray, walk: HeaderWalk) -> int:
     """Read header after header from where the walk stands.
 
     Returns:
@@ -432,7 +432,7 @@ def unwrap(data: ByteArray, walk: Walk) -> int:
 
 
 @inlined
-def network_of(walk: Walk) -> Network:
+def network_of(walk: HeaderWalk) -> Network:
     """The innermost IP header of a walk that found TCP."""
     position = walk.position
     return Network(

@@ -51,16 +51,20 @@ NO_END: Final = (1 << 62) - 1
 _MIRROR_KINDS: Final = (VXLAN_KIND, GENEVE_KIND, GRE_KIND, ERSPAN_KIND)
 
 
-
 class Position(Records):
     """Where a walk stands: records of one row.
 
-    layer: AT_*, what begins at offset; end: after the last captured byte of this layer; wire_end:
-    after its last byte on the wire; packet_end: likewise, of the whole packet; stated_end: after
-    the last byte that the headers around it state, NO_END: they state none; kind: AT_LINK: link
-    type, AT_TYPE: ethertype, AT_PROTOCOL: protocol of IP. detail: the kind that is not read, see
-    `unread`. source, packet, ts_ns, vlans: as in SegmentColumns. ip_version to hop_limit: of the
-    innermost IP header so far. depth: tunnels around it; tunnel_hash: of these.
+    layer: AT_*, what begins at offset.
+    end: after the last captured byte of this layer.
+    wire_end: after its last byte on the wire.
+    packet_end: likewise, of the whole packet.
+    stated_end: after the last byte that the headers around it state, NO_END: they state none.
+    kind: AT_LINK: link type, AT_TYPE: ethertype, AT_PROTOCOL: protocol of IP.
+    detail: the kind that is not read, see `unread`.
+    source, packet, ts_ns, vlans: as in SegmentColumns. ip_version to hop_limit: of the innermost IP
+        header so far.
+    depth: tunnels around it.
+    tunnel_hash: of these.
     """
 
     layer: Int64Array
@@ -98,7 +102,7 @@ class TunnelStack(Records):
     upper_low: Int64Array
 
 
-class Walk(State):
+class HeaderWalk(State):
     """The walk through one packet. secret: of the hash of its tunnels."""
 
     position: Position
@@ -109,10 +113,14 @@ class Walk(State):
 class BlockPass(Records):
     """The pass over a block: records of one row.
 
-    row: next packet of `rows`; segments: how many so far; first_packet: number of row 0; verify: 1:
-    segments with a wrong checksum are not used. fragments: rows of FoundFragments. offloaded:
-    packets captured before their checksum was put in, first_offloaded: number of the first of them;
-    shortened, first_shortened: likewise, of packets that are shorter than IP says;
+    row: next packet of `rows`.
+    segments: how many so far.
+    first_packet: number of row 0.
+    verify: 1: segments with a wrong checksum are not used.
+    fragments: rows of FoundFragments.
+    offloaded: packets captured before their checksum was put in, first_offloaded: number of the
+        first of them.
+    shortened, first_shortened: likewise, of packets that are shorter than IP says.
     shortened_bytes: by so many in all.
     """
 
@@ -146,12 +154,14 @@ class FoundFragments(Records):
 class PacketState(State):
     """What the packet pass works on and remembers.
 
-    tunnels: numbers of tunnels, from 0, by tunnel_hash; stacks: by number the rows of one stack.
-    segments, reasons: output, by segment and by packet; fragments: output, for the caller.
+    tunnels: numbers of tunnels, from 0, by tunnel_hash.
+    stacks: by number the rows of one stack.
+    segments, reasons: output, by segment and by packet.
+    fragments: output, for the caller.
     """
 
     block_pass: BlockPass
-    walk: Walk
+    walk: HeaderWalk
     tunnels: HashTable
     stacks: TunnelStack
     segments: SegmentColumns
@@ -159,9 +169,9 @@ class PacketState(State):
     fragments: FoundFragments
 
 
-def new_walk(key: int = 0) -> Walk:
+def new_walk(key: int = 0) -> HeaderWalk:
     """A walk that has not begun. key: of the hash of tunnels."""
-    return Walk(
+    return HeaderWalk(
         position=Position.new(1),
         tunnels=TunnelStack.new(MAX_TUNNEL_DEPTH),
         secret=new_secret(key),
@@ -169,7 +179,7 @@ def new_walk(key: int = 0) -> Walk:
 
 
 @inlined
-def step(walk: Walk, layer: int, offset: int) -> int:
+def step(walk: HeaderWalk, layer: int, offset: int) -> int:
     """Say that the next layer begins at offset."""
     position = walk.position
     position.layer[0] = layer
@@ -178,7 +188,7 @@ def step(walk: Walk, layer: int, offset: int) -> int:
 
 
 @inlined
-def step_type(walk: Walk, ethertype: int, offset: int) -> int:
+def step_type(walk: HeaderWalk, ethertype: int, offset: int) -> int:
     """Say that at offset begins what an ethertype announces."""
     position = walk.position
     position.kind[0] = ethertype
@@ -188,7 +198,7 @@ def step_type(walk: Walk, ethertype: int, offset: int) -> int:
 
 
 @inlined
-def state_length(walk: Walk, offset: int, length: int) -> None:
+def state_length(walk: HeaderWalk, offset: int, length: int) -> None:
     """A header states how many bytes it carries from offset on: of several ends the nearest
     counts. Nothing is no length: a packet that its network card has yet to cut may say 0."""
     position = walk.position
@@ -197,7 +207,7 @@ def state_length(walk: Walk, offset: int, length: int) -> None:
 
 
 @kernel
-def add_vlans(walk: Walk, vlans: int) -> None:
+def add_vlans(walk: HeaderWalk, vlans: int) -> None:
     """Append the VLAN ids of an inner frame; what is more than four is left out."""
     position = walk.position
     count = position.vlans[0] >> VLAN_COUNT_SHIFT
@@ -210,7 +220,7 @@ def add_vlans(walk: Walk, vlans: int) -> None:
 
 
 @kernel
-def enter(walk: Walk, kind: int, number: int) -> int:
+def enter(walk: HeaderWalk, kind: int, number: int) -> int:
     """Enter a tunnel. number: its id, or NO_ID: the addresses around it say which it is.
 
     Returns:

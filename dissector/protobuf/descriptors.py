@@ -14,7 +14,8 @@ _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 class Field(NamedTuple):
     """One field of a message.
 
-    type_name: the scalar's name, `enum` or `message`; of: the enum's or message's name, else empty.
+    type_name: the scalar's name, `enum` or `message`.
+    of: the enum's or message's name, else empty.
     """
 
     name: str

@@ -70,12 +70,13 @@ class FieldColumn(NamedTuple):
     """One field that has a column.
 
     path: field names from the root down, `send.message_id.ledgerId`; `*` as the first name stands
-    for every field of the root that has the rest, once and as a plain value.
+        for every field of the root that has the rest, once and as a plain value.
     column: for text a column of codes, or the stem of `<stem>_at` and `<stem>_bytes`; for repeated
-    int64 the stem of `<stem>_at` and `<stem>_count`; `ids` makes a repeated message a child, whose
-    columns are `ids.<column>`. A message as a plain column says whether it is there.
-    default: written where the message above it is there and the field may not be; null: a value
-    that means null (0 or -1); present: a column that becomes 1 where the field is there.
+        int64 the stem of `<stem>_at` and `<stem>_count`; `ids` makes a repeated message a child,
+        whose columns are `ids.<column>`. A message as a plain column says whether it is there.
+    default: written where the message above it is there and the field may not be.
+    null: a value that means null (0 or -1).
+    present: a column that becomes 1 where the field is there.
     """
 
     path: str
@@ -85,10 +86,11 @@ class FieldColumn(NamedTuple):
     present: str = ""
 
 
-class Pair(NamedTuple):
+class KeyValueColumn(NamedTuple):
     """One key of a repeated KeyValue whose value has a column.
 
-    path: of the KeyValue field; kind: DECIMAL, POSITION (second is the other column) or TEXT;
+    path: of the KeyValue field.
+    kind: DECIMAL, POSITION (second is the other column) or TEXT.
     flag, bit: the bit is added to that column where the key is there.
     """
 
@@ -121,17 +123,20 @@ class Root(NamedTuple):
 
     message: str
     fields: Sequence[FieldColumn]
-    pairs: Sequence[Pair] = ()
+    pairs: Sequence[KeyValueColumn] = ()
     defaults: Sequence[Default] = ()
     extra: Sequence[Extra] = ()
 
 
-class Plan(NamedTuple):
+class FieldPlan(NamedTuple):
     """A plan as kernels see it.
 
-    steps: int64[], see above; nodes: int64[4, nodes], rows NODE_*; defaults: int64[2, n], column
-    and value; pairs: int64[7, n], rows PAIR_*; text: uint8[], the keys of the pairs.
-    The roots are the nodes 0, 1, … in the order in which they were given.
+    steps: int64[], see above.
+    nodes: int64[4, nodes], rows NODE_*.
+    defaults: int64[2, n], column and value.
+    pairs: int64[7, n], rows PAIR_*.
+    text: uint8[], the keys of the pairs. The roots are the nodes 0, 1, … in the order in which they
+        were given.
     """
 
     steps: Int64Array
@@ -276,7 +281,7 @@ class _Builder:
         count = len(self.pairs) - first
         node.steps[field.number] = PAIR | first << FIRST_SHIFT | count << SECOND_SHIFT
 
-    def build(self) -> Plan:
+    def build(self) -> FieldPlan:
         steps: list[int] = []
         nodes: list[tuple[int, int, int, int]] = []
         defaults: list[tuple[int, int]] = []
@@ -285,7 +290,7 @@ class _Builder:
             nodes.append((len(steps), limit, len(defaults), len(node.defaults)))
             steps += [node.steps.get(number, SKIP) for number in range(limit + 1)]
             defaults += node.defaults
-        return Plan(
+        return FieldPlan(
             steps=np.array(steps, np.int64),
             nodes=_table(nodes, 4),
             defaults=_table(defaults, 2),
@@ -307,7 +312,7 @@ def _table(rows: Sequence[tuple[int, ...]], width: int) -> Int64Array:
 
 def build_plan(
     roots: Sequence[Root], columns: Sequence[str], child_columns: Sequence[str] = ()
-) -> Plan:
+) -> FieldPlan:
     """The plan for several kinds of spans that fill one bundle of columns.
 
     Args:

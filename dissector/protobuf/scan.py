@@ -55,7 +55,7 @@ from dissector.protobuf.plan import (
     UINT32,
     UNWANTED,
     WORD,
-    Plan,
+    FieldPlan,
 )
 
 # What became of a span.
@@ -81,8 +81,11 @@ _NO_ROOM: Final = -2
 class SpanColumns(Bundle):
     """Byte spans to be read; int64[rows] each.
 
-    row: of the matrix that is filled; source: which byte array; at, end: the span's bytes there;
-    root: root node of the plan; status: set by scan, READ, BAD or LIMITED.
+    row: of the matrix that is filled.
+    source: which byte array.
+    at, end: the span's bytes there.
+    root: root node of the plan.
+    status: set by scan, READ, BAD or LIMITED.
     """
 
     row: Int64Array
@@ -101,11 +104,15 @@ class Span(NamedTuple):
     root: int
 
 
-class Output(NamedTuple):
+class ScanOutput(NamedTuple):
     """Where a walk writes.
 
-    cells: int64[columns, rows]; ids: int64[child columns, capacity], the children; words:
-    int64[capacity]; used: int64[4], see USED_*; stack: int64[2, MAX_NESTING]; names: text as codes;
+    cells: int64[columns, rows].
+    ids: int64[child columns, capacity], the children.
+    words: int64[capacity].
+    used: int64[4], see USED_*.
+    stack: int64[2, MAX_NESTING].
+    names: text as codes.
     odd_here, odd_fields: fields that no message of the plan has, see `odd_fields`.
     """
 
@@ -135,9 +142,9 @@ class Cell(NamedTuple):
     child: int
 
 
-def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Output:
+def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> ScanOutput:
     """Where a walk writes, with some room for children."""
-    return Output(
+    return ScanOutput(
         cells=matrix,
         ids=np.full((child_columns, 4096), NULL, np.int64),
         words=np.zeros(4096, np.int64),
@@ -149,7 +156,7 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Ou
     )
 
 
-def with_more_room(out: Output) -> Output:
+def with_more_room(out: ScanOutput) -> ScanOutput:
     """The same with twice the room for ids and words."""
     ids = np.full((out.ids.shape[0], 2 * out.ids.shape[1]), NULL, np.int64)
     ids[:, : out.ids.shape[1]] = out.ids
@@ -206,7 +213,7 @@ def _next_field(data: ByteArray, at: int, end: int) -> Found:
 
 
 @inlined
-def _put(out: Output, cell: Cell, step: int, shift: int, value: int) -> None:
+def _put(out: ScanOutput, cell: Cell, step: int, shift: int, value: int) -> None:
     column = (step >> shift) & ARGUMENT_BITS
     if step & IN_CHILD:
         out.ids[column, cell.child] = value
@@ -215,13 +222,13 @@ def _put(out: Output, cell: Cell, step: int, shift: int, value: int) -> None:
 
 
 @inlined
-def _get(out: Output, cell: Cell, step: int, shift: int) -> int:
+def _get(out: ScanOutput, cell: Cell, step: int, shift: int) -> int:
     column = (step >> shift) & ARGUMENT_BITS
     return int(out.ids[column, cell.child] if step & IN_CHILD else out.cells[column, cell.row])
 
 
 @inlined
-def _put_number(out: Output, cell: Cell, step: int, value: int) -> None:
+def _put_number(out: ScanOutput, cell: Cell, step: int, value: int) -> None:
     """A varint as its field's type has it."""
     kind = step & KIND_BITS
     if kind == BOOL:
@@ -239,7 +246,7 @@ def _put_number(out: Output, cell: Cell, step: int, value: int) -> None:
 
 
 @inlined
-def _put_word(out: Output, cell: Cell, step: int, value: int) -> int:
+def _put_word(out: ScanOutput, cell: Cell, step: int, value: int) -> int:
     """One more element of a repeated int64: READ, LIMITED or FULL."""
     used = out.used[USED_WORDS]
     if used - out.used[_WORDS_BEFORE] >= MAX_IDS_PER_ACK:
@@ -257,7 +264,7 @@ def _put_word(out: Output, cell: Cell, step: int, value: int) -> int:
 
 
 @kernel
-def _put_words(out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+def _put_words(out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
     """A packed repeated int64: READ, BAD, LIMITED or FULL."""
     at = span.at
     status = READ
@@ -274,7 +281,9 @@ def _put_words(out: Output, cell: Cell, step: int, data: ByteArray, span: Span) 
 
 
 @inlined
-def _put_pair_value(out: Output, row: int, pair: Int64Array, data: ByteArray, value: Span) -> None:
+def _put_pair_value(
+    out: ScanOutput, row: int, pair: Int64Array, data: ByteArray, value: Span
+) -> None:
     """The value of a known key to its column; text that is no number leaves it null."""
     out.cells[pair[PAIR_FLAG], row] = max(out.cells[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
     if pair[PAIR_KIND] != DECIMAL and pair[PAIR_KIND] != POSITION:
@@ -292,7 +301,7 @@ def _put_pair_value(out: Output, row: int, pair: Int64Array, data: ByteArray, va
 
 
 @inlined
-def _is_key(plan: Plan, pair: Int64Array, data: ByteArray, key: Span) -> bool:
+def _is_key(plan: FieldPlan, pair: Int64Array, data: ByteArray, key: Span) -> bool:
     length = key.end - key.at
     if pair[PAIR_KEY_BYTES] != length:
         return False
@@ -303,7 +312,9 @@ def _is_key(plan: Plan, pair: Int64Array, data: ByteArray, key: Span) -> bool:
 
 
 @kernel
-def _put_pair(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+def _put_pair(
+    plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span
+) -> int:
     """A KeyValue whose key may have a column: READ or BAD."""
     key = Span(span.at, span.at, 0)
     value = Span(span.at, span.at, 0)
@@ -328,7 +339,9 @@ def _put_pair(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, s
 
 
 @inlined
-def _put_bytes(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+def _put_bytes(
+    plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span
+) -> int:
     """A field with a length that is no nested message: READ, BAD, LIMITED or FULL."""
     kind = step & KIND_BITS
     if kind == NAME:
@@ -347,7 +360,7 @@ def _put_bytes(plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, 
 
 
 @inlined
-def _new_child(out: Output, row: int, step: int) -> int:
+def _new_child(out: ScanOutput, row: int, step: int) -> int:
     """The row of a new child, all null; _NO_MORE if the rest is left out, _NO_ROOM if FULL."""
     used = out.used[USED_IDS]
     if used - out.used[_IDS_BEFORE] >= MAX_IDS_PER_ACK:
@@ -367,7 +380,7 @@ def _new_child(out: Output, row: int, step: int) -> int:
 
 
 @inlined
-def _put_defaults(plan: Plan, out: Output, row: int, node: int) -> None:
+def _put_defaults(plan: FieldPlan, out: ScanOutput, row: int, node: int) -> None:
     first = plan.nodes[NODE_DEFAULTS, node]
     for number in range(first, first + plan.nodes[NODE_DEFAULT_COUNT, node]):
         out.cells[plan.defaults[0, number], row] = plan.defaults[1, number]
@@ -375,7 +388,7 @@ def _put_defaults(plan: Plan, out: Output, row: int, node: int) -> None:
 
 @inlined
 def _put_value(
-    plan: Plan, out: Output, cell: Cell, step: int, data: ByteArray, found: Found
+    plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, found: Found
 ) -> int:
     """A field that is no nested message to its column: READ, BAD, LIMITED or FULL."""
     kind = step & KIND_BITS
@@ -392,7 +405,7 @@ def _put_value(
 
 
 @inlined
-def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
+def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span) -> int:
     """Read one span into one row.
 
     Returns:
@@ -463,8 +476,8 @@ def walk(plan: Plan, out: Output, row: int, data: ByteArray, span: Span) -> int:
 
 @kernel
 def scan(
-    plan: Plan,
-    out: Output,
+    plan: FieldPlan,
+    out: ScanOutput,
     sources: tuple[ByteArray, ByteArray, ByteArray, ByteArray],
     spans: SpanColumns,
     first: int,

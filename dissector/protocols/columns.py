@@ -8,24 +8,24 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, spread_rows
 from dissector.limits import NULL
+from dissector.schemas.enums import CHECKSUM_ABSENT as CHECKSUM_ABSENT
+from dissector.schemas.enums import CHECKSUM_MISMATCH as CHECKSUM_MISMATCH
+from dissector.schemas.enums import CHECKSUM_NOT_EVALUATED as CHECKSUM_NOT_EVALUATED
+from dissector.schemas.enums import CHECKSUM_OK as CHECKSUM_OK
+from dissector.schemas.enums import CHECKSUMS, DIRECTIONS, NAME_SOURCES, STATUSES
+from dissector.schemas.enums import COMPLETE as COMPLETE
+from dissector.schemas.enums import CUT_BY_END as CUT_BY_END
+from dissector.schemas.enums import CUT_BY_GAP as CUT_BY_GAP
+from dissector.schemas.enums import CUT_BY_SNAPLEN as CUT_BY_SNAPLEN
+from dissector.schemas.enums import MALFORMED as MALFORMED
+from dissector.schemas.enums import NAME_BACKFILLED as NAME_BACKFILLED
+from dissector.schemas.enums import NAME_LEDGER_JOIN as NAME_LEDGER_JOIN
+from dissector.schemas.enums import NAME_OBSERVED as NAME_OBSERVED
+from dissector.schemas.enums import NAME_UNKNOWN as NAME_UNKNOWN
+from dissector.schemas.enums import TO_BROKER as TO_BROKER
+from dissector.schemas.enums import TO_CLIENT as TO_CLIENT
+from dissector.schemas.enums import UNKNOWN_DIRECTION as UNKNOWN_DIRECTION
 from dissector.schemas.frames import TABLE
-from dissector.schemas.words import CHECKSUM_ABSENT as CHECKSUM_ABSENT
-from dissector.schemas.words import CHECKSUM_MISMATCH as CHECKSUM_MISMATCH
-from dissector.schemas.words import CHECKSUM_NOT_EVALUATED as CHECKSUM_NOT_EVALUATED
-from dissector.schemas.words import CHECKSUM_OK as CHECKSUM_OK
-from dissector.schemas.words import CHECKSUMS, DIRECTIONS, NAME_SOURCES, STATUSES
-from dissector.schemas.words import COMPLETE as COMPLETE
-from dissector.schemas.words import CUT_BY_END as CUT_BY_END
-from dissector.schemas.words import CUT_BY_GAP as CUT_BY_GAP
-from dissector.schemas.words import CUT_BY_SNAPLEN as CUT_BY_SNAPLEN
-from dissector.schemas.words import MALFORMED as MALFORMED
-from dissector.schemas.words import NAME_BACKFILLED as NAME_BACKFILLED
-from dissector.schemas.words import NAME_LEDGER_JOIN as NAME_LEDGER_JOIN
-from dissector.schemas.words import NAME_OBSERVED as NAME_OBSERVED
-from dissector.schemas.words import NAME_UNKNOWN as NAME_UNKNOWN
-from dissector.schemas.words import TO_BROKER as TO_BROKER
-from dissector.schemas.words import TO_CLIENT as TO_CLIENT
-from dissector.schemas.words import UNKNOWN_DIRECTION as UNKNOWN_DIRECTION
 
 # Words by number, see schemas.words.
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
@@ -56,7 +56,7 @@ class FramingColumns(Bundle):
     """What the framing sets; see FrameColumns."""
 
     connection_id: Int64Array
-    side: Int64Array
+    endpoint_index: Int64Array
     direction: Int64Array
     protocol: Int64Array
     command: Int64Array
@@ -139,9 +139,9 @@ class _ReadColumns(FramingColumns):
     consumer_name: Int64Array
     name_source: Int64Array
     # -- what follows is not in the table frames
-    subject_kind: Int64Array  # 0 none, 1 producer, 2 consumer
-    subject_id: Int64Array  # producer_id or consumer_id that this frame is about
-    subject_incarnation: Int64Array
+    handle_kind: Int64Array  # 0 none, 1 producer, 2 consumer
+    handle_id: Int64Array  # producer_id or consumer_id that this frame is about
+    handle_incarnation: Int64Array
     lifecycle: Int64Array  # LIFECYCLE_*
     is_chunk: Int64Array
     is_marker: Int64Array  # SEND.marker
@@ -217,8 +217,9 @@ COLUMN_NUMBER: Final = {name: number for number, name in enumerate(FrameColumns.
 class IdColumns(Bundle):
     """The message ids of ACK and REDELIVER frames of one block; rows of one matrix, int64[rows].
 
-    parent: row of the frame in its FrameColumns; ack_set_at, ack_set_count: words of the ack_set in
-    the block's words array (count null if absent).
+    parent: row of the frame in its FrameColumns.
+    ack_set_at, ack_set_count: words of the ack_set in the block's words array (count null if
+        absent).
     """
 
     parent: Int64Array

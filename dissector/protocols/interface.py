@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
-from dissector.codecs.pseudonyms import Key, Pseudonyms
+from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey
 from dissector.codecs.redaction import masked
 from dissector.codecs.secret_keys import Span
 from dissector.notice_log import Notice, NoticeLog
@@ -33,7 +33,9 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 class FrameBlock(NamedTuple):
     """Frames and events of all protocols in order of release.
 
-    matrix: int64[FRAME_COLUMN_COUNT, capacity]; frames: its rows by name; rows: how many are used.
+    matrix: int64[FRAME_COLUMN_COUNT, capacity].
+    frames: its rows by name.
+    rows: how many are used.
     """
 
     matrix: Int64Array
@@ -50,7 +52,8 @@ PROXY_LEG: Final = "broker"  # from the proxy to the broker
 class ConnectionFacts(NamedTuple):
     """What its frames say of a connection as a whole; None where they say nothing.
 
-    leg: CLIENT_LEG or PROXY_LEG; twin_connection_id: the pair's other connection.
+    leg: CLIENT_LEG or PROXY_LEG.
+    twin_connection_id: the pair's other connection.
     """
 
     client_version: str | None = None
@@ -64,7 +67,7 @@ class ConnectionFacts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FactsOptions(Options):
+class DecoderOptions(Options):
     """All options, for the facts of one protocol. protocol_number: index in PROTOCOLS."""
 
     protocol_number: int = 0
@@ -82,7 +85,7 @@ class Related(NamedTuple):
     notices: Sequence[Notice] = ()
 
 
-class Facts(Protocol):
+class ProtocolDecoder(Protocol):
     """Turns the frames of one protocol into rows; one object per capture.
 
     A block of frames goes through three stages (`dissection.frame_stages`):
@@ -105,7 +108,7 @@ class Facts(Protocol):
     that it would give now, and changes nothing.
     """
 
-    findings: NoticeLog
+    notices: NoticeLog
 
     def advance(self, block: FrameBlock) -> list[TableBlock]: ...
 
@@ -130,24 +133,27 @@ class Facts(Protocol):
     def open_rows(self) -> list[TableBlock]: ...
 
 
-class DisguiseKeys(NamedTuple):
+class AnonymizerKeys(NamedTuple):
     """What anonymous bytes follow from.
 
-    names: key of kernels; noise: 16 bytes; pseudonyms: other names, None where names stay; hidden:
-    makes noise of bytes, as many.
+    names: key of kernels.
+    noise: 16 bytes.
+    pseudonyms: other names, None where names stay.
+    hidden: makes noise of bytes, as many.
     """
 
-    names: Key
+    names: SipHashKey
     noise: bytes
     pseudonyms: Pseudonyms | None
     hidden: Callable[[bytes], bytes]
 
 
-class Disguise(Protocol):
+class FrameAnonymizer(Protocol):
     """Makes frames of one protocol anonymous.
 
     repacked, given_up: compressed batches that were made anew at their length, and those that are
-    noise because they could not be; nameless: of the first those without room for a name.
+        noise because they could not be.
+    nameless: of the first those without room for a name.
     """
 
     repacked: int
@@ -174,15 +180,21 @@ def _as_hidden(frame: bytes, hidden: bytes) -> bytes:
 class ProtocolSpec(NamedTuple):
     """A protocol.
 
-    ports: hints, content decides; check, prove, one_way, announced_limit: plain functions that are
-    compiled as callbacks (see `protocols.framing.Callbacks`; prove: 1 right checksum, 0 none, -1
-    wrong); new_facts: makes the facts of a capture; commands: the names of all; secret_spans:
-    where the secrets of a frame are, or of what there is of it from its beginning on (is_packed: it
-    is a compressed text); mended: a frame with its secrets hidden, its sums as right as before;
-    new_disguise: without one frames become noise; packed_codecs: compressions of whole bodies, and
-    binary_commands: those of them that are no texts; is_ordered: answers belong to requests by
-    their order alone, so that each frame counts; grants_permits: consumers grant permits, and
-    frames have checksums; words: what its users call what texts say in Pulsar's words.
+    ports: hints, content decides.
+    check, prove, one_way, announced_limit: plain functions that are compiled as callbacks (see
+        `protocols.framing.Callbacks`.
+    prove: 1 right checksum, 0 none, -1 wrong).
+    new_facts: makes the facts of a capture.
+    commands: the names of all.
+    secret_spans: where the secrets of a frame are, or of what there is of it from its beginning on
+        (is_packed: it is a compressed text).
+    mended: a frame with its secrets hidden, its sums as right as before.
+    new_anonymizer: without one frames become noise.
+    packed_codecs: compressions of whole bodies, and binary_commands: those of them that are no
+        texts.
+    is_ordered: answers belong to requests by their order alone, so that each frame counts.
+    grants_permits: consumers grant permits, and frames have checksums.
+    words: what its users call what texts say in Pulsar's words.
     """
 
     name: str
@@ -191,11 +203,11 @@ class ProtocolSpec(NamedTuple):
     prove: Callable[..., int]
     one_way: Callable[..., int]
     announced_limit: Callable[..., int]
-    new_facts: Callable[[FactsOptions], Facts]
+    new_facts: Callable[[DecoderOptions], ProtocolDecoder]
     commands: tuple[str, ...] = ()
     secret_spans: Callable[[bytes, bool], list[Span]] = _all_of_it
     mended: Callable[[bytes, bytes], bytes] = _as_hidden
-    new_disguise: Callable[[DisguiseKeys], Disguise] | None = None
+    new_anonymizer: Callable[[AnonymizerKeys], FrameAnonymizer] | None = None
     packed_codecs: frozenset[str] = frozenset()
     binary_commands: frozenset[str] = frozenset()
     is_ordered: bool = False

@@ -1,8 +1,8 @@
 """The queries that numbers are made of: one file of SQL per tally, read once, with its digest.
 
 A query's text is SQL that DuckDB and Spark run unchanged, over the tables of a lake, the views of
-`prelude.sql` and a few functions that each engine has (`FUNCTIONS`). It gives rows per capture. Its
-header says how rows of several captures become one:
+`shared_views.sql` and a few functions that each engine has (`FUNCTIONS`). It gives rows per
+capture. Its header says how rows of several captures become one:
 
     -- sends: publishes of a producer by outcome
     -- keys: topic, producer_name, outcome
@@ -64,7 +64,7 @@ IF_READ: Final = "if read"  # few rows, but all of a large table are read to fin
 IF_SHARED: Final = "if shared"  # dearer to make than to write down: on disk
 
 
-class View(NamedTuple):
+class SharedView(NamedTuple):
     """A view: its name, what one row of it is, and its query; materialized: when its rows are made
     before they are read, ALWAYS, IF_READ or IF_SHARED; empty: never."""
 
@@ -77,9 +77,10 @@ class View(NamedTuple):
 class Query(NamedTuple):
     """A query of the catalogue.
 
-    keys, sums, least, greatest: columns of a tally. first, order, of: of a list of rows, how many,
-    by (column, is_descending), of each value of which columns; of a tally likewise, where `first`
-    is not 0. digest: of all text that it depends on.
+    keys, sums, least, greatest: columns of a tally.
+    first, order, of: of a list of rows, how many, by (column, is_descending), of each value of
+        which columns; of a tally likewise, where `first` is not 0.
+    digest: of all text that it depends on.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Query(NamedTuple):
         )
 
 
-def views(file: str) -> tuple[View, ...]:
+def views(file: str) -> tuple[SharedView, ...]:
     """The views of a file of this package, in the order in which they can be made."""
     text = resources.files("dissector.queries").joinpath(file).read_text("utf-8")
     found = []
@@ -161,14 +162,14 @@ def views(file: str) -> tuple[View, ...]:
         when = ""
         if query.startswith(_MATERIALIZED):
             when, _, query = query.removeprefix(_MATERIALIZED).partition("\n")
-        found.append(View(name, row, query.strip().rstrip(";"), when))
+        found.append(SharedView(name, row, query.strip().rstrip(";"), when))
     return tuple(found)
 
 
 @cache
-def prelude() -> tuple[View, ...]:
+def shared_views() -> tuple[SharedView, ...]:
     """The views that queries share, in the order in which they can be made."""
-    files = ("prelude.sql", "permits.sql", "consuming.sql", "subjects.sql")
+    files = ("shared_views.sql", "permits.sql", "consuming.sql", "subjects.sql")
     return tuple(view for file in files for view in views(file))
 
 
@@ -177,11 +178,11 @@ def words(text: str) -> set[str]:
     return set(_WORD.findall(_COMMENT.sub("", text).lower()))
 
 
-def used_views(text: str) -> tuple[View, ...]:
+def used_views(text: str) -> tuple[SharedView, ...]:
     """The views of the prelude that a text needs, those that they need before them."""
-    found: list[View] = []
+    found: list[SharedView] = []
     wanted = words(text)
-    for view in reversed(prelude()):
+    for view in reversed(shared_views()):
         if view.name in wanted:
             wanted |= words(view.query)
             found.insert(0, view)

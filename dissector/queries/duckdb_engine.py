@@ -18,8 +18,8 @@ from dissector.queries.catalogue import (
     IF_READ,
     MAY_FAIL,
     OCTAVE,
-    View,
-    prelude,
+    SharedView,
+    shared_views,
     used_views,
 )
 
@@ -97,7 +97,7 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
-        self._lazy: dict[str, View] = {}  # those of the prelude that may yet be materialized
+        self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
         self._is_lent = False
         self._settings = [_IN_UTC]  # that hold for a cursor alone
         self._connection = connect()
@@ -192,9 +192,9 @@ class DuckdbEngine:
         with reading():
             self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
 
-    def prelude(self, wanted: Sequence[View] | None = None) -> None:
+    def shared_views(self, wanted: Sequence[SharedView] | None = None) -> None:
         """The views that queries share, or some of them, over tables that are there."""
-        views = prelude() if wanted is None else wanted
+        views = shared_views() if wanted is None else wanted
         if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
             self._lazy = {each.name: each for each in views}
             return
@@ -203,9 +203,9 @@ class DuckdbEngine:
             self._create(kind, each.name, each.query)
         self._lazy = {each.name: each for each in views if each.materialized not in ("", ALWAYS)}
 
-    def renew(self, views: Sequence[View]) -> None:
-        """Tables are others now: `views`, which `prelude` made, stay; rows made of them are made
-        again when they are read."""
+    def renew(self, views: Sequence[SharedView]) -> None:
+        """Tables are others now: `views`, which `shared_views` made, stay; rows made of them are
+        made again when they are read."""
         for each in views:
             if each.materialized == ALWAYS:
                 self._create("TABLE", each.name, each.query)

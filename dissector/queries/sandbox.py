@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
-from dissector.queries.catalogue import View, prelude, used_views, views, words
+from dissector.queries.catalogue import SharedView, shared_views, used_views, views, words
 from dissector.queries.duckdb_engine import all_rows, connect, one_line, quoted, reading
 from dissector.queries.tables import table_views
 from dissector.schemas import TABLES
@@ -50,7 +50,7 @@ _EMPTY: Final = (
 )
 
 
-def ready_views() -> tuple[View, ...]:
+def ready_views() -> tuple[SharedView, ...]:
     """The views of `views.sql`, in the order in which they can be made."""
     return views("views.sql")
 
@@ -63,7 +63,9 @@ def expanded(query: str) -> str:
     if not used_views(query):
         return query
     known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
-    known |= dict(table_views(has_others=False)) | {each.name: each.query for each in prelude()}
+    known |= dict(table_views(has_others=False)) | {
+        each.name: each.query for each in shared_views()
+    }
     needed: list[str] = []
     wanted = words(query)
     for name in reversed(known):
@@ -73,7 +75,7 @@ def expanded(query: str) -> str:
     return f"WITH {', '.join(needed)} {query}"
 
 
-class Answer:
+class SandboxRows:
     """What a statement gave: column names, and rows as Arrow record batches, read once."""
 
     def __init__(self, reader: "pa.RecordBatchReader", engine: "Sandbox") -> None:
@@ -181,9 +183,7 @@ class Sandbox:
                 raise
             if not running.done():
                 self._stop(running)
-                raise UsageError(
-                    f"stopped after {self._most_seconds} s, as --timeout says"
-                )
+                raise UsageError(f"stopped after {self._most_seconds} s, as --timeout says")
             if self._left is not None:
                 self._left = max(0.0, self._left - (time.monotonic() - began))
             return running.result()
@@ -196,7 +196,7 @@ class Sandbox:
             wait([running], timeout=_INTERRUPT_SECONDS)
             self._is_stuck = time.monotonic() > until and not running.done()
 
-    def answers(self, text: str) -> Iterator[Answer]:
+    def answers(self, text: str) -> Iterator[SandboxRows]:
         """Run the statements of a text, one after the other; those without rows give none.
 
         Raises:
@@ -210,7 +210,7 @@ class Sandbox:
             self._refuse_what_writes(statement)
             self._left = self._most_seconds
             if _kind_of(statement) in _ROWS:
-                yield Answer(self.apart(partial(self._reader, statement)), self)
+                yield SandboxRows(self.apart(partial(self._reader, statement)), self)
             else:
                 self.apart(partial(self._connection.execute, statement))
 

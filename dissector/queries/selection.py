@@ -31,7 +31,7 @@ _LATE: Final = {
 }
 
 
-class Registering(Protocol):
+class TableRegistry(Protocol):
     """What takes small tables: an engine."""
 
     def register(self, name: str, rows: "pa.Table") -> None:
@@ -67,7 +67,7 @@ class Selection(NamedTuple):
             "topics": list(self.topics),
         }
 
-    def register(self, engine: Registering) -> None:
+    def register(self, engine: TableRegistry) -> None:
         """Give an engine the tables that `views` reads."""
         import pyarrow as pa
 

@@ -301,7 +301,7 @@ holders AS ( -- Consumers of the subscription then, and since when they have per
   GROUP BY
     w.capture, w.topic, w.subscription, w.began_us, c.connection_id, c.consumer_id, c.incarnation
 ),
-heard AS (
+client_activity AS (
   SELECT
     h.capture, h.topic, h.subscription, h.began_us, h.connection_id, h.consumer_id,
     h.incarnation, n.name AS consumer_name, n.opened_frame_no, h.client_ip, h.server_version,
@@ -381,7 +381,7 @@ chosen AS (
             DESC,
           h.connection_id, h.consumer_id, h.incarnation
       ) AS place
-    FROM heard AS h
+    FROM client_activity AS h
     WHERE
       h.heard_us - h.start_us >= 5000000
       AND least(coalesce(h.next_us, h.heard_us), coalesce(h.closed_us, h.heard_us)) - h.start_us

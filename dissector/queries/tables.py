@@ -48,7 +48,7 @@ CLOSED_AT: Final = ("closed_capture", "closed_connection_id", "closed_no")
 
 # What stands for the number of a connection that is in another capture: there the other leg of a
 # proxied pair, or the same connection, captured twice.
-OTHER_LEG: Final = -1
+OTHER_PROXY_SIDE: Final = -1
 COPY: Final = -2
 
 # A place of a connection, and the one under which it counts: `dissector.joining`, Plan.moved.
@@ -93,7 +93,7 @@ def table_views(
     has_others: bool = True,
     has_rotations: bool = False,
     is_joined: bool = False,
-    has_twins: bool = False,
+    has_proxy_peers: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Name and query of the view of each table, in the order in which they can be made.
 
@@ -102,8 +102,8 @@ def table_views(
         has_rotations: whether there is `rotations` (rotation, run).
         is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
             as `closed_<table>`.
-        has_twins: whether there is `twins_elsewhere` (capture, connection_id, twin_id), connections
-            that another capture has, too; twin_id: OTHER_LEG or COPY.
+        has_proxy_peers: whether there is `twins_elsewhere` (capture, connection_id, twin_id),
+            connections that another capture has, too; twin_id: OTHER_PROXY_SIDE or COPY.
     """
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
@@ -120,8 +120,8 @@ def table_views(
                 " WHERE NOT EXISTS (SELECT 1 FROM closed_left_out AS l WHERE l.capture = r.capture "
                 "AND l.connection_id = r.connection_id AND l.frame_no = r.frame_no)"
             )
-        if has_twins and table == "connections":
-            rows = _with_twins(rows)
+        if has_proxy_peers and table == "connections":
+            rows = _with_proxy_peers(rows)
         yield name, rows
     yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
@@ -140,7 +140,7 @@ def _own(table: str, *, has_rotations: bool, has_others: bool) -> str:
     return source
 
 
-def _with_twins(rows: str) -> str:
+def _with_proxy_peers(rows: str) -> str:
     """Connections, those included that another capture shows as well.
 
     They count as the proxy's broker side; its client side is in another capture.

@@ -17,12 +17,12 @@ import pyarrow as pa
 from dissector.findings.querying import OverFrames
 from dissector.limits import MAX_VERDICTS
 from dissector.queries.catalogue import Query
+from dissector.report.merged_tables import MergedTables, empty_tables, tables_by_capture
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import Parts, empty_parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.sections.findings import judge_reports
 from dissector.report.verdict import BAD, LOOK, NOT_JUDGED, Remark, attempted
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # Of captures, the worst first: one that is fine in what could be judged is before one of notes.
@@ -57,11 +57,11 @@ def _numbers(report: Row) -> Row:
     }
 
 
-def _report(parts: Parts) -> Row:
+def _report(merged: MergedTables) -> Row:
     """The sources and numbers of one capture that it is judged by."""
-    report: Row = {"sources": sources(parts)}
+    report: Row = {"sources": sources(merged)}
     for name in ("findings", *JUDGED, "requests"):
-        report[name] = SECTIONS[name].build(parts)
+        report[name] = SECTIONS[name].build(merged)
     # How many messages are distinct is counted over all captures, not in each.
     report["send_latency"]["total"]["messages"] = None
     return report
@@ -71,43 +71,43 @@ class _Capture(NamedTuple):
     """A capture with the numbers that it is judged by; failed: why there are none."""
 
     capture: str | None
-    parts: Parts
+    parts: MergedTables
     report: Row
     failed: list[Remark]
 
 
-def _capture(capture: str | None, parts: Parts) -> _Capture:
+def _capture(capture: str | None, merged: MergedTables) -> _Capture:
     report: Row = {}
-    failed = attempted("coverage", lambda: report.update(_report(parts)) or ())
-    return _Capture(capture, parts, report, failed)
+    failed = attempted("coverage", lambda: report.update(_report(merged)) or ())
+    return _Capture(capture, merged, report, failed)
 
 
 def _verdict(one: _Capture) -> Row:
     """The row of one capture, whose report has been judged."""
-    found = one.failed or attempted("coverage", lambda: remarks(one.report))
+    found = one.failed or attempted("coverage", lambda: headlines(one.report))
     numbers = _NOT_KNOWN if one.failed else _numbers(one.report)
     marks: dict[str, str] = {}
-    for remark in found:
-        if remark.mark != NOT_JUDGED:
-            worst = min(marks.get(remark.section, remark.word), remark.word, key=WORDS.index)
-            marks[remark.section] = worst
+    for headline in found:
+        if headline.mark != NOT_JUDGED:
+            worst = min(marks.get(headline.section, headline.word), headline.word, key=WORDS.index)
+            marks[headline.section] = worst
     return {
         "capture": one.capture,
         "verdict": min(marks.values(), key=WORDS.index),
-        "bad": sum(remark.mark == BAD for remark in found),
-        "look": sum(remark.mark == LOOK for remark in found),
-        "failed": sum(remark.is_failure for remark in found),
+        "bad": sum(headline.mark == BAD for headline in found),
+        "look": sum(headline.mark == LOOK for headline in found),
+        "failed": sum(headline.is_failure for headline in found),
         "sections": {name: marks.get(name) for name in JUDGED},
         **numbers,
         "reasons": [
             {
-                "section": remark.section,
-                "verdict": remark.word,
-                "text": remark.text,
-                "next_step": remark.next_step,
+                "section": headline.section,
+                "verdict": headline.word,
+                "text": headline.text,
+                "next_step": headline.next_step,
             }
-            for remark in found
-            if remark.mark in (BAD, LOOK)
+            for headline in found
+            if headline.mark in (BAD, LOOK)
         ],
     }
 
@@ -134,17 +134,15 @@ def rows_to_judge(query: Query, source: str) -> str:
     return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
-def verdict_rows(
-    tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames
-) -> pa.Table:
+def verdict_rows(tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames) -> pa.Table:
     """The verdicts of all captures that have files, in the order of their names: rows of SCHEMA.
 
     Args:
         engine: asks rules over totals. tables: the rows of each query per capture (see
             `rows_to_judge`), and `files`.
     """
-    whole = {**empty_parts().tables, **tables}
-    captures = [_capture(capture, parts) for capture, parts in parts_by_capture(whole)]
+    whole = {**empty_tables().tables, **tables}
+    captures = [_capture(capture, merged) for capture, merged in tables_by_capture(whole)]
     judge_reports(engine, [(one.parts, one.report) for one in captures if not one.failed])
     rows = [_kept(_verdict(one)) for one in captures]
     return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)

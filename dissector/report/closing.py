@@ -7,18 +7,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
-from dissector.joining.links import Plan
+from dissector.joining.links import JoinPlan
 from dissector.joining.merged import COUNTERS
 from dissector.limits import MAX_STRADDLING
 from dissector.protocols import PROTOCOLS
-from dissector.report.words import many
+from dissector.report.formatting import many
 from dissector.schemas.small_tables import no_rows
 
 Row = dict[str, Any]
 CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the section is made from
 
 
-def section(plan: Plan, captures: Iterable[str], found: Mapping[str, pa.Table]) -> dict[str, Any]:
+def section(
+    plan: JoinPlan, captures: Iterable[str], found: Mapping[str, pa.Table]
+) -> dict[str, Any]:
     """The section `closing` of the report.
 
     Args:
@@ -80,7 +82,7 @@ def about(section: Row) -> str:
 def of_nothing() -> dict[str, Any]:
     """The section of captures of which none belong together."""
     tables = {name: no_rows(CLOSED_SCHEMAS[name]) for name in CHANGED}
-    return section(Plan((), {}, (), ()), (), tables)
+    return section(JoinPlan((), {}, (), ()), (), tables)
 
 
 def _changed(changes: pa.Table) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def _changed(changes: pa.Table) -> dict[str, Any]:
     return found | {name: dict(sorted(counts.items())) for name, counts in outcomes.items()}
 
 
-def _straddling(plan: Plan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
+def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     """Frames that begin in one capture and end in the next, one per direction at most where
     nothing is missing between them."""
     key = ("capture", "connection_id", "direction")

@@ -18,15 +18,15 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_ROWS
-from dissector.report import meanings, plots, words
+from dissector.report import descriptions, formatting, plots
 from dissector.report.capture_verdicts import WORDS
-from dissector.report.commands import ANY_LAKE, Commands
+from dissector.report.example_commands import ANY_LAKE, Commands
+from dissector.report.formatting import cut_text, many
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
 from dissector.report.verdict import VERDICTS, in_protocol_words
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from dissector.report.verdicts.judging import MARKS
-from dissector.report.words import cut_text, many
 
 MIN_FOLD: Final = 3  # rows that say the same become one
 UNKNOWN: Final = "not known"
@@ -53,7 +53,7 @@ def or_unknown(text: Text, value: Any, reason: str = "") -> Markup:
 
 def plain(name: Any) -> str:
     """A name or enum value; names from the wire are made safe to look at."""
-    return words.name_text(str(name))
+    return formatting.name_text(str(name))
 
 
 def breakable(name: Any) -> Markup:
@@ -71,13 +71,16 @@ def broken(name: str) -> Markup:
 
 def spaced(name: str) -> str:
     """An enum value as words."""
-    return words.name_text(name).replace("_", " ")
+    return formatting.name_text(name).replace("_", " ")
 
 
 class Fold(NamedTuple):
     """Rows of a list that say the same, again and again, as one storm makes them.
 
-    rows: in the order of the list; times: how often it was; first, last: when; listed: rows.
+    rows: in the order of the list.
+    times: how often it was.
+    first, last: when.
+    listed: rows.
     """
 
     rows: list[Row]
@@ -128,18 +131,18 @@ class PacketNames:
             first, count = file["first_packet"], file["packets"]
             if first is not None and first <= packet < first + (count or 0):
                 number = packet - first + 1
-                name = words.name_text(file["file_name"] or "")
+                name = formatting.name_text(file["file_name"] or "")
                 title = f"{name}: frame.number == {number}"
                 return Markup('<span class="place" title="{}">packet {}</span>').format(
-                    title, words.count_text(number)
+                    title, formatting.count_text(number)
                 )
-        return Markup('<span class="place">packet {}</span>').format(words.count_text(packet))
+        return Markup('<span class="place">packet {}</span>').format(formatting.count_text(packet))
 
     def file_of(self, capture: str | None) -> str:
         """What a capture is called: its file, or its id where it has several."""
         files = self._files.get(capture, [])
         name = files[0]["file_name"] if len(files) == 1 else capture
-        return words.name_text(name or "this capture")
+        return formatting.name_text(name or "this capture")
 
     @property
     def count(self) -> int:
@@ -167,10 +170,10 @@ def _environment(names: PacketNames) -> Environment:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     found.filters |= {
-        "count": partial(or_unknown, words.count_text),
-        "ms": partial(or_unknown, words.duration_text),
-        "size": partial(or_unknown, words.bytes_text),
-        "share": partial(or_unknown, words.share_text),
+        "count": partial(or_unknown, formatting.count_text),
+        "ms": partial(or_unknown, formatting.duration_text),
+        "size": partial(or_unknown, formatting.bytes_text),
+        "share": partial(or_unknown, formatting.share_text),
         "name": partial(or_unknown, breakable),
         "words": partial(or_unknown, spaced),
         "breaks": broken,
@@ -186,8 +189,8 @@ def _environment(names: PacketNames) -> Environment:
         "many": many,
         "cut_text": cut_text,
         "in_protocol_words": in_protocol_words,
-        "meanings": meanings,
-        "meaning_of": meanings.meaning_of,
+        "meanings": descriptions,
+        "meaning_of": descriptions.meaning_of,
         "packet_of": names.packet,
         "file_of": names.file_of,
         "severity_words": {severity: VERDICTS[mark] for severity, mark in MARKS.items()},
@@ -222,7 +225,7 @@ def page(report: Row, lake: object = None) -> str:
         report=report,
         command_of=Commands(report).of_finding,
         plots=_plots(report),
-        remarks=remarks(report),
+        headlines=headlines(report),
         policy=policy(style, script),
         style=style,
         script=script,

@@ -19,17 +19,17 @@ import pyarrow as pa
 from dissector.findings.querying import rule_queries, write_incidents
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
-from dissector.joining.files import Source, names_in, source_of
+from dissector.joining.files import CaptureFiles, files_of, names_in
 from dissector.joining.increment_cache import OF_INCREMENT, IncrementCache
-from dissector.joining.links import Group, Plan
-from dissector.lake.cache import Unit
+from dissector.joining.links import CaptureGroup, JoinPlan
+from dissector.lake.cache import CachePartition
 from dissector.lake.manifest import ROTATION, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.limits import MAX_PARTITION_ROWS
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.queries.selection import Selection
 from dissector.queries.tables import CLOSED as IN_PLACE
-from dissector.queries.tables import COPY, MOVED, OTHER_LEG, table_views
+from dissector.queries.tables import COPY, MOVED, OTHER_PROXY_SIDE, table_views
 from dissector.report.numbers import step_ns
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -70,7 +70,7 @@ class Engine(Protocol):
     def view(self, name: str, query: str) -> None:
         """A view."""
 
-    def prelude(self) -> None:
+    def shared_views(self) -> None:
         """The views that queries share; no view changes after it."""
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
@@ -95,15 +95,16 @@ EngineIn = Callable[[Path], AbstractContextManager[Engine]]
 class Inputs(NamedTuple):
     """Which captures of a lake are read, and how they belong together.
 
-    digests: of the captures that count, by the names of their rows. spans: first and last packet of
-    the whole that each is part of, ns. memory: of long groups, if the lake keeps any.
+    digests: of the captures that count, by the names of their rows.
+    spans: first and last packet of the whole that each is part of, ns.
+    memory: of long groups, if the lake keeps any.
     """
 
     lake: Lake
     digests: Mapping[str, str]
-    known: survey.Known
-    plan: Plan
-    units: tuple[Unit, ...]
+    known: survey.SurveyTables
+    plan: JoinPlan
+    cache_partitions: tuple[CachePartition, ...]
     spans: Mapping[str, tuple[int, int]]
     memory: IncrementCache | None = None
 
@@ -116,11 +117,13 @@ class Inputs(NamedTuple):
 class Tables(NamedTuple):
     """What an engine needs to have the tables of some captures.
 
-    source: the files. rows: in them. small: tables that are given as they are. closed: what joining
-    wrote, None where nothing was joined.
+    source: the files.
+    rows: in them.
+    small: tables that are given as they are.
+    closed: what joining wrote, None where nothing was joined.
     """
 
-    source: Source
+    source: CaptureFiles
     rows: int
     small: Mapping[str, pa.Table]
     closed: Mapping[str, list[str]] | None
@@ -141,11 +144,11 @@ class Tables(NamedTuple):
             has_others=self.source.only is not None,
             has_rotations=self.source.has_rotations,
             is_joined=self.closed is not None,
-            has_twins="twins_elsewhere" in self.small,
+            has_proxy_peers="twins_elsewhere" in self.small,
         )
         for name, query in self.selection.views(views):
             engine.view(name, query)
-        engine.prelude()
+        engine.shared_views()
 
 
 def tables_of(
@@ -156,7 +159,7 @@ def tables_of(
     Args:
         closed: the folder of what joining wrote for those of them that were joined.
     """
-    source = source_of(read.lake, frozenset(captures))
+    source = files_of(read.lake, frozenset(captures))
     chosen = [each for each in read.lake.captures if names_in(each) & {*captures}]
     names, wholes = sorted(captures), read.plan.wholes
     widths = [step_ns(*read.spans.get(name, (0, 0))) for name in names]
@@ -174,10 +177,10 @@ def tables_of(
         small["joined"] = small_table(zip(joined), capture=TEXT)
         moved = sorted((*at, *head) for at, head in read.plan.moved.items() if at[0] in captures)
         small["closed_moved"] = _rows(moved, MOVED)
-    twins = sorted(key for key in read.plan.twins if key[0] in captures)
-    if twins:
+    proxy_peers = sorted(key for key in read.plan.proxy_peers if key[0] in captures)
+    if proxy_peers:
         small["twins_elsewhere"] = _rows(
-            [(*key, COPY if key in read.plan.copied else OTHER_LEG) for key in twins],
+            [(*key, COPY if key in read.plan.copied else OTHER_PROXY_SIDE) for key in proxy_peers],
             (*MOVED[:2], "twin_id"),
         )
     return Tables(
@@ -189,7 +192,7 @@ def tables_of(
     )
 
 
-def closed_as(group: Group) -> str:
+def closed_as(group: CaptureGroup) -> str:
     """The name of the files that joining writes for a group; those of increments add theirs."""
     return f"group-{group.number}"
 
@@ -216,8 +219,9 @@ def _rows(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
 class Partition(NamedTuple):
     """Queries over the tables of some units.
 
-    folder: where what they give is written. spill: what does not fit into memory. memory, threads:
-    that DuckDB may use.
+    folder: where what they give is written.
+    spill: what does not fit into memory.
+    memory, threads: that DuckDB may use.
     """
 
     tables: Tables
@@ -259,7 +263,9 @@ def write_rows(engine: Engine, queries: Mapping[str, str], folder: Path) -> None
     engine.write({name: text for name, text in queries.items() if name not in rules}, folder)
 
 
-def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple[int, list[Unit]]]:
+def partitioned(
+    cache_partitions: Sequence[CachePartition], read: Inputs, at_once: int
+) -> list[tuple[int, list[CachePartition]]]:
     """Units in partitions, each with its rows.
 
     Units of files that were compacted stay together, so that these are read once.
@@ -275,14 +281,20 @@ def partitioned(units: Sequence[Unit], read: Inputs, at_once: int) -> list[tuple
         for name in inside:
             rows[name] = rows.get(name, 0) + mine
             order.setdefault(name, index)
-    sizes = {unit: sum(rows[name] for name in unit.captures) for unit in units}
+    sizes = {
+        cache_partition: sum(rows[name] for name in cache_partition.captures)
+        for cache_partition in cache_partitions
+    }
     most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
-    found: list[tuple[int, list[Unit]]] = []
-    for unit in sorted(units, key=lambda unit: (order[unit.captures[0]], unit)):
-        size = sizes[unit]
+    found: list[tuple[int, list[CachePartition]]] = []
+    for cache_partition in sorted(
+        cache_partitions,
+        key=lambda cache_partition: (order[cache_partition.captures[0]], cache_partition),
+    ):
+        size = sizes[cache_partition]
         if found and found[-1][0] + size <= most:
             held, some = found.pop()
-            found.append((held + size, [*some, unit]))
+            found.append((held + size, [*some, cache_partition]))
         else:
-            found.append((size, [unit]))
+            found.append((size, [cache_partition]))
     return found

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding
-from dissector.findings.loading import Problem
+from dissector.findings.loading import RuleProblem
 from dissector.findings.querying import RuleQuery, incidents
 from dissector.findings.totals import totals_rules
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
@@ -26,26 +26,12 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
 from dissector.report import closing
-from dissector.report.capture_verdicts import (
-    SCHEMA,
-    rows_to_judge,
-    verdict_rows,
-    verdict_section,
-)
-from dissector.report.closing import CHANGED
-from dissector.report.numbers import Row, step_ns
-from dissector.report.output import TABLES, write_report
-from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
-from dissector.report.parts import Parts, empty_parts
-from dissector.report.result import SECTIONS, build
-from dissector.report.sections import send_latency
-from dissector.report.sections.findings import Found, is_wrong, judge_reports, table_of
-from dissector.report.tally_cache import (
+from dissector.report.aggregation_cache import (
     CLOSED,
     FINDINGS,
     JOINED,
+    AggregationCache,
     Queries,
-    TallyCache,
     queries_of,
     read_sources,
     select_sources,
@@ -53,6 +39,20 @@ from dissector.report.tally_cache import (
     text_of,
     with_plain_types,
 )
+from dissector.report.capture_verdicts import (
+    SCHEMA,
+    rows_to_judge,
+    verdict_rows,
+    verdict_section,
+)
+from dissector.report.closing import CHANGED
+from dissector.report.merged_tables import MergedTables, empty_tables
+from dissector.report.numbers import Row, step_ns
+from dissector.report.output import TABLES, write_report
+from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
+from dissector.report.result import SECTIONS, build
+from dissector.report.sections import send_latency
+from dissector.report.sections.findings import Found, is_wrong, judge_reports, table_of
 from dissector.report.workspace import workspace
 from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
@@ -65,8 +65,11 @@ Step = Callable[[int, int, str], None]
 class Scope(NamedTuple):
     """What a report is asked for.
 
-    captures: ids, none for all; selection: of rows; is_exact: percentiles from all values;
-    sections: their names; rules: of the program that are asked, by number, none for all.
+    captures: ids, none for all.
+    selection: of rows.
+    is_exact: percentiles from all values.
+    sections: their names.
+    rules: of the program that are asked, by number, none for all.
     """
 
     captures: Sequence[str] = ()
@@ -86,7 +89,7 @@ class Scope(NamedTuple):
         return self.selection.is_everything and not self.is_exact
 
 
-class Progress(NamedTuple):
+class ReportProgress(NamedTuple):
     """Where a report logs what goes on: lines, and steps (done, of how many, what)."""
 
     log: Callable[[str], None]
@@ -94,7 +97,7 @@ class Progress(NamedTuple):
 
 
 ALL: Final = Scope()
-SILENT: Final = Progress(lambda text: None, lambda done, total, what: None)
+SILENT: Final = ReportProgress(lambda text: None, lambda done, total, what: None)
 
 
 def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
@@ -171,7 +174,7 @@ def make_report(
     work: Path,
     engine: EngineIn,
     scope: Scope,
-    progress: Progress = SILENT,
+    progress: ReportProgress = SILENT,
     *,
     has_memory: bool = True,
 ) -> Report:
@@ -201,7 +204,7 @@ def make_report(
             if isinstance(opened, DuckdbEngine):
                 return _of_one(read, opened, queries, scope)
     exact: dict[str, pa.Table] = {}
-    cache = TallyCache(
+    cache = AggregationCache(
         read, kept if scope.is_kept else None, work, engine, scope.selection,
         (lambda engine: exact.update(_exact(engine))) if scope.is_exact else None,
     )  # fmt: skip
@@ -211,10 +214,10 @@ def make_report(
         verdicts = _verdicts(db, cache, queries, read, scope) if scope.is_whole else None
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, scope.selection)
-        report, parts = _build(read, scope, {**tables, **exact}, verdicts)
+        report, merged = _build(read, scope, {**tables, **exact}, verdicts)
         if len(read.captures) > 1 and (scope.is_whole or FINDINGS in scope.sections):
             report["closing"] = _closing(db, cache, read)
-        found = _judged(db, report, parts, scope)
+        found = _judged(db, report, merged, scope)
         if scope.is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
@@ -235,15 +238,15 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     tables = {name: with_plain_types(found) for name, found in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
     verdicts = verdict_rows(tables, db) if scope.is_whole else None
-    report, parts = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
-    return Report(report, {}, _judged(db, report, parts, scope))
+    report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
+    return Report(report, {}, _judged(db, report, merged, scope))
 
 
-def _judged(db: DuckdbEngine, report: Row, parts: Parts, scope: Scope) -> Found:
+def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
     """What rules found, those over the numbers of the report among them."""
     if FINDINGS not in scope.sections:
         return Found([], [])
-    return judge_reports(db, [(parts, report)], scope.rules)[0]
+    return judge_reports(db, [(merged, report)], scope.rules)[0]
 
 
 def _exact(engine: Engine) -> dict[str, pa.Table]:
@@ -253,7 +256,7 @@ def _exact(engine: Engine) -> dict[str, pa.Table]:
 
 def _build(
     read: Inputs, scope: Scope, tables: Mapping[str, pa.Table], verdicts: pa.Table | None
-) -> tuple[Row, Parts]:
+) -> tuple[Row, MergedTables]:
     """The JSON of a report, and what it is made from.
 
     Args:
@@ -262,16 +265,16 @@ def _build(
     spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
-    tables = {**empty_parts().tables, "files": read.known.files, **tables}
-    parts = Parts(tables, step_ns(*widest), steps)
+    tables = {**empty_tables().tables, "files": read.known.files, **tables}
+    merged = MergedTables(tables, step_ns(*widest), steps)
     section = None if verdicts is None else verdict_section(verdicts.to_pylist())
-    report = build(parts, scope.sections, section)
+    report = build(merged, scope.sections, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
-    return report, parts
+    return report, merged
 
 
-def _closing(db: DuckdbEngine, cache: TallyCache, read: Inputs) -> Row:
+def _closing(db: DuckdbEngine, cache: AggregationCache, read: Inputs) -> Row:
     changes = {
         name: read_sources(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
         for name in CHANGED
@@ -287,7 +290,7 @@ def find(
     *,
     has_memory: bool = True,
     rules: frozenset[str] = frozenset(),
-) -> tuple[list[Finding], list[Problem], list[Row]]:
+) -> tuple[list[Finding], list[RuleProblem], list[Row]]:
     """What the rules of the program find, those that failed, and the files behind the captures.
 
     rules: by number, none for all.
@@ -311,7 +314,7 @@ def _write_findings(found: Found, folder: Path) -> None:
     pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
-def tally(lake: Path, work: Path, engine: EngineIn) -> None:
+def aggregate(lake: Path, work: Path, engine: EngineIn) -> None:
     """Make and keep what reports need of captures that landed, so that the next one is quick.
 
     Raises:
@@ -323,7 +326,7 @@ def tally(lake: Path, work: Path, engine: EngineIn) -> None:
 
 
 def _merged(
-    db: DuckdbEngine, cache: TallyCache, queries: Queries, selection: Selection
+    db: DuckdbEngine, cache: AggregationCache, queries: Queries, selection: Selection
 ) -> dict[str, pa.Table]:
     """The rows of each query, those of several captures put together."""
     tables = {}
@@ -349,14 +352,14 @@ def _selected(incidents: pa.Table, selection: Selection) -> pa.Table:
 
 
 def _verdicts(
-    db: DuckdbEngine, cache: TallyCache, queries: Queries, read: Inputs, scope: Scope
+    db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, scope: Scope
 ) -> pa.Table:
     """The verdict of every capture, found or made."""
     digests = (query.digest for query in queries.values())
     digest = hashlib.sha256("\n".join([_program(), *digests]).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
     if missing:
-        captures = sorted(name for unit in missing for name in unit.captures)
+        captures = sorted(name for cache_partition in missing for name in cache_partition.captures)
         made = [
             _judge(db, cache, queries, read, scope, captures[start : start + _JUDGED_AT_ONCE])
             for start in range(0, len(captures), _JUDGED_AT_ONCE)
@@ -369,7 +372,7 @@ def _verdicts(
 
 
 def _judge(
-    db: DuckdbEngine, cache: TallyCache, queries: Queries, read: Inputs, scope: Scope,
+    db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, scope: Scope,
     captures: Sequence[str],
 ) -> pa.Table:  # fmt: skip
     """The verdicts of some captures, from their own rows alone."""
@@ -389,7 +392,7 @@ def _judge(
     return verdict_rows(tables, db)
 
 
-def _closed_tables(cache: TallyCache) -> dict[str, Callable[[Path], None]]:
+def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
     """What puts the closed rows of each table into a folder of its own."""
 
     def writer(name: str) -> Callable[[Path], None]:
@@ -414,7 +417,7 @@ def write(
     output: Path,
     engine: EngineIn,
     scope: Scope = ALL,
-    progress: Progress = SILENT,
+    progress: ReportProgress = SILENT,
     *,
     has_page: bool = True,
     is_forced: bool = False,

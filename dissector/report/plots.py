@@ -23,8 +23,8 @@ from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds, bucket_middle
+from dissector.report.formatting import bytes_text, count_text, duration_text, share_text
 from dissector.report.numbers import NS_PER_MS, Row
-from dissector.report.words import bytes_text, count_text, duration_text, share_text
 
 WIDE: Final = (620, 280)
 NARROW: Final = (340, 250)
@@ -328,10 +328,12 @@ def _seconds(points: Sequence[Row]) -> tuple[list[float], str]:
     """Times of points since the first one, and the axis label that says since when."""
     times = [datetime.fromisoformat(point["ts"]) for point in points]
     since = [(time - times[0]).total_seconds() for time in times]
-    unit, name = (1, "seconds") if since[-1] < 600 else (60, "minutes")
+    cache_partition, name = (1, "seconds") if since[-1] < 600 else (60, "minutes")
     if since[-1] >= 6 * 3600:
-        unit, name = 3600, "hours"
-    return [value / unit for value in since], f"{name} since {times[0]:%Y-%m-%d %H:%M:%S} UTC"
+        cache_partition, name = 3600, "hours"
+    return [
+        value / cache_partition for value in since
+    ], f"{name} since {times[0]:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def over_time(total: Row) -> Pair | None:
@@ -433,7 +435,9 @@ def _range(point: Row) -> str:
     return count_text(low) if low == high else f"{count_text(low)} to {count_text(high)}"
 
 
-def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: str) -> Pair:
+def _lines(
+    name: str, bars: Sequence[tuple[str, int, str]], cache_partition: str, caption: str
+) -> Pair:
     """Horizontal bars with their counts. bars: label, count, colour; logarithmic if far apart."""
     counts = [count for _, count, _ in bars if count]
     is_log = max(counts) > 200 * min(counts)
@@ -456,7 +460,7 @@ def _lines(name: str, bars: Sequence[tuple[str, int, str]], unit: str, caption: 
                           textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
         axes.margins(x=0.2)
         axes.set_xlim(left=0)
-        return axes, [(count, index, f"{label}: {count_text(count)} {unit}")
+        return axes, [(count, index, f"{label}: {count_text(count)} {cache_partition}")
                 for index, (label, count, _) in enumerate(bars)]  # fmt: skip
 
     if is_log:

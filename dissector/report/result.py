@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, nulls_last
-from dissector.report.parts import Parts
 from dissector.report.section import Section
 from dissector.report.sections import (
     ack_latency,
@@ -48,18 +48,18 @@ JUDGED: Final = {
 }
 
 
-def sources(parts: Parts) -> list[Row]:
+def sources(merged: MergedTables) -> list[Row]:
     """The files behind the report, in order of capture and place in it."""
     names = ("capture", "file_name", "file_index", "sha256", "format", "compressed", "file_bytes",
              "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
-    found = parts.rows("files")
+    found = merged.rows("files")
     # Rotations of a tap are one capture, and each has a first file.
     found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_ts_ns"]))
     return [{name: row[name] for name in names} for row in found]
 
 
 def build(
-    parts: Parts, sections: Iterable[str] = tuple(SECTIONS), verdicts: Row | None = None
+    merged: MergedTables, sections: Iterable[str] = tuple(SECTIONS), verdicts: Row | None = None
 ) -> dict[str, Any]:
     """The report: {schema_version, sources, and per section its total and lists, verdicts}.
 
@@ -70,8 +70,8 @@ def build(
     """
     found: dict[str, Any] = {
         "schema_version": REPORT_VERSION,
-        "sources": sources(parts),
-        **{name: SECTIONS[name].build(parts) for name in sections},
+        "sources": sources(merged),
+        **{name: SECTIONS[name].build(merged) for name in sections},
     }
     if verdicts is not None:
         found["verdicts"] = verdicts

@@ -7,10 +7,10 @@ speak, what was not judged and why. No number stands without them.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from dissector.report.formatting import bytes_text, count_text, many
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import NOT_JUDGED, Row
-from dissector.report.parts import Parts
-from dissector.report.words import bytes_text, count_text, many
-from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
+from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 
 
 def _count_or_nothing(count: int) -> str:
@@ -21,8 +21,9 @@ def _count_or_nothing(count: int) -> str:
 class Judged(NamedTuple):
     """How a section stands in the list of verdicts by capture.
 
-    column: its heading on the page; number: what decides, from the section's total; text: that
-    number in words, empty where it is not worth telling.
+    column: its heading on the page.
+    number: what decides, from the section's total.
+    text: that number in words, empty where it is not worth telling.
     """
 
     column: str
@@ -33,12 +34,13 @@ class Judged(NamedTuple):
 class Section(NamedTuple):
     """A section of the report, one module of `sections` each.
 
-    build: its content, `total` and lists; about: its sentences, from a report that has all
-    sections; judged: None where no verdict is made from it.
+    build: its content, `total` and lists.
+    about: its sentences, from a report that has all sections.
+    judged: None where no verdict is made from it.
     """
 
     name: str
-    build: Callable[[Parts], dict[str, Any]]
+    build: Callable[[MergedTables], dict[str, Any]]
     about: Callable[[Row], str]
     judged: Judged | None = None
 

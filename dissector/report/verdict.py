@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.interface import ProtocolSpec
-from dissector.report.commands import Commands
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import count_text, every, many
 from dissector.report.numbers import Row
-from dissector.report.words import count_text, every, many
 
 GOOD = "good"
 LOOK = "look"
@@ -29,10 +29,12 @@ WHOLE: Final = "tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
 class Remark(NamedTuple):
     """One verdict, or a note.
 
-    mark: good, look, bad, plain, or "" (`NOT_JUDGED`); section: its anchor on the page. next_step:
-    what to do next, and behind a line break the command to type, if there is one; empty where
-    nothing is to be done. anchor: where the page says more, if not in the section. is_failure: the
-    program could not judge.
+    mark: good, look, bad, plain, or "" (`NOT_JUDGED`).
+    section: its anchor on the page.
+    next_step: what to do next, and behind a line break the command to type, if there is one; empty
+        where nothing is to be done.
+    anchor: where the page says more, if not in the section.
+    is_failure: the program could not judge.
     """
 
     mark: str
@@ -51,7 +53,7 @@ class Remark(NamedTuple):
 def attempted(section: str, judge: Callable[[], Iterable[Remark | None]]) -> list[Remark]:
     """What a judgement says. One that fails says that it did: no report ends with it."""
     try:
-        return [remark for remark in judge() if remark is not None]
+        return [headline for headline in judge() if headline is not None]
     except MemoryError:
         raise
     except Exception as error:  # whatever a judgement fails with, it fails alone
@@ -85,7 +87,7 @@ def step_text(words: str, command: str) -> str:
     return f"{words}:\n{command}"
 
 
-def parts_text(outcomes: Mapping[str, int | None], words: Mapping[str, str]) -> tuple[int, str]:
+def shares_text(outcomes: Mapping[str, int | None], words: Mapping[str, str]) -> tuple[int, str]:
     """How many have one of some outcomes, and how many of each: `1 refused, 22 unanswered …`."""
     found = {name: count for name in words if (count := outcomes.get(name))}
     return sum(found.values()), ", ".join(
@@ -118,7 +120,7 @@ def share_of(part: int, total: int, one: str, several: str | None = None) -> str
 
 
 def without_count(found: Mapping[str, int], text: str) -> str:
-    """What `parts_text` says, without the number where all have the same reason."""
+    """What `shares_text` says, without the number where all have the same reason."""
     return text.partition(" ")[2] if len(found) == 1 else text
 
 

@@ -129,7 +129,7 @@ def number_array(
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)], nulls)
 
 
-def _roomy(store: npt.NDArray[_Cell], rows: int, capacity: int) -> npt.NDArray[_Cell]:
+def _reserved(store: npt.NDArray[_Cell], rows: int, capacity: int) -> npt.NDArray[_Cell]:
     """The array, or a longer copy with room for so many rows: a small capture fills few of the
     rows of a page, and memory for all of them in 200 columns took a tenth of a short run."""
     if rows <= len(store):
@@ -197,16 +197,16 @@ class NumberBuilder(ColumnBuilder):
                 return
             self.is_live = True
             self.skip(0, at)
-        self._make_room(at + len(found))
+        self._reserve(at + len(found))
         self._store[at : at + len(found)] = found
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
-            self._make_room(at + rows)
+            self._reserve(at + rows)
             self._store[at : at + rows] = NULL
 
-    def _make_room(self, rows: int) -> None:
-        self._store = _roomy(self._store, rows, self._capacity)
+    def _reserve(self, rows: int) -> None:
+        self._store = _reserved(self._store, rows, self._capacity)
 
     def _taken(self, rows: int) -> Numbers:
         return Numbers(self._store[:rows], self._is_time)
@@ -231,19 +231,19 @@ class FlagBuilder(ColumnBuilder):
             self.is_live = True
             self.skip(0, at)
         end = at + len(found)
-        self._make_room(end)
+        self._reserve(end)
         np.not_equal(found, 0, out=self._store[at:end])
         np.not_equal(found, NULL, out=self._there[at:end])
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
-            self._make_room(at + rows)
+            self._reserve(at + rows)
             self._store[at : at + rows] = False
             self._there[at : at + rows] = False
 
-    def _make_room(self, rows: int) -> None:
-        self._store = _roomy(self._store, rows, self._capacity)
-        self._there = _roomy(self._there, rows, self._capacity)
+    def _reserve(self, rows: int) -> None:
+        self._store = _reserved(self._store, rows, self._capacity)
+        self._there = _reserved(self._there, rows, self._capacity)
 
     def _taken(self, rows: int) -> Flags:
         return Flags(self._store[:rows], self._there[:rows])
@@ -257,8 +257,9 @@ class FlagBuilder(ColumnBuilder):
 class _Run(NamedTuple):
     """Neighbouring rows of a text column that came in one way.
 
-    stop: the row after them; names: what their codes mean, empty if all are null; array: their
-    text itself, if it did not come as codes.
+    stop: the row after them.
+    names: what their codes mean, empty if all are null.
+    array: their text itself, if it did not come as codes.
     """
 
     stop: int
@@ -304,7 +305,7 @@ class TextBuilder(ColumnBuilder):
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live and rows:
-            self._codes = _roomy(self._codes, at + rows, self._capacity)
+            self._codes = _reserved(self._codes, at + rows, self._capacity)
             self._codes[at : at + rows] = -1
             self._add_codes(at + rows, ())
 
@@ -333,7 +334,7 @@ class TextBuilder(ColumnBuilder):
         if not self.is_live:
             self.is_live = True
             self.skip(0, at)
-        self._codes = _roomy(self._codes, at + rows, self._capacity)
+        self._codes = _reserved(self._codes, at + rows, self._capacity)
 
     def _add_codes(self, stop: int, names: Sequence[bytes] | Sequence[str]) -> None:
         """Lengthen the last run of codes, or begin one if it speaks another list of names."""
@@ -414,13 +415,13 @@ class ListBuilder(ColumnBuilder):
         if not self.is_live:
             self.is_live = True
             self.skip(0, at)
-        self._counts = _roomy(self._counts, at + len(counts), self._capacity)
+        self._counts = _reserved(self._counts, at + len(counts), self._capacity)
         self._counts[at : at + len(counts)] = counts
         self._values.append(found)
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
-            self._counts = _roomy(self._counts, at + rows, self._capacity)
+            self._counts = _reserved(self._counts, at + rows, self._capacity)
             self._counts[at : at + rows] = -1
 
     def _taken(self, rows: int) -> pa.Array:

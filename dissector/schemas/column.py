@@ -20,10 +20,11 @@ class Wire(NamedTuple):
     """Where a column of `frames` comes from, for the plan that reads Pulsar's protobuf fields.
 
     paths: the fields, by the part of a frame that holds them: `command.send.num_messages`, with `*`
-    for every command that has the field; `broker_entry.…`; `metadata.…`; `metadata_of_message.…`
-    for what only a MESSAGE has there. null: a value that means null; default: written where the
-    message around the field is there and the field is not; present: a column that says whether the
-    field is there.
+        for every command that has the field; `broker_entry.…`; `metadata.…`;
+        `metadata_of_message.…` for what only a MESSAGE has there.
+    null: a value that means null.
+    default: written where the message around the field is there and the field is not.
+    present: a column that says whether the field is there.
     """
 
     paths: tuple[str, ...] = ()
@@ -35,10 +36,12 @@ class Wire(NamedTuple):
 class Column(NamedTuple):
     """One column of a table.
 
-    name, type: as in the files, type one of TYPES; unit: of the number, empty where it has none;
-    meaning: one sentence for users; null: when the value is null, NEVER if it is always there;
-    repeats: a text column whose few values come again and again, so that a dictionary pays; wire:
-    the fields that fill it.
+    name, type: as in the files, type one of TYPES.
+    unit: of the number, empty where it has none.
+    meaning: one sentence for users.
+    null: when the value is null, NEVER if it is always there.
+    repeats: a text column whose few values come again and again, so that a dictionary pays.
+    wire: the fields that fill it.
     """
 
     name: str
@@ -53,7 +56,9 @@ class Column(NamedTuple):
 class Table(NamedTuple):
     """One table of the lake.
 
-    name: of its folder; row: what one row stands for; columns: in the order of the files.
+    name: of its folder.
+    row: what one row stands for.
+    columns: in the order of the files.
     """
 
     name: str

@@ -5,8 +5,8 @@ from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from dissector.schemas.column import NEVER, Column, Table, integers, name, names, number, text
+from dissector.schemas.enums import BOTH_DIRECTIONS, ENDED, OTHER_PROTOCOLS, listed
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
-from dissector.schemas.words import BOTH_DIRECTIONS, ENDED, OTHER_PROTOCOLS, listed
 
 if TYPE_CHECKING:
     from dissector.blocks import Int64Array
@@ -23,8 +23,8 @@ class PerDirection(NamedTuple):
 class TcpColumns:
     """Columns of each direction that TCP fills, in their order.
 
-    Each side of a connection has them as fields of the same names (`Sides` of `stream/records.py`),
-    for the rules in `stream` to count in: 0 at first, sequence numbers null.
+    Each side of a connection has them as fields of the same names (`Directions` of
+    `stream/records.py`), for the rules in `stream` to count in: 0 at first, sequence numbers null.
     """
 
     packets: Annotated["Int64Array", PerDirection("packets", "Packets {direction}.")]

@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.words import CLOSERS, listed
+from dissector.schemas.enums import CLOSERS, listed
 
 _UNSEEN: Final = "its SUBSCRIBE is not in the capture"
 

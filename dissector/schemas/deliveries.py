@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.words import CAUSES, DELIVERY_OUTCOMES, listed
+from dissector.schemas.enums import CAUSES, DELIVERY_OUTCOMES, listed
 
 TABLE: Final = Table(
     "deliveries",

@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.words import KINDS, OUTCOMES, listed
+from dissector.schemas.enums import KINDS, OUTCOMES, listed
 
 _NO_REQUEST: Final = "the request was not seen"
 _NO_ANSWER: Final = "no answer was seen"

@@ -8,7 +8,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number, text, wired
-from dissector.schemas.words import STATUSES, listed
+from dissector.schemas.enums import STATUSES, listed
 
 TABLE: Final = Table(
     "frames",

@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, name, number, text
-from dissector.schemas.words import DIRECTIONS, listed
+from dissector.schemas.enums import DIRECTIONS, listed
 
 _WHOLE: Final = "the finding is about the capture as a whole"
 

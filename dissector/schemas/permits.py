@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.words import PERMIT_EVENTS, listed
+from dissector.schemas.enums import PERMIT_EVENTS, listed
 
 TABLE: Final = Table(
     "permits",

@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, name, number
-from dissector.schemas.words import CLOSERS, listed
+from dissector.schemas.enums import CLOSERS, listed
 
 TABLE: Final = Table(
     "producers",

@@ -3,7 +3,7 @@
 from typing import Final
 
 from dissector.schemas.column import Column, integers, name, number, text
-from dissector.schemas.words import CHECKSUMS, NAME_SOURCES, listed
+from dissector.schemas.enums import CHECKSUMS, NAME_SOURCES, listed
 
 CONNECTION_ID: Final = number(
     "connection_id", "", "Number of the TCP connection in this capture, from 0 by first packet."

@@ -9,7 +9,7 @@ import numpy as np
 from dissector.blocks import Coded, Int64Array, TableBlock
 from dissector.limits import MAX_MISSING_SENTENCES, NULL
 from dissector.schemas.builders import numbers
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 
 # Notices that say: a part of the input is not in the output (exit code 3).
 MISSING_CODES: Final = (
@@ -28,10 +28,13 @@ _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interfac
 class Account:
     """Sums over all captures of a run; can be pickled and added up.
 
-    name: of the capture, and file_names: of its files, for sentences. missing: a sentence for each
-    part of the input that could not be read or used, the first MAX_MISSING_SENTENCES;
-    missing_count: those that could not be read; rows: by table; notices: by code; ignored: packets
-    by reason.
+    name: of the capture, and file_names: of its files, for sentences.
+    missing: a sentence for each part of the input that could not be read or used, the first
+        MAX_MISSING_SENTENCES.
+    missing_count: those that could not be read.
+    rows: by table.
+    notices: by code.
+    ignored: packets by reason.
     """
 
     def __init__(self, name: str = "", file_names: Sequence[str] = ()) -> None:

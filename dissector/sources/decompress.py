@@ -153,8 +153,9 @@ def _poll_of(file: IO[bytes]) -> "select.poll | None":
 class InputBytes:
     """The plain bytes of a file or of standard input, in order.
 
-    codec: what it is compressed with, None = not at all. problem: what is wrong with the compressed
-    data, known when the bytes are through. stored_bytes: bytes of the input taken so far.
+    codec: what it is compressed with, None = not at all.
+    problem: what is wrong with the compressed data, known when the bytes are through.
+    stored_bytes: bytes of the input taken so far.
 
     Raises:
         OSError: the file cannot be opened or read.

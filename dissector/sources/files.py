@@ -41,8 +41,12 @@ _BUFFERS: Final = 3  # one that is filled, one with the consumer, and the one be
 
 
 class FileProblem(NamedTuple):
-    """Something wrong with an input. path: as given; text: what, and what to do; is_fatal: nothing
-    of the file was used."""
+    """Something wrong with an input.
+
+    path: as given.
+    text: what, and what to do.
+    is_fatal: nothing of the file was used.
+    """
 
     path: str
     text: str
@@ -50,7 +54,11 @@ class FileProblem(NamedTuple):
 
 
 class FileStart(NamedTuple):
-    """A file begins. name: without folder; file_index: among the files that can be read, from 0."""
+    """A file begins.
+
+    name: without folder.
+    file_index: among the files that can be read, from 0.
+    """
 
     path: str
     name: str
@@ -59,8 +67,11 @@ class FileStart(NamedTuple):
 
 
 class FileEnd(NamedTuple):
-    """A file is through. file_bytes, sha256: of its uncompressed bytes; problem: of the compressed
-    data, None if there is none."""
+    """A file is through.
+
+    file_bytes, sha256: of its uncompressed bytes.
+    problem: of the compressed data, None if there is none.
+    """
 
     start: FileStart
     file_bytes: int
@@ -72,11 +83,14 @@ class FileEnd(NamedTuple):
 class Buffer:
     """Bytes of a file: data[start:end], which begin with what the last buffer left unconsumed.
 
-    is_last: the file ends at `end`. consumed: the consumer sets it to the position after what it
-    will not need again before it asks for the next buffer; what lies before it stays until it asks
-    once more, or has had the last one. is_enough: it may set this, where it needs no more of the
-    file: reading ends with the next buffer that is full. is_early: handed on before it was full, as
-    bytes come slowly: what is in it shall not wait for the next one.
+    is_last: the file ends at `end`.
+    consumed: the consumer sets it to the position after what it will not need again before it asks
+        for the next buffer; what lies before it stays until it asks once more, or has had the last
+        one.
+    is_enough: it may set this, where it needs no more of the file: reading ends with the next
+        buffer that is full.
+    is_early: handed on before it was full, as bytes come slowly: what is in it shall not wait for
+        the next one.
     """
 
     data: ByteArray
@@ -204,8 +218,10 @@ class FileDigest:
 class _Reading:
     """A file that the thread reads.
 
-    start: once its first bytes told what it is. file_bytes: in buffers that were handed on.
-    failure: of the system, which ended it. is_last: nothing more is read.
+    start: once its first bytes told what it is.
+    file_bytes: in buffers that were handed on.
+    failure: of the system, which ended it.
+    is_last: nothing more is read.
     """
 
     def __init__(self, source: InputBytes, digest: Digest) -> None:
@@ -249,8 +265,9 @@ class ChainReader:
     """Reads files in order as one chain of bytes. Iterate it once, inside a `with` block.
 
     problems: inputs that are missing, cut or damaged, in order; complete when the iteration is
-    over. files_read: how many gave bytes. stored_bytes: bytes of the files taken so far, as they
-    are stored (for progress).
+        over.
+    files_read: how many gave bytes.
+    stored_bytes: bytes of the files taken so far, as they are stored (for progress).
 
     Args:
         paths: files, "-" is standard input.

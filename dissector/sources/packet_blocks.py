@@ -17,8 +17,12 @@ Progress = Callable[[int], None]
 class PacketBlock(NamedTuple):
     """Packets of a buffer: their bytes, columns and segments, valid until the next block.
 
-    data: holds the packets; rows: how many; first_packet: number of the first in the capture;
-    segments: segment_count rows; reasons: as PacketReader has them; side: rebuilt bytes.
+    data: holds the packets.
+    rows: how many.
+    first_packet: number of the first in the capture.
+    segments: segment_count rows.
+    reasons: as PacketReader has them.
+    assembled: rebuilt bytes.
     """
 
     data: ByteArray
@@ -28,7 +32,7 @@ class PacketBlock(NamedTuple):
     segments: SegmentColumns
     segment_count: int
     reasons: Int64Array
-    side: ByteArray
+    assembled: ByteArray
 
     @property
     def packets(self) -> PacketColumns:
@@ -83,7 +87,7 @@ def _blocks_of(
             reasons = decoder.reasons[: scan.rows]
             yield PacketBlock(
                 buffer.data, reader, scan.rows, scan.first_packet, segments, count, reasons,
-                decoder.side,
+                decoder.assembled,
             )  # fmt: skip
     buffer.consumed = position
     buffer.is_enough = reader.is_over

@@ -69,7 +69,7 @@ class Chain(NamedTuple):
         return sum(os.path.getsize(path) for path in self.files if os.path.isfile(path))
 
 
-class Plan(NamedTuple):
+class RingPlan(NamedTuple):
     """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`).
 
     repeated: sentences about files whose packets are all in another one.
@@ -81,8 +81,11 @@ class Plan(NamedTuple):
 
 
 class _RingName(NamedTuple):
-    """A file name taken apart. base: without ring and compression suffixes; mark: what was taken
-    out of it, empty where nothing was."""
+    """A file name taken apart.
+
+    base: without ring and compression suffixes.
+    mark: what was taken out of it, empty where nothing was.
+    """
 
     base: str
     mark: str
@@ -124,7 +127,7 @@ def capture_id(base: str, sha256: str) -> str:
     return f"c-{base}-{sha256[:_ID_DIGITS]}"
 
 
-def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
+def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
     """Find the files behind the inputs and divide them into captures.
 
     Args:
@@ -165,10 +168,12 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> Plan:
         groups = _rings(paths, looks)
     else:
         groups = [[path] for path in paths]
-    remarks = [
+    headlines = [
         f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()
     ]
-    return Plan([Chain(tuple(group), base_name(group)) for group in groups], problems, remarks)
+    return RingPlan(
+        [Chain(tuple(group), base_name(group)) for group in groups], problems, headlines
+    )
 
 
 def _empty_folders(

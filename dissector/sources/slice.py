@@ -15,7 +15,7 @@ from dissector.capture.interfaces import InterfaceTexts
 from dissector.capture.write import interface_block, packet_block, section_block
 from dissector.endpoints import Endpoint, FlowKey
 from dissector.packet.columns import SegmentColumns
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 from dissector.sources.packet_blocks import PacketBlock, Progress, packet_blocks
 from dissector.sources.rings import Chain
 
@@ -29,7 +29,7 @@ def flows_of(client: Endpoint, broker: Endpoint, direction: str = "") -> tuple[F
     return (flows[direction],) if direction in flows else tuple(flows.values())
 
 
-class Span(NamedTuple):
+class FlowSpan(NamedTuple):
     """A time in which packets of a flow are wanted, also those without payload; is_flagged: of them
     those that open or close a connection."""
 
@@ -47,7 +47,7 @@ class PacketSelection:
 
     def __init__(self) -> None:
         self.taken: list[int] = []
-        self.spans: list[Span] = []
+        self.spans: list[FlowSpan] = []
         self._firsts: dict[FlowKey, list[int]] = {}
         self._lasts: dict[FlowKey, list[int]] = {}
         self._merged: dict[FlowKey, tuple[Int64Array, Int64Array]] = {}
@@ -84,7 +84,7 @@ class PacketSelection:
         return np.flatnonzero(chosen)
 
 
-def _in_span(segments: SegmentColumns, count: int, span: Span) -> np.ndarray:
+def _in_span(segments: SegmentColumns, count: int, span: FlowSpan) -> np.ndarray:
     times = segments.ts_ns[:count]
     inside = (times >= span.first_ns) & (times <= span.last_ns)
     if span.is_flagged:

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
-from dissector.queries.catalogue import BUCKET, MAY_FAIL, OCTAVE, prelude
+from dissector.queries.catalogue import BUCKET, MAY_FAIL, OCTAVE, shared_views
 from dissector.queries.duckdb_engine import MEMORY, failed
 from dissector.spark.schemas import spark_schema
 from dissector.spark.session import SMALL_LAKE_ROWS
@@ -149,7 +149,7 @@ class SparkEngine:
         if self._is_small:
             self._tables[name] = query
 
-    def prelude(self) -> None:
+    def shared_views(self) -> None:
         """The views that queries share, over tables that are there: `write` and `table` make
         those that their queries read."""
         self._settled.clear()
@@ -194,7 +194,7 @@ class SparkEngine:
     def _settle(self, queries: Sequence[str]) -> None:
         """Write down the views that are read more than once: Spark would make them again for each
         place of a text that names them."""
-        views = self._tables | {view.name: view.query for view in prelude()}
+        views = self._tables | {view.name: view.query for view in shared_views()}
         readers = Counter(name for text in queries for name in views for _ in reads_of(name, text))
         for name in reversed(views):
             if readers[name]:

@@ -91,7 +91,12 @@ SMALL_SETTINGS = {
 
 
 class Java(NamedTuple):
-    """A Java that can run Spark. home: its folder; version: major number; source: how found."""
+    """A Java that can run Spark.
+
+    home: its folder.
+    version: major number.
+    source: how found.
+    """
 
     home: Path
     version: int

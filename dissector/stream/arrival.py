@@ -45,8 +45,8 @@ from dissector.stream.history import (
     add_letter,
 )
 from dissector.stream.numbering import ack_reach, is_beyond, is_no_answer
-from dissector.stream.out_of_order import Inserted, Span, insert
-from dissector.stream.output import note_side
+from dissector.stream.out_of_order import Inserted, SegmentSpan, insert
+from dissector.stream.output import note_direction
 from dissector.stream.records import (
     LRU_OPEN,
     LRU_SYN_ONLY,
@@ -55,7 +55,7 @@ from dissector.stream.records import (
     TCP_RST,
     TCP_SYN,
     TCP_URG,
-    Sides,
+    Directions,
 )
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
@@ -70,321 +70,340 @@ _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 
 
 @kernel
-def _count_packet(state: StreamState, side: int, segment: Segment) -> None:
+def _count_packet(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Count what every packet adds to its connection, whatever it is."""
     connections = state.connections
-    sides = state.sides
-    connection = side >> 1
+    directions = state.directions
+    connection = direction_index >> 1
     touch(state, connection)
-    sides.packets[side] += 1
-    sides.payload_bytes[side] += segment.wire_bytes
+    directions.packets[direction_index] += 1
+    directions.payload_bytes[direction_index] += segment.wire_bytes
     connections.last_packet[connection] = segment.packet
     connections.last_ts_ns[connection] = max(connections.last_ts_ns[connection], segment.ts_ns)
-    if sides.first_seq[side] == NULL:
-        sides.first_seq[side] = segment.sequence
-        sides.range_packet[side] = segment.packet
-        sides.range_ts_ns[side] = segment.ts_ns
+    if directions.first_seq[direction_index] == NULL:
+        directions.first_seq[direction_index] = segment.sequence
+        directions.range_packet[direction_index] = segment.packet
+        directions.range_ts_ns[direction_index] = segment.ts_ns
     flags = segment.flags
     if flags & TCP_SYN:
-        add_letter(connections, side, LETTER_SYN_ACK if flags & TCP_ACK else LETTER_SYN)
+        add_letter(connections, direction_index, LETTER_SYN_ACK if flags & TCP_ACK else LETTER_SYN)
     elif flags & TCP_ACK and segment.wire_bytes == 0 and not flags & (TCP_FIN | TCP_RST):
-        add_letter(connections, side, LETTER_ACK)
+        add_letter(connections, direction_index, LETTER_ACK)
     if segment.wire_bytes > 0:
-        add_letter(connections, side, LETTER_DATA)
+        add_letter(connections, direction_index, LETTER_DATA)
     if flags & TCP_FIN:
-        add_letter(connections, side, LETTER_FIN)
+        add_letter(connections, direction_index, LETTER_FIN)
     if flags & TCP_RST:
-        add_letter(connections, side, LETTER_RST)
+        add_letter(connections, direction_index, LETTER_RST)
 
 
 @kernel
-def _is_copy(state: StreamState, side: int, segment: Segment, data: ByteArray) -> bool:
+def _is_copy(state: StreamState, direction_index: int, segment: Segment, data: ByteArray) -> bool:
     """Whether the tap has shown this packet before; remembers it if not."""
     connections = state.connections
-    connection = side >> 1
-    value = signature(segment, connections.connection_id[connection] * 2 + (side & 1), data)
+    connection = direction_index >> 1
+    value = signature(
+        segment, connections.connection_id[connection] * 2 + (direction_index & 1), data
+    )
     apart = remembered(state.signatures, value, segment.ts_ns)
     is_copy = False
     if 0 <= apart <= WINDOW_NS:
         is_bare = segment.wire_bytes == 0 and not segment.flags & (TCP_SYN | TCP_FIN | TCP_RST)
         has_id = not (is_bare and segment.ip_id <= 0)
         is_copy = has_id or connections.has_copies[connection] != 0
-    elif apart >= 0 and is_old_packet(state.sides, side, segment):
+    elif apart >= 0 and is_old_packet(state.directions, direction_index, segment):
         is_copy = True
         if not connections.has_two_clocks[connection]:
             connections.has_two_clocks[connection] = 1
-            note_side(state, side, _TWO_CLOCKS, NULL, apart)
+            note_direction(state, direction_index, _TWO_CLOCKS, NULL, apart)
     if not is_copy:
         remember(state.signatures, value, segment.ts_ns)
         return False
     if segment.wire_bytes > 0:
         connections.has_copies[connection] = 1
-    state.sides.duplicate_packets[side] += 1
+    state.directions.duplicate_packets[direction_index] += 1
     return True
 
 
 @kernel
 def receive_segment(
-    state: StreamState, side: int, segment: Segment, data: ByteArray, is_stray: bool
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray, is_stray: bool
 ) -> None:
     """Bring a segment into its connection.
 
     data: the buffer that holds its payload; is_stray: it is a SYN that belongs to no stream.
     """
     connections = state.connections
-    sides = state.sides
-    connection = side >> 1
-    _count_packet(state, side, segment)
-    if _is_copy(state, side, segment, data):
+    directions = state.directions
+    connection = direction_index >> 1
+    _count_packet(state, direction_index, segment)
+    if _is_copy(state, direction_index, segment, data):
         return
     if connections.ended_packet[connection] != NULL:
-        _count_late(sides, side, segment)
+        _count_late(directions, direction_index, segment)
         return
     if is_stray:
-        _drop(sides, side, segment)
+        _drop(directions, direction_index, segment)
         return
-    note_ip_id(sides, side, segment.ip_id)
+    note_ip_id(directions, direction_index, segment.ip_id)
     addresses = connections.address_sum[connection]
-    if is_damaged(sides, state.registers, side, addresses, segment, data):
-        _receive_damaged(state, side, segment, data)
+    if is_damaged(directions, state.counters, direction_index, addresses, segment, data):
+        _receive_damaged(state, direction_index, segment, data)
         return
-    if not segment.flags & TCP_SYN and is_no_answer(sides, side, segment):
-        _drop(sides, side, segment)
+    if not segment.flags & TCP_SYN and is_no_answer(directions, direction_index, segment):
+        _drop(directions, direction_index, segment)
         return
-    state.registers.is_damaged[0] = 0
-    sides.last_tsval[side] = segment.tsval
+    state.counters.is_damaged[0] = 0
+    directions.last_tsval[direction_index] = segment.tsval
     is_plain_syn = segment.flags & (TCP_SYN | TCP_ACK) == TCP_SYN
     if connections.lru_list[connection] == LRU_SYN_ONLY and not is_plain_syn:
         join_list(state, connection, LRU_OPEN)
     if segment.flags & TCP_SYN:
-        receive_syn(state, side, segment, data)
-    elif not sides.has_origin[side]:
-        start_midstream(state, side, segment)
+        receive_syn(state, direction_index, segment, data)
+    elif not directions.has_origin[direction_index]:
+        start_midstream(state, direction_index, segment)
     if not segment.flags & TCP_SYN:
-        measure_handshake(connections, side, segment)
+        measure_handshake(connections, direction_index, segment)
     if segment.flags & TCP_ACK:
-        _receive_acknowledgement(state, side, segment)
+        _receive_acknowledgement(state, direction_index, segment)
     if not segment.flags & (TCP_SYN | TCP_RST):
-        _measure_zero_window(state, side, segment)
+        _measure_zero_window(state, direction_index, segment)
     if segment.flags & TCP_RST:
-        sides.dropped_bytes[side] += segment.wire_bytes
-        receive_rst(state, side, segment)
+        directions.dropped_bytes[direction_index] += segment.wire_bytes
+        receive_rst(state, direction_index, segment)
         return
     start = segment.sequence + (1 if segment.flags & TCP_SYN else 0)
-    offset = offset_near(start, sides.origin[side], sides.released[side])
-    if segment.flags & TCP_URG and not sides.has_urgent[side]:
-        sides.has_urgent[side] = 1
-        note_side(state, side, _URGENT_DATA, offset, segment.wire_bytes)
-    _note_own_number(state, side, offset)
+    offset = offset_near(
+        start, directions.origin[direction_index], directions.released[direction_index]
+    )
+    if segment.flags & TCP_URG and not directions.has_urgent[direction_index]:
+        directions.has_urgent[direction_index] = 1
+        note_direction(state, direction_index, _URGENT_DATA, offset, segment.wire_bytes)
+    _note_own_number(state, direction_index, offset)
     if segment.wire_bytes > 0 or segment.flags & TCP_FIN:
-        _receive_payload(state, side, segment, data, offset)
-    elif _is_last_number(sides, side, offset) and not segment.flags & TCP_SYN:
-        sides.keepalive_packets[side] += 1
+        _receive_payload(state, direction_index, segment, data, offset)
+    elif _is_last_number(directions, direction_index, offset) and not segment.flags & TCP_SYN:
+        directions.keepalive_packets[direction_index] += 1
 
 
 @kernel
-def _receive_damaged(state: StreamState, side: int, segment: Segment, data: ByteArray) -> None:
+def _receive_damaged(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> None:
     """Let the payload of a damaged segment wait for a better copy; nothing else of it counts."""
-    sides = state.sides
-    offset = offset_near(segment.sequence, sides.origin[side], sides.released[side])
-    note_side(state, side, _WRONG_CHECKSUM, offset, segment.wire_bytes)
+    directions = state.directions
+    offset = offset_near(
+        segment.sequence, directions.origin[direction_index], directions.released[direction_index]
+    )
+    note_direction(state, direction_index, _WRONG_CHECKSUM, offset, segment.wire_bytes)
     if (
         segment.wire_bytes == 0
         or segment.flags & (TCP_SYN | TCP_RST)
-        or not sides.has_origin[side]
-        or abs(offset - sides.highest[side]) > RST_REACH_BYTES
+        or not directions.has_origin[direction_index]
+        or abs(offset - directions.highest[direction_index]) > RST_REACH_BYTES
     ):
-        _drop(sides, side, segment)
+        _drop(directions, direction_index, segment)
         return
-    state.registers.is_damaged[0] = 1
-    _receive_payload(state, side, segment, data, offset)
+    state.counters.is_damaged[0] = 1
+    _receive_payload(state, direction_index, segment, data, offset)
 
 
 @inlined
-def _drop(sides: Sides, side: int, segment: Segment) -> None:
+def _drop(directions: Directions, direction_index: int, segment: Segment) -> None:
     """Count a packet that fits no place of its stream."""
-    sides.stray_packets[side] += 1
-    sides.dropped_bytes[side] += segment.wire_bytes
+    directions.stray_packets[direction_index] += 1
+    directions.dropped_bytes[direction_index] += segment.wire_bytes
 
 
 @inlined
-def _note_own_number(state: StreamState, side: int, offset: int) -> None:
+def _note_own_number(state: StreamState, direction_index: int, offset: int) -> None:
     """Note what a packet's own number says of bytes that its peer acknowledged beyond all seen."""
-    sides = state.sides
-    highest = sides.highest[side]
-    if highest < offset <= highest + ack_reach(sides, side):
-        sides.sent[side] = max(sides.sent[side], offset)
-    elif offset == highest < sides.acked[side]:
-        sides.denied_at[side] = state.registers.clock[0]
+    directions = state.directions
+    highest = directions.highest[direction_index]
+    if highest < offset <= highest + ack_reach(directions, direction_index):
+        directions.sent[direction_index] = max(directions.sent[direction_index], offset)
+    elif offset == highest < directions.acked[direction_index]:
+        directions.denied_at[direction_index] = state.counters.clock[0]
 
 
 @inlined
-def _is_last_number(sides: Sides, side: int, offset: int) -> bool:
+def _is_last_number(directions: Directions, direction_index: int, offset: int) -> bool:
     """Whether an offset is that of the last sequence number used, as in keep-alives.
 
     A FIN has a number too: after one that overtook it, the last byte is data, not a keep-alive.
     """
-    return bool(offset == sides.highest[side] - (0 if sides.fin_seen[side] else 1))
+    return bool(
+        offset
+        == directions.highest[direction_index] - (0 if directions.fin_seen[direction_index] else 1)
+    )
 
 
 @inlined
-def _count_late(sides: Sides, side: int, segment: Segment) -> None:
+def _count_late(directions: Directions, direction_index: int, segment: Segment) -> None:
     """Count a packet of a closed connection: its bytes belong to no stream."""
     if segment.wire_bytes == 0:
         return
-    start = offset_near(segment.sequence, sides.origin[side], sides.released[side])
-    if start + segment.wire_bytes <= sides.highest[side]:
-        sides.retransmitted_packets[side] += 1
+    start = offset_near(
+        segment.sequence, directions.origin[direction_index], directions.released[direction_index]
+    )
+    if start + segment.wire_bytes <= directions.highest[direction_index]:
+        directions.retransmitted_packets[direction_index] += 1
     else:
-        sides.late_packets[side] += 1
-        sides.late_bytes[side] += segment.wire_bytes
-        sides.dropped_bytes[side] += segment.wire_bytes
+        directions.late_packets[direction_index] += 1
+        directions.late_bytes[direction_index] += segment.wire_bytes
+        directions.dropped_bytes[direction_index] += segment.wire_bytes
 
 
 @inlined
-def note_raw_ack(sides: Sides, peer: int, number: int) -> None:
+def note_raw_ack(directions: Directions, peer: int, number: int) -> None:
     """Keep the furthest of what is acknowledged before anything of that side was captured."""
-    is_first = not sides.has_raw_ack[peer]
-    if is_first or distance(number, sides.acked[peer]) > 0:
-        sides.acked[peer] = number
-        sides.has_raw_ack[peer] = 1
+    is_first = not directions.has_raw_ack[peer]
+    if is_first or distance(number, directions.acked[peer]) > 0:
+        directions.acked[peer] = number
+        directions.has_raw_ack[peer] = 1
 
 
 @kernel
-def _receive_acknowledgement(state: StreamState, side: int, segment: Segment) -> None:
+def _receive_acknowledgement(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Note what the sender of a segment has received from its peer."""
-    sides = state.sides
-    clock = state.registers.clock[0]
-    peer = side ^ 1
+    directions = state.directions
+    clock = state.counters.clock[0]
+    peer = direction_index ^ 1
     number = segment.acknowledgement
-    if not sides.has_origin[peer]:
-        isn = sides.isn[side]
-        if isn != NULL and segment.sequence == sequence_at(isn, 1) and sides.packets[peer] == 0:
+    if not directions.has_origin[peer]:
+        isn = directions.isn[direction_index]
+        if (
+            isn != NULL
+            and segment.sequence == sequence_at(isn, 1)
+            and directions.packets[peer] == 0
+        ):
             # The opener's first acknowledgement is that of a SYN-ACK which was not captured, unless
             # it overtook the first: so earlier bytes are welcome for a reorder window.
-            sides.isn[peer] = sequence_at(number, -1)
-            set_origin(sides, peer, number, clock)
-            sides.start_is_open[peer] = 1
-            sides.start_since[peer] = clock
+            directions.isn[peer] = sequence_at(number, -1)
+            set_origin(directions, peer, number, clock)
+            directions.start_is_open[peer] = 1
+            directions.start_since[peer] = clock
         else:
-            note_raw_ack(sides, peer, number)
+            note_raw_ack(directions, peer, number)
         return
     if not segment.flags & (TCP_SYN | TCP_RST):
-        confirm_start(state, side, segment)
-    before = sides.acked[peer]
-    gain = distance(number, sequence_at(sides.origin[peer], before))
+        confirm_start(state, direction_index, segment)
+    before = directions.acked[peer]
+    gain = distance(number, sequence_at(directions.origin[peer], before))
     if gain <= 0:
         return
     target = before + gain
-    highest = sides.highest[peer]
-    if target > highest + ack_reach(sides, peer):
-        sides.stray_packets[side] += 1
+    highest = directions.highest[peer]
+    if target > highest + ack_reach(directions, peer):
+        directions.stray_packets[direction_index] += 1
         return
     head = state.heads[peer, 0]
     if head >= 0 and before < state.nodes.offset[head] <= target:
-        sides.covered_at[peer] = clock
-    sides.acked[peer] = target
+        directions.covered_at[peer] = clock
+    directions.acked[peer] = target
     if target > highest:
-        sides.acked_since[peer] = clock
+        directions.acked_since[peer] = clock
 
 
 @inlined
-def _measure_zero_window(state: StreamState, side: int, segment: Segment) -> None:
+def _measure_zero_window(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Measure how long a side tells its peer to send nothing."""
-    sides = state.sides
-    since = sides.zero_window_since[side]
+    directions = state.directions
+    since = directions.zero_window_since[direction_index]
     if segment.window == 0:
         if since == NULL:
-            sides.zero_window_since[side] = segment.ts_ns
-            add_letter(state.connections, side, LETTER_ZERO_WINDOW)
+            directions.zero_window_since[direction_index] = segment.ts_ns
+            add_letter(state.connections, direction_index, LETTER_ZERO_WINDOW)
     elif since != NULL:
-        sides.zero_window_ns[side] += max(0, segment.ts_ns - since)
-        sides.zero_window_since[side] = NULL
+        directions.zero_window_ns[direction_index] += max(0, segment.ts_ns - since)
+        directions.zero_window_since[direction_index] = NULL
 
 
 @kernel
 def _receive_payload(
-    state: StreamState, side: int, segment: Segment, data: ByteArray, offset: int
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray, offset: int
 ) -> None:
     """Bring in the payload and the FIN of a segment. offset: of its first byte in the stream."""
-    sides = state.sides
+    directions = state.directions
     end = offset + segment.wire_bytes
-    if is_beyond(sides, side, offset, end):
-        _drop(sides, side, segment)
-        note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
+    if is_beyond(directions, direction_index, offset, end):
+        _drop(directions, direction_index, segment)
+        note_direction(state, direction_index, _SEQUENCE_JUMP, NULL, NULL)
         return
     is_probe = segment.wire_bytes <= 1 and not segment.flags & (TCP_FIN | TCP_SYN)
-    if is_probe and _is_last_number(sides, side, offset):
+    if is_probe and _is_last_number(directions, direction_index, offset):
         # A keep-alive repeats the last sequence number, with no byte or a made-up one.
-        sides.keepalive_packets[side] += 1
+        directions.keepalive_packets[direction_index] += 1
         return
     if segment.wire_bytes > 0:
-        _receive_data(state, side, segment, data, offset)
-    if segment.flags & TCP_FIN and not state.registers.is_damaged[0]:
-        receive_fin(state, side, segment, end)
+        _receive_data(state, direction_index, segment, data, offset)
+    if segment.flags & TCP_FIN and not state.counters.is_damaged[0]:
+        receive_fin(state, direction_index, segment, end)
 
 
 @inlined
-def _first_useful(sides: Sides, side: int, offset: int, end: int) -> int:
+def _first_useful(directions: Directions, direction_index: int, offset: int, end: int) -> int:
     """The offset before which bytes of a segment are old.
 
     Of a side seen from the middle on, and as long as nothing left, earlier bytes are welcome: any
     within reach while its start is open, later only those that join what is there.
     """
-    edge = sides.released[side]
-    if sides.has_released[side]:
+    edge = directions.released[direction_index]
+    if directions.has_released[direction_index]:
         return int(edge)
-    if sides.start_is_open[side]:
+    if directions.start_is_open[direction_index]:
         return int(min(edge, -MAX_START_BACK))
-    if sides.isn[side] != NULL:
+    if directions.isn[direction_index] != NULL:
         return int(edge)
     if -MAX_START_BACK <= offset < edge <= end:
-        sides.released[side] = offset
+        directions.released[direction_index] = offset
         return offset
     return int(edge)
 
 
 @kernel
 def _receive_data(
-    state: StreamState, side: int, segment: Segment, data: ByteArray, offset: int
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray, offset: int
 ) -> None:
     """Bring in the bytes of a segment, count what it was."""
-    sides = state.sides
-    clock = state.registers.clock[0]
+    directions = state.directions
+    clock = state.counters.clock[0]
     end = offset + segment.wire_bytes
     limit = end
-    if sides.fin_seen[side]:
-        limit = max(offset, min(end, sides.fin_offset[side]))
-    first = max(offset, _first_useful(sides, side, offset, limit))
-    highest = sides.highest[side]
+    if directions.fin_seen[direction_index]:
+        limit = max(offset, min(end, directions.fin_offset[direction_index]))
+    first = max(offset, _first_useful(directions, direction_index, offset, limit))
+    highest = directions.highest[direction_index]
     fresh = 0
     again = min(limit, first) - offset
     # What left begins where it ends less all that left; nothing before that was ever used.
-    start = sides.released[side] - sides.stream_bytes[side]
-    sides.dropped_bytes[side] += max(0, min(limit, first, start) - offset)
+    start = directions.released[direction_index] - directions.stream_bytes[direction_index]
+    directions.dropped_bytes[direction_index] += max(0, min(limit, first, start) - offset)
     if first < limit:
-        inserted = _queue_bytes(state, side, segment, data, (offset, first, limit))
+        inserted = _queue_bytes(state, direction_index, segment, data, (offset, first, limit))
         fresh = inserted.fresh
         again += inserted.again
-        sides.highest[side] = max(highest, limit)
-        if first <= sides.released[side]:
-            sides.progress_at[side] = clock
+        directions.highest[direction_index] = max(highest, limit)
+        if first <= directions.released[direction_index]:
+            directions.progress_at[direction_index] = clock
     if end > limit:
-        sides.late_packets[side] += 1
-        sides.late_bytes[side] += end - limit
-        sides.dropped_bytes[side] += end - limit
-    was_given_up = sides.gap_start[side] <= offset < sides.gap_end[side]
+        directions.late_packets[direction_index] += 1
+        directions.late_bytes[direction_index] += end - limit
+        directions.dropped_bytes[direction_index] += end - limit
+    was_given_up = (
+        directions.gap_start[direction_index] <= offset < directions.gap_end[direction_index]
+    )
     if again > 0 and (fresh > 0 or not was_given_up):
-        sides.retransmitted_packets[side] += 1
-        add_letter(state.connections, side, LETTER_RETRANSMISSION)
+        directions.retransmitted_packets[direction_index] += 1
+        add_letter(state.connections, direction_index, LETTER_RETRANSMISSION)
     elif again > 0 or (fresh > 0 and offset < highest):
-        sides.out_of_order_packets[side] += 1
+        directions.out_of_order_packets[direction_index] += 1
 
 
 @kernel
 def _queue_bytes(
     state: StreamState,
-    side: int,
+    direction_index: int,
     segment: Segment,
     data: ByteArray,
     offsets: tuple[int, int, int],
@@ -393,7 +412,7 @@ def _queue_bytes(
 
     offsets: in the stream, of the segment's first byte, its first useful one, and the end.
     """
-    registers = state.registers
+    counters = state.counters
     offset, first, limit = offsets
     end = offset + segment.wire_bytes
     captured_end = min(limit, offset + segment.captured_bytes)
@@ -403,19 +422,19 @@ def _queue_bytes(
     again = 0
     if first < captured_end:
         at = segment.offset + first - offset
-        is_damaged = registers.is_damaged[0]
-        span = Span(DATA, first, captured_end, at, offset, end, packet, ts_ns, is_damaged)
-        inserted = insert(state, side, span, data)
+        is_damaged = counters.is_damaged[0]
+        span = SegmentSpan(DATA, first, captured_end, at, offset, end, packet, ts_ns, is_damaged)
+        inserted = insert(state, direction_index, span, data)
         fresh += inserted.fresh
         again += inserted.again
         if inserted.conflicts > 0:
-            state.sides.conflict_bytes[side] += inserted.conflicts
-            at = registers.conflict_at[0]
-            note_side(state, side, _OVERLAP_CONFLICT, at, inserted.conflicts)
+            state.directions.conflict_bytes[direction_index] += inserted.conflicts
+            at = counters.conflict_at[0]
+            note_direction(state, direction_index, _OVERLAP_CONFLICT, at, inserted.conflicts)
     first = max(first, captured_end)
     if first < limit:
-        span = Span(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, 0)
-        inserted = insert(state, side, span, data)
+        span = SegmentSpan(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, 0)
+        inserted = insert(state, direction_index, span, data)
         fresh += inserted.fresh
         again += inserted.again
     return Inserted(fresh, again, 0)

@@ -22,7 +22,7 @@ from dissector.codecs.integers import be16
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
 from dissector.packet.tcp import CHECKSUM_AT, HEADER_BYTES
-from dissector.stream.records import TCP_FIN, TCP_RST, TCP_SYN, Registers, Sides
+from dissector.stream.records import TCP_FIN, TCP_RST, TCP_SYN, Counters, Directions
 from dissector.stream.segment import Segment
 
 UNKNOWN: Final = 0
@@ -54,25 +54,27 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
 
 
 @inlined
-def _means_damage(sides: Sides, registers: Registers, side: int, segment: Segment) -> bool:
+def _means_damage(
+    directions: Directions, counters: Counters, direction_index: int, segment: Segment
+) -> bool:
     """Whether a wrong checksum of a side means damage.
 
     Judged by those before of the side; of a first packet that would open or end a connection by
     those of the whole capture.
     """
-    good = sides.right_checksums[side]
+    good = directions.right_checksums[direction_index]
     if good > 0:
-        return bool(sides.wrong_checksums[side] <= good // _GOOD_PER_BAD)
-    good = registers.right_checksums[0]
-    is_rare = registers.wrong_checksums[0] <= good // _GOOD_PER_BAD_OF_ALL
-    return bool(segment.flags & _OPENS_OR_ENDS and good >= _LEAST_GOOD_OF_ALL and is_rare)
+        return bool(directions.wrong_checksums[direction_index] <= good // _GOOD_PER_BAD)
+    good = counters.right_checksums[0]
+    needs_slow_path = counters.wrong_checksums[0] <= good // _GOOD_PER_BAD_OF_ALL
+    return bool(segment.flags & _OPENS_OR_ENDS and good >= _LEAST_GOOD_OF_ALL and needs_slow_path)
 
 
 @kernel
 def looks_damaged(
-    sides: Sides,
-    registers: Registers,
-    side: int,
+    directions: Directions,
+    counters: Counters,
+    direction_index: int,
     addresses: int,
     segment: Segment,
     data: ByteArray,
@@ -80,14 +82,14 @@ def looks_damaged(
     """Whether a segment was damaged, see `is_damaged`; counts nothing."""
     if checksum_of(addresses, segment, data) != WRONG:
         return False
-    return _means_damage(sides, registers, side, segment)
+    return _means_damage(directions, counters, direction_index, segment)
 
 
 @inlined
 def is_damaged(
-    sides: Sides,
-    registers: Registers,
-    side: int,
+    directions: Directions,
+    counters: Counters,
+    direction_index: int,
     addresses: int,
     segment: Segment,
     data: ByteArray,
@@ -98,11 +100,11 @@ def is_damaged(
     """
     verdict = checksum_of(addresses, segment, data)
     if verdict == RIGHT:
-        sides.right_checksums[side] += 1
-        registers.right_checksums[0] += 1
+        directions.right_checksums[direction_index] += 1
+        counters.right_checksums[0] += 1
     if verdict != WRONG:
         return False
-    is_bad = _means_damage(sides, registers, side, segment)
-    sides.wrong_checksums[side] += 1
-    registers.wrong_checksums[0] += 1
+    is_bad = _means_damage(directions, counters, direction_index, segment)
+    directions.wrong_checksums[direction_index] += 1
+    counters.wrong_checksums[0] += 1
     return is_bad

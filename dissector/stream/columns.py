@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
-from dissector.schemas.words import ENDED
+from dissector.schemas.enums import ENDED
 
 # Kinds of a range. DATA has bytes; the gaps have a length and no bytes; FIN and CLOSE are events
 # between bytes and have length 0.
@@ -37,17 +37,25 @@ SOURCE_SIDE: Final = 2  # the side buffer of the packets
 class RangeColumns(Bundle):
     """In-order pieces of streams, in the order in which they are released; int64[rows] each.
 
-    connection: connection_id; side: 0 (opened it, or seen first) or 1; kind: see above.
-    stream_offset: first byte; length: bytes. source: SOURCE_*; offset: first byte there.
+    connection: connection_id.
+    endpoint_index: 0 (opened it, or seen first) or 1.
+    kind: see above.
+    stream_offset: first byte.
+    length: bytes.
+    source: SOURCE_*.
+    offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
-    those of the range before it in its direction; GAP_CUT: the packet that was cut).
-    flags: bits above; cause: of a CLOSE; opener: the side whose SYN opened the connection, -1 if
-    no SYN was seen; ports: of side 0 << 16 | of side 1; release_packet: number of the packet whose
-    arrival let this range out (it, or a later one that filled or gave up a hole).
+        those of the range before it in its direction; GAP_CUT: the packet that was cut).
+    flags: bits above.
+    cause: of a CLOSE.
+    opener: the side whose SYN opened the connection, -1 if no SYN was seen.
+    ports: of side 0 << 16 | of side 1.
+    release_packet: number of the packet whose arrival let this range out (it, or a later one that
+        filled or gave up a hole).
     """
 
     connection: Int64Array
-    side: Int64Array
+    endpoint_index: Int64Array
     kind: Int64Array
     stream_offset: Int64Array
     length: Int64Array
@@ -65,13 +73,15 @@ class RangeColumns(Bundle):
 class NoticeColumns(Bundle):
     """Notices on their way to their table; int64[rows] each, limits.NULL where not known.
 
-    kind: number in notices.NOTICES; side: 0, 1 or null; value, value2: integers of the sentence.
+    kind: number in notices.NOTICES.
+    endpoint_index: 0, 1 or null.
+    value, value2: integers of the sentence.
     """
 
     kind: Int64Array
     ts_ns: Int64Array
     connection_id: Int64Array
-    side: Int64Array
+    endpoint_index: Int64Array
     frame_no: Int64Array
     packet: Int64Array
     stream_offset: Int64Array

@@ -32,9 +32,9 @@ from dissector.stream.records import (
     TCP_ACK,
     TCP_SYN,
     Connections,
-    Registers,
+    Counters,
     clear_connection,
-    side_at,
+    direction_at,
 )
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import sequence_at
@@ -50,10 +50,11 @@ _LINGER_SECONDS: Final = LINGER_MS // 1000
 NO_TAG: Final = -1  # of a side without packets
 
 
-class Key(NamedTuple):
+class ConnectionKey(NamedTuple):
     """An address pair, lower endpoint first, and what was around the packet.
 
-    tag: of tunnel and vlans together; is_upper: 1 if the source is the upper endpoint.
+    tag: of tunnel and vlans together.
+    is_upper: 1 if the source is the upper endpoint.
     """
 
     lower_high: int
@@ -69,7 +70,7 @@ class Key(NamedTuple):
 
 
 @inlined
-def key_at(segments: SegmentColumns, row: int, secret: Int64Array) -> Key:
+def key_at(segments: SegmentColumns, row: int, secret: Int64Array) -> ConnectionKey:
     """The key of a segment's connection. secret: of its hash."""
     high = segments.source_high[row]
     low = segments.source_low[row]
@@ -88,7 +89,7 @@ def key_at(segments: SegmentColumns, row: int, secret: Int64Array) -> Key:
     ports = (segments.ip_version[row] << 32) | (port << 16) | other_port
     tunnel = segments.tunnel[row]
     vlans = segments.vlans[row]
-    return Key(
+    return ConnectionKey(
         high,
         low,
         other_high,
@@ -103,7 +104,7 @@ def key_at(segments: SegmentColumns, row: int, secret: Int64Array) -> Key:
 
 
 @inlined
-def has_key(connections: Connections, row: int, key: Key) -> bool:
+def has_key(connections: Connections, row: int, key: ConnectionKey) -> bool:
     """Whether a connection is between the endpoints of a key."""
     return bool(
         connections.lower_low[row] == key.lower_low
@@ -115,13 +116,13 @@ def has_key(connections: Connections, row: int, key: Key) -> bool:
 
 
 @inlined
-def side_of(connections: Connections, row: int, is_upper: int) -> int:
+def direction_of(connections: Connections, row: int, is_upper: int) -> int:
     """The row of the side of one endpoint of a connection."""
-    return side_at(row, is_upper ^ connections.side0_is_upper[row])
+    return direction_at(row, is_upper ^ connections.endpoint0_is_upper[row])
 
 
 @inlined
-def find_connection(state: StreamState, key: Key) -> int:
+def find_connection(state: StreamState, key: ConnectionKey) -> int:
     """The row of the connection whose last packet from this endpoint had the same tag, or -1."""
     connections = state.connections
     index = state.index
@@ -130,7 +131,7 @@ def find_connection(state: StreamState, key: Key) -> int:
         row = index[(key.hash + steps) & mask]
         if row < 0 or (
             has_key(connections, row, key)
-            and state.sides.tag[side_of(connections, row, key.is_upper)] == key.tag
+            and state.directions.tag[direction_of(connections, row, key.is_upper)] == key.tag
         ):
             if steps > 0:
                 note_steps(state, steps)
@@ -141,9 +142,9 @@ def find_connection(state: StreamState, key: Key) -> int:
 @inlined
 def note_steps(state: StreamState, steps: int) -> None:
     """Count the slots of a search in the index behind the first one."""
-    state.registers.steps[0] += steps
+    state.counters.steps[0] += steps
     if steps >= MAX_PROBES:
-        state.registers.crowded[0] += 1
+        state.counters.crowded[0] += 1
 
 
 @kernel
@@ -153,8 +154,8 @@ def _detach(state: StreamState, connection: int) -> None:
     if connections.is_detached[connection]:
         return
     connections.is_detached[connection] = 1
-    state.registers.live[0] -= 1
-    state.registers.steps[0] += leave(state.index, connections.key_hash, connection)
+    state.counters.live[0] -= 1
+    state.counters.steps[0] += leave(state.index, connections.key_hash, connection)
 
 
 @kernel
@@ -173,7 +174,7 @@ def join_list(state: StreamState, connection: int, kind: int) -> None:
     leave_list(state, connection)
     list_append(state.lru, connections, kind, connection)
     connections.lru_list[connection] = kind
-    connections.last_second[connection] = state.registers.second[0]
+    connections.last_second[connection] = state.counters.second[0]
 
 
 @kernel
@@ -189,15 +190,19 @@ def retire(state: StreamState, connection: int) -> None:
     """Give a connection out to be written: it is over and nothing more can come for it."""
     _detach(state, connection)
     leave_list(state, connection)
-    sides = state.sides
-    for side_no in range(2):
-        side = side_at(connection, side_no)
-        queue_remove(state.timers, sides.timer_position, side)
-        is_known = sides.has_origin[side]
-        last_seq = sequence_at(sides.origin[side], sides.released[side]) if is_known else NULL
-        sides.last_seq[side] = last_seq
-    state.retired[state.registers.retired[0]] = connection
-    state.registers.retired[0] += 1
+    directions = state.directions
+    for endpoint_index in range(2):
+        direction_index = direction_at(connection, endpoint_index)
+        queue_remove(state.timers, directions.timer_position, direction_index)
+        is_known = directions.has_origin[direction_index]
+        last_seq = (
+            sequence_at(directions.origin[direction_index], directions.released[direction_index])
+            if is_known
+            else NULL
+        )
+        directions.last_seq[direction_index] = last_seq
+    state.retired[state.counters.retired[0]] = connection
+    state.counters.retired[0] += 1
 
 
 @kernel
@@ -218,7 +223,7 @@ def close_now(state: StreamState, connection: int, cause: int) -> None:
 def expire(state: StreamState) -> None:
     """Close what has been silent for too long; at most once per second of capture time."""
     connections = state.connections
-    clock = state.registers.clock[0]
+    clock = state.counters.clock[0]
     for kind in range(LRU_LISTS):
         seconds = state.settings.idle_timeout_ns[0] // _SECOND_NS
         if kind == LRU_SYN_ONLY:
@@ -227,7 +232,7 @@ def expire(state: StreamState) -> None:
             seconds = min(seconds, _LINGER_SECONDS)
         for _ in range(state.lru.length[kind]):
             row = state.lru.first[kind]
-            if connections.last_second[row] + seconds >= state.registers.second[0]:
+            if connections.last_second[row] + seconds >= state.counters.second[0]:
                 break
             last = connections.last_ts_ns[row]
             if last == NULL or 0 <= clock - last <= seconds * _SECOND_NS:
@@ -243,10 +248,10 @@ def expire(state: StreamState) -> None:
 @kernel
 def evict(state: StreamState, connection: int) -> None:
     """End a connection because there are too many."""
-    registers = state.registers
+    counters = state.counters
     leave_list(state, connection)
-    registers.given_up[0] += 1
-    count = registers.given_up[0]
+    counters.given_up[0] += 1
+    count = counters.given_up[0]
     # A scan would fill the notices: say it at 1, 2, 4, 8 ... given up.
     if count & (count - 1) == 0:
         note(state, connection, _CONNECTION_LIMIT, NULL, NULL, count)
@@ -254,7 +259,7 @@ def evict(state: StreamState, connection: int) -> None:
 
 
 @kernel
-def _make_room(state: StreamState) -> None:
+def _reserve(state: StreamState) -> None:
     """End connections until one more fits, the least interesting kind first."""
     lru = state.lru
     most_brief = state.settings.brief_connections[0]
@@ -262,7 +267,7 @@ def _make_room(state: StreamState) -> None:
     for _ in range(lru.length[LRU_LINGERING] - most_brief + 1):
         close_now(state, lru.first[LRU_LINGERING], ENDED_IDLE)
     for _ in range(len(state.connections.connection_id)):
-        if lru.length[LRU_SYN_ONLY] < most_brief and state.registers.live[0] < most:
+        if lru.length[LRU_SYN_ONLY] < most_brief and state.counters.live[0] < most:
             return
         if lru.length[LRU_SYN_ONLY] >= most_brief:
             evict(state, lru.first[LRU_SYN_ONLY])
@@ -275,18 +280,18 @@ def _make_room(state: StreamState) -> None:
 
 
 @kernel
-def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
+def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) -> int:
     """A row for a new connection, entered everywhere; the caller has seen to a free row.
 
     The sender becomes side 0, unless it answers (SYN and ACK): then the opener was not captured
     and the sender is side 1.
     """
-    _make_room(state)
+    _reserve(state)
     connections = state.connections
-    registers = state.registers
+    counters = state.counters
     row = allocate_row(state.free_connections)
-    connection_id = registers.next_id[0]
-    registers.next_id[0] += 1
+    connection_id = counters.next_id[0]
+    counters.next_id[0] += 1
     _set_up(state, row, segment)
     connections.lower_high[row] = key.lower_high
     connections.lower_low[row] = key.lower_low
@@ -301,10 +306,10 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
     connections.id_hash[row] = hash_of_id(state.secret, connection_id)
     is_syn = segment.flags & TCP_SYN != 0
     is_answer = is_syn and segment.flags & TCP_ACK != 0
-    connections.side0_is_upper[row] = key.is_upper ^ 1 if is_answer else key.is_upper
-    registers.steps[0] += enter(state.index, connections.key_hash, row)
-    registers.steps[0] += enter(state.ids, connections.id_hash, row)
-    registers.live[0] += 1
+    connections.endpoint0_is_upper[row] = key.is_upper ^ 1 if is_answer else key.is_upper
+    counters.steps[0] += enter(state.index, connections.key_hash, row)
+    counters.steps[0] += enter(state.ids, connections.id_hash, row)
+    counters.live[0] += 1
     join_list(state, row, LRU_SYN_ONLY if is_syn and not is_answer else LRU_OPEN)
     return row
 
@@ -313,8 +318,8 @@ def open_connection(state: StreamState, key: Key, segment: Segment) -> int:
 def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     """Set all fields of a connection to what they are before its first packet."""
     connections = state.connections
-    sides = state.sides
-    clear_connection(connections, sides, row)
+    directions = state.directions
+    clear_connection(connections, directions, row)
     connections.is_slow[row] = 1
     connections.first_ts_ns[row] = segment.ts_ns
     connections.last_ts_ns[row] = segment.ts_ns
@@ -326,26 +331,26 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     connections.syn_ts_ns[row] = NULL
     connections.handshake_rtt_ns[row] = NULL
     connections.lru_list[row] = -1
-    for side_no in range(2):
-        side = side_at(row, side_no)
+    for endpoint_index in range(2):
+        direction_index = direction_at(row, endpoint_index)
         for level in range(state.heads.shape[1]):
-            state.heads[side, level] = -1
-            state.tails[side, level] = -1
-        sides.tag[side] = NO_TAG
-        sides.previous_tag[side] = NO_TAG
-        sides.range_packet[side] = NULL
-        sides.range_ts_ns[side] = NULL
-        sides.last_tsval[side] = -1
-        sides.last_ip_id[side] = NULL
-        sides.isn[side] = NULL
-        sides.fin_packet[side] = NULL
-        sides.first_seq[side] = NULL
-        sides.zero_window_since[side] = NULL
-        sides.scale[side] = NULL
-        sides.other_isn[side] = NULL
-        sides.denied_at[side] = -NEVER
-        sides.progress_at[side] = -NEVER
-        sides.covered_at[side] = -NEVER
+            state.heads[direction_index, level] = -1
+            state.tails[direction_index, level] = -1
+        directions.tag[direction_index] = NO_TAG
+        directions.previous_tag[direction_index] = NO_TAG
+        directions.range_packet[direction_index] = NULL
+        directions.range_ts_ns[direction_index] = NULL
+        directions.last_tsval[direction_index] = -1
+        directions.last_ip_id[direction_index] = NULL
+        directions.isn[direction_index] = NULL
+        directions.fin_packet[direction_index] = NULL
+        directions.first_seq[direction_index] = NULL
+        directions.zero_window_since[direction_index] = NULL
+        directions.scale[direction_index] = NULL
+        directions.other_isn[direction_index] = NULL
+        directions.denied_at[direction_index] = -NEVER
+        directions.progress_at[direction_index] = -NEVER
+        directions.covered_at[direction_index] = -NEVER
 
 
 @inlined
@@ -353,33 +358,33 @@ def touch(state: StreamState, connection: int) -> None:
     """Move a connection whose packet was seen to the recent end, once per second."""
     connections = state.connections
     kind = connections.lru_list[connection]
-    if connections.last_second[connection] != state.registers.second[0] and kind >= 0:
+    if connections.last_second[connection] != state.counters.second[0] and kind >= 0:
         join_list(state, connection, kind)
 
 
 @inlined
-def set_clock(registers: Registers, ts_ns: int, leap_ns: int) -> None:
+def set_clock(counters: Counters, ts_ns: int, leap_ns: int) -> None:
     """Advance the processing clock: the largest capture time so far.
 
     One damaged time stamp far in the future would end every wait and every connection at once, so
     a leap of more than `leap_ns` counts only when the next packet confirms it.
     """
-    if ts_ns == NULL or ts_ns <= registers.clock[0]:
-        registers.leap_ts_ns[0] = -NEVER
+    if ts_ns == NULL or ts_ns <= counters.clock[0]:
+        counters.leap_ts_ns[0] = -NEVER
         return
-    if registers.clock[0] != -NEVER and ts_ns > registers.clock[0] + leap_ns:
-        if registers.leap_ts_ns[0] == -NEVER:
-            registers.leap_ts_ns[0] = ts_ns
+    if counters.clock[0] != -NEVER and ts_ns > counters.clock[0] + leap_ns:
+        if counters.leap_ts_ns[0] == -NEVER:
+            counters.leap_ts_ns[0] = ts_ns
             return
-        ts_ns = min(ts_ns, registers.leap_ts_ns[0])
-    registers.leap_ts_ns[0] = -NEVER
-    registers.clock[0] = ts_ns
-    registers.second[0] = ts_ns // _SECOND_NS
-    registers.second_end[0] = (registers.second[0] + 1) * _SECOND_NS
+        ts_ns = min(ts_ns, counters.leap_ts_ns[0])
+    counters.leap_ts_ns[0] = -NEVER
+    counters.clock[0] = ts_ns
+    counters.second[0] = ts_ns // _SECOND_NS
+    counters.second_end[0] = (counters.second[0] + 1) * _SECOND_NS
 
 
 @kernel
-def find_slots(state: StreamState, connection_ids: Int64Array, slots: Int64Array) -> None:
+def find_rows(state: StreamState, connection_ids: Int64Array, slots: Int64Array) -> None:
     """Write the rows of connections to `slots`, -1 for unknown ones."""
     known = state.connections.connection_id
     for number, connection_id in enumerate(connection_ids):

@@ -9,7 +9,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_UNCONFIRMED_HOLE, NULL
 from dissector.stream.columns import DATA, RETRANSMITTED
 from dissector.stream.out_of_order import drop_first
-from dissector.stream.records import NEVER, Sides
+from dissector.stream.records import NEVER, Directions
 from dissector.stream.state import StreamState
 
 NOTHING: Final = 0
@@ -23,10 +23,13 @@ _AT_ONCE_NS: Final = 1_000_000
 
 
 class Deliverable(NamedTuple):
-    """What a side can deliver. kind: see above; packet: number by which it is ordered.
+    """What a side can deliver.
 
-    bound: ranges of the other side of lower packet numbers may leave now; due: clock of the next
-    decision.
+    kind: see above.
+    packet: number by which it is ordered.
+
+    bound: ranges of the other side of lower packet numbers may leave now.
+    due: clock of the next decision.
     """
 
     kind: int
@@ -36,7 +39,7 @@ class Deliverable(NamedTuple):
 
 
 @inlined
-def _is_probe(state: StreamState, side: int, head: int) -> bool:
+def _is_probe(state: StreamState, direction_index: int, head: int) -> bool:
     """Whether a single byte in the first packet of a side is the made-up one of a keep-alive.
 
     A connection must have been idle before one: what follows at once continues a byte that was
@@ -57,134 +60,153 @@ def _is_probe(state: StreamState, side: int, head: int) -> bool:
 
 
 @inlined
-def _first_packet(state: StreamState, side: int) -> int:
+def _first_packet(state: StreamState, direction_index: int) -> int:
     """The packet number with which a side's first waiting node can leave, NEVER if none waits."""
-    head = state.heads[side, 0]
+    head = state.heads[direction_index, 0]
     if head < 0:
         return NEVER
-    return int(max(state.sides.released_packet[side], state.nodes.packet[head]))
+    return int(max(state.directions.released_packet[direction_index], state.nodes.packet[head]))
 
 
 @inlined
-def _settle_start(state: StreamState, side: int) -> None:
+def _settle_start(state: StreamState, direction_index: int) -> None:
     """Stop waiting for earlier bytes: the stream begins with what is there."""
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
     heads = state.heads
-    sides.start_is_open[side] = 0
-    sides.gives_up[side] = 0
-    head = heads[side, 0]
-    is_empty = sides.started_empty[side]
-    if is_empty and head >= 0 and _is_probe(state, side, head):
-        drop_first(state, side)
-        sides.keepalive_packets[side] += 1
-        head = heads[side, 0]
+    directions.start_is_open[direction_index] = 0
+    directions.gives_up[direction_index] = 0
+    head = heads[direction_index, 0]
+    is_empty = directions.started_empty[direction_index]
+    if is_empty and head >= 0 and _is_probe(state, direction_index, head):
+        drop_first(state, direction_index)
+        directions.keepalive_packets[direction_index] += 1
+        head = heads[direction_index, 0]
     if head >= 0:
-        sides.released[side] = min(sides.released[side], nodes.offset[head])
+        directions.released[direction_index] = min(
+            directions.released[direction_index], nodes.offset[head]
+        )
         if nodes.offset[head] < 0:
-            sides.isn[side] = NULL  # what was taken for it is none
+            directions.isn[direction_index] = NULL  # what was taken for it is none
 
 
 @inlined
-def _hole_due(state: StreamState, side: int, peer: int, head: int) -> int:
+def _hole_due(state: StreamState, direction_index: int, peer: int, head: int) -> int:
     """The clock at which the hole before the first node is given up."""
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
     settings = state.settings
     window = settings.reorder_window_ns[0]
     opened = nodes.opened[head]
-    since = max(opened, sides.progress_at[side])
-    if sides.packets[peer] == 0:
+    since = max(opened, directions.progress_at[direction_index])
+    if directions.packets[peer] == 0:
         return int(since + window)
-    if sides.acked[side] >= nodes.offset[head]:
+    if directions.acked[direction_index] >= nodes.offset[head]:
         # A retransmission may be captured just after the acknowledgement that it caused.
-        covered = sides.covered_at[side]
+        covered = directions.covered_at[direction_index]
         return int(since + window if covered <= opened + window else max(since, covered) + window)
     return int(since + settings.unacked_hole_ns[0])
 
 
 @inlined
-def _damaged_due(state: StreamState, side: int, peer: int, head: int) -> int:
+def _damaged_due(state: StreamState, direction_index: int, peer: int, head: int) -> int:
     """The clock at which a damaged first node is used although no better copy came."""
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
     settings = state.settings
     opened = nodes.opened[head]
-    if sides.packets[peer] == 0:
+    if directions.packets[peer] == 0:
         return int(opened + settings.reorder_window_ns[0])
     end = nodes.offset[head] + nodes.length[head]
-    if sides.acked[side] >= end:
+    if directions.acked[direction_index] >= end:
         return -NEVER  # its receiver took it
     return int(opened + settings.unacked_hole_ns[0])
 
 
 @inlined
-def _is_implausible(sides: Sides, side: int, end: int) -> bool:
+def _is_implausible(directions: Directions, direction_index: int, end: int) -> bool:
     """Whether a hole is so long that one segment behind it is no proof of it."""
     return bool(
-        end - sides.released[side] > MAX_UNCONFIRMED_HOLE
-        and sides.acked[side] < end
-        and sides.pending[side] < 3
+        end - directions.released[direction_index] > MAX_UNCONFIRMED_HOLE
+        and directions.acked[direction_index] < end
+        and directions.pending[direction_index] < 3
     )
 
 
 @inlined
-def missing_end(sides: Sides, side: int, window_ns: int) -> int:
+def missing_end(directions: Directions, direction_index: int, window_ns: int) -> int:
     """Bytes that the peer acknowledged behind everything seen; 0 if that proves nothing.
 
     One byte proves nothing: it may be a FIN that was not captured, or a keep-alive. A side of which
     no packet was captured has no gaps. Nor do bytes miss that nobody sent: a side that goes on
     below such an acknowledgement, more than a reorder window after it, did not send them.
     """
-    if sides.packets[side] == 0 or sides.fin_seen[side]:
+    if directions.packets[direction_index] == 0 or directions.fin_seen[direction_index]:
         return 0
-    if sides.payload_bytes[side] == 0 and sides.payload_bytes[side ^ 1] == 0:
+    if (
+        directions.payload_bytes[direction_index] == 0
+        and directions.payload_bytes[direction_index ^ 1] == 0
+    ):
         return 0  # numbers alone prove nothing: a host may answer for an older connection
-    if sides.denied_at[side] > sides.acked_since[side] + window_ns:
+    if directions.denied_at[direction_index] > directions.acked_since[direction_index] + window_ns:
         return 0
-    missing = sides.acked[side] - sides.released[side]
+    missing = directions.acked[direction_index] - directions.released[direction_index]
     return missing if missing > 1 else 0
 
 
 @kernel
-def next_deliverable(state: StreamState, side: int, is_over: bool) -> Deliverable:
+def next_deliverable(state: StreamState, direction_index: int, is_over: bool) -> Deliverable:
     """What a side can deliver now. is_over: the connection ends, nothing more is waited for."""
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
-    peer = side ^ 1
-    clock = state.registers.clock[0]
+    peer = direction_index ^ 1
+    clock = state.counters.clock[0]
     window = state.settings.reorder_window_ns[0]
-    if sides.start_is_open[side]:
-        due = sides.start_since[side] + window
-        if clock < due and not is_over and not sides.gives_up[side]:
-            return Deliverable(NOTHING, NEVER, _first_packet(state, side), due)
-        _settle_start(state, side)
-    released_packet = sides.released_packet[side]
-    head = state.heads[side, 0]
+    if directions.start_is_open[direction_index]:
+        due = directions.start_since[direction_index] + window
+        if clock < due and not is_over and not directions.gives_up[direction_index]:
+            return Deliverable(NOTHING, NEVER, _first_packet(state, direction_index), due)
+        _settle_start(state, direction_index)
+    released_packet = directions.released_packet[direction_index]
+    head = state.heads[direction_index, 0]
     if head < 0:
-        if missing_end(sides, side, window) == 0 or not sides.has_origin[side]:
+        if (
+            missing_end(directions, direction_index, window) == 0
+            or not directions.has_origin[direction_index]
+        ):
             return Deliverable(NOTHING, NEVER, NEVER, NEVER)
         due = NEVER
-        if sides.sent[side] > sides.highest[side]:
-            due = max(sides.acked_since[side], sides.progress_at[side]) + window
+        if directions.sent[direction_index] > directions.highest[direction_index]:
+            due = (
+                max(
+                    directions.acked_since[direction_index], directions.progress_at[direction_index]
+                )
+                + window
+            )
         if clock >= due or is_over:
             return Deliverable(MISSING_END, released_packet, released_packet, NEVER)
         return Deliverable(NOTHING, NEVER, NEVER, due)
-    packet = _first_packet(state, side)
+    packet = _first_packet(state, direction_index)
     start = nodes.offset[head]
-    if start == 1 and sides.started_empty[side] and not sides.has_released[side]:
-        sides.released[side] = 1  # the first packet was a keep-alive, one byte before the stream
-    must_go = is_over or sides.gives_up[side] != 0
-    if start <= sides.released[side]:
+    if (
+        start == 1
+        and directions.started_empty[direction_index]
+        and not directions.has_released[direction_index]
+    ):
+        directions.released[direction_index] = (
+            1  # the first packet was a keep-alive, one byte before the stream
+        )
+    must_go = is_over or directions.gives_up[direction_index] != 0
+    if start <= directions.released[direction_index]:
         if must_go or not nodes.is_damaged[head]:
             return Deliverable(SEGMENT, packet, packet, NEVER)
-        due = _damaged_due(state, side, peer, head)
+        due = _damaged_due(state, direction_index, peer, head)
         if clock >= due:
             return Deliverable(SEGMENT, packet, packet, NEVER)
     else:
-        due = _hole_due(state, side, peer, head)
+        due = _hole_due(state, direction_index, peer, head)
         if must_go or clock >= due:
-            kind = IMPLAUSIBLE if _is_implausible(sides, side, start) else HOLE
+            kind = IMPLAUSIBLE if _is_implausible(directions, direction_index, start) else HOLE
             return Deliverable(kind, released_packet, released_packet, NEVER)
     hold = nodes.opened[head] + window
     if clock < hold:

@@ -25,7 +25,7 @@ from dissector.codecs.integers import byte, le64
 from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import DUPLICATE_WINDOW_MS, NULL
-from dissector.stream.records import TCP_ACK, Sides
+from dissector.stream.records import TCP_ACK, Directions
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, mix
 
@@ -55,7 +55,7 @@ class Signatures(Records):
 def signature(segment: Segment, direction: int, data: ByteArray) -> int:
     """A hash of what copies of a packet have in common, never 0.
 
-    direction: connection_id * 2 + side_no.
+    direction: connection_id * 2 + endpoint_index.
     """
     value = product(direction, _DIRECTION)
     value ^= product(segment.sequence | (segment.flags << 33), _SEQUENCE)
@@ -93,21 +93,23 @@ def remembered(signatures: Signatures, value: int, ts_ns: int) -> int:
 
 
 @inlined
-def is_old_packet(sides: Sides, side: int, segment: Segment) -> bool:
+def is_old_packet(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a packet that is equal to an earlier one of its side cannot have been sent anew."""
-    if segment.ip_id > 0 and not sides.ip_ids_repeat[side]:
-        others = sides.packets[side] - sides.duplicate_packets[side] > 2
-        return bool(others or segment.ip_id != sides.last_ip_id[side])
-    latest = sides.last_tsval[side]
+    if segment.ip_id > 0 and not directions.ip_ids_repeat[direction_index]:
+        others = (
+            directions.packets[direction_index] - directions.duplicate_packets[direction_index] > 2
+        )
+        return bool(others or segment.ip_id != directions.last_ip_id[direction_index])
+    latest = directions.last_tsval[direction_index]
     return bool(segment.tsval >= 0 and latest >= 0 and distance(segment.tsval, latest) < 0)
 
 
 @inlined
-def note_ip_id(sides: Sides, side: int, ip_id: int) -> None:
+def note_ip_id(directions: Directions, direction_index: int, ip_id: int) -> None:
     """Note whether a side gives every packet an IP identification of its own."""
-    if ip_id > 0 and ip_id == sides.last_ip_id[side]:
-        sides.ip_ids_repeat[side] = 1
-    sides.last_ip_id[side] = ip_id
+    if ip_id > 0 and ip_id == directions.last_ip_id[direction_index]:
+        directions.ip_ids_repeat[direction_index] = 1
+    directions.last_ip_id[direction_index] = ip_id
 
 
 @inlined

@@ -28,7 +28,7 @@ from dissector.stream.records import (
     TCP_ACK,
     TCP_RST,
     Connections,
-    Sides,
+    Directions,
 )
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
@@ -40,211 +40,244 @@ STRAY: Final = 2  # belongs to it, says nothing about it
 
 
 @kernel
-def classify_syn(state: StreamState, side: int, segment: Segment, data: ByteArray) -> int:
+def classify_syn(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> int:
     """Which of OURS, REUSE, STRAY a SYN or SYN-ACK on a known address pair is.
 
     data: of its packet.
     """
     connections = state.connections
-    sides = state.sides
-    connection = side >> 1
-    peer = side ^ 1
-    isn = sides.isn[side]
+    directions = state.directions
+    connection = direction_index >> 1
+    peer = direction_index ^ 1
+    isn = directions.isn[direction_index]
     # After a reset a SYN is no late packet that the reorder window waits for.
     is_over = connections.closing[connection] >= 0
     has_ended = is_over or connections.ended_packet[connection] != NULL
     if isn == segment.sequence:
-        return REUSE if has_ended and _tries_again(state, side, segment, data) else OURS
-    is_answer = _is_answer(sides, side, segment)
-    last_tsval = sides.last_tsval[side]
+        return REUSE if has_ended and _tries_again(state, direction_index, segment, data) else OURS
+    is_answer = _is_answer(directions, direction_index, segment)
+    last_tsval = directions.last_tsval[direction_index]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
-    if is_old and not is_answer and (isn != NULL or sides.has_released[side]):
+    if is_old and not is_answer and (isn != NULL or directions.has_released[direction_index]):
         return STRAY
     if has_ended:
         return REUSE
-    if segment.flags & TCP_ACK and sides.isn[peer] != NULL and not is_answer:
+    if segment.flags & TCP_ACK and directions.isn[peer] != NULL and not is_answer:
         # It answers another SYN than the one that this side has to answer.
-        is_open = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
-        if not is_open or sides.packets[side] == 0:
+        is_open = (
+            directions.is_isn_acked[direction_index] != 0
+            or directions.has_released[direction_index] != 0
+        )
+        if not is_open or directions.packets[direction_index] == 0:
             return STRAY
     if isn == NULL:
         # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
         # split handshake).
         is_plain = segment.flags & TCP_ACK == 0
-        is_split = sides.isn[peer] != NULL and sides.highest[side] == 0 and is_plain
-        is_start = is_answer and sides.has_released[side] == 0
-        is_ours = is_split or is_start or _can_begin(sides, side, segment)
+        is_split = (
+            directions.isn[peer] != NULL and directions.highest[direction_index] == 0 and is_plain
+        )
+        is_start = is_answer and directions.has_released[direction_index] == 0
+        is_ours = is_split or is_start or _can_begin(directions, direction_index, segment)
         return OURS if is_ours else REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
-        is_late = sides.is_isn_acked[side] != 0 or sides.has_released[side] != 0
-        return STRAY if is_late or sides.pending[side] > MAX_MOVED_SEGMENTS else OURS
-    is_acked = sides.is_isn_acked[side] != 0 or sides.is_isn_acked[peer] != 0
-    is_half_open = _is_unused(sides, side) and not is_acked
+        is_late = (
+            directions.is_isn_acked[direction_index] != 0
+            or directions.has_released[direction_index] != 0
+        )
+        return (
+            STRAY if is_late or directions.pending[direction_index] > MAX_MOVED_SEGMENTS else OURS
+        )
+    is_acked = directions.is_isn_acked[direction_index] != 0 or directions.is_isn_acked[peer] != 0
+    is_half_open = _is_unused(directions, direction_index) and not is_acked
     if connections.lru_list[connection] == LRU_SYN_ONLY or is_half_open:
         return REUSE
-    at = offset_near(segment.sequence, sides.origin[side], sides.highest[side])
-    return STRAY if -1 <= at <= sides.highest[side] else REUSE
+    at = offset_near(
+        segment.sequence, directions.origin[direction_index], directions.highest[direction_index]
+    )
+    return STRAY if -1 <= at <= directions.highest[direction_index] else REUSE
 
 
 @inlined
-def _has_syn(connections: Connections, side: int) -> bool:
+def _has_syn(connections: Connections, direction_index: int) -> bool:
     """Whether a SYN of a side was captured, with or without ACK."""
-    is_answer = has_letter(connections, side, LETTER_SYN_ACK)
-    return is_answer or has_letter(connections, side, LETTER_SYN)
+    is_answer = has_letter(connections, direction_index, LETTER_SYN_ACK)
+    return is_answer or has_letter(connections, direction_index, LETTER_SYN)
 
 
 @inlined
-def _is_answer(sides: Sides, side: int, segment: Segment) -> bool:
+def _is_answer(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a SYN-ACK acknowledges the SYN of its peer, maybe with data that came with it."""
-    peer = side ^ 1
-    if segment.flags & TCP_ACK == 0 or sides.isn[peer] == NULL:
+    peer = direction_index ^ 1
+    if segment.flags & TCP_ACK == 0 or directions.isn[peer] == NULL:
         return False
-    other = sides.other_isn[peer]
+    other = directions.other_isn[peer]
     is_other = other != NULL and segment.acknowledgement == sequence_at(other, 1)
-    return bool(is_other or acknowledges_syn(sides, peer, segment.acknowledgement))
+    return bool(is_other or acknowledges_syn(directions, peer, segment.acknowledgement))
 
 
 @inlined
-def _is_unused(sides: Sides, side: int) -> bool:
+def _is_unused(directions: Directions, direction_index: int) -> bool:
     """Whether no side of a connection has shown data."""
-    return bool(sides.highest[side] == 0 and sides.highest[side ^ 1] == 0)
+    return bool(
+        directions.highest[direction_index] == 0 and directions.highest[direction_index ^ 1] == 0
+    )
 
 
 @inlined
-def _tries_again(state: StreamState, side: int, segment: Segment, data: ByteArray) -> bool:
+def _tries_again(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> bool:
     """Whether a SYN whose number is known opens anew what was reset before it was open.
 
     It may be a copy of the first one, too, which a tap shows late.
     """
-    if segment.flags & TCP_ACK or not _is_unused(state.sides, side):
+    if segment.flags & TCP_ACK or not _is_unused(state.directions, direction_index):
         return False
-    direction = state.connections.connection_id[side >> 1] * 2 + (side & 1)
+    direction = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
     value = signature(segment, direction, data)
     return remembered(state.signatures, value, segment.ts_ns) == NULL
 
 
 @inlined
-def _can_begin(sides: Sides, side: int, segment: Segment) -> bool:
+def _can_begin(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a SYN can be the missing beginning of a side seen without it."""
     start = sequence_at(segment.sequence, 1)
-    if not sides.has_origin[side]:
+    if not directions.has_origin[direction_index]:
         # Of what the peer acknowledged only the furthest number is known.
-        ahead = distance(sides.acked[side], start)
-        return not sides.has_raw_ack[side] or 0 <= ahead <= MAX_START_BACK
-    back = distance(start, sides.origin[side])
-    if sides.has_released[side]:
+        ahead = distance(directions.acked[direction_index], start)
+        return not directions.has_raw_ack[direction_index] or 0 <= ahead <= MAX_START_BACK
+    back = distance(start, directions.origin[direction_index])
+    if directions.has_released[direction_index]:
         return back == 0
     return -MAX_START_BACK <= back <= 0
 
 
 @inlined
-def _believed(sides: Sides, side: int, acked: int) -> int:
+def _believed(directions: Directions, direction_index: int, acked: int) -> int:
     """An acknowledged offset, if nothing forbids that a side sent so much; else 0."""
-    return acked if 0 < acked <= ack_reach(sides, side) else 0
+    return acked if 0 < acked <= ack_reach(directions, direction_index) else 0
 
 
 @inlined
-def set_origin(sides: Sides, side: int, origin: int, clock: int) -> None:
+def set_origin(directions: Directions, direction_index: int, origin: int, clock: int) -> None:
     """Set where stream offset 0 of a side lies, for the first time."""
     acked = 0
-    if sides.has_raw_ack[side]:
-        acked = _believed(sides, side, distance(sides.acked[side], origin))
-    sides.origin[side] = origin
-    sides.released[side] = 0
-    sides.highest[side] = 0
-    sides.acked[side] = acked
-    sides.acked_since[side] = clock
-    sides.has_origin[side] = 1
+    if directions.has_raw_ack[direction_index]:
+        acked = _believed(
+            directions, direction_index, distance(directions.acked[direction_index], origin)
+        )
+    directions.origin[direction_index] = origin
+    directions.released[direction_index] = 0
+    directions.highest[direction_index] = 0
+    directions.acked[direction_index] = acked
+    directions.acked_since[direction_index] = clock
+    directions.has_origin[direction_index] = 1
 
 
 @kernel
-def _move_origin(state: StreamState, side: int, origin: int) -> None:
+def _move_origin(state: StreamState, direction_index: int, origin: int) -> None:
     """Set where offset 0 lies after packets without a SYN were seen; nothing has left yet."""
-    sides = state.sides
-    by = -distance(origin, sides.origin[side])
-    shift_offsets(state, side, by)
-    sides.origin[side] = origin
-    sides.released[side] = 0
-    sides.fin_offset[side] += by
+    directions = state.directions
+    by = -distance(origin, directions.origin[direction_index])
+    shift_offsets(state, direction_index, by)
+    directions.origin[direction_index] = origin
+    directions.released[direction_index] = 0
+    directions.fin_offset[direction_index] += by
     # What was acknowledged of another numbering says nothing of this one.
-    is_first = sides.isn[side] == NULL
-    sides.acked[side] = _believed(sides, side, sides.acked[side] + by) if is_first else 0
-    sides.highest[side] = 0
-    sides.sent[side] = 0
-    head = state.heads[side, 0]
-    tail = state.tails[side, 0]
+    is_first = directions.isn[direction_index] == NULL
+    directions.acked[direction_index] = (
+        _believed(directions, direction_index, directions.acked[direction_index] + by)
+        if is_first
+        else 0
+    )
+    directions.highest[direction_index] = 0
+    directions.sent[direction_index] = 0
+    head = state.heads[direction_index, 0]
+    tail = state.tails[direction_index, 0]
     if head >= 0:
         at = state.nodes.offset[tail]
-        if state.nodes.offset[head] < 0 or is_beyond(sides, side, at, at):
-            _drop_waiting(state, side)
+        if state.nodes.offset[head] < 0 or is_beyond(directions, direction_index, at, at):
+            _drop_waiting(state, direction_index)
         else:
-            sides.highest[side] = at + state.nodes.length[tail]
-    sides.start_is_open[side] = 0
-    sides.started_empty[side] = 0
+            directions.highest[direction_index] = at + state.nodes.length[tail]
+    directions.start_is_open[direction_index] = 0
+    directions.started_empty[direction_index] = 0
 
 
 @kernel
-def _drop_waiting(state: StreamState, side: int) -> None:
+def _drop_waiting(state: StreamState, direction_index: int) -> None:
     """Drop all that waits of a side: it is of a stream before this one."""
     for _ in range(len(state.nodes.length)):
-        if state.heads[side, 0] < 0:
+        if state.heads[direction_index, 0] < 0:
             break
-        state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
-        drop_first(state, side)
-    state.sides.fin_seen[side] = 0
+        state.directions.dropped_bytes[direction_index] += state.nodes.length[
+            state.heads[direction_index, 0]
+        ]
+        drop_first(state, direction_index)
+    state.directions.fin_seen[direction_index] = 0
 
 
 @kernel
-def _begin(state: StreamState, side: int, isn: int) -> None:
+def _begin(state: StreamState, direction_index: int, isn: int) -> None:
     """Begin a side's stream at its initial sequence number, which became known."""
-    sides = state.sides
+    directions = state.directions
     origin = sequence_at(isn, 1)
-    if sides.isn[side] != NULL and isn != sides.isn[side]:
-        sides.other_isn[side] = sides.isn[side]
-        sides.is_isn_acked[side] = 0
-    if not sides.has_origin[side]:
-        set_origin(sides, side, origin, state.registers.clock[0])
-    elif not sides.has_released[side]:
-        _move_origin(state, side, origin)
-    sides.isn[side] = isn
+    if directions.isn[direction_index] != NULL and isn != directions.isn[direction_index]:
+        directions.other_isn[direction_index] = directions.isn[direction_index]
+        directions.is_isn_acked[direction_index] = 0
+    if not directions.has_origin[direction_index]:
+        set_origin(directions, direction_index, origin, state.counters.clock[0])
+    elif not directions.has_released[direction_index]:
+        _move_origin(state, direction_index, origin)
+    directions.isn[direction_index] = isn
 
 
 @kernel
-def receive_syn(state: StreamState, side: int, segment: Segment, data: ByteArray) -> None:
+def receive_syn(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> None:
     """Receive a SYN or SYN-ACK that belongs to the connection. data: of its packet."""
     connections = state.connections
-    sides = state.sides
-    connection = side >> 1
-    peer = side ^ 1
-    sides.scale[side] = max(sides.scale[side], window_scale(segment, data))
-    if sides.isn[side] == segment.sequence and sides.packets[side] > 1:
-        sides.retransmitted_packets[side] += 1
-        if not segment.flags & TCP_ACK and sides.packets[peer] == 0:
+    directions = state.directions
+    connection = direction_index >> 1
+    peer = direction_index ^ 1
+    directions.scale[direction_index] = max(
+        directions.scale[direction_index], window_scale(segment, data)
+    )
+    if (
+        directions.isn[direction_index] == segment.sequence
+        and directions.packets[direction_index] > 1
+    ):
+        directions.retransmitted_packets[direction_index] += 1
+        if not segment.flags & TCP_ACK and directions.packets[peer] == 0:
             connections.syn_ts_ns[connection] = segment.ts_ns
     else:
-        _begin(state, side, segment.sequence)
+        _begin(state, direction_index, segment.sequence)
         if not segment.flags & TCP_ACK:
-            sides.is_isn_acked[peer] = 0  # acknowledged before there was anything to answer
+            directions.is_isn_acked[peer] = 0  # acknowledged before there was anything to answer
     if not segment.flags & TCP_ACK:
         if connections.opener[connection] < 0:
-            connections.opener[connection] = side & 1
+            connections.opener[connection] = direction_index & 1
             connections.syn_ts_ns[connection] = segment.ts_ns
         return
     if connections.opener[connection] < 0:
         connections.opener[connection] = peer & 1
-    if sides.isn[peer] == NULL:
+    if directions.isn[peer] == NULL:
         start = segment.acknowledgement
-        back = distance(start, sides.origin[peer])
-        if not sides.has_origin[peer] or (
-            sides.start_is_open[peer] and -MAX_START_BACK <= back <= 0
+        back = distance(start, directions.origin[peer])
+        if not directions.has_origin[peer] or (
+            directions.start_is_open[peer] and -MAX_START_BACK <= back <= 0
         ):
             _begin(state, peer, sequence_at(start, -1))
         return
-    if not acknowledges_syn(sides, peer, segment.acknowledgement) and _is_answer(
-        sides, side, segment
+    if not acknowledges_syn(directions, peer, segment.acknowledgement) and _is_answer(
+        directions, direction_index, segment
     ):
-        _begin(state, peer, sides.other_isn[peer])
+        _begin(state, peer, directions.other_isn[peer])
     if (
         connections.syn_ts_ns[connection] != NULL
         and connections.handshake_rtt_ns[connection] == NULL
@@ -253,39 +286,39 @@ def receive_syn(state: StreamState, side: int, segment: Segment, data: ByteArray
 
 
 @kernel
-def confirm_start(state: StreamState, side: int, segment: Segment) -> None:
+def confirm_start(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Let an acknowledgement say which initial number of its peer counts."""
-    sides = state.sides
-    peer = side ^ 1
-    isn = sides.isn[peer]
-    if isn == NULL or sides.is_isn_acked[peer] or not _has_syn(state.connections, peer):
+    directions = state.directions
+    peer = direction_index ^ 1
+    isn = directions.isn[peer]
+    if isn == NULL or directions.is_isn_acked[peer] or not _has_syn(state.connections, peer):
         return
     ahead = distance(segment.acknowledgement, sequence_at(isn, 1))
-    if 0 <= ahead <= sides.highest[peer]:
-        sides.is_isn_acked[peer] = 1
+    if 0 <= ahead <= directions.highest[peer]:
+        directions.is_isn_acked[peer] = 1
         return
-    if sides.has_released[peer]:
+    if directions.has_released[peer]:
         return
-    other = sides.other_isn[peer]
+    other = directions.other_isn[peer]
     if other != NULL and segment.acknowledgement == sequence_at(other, 1):
         _begin(state, peer, other)
-        sides.is_isn_acked[peer] = 1
+        directions.is_isn_acked[peer] = 1
     elif (
-        not 0 <= ahead <= ack_reach(sides, peer)
-        and sides.pending[peer] == 0
-        and sides.isn[side] != NULL
-        and segment.sequence == sequence_at(sides.isn[side], 1)
+        not 0 <= ahead <= ack_reach(directions, peer)
+        and directions.pending[peer] == 0
+        and directions.isn[direction_index] != NULL
+        and segment.sequence == sequence_at(directions.isn[direction_index], 1)
     ):
         _begin(state, peer, sequence_at(segment.acknowledgement, -1))  # its SYN was not captured
 
 
 @inlined
-def measure_handshake(connections: Connections, side: int, segment: Segment) -> None:
+def measure_handshake(connections: Connections, direction_index: int, segment: Segment) -> None:
     """Measure the handshake if this is the opener's first packet after the SYN-ACK, its end."""
-    connection = side >> 1
+    connection = direction_index >> 1
     if not connections.rtt_pending[connection]:
         return
-    if connections.opener[connection] == side & 1 and segment.flags & TCP_ACK:
+    if connections.opener[connection] == direction_index & 1 and segment.flags & TCP_ACK:
         connections.rtt_pending[connection] = 0
         elapsed = segment.ts_ns - connections.syn_ts_ns[connection]
         if segment.ts_ns != NULL and elapsed >= 0:
@@ -293,22 +326,22 @@ def measure_handshake(connections: Connections, side: int, segment: Segment) -> 
 
 
 @kernel
-def start_midstream(state: StreamState, side: int, segment: Segment) -> None:
+def start_midstream(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Begin the stream of a side whose first packet is no SYN: offset 0 is its sequence number.
 
     Earlier bytes may have been overtaken on the way to the tap, so the start stays open for the
     reorder window: nothing leaves, and bytes before offset 0 are welcome.
     """
-    sides = state.sides
-    clock = state.registers.clock[0]
-    set_origin(sides, side, segment.sequence, clock)
+    directions = state.directions
+    clock = state.counters.clock[0]
+    set_origin(directions, direction_index, segment.sequence, clock)
     if segment.flags & TCP_RST:
         return
-    sides.start_is_open[side] = 1
-    sides.start_since[side] = clock
+    directions.start_is_open[direction_index] = 1
+    directions.start_since[direction_index] = clock
     if segment.wire_bytes <= 1:
-        sides.started_empty[side] = 1
-        if sides.acked[side] == 1:
+        directions.started_empty[direction_index] = 1
+        if directions.acked[direction_index] == 1:
             # The peer has the byte at this number already: a keep-alive, one byte back.
-            sides.released[side] = 1
-            sides.highest[side] = 1
+            directions.released[direction_index] = 1
+            directions.highest[direction_index] = 1

@@ -30,18 +30,22 @@ _LETTERS_PER_FIELD: Final = 12
 
 
 @inlined
-def has_letter(connections: Connections, side: int, letter: int) -> bool:
+def has_letter(connections: Connections, direction_index: int, letter: int) -> bool:
     """Whether a side has a letter already."""
-    return bool(connections.history_seen[side >> 1] >> (letter + _PER_SIDE * (side & 1)) & 1)
+    return bool(
+        connections.history_seen[direction_index >> 1]
+        >> (letter + _PER_SIDE * (direction_index & 1))
+        & 1
+    )
 
 
 @kernel
-def add_letter(connections: Connections, side: int, letter: int) -> None:
+def add_letter(connections: Connections, direction_index: int, letter: int) -> None:
     """Append a letter unless this side has it already."""
-    if has_letter(connections, side, letter):
+    if has_letter(connections, direction_index, letter):
         return
-    row = side >> 1
-    code = letter + _PER_SIDE * (side & 1)
+    row = direction_index >> 1
+    code = letter + _PER_SIDE * (direction_index & 1)
     connections.history_seen[row] |= 1 << code
     length = connections.history_length[row]
     connections.history_length[row] = length + 1

@@ -26,8 +26,8 @@ from dissector.limits import (
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.tcp import HEADER_BYTES, find_option
 from dissector.stream.duplicates import WINDOW_NS, remembered, signature
-from dissector.stream.output import note_side
-from dissector.stream.records import TCP_ACK, TCP_RST, TCP_SYN, Sides
+from dissector.stream.output import note_direction
+from dissector.stream.records import TCP_ACK, TCP_RST, TCP_SYN, Directions
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
@@ -51,94 +51,111 @@ def window_scale(segment: Segment, data: ByteArray) -> int:
 
 
 @inlined
-def reach_of(sides: Sides, side: int) -> int:
+def reach_of(directions: Directions, direction_index: int) -> int:
     """How many bytes a side may send beyond what was acknowledged: its peer's largest window."""
-    scale = sides.scale[side ^ 1]
-    if NO_SCALE in (scale, sides.scale[side]):
+    scale = directions.scale[direction_index ^ 1]
+    if NO_SCALE in (scale, directions.scale[direction_index]):
         return _WINDOW
     return int(_WINDOW << (_MAX_SCALE if scale == NULL else scale))
 
 
 @inlined
-def ack_reach(sides: Sides, side: int) -> int:
+def ack_reach(directions: Directions, direction_index: int) -> int:
     """How far beyond all bytes seen of a side an acknowledgement of them is believed."""
-    return min(reach_of(sides, side), MAX_ACK_REACH)
+    return min(reach_of(directions, direction_index), MAX_ACK_REACH)
 
 
 @inlined
-def is_beyond(sides: Sides, side: int, offset: int, end: int) -> bool:
+def is_beyond(directions: Directions, direction_index: int, offset: int, end: int) -> bool:
     """Whether bytes at such offsets lie beyond every window of a side, ahead or behind."""
-    reach = reach_of(sides, side)
-    ahead = offset - max(sides.highest[side], sides.acked[side])
-    back = sides.released[side] - end
+    reach = reach_of(directions, direction_index)
+    ahead = offset - max(directions.highest[direction_index], directions.acked[direction_index])
+    back = directions.released[direction_index] - end
     return bool(ahead > max(reach, LEAST_REACH_BYTES) or back > max(reach, MAX_REACH_BACK))
 
 
 @inlined
-def acknowledges_syn(sides: Sides, side: int, number: int) -> bool:
+def acknowledges_syn(directions: Directions, direction_index: int, number: int) -> bool:
     """Whether a number acknowledges the SYN of a side, and no more than was seen behind it."""
-    isn = sides.isn[side]
+    isn = directions.isn[direction_index]
     if isn == NULL:
         return False
-    return bool(0 <= distance(number, sequence_at(isn, 1)) <= max(0, sides.highest[side]))
+    return bool(
+        0 <= distance(number, sequence_at(isn, 1)) <= max(0, directions.highest[direction_index])
+    )
 
 
 @inlined
-def is_no_answer(sides: Sides, side: int, segment: Segment) -> bool:
+def is_no_answer(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a packet of a side without a start cannot belong to the answer to its peer's SYN.
 
     Such are what a host sends that still has an older connection: a challenge ACK, old data. A
     reset has to acknowledge the SYN; before other packets the tap may have missed some.
     """
-    peer = side ^ 1
-    if sides.isn[peer] == NULL or sides.isn[side] != NULL or sides.has_origin[side]:
+    peer = direction_index ^ 1
+    if (
+        directions.isn[peer] == NULL
+        or directions.isn[direction_index] != NULL
+        or directions.has_origin[direction_index]
+    ):
         return False
     if segment.flags & TCP_RST:
-        is_acked = acknowledges_syn(sides, peer, segment.acknowledgement)
+        is_acked = acknowledges_syn(directions, peer, segment.acknowledgement)
         return segment.flags & TCP_ACK == 0 or not is_acked
-    ahead = distance(segment.acknowledgement, sequence_at(sides.isn[peer], 1))
-    return segment.flags & TCP_ACK != 0 and not 0 <= ahead <= sides.highest[peer] + TAG_REACH_BYTES
+    ahead = distance(segment.acknowledgement, sequence_at(directions.isn[peer], 1))
+    return (
+        segment.flags & TCP_ACK != 0
+        and not 0 <= ahead <= directions.highest[peer] + TAG_REACH_BYTES
+    )
 
 
 @kernel
-def is_of_another_stream(sides: Sides, side: int, segment: Segment) -> bool:
+def is_of_another_stream(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether the payload of a segment belongs to another stream of the same addresses."""
     if segment.flags & (TCP_SYN | TCP_RST) or segment.wire_bytes == 0:
         return False
-    if not sides.has_origin[side]:
-        return is_no_answer(sides, side, segment)
-    offset = offset_near(segment.sequence, sides.origin[side], sides.released[side])
-    if not is_beyond(sides, side, offset, offset + segment.wire_bytes):
+    if not directions.has_origin[direction_index]:
+        return is_no_answer(directions, direction_index, segment)
+    offset = offset_near(
+        segment.sequence, directions.origin[direction_index], directions.released[direction_index]
+    )
+    if not is_beyond(directions, direction_index, offset, offset + segment.wire_bytes):
         return False
     # Behind its stream it may also be an old packet that a second tap shows late.
-    latest = sides.last_tsval[side]
+    latest = directions.last_tsval[direction_index]
     is_old = segment.tsval >= 0 and latest >= 0 and distance(segment.tsval, latest) < 0
-    return bool(offset > sides.released[side] or not is_old)
+    return bool(offset > directions.released[direction_index] or not is_old)
 
 
 @kernel
-def acknowledges_another_stream(sides: Sides, side: int, segment: Segment) -> bool:
+def acknowledges_another_stream(
+    directions: Directions, direction_index: int, segment: Segment
+) -> bool:
     """Whether a segment acknowledges numbers that its peer's stream does not have."""
-    peer = side ^ 1
+    peer = direction_index ^ 1
     if segment.flags & (TCP_SYN | TCP_ACK) != TCP_ACK:
         return False
-    if sides.has_origin[peer]:
-        end = sequence_at(sides.origin[peer], max(sides.highest[peer], sides.acked[peer]))
-    elif sides.has_raw_ack[peer]:
-        end = sides.acked[peer]
+    if directions.has_origin[peer]:
+        end = sequence_at(
+            directions.origin[peer], max(directions.highest[peer], directions.acked[peer])
+        )
+    elif directions.has_raw_ack[peer]:
+        end = directions.acked[peer]
     else:
         return False
     ahead = distance(segment.acknowledgement, end)
-    most_back = max(reach_of(sides, peer), MAX_REACH_BACK)
-    return bool(ahead > ack_reach(sides, peer) or -ahead > most_back)
+    most_back = max(reach_of(directions, peer), MAX_REACH_BACK)
+    return bool(ahead > ack_reach(directions, peer) or -ahead > most_back)
 
 
 @inlined
-def _end_of(sides: Sides, side: int) -> int:
+def _end_of(directions: Directions, direction_index: int) -> int:
     """The number behind all that is known of a side; NULL if nothing is."""
-    if sides.has_origin[side]:
-        return sequence_at(sides.origin[side], sides.highest[side])
-    return int(sides.acked[side]) if sides.has_raw_ack[side] else NULL
+    if directions.has_origin[direction_index]:
+        return sequence_at(directions.origin[direction_index], directions.highest[direction_index])
+    return (
+        int(directions.acked[direction_index]) if directions.has_raw_ack[direction_index] else NULL
+    )
 
 
 @inlined
@@ -151,61 +168,67 @@ def _renumbered(segment: Segment, sequence: int, acknowledgement: int) -> Segmen
 
 
 @kernel
-def _find_shift(state: StreamState, side: int, segment: Segment, data: ByteArray) -> None:
+def _find_shift(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> None:
     """Note by how much numbers differ if the packet before was the same one in other numbers."""
-    sides = state.sides
-    peer = side ^ 1
-    sequence = sides.isn[side]
-    if segment.flags & TCP_SYN == 0 and sides.has_origin[side]:
-        sequence = sequence_at(_end_of(sides, side), -segment.wire_bytes)
+    directions = state.directions
+    peer = direction_index ^ 1
+    sequence = directions.isn[direction_index]
+    if segment.flags & TCP_SYN == 0 and directions.has_origin[direction_index]:
+        sequence = sequence_at(_end_of(directions, direction_index), -segment.wire_bytes)
     acknowledgement = segment.acknowledgement
     if segment.flags & TCP_ACK:
-        acknowledgement = sides.acked[peer] if sides.has_raw_ack[peer] else NULL
-        if sides.has_origin[peer]:
-            acknowledgement = sequence_at(sides.origin[peer], sides.acked[peer])
+        acknowledgement = directions.acked[peer] if directions.has_raw_ack[peer] else NULL
+        if directions.has_origin[peer]:
+            acknowledgement = sequence_at(directions.origin[peer], directions.acked[peer])
     if NULL in (sequence, acknowledgement):
         return
     more = distance(segment.sequence, sequence)
     further = distance(segment.acknowledgement, acknowledgement)
     if max(abs(more), abs(further)) <= TAG_REACH_BYTES:
         return
-    direction = state.connections.connection_id[side >> 1] * 2 + (side & 1)
+    direction = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
     value = signature(_renumbered(segment, sequence, acknowledgement), direction, data)
     if not 0 <= remembered(state.signatures, value, segment.ts_ns) <= WINDOW_NS:
         return
-    if sides.shift[side] == 0 and sides.shift[peer] == 0:
-        note_side(state, side, _TWO_NUMBERINGS, NULL, NULL)
-    if sides.shift[side] == 0:
-        sides.shift[side] = more
-    if sides.shift[peer] == 0:
-        sides.shift[peer] = further
+    if directions.shift[direction_index] == 0 and directions.shift[peer] == 0:
+        note_direction(state, direction_index, _TWO_NUMBERINGS, NULL, NULL)
+    if directions.shift[direction_index] == 0:
+        directions.shift[direction_index] = more
+    if directions.shift[peer] == 0:
+        directions.shift[peer] = further
 
 
 @inlined
-def _put_back(sides: Sides, side: int, number: int) -> int:
+def _put_back(directions: Directions, direction_index: int, number: int) -> int:
     """A number of either numbering of a side in its first one, which is the nearer of the two."""
-    end = _end_of(sides, side)
-    if sides.shift[side] == 0 or end == NULL:
+    end = _end_of(directions, direction_index)
+    if directions.shift[direction_index] == 0 or end == NULL:
         return number
-    other = sequence_at(number, -sides.shift[side])
+    other = sequence_at(number, -directions.shift[direction_index])
     return other if abs(distance(other, end)) < abs(distance(number, end)) else number
 
 
 @inlined
-def _put_back_both(sides: Sides, side: int, segment: Segment) -> Segment:
+def _put_back_both(directions: Directions, direction_index: int, segment: Segment) -> Segment:
     acknowledgement = segment.acknowledgement
     if segment.flags & TCP_ACK:
-        acknowledgement = _put_back(sides, side ^ 1, acknowledgement)
-    return _renumbered(segment, _put_back(sides, side, segment.sequence), acknowledgement)
+        acknowledgement = _put_back(directions, direction_index ^ 1, acknowledgement)
+    return _renumbered(
+        segment, _put_back(directions, direction_index, segment.sequence), acknowledgement
+    )
 
 
 @kernel
-def in_first_numbering(state: StreamState, side: int, segment: Segment, data: ByteArray) -> Segment:
+def in_first_numbering(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> Segment:
     """A segment with the numbers that its packet has in the first numbering of its connection."""
-    sides = state.sides
-    segment = _put_back_both(sides, side, segment)
-    is_repeated = segment.ip_id > 0 and segment.ip_id == sides.last_ip_id[side]
-    if not is_repeated or sides.ip_ids_repeat[side]:
+    directions = state.directions
+    segment = _put_back_both(directions, direction_index, segment)
+    is_repeated = segment.ip_id > 0 and segment.ip_id == directions.last_ip_id[direction_index]
+    if not is_repeated or directions.ip_ids_repeat[direction_index]:
         return segment
-    _find_shift(state, side, segment, data)
-    return _put_back_both(sides, side, segment)
+    _find_shift(state, direction_index, segment, data)
+    return _put_back_both(directions, direction_index, segment)

@@ -48,12 +48,14 @@ from dissector.stream.state import StreamState
 from dissector.tables import allocate_row, give_row
 
 
-class Span(NamedTuple):
+class SegmentSpan(NamedTuple):
     """Bytes of a segment that shall wait.
 
-    kind: DATA, GAP_CUT or FIN; start, end: stream offsets; at: of a byte at offset `start` in the
-    packet's buffer; segment_start, segment_end: bounds of their segment; is_damaged: 1 if its
-    checksum is wrong.
+    kind: DATA, GAP_CUT or FIN.
+    start, end: stream offsets.
+    at: of a byte at offset `start` in the packet's buffer.
+    segment_start, segment_end: bounds of their segment.
+    is_damaged: 1 if its checksum is wrong.
     """
 
     kind: int
@@ -83,33 +85,33 @@ class Inserted(NamedTuple):
 
 
 @kernel
-def find_before(state: StreamState, side: int, offset: int) -> None:
+def find_before(state: StreamState, direction_index: int, offset: int) -> None:
     """Note, per level, the last node of a side that starts before an offset (-1: none)."""
     nodes = state.nodes
     predecessors = state.predecessors
-    last = state.tails[side, 0]
+    last = state.tails[direction_index, 0]
     if last < 0 or nodes.offset[last] < offset:
         for level in range(LEVELS):
-            predecessors[level] = state.tails[side, level]
+            predecessors[level] = state.tails[direction_index, level]
         return
     node = -1
     for step in range(LEVELS):
         level = LEVELS - 1 - step
-        ahead = state.heads[side, level] if node < 0 else state.successors[node, level]
+        ahead = state.heads[direction_index, level] if node < 0 else state.successors[node, level]
         for _ in range(len(nodes.offset)):
             if ahead < 0 or nodes.offset[ahead] >= offset:
                 break
             node = ahead
             ahead = state.successors[node, level]
-            state.registers.steps[0] += 1
+            state.counters.steps[0] += 1
         predecessors[level] = node
 
 
 @inlined
-def _node_after(state: StreamState, side: int) -> int:
+def _node_after(state: StreamState, direction_index: int) -> int:
     """The node after the position last searched, or -1."""
     before = state.predecessors[0]
-    return int(state.heads[side, 0] if before < 0 else state.successors[before, 0])
+    return int(state.heads[direction_index, 0] if before < 0 else state.successors[before, 0])
 
 
 @inlined
@@ -130,37 +132,37 @@ def _levels(serial: int, seed: int) -> int:
 
 
 @inlined
-def _packet_flags(span: Span, start: int, end: int) -> int:
+def _packet_flags(span: SegmentSpan, start: int, end: int) -> int:
     """Whether start..end of a span are the first or last bytes of their packet."""
     flags = STARTS_PACKET if start == span.segment_start else 0
     return flags | ENDS_PACKET if end == span.segment_end else flags
 
 
 @kernel
-def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> int:
+def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: int, end: int) -> int:
     """Make a node for start..end of a span at the position last searched, and step over it."""
     nodes = state.nodes
     heads = state.heads
     successors = state.successors
-    registers = state.registers
+    counters = state.counters
     node = allocate_row(state.free_nodes)
-    registers.nodes_made[0] += 1
-    after = _node_after(state, side)
+    counters.nodes_made[0] += 1
+    after = _node_after(state, direction_index)
     before = state.predecessors[0]
-    edge = state.sides.released[side]
+    edge = state.directions.released[direction_index]
     if before >= 0:
         edge = nodes.offset[before] + nodes.length[before]
     # A hole is as old as the oldest segment behind it: a node that splits one inherits its age.
-    opened = registers.clock[0]
+    opened = counters.clock[0]
     if after >= 0 and nodes.offset[after] > edge:
         opened = min(opened, nodes.opened[after])
-    sides = state.sides
-    since = sides.acked_since[side]
-    is_acked = sides.highest[side] <= start <= sides.acked[side]
+    directions = state.directions
+    since = directions.acked_since[direction_index]
+    is_acked = directions.highest[direction_index] <= start <= directions.acked[direction_index]
     if is_acked and since + state.settings.reorder_window_ns[0] < opened:
         opened = since  # the peer has long had the bytes of the hole
     # Below the highest byte seen it came late; what a repetition has beyond that is new.
-    came_late = RETRANSMITTED if start < state.sides.highest[side] else 0
+    came_late = RETRANSMITTED if start < state.directions.highest[direction_index] else 0
     nodes.offset[node] = start
     nodes.length[node] = end - start
     nodes.heap_at[node] = -1
@@ -172,21 +174,21 @@ def _link(state: StreamState, side: int, span: Span, start: int, end: int) -> in
     nodes.segment_start[node] = span.segment_start
     nodes.segment_end[node] = span.segment_end
     nodes.is_damaged[node] = span.is_damaged
-    levels = _levels(registers.nodes_made[0], registers.level_seed[0])
+    levels = _levels(counters.nodes_made[0], counters.level_seed[0])
     nodes.levels[node] = levels
     for level in range(levels):
         before = state.predecessors[level]
         if before < 0:
-            after = heads[side, level]
-            heads[side, level] = node
+            after = heads[direction_index, level]
+            heads[direction_index, level] = node
         else:
             after = successors[before, level]
             successors[before, level] = node
         successors[node, level] = after
         if after < 0:
-            state.tails[side, level] = node
+            state.tails[direction_index, level] = node
     _step_over(state, node)
-    _charge(state, side, 1, _charged_bytes(span.kind, end - start))
+    _charge(state, direction_index, 1, _charged_bytes(span.kind, end - start))
     return int(node)
 
 
@@ -196,30 +198,30 @@ def _charged_bytes(kind: int, length: int) -> int:
 
 
 @inlined
-def _charge(state: StreamState, side: int, count: int, charged: int) -> None:
-    sides = state.sides
-    sides.pending[side] += count
-    sides.held_bytes[side] += charged
-    state.registers.held_bytes[0] += charged
+def _charge(state: StreamState, direction_index: int, count: int, charged: int) -> None:
+    directions = state.directions
+    directions.pending[direction_index] += count
+    directions.held_bytes[direction_index] += charged
+    state.counters.held_bytes[0] += charged
 
 
 @kernel
 def _keep_bytes(state: StreamState, node: int, data: ByteArray, at: int) -> None:
     """Copy a node's bytes to the heap; the caller has seen to the room."""
     nodes = state.nodes
-    registers = state.registers
+    counters = state.counters
     heap = state.heap
     length = nodes.length[node]
-    start = registers.heap_used[0]
+    start = counters.heap_used[0]
     nodes.heap_at[node] = start
-    registers.heap_used[0] = start + length
-    registers.heap_live[0] += length
+    counters.heap_used[0] = start + length
+    counters.heap_live[0] += length
     for index in range(length):
         heap[start + index] = data[at + index]
 
 
 @inlined
-def _new_copy_wins(state: StreamState, node: int, span: Span) -> bool:
+def _new_copy_wins(state: StreamState, node: int, span: SegmentSpan) -> bool:
     """Whether a span's bytes replace those of a node, which are there as well."""
     nodes = state.nodes
     policy = state.settings.overlap[0]
@@ -236,23 +238,25 @@ def _new_copy_wins(state: StreamState, node: int, span: Span) -> bool:
 
 
 @inlined
-def _differing(state: StreamState, node: int, span: Span, data: ByteArray, edges: Edges) -> int:
+def _differing(
+    state: StreamState, node: int, span: SegmentSpan, data: ByteArray, edges: Edges
+) -> int:
     """How many bytes of a range differ between a span and a node that has them."""
     nodes = state.nodes
-    registers = state.registers
+    counters = state.counters
     held = nodes.heap_at[node] + edges.start - nodes.offset[node]
     new = span.at + edges.start - span.start
     differing = 0
     for index in range(edges.end - edges.start):
         if byte(state.heap, held + index) != byte(data, new + index):
             differing += 1
-            if registers.conflict_at[0] == NULL:
-                registers.conflict_at[0] = edges.start + index
+            if counters.conflict_at[0] == NULL:
+                counters.conflict_at[0] = edges.start + index
     return differing
 
 
 @kernel
-def _split(state: StreamState, side: int, node: int, offset: int) -> int:
+def _split(state: StreamState, direction_index: int, node: int, offset: int) -> int:
     """Split a node before an offset inside it; the position last searched is then before the second
     part. Returns the second part. The caller has seen to a free node."""
     nodes = state.nodes
@@ -262,7 +266,7 @@ def _split(state: StreamState, side: int, node: int, offset: int) -> int:
     end = nodes.offset[node] + nodes.length[node]
     segment_start = nodes.segment_start[node]
     segment_end = nodes.segment_end[node]
-    span = Span(
+    span = SegmentSpan(
         kind, offset, end, 0, segment_start, segment_end, nodes.packet[node],
         nodes.ts_ns[node], nodes.is_damaged[node],
     )  # fmt: skip
@@ -271,8 +275,8 @@ def _split(state: StreamState, side: int, node: int, offset: int) -> int:
     nodes.length[node] = length
     flags = nodes.flags[node]
     nodes.flags[node] = flags & ~ENDS_PACKET
-    part = _link(state, side, span, offset, end)
-    _charge(state, side, 0, -moved)
+    part = _link(state, direction_index, span, offset, end)
+    _charge(state, direction_index, 0, -moved)
     nodes.flags[part] = flags & ~STARTS_PACKET
     nodes.opened[part] = nodes.opened[node]
     if kind == DATA:
@@ -281,7 +285,7 @@ def _split(state: StreamState, side: int, node: int, offset: int) -> int:
 
 
 @inlined
-def _replace_bytes(state: StreamState, node: int, span: Span, data: ByteArray) -> None:
+def _replace_bytes(state: StreamState, node: int, span: SegmentSpan, data: ByteArray) -> None:
     """Let all bytes of a node be those of a span, which covers it."""
     nodes = state.nodes
     heap = state.heap
@@ -303,7 +307,12 @@ def _replace_bytes(state: StreamState, node: int, span: Span, data: ByteArray) -
 
 @kernel
 def _overlap(
-    state: StreamState, side: int, node: int, span: Span, data: ByteArray, edges: Edges
+    state: StreamState,
+    direction_index: int,
+    node: int,
+    span: SegmentSpan,
+    data: ByteArray,
+    edges: Edges,
 ) -> int:
     """Settle which copy of a range wins that already waits in a node; returns bytes that differ.
 
@@ -319,9 +328,9 @@ def _overlap(
         wins = _new_copy_wins(state, node, span)
     if wins:
         if nodes.offset[node] < edges.start:
-            node = _split(state, side, node, edges.start)
+            node = _split(state, direction_index, node, edges.start)
         if edges.end < nodes.offset[node] + nodes.length[node]:
-            _split(state, side, node, edges.end)
+            _split(state, direction_index, node, edges.end)
         else:
             _step_over(state, node)
         _replace_bytes(state, node, span, data)
@@ -331,79 +340,81 @@ def _overlap(
 
 
 @kernel
-def insert(state: StreamState, side: int, span: Span, data: ByteArray) -> Inserted:
+def insert(
+    state: StreamState, direction_index: int, span: SegmentSpan, data: ByteArray
+) -> Inserted:
     """Let the bytes of a span wait, as far as they do not wait already.
 
     data: the packet's buffer. The caller has seen to room in heap and nodes.
     """
     nodes = state.nodes
-    registers = state.registers
+    counters = state.counters
     at = span.start
     again = 0
     conflicts = 0
     fresh = 0
-    registers.conflict_at[0] = NULL
-    find_before(state, side, at)
+    counters.conflict_at[0] = NULL
+    find_before(state, direction_index, at)
     node = state.predecessors[0]
     if node < 0:
-        node = _node_after(state, side)
+        node = _node_after(state, direction_index)
     while at < span.end:
-        registers.steps[0] += 1
+        counters.steps[0] += 1
         if node >= 0 and nodes.offset[node] <= at:
             end = nodes.offset[node] + nodes.length[node]
             if end > at:
                 end = min(end, span.end)
-                conflicts += _overlap(state, side, node, span, data, Edges(at, end))
+                conflicts += _overlap(state, direction_index, node, span, data, Edges(at, end))
                 again += end - at
                 at = end
             else:
                 _step_over(state, node)
         else:
             end = span.end if node < 0 else min(span.end, nodes.offset[node])
-            node = _link(state, side, span, at, end)
+            node = _link(state, direction_index, span, at, end)
             if span.kind == DATA:
                 _keep_bytes(state, node, data, span.at + at - span.start)
             fresh += end - at
             at = end
-        node = _node_after(state, side)
+        node = _node_after(state, direction_index)
     return Inserted(fresh, again, conflicts)
 
 
 @kernel
-def insert_fin(state: StreamState, side: int, span: Span) -> None:
+def insert_fin(state: StreamState, direction_index: int, span: SegmentSpan) -> None:
     """Let the end of a stream wait before everything at or beyond it."""
-    find_before(state, side, span.start)
-    _link(state, side, span, span.start, span.start)
+    find_before(state, direction_index, span.start)
+    _link(state, direction_index, span, span.start, span.start)
 
 
 @kernel
-def drop_first(state: StreamState, side: int) -> None:
+def drop_first(state: StreamState, direction_index: int) -> None:
     """Take the first node out; its bytes stay in the heap until the heap is squeezed."""
     nodes = state.nodes
-    node = state.heads[side, 0]
+    node = state.heads[direction_index, 0]
     for level in range(nodes.levels[node]):
         after = state.successors[node, level]
-        state.heads[side, level] = after
+        state.heads[direction_index, level] = after
         if after < 0:
-            state.tails[side, level] = -1
+            state.tails[direction_index, level] = -1
     kind = nodes.kind[node]
     length = nodes.length[node]
     if kind == DATA:
-        state.registers.heap_live[0] -= length
-    _charge(state, side, -1, -_charged_bytes(kind, length))
+        state.counters.heap_live[0] -= length
+    _charge(state, direction_index, -1, -_charged_bytes(kind, length))
     nodes.kind[node] = NODE_FREE
     give_row(state.free_nodes, node)
 
 
 @kernel
-def shift_offsets(state: StreamState, side: int, by: int) -> None:
+def shift_offsets(state: StreamState, direction_index: int, by: int) -> None:
     """Add a number to the offsets of all nodes of a side: its offset 0 became known late."""
     nodes = state.nodes
-    node = state.heads[side, 0]
+    node = state.heads[direction_index, 0]
     for _ in range(len(nodes.offset)):
         if node < 0:
             return
-        state.registers.steps[0] += 1
+        state.counters.steps[0] += 1
         nodes.offset[node] += by
         nodes.segment_start[node] += by
         nodes.segment_end[node] += by

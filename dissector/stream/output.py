@@ -22,14 +22,14 @@ class Range(NamedTuple):
 
 
 @kernel
-def put_range(state: StreamState, side: int, fields: Range) -> None:
+def put_range(state: StreamState, direction_index: int, fields: Range) -> None:
     """Append a range of a side; the caller has seen to the room."""
-    registers = state.registers
+    counters = state.counters
     ranges = state.ranges
-    row = registers.ranges[0]
-    registers.ranges[0] = row + 1
-    ranges.connection[row] = state.connections.connection_id[side >> 1]
-    ranges.side[row] = side & 1
+    row = counters.ranges[0]
+    counters.ranges[0] = row + 1
+    ranges.connection[row] = state.connections.connection_id[direction_index >> 1]
+    ranges.endpoint_index[row] = direction_index & 1
     ranges.kind[row] = fields.kind
     ranges.stream_offset[row] = fields.stream_offset
     ranges.length[row] = fields.length
@@ -39,34 +39,39 @@ def put_range(state: StreamState, side: int, fields: Range) -> None:
     ranges.ts_ns[row] = fields.ts_ns
     ranges.flags[row] = fields.flags
     ranges.cause[row] = fields.cause
-    ranges.opener[row] = state.connections.opener[side >> 1]
-    ports = state.connections.ports[side >> 1] & 0xFFFF_FFFF
-    if state.connections.side0_is_upper[side >> 1]:
+    ranges.opener[row] = state.connections.opener[direction_index >> 1]
+    ports = state.connections.ports[direction_index >> 1] & 0xFFFF_FFFF
+    if state.connections.endpoint0_is_upper[direction_index >> 1]:
         ports = (ports & 0xFFFF) << 16 | ports >> 16
     ranges.ports[row] = ports
-    ranges.release_packet[row] = registers.packet[0]
+    ranges.release_packet[row] = counters.packet[0]
 
 
 @kernel
 def note(
-    state: StreamState, connection: int, kind: int, side_no: int, stream_offset: int, value: int
+    state: StreamState,
+    connection: int,
+    kind: int,
+    endpoint_index: int,
+    stream_offset: int,
+    value: int,
 ) -> None:
     """Append a notice about a connection at the packet being processed.
 
-    The caller has seen to the room. side_no and stream_offset may be NULL; value: its number,
-    which is also its `bytes` where it counts bytes.
+    The caller has seen to the room. endpoint_index and stream_offset may be NULL; value: its
+    number, which is also its `bytes` where it counts bytes.
     """
     connections = state.connections
-    registers = state.registers
+    counters = state.counters
     notices = state.notices
-    row = registers.notices[0]
-    registers.notices[0] = row + 1
+    row = counters.notices[0]
+    counters.notices[0] = row + 1
     notices.kind[row] = kind
     notices.ts_ns[row] = connections.last_ts_ns[connection]
     notices.connection_id[row] = connections.connection_id[connection]
-    notices.side[row] = side_no
+    notices.endpoint_index[row] = endpoint_index
     notices.frame_no[row] = NULL
-    notices.packet[row] = registers.packet[0]
+    notices.packet[row] = counters.packet[0]
     notices.stream_offset[row] = stream_offset
     notices.bytes[row] = value if stream_offset != NULL else NULL
     notices.value[row] = value
@@ -74,6 +79,8 @@ def note(
 
 
 @inlined
-def note_side(state: StreamState, side: int, kind: int, stream_offset: int, value: int) -> None:
+def note_direction(
+    state: StreamState, direction_index: int, kind: int, stream_offset: int, value: int
+) -> None:
     """Append a notice about a side; see `note`."""
-    note(state, side >> 1, kind, side & 1, stream_offset, value)
+    note(state, direction_index >> 1, kind, direction_index & 1, stream_offset, value)

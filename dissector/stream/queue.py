@@ -12,7 +12,7 @@ from dissector.bundles import Records
 from dissector.jit import inlined, kernel
 
 
-class Entries(Records):
+class QueueEntries(Records):
     """Members of a queue: key, tie-break and row; int64[positions] each, position 0 is not used."""
 
     key: Int64Array
@@ -23,13 +23,13 @@ class Entries(Records):
 class Queue(NamedTuple):
     """entries: the heap; size: int64[1], how many members there are."""
 
-    entries: Entries
+    entries: QueueEntries
     size: Int64Array
 
 
 def new_queue(capacity: int) -> Queue:
     """An empty queue for so many members."""
-    return Queue(Entries.new(capacity + 1), np.zeros(1, np.int64))
+    return Queue(QueueEntries.new(capacity + 1), np.zeros(1, np.int64))
 
 
 def grown_queue(queue: Queue, capacity: int) -> Queue:
@@ -38,14 +38,14 @@ def grown_queue(queue: Queue, capacity: int) -> Queue:
 
 
 @inlined
-def _is_before(entries: Entries, one: int, other: int) -> bool:
+def _is_before(entries: QueueEntries, one: int, other: int) -> bool:
     if entries.key[one] != entries.key[other]:
         return bool(entries.key[one] < entries.key[other])
     return bool(entries.tie[one] < entries.tie[other])
 
 
 @inlined
-def _swap(entries: Entries, positions: Int64Array, one: int, other: int) -> None:
+def _swap(entries: QueueEntries, positions: Int64Array, one: int, other: int) -> None:
     for part in range(3):
         value = entries.matrix[one, part]
         entries.matrix[one, part] = entries.matrix[other, part]

@@ -70,8 +70,9 @@ from dissector.stream.columns import (
     STARTS_PACKET,
 )
 from dissector.stream.connections import (
-    Key,
+    ConnectionKey,
     close_now,
+    direction_of,
     expire,
     find_connection,
     key_at,
@@ -79,13 +80,12 @@ from dissector.stream.connections import (
     open_connection,
     retire,
     set_clock,
-    side_of,
 )
 from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
 from dissector.stream.handshake import REUSE, STRAY, classify_syn
 from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
 from dissector.stream.numbering import in_first_numbering
-from dissector.stream.output import Range, note_side, put_range
+from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.records import (
     LRU_LINGERING,
     LRU_SYN_ONLY,
@@ -109,10 +109,10 @@ _NOTICE_ROOM: Final = 16  # more than one packet can cause before anything is re
 @inlined
 def _room_for(state: StreamState, segment: Segment) -> int:
     """Whether a whole segment fits; else what stops it."""
-    registers = state.registers
-    if registers.notices[0] + _NOTICE_ROOM > len(state.notices.packet):
+    counters = state.counters
+    if counters.notices[0] + _NOTICE_ROOM > len(state.notices.packet):
         return FULL
-    if registers.heap_used[0] + segment.captured_bytes > len(state.heap):
+    if counters.heap_used[0] + segment.captured_bytes > len(state.heap):
         return NEED_HEAP
     free = state.free_nodes.free[0]
     # One node per waiting node that the segment can touch; those for its ends, cut and FIN.
@@ -125,27 +125,27 @@ def _room_for(state: StreamState, segment: Segment) -> int:
 
 
 @inlined
-def _classify(state: StreamState, side: int, segment: Segment, data: ByteArray) -> int:
+def _classify(state: StreamState, direction_index: int, segment: Segment, data: ByteArray) -> int:
     """What a SYN on a known address pair is; one that can be no sender's own is a stray."""
-    addresses = state.connections.address_sum[side >> 1]
+    addresses = state.connections.address_sum[direction_index >> 1]
     if segment.flags & TCP_RST or looks_damaged(
-        state.sides, state.registers, side, addresses, segment, data
+        state.directions, state.counters, direction_index, addresses, segment, data
     ):
         return STRAY
-    return classify_syn(state, side, segment, data)
+    return classify_syn(state, direction_index, segment, data)
 
 
 @inlined
-def _inherit_isn(state: StreamState, connection: int, before: int, key: Key) -> None:
+def _inherit_isn(state: StreamState, connection: int, before: int, key: ConnectionKey) -> None:
     """Keep the number of a SYN that nobody answered: the answer to come may be one to that."""
     connections = state.connections
-    isn = state.sides.isn[side_of(connections, before, key.is_upper)]
-    state.sides.other_isn[side_of(connections, connection, key.is_upper)] = isn
+    isn = state.directions.isn[direction_of(connections, before, key.is_upper)]
+    state.directions.other_isn[direction_of(connections, connection, key.is_upper)] = isn
 
 
 @kernel
 def _connection_of(
-    state: StreamState, key: Key, segment: Segment, data: ByteArray
+    state: StreamState, key: ConnectionKey, segment: Segment, data: ByteArray
 ) -> tuple[int, bool]:
     """The row of a segment's connection; closes and opens connections as needed.
 
@@ -158,17 +158,17 @@ def _connection_of(
     is_stray = False
     is_lone_syn = False
     if found >= 0:
-        side = side_of(connections, found, key.is_upper)
+        direction_index = direction_of(connections, found, key.is_upper)
         last = connections.last_ts_ns[found]
         if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
             close_now(state, found, ENDED_IDLE)
             before, found = found, -1
         elif segment.flags & TCP_SYN:
-            syn = _classify(state, side, segment, data)
+            syn = _classify(state, direction_index, segment, data)
             is_stray = syn == STRAY
             if syn == REUSE:
                 is_lone_syn = connections.lru_list[found] == LRU_SYN_ONLY
-                note_side(state, side, _PORT_REUSED, NULL, NULL)
+                note_direction(state, direction_index, _PORT_REUSED, NULL, NULL)
                 close_now(state, found, ENDED_REUSED)
                 before, found = found, -1
     if found < 0:
@@ -185,73 +185,74 @@ def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
 ) -> int:
     """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
-    registers = state.registers
+    counters = state.counters
     segment = segment_at(segments, row)
     stop = _room_for(state, segment)
     if stop != DONE:
         return stop
-    registers.packet[0] = segment.packet
-    second = registers.second[0]
-    set_clock(registers, segment.ts_ns, _LEAP_NS)
-    if registers.second[0] != second:
+    counters.packet[0] = segment.packet
+    second = counters.second[0]
+    set_clock(counters, segment.ts_ns, _LEAP_NS)
+    if counters.second[0] != second:
         expire(state)
     key = key_at(segments, row, state.secret)
-    data = buffers.block if segment.source == 0 else buffers.side
+    data = buffers.block if segment.source == 0 else buffers.assembled
     known = find_connection(state, key)
     if known >= 0:
-        side = side_of(state.connections, known, key.is_upper)
-        segment = in_first_numbering(state, side, segment, data)
+        direction_index = direction_of(state.connections, known, key.is_upper)
+        segment = in_first_numbering(state, direction_index, segment, data)
     connection, is_stray = _connection_of(state, key, segment, data)
-    side = side_of(state.connections, connection, key.is_upper)
-    receive_segment(state, side, segment, data, is_stray)
+    direction_index = direction_of(state.connections, connection, key.is_upper)
+    receive_segment(state, direction_index, segment, data, is_stray)
     make_ready(state, connection)
     fire_timers(state)
     return DONE
 
 
 @inlined
-def _is_plain(state: StreamState, side: int, segment: Segment) -> bool:
+def _is_plain(state: StreamState, direction_index: int, segment: Segment) -> bool:
     """Whether the fast path may take a segment: nothing odd about it, its connection, the time."""
     connections = state.connections
-    sides = state.sides
-    registers = state.registers
+    directions = state.directions
+    counters = state.counters
     timers = state.timers
-    connection = side >> 1
+    connection = direction_index >> 1
     ts_ns = segment.ts_ns
-    clock = max(ts_ns, registers.clock[0])
+    clock = max(ts_ns, counters.clock[0])
     return (
         connections.is_slow[connection] == 0
         and segment.flags == TCP_ACK
         and segment.window != 0
         and segment.captured_bytes == segment.wire_bytes
-        and segment.sequence == sequence_at(sides.origin[side], sides.released[side])
-        and sides.has_origin[side] != 0
+        and segment.sequence
+        == sequence_at(directions.origin[direction_index], directions.released[direction_index])
+        and directions.has_origin[direction_index] != 0
         and ts_ns <= connections.last_ts_ns[connection] + state.settings.idle_timeout_ns[0]
-        and clock < registers.second_end[0]
-        and connections.last_second[connection] == registers.second[0]
+        and clock < counters.second_end[0]
+        and connections.last_second[connection] == counters.second[0]
         and (timers.size[0] == 0 or timers.entries.key[1] > clock)
     )
 
 
 @inlined
-def _acknowledge(state: StreamState, side: int, segment: Segment) -> bool:
+def _acknowledge(state: StreamState, direction_index: int, segment: Segment) -> bool:
     """The fast path's share of an acknowledgement; False: it is odd, nothing was changed."""
-    sides = state.sides
-    peer = side ^ 1
-    if not sides.has_origin[peer]:
-        note_raw_ack(sides, peer, segment.acknowledgement)
+    directions = state.directions
+    peer = direction_index ^ 1
+    if not directions.has_origin[peer]:
+        note_raw_ack(directions, peer, segment.acknowledgement)
         return True
-    before = sides.acked[peer]
-    gain = distance(segment.acknowledgement, sequence_at(sides.origin[peer], before))
+    before = directions.acked[peer]
+    gain = distance(segment.acknowledgement, sequence_at(directions.origin[peer], before))
     if gain > 0:
         target = before + gain
-        highest = sides.highest[peer]
+        highest = directions.highest[peer]
         if target > highest + TAG_REACH_BYTES:
             return False
-        sides.acked[peer] = target
+        directions.acked[peer] = target
         if target > highest:
-            sides.acked_since[peer] = state.registers.clock[0]
-            if sides.sent[peer] > highest and sides.timer_position[peer] == 0:
+            directions.acked_since[peer] = state.counters.clock[0]
+            if directions.sent[peer] > highest and directions.timer_position[peer] == 0:
                 await_missing_end(state, peer)
     return True
 
@@ -262,69 +263,71 @@ def _receive_fast(
 ) -> bool:
     """Bring a plain segment in: in order, of a connection where nothing waits; False: not plain."""
     connections = state.connections
-    sides = state.sides
-    registers = state.registers
+    directions = state.directions
+    counters = state.counters
     segment = segment_at(segments, row)
     key = key_at(segments, row, state.secret)
     connection = find_connection(state, key)
     if connection < 0:
         return False
-    side = side_of(connections, connection, key.is_upper)
-    if not _is_plain(state, side, segment):
+    direction_index = direction_of(connections, connection, key.is_upper)
+    if not _is_plain(state, direction_index, segment):
         return False
     length = segment.wire_bytes
-    data = buffers.block if segment.source == 0 else buffers.side
-    direction = connections.connection_id[connection] * 2 + (side & 1)
+    data = buffers.block if segment.source == 0 else buffers.assembled
+    direction = connections.connection_id[connection] * 2 + (direction_index & 1)
     value = signature(segment, direction, data)
-    if not has_letter(connections, side, LETTER_DATA if length > 0 else LETTER_ACK):
+    if not has_letter(connections, direction_index, LETTER_DATA if length > 0 else LETTER_ACK):
         return False
     if length == 0 and remembered(state.signatures, value, segment.ts_ns) != NULL:
         return False
     # Where a side's checksums say nothing, no packet is read for them.
-    if sides.right_checksums[side] > 0:
+    if directions.right_checksums[direction_index] > 0:
         if checksum_of(connections.address_sum[connection], segment, data) == WRONG:
             return False
-        sides.right_checksums[side] += 1
-    registers.clock[0] = max(registers.clock[0], segment.ts_ns)
-    registers.leap_ts_ns[0] = -NEVER
-    if not _acknowledge(state, side, segment):
+        directions.right_checksums[direction_index] += 1
+    counters.clock[0] = max(counters.clock[0], segment.ts_ns)
+    counters.leap_ts_ns[0] = -NEVER
+    if not _acknowledge(state, direction_index, segment):
         return False
     remember(state.signatures, value, segment.ts_ns)
-    registers.packet[0] = segment.packet
-    sides.packets[side] += 1
-    sides.last_tsval[side] = segment.tsval
-    note_ip_id(sides, side, segment.ip_id)
+    counters.packet[0] = segment.packet
+    directions.packets[direction_index] += 1
+    directions.last_tsval[direction_index] = segment.tsval
+    note_ip_id(directions, direction_index, segment.ip_id)
     connections.last_packet[connection] = segment.packet
     connections.last_ts_ns[connection] = max(connections.last_ts_ns[connection], segment.ts_ns)
-    if sides.acked[side] > sides.released[side]:
-        sides.denied_at[side] = registers.clock[0]
+    if directions.acked[direction_index] > directions.released[direction_index]:
+        directions.denied_at[direction_index] = counters.clock[0]
     if length > 0:
-        _pass_through(state, side, segment)
+        _pass_through(state, direction_index, segment)
     return True
 
 
 @inlined
-def _pass_through(state: StreamState, side: int, segment: Segment) -> None:
+def _pass_through(state: StreamState, direction_index: int, segment: Segment) -> None:
     """Let the payload of a plain segment leave from where it lies."""
-    sides = state.sides
+    directions = state.directions
     length = segment.wire_bytes
-    start = sides.released[side]
+    start = directions.released[direction_index]
     source = SOURCE_BLOCK if segment.source == 0 else SOURCE_SIDE
     packet = segment.packet
     ts_ns = segment.ts_ns
     flags = STARTS_PACKET | ENDS_PACKET
     whole = Range(DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
-    put_range(state, side, whole)
-    sides.released[side] = start + length
-    sides.highest[side] = start + length
-    sides.released_packet[side] = max(sides.released_packet[side], packet)
-    sides.range_packet[side] = packet
-    sides.range_ts_ns[side] = ts_ns
-    sides.payload_bytes[side] += length
-    sides.stream_bytes[side] += length
-    sides.has_released[side] = 1
-    if sides.acked[side] > start + length:
-        sides.progress_at[side] = state.registers.clock[0]
+    put_range(state, direction_index, whole)
+    directions.released[direction_index] = start + length
+    directions.highest[direction_index] = start + length
+    directions.released_packet[direction_index] = max(
+        directions.released_packet[direction_index], packet
+    )
+    directions.range_packet[direction_index] = packet
+    directions.range_ts_ns[direction_index] = ts_ns
+    directions.payload_bytes[direction_index] += length
+    directions.stream_bytes[direction_index] += length
+    directions.has_released[direction_index] = 1
+    if directions.acked[direction_index] > start + length:
+        directions.progress_at[direction_index] = state.counters.clock[0]
 
 
 @kernel
@@ -334,8 +337,8 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
     Returns:
         DONE: all rows are through; FULL: take ranges and notices away first; NEED_*: make room.
     """
-    registers = state.registers
-    row = registers.row[0]
+    counters = state.counters
+    row = counters.row[0]
     width = len(state.ranges.packet)
     status = DONE
     while True:
@@ -343,11 +346,11 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
             status = release(state)
             if status != DONE:
                 break
-        if registers.held_bytes[0] > state.settings.held_bytes[0] and relieve(state) > 0:
+        if counters.held_bytes[0] > state.settings.held_bytes[0] and relieve(state) > 0:
             continue
         if row >= rows:
             break
-        if registers.ranges[0] >= width:
+        if counters.ranges[0] >= width:
             status = FULL
             break
         if not _receive_fast(state, segments, row, buffers):
@@ -355,7 +358,7 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
             if status != DONE:
                 break
         row += 1
-    registers.row[0] = row
+    counters.row[0] = row
     return status
 
 

@@ -1,7 +1,7 @@
 """What is remembered of connections, of their two sides and of segments that wait: named records.
 
-A connection has a row in `Connections` and two in `Sides`: those of row n are 2n and 2n + 1. Rows
-are numbers from 0; they stay what they are when the tables grow, and are used again.
+A connection has a row in `Connections` and two in `Directions`: those of row n are 2n and 2n + 1.
+Rows are numbers from 0; they stay what they are when the tables grow, and are used again.
 """
 
 from typing import Final
@@ -15,21 +15,30 @@ from dissector.schemas.connections import TcpColumns
 class Connections(Records):
     """Connections that packets can find, or whose rows are not written yet; int64[rows] each.
 
-    lower_*, upper_*: the addresses, the lower endpoint first; ports: IP version << 32 | port of the
-    lower endpoint << 16 | of the upper one; key_hash: of all these; id_hash: of connection_id.
-    address_sum: the addresses' part of every TCP checksum. side0_is_upper: 1 if side 0 is the upper
-    endpoint. is_slow: 0 where the fast path may take a packet.
-    vlans, tunnel: first ones seen around a packet; is_native: a packet was seen outside any tunnel.
-    next, previous: in its list of least recent use (`connections.py`); lru_list: which, -1 none;
+    lower_*, upper_*: the addresses, the lower endpoint first.
+    ports: IP version << 32 | port of the lower endpoint << 16 | of the upper one.
+    key_hash: of all these.
+    id_hash: of connection_id.
+    address_sum: the addresses' part of every TCP checksum.
+    endpoint0_is_upper: 1 if side 0 is the upper endpoint.
+    is_slow: 0 where the fast path may take a packet.
+    vlans, tunnel: first ones seen around a packet.
+    is_native: a packet was seen outside any tunnel.
+    next, previous: in its list of least recent use (`connections.py`).
+    lru_list: which, -1 none.
     last_second: of its last packet, as far as the list knows.
     ready_position: position in the queue of connections with work, 0 none.
-    history, history_more: twelve letters each, five bits a letter; history_seen: one bit per letter
-    and side. opener: side of the SYN, -1 if none was captured; closed_first: side of the first FIN
-    or RST, -1 unknown. rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
-    closing: ENDED_*, -1 while open; close_due: clock at which everything missing is given up.
-    ended_packet: at which the CLOSE left, NULL before; is_detached: no packet finds it any more.
-    has_copies: the tap has certainly shown packets twice; has_two_clocks: copies far apart in time
-    were noted.
+    history, history_more: twelve letters each, five bits a letter.
+    history_seen: one bit per letter and side.
+    opener: side of the SYN, -1 if none was captured.
+    closed_first: side of the first FIN or RST, -1 unknown.
+    rtt_pending: SYN and SYN-ACK were seen, the opener's ACK not yet.
+    closing: ENDED_*, -1 while open.
+    close_due: clock at which everything missing is given up.
+    ended_packet: at which the CLOSE left, NULL before.
+    is_detached: no packet finds it any more.
+    has_copies: the tap has certainly shown packets twice.
+    has_two_clocks: copies far apart in time were noted.
     """
 
     key_hash: Int64Array
@@ -38,7 +47,7 @@ class Connections(Records):
     upper_high: Int64Array
     upper_low: Int64Array
     ports: Int64Array
-    side0_is_upper: Int64Array
+    endpoint0_is_upper: Int64Array
     is_slow: Int64Array
     connection_id: Int64Array
     address_sum: Int64Array
@@ -71,38 +80,47 @@ class Connections(Records):
     id_hash: Int64Array
 
 
-class Sides(TcpColumns, Records):
+class Directions(TcpColumns, Records):
     """Sides of connections: the stream of bytes that each sent; int64[rows] each.
 
     Beside what is declared here, the columns that TCP fills (`schemas/connections.TcpColumns`):
     stream_bytes = data + gap_bytes + snaplen_cut_bytes, all of what left; payload_bytes: of all
     packets, copies included; isn, first_seq: NULL before; last_seq: set by `retire`.
-    origin: sequence number of stream offset 0, if has_origin. released: offset after the last byte
-    or gap that left; highest: after the highest byte seen or given up; acked: highest offset that
-    the peer acknowledged (without an origin: the sequence number itself, if has_raw_ack).
-    released_packet: largest packet number that left; range_packet, range_ts_ns: of the last range.
-    has_released: a byte or a gap has left. tag, previous_tag: last two of its packets (`tags.py`).
-    pending, held_bytes: segments that wait, and bytes charged for them; timer_position: position in
-    the queue of timers, 0 none.
-    Clocks: acked_since, the peer has acknowledged bytes beyond `highest`; progress_at, data came at
-    `released`; covered_at, an acknowledgement covered the first hole; start_since, the start is
-    open; zero_window_since.
-    start_is_open: earlier bytes may still come, nothing leaves yet; started_empty: the first packet
-    had at most one byte, maybe a keep-alive. gives_up: the first hole shall be given up now, for
-    memory. gap_start, gap_end: the last gap.
+
+    origin: sequence number of stream offset 0, if has_origin.
+    released: offset after the last byte or gap that left.
+    highest: after the highest byte seen or given up.
+    acked: highest offset that the peer acknowledged (without an origin: the sequence number itself,
+        if has_raw_ack).
+    released_packet: largest packet number that left.
+    range_packet, range_ts_ns: of the last range.
+    has_released: a byte or a gap has left.
+    tag, previous_tag: last two of its packets (`tags.py`).
+    pending, held_bytes: segments that wait, and bytes charged for them.
+    timer_position: position in the queue of timers, 0 none. Clocks: acked_since, the peer has
+        acknowledged bytes beyond `highest`; progress_at, data came at `released`; covered_at, an
+        acknowledgement covered the first hole; start_since, the start is open; zero_window_since.
+    start_is_open: earlier bytes may still come, nothing leaves yet.
+    started_empty: the first packet had at most one byte, maybe a keep-alive.
+    gives_up: the first hole shall be given up now, for memory.
+    gap_start, gap_end: the last gap.
     scale: of the windows that it announces, as its SYN says (-1: it scales none), NULL before.
-    other_isn: an initial number that it has shown beside `isn`, or NULL; is_isn_acked: its peer
-    acknowledged the SYN of number `isn`. shift: by how much numbers of its second numbering are
-    higher, 0 if it has none (`numbering.py`).
-    sent: highest offset that a packet of its own names, with or without data; denied_at: clock at
-    which it last went on below `acked`.
-    fin_offset: of its FIN, if fin_seen; fin_packet: with which the FIN left, NULL before;
+    other_isn: an initial number that it has shown beside `isn`, or NULL.
+    is_isn_acked: its peer acknowledged the SYN of number `isn`.
+    shift: by how much numbers of its second numbering are higher, 0 if it has none
+        (`numbering.py`).
+    sent: highest offset that a packet of its own names, with or without data.
+    denied_at: clock at which it last went on below `acked`.
+    fin_offset: of its FIN, if fin_seen.
+    fin_packet: with which the FIN left, NULL before.
     reset_offset: of its RST.
-    last_ip_id, last_tsval: of its last packet; ip_ids_repeat: two packets that are no copies had
-    one IP identification. right_checksums, wrong_checksums: of packets whose checksum was read.
-    late_*: data after the end of its stream; stray_packets: far outside the stream, an old SYN, an
-    RST outside the window; what they carried is in dropped_bytes. has_urgent: its urgent data was
-    noted.
+    last_ip_id, last_tsval: of its last packet.
+    ip_ids_repeat: two packets that are no copies had one IP identification.
+    right_checksums, wrong_checksums: of packets whose checksum was read.
+    late_*: data after the end of its stream.
+    stray_packets: far outside the stream, an old SYN, an RST outside the window; what they carried
+        is in dropped_bytes.
+    has_urgent: its urgent data was noted.
     """
 
     origin: Int64Array
@@ -151,13 +169,17 @@ class Sides(TcpColumns, Records):
     has_urgent: Int64Array
 
 
-class Nodes(Records):
+class WaitingRanges(Records):
     """Runs of bytes that wait (`out_of_order.py`); int64[rows] each.
 
-    offset, length: in the stream; heap_at: first byte in the heap; kind: DATA, GAP_CUT or FIN,
-    NODE_FREE where unused; flags: as in RangeColumns. opened: clock at which the hole before it
-    opened. segment_start, segment_end: bounds of the segment whose bytes it has; is_damaged: 1 if
-    that has a wrong checksum. levels: how many of its lists it is in.
+    offset, length: in the stream.
+    heap_at: first byte in the heap.
+    kind: DATA, GAP_CUT or FIN, NODE_FREE where unused.
+    flags: as in RangeColumns.
+    opened: clock at which the hole before it opened.
+    segment_start, segment_end: bounds of the segment whose bytes it has.
+    is_damaged: 1 if that has a wrong checksum.
+    levels: how many of its lists it is in.
     """
 
     offset: Int64Array
@@ -174,19 +196,27 @@ class Nodes(Records):
     levels: Int64Array
 
 
-class Registers(Records):
+class Counters(Records):
     """Single numbers of the whole state: records of one row.
 
-    clock: largest capture time so far, ns; second: of the clock; second_end: clock at which the
-    next one begins; leap_ts_ns: a time far ahead that the next packet has to confirm.
-    packet: number of the one being processed; row: of the segments, the next one.
-    ranges, notices: rows of output; next_id: next connection_id; live: connections that packets can
-    find; retired: connections whose rows may be written; given_up: connections of which there were
-    too many. right_checksums, wrong_checksums: of packets that were looked at one by one.
-    nodes_made: nodes linked so far; level_seed: so that nobody knows beforehand which of them rise
-    a level. heap_used, heap_live: bytes of the heap; held_bytes: of all sides.
-    is_damaged: 1 if the segment being processed is; conflict_at: offset where it first differs from
-    one that waits, or NULL.
+    clock: largest capture time so far, ns.
+    second: of the clock.
+    second_end: clock at which the next one begins.
+    leap_ts_ns: a time far ahead that the next packet has to confirm.
+    packet: number of the one being processed.
+    row: of the segments, the next one.
+    ranges, notices: rows of output.
+    next_id: next connection_id.
+    live: connections that packets can find.
+    retired: connections whose rows may be written.
+    given_up: connections of which there were too many.
+    right_checksums, wrong_checksums: of packets that were looked at one by one.
+    nodes_made: nodes linked so far.
+    level_seed: so that nobody knows beforehand which of them rise a level.
+    heap_used, heap_live: bytes of the heap.
+    held_bytes: of all sides.
+    is_damaged: 1 if the segment being processed is.
+    conflict_at: offset where it first differs from one that waits, or NULL.
     steps: taken along lists whose length an input decides: tests hold the cost with it.
     """
 
@@ -216,7 +246,7 @@ class Registers(Records):
     crowded_before: Int64Array
 
 
-class Settings(Records):
+class StreamSettings(Records):
     """StreamOptions for kernels: records of one row; times in ns, overlap: OVERLAP_*."""
 
     reorder_window_ns: Int64Array
@@ -253,16 +283,16 @@ TCP_URG: Final = 32
 
 
 @inlined
-def side_at(connection: int, side_no: int) -> int:
+def direction_at(connection: int, endpoint_index: int) -> int:
     """The row of a side of a connection."""
-    return 2 * connection + side_no
+    return 2 * connection + endpoint_index
 
 
 @kernel
-def clear_connection(connections: Connections, sides: Sides, row: int) -> None:
+def clear_connection(connections: Connections, directions: Directions, row: int) -> None:
     """Set everything of a connection and its sides to 0."""
     for field in range(connections.matrix.shape[1]):
         connections.matrix[row, field] = 0
-    for side in range(2 * row, 2 * row + 2):
-        for field in range(sides.matrix.shape[1]):
-            sides.matrix[side, field] = 0
+    for direction_index in range(2 * row, 2 * row + 2):
+        for field in range(directions.matrix.shape[1]):
+            directions.matrix[direction_index, field] = 0

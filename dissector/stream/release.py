@@ -35,9 +35,9 @@ from dissector.stream.deliverable import (
 )
 from dissector.stream.history import LETTER_GAP, add_letter
 from dissector.stream.out_of_order import drop_first
-from dissector.stream.output import Range, note_side, put_range
+from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.queue import queue_put, queue_remove
-from dissector.stream.records import LRU_LINGERING, LRU_SYN_ONLY, NEVER, Sides, side_at
+from dissector.stream.records import LRU_LINGERING, LRU_SYN_ONLY, NEVER, Directions, direction_at
 from dissector.stream.state import DONE, FULL, StreamState
 
 _GAP_LOST: Final = NOTICE_NUMBER["gap_lost"]
@@ -46,111 +46,123 @@ _SEQUENCE_JUMP: Final = NOTICE_NUMBER["sequence_jump"]
 
 
 @kernel
-def _put_segment(state: StreamState, side: int) -> None:
+def _put_segment(state: StreamState, direction_index: int) -> None:
     """Let the first node of a side leave."""
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
-    head = state.heads[side, 0]
+    head = state.heads[direction_index, 0]
     kind = nodes.kind[head]
     length = nodes.length[head]
     packet = nodes.packet[head]
     flags = nodes.flags[head]
-    if packet < sides.released_packet[side] and kind != FIN:
+    if packet < directions.released_packet[direction_index] and kind != FIN:
         flags |= RETRANSMITTED  # it came before a byte that stands before it
     at = max(0, nodes.heap_at[head])
     offset = nodes.offset[head]
     source = SOURCE_HEAP if kind == DATA else SOURCE_BLOCK
     ts_ns = nodes.ts_ns[head]
-    put_range(state, side, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0))
+    put_range(
+        state, direction_index, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0)
+    )
     if nodes.is_damaged[head]:
-        sides.gives_up[side] = 0
-    drop_first(state, side)
-    sides.released[side] = offset + length
-    sides.released_packet[side] = max(sides.released_packet[side], packet)
-    sides.range_packet[side] = packet
-    sides.range_ts_ns[side] = ts_ns
-    sides.stream_bytes[side] += length
-    sides.has_released[side] = 1
+        directions.gives_up[direction_index] = 0
+    drop_first(state, direction_index)
+    directions.released[direction_index] = offset + length
+    directions.released_packet[direction_index] = max(
+        directions.released_packet[direction_index], packet
+    )
+    directions.range_packet[direction_index] = packet
+    directions.range_ts_ns[direction_index] = ts_ns
+    directions.stream_bytes[direction_index] += length
+    directions.has_released[direction_index] = 1
     if kind == GAP_CUT:
-        sides.snaplen_cut_bytes[side] += length
+        directions.snaplen_cut_bytes[direction_index] += length
     if kind == FIN:
-        sides.fin_packet[side] = packet
-        _drop_rest(state, side)
+        directions.fin_packet[direction_index] = packet
+        _drop_rest(state, direction_index)
 
 
 @inlined
-def _drop_rest(state: StreamState, side: int) -> None:
+def _drop_rest(state: StreamState, direction_index: int) -> None:
     """Count and forget data beyond the end of its stream."""
     for _ in range(len(state.nodes.offset)):
-        if state.heads[side, 0] < 0:
+        if state.heads[direction_index, 0] < 0:
             return
-        state.sides.late_packets[side] += 1
-        state.sides.late_bytes[side] += state.nodes.length[state.heads[side, 0]]
-        state.sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
-        drop_first(state, side)
+        state.directions.late_packets[direction_index] += 1
+        state.directions.late_bytes[direction_index] += state.nodes.length[
+            state.heads[direction_index, 0]
+        ]
+        state.directions.dropped_bytes[direction_index] += state.nodes.length[
+            state.heads[direction_index, 0]
+        ]
+        drop_first(state, direction_index)
 
 
 @kernel
-def _put_gap(state: StreamState, side: int, end: int) -> None:
+def _put_gap(state: StreamState, direction_index: int, end: int) -> None:
     """Give up everything of a side before an offset."""
-    sides = state.sides
-    start = sides.released[side]
+    directions = state.directions
+    start = directions.released[direction_index]
     length = end - start
-    packet = sides.range_packet[side]
-    ts_ns = sides.range_ts_ns[side]
-    put_range(state, side, Range(GAP_LOST, start, length, SOURCE_BLOCK, 0, packet, ts_ns, 0, 0))
-    note_side(state, side, _GAP_LOST, start, length)
-    add_letter(state.connections, side, LETTER_GAP)
-    sides.released[side] = end
-    sides.highest[side] = max(sides.highest[side], end)
-    sides.gap_start[side] = start
-    sides.gap_end[side] = end
-    sides.stream_bytes[side] += length
-    sides.gaps[side] += 1
-    sides.gap_bytes[side] += length
-    sides.has_released[side] = 1
-    sides.gives_up[side] = 0
+    packet = directions.range_packet[direction_index]
+    ts_ns = directions.range_ts_ns[direction_index]
+    put_range(
+        state, direction_index, Range(GAP_LOST, start, length, SOURCE_BLOCK, 0, packet, ts_ns, 0, 0)
+    )
+    note_direction(state, direction_index, _GAP_LOST, start, length)
+    add_letter(state.connections, direction_index, LETTER_GAP)
+    directions.released[direction_index] = end
+    directions.highest[direction_index] = max(directions.highest[direction_index], end)
+    directions.gap_start[direction_index] = start
+    directions.gap_end[direction_index] = end
+    directions.stream_bytes[direction_index] += length
+    directions.gaps[direction_index] += 1
+    directions.gap_bytes[direction_index] += length
+    directions.has_released[direction_index] = 1
+    directions.gives_up[direction_index] = 0
 
 
 @kernel
-def _deliver(state: StreamState, side: int, kind: int) -> None:
+def _deliver(state: StreamState, direction_index: int, kind: int) -> None:
     """Let what a side can deliver leave. kind: of its Deliverable."""
-    sides = state.sides
+    directions = state.directions
     if kind == SEGMENT:
-        _put_segment(state, side)
+        _put_segment(state, direction_index)
     elif kind == HOLE:
-        _put_gap(state, side, state.nodes.offset[state.heads[side, 0]])
+        _put_gap(state, direction_index, state.nodes.offset[state.heads[direction_index, 0]])
     elif kind == MISSING_END:
-        _put_gap(state, side, sides.acked[side])
+        _put_gap(state, direction_index, directions.acked[direction_index])
     else:
-        note_side(state, side, _SEQUENCE_JUMP, NULL, NULL)
-        sides.stray_packets[side] += 1
-        sides.dropped_bytes[side] += state.nodes.length[state.heads[side, 0]]
-        sides.gives_up[side] = 0
-        drop_first(state, side)
-        if state.heads[side, 0] < 0:
-            sides.highest[side] = sides.released[side]
+        note_direction(state, direction_index, _SEQUENCE_JUMP, NULL, NULL)
+        directions.stray_packets[direction_index] += 1
+        directions.dropped_bytes[direction_index] += state.nodes.length[
+            state.heads[direction_index, 0]
+        ]
+        directions.gives_up[direction_index] = 0
+        drop_first(state, direction_index)
+        if state.heads[direction_index, 0] < 0:
+            directions.highest[direction_index] = directions.released[direction_index]
 
 
 @kernel
 def _put_close(state: StreamState, connection: int) -> None:
     """Put the last row of a connection; it lingers unless its addresses are in use already."""
     connections = state.connections
-    sides = state.sides
+    directions = state.directions
     last_ts_ns = connections.last_ts_ns[connection]
-    for side_no in range(2):
-        side = side_at(connection, side_no)
-        since = sides.zero_window_since[side]
+    for endpoint_index in range(2):
+        direction_index = direction_at(connection, endpoint_index)
+        since = directions.zero_window_since[direction_index]
         if since != NULL and last_ts_ns > since:
-            sides.zero_window_ns[side] += last_ts_ns - since
-        sides.zero_window_since[side] = NULL
-        queue_remove(state.timers, sides.timer_position, side)
-    side_no = max(0, connections.closed_first[connection])
+            directions.zero_window_ns[direction_index] += last_ts_ns - since
+        directions.zero_window_since[direction_index] = NULL
+        queue_remove(state.timers, directions.timer_position, direction_index)
+    endpoint_index = max(0, connections.closed_first[connection])
     packet = connections.last_packet[connection]
     connections.ended_packet[connection] = packet
     cause = connections.closing[connection]
     closed = Range(CLOSE, 0, 0, SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
-    put_range(state, side_at(connection, side_no), closed)
+    put_range(state, direction_at(connection, endpoint_index), closed)
     if connections.is_detached[connection]:
         retire(state, connection)
     else:
@@ -158,14 +170,14 @@ def _put_close(state: StreamState, connection: int) -> None:
 
 
 @inlined
-def _is_complete(state: StreamState, side: int) -> bool:
+def _is_complete(state: StreamState, direction_index: int) -> bool:
     """Whether a side of a reset connection has nothing left to wait for."""
-    sides = state.sides
+    directions = state.directions
     return (
-        state.heads[side, 0] < 0
-        and not sides.start_is_open[side]
-        and missing_end(sides, side, state.settings.reorder_window_ns[0]) == 0
-        and sides.released[side] + 1 >= sides.reset_offset[side]
+        state.heads[direction_index, 0] < 0
+        and not directions.start_is_open[direction_index]
+        and missing_end(directions, direction_index, state.settings.reorder_window_ns[0]) == 0
+        and directions.released[direction_index] + 1 >= directions.reset_offset[direction_index]
     )
 
 
@@ -173,9 +185,9 @@ def _is_complete(state: StreamState, side: int) -> bool:
 def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
     """Whether nothing keeps a connection from its CLOSE."""
     closing = state.connections.closing
-    fin_packet = state.sides.fin_packet
-    one = side_at(connection, 0)
-    other = side_at(connection, 1)
+    fin_packet = state.directions.fin_packet
+    one = direction_at(connection, 0)
+    other = direction_at(connection, 1)
     if state.heads[one, 0] >= 0 or state.heads[other, 0] >= 0:
         return False
     if fin_packet[one] != NULL and fin_packet[other] != NULL:
@@ -189,17 +201,19 @@ def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
 
 
 @inlined
-def _set_timer(state: StreamState, side: int, due: int) -> None:
+def _set_timer(state: StreamState, direction_index: int, due: int) -> None:
     """Let a side be looked at again when the clock reaches `due`, or before."""
     if due < NEVER:
-        tie = state.connections.connection_id[side >> 1] * 2 + (side & 1)
-        queue_put(state.timers, state.sides.timer_position, side, due, tie)
+        tie = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
+        queue_put(state.timers, state.directions.timer_position, direction_index, due, tie)
 
 
 @kernel
-def await_missing_end(state: StreamState, side: int) -> None:
+def await_missing_end(state: StreamState, direction_index: int) -> None:
     """Look again after the reorder window: the peer acknowledged bytes not seen yet."""
-    _set_timer(state, side, state.registers.clock[0] + state.settings.reorder_window_ns[0])
+    _set_timer(
+        state, direction_index, state.counters.clock[0] + state.settings.reorder_window_ns[0]
+    )
 
 
 @kernel
@@ -209,42 +223,44 @@ def give_up_oldest(state: StreamState, connection: int) -> bool:
     Returns:
         Whether there is one; the start of a mid-stream side counts as one but is no loss.
     """
-    sides = state.sides
+    directions = state.directions
     nodes = state.nodes
     best = -1
     oldest = NEVER
-    for side_no in range(2):
-        side = side_at(connection, side_no)
-        head = state.heads[side, 0]
+    for endpoint_index in range(2):
+        direction_index = direction_at(connection, endpoint_index)
+        head = state.heads[direction_index, 0]
         since = NEVER
-        if sides.start_is_open[side]:
-            since = sides.start_since[side]
-        elif head >= 0 and (nodes.offset[head] > sides.released[side] or nodes.is_damaged[head]):
+        if directions.start_is_open[direction_index]:
+            since = directions.start_since[direction_index]
+        elif head >= 0 and (
+            nodes.offset[head] > directions.released[direction_index] or nodes.is_damaged[head]
+        ):
             since = nodes.opened[head]
         if since < oldest:
             oldest = since
-            best = side
+            best = direction_index
     if best < 0:
         return False
-    if not sides.start_is_open[best] and not sides.gives_up[best]:
-        note_side(state, best, _HELD_BYTES_LIMIT, sides.released[best], NULL)
-    sides.gives_up[best] = 1
+    if not directions.start_is_open[best] and not directions.gives_up[best]:
+        note_direction(state, best, _HELD_BYTES_LIMIT, directions.released[best], NULL)
+    directions.gives_up[best] = 1
     return True
 
 
 @inlined
-def _is_side_slow(sides: Sides, side: int) -> bool:
+def _is_direction_slow(directions: Directions, direction_index: int) -> bool:
     return bool(
-        sides.pending[side] > 0
-        or sides.start_is_open[side] != 0
-        or sides.fin_seen[side] != 0
-        or sides.zero_window_since[side] != NULL
+        directions.pending[direction_index] > 0
+        or directions.start_is_open[direction_index] != 0
+        or directions.fin_seen[direction_index] != 0
+        or directions.zero_window_since[direction_index] != NULL
         or (
             # The next acknowledgement may say which of its initial numbers counts.
-            sides.isn[side] != NULL
-            and sides.packets[side] > 0
-            and sides.is_isn_acked[side] == 0
-            and sides.has_released[side] == 0
+            directions.isn[direction_index] != NULL
+            and directions.packets[direction_index] > 0
+            and directions.is_isn_acked[direction_index] == 0
+            and directions.has_released[direction_index] == 0
         )
     )
 
@@ -254,8 +270,8 @@ def _is_slow(state: StreamState, connection: int) -> bool:
     """Whether the next packet of a connection needs more than the fast path."""
     connections = state.connections
     return bool(
-        _is_side_slow(state.sides, side_at(connection, 0))
-        or _is_side_slow(state.sides, side_at(connection, 1))
+        _is_direction_slow(state.directions, direction_at(connection, 0))
+        or _is_direction_slow(state.directions, direction_at(connection, 1))
         or connections.lru_list[connection] == LRU_SYN_ONLY
         or connections.rtt_pending[connection] != 0
         or connections.closing[connection] >= 0
@@ -267,8 +283,8 @@ def _is_slow(state: StreamState, connection: int) -> bool:
 def _has_room(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
     return bool(
-        state.registers.ranges[0] + 2 <= len(state.ranges.packet)
-        and state.registers.notices[0] + 4 <= len(state.notices.packet)
+        state.counters.ranges[0] + 2 <= len(state.ranges.packet)
+        and state.counters.notices[0] + 4 <= len(state.notices.packet)
     )
 
 
@@ -276,9 +292,9 @@ def _has_room(state: StreamState) -> bool:
 def _release_connection(state: StreamState, connection: int) -> int:
     """Let everything of a connection leave that may leave now; DONE or FULL."""
     connections = state.connections
-    sides = state.sides
-    one = side_at(connection, 0)
-    other = side_at(connection, 1)
+    directions = state.directions
+    one = direction_at(connection, 0)
+    other = direction_at(connection, 1)
     limit = state.settings.held_bytes_per_connection[0]
     while True:
         if not _has_room(state):
@@ -288,7 +304,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
         close_due = connections.close_due[connection]
         if connections.closing[connection] < 0:
             close_due = NEVER
-        is_over = state.registers.clock[0] >= close_due
+        is_over = state.counters.clock[0] >= close_due
         first = next_deliverable(state, one, is_over)
         second = next_deliverable(state, other, is_over)
         if first.kind != NOTHING and first.packet <= second.bound:
@@ -298,9 +314,9 @@ def _release_connection(state: StreamState, connection: int) -> int:
         elif _can_close(state, connection, is_over):
             _put_close(state, connection)
             break
-        elif sides.held_bytes[one] + sides.held_bytes[other] <= limit or not give_up_oldest(
-            state, connection
-        ):
+        elif directions.held_bytes[one] + directions.held_bytes[
+            other
+        ] <= limit or not give_up_oldest(state, connection):
             _set_timer(state, one, min(first.due, close_due))
             _set_timer(state, other, second.due)
             break
@@ -324,10 +340,10 @@ def release(state: StreamState) -> int:
 def fire_timers(state: StreamState) -> None:
     """Make ready every connection whose time has come."""
     timers = state.timers
-    while timers.size[0] > 0 and timers.entries.key[1] <= state.registers.clock[0]:
-        side = timers.entries.row[1]
-        queue_remove(timers, state.sides.timer_position, side)
-        make_ready(state, side >> 1)
+    while timers.size[0] > 0 and timers.entries.key[1] <= state.counters.clock[0]:
+        direction_index = timers.entries.row[1]
+        queue_remove(timers, state.directions.timer_position, direction_index)
+        make_ready(state, direction_index >> 1)
 
 
 @kernel
@@ -340,19 +356,19 @@ def relieve(state: StreamState) -> int:
     Returns:
         How many connections can deliver something now.
     """
-    registers = state.registers
-    sides = state.sides
+    counters = state.counters
+    directions = state.directions
     timers = state.timers
     found = 0
-    excess = registers.held_bytes[0] - state.settings.held_bytes[0] * 7 // 8
+    excess = counters.held_bytes[0] - state.settings.held_bytes[0] * 7 // 8
     position = 1
     while position <= timers.size[0] and excess > 0:
-        registers.steps[0] += 1
-        side = timers.entries.row[position]
-        connection = side >> 1
-        held = sides.held_bytes[side] + sides.held_bytes[side ^ 1]
+        counters.steps[0] += 1
+        direction_index = timers.entries.row[position]
+        connection = direction_index >> 1
+        held = directions.held_bytes[direction_index] + directions.held_bytes[direction_index ^ 1]
         if held > 0 and state.connections.ready_position[connection] == 0:
-            if registers.notices[0] + 2 > len(state.notices.packet):
+            if counters.notices[0] + 2 > len(state.notices.packet):
                 break
             if give_up_oldest(state, connection):
                 found += 1

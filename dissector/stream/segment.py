@@ -10,8 +10,10 @@ _USED_FLAGS = TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK | TCP_URG
 
 
 class Segment(NamedTuple):
-    """A row of SegmentColumns without the addresses; flags: FIN, SYN, RST, ACK and URG
-    only; header_bytes: of TCP, right before the payload if nothing of it is missing; 0: not known.
+    """A row of SegmentColumns without the addresses;
+
+    flags: FIN, SYN, RST, ACK and URG only.
+    header_bytes: of TCP, right before the payload if nothing of it is missing; 0: not known.
     """
 
     packet: int

@@ -28,12 +28,12 @@ from dissector.stream.records import (
     NODE_FREE,
     OVERLAP_NAMES,
     Connections,
-    Nodes,
-    Registers,
-    Settings,
-    Sides,
+    Counters,
+    Directions,
+    StreamSettings,
+    WaitingRanges,
 )
-from dissector.tables import Ends, Pool, give_row, grown_pool, new_ends, new_pool
+from dissector.tables import ListHeads, Pool, give_row, grown_pool, new_ends, new_pool
 
 # What stops a kernel.
 DONE: Final = 0
@@ -54,7 +54,8 @@ class StreamOptions(NamedTuple):
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
-    block_rows: ranges per block, at most. hash_key: of hash tables.
+    block_rows: ranges per block, at most.
+    hash_key: of hash tables.
     """
 
     reorder_window_ms: int = limits.REORDER_WINDOW_MS
@@ -73,24 +74,30 @@ class StreamOptions(NamedTuple):
 class StreamState(State):
     """Everything that lives from packet to packet; records as in `records.py`.
 
-    free_connections, free_nodes: rows that are free. index: connections by key_hash, ids: by
-    id_hash (`index.py`). lru: lists of least recent use. timers: sides by the clock at which they
-    are looked at again, ready: connections with work by connection_id (`queue.py`).
-    heap: bytes of nodes. heads, tails: int64[sides, LEVELS], first and last node of each level of a
-    side; successors: int64[nodes, LEVELS]; predecessors: int64[LEVELS], the nodes before the
-    position last searched; -1 none. signatures: recent packets (`duplicates.py`).
-    ranges, notices: output. retired: connections that are over, in order. secret: of hashes.
+    free_connections, free_nodes: rows that are free.
+    index: connections by key_hash, ids: by id_hash (`index.py`).
+    lru: lists of least recent use.
+    timers: sides by the clock at which they are looked at again, ready: connections with work by
+        connection_id (`queue.py`).
+    heap: bytes of nodes.
+    heads, tails: int64[directions, LEVELS], first and last node of each level of a side.
+    successors: int64[nodes, LEVELS].
+    predecessors: int64[LEVELS], the nodes before the position last searched; -1 none.
+    signatures: recent packets (`duplicates.py`).
+    ranges, notices: output.
+    retired: connections that are over, in order.
+    secret: of hashes.
     """
 
     connections: Connections
-    sides: Sides
+    directions: Directions
     free_connections: Pool
     index: Int64Array
     ids: Int64Array
-    lru: Ends
+    lru: ListHeads
     timers: Queue
     ready: Queue
-    nodes: Nodes
+    nodes: WaitingRanges
     free_nodes: Pool
     heads: Int64Array
     tails: Int64Array
@@ -98,8 +105,8 @@ class StreamState(State):
     predecessors: Int64Array
     heap: ByteArray
     signatures: Signatures
-    registers: Registers
-    settings: Settings
+    counters: Counters
+    settings: StreamSettings
     ranges: RangeColumns
     notices: NoticeColumns
     retired: Int64Array
@@ -112,14 +119,14 @@ def new_state(options: StreamOptions) -> StreamState:
     secret = new_secret(options.hash_key)
     state = StreamState(
         connections=Connections.new(0),
-        sides=Sides.new(0),
+        directions=Directions.new(0),
         free_connections=new_pool(0),
         index=np.full(2, -1, np.int64),
         ids=np.full(2, -1, np.int64),
         lru=new_ends(LRU_LISTS),
         timers=new_queue(0),
         ready=new_queue(0),
-        nodes=Nodes.new(0),
+        nodes=WaitingRanges.new(0),
         free_nodes=new_pool(0),
         heads=np.empty((0, LEVELS), np.int64),
         tails=np.empty((0, LEVELS), np.int64),
@@ -127,7 +134,7 @@ def new_state(options: StreamOptions) -> StreamState:
         predecessors=np.full(LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
         signatures=Signatures.new(SIGNATURES),
-        registers=_new_registers(secret),
+        counters=_new_counters(secret),
         settings=_settings(options),
         ranges=RangeColumns.new(block_rows),
         notices=NoticeColumns.new(block_rows),
@@ -139,17 +146,17 @@ def new_state(options: StreamOptions) -> StreamState:
     return state
 
 
-def _new_registers(secret: Int64Array) -> Registers:
-    registers = Registers.new(1)
-    for clock in (registers.clock, registers.second, registers.leap_ts_ns):
+def _new_counters(secret: Int64Array) -> Counters:
+    counters = Counters.new(1)
+    for clock in (counters.clock, counters.second, counters.leap_ts_ns):
         clock[0] = -NEVER
     # No input can know beforehand where lists are slow.
-    registers.level_seed[0] = int(secret[-1]) & 0x7FFF_FFFF
-    return registers
+    counters.level_seed[0] = int(secret[-1]) & 0x7FFF_FFFF
+    return counters
 
 
-def _settings(options: StreamOptions) -> Settings:
-    settings = Settings.new(1)
+def _settings(options: StreamOptions) -> StreamSettings:
+    settings = StreamSettings.new(1)
     settings.reorder_window_ns[0] = options.reorder_window_ms * _MS
     settings.unacked_hole_ns[0] = max(options.unacked_hole_ms, options.reorder_window_ms) * _MS
     settings.idle_timeout_ns[0] = options.idle_timeout_ms * _MS
@@ -174,7 +181,7 @@ def add_rows(state: StreamState, rows: int) -> None:
     count = len(state.connections.matrix) + rows
     state.grow(
         connections=state.connections.grown(count),
-        sides=state.sides.grown(2 * count),
+        directions=state.directions.grown(2 * count),
         free_connections=grown_pool(state.free_connections, count),
         heads=_longer(state.heads, 2 * count),
         tails=_longer(state.tails, 2 * count),
@@ -204,8 +211,8 @@ def known_rows(state: StreamState) -> Int64Array:
 
 def settle_indexes(state: StreamState) -> None:
     """Give the indexes another secret if a search in them took too long."""
-    if state.registers.crowded[0] > state.registers.crowded_before[0]:
-        state.registers.crowded_before[0] = state.registers.crowded[0]
+    if state.counters.crowded[0] > state.counters.crowded_before[0]:
+        state.counters.crowded_before[0] = state.counters.crowded[0]
         state.secret[:] = following_secret(state.secret)
         _hash_again(state.secret, state.connections, known_rows(state))
         _enter_again(state, len(state.index))
@@ -242,12 +249,12 @@ def add_block_rows(state: StreamState, most: int) -> None:
 @kernel
 def free_retired(state: StreamState) -> None:
     """Make the rows of retired connections free."""
-    registers = state.registers
-    for number in range(registers.retired[0]):
+    counters = state.counters
+    for number in range(counters.retired[0]):
         row = state.retired[number]
-        registers.steps[0] += leave(state.ids, state.connections.id_hash, row)
+        counters.steps[0] += leave(state.ids, state.connections.id_hash, row)
         give_row(state.free_connections, row)
-    registers.retired[0] = 0
+    counters.retired[0] = 0
 
 
 def add_nodes(state: StreamState, nodes: int) -> None:
@@ -266,7 +273,7 @@ def add_heap(state: StreamState, needed: int) -> None:
 
     No range that points into the heap may be in use any more.
     """
-    live = int(state.registers.heap_live[0])
+    live = int(state.counters.heap_live[0])
     size = len(state.heap)
     heap = state.heap
     while 3 * size < 4 * (live + needed):
@@ -275,12 +282,12 @@ def add_heap(state: StreamState, needed: int) -> None:
         heap = np.empty(size, np.uint8)
     used = np.flatnonzero(state.nodes.kind == DATA)
     order = used[np.argsort(state.nodes.heap_at[used], kind="stable")]
-    state.registers.heap_used[0] = _squeeze(state.nodes, order, state.heap, heap)
+    state.counters.heap_used[0] = _squeeze(state.nodes, order, state.heap, heap)
     state.grow(heap=heap)
 
 
 @kernel
-def _squeeze(nodes: Nodes, order: Int64Array, heap: ByteArray, fresh: ByteArray) -> int:
+def _squeeze(nodes: WaitingRanges, order: Int64Array, heap: ByteArray, fresh: ByteArray) -> int:
     """Move the bytes of nodes together, in the order in which they lie; returns the bytes used."""
     used = 0
     for node in order:

@@ -8,10 +8,10 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import NoticeColumns, RangeColumns
-from dissector.stream.connections import find_slots
+from dissector.stream.connections import find_rows
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
-from dissector.stream.records import Connections, Sides
+from dissector.stream.records import Connections, Directions
 from dissector.stream.state import (
     DONE,
     FULL,
@@ -35,12 +35,13 @@ _SMALLEST_BLOCK = 64
 class ConnectionRows(NamedTuple):
     """Connections, copied: what is remembered of them, and what that says of both sides.
 
-    connections, sides: their records, of side 0 (opened it, or seen first) and side 1. The others
-    are int64[rows] each: addresses as in SegmentColumns. history: one text per row.
+    connections, directions: their records, of side 0 (opened it, or seen first) and side 1. The
+        others are int64[rows] each: addresses as in SegmentColumns.
+    history: one text per row.
     """
 
     connections: Connections
-    sides: tuple[Sides, Sides]
+    directions: tuple[Directions, Directions]
     ip_version: Int64Array
     address_high: tuple[Int64Array, Int64Array]
     address_low: tuple[Int64Array, Int64Array]
@@ -72,17 +73,17 @@ class Streams:
     @property
     def connections_seen(self) -> int:
         """How many connection ids were given."""
-        return int(self._state.registers.next_id[0])
+        return int(self._state.counters.next_id[0])
 
     @property
     def held_bytes(self) -> int:
         """Bytes waiting now, each waiting segment charged in addition."""
-        return int(self._state.registers.held_bytes[0])
+        return int(self._state.counters.held_bytes[0])
 
     @property
     def steps(self) -> int:
         """Steps taken so far along lists whose length the input decides: a measure of cost."""
-        return int(self._state.registers.steps[0])
+        return int(self._state.counters.steps[0])
 
     def advance(
         self, segments: SegmentColumns, rows: int, buffers: PacketBuffers
@@ -92,29 +93,29 @@ class Streams:
         buffers: what the segments' source and offset point into (writable arrays).
         """
         state = self._state
-        registers = state.registers
-        registers.row[0] = 0
+        counters = state.counters
+        counters.row[0] = 0
         settle_indexes(state)
         while True:
-            if registers.heap_live[0] == 0:
-                registers.heap_used[0] = 0
-            registers.ranges[0] = 0
-            registers.notices[0] = 0
+            if counters.heap_live[0] == 0:
+                counters.heap_used[0] = 0
+            counters.ranges[0] = 0
+            counters.notices[0] = 0
             status = advance(state, segments, rows, buffers)
-            if registers.ranges[0] or registers.notices[0]:
-                yield state.ranges, int(registers.ranges[0])
+            if counters.ranges[0] or counters.notices[0]:
+                yield state.ranges, int(counters.ranges[0])
             if status == DONE:
                 return
-            self._make_room(status, segments)
+            self._reserve(status, segments)
 
     @property
     def crowded(self) -> int:
         """How many searches of a hash table took more than limits.MAX_PROBES slots."""
-        return int(self._state.registers.crowded[0])
+        return int(self._state.counters.crowded[0])
 
     def notices(self) -> tuple[NoticeColumns, int]:
         """The notices that came with the block last yielded, and how many there are."""
-        return self._state.notices, int(self._state.registers.notices[0])
+        return self._state.notices, int(self._state.counters.notices[0])
 
     def finish(self) -> Iterator[tuple[RangeColumns, int]]:
         """End the capture: everything waiting leaves or is given up, every connection closes."""
@@ -123,33 +124,33 @@ class Streams:
 
     def retired(self) -> Int64Array:
         """Slots of connections that are over, in the order in which they ended; see `recycle`."""
-        return self._state.retired[: int(self._state.registers.retired[0])]
+        return self._state.retired[: int(self._state.counters.retired[0])]
 
     def recycle(self) -> None:
         """Forget the retired connections: their rows have been written."""
         free_retired(self._state)
 
-    def slots_of(self, connection_ids: Int64Array) -> Int64Array:
+    def rows_of(self, connection_ids: Int64Array) -> Int64Array:
         """Slots of connections that were not recycled, -1 for others."""
         slots = np.empty(len(connection_ids), np.int64)
-        find_slots(self._state, connection_ids, slots)
+        find_rows(self._state, connection_ids, slots)
         return slots
 
-    def open_slots(self) -> Int64Array:
+    def open_rows(self) -> Int64Array:
         """Slots of all connections that were not recycled, by connection id."""
         return known_rows(self._state)
 
     def open_gaps(self) -> tuple[int, int]:
         """Holes that were given up, and their bytes, of all connections that are still open."""
-        rows = self.open_slots()
-        sides = np.concatenate((2 * rows, 2 * rows + 1))
-        records = self._state.sides
-        return int(records.gaps[sides].sum()), int(records.gap_bytes[sides].sum())
+        rows = self.open_rows()
+        directions = np.concatenate((2 * rows, 2 * rows + 1))
+        records = self._state.directions
+        return int(records.gaps[directions].sum()), int(records.gap_bytes[directions].sum())
 
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
         """What is known of connections. slots: as `retired` gives them."""
         rows = Connections(self._state.connections.matrix[slots])
-        sides = self._state.sides.matrix
+        directions = self._state.directions.matrix
         histories = zip(
             rows.history.tolist(),
             rows.history_more.tolist(),
@@ -158,18 +159,18 @@ class Streams:
         )
         return ConnectionRows(
             connections=rows,
-            sides=(Sides(sides[2 * slots]), Sides(sides[2 * slots + 1])),
+            directions=(Directions(directions[2 * slots]), Directions(directions[2 * slots + 1])),
             ip_version=rows.ports >> 32,
-            address_high=_by_side(rows, rows.lower_high, rows.upper_high),
-            address_low=_by_side(rows, rows.lower_low, rows.upper_low),
+            address_high=_by_direction(rows, rows.lower_high, rows.upper_high),
+            address_low=_by_direction(rows, rows.lower_low, rows.upper_low),
             port=_ports(rows),
             history=[history_text(*history) for history in histories],
         )
 
-    def _make_room(self, status: int, segments: SegmentColumns) -> None:
+    def _reserve(self, status: int, segments: SegmentColumns) -> None:
         state = self._state
         if status == NEED_HEAP:
-            add_heap(state, int(segments.captured_bytes[int(state.registers.row[0])]))
+            add_heap(state, int(segments.captured_bytes[int(state.counters.row[0])]))
         elif status == NEED_NODES:
             add_nodes(state, len(state.nodes.matrix))
         elif status == NEED_ROWS:
@@ -178,13 +179,13 @@ class Streams:
             add_block_rows(state, self._block_rows)
 
 
-def _by_side(
+def _by_direction(
     rows: Connections, lower: Int64Array, upper: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Values of the lower and the upper endpoint as values of side 0 and side 1."""
-    is_upper = rows.side0_is_upper
+    is_upper = rows.endpoint0_is_upper
     return np.where(is_upper, upper, lower), np.where(is_upper, lower, upper)
 
 
 def _ports(rows: Connections) -> tuple[Int64Array, Int64Array]:
-    return _by_side(rows, rows.ports >> 16 & 0xFFFF, rows.ports & 0xFFFF)
+    return _by_direction(rows, rows.ports >> 16 & 0xFFFF, rows.ports & 0xFFFF)

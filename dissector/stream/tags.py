@@ -31,13 +31,13 @@ from dissector.stream.checksums import looks_damaged
 from dissector.stream.columns import ENDED_IDLE
 from dissector.stream.connections import (
     NO_TAG,
-    Key,
+    ConnectionKey,
     close_now,
+    direction_of,
     evict,
     find_connection,
     has_key,
     note_steps,
-    side_of,
 )
 from dissector.stream.numbering import (
     acknowledges_another_stream,
@@ -45,7 +45,7 @@ from dissector.stream.numbering import (
     is_of_another_stream,
 )
 from dissector.stream.output import note
-from dissector.stream.records import TCP_ACK, TCP_SYN, Sides, side_at
+from dissector.stream.records import TCP_ACK, TCP_SYN, Directions, direction_at
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, sequence_at
 from dissector.stream.state import StreamState
@@ -62,83 +62,89 @@ _BY_SYN: Final = 5  # a SYN whose number is known, or that acknowledges the one 
 
 
 @inlined
-def _is_near(sides: Sides, side: int, sequence: int) -> bool:
+def _is_near(directions: Directions, direction_index: int, sequence: int) -> bool:
     """Whether a number lies near the end of a side's stream."""
-    end = sequence_at(sides.origin[side], sides.highest[side])
+    end = sequence_at(directions.origin[direction_index], directions.highest[direction_index])
     return -TAG_REACH_BYTES <= distance(sequence, end) <= TAG_REACH_BYTES
 
 
 @kernel
-def _fits(state: StreamState, connection: int, side_no: int, segment: Segment) -> bool:
+def _fits(state: StreamState, connection: int, endpoint_index: int, segment: Segment) -> bool:
     """Whether a packet's numbers continue what is known of a connection."""
-    sides = state.sides
-    side = side_at(connection, side_no)
-    peer = side_at(connection, 1 - side_no)
-    if segment.flags & TCP_SYN and sides.isn[side] != NULL:
-        return bool(sides.isn[side] == segment.sequence)
+    directions = state.directions
+    direction_index = direction_at(connection, endpoint_index)
+    peer = direction_at(connection, 1 - endpoint_index)
+    if segment.flags & TCP_SYN and directions.isn[direction_index] != NULL:
+        return bool(directions.isn[direction_index] == segment.sequence)
     is_known = False
-    if sides.has_origin[side]:
-        if not _is_near(sides, side, segment.sequence):
+    if directions.has_origin[direction_index]:
+        if not _is_near(directions, direction_index, segment.sequence):
             return False
         is_known = True
-    if segment.flags & TCP_ACK and sides.has_origin[peer]:
-        if not _is_near(sides, peer, segment.acknowledgement):
+    if segment.flags & TCP_ACK and directions.has_origin[peer]:
+        if not _is_near(directions, peer, segment.acknowledgement):
             return False
         is_known = True
     return is_known
 
 
 @inlined
-def _has_tag(sides: Sides, side: int, tag: int) -> bool:
+def _has_tag(directions: Directions, direction_index: int, tag: int) -> bool:
     """Whether a tag is one of the last two of a side."""
-    return bool(tag in (sides.tag[side], sides.previous_tag[side]))
+    return bool(tag in (directions.tag[direction_index], directions.previous_tag[direction_index]))
 
 
 @inlined
-def _is_at_home(sides: Sides, side: int, segment: Segment) -> bool:
+def _is_at_home(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether nothing about a packet's numbers keeps it from belonging to a side."""
     if segment.flags & TCP_SYN:
         return True
-    is_foreign = is_of_another_stream(sides, side, segment)
-    return not is_foreign and not acknowledges_another_stream(sides, side, segment)
+    is_foreign = is_of_another_stream(directions, direction_index, segment)
+    return not is_foreign and not acknowledges_another_stream(directions, direction_index, segment)
 
 
 @inlined
-def _is_syn_of(sides: Sides, side: int, segment: Segment) -> bool:
+def _is_syn_of(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a SYN has the number of a side's, or acknowledges that of its peer."""
     if segment.flags & TCP_SYN == 0:
         return False
     is_answer = segment.flags & TCP_ACK != 0
-    is_answer = is_answer and acknowledges_syn(sides, side ^ 1, segment.acknowledgement)
-    return bool(is_answer or sides.isn[side] == segment.sequence)
+    is_answer = is_answer and acknowledges_syn(
+        directions, direction_index ^ 1, segment.acknowledgement
+    )
+    return bool(is_answer or directions.isn[direction_index] == segment.sequence)
 
 
 @kernel
-def _fit(state: StreamState, connection: int, key: Key, segment: Segment, data: ByteArray) -> int:
+def _fit(
+    state: StreamState, connection: int, key: ConnectionKey, segment: Segment, data: ByteArray
+) -> int:
     """How well a connection of the same addresses fits a packet."""
-    sides = state.sides
-    side = side_of(state.connections, connection, key.is_upper)
+    directions = state.directions
+    direction_index = direction_of(state.connections, connection, key.is_upper)
     by_tag = _NOT
-    if _has_tag(sides, side, key.tag):
+    if _has_tag(directions, direction_index, key.tag):
         by_tag = _KNOWN
-    elif sides.tag[side] == NO_TAG and _has_tag(sides, side ^ 1, key.tag):
+    elif directions.tag[direction_index] == NO_TAG and _has_tag(
+        directions, direction_index ^ 1, key.tag
+    ):
         by_tag = _BY_OTHER_SIDE
-    if not _is_at_home(sides, side, segment):
+    if not _is_at_home(directions, direction_index, segment):
         # Payload that is not damaged makes a stream of its own, other packets do not.
         addresses = state.connections.address_sum[connection]
-        stays = not is_of_another_stream(sides, side, segment) or looks_damaged(
-            sides, state.registers, side, addresses, segment, data
+        stays = not is_of_another_stream(directions, direction_index, segment) or looks_damaged(
+            directions, state.counters, direction_index, addresses, segment, data
         )
         return _STAYS if stays and by_tag != _NOT else _NOT
     if by_tag != _NOT:
-        return _BY_SYN if _is_syn_of(sides, side, segment) else by_tag
+        return _BY_SYN if _is_syn_of(directions, direction_index, segment) else by_tag
     if state.settings.vlan_in_key[0]:
         return _NOT
-    return _BY_CONTENT if _fits(state, connection, side & 1, segment) else _NOT
+    return _BY_CONTENT if _fits(state, connection, direction_index & 1, segment) else _NOT
 
 
 @kernel
-def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray) -> int:
+def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: ByteArray) -> int:
     """The row of the connection that a packet belongs to, or -1; of equals the latest.
 
     If none is found and another would be one too many of these addresses, the one that was silent
@@ -147,9 +153,11 @@ def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray)
     connections = state.connections
     found = find_connection(state, key)
     if found >= 0:
-        side = side_of(connections, found, key.is_upper)
-        is_sure = segment.flags & TCP_SYN == 0 or _is_syn_of(state.sides, side, segment)
-        if is_sure and _is_at_home(state.sides, side, segment):
+        direction_index = direction_of(connections, found, key.is_upper)
+        is_sure = segment.flags & TCP_SYN == 0 or _is_syn_of(
+            state.directions, direction_index, segment
+        )
+        if is_sure and _is_at_home(state.directions, direction_index, segment):
             return found
     found = -1
     best = _NOT
@@ -181,21 +189,21 @@ def find_tagged(state: StreamState, key: Key, segment: Segment, data: ByteArray)
 
 
 @kernel
-def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> None:
+def inherit_tags(state: StreamState, connection: int, before: int, key: ConnectionKey) -> None:
     """Give a new connection the tags of the one before it; a notice tells of other open ones of
     its addresses.
 
     before: the row of the connection that it follows, or -1.
     """
     connections = state.connections
-    sides = state.sides
+    directions = state.directions
     if before >= 0:
         for is_upper in range(2):
-            side = side_of(connections, before, is_upper)
-            tag = sides.tag[side]
+            direction_index = direction_of(connections, before, is_upper)
+            tag = directions.tag[direction_index]
             if is_upper == key.is_upper and tag == key.tag:
-                tag = sides.previous_tag[side]
-            sides.previous_tag[side_of(connections, connection, is_upper)] = tag
+                tag = directions.previous_tag[direction_index]
+            directions.previous_tag[direction_of(connections, connection, is_upper)] = tag
     mask = len(state.index) - 1
     for steps in range(mask + 1):
         row = state.index[(key.hash + steps) & mask]
@@ -204,23 +212,25 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Key) -> 
         is_open = connections.ended_packet[row] == NULL
         if row != connection and is_open and has_key(connections, row, key):
             other = connections.connection_id[row]
-            side = side_of(connections, row, key.is_upper)
-            is_tagged = _has_tag(sides, side, key.tag) or _has_tag(sides, side ^ 1, key.tag)
+            direction_index = direction_of(connections, row, key.is_upper)
+            is_tagged = _has_tag(directions, direction_index, key.tag) or _has_tag(
+                directions, direction_index ^ 1, key.tag
+            )
             kind = _RENUMBERED if is_tagged else _ADDRESSES_SHARED
             note(state, connection, kind, NULL, NULL, other)
             return
 
 
 @inlined
-def keep_tag(state: StreamState, connection: int, key: Key) -> None:
+def keep_tag(state: StreamState, connection: int, key: ConnectionKey) -> None:
     """Remember what was around a packet of a connection."""
     connections = state.connections
-    sides = state.sides
-    side = side_of(connections, connection, key.is_upper)
-    if sides.tag[side] != key.tag:
-        if sides.tag[side] != NO_TAG:
-            sides.previous_tag[side] = sides.tag[side]
-        sides.tag[side] = key.tag
+    directions = state.directions
+    direction_index = direction_of(connections, connection, key.is_upper)
+    if directions.tag[direction_index] != key.tag:
+        if directions.tag[direction_index] != NO_TAG:
+            directions.previous_tag[direction_index] = directions.tag[direction_index]
+        directions.tag[direction_index] = key.tag
         if connections.vlans[connection] == 0:
             connections.vlans[connection] = key.vlans
         if connections.tunnel[connection] == 0:

@@ -16,7 +16,7 @@ from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report.sections.permit_utilization import STALL_US
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
-from dissector.tap.series import Counts, Key, label_text
+from dissector.tap.metric_series import Counts, Key, label_text
 from dissector.tap.window_tables import Rows
 
 CARRIED: Final = "carried"  # the capture that carried rows are alone in
@@ -58,8 +58,11 @@ class Stall(NamedTuple):
 class _Open(NamedTuple):
     """A consumer that goes on.
 
-    rows: that are carried; last: of them; stall_us: when a stall began that is not over; pending:
-    the frame that ended one which may yet be confirmed; is_undecided: that one counts.
+    rows: that are carried.
+    last: of them.
+    stall_us: when a stall began that is not over.
+    pending: the frame that ended one which may yet be confirmed.
+    is_undecided: that one counts.
     """
 
     key: Key
@@ -83,8 +86,8 @@ class Found(NamedTuple):
 class Balances:
     """Balances of consumers, by topic and subscription.
 
-    granted, delivered, stalls: since the start (stalls by `confirmed`, too); left_out: times that a
-    consumer was not followed into the next window.
+    granted, delivered, stalls: since the start (stalls by `confirmed`, too).
+    left_out: times that a consumer was not followed into the next window.
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:

@@ -53,7 +53,7 @@ _ERROR_BYTES: Final = 256
 _BSD_LIBRARY: Final = "_platform/linux/{}/tcpdump/libpcap.so"
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One instruction. Jumps count instructions from the next one on."""
 
     code: int
@@ -62,10 +62,10 @@ class Step(NamedTuple):
     constant: int
 
 
-Program = tuple[Step, ...]
+Program = tuple[Instruction, ...]
 
-ALL: Final[Program] = (Step(_RETURN, 0, 0, MAX_BYTES),)
-NOTHING: Final[Program] = (Step(_RETURN, 0, 0, 0),)
+ALL: Final[Program] = (Instruction(_RETURN, 0, 0, MAX_BYTES),)
+NOTHING: Final[Program] = (Instruction(_RETURN, 0, 0, 0),)
 
 
 class _Writer:
@@ -86,7 +86,7 @@ class _Writer:
     def program(self) -> Program:
         """All instructions with their jumps."""
         return tuple(
-            Step(code, self._jump(at, yes), self._jump(at, no), constant)
+            Instruction(code, self._jump(at, yes), self._jump(at, no), constant)
             for at, (code, yes, no, constant) in enumerate(self._steps)
         )
 
@@ -266,7 +266,7 @@ class _Libpcap:
                 reason = self._library.pcap_geterr(handle).decode(errors="replace")
                 raise UsageError(f"--bpf {text!r}: {reason}")
             steps = tuple(
-                Step(each.code, each.if_true, each.if_false, each.constant)
+                Instruction(each.code, each.if_true, each.if_false, each.constant)
                 for each in (result.steps[index] for index in range(result.length))
             )
             self._library.pcap_freecode(ctypes.byref(result))

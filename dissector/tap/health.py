@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
 from dissector.limits import MAX_SERIES
-from dissector.tap.pieces import Piece
+from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.sums import Sums
 
 SILENT_SECONDS: Final = 60.0  # without a packet: data does not flow
@@ -16,7 +16,11 @@ _NS: Final = 1_000_000_000
 
 
 class Losses(NamedTuple):
-    """What was lost so far. interfaces_down: their names; landing_problem: None = none."""
+    """What was lost so far.
+
+    interfaces_down: their names.
+    landing_problem: None = none.
+    """
 
     kernel_dropped: int
     queue_dropped: int
@@ -27,10 +31,12 @@ class Losses(NamedTuple):
 class Health:
     """A listener that keeps sums, and times of the last packet and of losses.
 
-    sums: over rows; refresh, flush: wait until they have all rows so far, from another thread and
-    by the loop; ask: does not wait. packets, captured_bytes,
-    wire_bytes: so far; lag_ns: of the last piece, from its last packet's time to when we had it;
-    last_ns: latest capture time; started_seconds: since 1970, by the clock.
+    sums: over rows.
+    refresh, flush: wait until they have all rows so far, from another thread and by the loop.
+    ask: does not wait. packets, captured_bytes, wire_bytes: so far.
+    lag_ns: of the last piece, from its last packet's time to when we had it.
+    last_ns: latest capture time.
+    started_seconds: since 1970, by the clock.
     """
 
     def __init__(self, is_live: bool, max_series: int = MAX_SERIES) -> None:
@@ -50,16 +56,16 @@ class Health:
         self._last_packet = self._began = time.monotonic()
         self._last_loss: float | None = None
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Count packets, and how late we are."""
-        rows = piece.rows
+        rows = packet_batch.rows
         self.packets_seen += rows
-        self.captured_bytes += int(piece.packets.captured_bytes[:rows].sum())
-        self.wire_bytes += int(piece.packets.wire_bytes[:rows].sum())
-        self.last_ns = max(self.last_ns, int(piece.packets.ts_ns[rows - 1]))
+        self.captured_bytes += int(packet_batch.packets.captured_bytes[:rows].sum())
+        self.wire_bytes += int(packet_batch.packets.wire_bytes[:rows].sum())
+        self.last_ns = max(self.last_ns, int(packet_batch.packets.ts_ns[rows - 1]))
         self._last_packet = time.monotonic()
         if self.is_live:
-            self.lag_ns = max(0, time.time_ns() - int(piece.packets.ts_ns[0]))
+            self.lag_ns = max(0, time.time_ns() - int(packet_batch.packets.ts_ns[0]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
         """Rows are added up by the window."""

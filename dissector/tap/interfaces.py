@@ -37,7 +37,11 @@ _LIE_ON_OTHERS: Final = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "vxla
 
 
 class Interface(NamedTuple):
-    """One interface. number: the kernel's; link_type: as in captures."""
+    """One interface.
+
+    number: the kernel's.
+    link_type: as in captures.
+    """
 
     name: str
     number: int

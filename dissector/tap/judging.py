@@ -21,7 +21,7 @@ import pyarrow as pa
 from dissector.findings.finding import Finding, found_by, worst_first
 from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.limits import MAX_WINDOW_BYTES
-from dissector.queries.catalogue import View, used_views
+from dissector.queries.catalogue import SharedView, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.tap.priority import step_back
 from dissector.tap.window_tables import (
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     """What rules read: their queries, the views between, and the columns of each table."""
 
     queries: Mapping[str, RuleQuery]
-    views: tuple[View, ...]
+    views: tuple[SharedView, ...]
     columns: Columns
 
 
@@ -70,7 +70,8 @@ class _Look(NamedTuple):
 class Judging:
     """Takes windows, and gives what was found to who asks (`drain`).
 
-    judged, skipped, failed: windows so far; problem: why the last look that failed did.
+    judged, skipped, failed: windows so far.
+    problem: why the last look that failed did.
 
     Args:
         may_wait: a replay's, whose windows are all judged, however long it takes.
@@ -184,7 +185,7 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         db.expect(sum(each.num_rows for each in tables.values()))
         name_tables(db, run, window.last_ns, tables, read.columns)
         name_views(db, read.columns)
-        db.prelude(read.views)
+        db.shared_views(read.views)
         made = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(
         one for name, rows_of in made.items()

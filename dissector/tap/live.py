@@ -23,8 +23,8 @@ from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.filters import ALL, Program, of_tagged
 from dissector.tap.interfaces import Interface, is_up
-from dissector.tap.pieces import Cuts, Idle, Part, Piece, rows_before
-from dissector.tap.ring import RETIRE_MS, Block, Ring, attach, map_rings, open_socket, unmap
+from dissector.tap.packet_batches import Cuts, Idle, PacketBatch, Part, rows_before
+from dissector.tap.ring import RETIRE_MS, Ring, RingBlock, attach, map_rings, open_socket, unmap
 
 RING_BYTES: Final = 64 << 20  # of all interfaces together
 
@@ -45,7 +45,8 @@ _LAG_NS: Final = 5 * RETIRE_MS * 1_000_000  # how long a packet may stay in a bl
 class _Feed:
     """One interface: its ring, and packets that were found and not taken.
 
-    number: in the capture. waiting: columns of packets in the order in which they came.
+    number: in the capture.
+    waiting: columns of packets in the order in which they came.
     """
 
     def __init__(self, ring: Ring, number: int) -> None:
@@ -66,7 +67,7 @@ class _Feed:
         most = min(_GATHER_BLOCKS, self.ring.blocks // _GATHER_PART)
         return self.ring.ready(most) >= most
 
-    def walk(self, block: Block, room: PacketColumns) -> None:
+    def walk(self, block: RingBlock, room: PacketColumns) -> None:
         """Find all packets of a block."""
         offset, left = block.first, block.packets
         is_ethernet = int(self.ring.interface.link_type == ETHERNET)
@@ -141,7 +142,7 @@ class Live:
         self._room = PacketColumns.new(PACKET_BLOCK_ROWS)
         self._is_ending = False
         self._checked = 0.0
-        self._findings: list[Notice] = []
+        self._notices: list[Notice] = []
         self.taken = 0
         self.last_ns = 0
 
@@ -166,7 +167,7 @@ class Live:
 
     def notices(self) -> list[Notice]:
         """What happened to the interfaces since the last call."""
-        found, self._findings = self._findings, []
+        found, self._notices = self._notices, []
         return found
 
     def stop(self) -> None:
@@ -182,7 +183,9 @@ class Live:
             self._tagged.close()
         unmap(self._memory)
 
-    def pieces(self, dissection: Dissection, cuts: Cuts) -> Iterator[Piece | Part | Idle]:
+    def packet_batches(
+        self, dissection: Dissection, cuts: Cuts
+    ) -> Iterator[PacketBatch | Part | Idle]:
         """Packets as they come, until stop was called; then what the rings still hold."""
         self.introduce(dissection)
         del dissection  # the loop may take another one
@@ -241,7 +244,7 @@ class Live:
         return min(max(feed.latest_ns, seen_ns) if not feed.waiting else feed.latest_ns
                    for feed in self._feeds)  # fmt: skip
 
-    def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[Piece]:
+    def _merged(self, cuts: Cuts, border_ns: int) -> Iterator[PacketBatch]:
         """The packets that wait and are older than the border, as pieces in order of time."""
         while self._waits():
             packets = self._next_packets(border_ns)
@@ -250,11 +253,11 @@ class Live:
                 return
             chosen = rows_before(packets, rows, cuts)
             if chosen == 0:
-                yield Piece(self._memory, packets, 0, _nothing, is_border=True)
+                yield PacketBatch(self._memory, packets, 0, _nothing, is_border=True)
                 continue
             self.taken += chosen
             self.last_ns = max(self.last_ns, int(packets.ts_ns[chosen - 1]))
-            yield Piece(self._memory, packets, chosen, _Take(self._memory, packets, chosen))
+            yield PacketBatch(self._memory, packets, chosen, _Take(self._memory, packets, chosen))
             numbers = packets.interface[:chosen]
             for feed in self._feeds:
                 feed.drop(int(np.count_nonzero(numbers == feed.number)))
@@ -279,7 +282,7 @@ class Live:
         order = order[keys[order] <= border_ns][:PACKET_BLOCK_ROWS]
         return PacketColumns(np.ascontiguousarray(matrix[:, order]))
 
-    def _rest(self, cuts: Cuts) -> Iterator[Piece]:
+    def _rest(self, cuts: Cuts) -> Iterator[PacketBatch]:
         """What the rings hold when no more packets come in."""
         for feed in self._feeds:
             feed.ring.silence()
@@ -324,8 +327,8 @@ class Live:
                 self._note("filter_misses_tags", tagged)
 
     def _note(self, code: str, value: int, value2: int | None = None) -> None:
-        finding = Notice(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
-        self._findings.append(finding if value2 is None else finding._replace(value2=value2))
+        notice = Notice(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
+        self._notices.append(notice if value2 is None else notice._replace(value2=value2))
 
 
 class _Take:

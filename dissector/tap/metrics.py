@@ -17,9 +17,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from dissector.tap.finding_incidents import LABELS, FindingNumbers
 from dissector.tap.health import Health
-from dissector.tap.raising import LABELS, FindingNumbers
-from dissector.tap.series import BOUNDS_NS, Counts, Histograms, Key
+from dissector.tap.metric_series import BOUNDS_NS, Counts, Histograms, Key
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1e9
@@ -68,8 +68,11 @@ PREFIX: Final = "dissector_"
 class TapNumbers:
     """What the loop knows beside rows; plain numbers, replaced now and then.
 
-    ignored: packets by reason; interfaces: up or not, by name; rotations: landed, lost;
-    records: by outcome; findings: None where nobody looks for them.
+    ignored: packets by reason.
+    interfaces: up or not, by name.
+    rotations: landed, lost.
+    records: by outcome.
+    findings: None where nobody looks for them.
     """
 
     def __init__(self) -> None:

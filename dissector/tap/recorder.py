@@ -29,12 +29,12 @@ from dissector.evidence.redacted import RAW_BYTES, redact_capture
 from dissector.outputs import remove_left
 from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketReader
+from dissector.schemas.enums import BOTH_DIRECTIONS
 from dissector.schemas.rows import arrow_batch
 from dissector.schemas.text import gathered
-from dissector.schemas.words import BOTH_DIRECTIONS
 from dissector.sources.private import private
 from dissector.sources.slice import of_flow
-from dissector.tap.pieces import Piece
+from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.service import Signals
 from dissector.tap.sums import Sums
 from dissector.tap.triggers import Trigger, Triggers, of_signal, of_stall
@@ -53,11 +53,15 @@ _ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broke
 _UNFINISHED: Final = ".unfinished"
 _APPLICATION: Final = "pulsar-dissector tap"
 
-Ends = tuple[Endpoint, Endpoint]
+EndpointPair = tuple[Endpoint, Endpoint]
 
 
 class _Chunk(NamedTuple):
-    """Some packets, copied. packets: offsets into data; first_packet: number of the first one."""
+    """Some packets, copied.
+
+    packets: offsets into data.
+    first_packet: number of the first one.
+    """
 
     data: ByteArray
     packets: PacketColumns
@@ -66,7 +70,7 @@ class _Chunk(NamedTuple):
 
 class _Task(NamedTuple):
     trigger: Trigger
-    ends: Ends | None
+    ends: EndpointPair | None
     chunks: list[_Chunk]
     link_types: Int64Array
 
@@ -75,9 +79,12 @@ class Recorder:
     """A listener that holds packets and keeps some.
 
     kept, limited, failed: recordings so far, findings that none was made for, and recordings that
-    could not be written; problem: why the last one could not. redacted: how secrets in recordings
-    are found; None: they stay. triggers: what asks for recordings; sums: know of stalls; ask: lets
-    them have the rows so far.
+        could not be written.
+    problem: why the last one could not.
+    redacted: how secrets in recordings are found; None: they stay.
+    triggers: what asks for recordings.
+    sums: know of stalls.
+    ask: lets them have the rows so far.
 
     Args:
         ends_of: end points of an open connection, None where it is not known.
@@ -91,7 +98,7 @@ class Recorder:
         self,
         folder: Path,
         triggers: Triggers,
-        ends_of: Callable[[int], Ends | None],
+        ends_of: Callable[[int], EndpointPair | None],
         link_types: Callable[[], Int64Array],
         memory_bytes: int = MEMORY_BYTES,
         keep_bytes: int = KEEP_BYTES,
@@ -114,8 +121,8 @@ class Recorder:
         self._held = 0
         self._next_packet = 1
         self._last_ns = 0
-        self._closed: dict[int, Ends] = {}
-        self._waiting: list[tuple[Trigger, Ends | None, float]] = []
+        self._closed: dict[int, EndpointPair] = {}
+        self._waiting: list[tuple[Trigger, EndpointPair | None, float]] = []
         self._made: dict[tuple[str, int], int] = {}
         self._recent: deque[int] = deque()
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -141,14 +148,14 @@ class Recorder:
         """Recordings and findings so far, by what became of them."""
         return {"kept": self.kept, "limited": self.limited, "failed": self.failed}
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Copy packets, forget the oldest."""
-        columns = PacketColumns(piece.packets.matrix[:, : piece.rows].copy())
+        columns = PacketColumns(packet_batch.packets.matrix[:, : packet_batch.rows].copy())
         starts, sizes = columns.offset.copy(), columns.captured_bytes
-        data = gathered(piece.data, starts, sizes)
+        data = gathered(packet_batch.data, starts, sizes)
         columns.offset[:] = np.cumsum(sizes) - sizes
         chunk = _Chunk(data, columns, self._next_packet)
-        self._next_packet += piece.rows
+        self._next_packet += packet_batch.rows
         self._last_ns = max(self._last_ns, int(columns.ts_ns.max()))
         self._chunks.append(chunk)
         self._held += _bytes_of(chunk)
@@ -226,11 +233,11 @@ class Recorder:
             for stall in stalls:
                 self.want(of_stall(stall))
 
-    def _begin(self, trigger: Trigger, ends: Ends | None) -> None:
+    def _begin(self, trigger: Trigger, ends: EndpointPair | None) -> None:
         link_types = self._link_types().copy()
         self._tasks.put(_Task(trigger, ends, list(self._chunks), link_types))
 
-    def _find_ends(self, connection: int) -> Ends | None:
+    def _find_ends(self, connection: int) -> EndpointPair | None:
         return self._ends_of(connection) or self._closed.get(connection)
 
     def _note_closed(self, block: TableBlock) -> None:
@@ -275,9 +282,9 @@ class Recorder:
         os.replace(unfinished, path)
         self.kept += 1
         self.problem = None
-        self._make_room()
+        self._reserve()
 
-    def _make_room(self) -> None:
+    def _reserve(self) -> None:
         """Delete the oldest recordings beyond what shall be kept."""
         files = sorted(self.folder.glob("tap-*.pcapng"), key=lambda path: path.stat().st_mtime_ns)
         total = sum(path.stat().st_size for path in files)

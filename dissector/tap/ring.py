@@ -64,9 +64,13 @@ _NO_RIGHT: Final = (
 )
 
 
-class Block(NamedTuple):
-    """A block that is ours. start, end: in the memory of all rings; first: offset of its first
-    packet from start; packets: in it."""
+class RingBlock(NamedTuple):
+    """A block that is ours.
+
+    start, end: in the memory of all rings.
+    first: offset of its first packet from start.
+    packets: in it.
+    """
 
     start: int
     end: int
@@ -190,7 +194,7 @@ class Ring:
             return False
         return True
 
-    def next_block(self) -> Block | None:
+    def next_block(self) -> RingBlock | None:
         """The next block that the kernel gave out, None if there is none."""
         if self.taken == self.blocks:
             return None
@@ -203,7 +207,7 @@ class Ring:
             return None
         self._is_losing |= bool(status & STATUS_LOSING)
         self._next += 1
-        return Block(start, start + BLOCK_BYTES, first, packets)
+        return RingBlock(start, start + BLOCK_BYTES, first, packets)
 
     def give_back(self, count: int = 1) -> None:
         """The oldest blocks are not needed any more; a ring that loses packets keeps them until it

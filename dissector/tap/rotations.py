@@ -33,7 +33,11 @@ _UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then w
 
 
 class Fate(NamedTuple):
-    """What became of a rotation. packets: it held; problem: why it is not in the lake, or None."""
+    """What became of a rotation.
+
+    packets: it held.
+    problem: why it is not in the lake, or None.
+    """
 
     capture_id: str
     packets: int
@@ -55,8 +59,12 @@ class _Start(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A rotation whose rows were all taken. landing: None if it could not begin; end: None if the
-    tap ended within it; problem: as in Fate, so far."""
+    """A rotation whose rows were all taken.
+
+    landing: None if it could not begin.
+    end: None if the tap ended within it.
+    problem: as in Fate, so far.
+    """
 
     landing: Landing | None
     capture_id: str
@@ -68,8 +76,9 @@ class _Written(NamedTuple):
 class Rotations:
     """Takes rows, makes captures of them.
 
-    landed, lost: how many rotations so far; lost_packets: of those that were given up; problem: why
-    the last one was, None once one was landed again.
+    landed, lost: how many rotations so far.
+    lost_packets: of those that were given up.
+    problem: why the last one was, None once one was landed again.
 
     Args:
         name: of the interface, for ids. may_wait: the loop may be held up by a slow disk.

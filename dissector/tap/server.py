@@ -264,8 +264,8 @@ class Server:
         def start(status: str, headers: list[tuple[str, str]]) -> None:
             found.append((status, headers))
 
-        pieces: Iterable[bytes] = self._metrics(environment, start)
-        body = b"".join(pieces)
+        packet_batches: Iterable[bytes] = self._metrics(environment, start)
+        body = b"".join(packet_batches)
         status, headers = found[0]
         return _Answer(status, tuple(headers), body)
 

@@ -21,7 +21,7 @@ from dissector.packet.link import link_type_name
 from dissector.schemas import SCHEMA_VERSION
 from dissector.sources.account import Account
 from dissector.tap.memory import MemoryLimit
-from dissector.tap.pieces import NEVER_NS, Cuts, Part, Piece, Source
+from dissector.tap.packet_batches import NEVER_NS, Cuts, PacketBatch, PacketSource, Part
 from dissector.tap.rotations import Fate, Rotations
 
 ROTATE_NS: Final = 60_000_000_000  # default; without a lake it bounds what waits for a rotation
@@ -33,9 +33,12 @@ _FATES: Final = 1000  # of the last rotations
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the user chose for the loop. duration_ns: end after so much time, None = never;
-    memory_limit: bytes in use at which open state is given up."""
+class TapSettings:
+    """What the user chose for the loop.
+
+    duration_ns: end after so much time, None = never.
+    memory_limit: bytes in use at which open state is given up.
+    """
 
     core: Options
     rotate_ns: int = ROTATE_NS
@@ -49,7 +52,8 @@ class Settings:
 class Signals:
     """What signals ask of a tap that runs: flags that the loop looks at between two pieces.
 
-    is_end_requested: end with all written; is_rotation_requested: end the running rotation;
+    is_end_requested: end with all written.
+    is_rotation_requested: end the running rotation.
     is_recording_requested: keep the packets of the flight recorder. The loop resets the last two.
     """
 
@@ -61,7 +65,7 @@ class Signals:
 class Listener(Protocol):
     """Takes part in a tap: metrics, a recorder, a view."""
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Packets that are about to be dissected."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
@@ -74,14 +78,15 @@ class Listener(Protocol):
 class Tap:
     """One source, its dissection, and who listens.
 
-    account: sums over all that was read. fates: of the last rotations. kernel_dropped: packets so
-    far. signals: what they ask for.
+    account: sums over all that was read.
+    fates: of the last rotations. kernel_dropped: packets so far.
+    signals: what they ask for.
     """
 
     def __init__(
         self,
-        source: Source,
-        settings: Settings,
+        source: PacketSource,
+        settings: TapSettings,
         rotations: Rotations | None = None,
         listeners: Sequence[Listener] = (),
         signals: Signals | None = None,
@@ -95,7 +100,7 @@ class Tap:
         self._rotations = rotations
         self._listeners = list(listeners)
         self._began = time.monotonic()
-        self._findings = NoticeLog()
+        self._notices = NoticeLog()
         self._cuts = Cuts(settings.rotate_ns)
         self._cuts.room_bytes = settings.rotate_bytes
         self._rotation_began = self._began
@@ -128,7 +133,7 @@ class Tap:
 
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
         """Say something about the tap itself in the running rotation."""
-        self._findings.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
+        self._notices.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
 
     def open_rows(self) -> list[TableBlock]:
         """The rows of what is open after all packets so far."""
@@ -142,8 +147,8 @@ class Tap:
             InputError: nothing could be read.
             OutputError: a replay's rotation could not be landed.
         """
-        for event in self.source.pieces(self.dissection, self._cuts):
-            if isinstance(event, Piece):
+        for event in self.source.packet_batches(self.dissection, self._cuts):
+            if isinstance(event, PacketBatch):
                 self._handle(event)
             elif isinstance(event, Part):
                 self._parts.append(event)
@@ -157,24 +162,24 @@ class Tap:
 
     # -- inside
 
-    def _handle(self, piece: Piece) -> None:
+    def _handle(self, packet_batch: PacketBatch) -> None:
         """One piece: first the border before it, then its packets."""
-        if piece.is_border:
-            next_ns = int(piece.packets.ts_ns[0])
+        if packet_batch.is_border:
+            next_ns = int(packet_batch.packets.ts_ns[0])
             self._rotate()
             step = self.settings.rotate_ns
             behind = max(0, next_ns - self._cuts.until_ns)
             self._cuts.until_ns += step * (1 + behind // step)
             return
-        if piece.rows:
-            self._begin(int(piece.packets.ts_ns[0]))
+        if packet_batch.rows:
+            self._begin(int(packet_batch.packets.ts_ns[0]))
             for listener in self._listeners:
-                listener.packets(piece)
-            self._rotation_packets += piece.rows
+                listener.packets(packet_batch)
+            self._rotation_packets += packet_batch.rows
             if self._cuts.room_bytes < NEVER_NS:
-                taken = int(piece.packets.captured_bytes[: piece.rows].sum())
+                taken = int(packet_batch.packets.captured_bytes[: packet_batch.rows].sum())
                 self._cuts.room_bytes -= taken
-        self._give_out(piece.feed(self.dissection))
+        self._give_out(packet_batch.feed(self.dissection))
 
     def _begin(self, first_ns: int) -> None:
         """The first packet of the run names it and starts the clock of rotations."""
@@ -262,11 +267,11 @@ class Tap:
         facts, counts, blocks = self.dissection.rotate()
         if facts is not None and (facts.packets or not self._parts):
             self._parts.append(Part(self.source.part_name, facts, counts))
-        self._findings.add(self.source.notices())
+        self._notices.add(self.source.notices())
         dropped = self.source.dropped() - self._dropped_before
         if dropped:
             self.notice("kernel_dropped", dropped)
-        self._give_out([*blocks, self._findings.block()])
+        self._give_out([*blocks, self._notices.block()])
         if self._parts and (self._rotation_packets or self._rotation_rows or dropped):
             self._give_out([self._file_block(dropped)])
             # Of a file whose link type is not read there is nothing to land.

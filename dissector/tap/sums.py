@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from dissector.limits import MAX_SERIES
-from dissector.queries.catalogue import IF_READ, IF_SHARED, Query, View, catalogue, used_views
+from dissector.queries.catalogue import IF_READ, IF_SHARED, Query, SharedView, catalogue, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, small_table
 from dissector.tap.balances import TOGETHER, Balances
-from dissector.tap.series import Counts, Histograms, label_text
+from dissector.tap.metric_series import Counts, Histograms, label_text
 from dissector.tap.window_tables import Columns, Rows, columns_of, name_tables, name_views
 from dissector.tap.windows import Window
 
@@ -38,8 +38,10 @@ _OF_PERMITS: Final = ("permits", "consumers")
 class Series(NamedTuple):
     """Where the numbers of a metric are from.
 
-    labels: keys of the tally by the names that the metric has for them; sums: of the tally, added;
-    where, unless: keys and values that rows have, or do not have; always: a further label.
+    labels: keys of the tally by the names that the metric has for them.
+    sums: of the tally, added.
+    where, unless: keys and values that rows have, or do not have.
+    always: a further label.
     """
 
     name: str
@@ -98,7 +100,7 @@ def _queries() -> Mapping[str, Query]:
     return {name: known[name] for name in _READS}
 
 
-def _views(texts: Sequence[str]) -> list[View]:
+def _views(texts: Sequence[str]) -> list[SharedView]:
     """The views that queries need, each made once."""
     found = []
     for view in used_views("\n".join(texts)):
@@ -113,8 +115,9 @@ def _views(texts: Sequence[str]) -> list[View]:
 class Sums:
     """Takes windows.
 
-    counts, durations: by name, over SERIES and DURATIONS; problem: why numbers of a window are
-    missing, None if none are. lock: to be held while they are read.
+    counts, durations: by name, over SERIES and DURATIONS.
+    problem: why numbers of a window are missing, None if none are.
+    lock: to be held while they are read.
 
     Args:
         is_of_permits: nobody asks for anything but balances.
@@ -162,7 +165,7 @@ class Sums:
         if is_new:
             name_views(db, self._columns)
             db.view("permits", TOGETHER)
-            db.prelude(self._views)
+            db.shared_views(self._views)
         else:
             db.renew(self._views)
         has_permits = any(table in rows for table in _OF_PERMITS)

@@ -29,8 +29,12 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Trigger(NamedTuple):
-    """Something worth keeping packets for. connection_id: -1 = of all; first_ns, last_ns: time that
-    it spans; packet: number of the packet that shows it, or NULL."""
+    """Something worth keeping packets for.
+
+    connection_id: -1 = of all.
+    first_ns, last_ns: time that it spans.
+    packet: number of the packet that shows it, or NULL.
+    """
 
     reason: str
     text: str

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dissector.blocks import TableBlock
+from dissector.report.formatting import duration_text, listed, many
 from dissector.report.numbers import Row, durations
 from dissector.report.verdicts.publishing import answered
-from dissector.report.words import duration_text, listed, many
+from dissector.tap.finding_incidents import IncidentLog
 from dissector.tap.health import Health
-from dissector.tap.pieces import Piece
-from dissector.tap.raising import Raised
-from dissector.tap.series import Counts
+from dissector.tap.metric_series import Counts
+from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.shortening import common_folder, shortened
 from dissector.tap.sums import Sums
 
@@ -33,10 +33,16 @@ _LEAST_NAME: Final = 16  # characters of a topic, on however narrow a terminal
 
 
 class TopicLine(NamedTuple):
-    """One topic. rate: sends a second lately; refused: sends; unanswered: sends without an answer
-    of any kind; p50_ms, p99_ms: as the report has them, None where no send was confirmed; permits:
-    available to its consumers, empty: consumers without any now, None where no balance is known;
-    redelivered: deliveries."""
+    """One topic.
+
+    rate: sends a second lately.
+    refused: sends.
+    unanswered: sends without an answer of any kind.
+    p50_ms, p99_ms: as the report has them, None where no send was confirmed.
+    permits: available to its consumers, empty: consumers without any now, None where no balance is
+        known.
+    redelivered: deliveries.
+    """
 
     topic: str
     rate: float
@@ -50,12 +56,12 @@ class TopicLine(NamedTuple):
     redelivered: int
 
 
-class View:
+class TapView:
     """A listener that shows what `health` sums up.
 
     Args:
         escape: makes text from the wire safe to print. stream: a terminal gets a table that
-            changes in place, anything else a line per topic now and then. raised: findings.
+            changes in place, anything else a line per topic now and then. incidents: findings.
     """
 
     def __init__(
@@ -63,11 +69,11 @@ class View:
         health: Health,
         escape: Callable[[str], str],
         stream: TextIO | None = None,
-        raised: Raised | None = None,
+        incidents: IncidentLog | None = None,
     ) -> None:
         self._health = health
         self._escape = escape
-        self._raised = raised
+        self._incidents = incidents
         self._stream = sys.stdout if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._every = EVERY_SECONDS if self._is_terminal else PLAIN_EVERY_SECONDS
@@ -77,7 +83,7 @@ class View:
         self._before: dict[str, int] = {}
         self._began = self._before_at = time.monotonic()
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Nothing is asked of packets."""
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
@@ -156,7 +162,7 @@ class View:
         named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
         why = f" ({listed(named, _ERRORS)})" if named else ""
         empty, known = (sum(balances[name].values()) for name in ("empty", "consumers"))
-        found = self._raised
+        found = self._incidents
         worst = f"; the worst: {found.worst}" if found is not None and found.worst else ""
         return [
             f"up {uptime}: {many(health.packets_seen, 'packet')}, "

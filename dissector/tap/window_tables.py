@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import Coded, Column, TableBlock
-from dissector.queries.catalogue import View, words
+from dissector.queries.catalogue import SharedView, words
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import NAMED_TWICE, table_views
 from dissector.schemas import TABLES
@@ -23,7 +23,7 @@ _FILES: Final = "capture_files"
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
-def columns_of(texts: Iterable[str], views: Iterable[View]) -> dict[str, tuple[str, ...]]:
+def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, tuple[str, ...]]:
     """The columns that queries may read, by table: of those they read from, whatever they name.
 
     Args:

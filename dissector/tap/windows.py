@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from dissector.blocks import TableBlock
 from dissector.lake.writer import block_bytes
 from dissector.limits import MAX_WINDOW_BYTES
-from dissector.tap.pieces import Piece
+from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
 from dissector.tap.window_tables import Columns, Rows, as_tables, own
@@ -27,9 +27,16 @@ _PATIENCE_SECONDS: Final = 0.4  # of who asks for newer numbers; who asks next h
 
 
 class Window(NamedTuple):
-    """What closed in it. run: of the tap; size: bytes; last_ns: time of the last packet so far;
-    repeated: connections whose facts are another one's; open_rows: what was open at its end, None
-    where rules are not asked; is_end: the run is over; ticket: of the last one who asked for it."""
+    """What closed in it.
+
+    run: of the tap.
+    size: bytes.
+    last_ns: time of the last packet so far.
+    repeated: connections whose facts are another one's.
+    open_rows: what was open at its end, None where rules are not asked.
+    is_end: the run is over.
+    ticket: of the last one who asked for it.
+    """
 
     run: str
     closed: Sequence[TableBlock]
@@ -105,12 +112,12 @@ class Windows:
         self._thread = threading.Thread(target=self._take_all, name="tap-windows", daemon=True)
         self._thread.start()
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         """Note the time."""
         if not self._first_ns:
-            self._first_ns = int(piece.packets.ts_ns[0])
+            self._first_ns = int(packet_batch.packets.ts_ns[0])
             self._began = time.monotonic()
-        self._last_ns = max(self._last_ns, int(piece.packets.ts_ns[piece.rows - 1]))
+        self._last_ns = max(self._last_ns, int(packet_batch.packets.ts_ns[packet_batch.rows - 1]))
 
     def rows(self, blocks: Sequence[TableBlock]) -> None:
         """Keep what somebody reads of them."""

@@ -100,7 +100,7 @@ class Case(NamedTuple):
         return self._is(_OPAQUE)
 
     @property
-    def has_both_legs(self) -> bool:
+    def has_both_proxy_sides(self) -> bool:
         """A proxy's client side and broker side, so that everything is there twice."""
         return self.name == "cpp-s08_nack-proxy-any.pcap"
 
@@ -113,7 +113,7 @@ class Case(NamedTuple):
             or self.is_midstream
             or self.is_one_way
             or self.is_opaque
-            or self.has_both_legs
+            or self.has_both_proxy_sides
         )
 
     @property

@@ -56,9 +56,9 @@ def packets_of(name: str) -> tuple[Sent, ...]:
     for each in segments(str(CAPTURES / name)):
         ends = (each.source, each.source_port), (each.destination, each.destination_port)
         pair = Pair(*sorted(ends))
-        side = int(ends[0] != pair.one)
+        endpoint_index = int(ends[0] != pair.one)
         seen = Seen(
-            pair, side, each.sequence, each.acknowledgement, each.flags, each.payload,
+            pair, endpoint_index, each.sequence, each.acknowledgement, each.flags, each.payload,
             each.wire_bytes,
         )  # fmt: skip
         found.append(Sent(each, seen))
@@ -122,8 +122,8 @@ def test_streams_equal_those_put_together_offline(name: str) -> None:
         sides = (connection.sides[0].parts(), connection.sides[1].parts())
         assert followed in ([sides[0], sides[1]], [sides[1], sides[0]])
         for way, end in zip(WAYS, ends, strict=True):
-            side = int(end != pair.one)
-            parts = sides[side]
+            endpoint_index = int(end != pair.one)
+            parts = sides[endpoint_index]
             for kind, column in (("lost", "gap_bytes"), ("cut", "snaplen_cut_bytes")):
                 length = sum(part.length for part in parts if part.kind == kind)
                 assert rows[number][f"{column}_{way}"] == length
@@ -139,11 +139,11 @@ def _pairs(name: str) -> list[Pair]:
     known: set[object] = set()
     found: list[Pair] = []
     for _, seen in packets_of(name):
-        key = (seen.pair, seen.side)
+        key = (seen.pair, seen.endpoint_index)
         is_new = seen.flags & (SYN | ACK) == SYN and isn.get(key, seen.sequence) != seen.sequence
         if seen.pair not in known or is_new:
             known.add(seen.pair)
-            isn.pop((seen.pair, 1 - seen.side), None)
+            isn.pop((seen.pair, 1 - seen.endpoint_index), None)
             isn.pop(key, None)
             assert isinstance(seen.pair, Pair)
             found.append(seen.pair)
@@ -161,7 +161,7 @@ def _followed(name: str, connection: int) -> list[list[Part]]:
             continue
         kinds, spans = block.columns["kind"], block.columns["data"]
         for row in range(block.rows):
-            parts = sides[int(block.columns["side"][row])]
+            parts = sides[int(block.columns["endpoint_index"][row])]
             kind = kinds.names[int(kinds.codes[row])]
             at, size = int(spans.starts[row]), max(0, int(spans.lengths[row]))
             data = spans.data[at : at + size].tobytes()
@@ -226,7 +226,7 @@ def _sent_again(name: str) -> dict[int, dict[tuple[str, int], tuple[int, int, in
         first_us[copy] = segment.ts_us
         if seen.flags & RST:
             continue
-        way = (number, seen.side)
+        way = (number, seen.endpoint_index)
         origin = origins.setdefault(way, seen.sequence)
         known = places_of.setdefault(way, set())
         top = tops.get(way, -1)

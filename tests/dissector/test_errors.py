@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from dissector.errors import DependencyError, needs
+from dissector.report.merged_tables import empty_tables
 from dissector.report.output import write_report
-from dissector.report.parts import empty_parts
 from dissector.report.result import build
 
 
@@ -30,4 +30,4 @@ def test_a_report_without_the_library_of_its_page_says_what_to_install(
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.delitem(sys.modules, "dissector.report.page", raising=False)
     with pytest.raises(DependencyError, match=r"pulsar-dissector\[report\]"):
-        write_report(tmp_path / "report", build(empty_parts()))
+        write_report(tmp_path / "report", build(empty_tables()))

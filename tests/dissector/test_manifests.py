@@ -40,7 +40,7 @@ def publishes(case: Case) -> list[Row]:
 def test_whole_frames_by_direction_and_command(case):
     found = whole_frames(case)
     told = case.truth["frames"]
-    if case.is_cut or case.is_lossy or case.has_both_legs:
+    if case.is_cut or case.is_lossy or case.has_both_proxy_sides:
         # The decoder's counts end at the first gap, and are those of one leg.
         assert all(found[key] >= count for key, count in told.items())
         assert sum(found.values()) > sum(told.values())
@@ -64,7 +64,7 @@ def test_every_packet_and_byte_is_accounted_for(case):
         for way in BOTH_WAYS:
             parts = ("decoded_bytes", "unparsed_bytes", "gap_bytes", "snaplen_cut_bytes")
             assert sum(row[f"{part}_{way}"] for part in parts) == row[f"stream_bytes_{way}"]
-    if not (case.is_cut or case.is_lossy or case.has_both_legs):
+    if not (case.is_cut or case.is_lossy or case.has_both_proxy_sides):
         assert not any(row[f"gaps_{way}"] for row in tables["connections"] for way in BOTH_WAYS)
     decoded = Counter()
     for row in tables["frames"]:
@@ -301,7 +301,7 @@ def test_receipts_as_the_client_saw_them(case):
                 before_it_began = case.is_midstream and event["seq"] < 5
                 assert before_it_began or (case.is_cut and wanted.entry == 9)
                 continue
-            assert len(rows) == (2 if case.has_both_legs else 1)
+            assert len(rows) == (2 if case.has_both_proxy_sides else 1)
             for row in rows:
                 check_receipt(case, row, event, slack_ms)
 

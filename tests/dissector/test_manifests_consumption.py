@@ -199,7 +199,7 @@ def test_causes_of_redeliveries(case):
     told = case.seen.get("recv_redelivered")
     if told is not None and not case.is_one_way:
         counted = sum(row["message_count"] for row in rows if row["redelivery_count"] > 0)
-        legs = 2 if case.has_both_legs else 1
+        legs = 2 if case.has_both_proxy_sides else 1
         # Dead letters are taken by the library; a whole batch comes again for some of it.
         extra = {"java-j16_dlq_retry.pcap": 2, "mut-dup-java-j12_nack_batch.pcap": 16}
         assert counted == told * legs + extra.get(case.name, 0)

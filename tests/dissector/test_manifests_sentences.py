@@ -8,7 +8,7 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.report.verdict import BAD, GOOD, LOOK, Remark
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.observed import CASES, CURSUS_CASES, LOGGED, Case, ids_of, name_of
@@ -47,7 +47,7 @@ def reports() -> dict[str, dict[str, Any]]:
 
 @functools.cache
 def said(case: Case) -> tuple[Remark, ...]:
-    return tuple(remarks(reports()[name_of(case)]))
+    return tuple(headlines(reports()[name_of(case)]))
 
 
 def text_of(case: Case, *sections: str) -> str:
@@ -77,8 +77,8 @@ def test_counts_in_sentences_are_those_of_the_slow_decoder(case: Case) -> None:
     told = case.truth["frames"]
     sends = number(rf"{NUMBER} sends?\b", text_of(case, "send_latency")) or 0
     refused = number(rf"{NUMBER} requests? (?:was|were) refused", text_of(case, "errors")) or 0
-    if case.is_cut or case.is_lossy or case.has_both_legs:
-        assert sends >= told.get("to_broker SEND", 0) or case.has_both_legs
+    if case.is_cut or case.is_lossy or case.has_both_proxy_sides:
+        assert sends >= told.get("to_broker SEND", 0) or case.has_both_proxy_sides
         return
     assert sends == told.get("to_broker SEND", 0)
     assert refused >= told.get("to_client SEND_ERROR", 0)
@@ -156,7 +156,7 @@ def test_nothing_is_called_acknowledged_that_no_client_acknowledged(case: Case) 
         each["ev"] == "cumack" or ";" in str(each.get("mid")) for each in case.events
     )
     text = text_of(case, "ack_latency")
-    if not (acks and is_plain and text) or case.name in BY_THE_LIBRARY or case.has_both_legs:
+    if not (acks and is_plain and text) or case.name in BY_THE_LIBRARY or case.has_both_proxy_sides:
         return
     entries = {(each.ledger, each.entry) for ack in acks for each in ids_of(ack)}
     subscriptions = {each.get("sub") for each in case.events if each["ev"] == "recv"}

@@ -19,9 +19,9 @@ def test_the_order_does_not_depend_on_the_order_of_finding():
     expected = None
     for seed in range(5):
         random.Random(seed).shuffle(rows)
-        findings = NoticeLog()
-        findings.add(rows)
-        block = findings.block()
+        notices = NoticeLog()
+        notices.add(rows)
+        block = notices.block()
         found = [block.columns[name].tolist() for name in ("frame_no", "connection_id")]
         assert expected is None or found == expected
         expected = found
@@ -30,9 +30,9 @@ def test_the_order_does_not_depend_on_the_order_of_finding():
 
 def test_beyond_the_bound_notices_are_counted(monkeypatch):
     monkeypatch.setattr("dissector.notice_log.MAX_NOTICES", 2)
-    findings = NoticeLog()
-    findings.add(Notice(GAP, packet=packet, value=1) for packet in range(5))
-    block = findings.block()
+    notices = NoticeLog()
+    notices.add(Notice(GAP, packet=packet, value=1) for packet in range(5))
+    block = notices.block()
     assert block.rows == 3
     assert "3 further notices" in block.columns["text"][-1]
 

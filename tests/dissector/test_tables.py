@@ -18,7 +18,7 @@ KEY = st.tuples(WORD, WORD, st.integers(0, 2), st.just(0))
 def test_hash_table_does_what_a_dict_does(steps):
     table, truth = tables.new_hash_table(4), {}
     for is_put, key, value in steps:
-        table = tables.roomy(table, 1)
+        table = tables.reserved(table, 1)
         if is_put:
             assert tables.put(table, *key, value) == truth.get(key, ABSENT)
             truth[key] = value
@@ -33,7 +33,7 @@ def test_hash_table_does_what_a_dict_does(steps):
 def test_a_table_that_lives_long_keeps_its_size():
     table = tables.new_hash_table(64)
     for number in range(5000):
-        table = tables.roomy(table, 1)
+        table = tables.reserved(table, 1)
         tables.put(table, 1, number, 0, 0, number)
         if number >= 20:
             assert tables.remove(table, 1, number - 20, 0, 0) == number - 20
@@ -43,7 +43,7 @@ def test_a_table_that_lives_long_keeps_its_size():
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=80))
 def test_chains_give_the_rows_of_a_key_oldest_first(steps):
-    table, links = tables.new_hash_table(16), tables.Links.new(10)
+    table, links = tables.new_hash_table(16), tables.ListLinks.new(10)
     truth: dict[int, list[int]] = {key: [] for key in range(4)}
     for key, row in steps:
         owner = next((each for each, rows in truth.items() if row in rows), None)
@@ -64,7 +64,7 @@ def test_chains_give_the_rows_of_a_key_oldest_first(steps):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=80))
 def test_lists_keep_order_and_length(steps):
-    ends, links = tables.new_ends(3), tables.Links.new(10)
+    ends, links = tables.new_ends(3), tables.ListLinks.new(10)
     truth: list[list[int]] = [[], [], []]
     for which, row in steps:
         owner = next((number for number, rows in enumerate(truth) if row in rows), None)
@@ -94,7 +94,7 @@ def test_a_pool_hands_out_each_row_once_and_grows():
 
 
 def test_growing_keeps_what_was_there():
-    links, ends = tables.Links.new(2), tables.new_ends(1)
+    links, ends = tables.ListLinks.new(2), tables.new_ends(1)
     tables.list_append(ends, links, 0, 1)
     tables.list_append(ends, links, 0, 0)
     links, ends = links.grown(4), ends.grown(2)

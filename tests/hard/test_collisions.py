@@ -110,7 +110,11 @@ class Walk:
     def open_producer(self) -> None:
         """Producer 1, with a topic and a name."""
         frames = frames_of(1)
-        frames.command[0], frames.side[0], frames.direction[0] = commands.PRODUCER, 0, TO_BROKER
+        frames.command[0], frames.endpoint_index[0], frames.direction[0] = (
+            commands.PRODUCER,
+            0,
+            TO_BROKER,
+        )
         frames.producer_id[0], frames.request_id[0] = 1, 1
         frames.wire_topic[0] = frames.wire_producer_name[0] = 5
         self.take(frames, 1)
@@ -124,7 +128,7 @@ def send_cost(numbers: np.ndarray, key: int) -> int:
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
         frames.command[:rows] = commands.SEND
-        frames.side[:rows] = 0
+        frames.endpoint_index[:rows] = 0
         frames.direction[:rows] = TO_BROKER
         frames.producer_id[:rows], frames.sequence_id[:rows] = 1, part
         walk.take(frames, rows)
@@ -140,7 +144,7 @@ def lookup_cost(numbers: np.ndarray, key: int) -> int:
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
         frames.command[:rows] = commands.LOOKUP
-        frames.side[:rows] = 0
+        frames.endpoint_index[:rows] = 0
         frames.direction[:rows] = TO_BROKER
         frames.request_id[:rows] = part
         walk.take(frames, rows)
@@ -157,7 +161,7 @@ def ledger_cost(numbers: np.ndarray, key: int) -> int:
     def take(part: np.ndarray) -> None:
         frames, rows = frames_of(len(part)), len(part)
         frames.command[:rows] = commands.SEND_RECEIPT
-        frames.side[:rows] = 1
+        frames.endpoint_index[:rows] = 1
         frames.direction[:rows] = TO_CLIENT
         frames.producer_id[:rows], frames.entry_id[:rows] = 1, 1
         frames.ledger_id[:rows] = part
@@ -244,7 +248,7 @@ def test_a_secret_that_puts_too_much_into_one_place_is_told() -> None:
     ids = colliding(BLOCK, 1 << 18, CASES["lookups"][3])
     walk = Walk(GUESSED)
     frames, rows = frames_of(BLOCK), BLOCK
-    frames.command[:rows], frames.side[:rows] = commands.LOOKUP, 0
+    frames.command[:rows], frames.endpoint_index[:rows] = commands.LOOKUP, 0
     frames.direction[:rows], frames.request_id[:rows] = TO_BROKER, ids
     walk.take(frames, rows)
     (notice,) = of_limits(walk.exchanges.memory())

@@ -12,7 +12,7 @@ from dissector.codecs.keyed_hash import new_secret
 from dissector.codecs.names import NameTable
 from dissector.dissection import Dissection
 from dissector.options import Options
-from dissector.packet.walk import Walk
+from dissector.packet.walk import HeaderWalk
 from dissector.stream.state import StreamState
 from dissector.tables import HashTable
 from tests.anycut import bytes_of
@@ -63,7 +63,7 @@ def secrets_in(value: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if id(value) in seen or isinstance(value, np.ndarray | str | bytes | int | float | type(None)):
         return
     seen.add(id(value))
-    if isinstance(value, HashTable | StreamState | Walk):
+    if isinstance(value, HashTable | StreamState | HeaderWalk):
         yield type(value).__name__, value.secret
     elif isinstance(value, NameTable):
         yield "NameTable", value.columns.secret
@@ -85,7 +85,7 @@ def test_every_table_of_a_dissection_has_its_key() -> None:
     dissection.start_file()
     dissection.feed(data, 0, len(data), True)
     found = list(secrets_in(dissection, set()))
-    assert {name for name, _ in found} == {"HashTable", "NameTable", "StreamState", "Walk"}
+    assert {name for name, _ in found} == {"HashTable", "NameTable", "StreamState", "HeaderWalk"}
     assert len(found) >= 18
     expected = new_secret(KEYS[1])
     assert all((secret == expected).all() for _, secret in found)

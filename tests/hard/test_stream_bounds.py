@@ -41,7 +41,7 @@ def test_nobody_knows_where_the_levels_of_a_list_are(seed: int) -> None:
     outcomes = []
     for value in (random.Random(seed).getrandbits(31), 12345):
         streams = Streams(WIDE)
-        streams._state.registers.level_seed[0] = value
+        streams._state.counters.level_seed[0] = value
         segments, buffers = flood
         rows = len(segments.packet)
         found = [

@@ -63,12 +63,14 @@ def resegment(generator: random.Random, _made: Made, packets: list[Packet]) -> l
 
 def overlap(generator: random.Random, made: Made, packets: list[Packet]) -> list[Packet]:
     """Segments begin earlier and end later than they did: true bytes, sent again in part."""
-    isn = {packet.side: packet.sequence for packet in reversed(packets) if packet.flags & 2}
+    isn = {
+        packet.endpoint_index: packet.sequence for packet in reversed(packets) if packet.flags & 2
+    }
     found = []
     for packet in packets:
         if _is_data(packet) and generator.random() < 0.4:
-            sent = made.sent[packet.side]
-            start = (packet.sequence - isn[packet.side] - 1) % WRAP
+            sent = made.sent[packet.endpoint_index]
+            start = (packet.sequence - isn[packet.endpoint_index] - 1) % WRAP
             end = start + len(packet.payload)
             first = max(0, start - generator.randrange(60))
             last = min(len(sent), end + generator.randrange(10))
@@ -109,10 +111,13 @@ def assert_sent(made: Made, packets: list[Packet]) -> None:
     found = streamed(packets)
     assert_like_naive(found, packets)
     first = first_side(found)
-    for side in (0, 1):
-        for piece in found.pieces(0, side ^ first):
+    for endpoint_index in (0, 1):
+        for piece in found.pieces(0, endpoint_index ^ first):
             if piece.kind == "data":
-                assert piece.data == made.sent[side][piece.start : piece.start + piece.length]
+                assert (
+                    piece.data
+                    == made.sent[endpoint_index][piece.start : piece.start + piece.length]
+                )
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -137,6 +142,6 @@ def test_without_loss_every_byte_comes_out(generator: random.Random) -> None:
     packets = damaged(generator, made, ["resegment", "overlap", "duplicate", "reorder"])
     found = streamed(packets)
     first = first_side(found)
-    for side in (0, 1):
-        assert found.data(0, side ^ first) == made.sent[side]
-        assert found.side(0, side ^ first)["gap_bytes"] == 0
+    for endpoint_index in (0, 1):
+        assert found.data(0, endpoint_index ^ first) == made.sent[endpoint_index]
+        assert found.direction(0, endpoint_index ^ first)["gap_bytes"] == 0

@@ -16,7 +16,7 @@ class Seen(NamedTuple):
     """A TCP packet. pair: its connection's addresses, in any form; payload: the captured bytes."""
 
     pair: object
-    side: int
+    endpoint_index: int
     sequence: int
     acknowledgement: int
     flags: int
@@ -101,21 +101,24 @@ def reassemble(packets: Iterable[Seen], overlap: str = "first") -> list[NaiveCon
 
 
 def _opens_another(connection: NaiveConnection, packet: Seen) -> bool:
-    known = connection.isn[packet.side]
+    known = connection.isn[packet.endpoint_index]
     return packet.flags & (SYN | ACK) == SYN and known is not None and known != packet.sequence
 
 
 def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
-    side, peer = connection.sides[packet.side], connection.sides[1 - packet.side]
-    side.packets += 1
+    endpoint_index, peer = (
+        connection.sides[packet.endpoint_index],
+        connection.sides[1 - packet.endpoint_index],
+    )
+    endpoint_index.packets += 1
     start = packet.sequence
     if packet.flags & SYN:
         start += 1
-        connection.isn[packet.side] = packet.sequence
-        _begin(side, start)
-    elif side.origin is None:
-        side.origin = start
-        side.acknowledged = max([0, *map(side.offset, side.early)])
+        connection.isn[packet.endpoint_index] = packet.sequence
+        _begin(endpoint_index, start)
+    elif endpoint_index.origin is None:
+        endpoint_index.origin = start
+        endpoint_index.acknowledged = max([0, *map(endpoint_index.offset, endpoint_index.early)])
     if packet.flags & ACK:
         if peer.origin is not None:
             peer.acknowledged = max(peer.acknowledged, peer.offset(packet.acknowledgement))
@@ -125,28 +128,34 @@ def _take(connection: NaiveConnection, packet: Seen, overlap: str) -> None:
             peer.early.append(packet.acknowledgement)
     if packet.flags & RST:
         return
-    first = side.offset(start)
-    if packet.wire_bytes == 1 and first == side.top - 1 and not packet.flags & (SYN | FIN):
+    first = endpoint_index.offset(start)
+    if (
+        packet.wire_bytes == 1
+        and first == endpoint_index.top - 1
+        and not packet.flags & (SYN | FIN)
+    ):
         return  # a keep-alive, whose byte means nothing
     for index in range(packet.wire_bytes):
         value = packet.payload[index] if index < len(packet.payload) else None
-        if first + index not in side.bytes or overlap == "last":
-            side.bytes[first + index] = value
+        if first + index not in endpoint_index.bytes or overlap == "last":
+            endpoint_index.bytes[first + index] = value
     if packet.wire_bytes:
-        side.top = max(side.top, first + packet.wire_bytes)
+        endpoint_index.top = max(endpoint_index.top, first + packet.wire_bytes)
     if packet.flags & FIN:
-        side.end = first + packet.wire_bytes
+        endpoint_index.end = first + packet.wire_bytes
 
 
-def _begin(side: NaiveSide, origin: int) -> None:
+def _begin(endpoint_index: NaiveSide, origin: int) -> None:
     """Offset 0 became known; what was counted from another place moves."""
-    if side.has_syn:
+    if endpoint_index.has_syn:
         return
-    if side.origin is not None:
-        by = -((origin - side.origin + _HALF) % (1 << 32) - _HALF)
-        side.bytes = {offset + by: value for offset, value in side.bytes.items()}
-        side.top += by
-        side.acknowledged += by
-        side.end = None if side.end is None else side.end + by
-    side.origin = origin
-    side.has_syn = True
+    if endpoint_index.origin is not None:
+        by = -((origin - endpoint_index.origin + _HALF) % (1 << 32) - _HALF)
+        endpoint_index.bytes = {
+            offset + by: value for offset, value in endpoint_index.bytes.items()
+        }
+        endpoint_index.top += by
+        endpoint_index.acknowledged += by
+        endpoint_index.end = None if endpoint_index.end is None else endpoint_index.end + by
+    endpoint_index.origin = origin
+    endpoint_index.has_syn = True

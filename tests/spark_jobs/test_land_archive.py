@@ -77,7 +77,7 @@ from dissector.joining.files import digests
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
-from dissector.report.tally_cache import TallyCache, join_captures, survey_captures
+from dissector.report.aggregation_cache import TallyCache, join_captures, survey_captures
 from spark_jobs import land
 from dissector.spark.engine import SparkEngine
 stop, SparkSession.stop = SparkSession.stop, lambda session: None

@@ -9,7 +9,7 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import EVENT_CLOSE
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
+from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
 
 COMMANDS = ("?", "ASK", "ANSWER", "EITHER", "PROVEN", "LIMIT")
 ASK, ANSWER = 1, 2
@@ -19,8 +19,8 @@ _KIND_AT = 5  # behind the length and the mark
 class ToyFacts:
     """The state of one capture."""
 
-    def __init__(self, options: FactsOptions) -> None:
-        self.findings = NoticeLog()
+    def __init__(self, options: DecoderOptions) -> None:
+        self.notices = NoticeLog()
         self._protocol = options.protocol_number
         self._waiting: dict[int, deque[tuple[int, int]]] = {}
         self._closed: list[tuple[int, ...]] = []

@@ -21,7 +21,7 @@ def block_of(frames: Sequence[bytes], sources_used: int = 4) -> tuple[FrameColum
         parts[source] += frame
         columns.data_bytes[row] = columns.frame_bytes[row] = len(frame)
     columns.connection_id[:] = 0
-    columns.side[:] = 0
+    columns.endpoint_index[:] = 0
     columns.direction[:] = 0
     columns.protocol[:] = 0
     columns.status[:] = COMPLETE

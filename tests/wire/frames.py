@@ -123,10 +123,10 @@ class FrameMaker:
                 words.extend(value)
             elif name != "ids":
                 values[name] = NULL if value is None else int(value)
-        if "direction" in values and "side" not in values:
-            values["side"] = 0 if values["direction"] == TO_BROKER else 1
-        if "side" in values and "direction" not in values:
-            values["direction"] = TO_BROKER if values["side"] == 0 else TO_CLIENT
+        if "direction" in values and "endpoint_index" not in values:
+            values["endpoint_index"] = 0 if values["direction"] == TO_BROKER else 1
+        if "endpoint_index" in values and "direction" not in values:
+            values["direction"] = TO_BROKER if values["endpoint_index"] == 0 else TO_CLIENT
         for name, number in values.items():
             matrix[COLUMN_NUMBER[name], row] = number
 

@@ -21,7 +21,7 @@ class Opened:
         self.names = NameTable(4096, 1 << 20)
         self.decoder = FieldDecoder(self.names, 0)
         self.entries = Entries(self.names, 0, properties, payload_sha256, redact)
-        self.findings = NoticeLog()
+        self.notice_log = NoticeLog()
         self.rows: list[dict[str, Any]] = []
         self.frame_no = 0
 
@@ -37,7 +37,7 @@ class Opened:
         for name, value in columns.items():
             getattr(block, name)[:] = value
         self.names.update()
-        blocks = self.entries.advance(block, len(frames), sources, fields.words, self.findings)
+        blocks = self.entries.advance(block, len(frames), sources, fields.words, self.notice_log)
         for each in blocks:
             assert each.table == "messages" and each.rows > 0
             self.rows += [without_nulls(row) for row in rows_of_block(each)]
@@ -45,7 +45,7 @@ class Opened:
 
     def finish(self) -> "Opened":
         """The capture is over."""
-        assert not self.entries.finish(self.findings)
+        assert not self.entries.finish(self.notice_log)
         return self
 
     def notices(self) -> list[tuple[str, int]]:
@@ -54,7 +54,7 @@ class Opened:
 
     def found(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
-        return self.findings.drain()
+        return self.notice_log.drain()
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.framing.assembly import Framing, FramingOptions
-from dissector.protocols.framing.connection_table import find_slots
+from dissector.protocols.framing.connection_table import find_connections
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
 from dissector.stream.columns import (
     CLOSE,
@@ -36,17 +36,32 @@ class Ranges:
     packet: int = 0
     opener: dict[int, int] = field(default_factory=dict)
 
-    def _add(self, connection: int, side: int, kind: int, length: int, **more: int) -> None:
+    def _add(
+        self, connection: int, endpoint_index: int, kind: int, length: int, **more: int
+    ) -> None:
         self.packet += 1
-        start = self.offsets.get((connection, side), 0)
-        self.offsets[connection, side] = start + length
+        start = self.offsets.get((connection, endpoint_index), 0)
+        self.offsets[connection, endpoint_index] = start + length
         place = len(self.data)
         flags = more.get("flags", 0)
         self.rows.append(
-            (connection, side, kind, start, length, 0, place, self.packet, self.packet * 1000,
-             flags, more.get("cause", 0), self.opener.get(connection, -1),
-             0, self.packet)
-        )  # fmt: skip
+            (
+                connection,
+                endpoint_index,
+                kind,
+                start,
+                length,
+                0,
+                place,
+                self.packet,
+                self.packet * 1000,
+                flags,
+                more.get("cause", 0),
+                self.opener.get(connection, -1),
+                0,
+                self.packet,
+            )
+        )
 
     def open(self, connection: int = 0, from_syn: bool = True) -> "Ranges":
         """A connection appears."""
@@ -54,25 +69,27 @@ class Ranges:
         self.opener[connection] = 0 if from_syn else -1
         return self
 
-    def send(self, data: bytes, side: int = 0, connection: int = 0, flags: int = WHOLE) -> "Ranges":
+    def send(
+        self, data: bytes, endpoint_index: int = 0, connection: int = 0, flags: int = WHOLE
+    ) -> "Ranges":
         """Bytes of one packet."""
-        self._add(connection, side, DATA, len(data), flags=flags)
+        self._add(connection, endpoint_index, DATA, len(data), flags=flags)
         self.data += data
         return self
 
-    def lose(self, count: int, side: int = 0, connection: int = 0) -> "Ranges":
+    def lose(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """Bytes that were never captured."""
-        self._add(connection, side, GAP_LOST, count)
+        self._add(connection, endpoint_index, GAP_LOST, count)
         return self
 
-    def cut(self, count: int, side: int = 0, connection: int = 0) -> "Ranges":
+    def cut(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """Bytes that the snap length cut off."""
-        self._add(connection, side, GAP_CUT, count)
+        self._add(connection, endpoint_index, GAP_CUT, count)
         return self
 
-    def fin(self, side: int = 0, connection: int = 0) -> "Ranges":
+    def fin(self, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """One side is done."""
-        self._add(connection, side, FIN, 0)
+        self._add(connection, endpoint_index, FIN, 0)
         return self
 
     def close(self, connection: int = 0, cause: int = ENDED_CAPTURE_END) -> "Ranges":
@@ -135,8 +152,8 @@ def framed(
     return collected, framing
 
 
-def slot_in(framing: Framing, connection: int = 0) -> int:
+def connection_in(framing: Framing, connection: int = 0) -> int:
     """Where a framing keeps a connection, -1 nowhere."""
-    slots = np.empty(1, np.int64)
-    find_slots(framing.state, np.array([connection]), slots)
-    return int(slots[0])
+    connection_indexes = np.empty(1, np.int64)
+    find_connections(framing.state, np.array([connection]), connection_indexes)
+    return int(connection_indexes[0])

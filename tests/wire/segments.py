@@ -24,7 +24,7 @@ from dissector.stream.columns import (
     GAP_LOST,
     RETRANSMITTED,
 )
-from dissector.stream.records import Sides
+from dissector.stream.records import Directions
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
 from tests.wire.packets import ACK, RST, SYN, tcp
@@ -39,15 +39,16 @@ RST_ACK = RST | ACK
 
 
 class Packet(NamedTuple):
-    """A TCP packet. ms: capture time; side: 0 the client sends; sequence, acknowledgement: any
-    integers, taken modulo 2^32; captured: payload bytes that the snap length leaves (None: all);
+    """A TCP packet. ms: capture time; endpoint_index: 0 the client sends; sequence,
+    acknowledgement: any integers, taken modulo 2^32; captured: payload bytes that the snap length
+    leaves (None: all);
     ip_id: None gives every packet one of its own; port: the client's, tells connections apart;
     checksum: `right` or `wrong` puts a TCP header before the payload, else there is none; scale: of
     the window, which a SYN with such a header names (None: it scales none).
     """
 
     ms: float
-    side: int
+    endpoint_index: int
     sequence: int
     payload: bytes = b""
     acknowledgement: int = 0
@@ -86,11 +87,13 @@ class Released:
     connections: dict[int, dict[str, Any]] = field(default_factory=dict)
     held: int = 0
 
-    def pieces(self, connection: int = 0, side: int = 0) -> list[Piece]:
+    def pieces(self, connection: int = 0, endpoint_index: int = 0) -> list[Piece]:
         """The stream of a side; neighbours of one kind are one piece."""
         found: list[Piece] = []
         for row in self.ranges:
-            if (row["connection"], row["side"]) != (connection, side) or row["kind"] not in _KINDS:
+            if (row["connection"], row["endpoint_index"]) != (connection, endpoint_index) or row[
+                "kind"
+            ] not in _KINDS:
                 continue
             kind = _KINDS[row["kind"]]
             if found and found[-1].kind == kind:
@@ -102,30 +105,31 @@ class Released:
                 found.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
         return found
 
-    def data(self, connection: int = 0, side: int = 0) -> bytes:
+    def data(self, connection: int = 0, endpoint_index: int = 0) -> bytes:
         """The bytes of a side that came out, gaps left out."""
-        return b"".join(piece.data for piece in self.pieces(connection, side))
+        return b"".join(piece.data for piece in self.pieces(connection, endpoint_index))
 
-    def side(self, connection: int = 0, side: int = 0) -> dict[str, int]:
+    def direction(self, connection: int = 0, endpoint_index: int = 0) -> dict[str, int]:
         """The counters of a side."""
-        return self.connections[connection]["sides"][side]  # type: ignore[no-any-return]
+        return self.connections[connection]["sides"][endpoint_index]  # type: ignore[no-any-return]
 
-    def counted(self, connection: int = 0, side: int = 0) -> dict[str, int]:
+    def counted(self, connection: int = 0, endpoint_index: int = 0) -> dict[str, int]:
         """Those counters of a side that tell what was odd about packets, where not 0."""
         names = ("retransmitted", "duplicate", "out_of_order", "keepalive", "late", "stray")
-        values = self.side(connection, side)
+        values = self.direction(connection, endpoint_index)
         return {name: values[f"{name}_packets"] for name in names if values[f"{name}_packets"]}
 
     def codes(self) -> list[str]:
         """The codes of all notices, in order."""
         return [row["code"] for row in self.notices]
 
-    def times(self, kind: int, side: int = 0, connection: int = 0) -> list[int]:
+    def times(self, kind: int, endpoint_index: int = 0, connection: int = 0) -> list[int]:
         """Numbers of the packets that let ranges of a kind out."""
         return [
             row["release_packet"]
             for row in self.ranges
-            if (row["connection"], row["side"], row["kind"]) == (connection, side, kind)
+            if (row["connection"], row["endpoint_index"], row["kind"])
+            == (connection, endpoint_index, kind)
         ]
 
 
@@ -139,7 +143,7 @@ def columns_of(packets: Sequence[Packet]) -> tuple[Any, PacketBuffers]:
         data += head
         client = (0x0A000001, packet.port)
         broker = (0x0A000002, 6650)
-        source, destination = (client, broker) if packet.side == 0 else (broker, client)
+        source, destination = (client, broker) if packet.endpoint_index == 0 else (broker, client)
         values = {
             "packet": row + 1,
             "ts_ns": START_NS + round(packet.ms * MS),
@@ -211,7 +215,7 @@ def streamed(
         segments = SegmentColumns.new(end - start)
         segments.matrix[:, : end - start] = all_segments.matrix[:, start:end]
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
-        buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.side)
+        buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.assembled)
         for ranges, rows in streams.advance(segments, end - start, buffers):
             _collect(found, streams, ranges, rows, buffers)
         buffers.block[:] = 0xEE
@@ -228,7 +232,7 @@ def streamed(
 def _collect(
     found: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
 ) -> None:
-    sources = (buffers.block, streams.heap, buffers.side)
+    sources = (buffers.block, streams.heap, buffers.assembled)
     for row in range(rows):
         cells: dict[str, Any] = {name: int(getattr(ranges, name)[row]) for name in ranges._fields}
         at = cells["offset"]
@@ -256,8 +260,8 @@ def _collect_connections(found: Released, streams: Streams) -> None:
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
             "sides": [
-                {name: int(getattr(side, name)[row]) for name in Sides._fields}
-                for side in rows.sides
+                {name: int(getattr(endpoint_index, name)[row]) for name in Directions._fields}
+                for endpoint_index in rows.directions
             ],
         } | {
             name: int(getattr(known, name)[row])
@@ -283,10 +287,10 @@ def check(found: Released, packets: Sequence[Packet]) -> None:
         assert kinds[-1] == CLOSE and kinds.count(CLOSE) == 1
         # What left before the SYN was known says so; else the side of the SYN.
         assert {row["opener"] for row in rows} <= {-1, found.connections[connection]["opener"]}
-        for side in (0, 1):
-            values = found.connections[connection]["sides"][side]
+        for endpoint_index in (0, 1):
+            values = found.connections[connection]["sides"][endpoint_index]
             used += values["packets"]
-            _check_side([row for row in rows if row["side"] == side], values)
+            _check_side([row for row in rows if row["endpoint_index"] == endpoint_index], values)
     assert used == len(packets)
 
 

@@ -52,8 +52,11 @@ class Ack(NamedTuple):
 class Answer(NamedTuple):
     """One answer.
 
-    command: number; fields: what it says by name; error_code, error_text: None unless it is a
-    refusal (the code is None where a refusal has none); is_error: it refuses; ack: of a produce;
+    command: number.
+    fields: what it says by name.
+    error_code, error_text: None unless it is a refusal (the code is None where a refusal has none).
+    is_error: it refuses.
+    ack: of a produce.
     is_legacy: free text of an older version.
     """
 

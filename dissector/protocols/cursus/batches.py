@@ -33,11 +33,13 @@ _SHORT_RECORD: Final = 8 + 8 + 2 + 2 + 8 + 4
 _EVENT_FIELDS: Final = 2 + 4 + 8 + 2
 
 
-class Head(NamedTuple):
+class BatchHeader(NamedTuple):
     """A batch's header.
 
-    records_at: offset of the first record, -1 where the header does not fit; acks: 0, 1, ACKS_ALL
-    or UNKNOWN_ACKS; topic_at, topic_bytes: its topic; records: how many it announces, signed.
+    records_at: offset of the first record, -1 where the header does not fit.
+    acks: 0, 1, ACKS_ALL or UNKNOWN_ACKS.
+    topic_at, topic_bytes: its topic.
+    records: how many it announces, signed.
     """
 
     records_at: int
@@ -76,8 +78,8 @@ def _signed32(value: int) -> int:
 
 
 @inlined
-def _no_head() -> Head:
-    return Head(-1, 0, 0, 0, 0, 0, 0, 0, 0)
+def _no_head() -> BatchHeader:
+    return BatchHeader(-1, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @inlined
@@ -111,7 +113,7 @@ def _acks(data: ByteArray, at: int, size: int) -> int:
 
 
 @kernel
-def read_head(data: ByteArray, at: int, end: int, layout: int) -> Head:
+def read_head(data: ByteArray, at: int, end: int, layout: int) -> BatchHeader:
     """The header of the batch at `at` in one layout, as far as bytes are there up to `end`."""
     if end - at < 4 or be16(data, at) != MAGIC:
         return _no_head()
@@ -142,7 +144,7 @@ def read_head(data: ByteArray, at: int, end: int, layout: int) -> Head:
     cursor += flag_bytes
     if idempotent > 1:
         return _no_head()
-    return Head(
+    return BatchHeader(
         cursor + 20,
         topic_at,
         topic_bytes,
@@ -210,7 +212,7 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
 
 
 @kernel
-def end_of_records(data: ByteArray, head: Head, end: int, layout: int) -> int:
+def end_of_records(data: ByteArray, head: BatchHeader, end: int, layout: int) -> int:
     """The offset behind the last record, -1 if they are not all there."""
     if head.records_at < 0 or head.records < 0 or head.records > MAX_BATCH_RECORDS:
         return -1

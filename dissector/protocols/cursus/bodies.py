@@ -35,14 +35,16 @@ _MARKER: Final[ByteArray] = np.frombuffer(b"__cursus_txn_control_marker__", np.u
 class BodyColumns(Bundle):
     """The bodies of a block's rows, int64[rows] each, limits.NULL where it has none.
 
-    shape: of headers; source, at, end: where the body lies, uncompressed; codec: NULL if it came as
-    it is, else of `compressed`. Of a batch that was read: layout, acks, idempotent, records_at,
-    records: how many there are, first_offset and last_offset as on the wire, payload: bytes of
-    all payloads, markers: records that only mark a transaction's end, leftover: bytes behind the
-    last record, is_rising: 1 if each offset is larger than the one before; first_seq,
-    first_producer (code of its name), first_epoch: of the first record. A text that carries one
-    message has records 1, records_at NULL, and its key and payload in key_at, key_bytes,
-    payload_at, payload. reading: of compact_acks, NULL while nobody has read what it says.
+    shape: of headers.
+    source, at, end: where the body lies, uncompressed.
+    codec: NULL if it came as it is, else of `compressed`. Of a batch that was read: layout, acks,
+        idempotent, records_at, records: how many there are, first_offset and last_offset as on the
+        wire, payload: bytes of all payloads, markers: records that only mark a transaction's end,
+        leftover: bytes behind the last record, is_rising: 1 if each offset is larger than the one
+        before; first_seq, first_producer (code of its name), first_epoch: of the first record. A
+        text that carries one message has records 1, records_at NULL, and its key and payload in
+        key_at, key_bytes, payload_at, payload.
+    decoded: of compact_acks, NULL while nobody has read what it says.
     """
 
     shape: Int64Array
@@ -67,7 +69,7 @@ class BodyColumns(Bundle):
     first_seq: Int64Array
     first_producer: Int64Array
     first_epoch: Int64Array
-    reading: Int64Array
+    decoded: Int64Array
 
 
 @kernel
@@ -85,7 +87,7 @@ def find_bodies(
         out.idempotent[row] = NULL
         out.layout[row] = NULL
         out.key_bytes[row] = NULL
-        out.reading[row] = NULL
+        out.decoded[row] = NULL
         if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
             continue
         out.source[row] = frames.source[row]

@@ -143,7 +143,7 @@ def _note_ack(
     ack = read_compact_ack(data, out.at[row], out.end[row])
     if ack.end < 0:
         return
-    out.reading[row] = ACK_READ
+    out.decoded[row] = ACK_READ
     frames.command[row] = RESPONSE_JSON
     frames.entry_id[row] = ack.last_offset
     frames.producer_epoch[row] = ack.epoch
@@ -173,14 +173,14 @@ def note_frequent(
         shape = out.shape[row]
         if shape == EMPTY:
             frames.command[row] = KEEPALIVE
-            out.reading[row] = EMPTY_READ
-        elif shape == BATCH_BODY and out.reading[row] != WRAPPED:
+            out.decoded[row] = EMPTY_READ
+        elif shape == BATCH_BODY and out.decoded[row] != WRAPPED:
             _note_batch(frames, row, out)
-            out.reading[row] = BATCH_READ
+            out.decoded[row] = BATCH_READ
         elif frames.direction[row] != TO_CLIENT or frames.status[row] != COMPLETE:
             continue
         elif shape == JSON:
             _note_ack(frames, row, sources[out.source[row]], out, names)
         elif shape == TEXT and _is_ok(sources[out.source[row]], out.at[row], out.end[row]):
             frames.command[row] = RESPONSE_OK
-            out.reading[row] = OK_READ
+            out.decoded[row] = OK_READ

@@ -42,23 +42,22 @@ from dissector.protocols.cursus.commands import (
     RESPONSE_OK,
     STREAM_CONTROL,
 )
-from dissector.protocols.cursus.effects import Effects
-from dissector.protocols.cursus.lines import Line
-from dissector.protocols.cursus.readings import Reading, Readings
-from dissector.protocols.cursus.relayed import is_passed_on
+from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
+from dissector.protocols.cursus.forwarded import is_passed_on
+from dissector.protocols.cursus.lines import CommandLine
 from dissector.protocols.cursus.rows import (
     DELIVERY_COLUMNS,
     EXCHANGE_COLUMNS,
     AckRow,
+    ClosedRows,
     ConsumerRow,
-    Gathered,
     ProducerRow,
 )
 from dissector.protocols.cursus.sessions import (
     NOW,
     UNKNOWN_STREAM,
     OpenSessions,
-    Work,
+    PassContext,
     ask,
     close_exchange,
     inherit,
@@ -67,9 +66,10 @@ from dissector.protocols.cursus.sessions import (
     respond_unasked,
     taint,
 )
+from dissector.protocols.cursus.state_updates import StateUpdates
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     CONN_CLOSED,
     DUP_OR_DROPPED,
     ERROR_ANSWER,
@@ -130,60 +130,60 @@ class Correlation:
     def __init__(
         self,
         names: NameTable,
-        readings: Readings,
-        findings: NoticeLog,
+        decoder: BodyDecoder,
+        notices: NoticeLog,
         protocol: int,
         requests: int = MAX_PENDING_REQUESTS,
     ) -> None:
-        self._gathered = Gathered(names)
-        self._readings = readings
-        self._codes = readings.codes
-        self._findings = findings
+        self._gathered = ClosedRows(names)
+        self._decoder = decoder
+        self._codes = decoder.codes
+        self._notices = notices
         self._protocol = protocol
         self._open = OpenSessions(requests, names.key)
         self._state = self._open.state
-        self._effects = Effects(self._gathered, readings.codes, findings, self._open, names.key)
+        self._updates = StateUpdates(self._gathered, decoder.codes, notices, self._open, names.key)
         self._sessions: dict[int, int] = {}  # by connection
-        self._lines: dict[int, Line] = {}  # of requests that are texts
+        self._lines: dict[int, CommandLine] = {}  # of requests that are texts
         self._evicted = 0
         self._ordinal = 0
         self.negotiated: dict[int, ConnectionFacts] = {}
 
     def advance(
-        self, frames: FrameColumns, rows: int, mine: int, readings: dict[int, Reading]
+        self, frames: FrameColumns, rows: int, mine: int, decoder: dict[int, DecodedBody]
     ) -> None:
         """Take the rows of a block that belong to the protocol, in order. mine: how many."""
         base = self._ordinal + 1
         self._ordinal += rows
         if not mine:
             return
-        bodies = self._readings.bodies
-        work = self._effects.begin(frames, bodies, mine)
-        is_rare = bodies.reading[:rows] == NULL
-        is_rare |= frames.frame_no[:rows] == NULL
-        is_rare &= frames.protocol[:rows] == self._protocol
-        rare = is_rare.tobytes()  # rows that no kernel can do
-        row = walk(work, 0, rows, self._protocol, base)
+        bodies = self._decoder.bodies
+        context = self._updates.begin(frames, bodies, mine)
+        needs_slow_path = bodies.decoded[:rows] == NULL
+        needs_slow_path |= frames.frame_no[:rows] == NULL
+        needs_slow_path &= frames.protocol[:rows] == self._protocol
+        rare = needs_slow_path.tobytes()  # rows that no kernel can do
+        row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
             self._state.counts[NOW] = max(self._state.counts[NOW], frames.last_ts_ns[row])
             if frames.frame_no[row] == NULL:
                 self._event(frames, row)
             else:
-                self._frame(work, row, readings.get(row))
+                self._frame(context, row, decoder.get(row))
             row += 1
             if row < rows and not rare[row]:
                 self._open.make_closed_room(rows - row)
-                row = walk(work, row, rows, self._protocol, base)
+                row = walk(context, row, rows, self._protocol, base)
 
-    def subjects(self) -> list[TableBlock]:
+    def client_handles(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
         return self._gathered.drain(ProducerRow) + self._gathered.drain(ConsumerRow)
 
     def relations(self) -> list[TableBlock]:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
         out = self._gathered
-        deliveries = self._effects.groups.open.drain_closed()
+        deliveries = self._updates.groups.open.drain_closed()
         return [
             *out.block("exchanges", EXCHANGE_COLUMNS, self._open.drain_closed()),
             *out.drain(AckRow),
@@ -228,19 +228,19 @@ class Correlation:
             left = self._open.waiting(session)
             for which in sorted(left, key=lambda each: int(exchanges.request_frame_no[each])):
                 self._close(which, self._unanswered(session, which, CONN_CLOSED))
-            self._effects.session_over(connection, session, False)
+            self._updates.session_over(connection, session, False)
             self._open.close(connection, session)
-        self._effects.groups.open.close_connection(connection)
+        self._updates.groups.open.close_connection(connection)
 
     def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What was negotiated on a connection so far."""
         session = self._sessions.get(connection)
-        facts = None if session is None else self._effects.negotiated.get(session)
+        facts = None if session is None else self._updates.negotiated.get(session)
         return None if facts is None or facts.protocol_version is None else facts
 
     def memories(self) -> list[State]:
         """The states of all that is open or remembered."""
-        return [self._state, *self._effects.memories()]
+        return [self._state, *self._updates.memories()]
 
     def finish(self) -> None:
         """The capture is over: what waits, in the order of its frames."""
@@ -254,32 +254,34 @@ class Correlation:
         for _, which, session in sorted(left):
             self._close(which, self._unanswered(session, which, UNANSWERED_AT_END))
         for connection, session in self._sessions.items():
-            self._effects.session_over(connection, session, True)
+            self._updates.session_over(connection, session, True)
         self._sessions.clear()
         if self._evicted:
             kind = NOTICE_NUMBER["pending_limit"]
             now = int(self._state.counts[NOW])
-            self._findings.add([Notice(kind, now, value=self._evicted)])
-        self._effects.finish()
+            self._notices.add([Notice(kind, now, value=self._evicted)])
+        self._updates.finish()
 
     # -- requests
 
-    def _frame(self, work: Work, row: int, reading: Reading | None) -> None:
-        frames = work.frames
+    def _frame(self, context: PassContext, row: int, decoded: DecodedBody | None) -> None:
+        frames = context.frames
         session = self._session(int(frames.connection_id[row]))
         direction = int(frames.direction[row])
         if direction == TO_BROKER:
-            self._request(work, session, row, reading.line if reading else None)
+            self._request(context, session, row, decoded.line if decoded else None)
         elif direction == TO_CLIENT:
             self._state.sessions.has_answered[session] = 1
-            answer = reading.answer if reading else self._readings.frequent(frames, row)
-            self._answer(work, session, row, answer)
+            answer = decoded.answer if decoded else self._decoder.frequent(frames, row)
+            self._answer(context, session, row, answer)
 
-    def _request(self, work: Work, session: int, row: int, line: Line | None) -> None:
+    def _request(
+        self, context: PassContext, session: int, row: int, line: CommandLine | None
+    ) -> None:
         sessions, exchanges = self._state.sessions, self._state.exchanges
-        is_relayed = line is not None and is_passed_on(line)
-        command = int(work.frames.command[row])
-        kind = KIND_REQUEST if is_relayed else _KINDS.get(command, KIND_REQUEST)
+        is_forwarded = line is not None and is_passed_on(line)
+        command = int(context.frames.command[row])
+        kind = KIND_REQUEST if is_forwarded else _KINDS.get(command, KIND_REQUEST)
         while sessions.length[session] and not sessions.has_pipelined[session]:
             oldest = sessions.first[session]
             if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
@@ -287,12 +289,12 @@ class Correlation:
             # Its client asks again though no answer was seen: the answer was lost.
             self._close(pop_oldest(self._state, session), LOST_IN_GAP)
         if kind == KIND_PUBLISH:
-            self._effects.note_order(session, row)
-        which = ask(work, session, row, kind, is_relayed)
+            self._updates.note_order(session, row)
+        which = ask(context, session, row, kind, is_forwarded)
         if line is not None:
             self._lines[which] = line
-        if not is_relayed:
-            self._effects.asked(which, row, line)
+        if not is_forwarded:
+            self._updates.asked(which, row, line)
         if self._open.is_over_limit:
             self._evict(session)
 
@@ -338,50 +340,50 @@ class Correlation:
 
     # -- answers
 
-    def _answer(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+    def _answer(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A broker's frame."""
         sessions, exchanges = self._state.sessions, self._state.exchanges
-        command = int(work.frames.command[row])
+        command = int(context.frames.command[row])
         second = int(sessions.second[session])
         if second != ABSENT:
             sessions.second[session] = ABSENT
-            self._close_answered(work, session, second, row, answer)
+            self._close_answered(context, session, second, row, answer)
             return
         if sessions.stream[session] != ABSENT:
-            self._pushed(work, session, row, answer)
+            self._pushed(context, session, row, answer)
             return
         while sessions.length[session]:
             oldest = int(sessions.first[session])
-            if exchanges.may_be_lost[oldest] != 1 or self._fits(work, oldest, row, answer):
+            if exchanges.may_be_lost[oldest] != 1 or self._fits(context, oldest, row, answer):
                 break
             self._close(pop_oldest(self._state, session), LOST_IN_GAP)
         head = int(sessions.first[session]) if sessions.length[session] else ABSENT
         asked = int(exchanges.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
-            self._first_of_stream(work, session, row, answer)
+            self._first_of_stream(context, session, row, answer)
         elif command == KEEPALIVE:
             if head == ABSENT and not sessions.has_asked[session]:
                 sessions.stream[session] = UNKNOWN_STREAM
         elif sessions.missed[session] and head != ABSENT:
             sessions.missed[session] -= 1
         elif head == ABSENT:
-            self._unasked(work, session, row, answer)
-        elif asked == _READ_STREAM and _is_first_of_two(work.frames, row, answer):
+            self._unasked(context, session, row, answer)
+        elif asked == _READ_STREAM and _is_first_of_two(context.frames, row, answer):
             sessions.second[session] = pop_oldest(self._state, session)
-            inherit(work, head, row)
+            inherit(context, head, row)
         else:
             pop_oldest(self._state, session)
-            self._close_answered(work, session, head, row, answer)
+            self._close_answered(context, session, head, row, answer)
 
-    def _fits(self, work: Work, which: int, row: int, answer: Answer | None) -> bool:
+    def _fits(self, context: PassContext, which: int, row: int, answer: Answer | None) -> bool:
         """Whether an answer can be that of a request, by what it says."""
-        exchanges, command = self._state.exchanges, int(work.frames.command[row])
+        exchanges, command = self._state.exchanges, int(context.frames.command[row])
         asked = int(exchanges.request_command[which])
         if asked == NULL or command in (NULL, RESPONSE_ERROR):
             return True
         if command == BATCH:
             topic = exchanges.topic[which]
-            return asked in CONSUMES and bool(topic == NULL or topic == work.frames.topic[row])
+            return asked in CONSUMES and bool(topic == NULL or topic == context.frames.topic[row])
         if command in (KEEPALIVE, STREAM_CONTROL):
             return asked == _STREAM
         if command == RESPONSE_JSON:
@@ -399,13 +401,15 @@ class Correlation:
                     return asked in verbs
         return True
 
-    def _first_of_stream(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+    def _first_of_stream(
+        self, context: PassContext, session: int, row: int, answer: Answer | None
+    ) -> None:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
         sessions = self._state.sessions
-        head, command = int(sessions.first[session]), int(work.frames.command[row])
+        head, command = int(sessions.first[session]), int(context.frames.command[row])
         if command == KEEPALIVE and not sessions.has_hole[session]:
             # The stream has begun; the exchange waits for the first batch.
-            inherit(work, head, row)
+            inherit(context, head, row)
             return
         pop_oldest(self._state, session)
         if command in (BATCH, KEEPALIVE, STREAM_CONTROL, NULL):
@@ -414,35 +418,35 @@ class Correlation:
             self._state.exchanges.is_stream[head] = 1
         if command == STREAM_CONTROL:
             self._close(head, CONN_CLOSED)
-            self._effects.stream_control(head, answer)
-            inherit(work, head, row)
+            self._updates.stream_control(head, answer)
+            inherit(context, head, row)
             return
-        self._close_answered(work, session, head, row, answer)
+        self._close_answered(context, session, head, row, answer)
 
-    def _pushed(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+    def _pushed(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a stream."""
         stream = int(self._state.sessions.stream[session])
-        command = int(work.frames.command[row])
+        command = int(context.frames.command[row])
         if command == BATCH:
-            self._effects.delivered(stream, row, True)
+            self._updates.delivered(stream, row, True)
         elif command == STREAM_CONTROL and stream != UNKNOWN_STREAM:
-            self._effects.stream_control(stream, answer)
+            self._updates.stream_control(stream, answer)
         if stream != UNKNOWN_STREAM:
-            inherit(work, stream, row)
+            inherit(context, stream, row)
 
-    def _unasked(self, work: Work, session: int, row: int, answer: Answer | None) -> None:
+    def _unasked(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a broker that no request waits for."""
-        sessions, command = self._state.sessions, int(work.frames.command[row])
+        sessions, command = self._state.sessions, int(context.frames.command[row])
         if command in (BATCH, STREAM_CONTROL) and not sessions.has_asked[session]:
             sessions.stream[session] = UNKNOWN_STREAM
-            self._pushed(work, session, row, answer)
+            self._pushed(context, session, row, answer)
             return
         if command == BATCH:
-            self._effects.delivered(ABSENT, row, False)
+            self._updates.delivered(ABSENT, row, False)
         kind = KIND_CONSUME if command == BATCH else KIND_REQUEST
         if answer is not None and answer.ack is not None:
             kind = KIND_PUBLISH
-        which = respond_unasked(work, row, kind, bool(sessions.has_hole[session]))
+        which = respond_unasked(context, row, kind, bool(sessions.has_hole[session]))
         self._fill_error(which, answer)
         self._close(which, ORPHAN_RESPONSE)
 
@@ -456,27 +460,27 @@ class Correlation:
             exchanges.error_text[which] = self._codes.of(bounded(answer.error_text))
 
     def _close_answered(
-        self, work: Work, session: int, which: int, row: int, answer: Answer | None
+        self, context: PassContext, session: int, which: int, row: int, answer: Answer | None
     ) -> None:
-        status = int(work.frames.status[row])
+        status = int(context.frames.status[row])
         outcome = OK
         if answer is not None and answer.is_error:
             outcome = ERROR_ANSWER
         elif status != COMPLETE:
             outcome = RESPONSE_CUT
         if outcome == RESPONSE_CUT and status == CUT_BY_END and self._is_silent(which):
-            inherit(work, which, row)
+            inherit(context, which, row)
             self._close(which, NOT_AWAITED)
             return
         line = self._lines.get(which)
-        is_stored = self._effects.answered(which, row, line, answer, outcome == OK)
+        is_stored = self._updates.answered(which, row, line, answer, outcome == OK)
         if answer is not None:
-            self._effects.read_session(session, which, row, answer)
+            self._updates.read_session(session, which, row, answer)
         if outcome == OK and not is_stored:
             outcome = DUP_OR_DROPPED
-        respond(work, which, row)
+        respond(context, which, row)
         self._fill_error(which, answer)
-        inherit(work, which, row)
+        inherit(context, which, row)
         self._close(which, outcome)
 
 

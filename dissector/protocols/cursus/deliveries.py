@@ -14,8 +14,8 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, ClosesRows, Deliveries
-from dissector.schemas.words import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, ClosesRows, DeliveryRows
+from dissector.schemas.enums import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
@@ -29,7 +29,7 @@ from dissector.tables import (
     new_pool,
     put,
     remove,
-    roomy,
+    reserved,
 )
 
 LARGEST: Final = (1 << 63) - 1
@@ -42,13 +42,15 @@ _LIMIT: Final = 2  # of those that wait
 _CLOSED: Final = 3  # records of closed
 
 
-class Positions(Records):
+class ReadPositions(Records):
     """One record per group and partition.
 
-    run_first, top: the topmost run of fetched offsets, up to the one behind its last; committed:
-    next offset, NULL; commit_frame_no, commit_ns: of the commit; last_...: of the last delivery,
-    last_frame_no NULL if there was none, last_row the ordinal of its row; first, last, length: the
-    list of open deliveries; is_mixed: 1 if it is not in the order of offsets.
+    run_first, top: the topmost run of fetched offsets, up to the one behind its last.
+    committed: next offset, NULL.
+    commit_frame_no, commit_ns: of the commit; last_...: of the last delivery, last_frame_no NULL if
+        there was none, last_row the ordinal of its row.
+    first, last, length: the list of open deliveries.
+    is_mixed: 1 if it is not in the order of offsets.
     """
 
     subscription: Int64Array
@@ -82,17 +84,21 @@ class EndedRuns(Records):
 
 
 class DeliveryState(State):
-    """All deliveries. by_position: positions by subscription, topic, partition; closed_connections:
-    connections that are over; closed: deliveries that are over; counts: see above.
+    """All deliveries.
+
+    by_position: positions by subscription, topic, partition.
+    closed_connections: connections that are over.
+    closed: deliveries that are over.
+    counts: see above.
     """
 
     by_position: HashTable
-    positions: Positions
-    deliveries: Deliveries
+    positions: ReadPositions
+    deliveries: DeliveryRows
     free: Pool
     closed_connections: HashTable
     ended: EndedRuns
-    closed: Deliveries
+    closed: DeliveryRows
     counts: Int64Array
 
 
@@ -262,7 +268,8 @@ def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row:
 class OpenDeliveries(ClosesRows):
     """The state with room for what comes.
 
-    limit: of deliveries that wait for a commit; key: of hash tables.
+    limit: of deliveries that wait for a commit.
+    key: of hash tables.
     """
 
     CLOSED = _CLOSED
@@ -273,12 +280,12 @@ class OpenDeliveries(ClosesRows):
         self.limit = limit
         self.state = DeliveryState(
             by_position=new_hash_table(128, key),
-            positions=Positions.new(64),
-            deliveries=Deliveries.new(64),
+            positions=ReadPositions.new(64),
+            deliveries=DeliveryRows.new(64),
             free=new_pool(64),
             closed_connections=new_hash_table(64, key),
             ended=EndedRuns.new(1024),
-            closed=Deliveries.new(64),
+            closed=DeliveryRows.new(64),
             counts=np.array([0, 0, limit, 0], np.int64),
         )
         self._used = 0
@@ -289,7 +296,7 @@ class OpenDeliveries(ClosesRows):
         """Deliveries that wait for a commit, at all positions."""
         return int(self.state.counts[OPEN])
 
-    def make_room(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Room for `more` further deliveries; one more than may wait is in hand at times."""
         state = self.state
         rows = len(state.free.rows)
@@ -317,7 +324,7 @@ class OpenDeliveries(ClosesRows):
     def name_position(self, position: int, subscription: int, topic: int, partition: int) -> None:
         """Say whose a position is."""
         state = self.state
-        state.grow(by_position=roomy(state.by_position, 1))
+        state.grow(by_position=reserved(state.by_position, 1))
         state.positions.matrix[position, :3] = subscription, topic, partition
         put(state.by_position, subscription, topic, partition, 0, position)
 
@@ -352,5 +359,5 @@ class OpenDeliveries(ClosesRows):
         """A connection is over; what it was given may still be committed on another."""
         state = self.state
         if int(state.closed_connections.counts[TAKEN]) < self.limit:
-            state.grow(closed_connections=roomy(state.closed_connections, 1))
+            state.grow(closed_connections=reserved(state.closed_connections, 1))
             put(state.closed_connections, connection, 0, 0, 0, 0)

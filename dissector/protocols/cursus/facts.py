@@ -17,65 +17,65 @@ from dissector.protocols.cursus.commands import names_column
 from dissector.protocols.cursus.compact_acks import WRAPPED
 from dissector.protocols.cursus.compressed import CODEC_NAMES
 from dissector.protocols.cursus.correlation import Correlation
+from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.headers import BROKER_BODY_LIMIT, LENGTH_BYTES
 from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
-from dissector.protocols.cursus.readings import Reading, Readings
 from dissector.protocols.frame_table import picked
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
+from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
 
 _NAMED: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _PICKED: Final = ("command", "compression", *_NAMED)
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _PICKED], np.int64)
 
 
-class CursusFacts:
+class CursusDecoder:
     """The state of one capture's Cursus frames."""
 
-    def __init__(self, options: FactsOptions) -> None:
+    def __init__(self, options: DecoderOptions) -> None:
         self._names = NameTable(key=options.hash_key)
-        self.findings = NoticeLog()
+        self.notices = NoticeLog()
         self._hidden = (0, 0)
         self._detail = options.want_detail
         self._protocol = options.protocol_number
-        self._readings = Readings(
+        self._decoder = BodyDecoder(
             self._names, options.protocol_number, options.redact, options.want_detail
         )
         self._correlation = Correlation(
             self._names,
-            self._readings,
-            self.findings,
+            self._decoder,
+            self.notices,
             options.protocol_number,
             options.bounded(MAX_PENDING_REQUESTS),
         )
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
-        self._read: dict[int, Reading] = {}
+        self._read: dict[int, DecodedBody] = {}
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
         """Fill the columns of Cursus' rows; messages, and subjects that closed."""
         frames = block.frames
-        mine = self._readings.begin(block)
+        mine = self._decoder.begin(block)
         self._read = {}
         messages: list[TableBlock] = []
         first = 0
         while len(mine) and first < block.rows:
-            stop = self._readings.opening.read_batches(block, first, block.rows)
+            stop = self._decoder.opening.read_batches(block, first, block.rows)
             for row in self._to_look_at(block, first, stop):
                 self._look_at(block, row)
-            sources = (*block.sources, self._readings.opening.opened)
-            messages += self._messages.advance(frames, first, stop, sources, self._readings.bodies)
+            sources = (*block.sources, self._decoder.opening.opened)
+            messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
         self._correlation.advance(frames, block.rows, len(mine), self._read)
-        return self._correlation.subjects() + messages
+        return self._correlation.client_handles() + messages
 
     def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
         """Rows that compiled passes have not read, or that a notice is due for."""
-        frames, bodies = block.frames, self._readings.bodies
+        frames, bodies = block.frames, self._decoder.bodies
         part = slice(first, stop)
-        reading = bodies.reading[part]
+        decoded = bodies.decoded[part]
         is_frame = frames.frame_no[part] != NULL
         chosen = is_frame & (bodies.shape[part] != NULL)
-        chosen &= (reading == NULL) | (reading == WRAPPED)
+        chosen &= (decoded == NULL) | (decoded == WRAPPED)
         chosen |= is_frame & (frames.status[part] == MALFORMED)
         chosen |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
         chosen |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
@@ -86,20 +86,20 @@ class CursusFacts:
     def _look_at(self, block: FrameBlock, row: int) -> None:
         frames = block.frames
         if frames.frame_no[row] == NULL:
-            self._readings.opening.forget(int(frames.connection_id[row]))
+            self._decoder.opening.forget(int(frames.connection_id[row]))
             return
-        if int(self._readings.bodies.reading[row]) in (NULL, WRAPPED):
-            reading = self._readings.read(block, row)
-            if reading.line is not None or reading.answer is not None:
-                self._read[row] = reading
-                self._count_hidden(reading)
+        if int(self._decoder.bodies.decoded[row]) in (NULL, WRAPPED):
+            decoded = self._decoder.read(block, row)
+            if decoded.line is not None or decoded.answer is not None:
+                self._read[row] = decoded
+                self._count_hidden(decoded)
         if frames.status[row] == MALFORMED:
             self._note(frames, row, "malformed_frame")
         if frames.frame_bytes[row] > BROKER_BODY_LIMIT + LENGTH_BYTES:
             self._note(frames, row, "large_frame", int(frames.frame_bytes[row]))
 
-    def _count_hidden(self, reading: Reading) -> None:
-        for name, value in reading.line.arguments.items() if reading.line is not None else ():
+    def _count_hidden(self, decoded: DecodedBody) -> None:
+        for name, value in decoded.line.arguments.items() if decoded.line is not None else ():
             if value and is_secret(name.decode("latin-1")):
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
@@ -116,7 +116,7 @@ class CursusFacts:
         return Related(self._correlation.relations())
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
-        self.findings.add(
+        self.notices.add(
             [
                 Notice(
                     NOTICE_NUMBER[code],
@@ -155,9 +155,9 @@ class CursusFacts:
         if not chosen:
             return
         for index, row in chosen:
-            reading = self._read.get(row, Reading())
-            details[index] = as_json(self._readings.detail(block.frames, row, reading))
-            answer = reading.answer
+            decoded = self._read.get(row, DecodedBody())
+            details[index] = as_json(self._decoder.detail(block.frames, row, decoded))
+            answer = decoded.answer
             if answer is not None and answer.is_error:
                 has_error = True
                 codes[index] = answer.error_code
@@ -197,14 +197,14 @@ class CursusFacts:
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
         self._correlation.finish()
-        self.findings.add(of_long_names(self._names.drain_cut()))
+        self.notices.add(of_long_names(self._names.drain_cut()))
         memories = self._correlation.memories()
-        self.findings.add(of_limits(*memories, crowded=self._names.crowded))
-        return self._correlation.subjects() + self._correlation.relations()
+        self.notices.add(of_limits(*memories, crowded=self._names.crowded))
+        return self._correlation.client_handles() + self._correlation.relations()
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
-        shared = (self._names, self._readings)
+        shared = (self._names, self._decoder)
         ended = deepcopy(self._correlation, {id(each): each for each in shared})
         ended.finish()
-        return ended.subjects() + ended.relations()
+        return ended.client_handles() + ended.relations()

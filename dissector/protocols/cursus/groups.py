@@ -21,8 +21,8 @@ from dissector.protocols.cursus.deliveries import (
     write_delivery,
 )
 from dissector.protocols.cursus.offsets import Intervals
-from dissector.protocols.cursus.rows import ConsumerRow, Gathered
-from dissector.schemas.words import (
+from dissector.protocols.cursus.rows import ClosedRows, ConsumerRow
+from dissector.schemas.enums import (
     ACKED,
     BY_CAPTURE_END,
     BY_CLIENT,
@@ -58,12 +58,15 @@ class Member:
 
 
 class Groups:
-    """All groups of a capture. open: deliveries and positions; given_up: how many at the limit.
+    """All groups of a capture.
+
+    open: deliveries and positions.
+    given_up: how many at the limit.
 
     key: of hash tables.
     """
 
-    def __init__(self, gathered: Gathered, key: int) -> None:
+    def __init__(self, gathered: ClosedRows, key: int) -> None:
         self._out = gathered
         self._groups: dict[int, Group] = {}
         self._positions: dict[tuple[int, int, int], int] = {}

@@ -57,12 +57,14 @@ _POSITIONS: Final = {
 }
 
 
-class Line(NamedTuple):
+class CommandLine(NamedTuple):
     """A command as it was sent.
 
-    command: number, UNKNOWN for a word that is in no list; envelope: topic around it, None if bare;
-    arguments: values by name, the last of several; payload: offset and bytes behind `message=`, or
-    None; entries: (partition, next offset) of a commit list, or None.
+    command: number, UNKNOWN for a word that is in no list.
+    envelope: topic around it, None if bare.
+    arguments: values by name, the last of several.
+    payload: offset and bytes behind `message=`, or None.
+    entries: (partition, next offset) of a commit list, or None.
     """
 
     command: int
@@ -113,7 +115,7 @@ def split_body(body: bytes) -> tuple[bytes | None, int]:
     return envelope, start + len(line) - len(line.lstrip(_TRIMMED))
 
 
-def read_line(body: bytes) -> Line:
+def read_line(body: bytes) -> CommandLine:
     """Read a command's body, bare or in an envelope."""
     envelope, start = split_body(body)
     line = body[start:].strip(_TRIMMED)
@@ -125,18 +127,20 @@ def read_line(body: bytes) -> Line:
             if behind in _DISCOVERY_VERBS:
                 return _discovery(behind, envelope, words[1], words[3] if len(words) > 3 else b"")
         arguments = _who_and_token(line)
-        return Line(command, envelope, arguments, None, None, KEY_VALUE, first_word(line))
+        return CommandLine(command, envelope, arguments, None, None, KEY_VALUE, first_word(line))
     elif command in _DISCOVERY_VERBS:
         words = line.split(None, 1)
         return _discovery(command, envelope, None, words[1] if len(words) > 1 else b"")
     return _with_arguments(command, envelope, line, start)
 
 
-def _discovery(command: int, envelope: bytes | None, token: bytes | None, rest: bytes) -> Line:
+def _discovery(
+    command: int, envelope: bytes | None, token: bytes | None, rest: bytes
+) -> CommandLine:
     arguments = {b"request": rest} if rest else {}
     if token is not None:
         arguments[b"token"] = token
-    return Line(command, envelope, arguments, None, None, KEY_VALUE, first_word(b""))
+    return CommandLine(command, envelope, arguments, None, None, KEY_VALUE, first_word(b""))
 
 
 def _who_and_token(line: bytes) -> dict[bytes, bytes]:
@@ -155,7 +159,7 @@ def _who_and_token(line: bytes) -> dict[bytes, bytes]:
     return arguments
 
 
-def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: int) -> Line:
+def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: int) -> CommandLine:
     """The arguments behind the word; start: where the line begins in the body."""
     head, payload = line, None
     for mark in _TO_LINE_END:
@@ -183,7 +187,7 @@ def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: in
             name, is_given, value = each.partition(b"=")
             if is_given:
                 arguments[name] = value
-    return Line(command, envelope, arguments, payload, entries, grammar, word)
+    return CommandLine(command, envelope, arguments, payload, entries, grammar, word)
 
 
 def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
@@ -221,7 +225,7 @@ def shown_field(name: str, value: bytes, redact: bool) -> str:
     return hidden(len(value)).decode() if redact and is_secret(name) else shown(value, redact)
 
 
-def line_detail(line: Line, redact: bool, is_full: bool = False) -> dict[str, Any]:
+def line_detail(line: CommandLine, redact: bool, is_full: bool = False) -> dict[str, Any]:
     """What a command says beyond the columns of its frame; is_full: the columns' part, too."""
     found: dict[str, Any] = {}
     if line.command == UNKNOWN:

@@ -222,10 +222,10 @@ class Messages:
             if count:
                 blocks.append(self._block(int(count), int(used), sources))
             elif first < stop:
-                self._make_room(bodies, first)
+                self._reserve(bodies, first)
         return blocks
 
-    def _make_room(self, bodies: BodyColumns, row: int) -> None:
+    def _reserve(self, bodies: BodyColumns, row: int) -> None:
         """Room for a batch that is larger than all before."""
         records = int(bodies.records[row])
         size = int(bodies.end[row]) - int(bodies.at[row])

@@ -10,7 +10,7 @@ from dissector.buckets import buckets_of
 from dissector.bundles import Records
 from dissector.codecs.names import NameTable
 from dissector.protocols.cursus.commands import NAMES
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     CAUSES,
     CLOSERS,
     DELIVERY_OUTCOMES,
@@ -23,10 +23,14 @@ from dissector.schemas.words import (
 class Exchanges(Records):
     """Requests that wait for their answers, and exchanges that are over; NULL where not known.
 
-    The columns of the table come first; texts are codes of the name table; closing_row: ordinal of
-    the frame or event that closed it. Behind closing_row stands what only requests have: acks,
-    idempotent: of a batch; batch: its number in `produced`, 0 for none; is_passed_on: by a broker;
-    is_stream: it turned its connection into a stream; may_be_lost: its answer may lie in a hole;
+    The columns of the table come first; texts are codes of the name table;
+
+    closing_row: ordinal of the frame or event that closed it. Behind closing_row stands what only
+        requests have: acks, idempotent: of a batch.
+    batch: its number in `producer_log`, 0 for none.
+    is_passed_on: by a broker.
+    is_stream: it turned its connection into a stream.
+    may_be_lost: its answer may lie in a hole.
     next: the request that came after it, ABSENT.
     """
 
@@ -69,11 +73,12 @@ class Exchanges(Records):
     next: Int64Array
 
 
-class Deliveries(Records):
+class DeliveryRows(Records):
     """Batches that clients were given, open ones and closed ones; as above.
 
-    entry_id: the first offset. Behind closing_row: last_offset; ack_ns: of the commit of
-    ack_frame_no; next: the delivery after it at its position, ABSENT.
+    entry_id: the first offset. Behind closing_row: last_offset.
+    ack_ns: of the commit of ack_frame_no.
+    next: the delivery after it at its position, ABSENT.
     """
 
     connection_id: Int64Array
@@ -107,13 +112,14 @@ def _table_columns(kind: type[Records]) -> tuple[str, ...]:
 
 
 EXCHANGE_COLUMNS: Final = _table_columns(Exchanges)
-DELIVERY_COLUMNS: Final = _table_columns(Deliveries)
+DELIVERY_COLUMNS: Final = _table_columns(DeliveryRows)
 
 
 class ClosesRows:
     """Base of tables with open rows; closed rows collect in `state.closed` until drained.
 
-    CLOSED: index of their number in `state.counts`; COLUMNS: of their table.
+    CLOSED: index of their number in `state.counts`.
+    COLUMNS: of their table.
     """
 
     CLOSED: ClassVar[int]
@@ -208,7 +214,7 @@ _TEXTS: Final = (
 )
 
 
-class Gathered:
+class ClosedRows:
     """Rows of facts since the last block. row: ordinal of the frame or event in hand."""
 
     def __init__(self, names: NameTable) -> None:

@@ -23,7 +23,7 @@ from dissector.protocols.columns import (
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.deliveries import DeliveryState
-from dissector.protocols.cursus.produced import (
+from dissector.protocols.cursus.producer_log import (
     BatchKey,
     ProducedState,
     copies_of,
@@ -35,7 +35,7 @@ from dissector.protocols.cursus.produced import (
     store_batch,
 )
 from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, ClosesRows, Exchanges
-from dissector.schemas.words import KIND_PUBLISH
+from dissector.schemas.enums import KIND_PUBLISH
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
@@ -48,7 +48,7 @@ from dissector.tables import (
     new_pool,
     put,
     remove,
-    roomy,
+    reserved,
 )
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
@@ -66,13 +66,16 @@ _SPARE: Final = 2  # requests beyond the limit: one too many, and an answer with
 class Sessions(Records):
     """One record per connection.
 
-    stream: the STREAM that turned it into a push, ABSENT, or UNKNOWN_STREAM; second: a READ_STREAM
-    whose first frame has come, or ABSENT; last_...: of the last batch; first, last, length: the
-    queue of requests, after STREAM: requests that the broker ignores; publishes: how many of them
-    are; missed: answers still to come for requests that were given up; has_pipelined: two requests
-    waited at once; has_hole: bytes are missing; has_answered: something came from the broker;
-    must_authenticate: the broker said so, and the client has not; has_stored: a batch of it was
-    stored since it last authenticated.
+    stream: the STREAM that turned it into a push, ABSENT, or UNKNOWN_STREAM.
+    second: a READ_STREAM whose first frame has come, or ABSENT; last_...: of the last batch.
+    first, last, length: the queue of requests, after STREAM: requests that the broker ignores.
+    publishes: how many of them are.
+    missed: answers still to come for requests that were given up.
+    has_pipelined: two requests waited at once.
+    has_hole: bytes are missing.
+    has_answered: something came from the broker.
+    must_authenticate: the broker said so, and the client has not.
+    has_stored: a batch of it was stored since it last authenticated.
     """
 
     stream: Int64Array
@@ -94,8 +97,12 @@ class Sessions(Records):
 
 
 class SessionState(State):
-    """Open sessions. by_connection: sessions; exchanges: requests that wait, and those of streams;
-    closed: exchanges that are over; counts: see above.
+    """Open sessions.
+
+    by_connection: sessions.
+    exchanges: requests that wait, and those of streams.
+    closed: exchanges that are over.
+    counts: see above.
     """
 
     by_connection: HashTable
@@ -106,11 +113,11 @@ class SessionState(State):
     counts: Int64Array
 
 
-class Work(NamedTuple):
+class PassContext(NamedTuple):
     """A block, and all that its frames change."""
 
     state: SessionState
-    produced: ProducedState
+    producer_log: ProducedState
     deliveries: DeliveryState
     frames: FrameColumns
     bodies: BodyColumns
@@ -133,17 +140,17 @@ def batch_key(frames: FrameColumns, row: int) -> BatchKey:
 
 
 @inlined
-def _new_exchange(work: Work, row: int, kind: int) -> int:
+def _new_exchange(context: PassContext, row: int, kind: int) -> int:
     """A record that has nothing but its connection and kind."""
-    exchanges = work.state.exchanges
-    which = allocate_row(work.state.free)
+    exchanges = context.state.exchanges
+    which = allocate_row(context.state.free)
     for column in range(exchanges.matrix.shape[1]):
         exchanges.matrix[which, column] = NULL
-    exchanges.connection_id[which] = work.frames.connection_id[row]
+    exchanges.connection_id[which] = context.frames.connection_id[row]
     exchanges.kind[which] = kind
     exchanges.batch[which] = 0
     exchanges.next[which] = ABSENT
-    work.state.counts[PENDING] += 1
+    context.state.counts[PENDING] += 1
     return which
 
 
@@ -166,15 +173,15 @@ def _enqueue(state: SessionState, session: int, which: int) -> None:
 
 
 @kernel
-def ask(work: Work, session: int, row: int, kind: int, is_passed_on: bool) -> int:
+def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: bool) -> int:
     """A client's frame asks for something; returns the request, which waits from now on.
 
     Args:
         is_passed_on: a broker passes on what counts where its client sent it.
     """
-    state, frames, bodies = work.state, work.frames, work.bodies
+    state, frames, bodies = context.state, context.frames, context.bodies
     exchanges = state.exchanges
-    which = _new_exchange(work, row, kind)
+    which = _new_exchange(context, row, kind)
     command = frames.command[row]
     transmit = difference(frames.last_ts_ns[row], frames.first_ts_ns[row])
     exchanges.request_command[which] = command
@@ -202,9 +209,9 @@ def ask(work: Work, session: int, row: int, kind: int, is_passed_on: bool) -> in
         exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
         exchanges.message_count[which] = frames.message_count[row]
     if kind == KIND_PUBLISH and is_countable(frames, row):
-        number = count_batch(work.produced, batch_key(frames, row), frames.last_ts_ns[row])
+        number = count_batch(context.producer_log, batch_key(frames, row), frames.last_ts_ns[row])
         exchanges.batch[which] = number
-        exchanges.attempt[which] = copies_of(work.produced, number)
+        exchanges.attempt[which] = copies_of(context.producer_log, number)
     _enqueue(state, session, which)
     state.sessions.has_asked[session] = 1
     return which
@@ -244,9 +251,9 @@ def taint(state: SessionState, session: int, is_answering: bool) -> None:
 
 
 @kernel
-def respond(work: Work, which: int, row: int) -> None:
+def respond(context: PassContext, which: int, row: int) -> None:
     """Fill what an exchange has from the frame that answers it."""
-    frames, exchanges = work.frames, work.state.exchanges
+    frames, exchanges = context.frames, context.state.exchanges
     exchanges.response_command[which] = frames.command[row]
     exchanges.response_frame_no[which] = frames.frame_no[row]
     exchanges.response_first_ns[which] = frames.first_ts_ns[row]
@@ -262,11 +269,11 @@ def respond(work: Work, which: int, row: int) -> None:
 
 
 @kernel
-def respond_unasked(work: Work, row: int, kind: int, is_tainted: bool) -> int:
+def respond_unasked(context: PassContext, row: int, kind: int, is_tainted: bool) -> int:
     """An exchange of which there is only an answer."""
-    frames, exchanges = work.frames, work.state.exchanges
-    which = _new_exchange(work, row, kind)
-    respond(work, which, row)
+    frames, exchanges = context.frames, context.state.exchanges
+    which = _new_exchange(context, row, kind)
+    respond(context, which, row)
     highest = frames.highest_sequence_id[row]
     exchanges.tainted[which] = 1 if is_tainted or frames.retransmitted[row] == 1 else 0
     exchanges.topic[which] = frames.topic[row]
@@ -278,18 +285,20 @@ def respond_unasked(work: Work, row: int, kind: int, is_tainted: bool) -> int:
 
 
 @kernel
-def store(work: Work, which: int) -> bool:
+def store(context: PassContext, which: int) -> bool:
     """A batch was acknowledged; False if it was stored already and is stored once."""
-    exchanges = work.state.exchanges
-    was_stored = store_batch(work.produced, exchanges.batch[which]) == 1
-    is_once = is_stored_once(work.produced, exchanges.topic[which], exchanges.idempotent[which])
+    exchanges = context.state.exchanges
+    was_stored = store_batch(context.producer_log, exchanges.batch[which]) == 1
+    is_once = is_stored_once(
+        context.producer_log, exchanges.topic[which], exchanges.idempotent[which]
+    )
     return not (was_stored and is_once)
 
 
 @kernel
-def inherit(work: Work, which: int, row: int) -> None:
+def inherit(context: PassContext, which: int, row: int) -> None:
     """Name what an answer does not say of itself as its request does."""
-    frames, asked = work.frames, work.state.exchanges
+    frames, asked = context.frames, context.state.exchanges
     is_named = False
     if asked.topic[which] != NULL and frames.topic[row] == NULL:
         frames.topic[row] = asked.topic[which]
@@ -323,13 +332,13 @@ def close_exchange(state: SessionState, which: int, outcome: int, ordinal: int) 
 
 
 @kernel
-def new_delivery(work: Work, row: int, asked: int) -> int:
+def new_delivery(context: PassContext, row: int, asked: int) -> int:
     """The delivery of a broker's batch, which is in no list yet.
 
     Args:
         asked: the request that it answers, ABSENT if that is not known.
     """
-    frames, bodies, state = work.frames, work.bodies, work.deliveries
+    frames, bodies, state = context.frames, context.bodies, context.deliveries
     deliveries = state.deliveries
     which = allocate_row(state.free)
     for column in range(deliveries.matrix.shape[1]):
@@ -346,8 +355,8 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
     deliveries.topic[which] = topic
     deliveries.partition[which] = partition
     if asked >= 0:
-        deliveries.subscription[which] = work.state.exchanges.subscription[asked]
-        deliveries.consumer_name[which] = work.state.exchanges.consumer_name[asked]
+        deliveries.subscription[which] = context.state.exchanges.subscription[asked]
+        deliveries.consumer_name[which] = context.state.exchanges.consumer_name[asked]
     deliveries.batch_size[which] = count
     deliveries.message_count[which] = count
     deliveries.messages_acked[which] = 0
@@ -355,7 +364,9 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
     deliveries.next[which] = ABSENT
     if records > 0:
         producer, epoch = bodies.first_producer[row], bodies.first_epoch[row]
-        sent = published_ns(work.produced, topic, partition, producer, epoch, bodies.first_seq[row])
+        sent = published_ns(
+            context.producer_log, topic, partition, producer, epoch, bodies.first_seq[row]
+        )
         since = difference(ts, sent)
         deliveries.publish_to_delivery_ns[which] = since if sent != NULL and since >= 0 else NULL
     if count > 0:
@@ -363,13 +374,17 @@ def new_delivery(work: Work, row: int, asked: int) -> int:
         deliveries.last_offset[which] = last
         if last != NULL:
             following = total(last, 1)
-            deliveries.lag[which] = lag_from(work.produced, topic, partition, following)
-            see_log_end(work.produced, topic, partition, following)
+            deliveries.lag[which] = lag_from(context.producer_log, topic, partition, following)
+            see_log_end(context.producer_log, topic, partition, following)
     return which
 
 
 class OpenSessions(ClosesRows):
-    """The state with room for what comes. limit: of requests that wait; key: of its table."""
+    """The state with room for what comes.
+
+    limit: of requests that wait.
+    key: of its table.
+    """
 
     CLOSED = _CLOSED
     COLUMNS = _COLUMNS
@@ -393,7 +408,7 @@ class OpenSessions(ClosesRows):
         """Whether more requests wait than may."""
         return int(self.state.counts[PENDING]) > self._limit
 
-    def make_room(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Room for `more` further requests, and no more than may wait; and to close as many."""
         state = self.state
         rows, limit = len(state.free.rows), self._limit + self._used + _SPARE
@@ -412,13 +427,13 @@ class OpenSessions(ClosesRows):
             self._used += 1
             if session >= len(state.sessions.matrix):
                 state.grow(sessions=state.sessions.grown(2 * session))
-        state.grow(by_connection=roomy(state.by_connection, 1))
+        state.grow(by_connection=reserved(state.by_connection, 1))
         state.sessions.matrix[session] = 0
         for name in ("stream", "second"):
             getattr(state.sessions, name)[session] = ABSENT
         state.sessions.last_topic[session] = NULL
         put(state.by_connection, connection, 0, 0, 0, session)
-        self.make_room(1)
+        self.reserve(1)
         return session
 
     def close(self, connection: int, session: int) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from dissector.protocols.cursus.anonymize import CursusAnonymizer
 from dissector.protocols.cursus.commands import NAMES
 from dissector.protocols.cursus.compressed import CODEC_NAMES, NONE_CODEC
-from dissector.protocols.cursus.disguised import CursusDisguise
-from dissector.protocols.cursus.facts import CursusFacts
+from dissector.protocols.cursus.facts import CursusDecoder
 from dissector.protocols.cursus.headers import (
     announced_limit,
     check_header,
@@ -13,7 +13,7 @@ from dissector.protocols.cursus.headers import (
     prove_frame,
 )
 from dissector.protocols.cursus.secrets import secret_spans
-from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
+from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 
 # What its users call it, where a text has Pulsar's words; longer phrases first.
 _WORDS: Final = {
@@ -33,8 +33,8 @@ _WORDS: Final = {
 }
 
 
-def _new_disguise(keys: DisguiseKeys) -> CursusDisguise:
-    return CursusDisguise(keys.pseudonyms, keys.hidden)
+def _new_anonymizer(keys: AnonymizerKeys) -> CursusAnonymizer:
+    return CursusAnonymizer(keys.pseudonyms, keys.hidden)
 
 
 SPEC: Final = ProtocolSpec(
@@ -44,10 +44,10 @@ SPEC: Final = ProtocolSpec(
     prove_frame,
     one_way,
     announced_limit,
-    CursusFacts,
+    CursusDecoder,
     commands=NAMES,
     secret_spans=secret_spans,
-    new_disguise=_new_disguise,
+    new_anonymizer=_new_anonymizer,
     packed_codecs=frozenset(name for code, name in enumerate(CODEC_NAMES) if code != NONE_CODEC),
     binary_commands=frozenset(("BATCH",)),
     is_ordered=True,

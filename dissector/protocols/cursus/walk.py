@@ -11,13 +11,13 @@ from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
 from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
-from dissector.protocols.cursus.produced import IN_ORDER, order_of, see_log_end
+from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import (
     LIMIT,
     NOW,
     PENDING,
     UNKNOWN_STREAM,
-    Work,
+    PassContext,
     ask,
     batch_key,
     close_exchange,
@@ -28,14 +28,14 @@ from dissector.protocols.cursus.sessions import (
     respond,
     store,
 )
-from dissector.schemas.words import DUP_OR_DROPPED, KIND_PUBLISH, OK
+from dissector.schemas.enums import DUP_OR_DROPPED, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
 
 
 @inlined
-def _produce(work: Work, session: int, row: int) -> bool:
+def _produce(context: PassContext, session: int, row: int) -> bool:
     """Handle a batch of a client; False: take the slow path."""
-    state, frames = work.state, work.frames
+    state, frames = context.state, context.frames
     sessions = state.sessions
     is_same = (
         sessions.last_topic[session] == frames.topic[row]
@@ -46,61 +46,63 @@ def _produce(work: Work, session: int, row: int) -> bool:
         return False
     if state.counts[PENDING] >= state.counts[LIMIT]:
         return False
-    idempotent = max(work.bodies.idempotent[row], 0)
-    if order_of(work.produced, batch_key(frames, row), idempotent).flaw != IN_ORDER:
+    idempotent = max(context.bodies.idempotent[row], 0)
+    if order_of(context.producer_log, batch_key(frames, row), idempotent).flaw != IN_ORDER:
         return False
-    ask(work, session, row, KIND_PUBLISH, False)
+    ask(context, session, row, KIND_PUBLISH, False)
     return True
 
 
 @inlined
-def _acknowledge(work: Work, session: int, row: int, ordinal: int) -> bool:
+def _acknowledge(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     """Handle a batch's answer; False: take the slow path."""
-    state, frames = work.state, work.frames
+    state, frames = context.state, context.frames
     sessions, exchanges = state.sessions, state.exchanges
     which = sessions.first[session]
     if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
         return False
     pop_oldest(state, session)
     sessions.has_answered[session] = 1
-    if work.bodies.reading[row] == ACK_READ:
+    if context.bodies.decoded[row] == ACK_READ:
         sessions.has_stored[session] = 1
         if exchanges.partition[which] != NULL:
             following = total(frames.entry_id[row], 1)
             see_log_end(
-                work.produced, exchanges.topic[which], exchanges.partition[which], following
+                context.producer_log, exchanges.topic[which], exchanges.partition[which], following
             )
-    outcome = OK if store(work, which) else DUP_OR_DROPPED
-    respond(work, which, row)
-    inherit(work, which, row)
+    outcome = OK if store(context, which) else DUP_OR_DROPPED
+    respond(context, which, row)
+    inherit(context, which, row)
     close_exchange(state, which, outcome, ordinal)
     return True
 
 
 @inlined
-def _push(work: Work, session: int, row: int, ordinal: int) -> bool:
+def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     """Handle a batch of a stream; False: take the slow path."""
-    state, bodies = work.deliveries, work.bodies
-    stream = work.state.sessions.stream[session]
-    subscription = work.state.exchanges.subscription[stream]
+    state, bodies = context.deliveries, context.bodies
+    stream = context.state.sessions.stream[session]
+    subscription = context.state.exchanges.subscription[stream]
     if subscription == NULL or bodies.records[row] == NULL or bodies.records[row] <= 0:
         return False
-    topic, partition = work.frames.topic[row], work.frames.partition[row]
+    topic, partition = context.frames.topic[row], context.frames.partition[row]
     position = find(state.by_position, subscription, topic, partition, 0)
     first, last = bodies.first_offset[row], bodies.last_offset[row]
-    if position == ABSENT or not goes_on(state, position, first, last, work.frames.last_ts_ns[row]):
+    if position == ABSENT or not goes_on(
+        state, position, first, last, context.frames.last_ts_ns[row]
+    ):
         return False
-    which = new_delivery(work, row, stream)
+    which = new_delivery(context, row, stream)
     extend_fetched(state, position, first, last)
     open_delivery(state, position, which, True, ordinal)
     return True
 
 
 @inlined
-def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
+def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     """Handle a frame; False: take the slow path."""
-    frames, sessions = work.frames, work.state.sessions
-    reading = work.bodies.reading[row]
+    frames, sessions = context.frames, context.state.sessions
+    decoded = context.bodies.decoded[row]
     direction = frames.direction[row]
     stream = sessions.stream[session]
     if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
@@ -108,26 +110,26 @@ def _step(work: Work, session: int, row: int, ordinal: int) -> bool:
     if stream != ABSENT:
         if stream == UNKNOWN_STREAM or direction != TO_CLIENT:
             return False
-        is_pushed = reading == BATCH_READ and _push(work, session, row, ordinal)
-        if reading != EMPTY_READ and not is_pushed:
+        is_pushed = decoded == BATCH_READ and _push(context, session, row, ordinal)
+        if decoded != EMPTY_READ and not is_pushed:
             return False
         sessions.has_answered[session] = 1
-        inherit(work, stream, row)
+        inherit(context, stream, row)
         return True
     oldest = sessions.first[session]
-    is_lost = sessions.length[session] > 0 and work.state.exchanges.may_be_lost[oldest] == 1
+    is_lost = sessions.length[session] > 0 and context.state.exchanges.may_be_lost[oldest] == 1
     if is_lost or sessions.missed[session] > 0 or sessions.must_authenticate[session] == 1:
         return False
     if direction == TO_BROKER:
-        is_batch = reading == BATCH_READ and work.bodies.records[row] != NULL
-        return is_batch and _produce(work, session, row)
-    if direction != TO_CLIENT or (reading != ACK_READ and reading != OK_READ):
+        is_batch = decoded == BATCH_READ and context.bodies.records[row] != NULL
+        return is_batch and _produce(context, session, row)
+    if direction != TO_CLIENT or (decoded != ACK_READ and decoded != OK_READ):
         return False
-    return _acknowledge(work, session, row, ordinal)
+    return _acknowledge(context, session, row, ordinal)
 
 
 @kernel
-def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
+def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) -> int:
     """Do the frames of a protocol from `row` on, up to the first that is for the rules.
 
     Args:
@@ -136,7 +138,7 @@ def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
     Returns:
         The row of that frame, or `stop`.
     """
-    frames, counts = work.frames, work.state.counts
+    frames, counts = context.frames, context.state.counts
     connection = NULL
     session = ABSENT
     while row < stop:
@@ -145,8 +147,8 @@ def walk(work: Work, row: int, stop: int, protocol: int, base: int) -> int:
                 break
             if frames.connection_id[row] != connection:
                 connection = frames.connection_id[row]
-                session = find(work.state.by_connection, connection, 0, 0, 0)
-            if session == ABSENT or not _step(work, session, row, base + row):
+                session = find(context.state.by_connection, connection, 0, 0, 0)
+            if session == ABSENT or not _step(context, session, row, base + row):
                 break
             counts[NOW] = max(counts[NOW], frames.last_ts_ns[row])
         row += 1

@@ -1,9 +1,9 @@
 """Stream bytes to frames: which protocol, where frames begin, who is the client."""
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
-from dissector.protocols.framing.connection_table import find_slots
+from dissector.protocols.framing.connection_table import find_connections
 from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
-from dissector.protocols.framing.others import named
+from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
     ROLE_BY_FIRST_SEEN,
@@ -27,7 +27,7 @@ __all__ = (
     "UNKNOWN",
     "Framing",
     "FramingOptions",
-    "find_slots",
+    "find_connections",
     "look",
     "named",
 )

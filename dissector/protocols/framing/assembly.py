@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.jit import callback, kept
+from dissector.jit import callback, prepacked
 from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MAX_SMALL_BUFFER_BYTES
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
-from dissector.protocols.framing.connection_table import grown_slots, release_slots
+from dissector.protocols.framing.connection_table import grown_connections, release_connections
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT, SMALL_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext
@@ -23,19 +23,19 @@ from dissector.protocols.framing.splitting import split
 from dissector.protocols.framing.state import (
     ARENA_FULL,
     BUFFERS_FULL,
+    CONNECTIONS_FULL,
     COUNTER_AGAIN,
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
+    COUNTER_CONNECTION,
     COUNTER_CURSOR,
     COUNTER_NAMING,
     COUNTER_NOTICES,
     COUNTER_POSITION,
-    COUNTER_SLOT,
     DONE,
     FULL,
     POOLS_FULL,
     ROLE_DECIDED,
-    SLOTS_FULL,
     FramingState,
     grown_pools,
 )
@@ -62,19 +62,19 @@ class Framing:
         one_way = tuple(callback(SPAN_SIGNATURE, spec.one_way) for spec in specs)
         prove = tuple(callback(SPAN_SIGNATURE, spec.prove) for spec in specs)
         limit = tuple(callback(SPAN_SIGNATURE, spec.announced_limit) for spec in specs)
-        self._calls = kept(Callbacks(check, prove, one_way, limit))
+        self._calls = prepacked(Callbacks(check, prove, one_way, limit))
         self._output = FrameOutput(sink, options.hash_key, len(specs))
         self._detection = Detection(specs, options)
         self._detection.instruct(self.state)
         self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
         self.broker_ports = self._detection.broker_ports
-        self.findings: list[Notice] = []
+        self.notices: list[Notice] = []
         counts = self.state.pool.counts
         counts[SMALL_LIMIT], counts[LARGE_LIMIT] = MAX_SMALL_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES
 
     @property
     def state(self) -> FramingState:
-        """What is known of connections and directions, by slot."""
+        """What is known of connections and directions, by row."""
         return self._output.state
 
     def advance(
@@ -89,9 +89,9 @@ class Framing:
             if status == FULL:
                 self._output.flush()
             elif status == ARENA_FULL:
-                self._make_room(ranges)
-            elif status == SLOTS_FULL:
-                self._output.state = grown_slots(self.state)
+                self._reserve(ranges)
+            elif status == CONNECTIONS_FULL:
+                self._output.state = grown_connections(self.state)
             elif status == POOLS_FULL:
                 self._output.state = grown_pools(self.state)
             elif status == BUFFERS_FULL:
@@ -113,38 +113,40 @@ class Framing:
         """Notices that kernels wrote."""
         counters = self.state.counters
         rows = self.state.notices.matrix[: int(counters[COUNTER_NOTICES])].tolist()
-        self.findings += [Notice(*row) for row in rows]
+        self.notices += [Notice(*row) for row in rows]
         counters[COUNTER_NOTICES] = 0
 
-    def _make_room(self, ranges: RangeColumns) -> None:
+    def _reserve(self, ranges: RangeColumns) -> None:
         """More room for bytes in the arena; at the bound the frame that wants it is given up.
 
         What was gathered of it comes out as cut, and the next frame is found by its length.
         """
         needed = int(self.state.counters[COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
-        state, flows = self.state, self.state.flows
+        state, directions = self.state, self.state.directions
         is_again = state.counters[COUNTER_AGAIN] != ABSENT
         row = 0 if is_again else int(state.counters[COUNTER_CURSOR])
         of_range: RangeColumns = state.again if is_again else ranges
-        slot = int(state.counters[COUNTER_SLOT])
-        flow = 2 * slot + int(of_range.side[row])
+        connection_index = int(state.counters[COUNTER_CONNECTION])
+        direction_index = 2 * connection_index + int(of_range.endpoint_index[row])
         used = int(state.counters[COUNTER_ARENA_USED])
-        if used + needed <= MAX_PENDING_ARENA_BYTES or flows.total[flow] == 0:
+        if used + needed <= MAX_PENDING_ARENA_BYTES or directions.total[direction_index] == 0:
             return
-        flows.broken[flow] = CUT_BY_GAP
-        flows.skip[flow] = flows.total[flow] - flows.have[flow]
+        directions.broken[direction_index] = CUT_BY_GAP
+        directions.skip[direction_index] = (
+            directions.total[direction_index] - directions.have[direction_index]
+        )
         known, direction = state.connections, 2
-        if known.role[slot] == ROLE_DECIDED:
-            direction = int(known.client_side[slot] != (flow & 1))
-        self.findings.append(
+        if known.role[connection_index] == ROLE_DECIDED:
+            direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
+        self.notices.append(
             Notice(
                 NOTICE_NUMBER["unfinished_frames_limit"],
                 ts_ns=int(of_range.ts_ns[row]),
-                connection_id=int(known.connection_id[slot]),
+                connection_id=int(known.connection_id[connection_index]),
                 direction=direction,
                 packet=int(of_range.packet[row]),
-                stream_offset=int(flows.frame_start[flow]),
+                stream_offset=int(directions.frame_start[direction_index]),
                 bytes=used,
                 value=used,
             )
@@ -156,10 +158,10 @@ class Framing:
         They are sorted once for each eighth of the bound.
         """
         limit, eighth = MAX_LARGE_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES // 8
-        pool, flows = self.state.pool, self.state.flows
-        order = np.flatnonzero(flows.buffer != ABSENT)
-        order = order[pool.buffers.is_large[flows.buffer[order]] != 0]
-        size = pool.buffers.size[flows.buffer[order]]
+        pool, directions = self.state.pool, self.state.directions
+        order = np.flatnonzero(directions.buffer != ABSENT)
+        order = order[pool.buffers.is_large[directions.buffer[order]] != 0]
+        size = pool.buffers.size[directions.buffer[order]]
         ids = self.state.connections.connection_id[order >> 1]
         order = order[np.lexsort((order, ids, -size))]
         while len(order):
@@ -186,7 +188,7 @@ class Framing:
 
     def release(self, connections: Int64Array) -> None:
         """Forget closed connections whose rows are written."""
-        release_slots(self.state, connections)
+        release_connections(self.state, connections)
 
     def pending_bytes(self) -> int:
         """Bytes that the framing holds for unfinished frames and searches."""

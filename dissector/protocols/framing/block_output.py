@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray
-from dissector.jit import kept
+from dissector.jit import prepacked
 from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
 from dissector.protocols.columns import new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
@@ -29,8 +29,9 @@ def _refuse(block: FrameBlock) -> None:
 class FrameOutput:
     """Rows of frames on their way to the sink, and everything that must move with the arena.
 
-    state: of the splitting kernel; rows: filled so far; sources: input buffer, stream heap and side
-    buffer, valid during one call of the framing.
+    state: of the splitting kernel.
+    rows: filled so far.
+    sources: input buffer, stream heap and side buffer, valid during one call of the framing.
     """
 
     def __init__(self, sink: FrameSink, key: int, protocols: int = 1) -> None:
@@ -47,7 +48,12 @@ class FrameOutput:
         # a block has been handed out since: then the blocks in it are read to the end.
         self._spare = EMPTY
         self._spare_marks = EMPTY
-        self._for_kernel = (self.state, self.sources, kept(self.state), kept(self.all_sources()))
+        self._for_kernel = (
+            self.state,
+            self.sources,
+            prepacked(self.state),
+            prepacked(self.all_sources()),
+        )
 
     def all_sources(self) -> Sources:
         """The arrays that `source` columns select."""
@@ -57,7 +63,7 @@ class FrameOutput:
         """State and sources for a kernel alone: their words are found once, not for each call."""
         state, own = self.state, self.sources
         if self._for_kernel[0] is not state or self._for_kernel[1] is not own:
-            self._for_kernel = (state, own, kept(state), kept(self.all_sources()))
+            self._for_kernel = (state, own, prepacked(state), prepacked(self.all_sources()))
         return self._for_kernel[2:]
 
     def flush(self) -> None:

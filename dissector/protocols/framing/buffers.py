@@ -36,10 +36,12 @@ SEARCHED = -1  # resume_mode of a buffer that is searched
 
 
 @inlined
-def has_buffer(state: FramingState, slot: int) -> bool:
+def has_buffer(state: FramingState, connection_index: int) -> bool:
     """Whether a direction of a connection has a buffer."""
-    buffer = state.flows.buffer
-    return bool(buffer[2 * slot] != ABSENT or buffer[2 * slot + 1] != ABSENT)
+    buffer = state.directions.buffer
+    return bool(
+        buffer[2 * connection_index] != ABSENT or buffer[2 * connection_index + 1] != ABSENT
+    )
 
 
 @inlined
@@ -62,24 +64,24 @@ def begin_buffer(work: PassContext, direction_index: int) -> int:
     buffers.next_record[buffer] = -1
     for protocol in range(len(work.calls.check)):
         begin_search(pool.searches[search_of(work.state, buffer, protocol)])
-    work.state.flows.buffer[direction_index] = buffer
+    work.state.directions.buffer[direction_index] = buffer
     return buffer
 
 
 @kernel
 def wait_for_peer(work: PassContext, direction_index: int) -> int:
     """A direction waits for the other one's frames, in a buffer of its own."""
-    flows = work.state.flows
+    directions = work.state.directions
     buffer = begin_buffer(work, direction_index)
-    work.state.pool.buffers.resume_mode[buffer] = flows.mode[direction_index]
-    flows.mode[direction_index] = HELD
+    work.state.pool.buffers.resume_mode[buffer] = directions.mode[direction_index]
+    directions.mode[direction_index] = HELD
     return buffer
 
 
 @inlined
 def searched(state: FramingState, direction_index: int, protocol: int) -> Searched:
     """A direction's buffer as a search for a protocol's frames sees it."""
-    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    pool, buffer = state.pool, state.directions.buffer[direction_index]
     buffers = pool.buffers
     at, size = buffers.at[buffer], buffers.size[buffer]
     return Searched(
@@ -97,16 +99,16 @@ def searched(state: FramingState, direction_index: int, protocol: int) -> Search
 @inlined
 def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: int) -> Rule:
     """How the frames of a direction are judged. is_final: no byte of it will follow."""
-    state, slot = work.state, direction_index >> 1
+    state, connection_index = work.state, direction_index >> 1
     return Rule(
         work.calls.check,
         work.calls.prove,
         protocol,
-        direction_of(state, slot, direction_index & 1),
-        state.flows.limit[direction_index],
+        direction_of(state, connection_index, direction_index & 1),
+        state.directions.limit[direction_index],
         is_final,
-        int(state.connections.protocol[slot] == UNDECIDED),
-        state.flows.skipped[direction_index],
+        int(state.connections.protocol[connection_index] == UNDECIDED),
+        state.directions.skipped[direction_index],
     )
 
 
@@ -160,7 +162,7 @@ def reserve(state: FramingState, buffer: int, more: int) -> bool:
 @kernel
 def append_row(state: FramingState, direction_index: int, length: int) -> int:
     """Add a range with so many bytes to a direction's buffer; its other fields are to be filled."""
-    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    pool, buffer = state.pool, state.directions.buffer[direction_index]
     buffers, ranges = pool.buffers, pool.ranges
     _promote(state, buffer, length)
     row = allocate_row(pool.free_ranges)
@@ -191,7 +193,7 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
     """Add a range from a position on to a direction's buffer, which has room for its bytes."""
     state, ranges = work.state, work.ranges
     rows, buffers = state.pool.ranges, state.pool.buffers
-    buffer = state.flows.buffer[direction_index]
+    buffer = state.directions.buffer[direction_index]
     length = ranges.length[index] - position
     is_data = ranges.kind[index] == DATA
     row = append_row(state, direction_index, length if is_data else 0)
@@ -247,7 +249,7 @@ def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
     if count == 0:
         return
     state, pool = work.state, work.state.pool
-    buffers, ranges, buffer = pool.buffers, pool.ranges, state.flows.buffer[direction_index]
+    buffers, ranges, buffer = pool.buffers, pool.ranges, state.directions.buffer[direction_index]
     _hold(state, buffer, -_held(state, buffer))
     buffers.at[buffer] += count
     buffers.room[buffer] -= count
@@ -306,33 +308,33 @@ def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
 @inlined
 def _end_buffer(state: FramingState, direction_index: int) -> None:
     """A direction has no buffer any more; its rows stay."""
-    pool, buffer = state.pool, state.flows.buffer[direction_index]
+    pool, buffer = state.pool, state.directions.buffer[direction_index]
     _hold(state, buffer, -_held(state, buffer))
     give_row(pool.free_buffers, buffer)
-    state.flows.buffer[direction_index] = ABSENT
+    state.directions.buffer[direction_index] = ABSENT
 
 
 @kernel
 def give_up(state: FramingState, direction_index: int, mode: int) -> None:
     """Count what a direction's buffer holds, if it has one, as skipped, and go on in a mode."""
-    flows, pool = state.flows, state.pool
-    buffer = flows.buffer[direction_index]
+    directions, pool = state.directions, state.pool
+    buffer = directions.buffer[direction_index]
     if buffer != ABSENT:
-        flows.skipped[direction_index] += pool.buffers.size[buffer]
+        directions.skipped[direction_index] += pool.buffers.size[buffer]
         row = pool.buffers.first[buffer]
         for _ in range(pool.buffers.ranges[buffer]):
             following = pool.ranges.next[row]
             give_row(pool.free_ranges, row)
             row = following
         _end_buffer(state, direction_index)
-    flows.mode[direction_index] = mode
+    directions.mode[direction_index] = mode
 
 
 @inlined
 def _take_rows(work: PassContext, index: int, direction_index: int) -> int:
     """The first row of a direction's buffer, if it has one, which ends: the rows go on with the
     packet that lets a range out."""
-    pool, buffer = work.state.pool, work.state.flows.buffer[direction_index]
+    pool, buffer = work.state.pool, work.state.directions.buffer[direction_index]
     ranges, buffers = pool.ranges, pool.buffers
     if buffer == ABSENT or buffers.ranges[buffer] == 0:
         first = ABSENT
@@ -357,11 +359,11 @@ def pass_again(work: PassContext, index: int, direction_index: int, peer_too: bo
     Args:
         index: range that lets them out; peer_too: the other direction's buffer ends, too.
     """
-    state, flows, ranges = work.state, work.state.flows, work.state.pool.ranges
+    state, directions, ranges = work.state, work.state.directions, work.state.pool.ranges
     peer = direction_index ^ 1
-    waiting = flows.buffer[peer]
+    waiting = directions.buffer[peer]
     if waiting != ABSENT and state.pool.buffers.resume_mode[waiting] != SEARCHED:
-        flows.mode[peer] = state.pool.buffers.resume_mode[waiting]
+        directions.mode[peer] = state.pool.buffers.resume_mode[waiting]
         peer_too = True
     one = _take_rows(work, index, direction_index)
     other = _take_rows(work, index, peer) if peer_too else ABSENT
@@ -388,8 +390,8 @@ def pass_again(work: PassContext, index: int, direction_index: int, peer_too: bo
 @kernel
 def resume(work: PassContext, index: int, direction_index: int) -> None:
     """A direction waits no longer: its ranges go through the kernel next."""
-    flows, buffers = work.state.flows, work.state.pool.buffers
-    flows.mode[direction_index] = buffers.resume_mode[flows.buffer[direction_index]]
+    directions, buffers = work.state.directions, work.state.pool.buffers
+    directions.mode[direction_index] = buffers.resume_mode[directions.buffer[direction_index]]
     pass_again(work, index, direction_index, False)
 
 
@@ -397,9 +399,9 @@ def resume(work: PassContext, index: int, direction_index: int) -> None:
 def take_row(state: FramingState, row: int) -> None:
     """Make a row of the pool the one range that is handled."""
     rows, ranges = state.pool.ranges, state.again
-    flow = rows.direction_index[row]
-    ranges.connection[0] = state.connections.connection_id[flow >> 1]
-    ranges.side[0] = flow & 1
+    direction_index = rows.direction_index[row]
+    ranges.connection[0] = state.connections.connection_id[direction_index >> 1]
+    ranges.endpoint_index[0] = direction_index & 1
     ranges.kind[0] = rows.kind[row]
     ranges.stream_offset[0] = rows.stream_offset[row]
     ranges.length[0] = rows.length[row]

@@ -1,4 +1,4 @@
-"""The table of connections: a slot for each that is open, found by its id and used again."""
+"""The table of connections: a row for each that is open, found by its id and used again."""
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
@@ -21,75 +21,79 @@ from dissector.tables import (
     grown_pool,
     put,
     remove,
-    roomy,
+    reserved,
 )
 
 
 @inlined
 def find_slot(state: FramingState, connection: int) -> int:
-    """The slot of a connection, or ABSENT."""
-    return find(state.slots, connection, 0, 0, 0)
+    """The row of a connection, or ABSENT."""
+    return find(state.connection_indexes, connection, 0, 0, 0)
 
 
 @kernel
-def find_slots(state: FramingState, connections: Int64Array, slots: Int64Array) -> None:
-    """Write the slots of connections to `slots`, ABSENT for those without."""
+def find_connections(
+    state: FramingState, connections: Int64Array, connection_indexes: Int64Array
+) -> None:
+    """Write the rows of connections to `connection_indexes`, ABSENT for those without."""
     for index in range(len(connections)):
-        slots[index] = find_slot(state, connections[index])
+        connection_indexes[index] = find_slot(state, connections[index])
 
 
 @kernel
-def allocate_slot(state: FramingState, connection: int, opener: int, ports: int, limit: int) -> int:
-    """A fresh slot for a connection, or ABSENT when all are taken.
+def allocate_connection(
+    state: FramingState, connection: int, opener: int, ports: int, limit: int
+) -> int:
+    """A fresh row for a connection, or ABSENT when all are taken.
 
     Args:
         opener: the side that sent the SYN, -1 if that was not seen. ports: of side 0 << 16 | of
             side 1. limit: bytes of a frame.
     """
-    slot = allocate_row(state.free_slots)
-    if slot == ABSENT:
+    connection_index = allocate_row(state.free_connections)
+    if connection_index == ABSENT:
         return ABSENT
-    put(state.slots, connection, 0, 0, 0, slot)
+    put(state.connection_indexes, connection, 0, 0, 0, connection_index)
     known = state.connections
-    known.matrix[:, slot] = 0
-    known.connection_id[slot] = connection
-    known.protocol[slot] = UNDECIDED
-    known.role[slot] = ROLE_PROVISIONAL if opener >= 0 else ROLE_UNDECIDED
-    known.is_from_syn[slot] = 1 if opener >= 0 else 0
-    known.client_side[slot] = max(opener, 0)
-    known.ports[slot] = ports
-    flows = state.flows
-    for flow in range(2 * slot, 2 * slot + 2):
-        flows.matrix[:, flow] = 0
-        flows.first_packet[flow] = NULL
-        flows.first_ts[flow] = NULL
-        flows.last_packet[flow] = NULL
-        flows.last_ts[flow] = NULL
-        flows.limit[flow] = limit
-        flows.is_first[flow] = 1
-        flows.buffer[flow] = ABSENT
-    return slot
+    known.matrix[:, connection_index] = 0
+    known.connection_id[connection_index] = connection
+    known.protocol[connection_index] = UNDECIDED
+    known.role[connection_index] = ROLE_PROVISIONAL if opener >= 0 else ROLE_UNDECIDED
+    known.is_from_syn[connection_index] = 1 if opener >= 0 else 0
+    known.client_endpoint[connection_index] = max(opener, 0)
+    known.ports[connection_index] = ports
+    directions = state.directions
+    for direction_index in range(2 * connection_index, 2 * connection_index + 2):
+        directions.matrix[:, direction_index] = 0
+        directions.first_packet[direction_index] = NULL
+        directions.first_ts[direction_index] = NULL
+        directions.last_packet[direction_index] = NULL
+        directions.last_ts[direction_index] = NULL
+        directions.limit[direction_index] = limit
+        directions.is_first[direction_index] = 1
+        directions.buffer[direction_index] = ABSENT
+    return connection_index
 
 
 @kernel
-def release_slots(state: FramingState, connections: Int64Array) -> None:
-    """Free the slots of closed connections; ids without a slot are passed over."""
+def release_connections(state: FramingState, connections: Int64Array) -> None:
+    """Free the rows of closed connections; ids without a row are passed over."""
     for index in range(len(connections)):
-        slot = remove(state.slots, connections[index], 0, 0, 0)
-        if slot != ABSENT:
-            give_row(state.free_slots, slot)
+        connection_index = remove(state.connection_indexes, connections[index], 0, 0, 0)
+        if connection_index != ABSENT:
+            give_row(state.free_connections, connection_index)
 
 
-def grown_slots(state: FramingState) -> FramingState:
+def grown_connections(state: FramingState) -> FramingState:
     """The same state with room for twice the connections."""
-    before = len(state.free_slots.rows)
-    flows = state.flows.grown(4 * before)
-    flows.buffer[2 * before :] = ABSENT
+    before = len(state.free_connections.rows)
+    directions = state.directions.grown(4 * before)
+    directions.buffer[2 * before :] = ABSENT
     return state._replace(
-        flows=flows,
+        directions=directions,
         connections=state.connections.grown(2 * before),
-        slots=roomy(state.slots, 3 * before),  # a quarter full at most
-        free_slots=grown_pool(state.free_slots, 2 * before),
+        connection_indexes=reserved(state.connection_indexes, 3 * before),  # a quarter full at most
+        free_connections=grown_pool(state.free_connections, 2 * before),
     )
 
 
@@ -104,19 +108,23 @@ def _move(state: FramingState, at: int, size: int, fresh: ByteArray, used: int) 
 @kernel
 def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray) -> int:
     """Copy the bytes that are still needed to a fresh arena: those of unfinished frames and of
-    buffers, in order of slots, of ranges that go through the kernel again, and of waiting frames.
+    buffers, in order of rows, of ranges that go through the kernel again, and of waiting frames.
 
     Returns:
         how many bytes it holds then.
     """
-    flows, buffers, ranges = state.flows, state.pool.buffers, state.pool.ranges
+    directions, buffers, ranges = state.directions, state.pool.buffers, state.pool.ranges
     used = 0
-    for flow in range(len(flows.mode)):
-        have = flows.have[flow] if flows.mode[flow] in (CHAIN, HELD) else 0
-        at = flows.arena_at[flow]
-        flows.arena_at[flow], flows.arena_room[flow] = used, have
+    for direction_index in range(len(directions.mode)):
+        have = (
+            directions.have[direction_index]
+            if directions.mode[direction_index] in (CHAIN, HELD)
+            else 0
+        )
+        at = directions.arena_at[direction_index]
+        directions.arena_at[direction_index], directions.arena_room[direction_index] = used, have
         used = _move(state, at, have, fresh, used)
-        buffer = flows.buffer[flow]
+        buffer = directions.buffer[direction_index]
         if buffer != ABSENT:
             at, size = buffers.at[buffer], buffers.size[buffer]
             for index in range(size):
@@ -132,9 +140,9 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
         used = _move(state, at, ranges.length[row] if ranges.kind[row] == DATA else 0, fresh, used)
         row = ranges.next[row]
     known, frames = state.connections, state.waiting
-    for slot in range(len(known.waiting)):
-        row = known.first_waiting[slot]
-        for _ in range(known.waiting[slot]):
+    for connection_index in range(len(known.waiting)):
+        row = known.first_waiting[connection_index]
+        for _ in range(known.waiting[connection_index]):
             at = frames.data_offset[row]
             frames.data_offset[row] = used
             used = _move(state, at, frames.data_bytes[row], fresh, used)

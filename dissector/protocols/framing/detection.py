@@ -21,7 +21,8 @@ from dissector.protocols.interface import Specs
 class FramingOptions(NamedTuple):
     """What the user chose.
 
-    forced: number of the protocol by port (-d); only: that of every connection (--protocol);
+    forced: number of the protocol by port (-d).
+    only: that of every connection (--protocol).
     hash_key: of hash tables.
     """
 
@@ -34,7 +35,8 @@ class FramingOptions(NamedTuple):
 class Detection:
     """What the user says of connections, and what their first bytes name.
 
-    proxied: by connection, the client that a PROXY header named; server_names: that TLS asked for;
+    proxied: by connection, the client that a PROXY header named.
+    server_names: that TLS asked for.
     broker_ports: where brokers listen, as protocols have it and as the user says.
     """
 

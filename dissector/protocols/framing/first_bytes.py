@@ -48,7 +48,7 @@ _CR: Final = 13
 _LF: Final = 10
 
 
-class Head(NamedTuple):
+class FirstBytesVerdict(NamedTuple):
     """A verdict on the first bytes of a direction.
 
     header_bytes: of a PROXY header, or of the first TLS record.
@@ -78,14 +78,14 @@ def _matching(data: ByteArray, at: int, size: int, start: int) -> int:
     return int(size >= _START_SIZES[start])
 
 
-def look(head: bytes, at_start: bool) -> Head:
+def look(head: bytes, at_start: bool) -> FirstBytesVerdict:
     """Judge the first bytes of a direction, see `judge_head`."""
     data = np.frombuffer(head or b"\0", np.uint8)
-    return Head(*map(int, judge_head(data, 0, len(head), at_start)))
+    return FirstBytesVerdict(*map(int, judge_head(data, 0, len(head), at_start)))
 
 
 @kernel
-def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> Head:
+def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> FirstBytesVerdict:
     """Judge the first bytes of a direction.
 
     Args:
@@ -93,9 +93,9 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> Head:
         at_start: they are the first bytes of the connection; else only TLS records are looked for.
     """
     if size == 0:
-        return Head(MORE_NEEDED if at_start else NOT_KNOWN, 0)
+        return FirstBytesVerdict(MORE_NEEDED if at_start else NOT_KNOWN, 0)
     if MAY_BE_OTHER[data[at]] == 0:
-        return Head(NOT_KNOWN, 0)
+        return FirstBytesVerdict(NOT_KNOWN, 0)
     if at_start:
         found = _judge_proxy_header(data, at, size)
         if found.verdict != NOT_KNOWN:
@@ -104,17 +104,17 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> Head:
         for start in range(_HTTP):
             matching = _matching(data, at, size, start)
             if matching > 0:
-                return Head(IS_HTTP, 0)
+                return FirstBytesVerdict(IS_HTTP, 0)
             needs_more |= matching == 0
         if needs_more:
-            return Head(MORE_NEEDED, 0)
+            return FirstBytesVerdict(MORE_NEEDED, 0)
     first = _record_length(data, at, at + size, at_start)
     if first == 0:
-        return Head(NOT_KNOWN, 0)
+        return FirstBytesVerdict(NOT_KNOWN, 0)
     if at_start:
-        return Head(IS_TLS, 5 + first)
+        return FirstBytesVerdict(IS_TLS, 5 + first)
     second = _record_length(data, at + 5 + first, at + size, False)
-    return Head(IS_TLS if second > 0 else NOT_KNOWN, 0)
+    return FirstBytesVerdict(IS_TLS if second > 0 else NOT_KNOWN, 0)
 
 
 @inlined
@@ -127,19 +127,23 @@ def _may_be_tls(data: ByteArray, at: int, size: int) -> bool:
 
 
 @inlined
-def _judge_proxy_header(data: ByteArray, at: int, size: int) -> Head:
+def _judge_proxy_header(data: ByteArray, at: int, size: int) -> FirstBytesVerdict:
     if _matching(data, at, size, _V2) > 0:
         if size < _PROXY_V2_HEAD:
-            return Head(MORE_NEEDED, 0)
+            return FirstBytesVerdict(MORE_NEEDED, 0)
         length = _PROXY_V2_HEAD + (np.int64(data[at + 14]) << 8 | data[at + 15])
-        return Head(MORE_NEEDED, 0) if size < length else Head(IS_PROXY_HEADER, length)
+        return (
+            FirstBytesVerdict(MORE_NEEDED, 0)
+            if size < length
+            else FirstBytesVerdict(IS_PROXY_HEADER, length)
+        )
     if _matching(data, at, size, _V1) > 0:
         for end in range(min(size, _PROXY_V1_LONGEST) - 1):
             if data[at + end] == _CR and data[at + end + 1] == _LF:
-                return Head(IS_PROXY_HEADER, end + 2)
-        return Head(MORE_NEEDED if size < _PROXY_V1_LONGEST else NOT_KNOWN, 0)
+                return FirstBytesVerdict(IS_PROXY_HEADER, end + 2)
+        return FirstBytesVerdict(MORE_NEEDED if size < _PROXY_V1_LONGEST else NOT_KNOWN, 0)
     is_begun = _matching(data, at, size, _V1) == 0 or _matching(data, at, size, _V2) == 0
-    return Head(MORE_NEEDED if is_begun else NOT_KNOWN, 0)
+    return FirstBytesVerdict(MORE_NEEDED if is_begun else NOT_KNOWN, 0)
 
 
 class RecordsFound(NamedTuple):

@@ -37,12 +37,15 @@ _FIRST_BUFFERS: Final = 1 << 7
 class BufferedRanges(Records):
     """Ranges of buffers, and those that go through the kernel again.
 
-    direction_index: 2 * slot + side; kind to cause: as in `RangeColumns`. order: rises with the
-    ranges of both directions as they arrived; starts_chain: its first byte is where frames were
-    found again; is_judged: the first of them need not be strict. begin: its first byte in the
-    buffer, counted from the first byte that this ever had; at, release_packet: where its bytes lie
-    in the arena and which packet lets it out, once it goes through the kernel again. next: row of
-    the following range; next_gap: of the following gap; ABSENT behind the last.
+    direction_index: 2 * row + side; kind to cause: as in `RangeColumns`.
+    order: rises with the ranges of both directions as they arrived.
+    starts_chain: its first byte is where frames were found again.
+    is_judged: the first of them need not be strict.
+    begin: its first byte in the buffer, counted from the first byte that this ever had.
+    at, release_packet: where its bytes lie in the arena and which packet lets it out, once it goes
+        through the kernel again.
+    next: row of the following range.
+    next_gap: of the following gap; ABSENT behind the last.
     """
 
     direction_index: Int64Array
@@ -66,15 +69,23 @@ class BufferedRanges(Records):
 class ResyncBuffers(Records):
     """The buffer of one direction.
 
-    at, room: where its bytes lie in the arena; size: how many. first, last: its ranges, of which
-    there are `ranges`; first_gap, last_gap: those of them that are gaps with bytes of the buffer
-    before them; base: bytes dropped so far. resume_mode: what the direction goes back to, of a
-    buffer that only waits for the other direction; -1 of one that is searched. at_start: its first
-    byte is the first of the connection; is_known_start: and it was seen so, from a SYN. peer_waits:
-    the other direction waits for its frames; peer_timed_out: it did so for too long. is_confirmed:
-    more than a chain speaks for the frames that were found. has_events: it holds ranges that are no
-    bytes and must be reported. follows_records: it may be TLS; next_record, records_in_a_row: TLS
-    records so far (`first_bytes`); is_tls: it is. is_large: which bound it counts in.
+    at, room: where its bytes lie in the arena.
+    size: how many.
+    first, last: its ranges, of which there are `ranges`.
+    first_gap, last_gap: those of them that are gaps with bytes of the buffer before them.
+    base: bytes dropped so far.
+    resume_mode: what the direction goes back to, of a buffer that only waits for the other
+        direction; -1 of one that is searched.
+    at_start: its first byte is the first of the connection.
+    is_known_start: and it was seen so, from a SYN.
+    peer_waits: the other direction waits for its frames.
+    peer_timed_out: it did so for too long.
+    is_confirmed: more than a chain speaks for the frames that were found.
+    has_events: it holds ranges that are no bytes and must be reported.
+    follows_records: it may be TLS.
+    next_record, records_in_a_row: TLS records so far (`first_bytes`).
+    is_tls: it is.
+    is_large: which bound it counts in.
     """
 
     at: Int64Array
@@ -103,7 +114,7 @@ class ResyncBuffers(Records):
 class RangePool(NamedTuple):
     """All buffers.
 
-    searches: int64[buffers * protocols, SEARCH_CELLS], those of one buffer one behind the other;
+    searches: int64[buffers * protocols, SEARCH_CELLS], those of one buffer one behind the other.
     counts: int64[], see above.
     """
 

@@ -41,17 +41,17 @@ _READ_AS_ASKED: Final = NOTICE_NUMBER["read_as_asked"]
 
 
 @inlined
-def has_broker_port(state: FramingState, slot: int) -> bool:
+def has_broker_port(state: FramingState, connection_index: int) -> bool:
     """Whether a port of a connection is one of a known protocol's."""
-    ports = state.connections.ports[slot]
+    ports = state.connections.ports[connection_index]
     hints = state.port_hints[ports >> 16] | state.port_hints[ports & 0xFFFF]
     return bool(hints & PORT_OF_BROKER)
 
 
 @inlined
-def _asked(state: FramingState, slot: int) -> int:
+def _asked(state: FramingState, connection_index: int) -> int:
     """The protocol that the user says a connection speaks, or UNDECIDED."""
-    ports = state.connections.ports[slot]
+    ports = state.connections.ports[connection_index]
     by_port = state.port_hints[ports >> 16] >> PROTOCOL_SHIFT
     if by_port == 0:
         by_port = state.port_hints[ports & 0xFFFF] >> PROTOCOL_SHIFT
@@ -65,10 +65,10 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
     Returns:
         Whether there must be more bytes to judge them.
     """
-    state, slot = work.state, direction_index >> 1
+    state, connection_index = work.state, direction_index >> 1
     asked = UNDECIDED
     if state.counters[COUNTER_IS_ASKED]:
-        asked = _asked(state, slot)
+        asked = _asked(state, connection_index)
     found = _opaque(work, direction_index, is_final)
     if found == UNDECIDED and asked != UNDECIDED:
         found = _begun(work, direction_index, asked, is_final)
@@ -76,7 +76,7 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
         return True
     if asked != UNDECIDED and found not in (UNDECIDED, asked):
         _note_contradiction(state, direction_index)
-    state.connections.protocol[slot] = found if asked == UNDECIDED else asked
+    state.connections.protocol[connection_index] = found if asked == UNDECIDED else asked
     return False
 
 
@@ -84,7 +84,7 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
 def _note_contradiction(state: FramingState, direction_index: int) -> None:
     """First bytes are plainly not of the protocol that was asked for."""
     notices, notice = state.notices, state.counters[COUNTER_NOTICES]
-    first = state.pool.buffers.first[state.flows.buffer[direction_index]]
+    first = state.pool.buffers.first[state.directions.buffer[direction_index]]
     state.counters[COUNTER_NOTICES] = notice + 1
     notices.matrix[notice, :] = NULL
     notices.kind[notice] = _READ_AS_ASKED
@@ -109,7 +109,7 @@ def _add_name(state: FramingState, direction_index: int, verdict: int, at: int, 
 def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
     """TLS or HTTP, UNDECIDED, or _MORE. Takes PROXY headers off."""
     state = work.state
-    buffers, buffer = state.pool.buffers, state.flows.buffer[direction_index]
+    buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.is_tls[buffer]:
         return TLS
     while buffers.size[buffer] > 0:
@@ -137,7 +137,7 @@ def _begun(work: PassContext, direction_index: int, asked: int, is_final: bool) 
     The one that the user named comes first.
     """
     state, count = work.state, len(work.calls.check)
-    buffers, buffer = state.pool.buffers, state.flows.buffer[direction_index]
+    buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.at_start[buffer] == 0:
         return UNDECIDED
     at, size = buffers.at[buffer], min(buffers.size[buffer], HEADER_WINDOW)

@@ -90,9 +90,12 @@ _MARK_BITS: Final = 2
 class Searched(NamedTuple):
     """A buffer as a search sees it.
 
-    data: uint8[], its bytes; marks: uint8[], two bits for each protocol; search: the cells; ranges:
-    rows of all buffers, from `first` on the row_count of this one; first_gap: its first gap, or
-    ABSENT; base: `begin` of its first byte.
+    data: uint8[], its bytes.
+    marks: uint8[], two bits for each protocol.
+    search: the cells.
+    ranges: rows of all buffers, from `first` on the row_count of this one.
+    first_gap: its first gap, or ABSENT.
+    base: `begin` of its first byte.
     """
 
     data: ByteArray
@@ -116,8 +119,11 @@ class ByteOfRange(NamedTuple):
 class Rule(NamedTuple):
     """How headers and frames are judged: callbacks and which of them, direction, longest frame.
 
-    direction: 0 to_broker, 1 to_client, 2 unknown; limit: bytes; is_final: no byte will follow;
-    is_open: the connection's protocol is not known; skipped: bytes of the direction before the run.
+    direction: 0 to_broker, 1 to_client, 2 unknown.
+    limit: bytes.
+    is_final: no byte will follow.
+    is_open: the connection's protocol is not known.
+    skipped: bytes of the direction before the run.
     """
 
     check: tuple  # type: ignore[type-arg]
@@ -131,19 +137,21 @@ class Rule(NamedTuple):
 
 
 @inlined
-def _is_marked(run: Searched, offset: int, rule: Rule, mark: int) -> bool:
-    return bool(run.marks[offset] & mark << _MARK_BITS * rule.protocol)
+def _is_marked(buffer: Searched, offset: int, rule: Rule, mark: int) -> bool:
+    return bool(buffer.marks[offset] & mark << _MARK_BITS * rule.protocol)
 
 
 @inlined
-def _mark(run: Searched, offset: int, rule: Rule, mark: int) -> None:
-    run.marks[offset] |= mark << _MARK_BITS * rule.protocol
+def _mark(buffer: Searched, offset: int, rule: Rule, mark: int) -> None:
+    buffer.marks[offset] |= mark << _MARK_BITS * rule.protocol
 
 
 @inlined
-def _judge(run: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
-    run.search[STEPS] += 1
-    return int(rule.check[rule.protocol](run.data, offset, end, rule.direction, rule.limit, level))
+def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
+    buffer.search[STEPS] += 1
+    return int(
+        rule.check[rule.protocol](buffer.data, offset, end, rule.direction, rule.limit, level)
+    )
 
 
 @kernel
@@ -155,62 +163,62 @@ def begin_search(search: Int64Array) -> None:
 
 
 @inlined
-def _gap_behind(run: Searched, passed: int) -> int:
+def _gap_behind(buffer: Searched, passed: int) -> int:
     """The gap behind one, the first one behind ABSENT; ABSENT behind the last."""
-    return run.first_gap if passed == ABSENT else int(run.ranges.next_gap[passed])
+    return buffer.first_gap if passed == ABSENT else int(buffer.ranges.next_gap[passed])
 
 
 @inlined
-def _gap_at(run: Searched, gap: int) -> int:
+def _gap_at(buffer: Searched, gap: int) -> int:
     """Where a gap lies: the offset of the byte behind it; the buffer's end where there is none."""
-    return len(run.data) if gap == ABSENT else int(run.ranges.begin[gap]) - run.base
+    return len(buffer.data) if gap == ABSENT else int(buffer.ranges.begin[gap]) - buffer.base
 
 
 @inlined
-def _pass_gaps(run: Searched, passed: int, offset: int) -> int:
+def _pass_gaps(buffer: Searched, passed: int, offset: int) -> int:
     """The last gap that lies at an offset or before it, from one on that does."""
-    gap = _gap_behind(run, passed)
-    for _ in range(run.row_count):
-        if gap == ABSENT or _gap_at(run, gap) > offset:
+    gap = _gap_behind(buffer, passed)
+    for _ in range(buffer.row_count):
+        if gap == ABSENT or _gap_at(buffer, gap) > offset:
             break
         passed = gap
-        gap = run.ranges.next_gap[gap]
+        gap = buffer.ranges.next_gap[gap]
     return passed
 
 
 @inlined
-def _is_sound(run: Searched, rule: Rule) -> int:
+def _is_sound(buffer: Searched, rule: Rule) -> int:
     """The verdict on the chain's last frame, which is whole: 1 proven, 0 not known, -1 wrong."""
-    search = run.search
-    if search[SUMMED] + search[TOTAL] > _BUDGET * len(run.data) + _BUDGET_BYTES:
+    search = buffer.search
+    if search[SUMMED] + search[TOTAL] > _BUDGET * len(buffer.data) + _BUDGET_BYTES:
         return 0
     search[SUMMED] += search[TOTAL]
-    return int(rule.prove[rule.protocol](run.data, search[LAST], search[TOTAL]))
+    return int(rule.prove[rule.protocol](buffer.data, search[LAST], search[TOTAL]))
 
 
 @kernel
-def _holds_chain(run: Searched, rule: Rule) -> bool:
+def _holds_chain(buffer: Searched, rule: Rule) -> bool:
     """Whether the chain's last frame, whose sum is wrong, is a chain of proven frames inside.
 
     Then it is no frame: it began in a payload, and its end is a frame's end by chance.
     """
-    search = run.search
+    search = buffer.search
     start = search[LAST]
     end = start + search[TOTAL]
-    if search[COMBED] + search[TOTAL] > _BUDGET * len(run.data) + _BUDGET_BYTES:
+    if search[COMBED] + search[TOTAL] > _BUDGET * len(buffer.data) + _BUDGET_BYTES:
         return False
     search[COMBED] += search[TOTAL]
     for offset in range(start + 1, end):
         position = offset
         proofs = 0
-        while position < end and not _is_marked(run, position, rule, _VISITED | _COMBED_MARK):
-            total = _judge(run, position, end, rule, STRICT)
+        while position < end and not _is_marked(buffer, position, rule, _VISITED | _COMBED_MARK):
+            total = _judge(buffer, position, end, rule, STRICT)
             if total <= 0 or total > end - position:
                 break
-            _mark(run, position, rule, _COMBED_MARK)
-            if search[SUMMED] + total <= _BUDGET * len(run.data) + _BUDGET_BYTES:
+            _mark(buffer, position, rule, _COMBED_MARK)
+            if search[SUMMED] + total <= _BUDGET * len(buffer.data) + _BUDGET_BYTES:
                 search[SUMMED] += total
-                proofs += rule.prove[rule.protocol](run.data, position, total) == 1
+                proofs += rule.prove[rule.protocol](buffer.data, position, total) == 1
             position += total
         if position == end and proofs > 0:
             return True
@@ -218,20 +226,20 @@ def _holds_chain(run: Searched, rule: Rule) -> bool:
 
 
 @inlined
-def _next_candidate(run: Searched, rule: Rule) -> bool:
+def _next_candidate(buffer: Searched, rule: Rule) -> bool:
     """Look for the next strict header; False if there is none yet."""
-    search, size = run.search, len(run.data)
+    search, size = buffer.search, len(buffer.data)
     passed = search[RESUME_GAP]
-    gap = _gap_behind(run, passed)
-    end = _gap_at(run, gap)
+    gap = _gap_behind(buffer, passed)
+    end = _gap_at(buffer, gap)
     for offset in range(search[RESUME], size):
         if gap != ABSENT and end <= offset:
-            passed = _pass_gaps(run, passed, offset)
-            gap = _gap_behind(run, passed)
-            end = _gap_at(run, gap)
-        if _is_marked(run, offset, rule, _VISITED):
+            passed = _pass_gaps(buffer, passed, offset)
+            gap = _gap_behind(buffer, passed)
+            end = _gap_at(buffer, gap)
+        if _is_marked(buffer, offset, rule, _VISITED):
             continue
-        total = _judge(run, offset, end, rule, STRICTEST)
+        total = _judge(buffer, offset, end, rule, STRICTEST)
         if total < 0:
             continue
         if total == 0 and gap == ABSENT and rule.is_final == 0:
@@ -254,8 +262,8 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
         search[THIRD] = -1
         search[IS_OWN] = search[IS_PLAIN] = 0
         if rule.is_open == 1:
-            search[IS_OWN] = _judge(run, offset, end, rule, OWN) > 0
-            search[IS_PLAIN] = _judge(run, offset, end, rule, ALONE) >= 0
+            search[IS_OWN] = _judge(buffer, offset, end, rule, OWN) > 0
+            search[IS_PLAIN] = _judge(buffer, offset, end, rule, ALONE) >= 0
         return True
     search[RESUME] = max(search[RESUME], size)
     search[RESUME_GAP] = passed
@@ -263,33 +271,33 @@ def _next_candidate(run: Searched, rule: Rule) -> bool:
 
 
 @inlined
-def _reach_end(run: Searched) -> int:
+def _reach_end(buffer: Searched) -> int:
     """Move the cursor on to the end of the chain's last frame; LIVE there or where bytes end."""
-    search = run.search
-    for _ in range(run.row_count):
-        gap = _gap_behind(run, search[PASSED_GAP])
-        step = _gap_at(run, gap) - search[CURSOR]
+    search = buffer.search
+    for _ in range(buffer.row_count):
+        gap = _gap_behind(buffer, search[PASSED_GAP])
+        step = _gap_at(buffer, gap) - search[CURSOR]
         if search[TO_GO] == 0 or gap == ABSENT or search[TO_GO] < step:
             break
         search[CURSOR] += step
         search[TO_GO] -= step
-        if search[TO_GO] < run.ranges.length[gap]:
+        if search[TO_GO] < buffer.ranges.length[gap]:
             return BLIND
-        search[TO_GO] -= run.ranges.length[gap]
+        search[TO_GO] -= buffer.ranges.length[gap]
         search[IS_HOLED] = 1
         search[PASSED_GAP] = gap
-    step = min(search[TO_GO], len(run.data) - search[CURSOR])
+    step = min(search[TO_GO], len(buffer.data) - search[CURSOR])
     search[CURSOR] += step
     search[TO_GO] -= step
     return LIVE
 
 
 @inlined
-def _follow(run: Searched, rule: Rule) -> int:
+def _follow(buffer: Searched, rule: Rule) -> int:
     """Follow the chain from where it stands to the end of the bytes."""
-    search = run.search
+    search = buffer.search
     while True:
-        if _reach_end(run) == BLIND:
+        if _reach_end(buffer) == BLIND:
             return BLIND
         if search[TO_GO] > 0:
             return LIVE
@@ -297,30 +305,30 @@ def _follow(run: Searched, rule: Rule) -> int:
             search[IS_OPEN] = 0
             verdict = 0
             if search[IS_HOLED] == 0:
-                verdict = _is_sound(run, rule)
+                verdict = _is_sound(buffer, rule)
             if verdict == 1:
                 search[PROOFS] += 1
-            elif verdict < 0 and _holds_chain(run, rule):
+            elif verdict < 0 and _holds_chain(buffer, rule):
                 return _BROKEN
             if search[FRAMES] == 1:
                 search[SECOND] = search[CURSOR]
             elif search[FRAMES] == 2:
                 search[THIRD] = search[CURSOR]
         at = search[CURSOR]
-        gap = _gap_behind(run, search[PASSED_GAP])
-        end = _gap_at(run, gap)
+        gap = _gap_behind(buffer, search[PASSED_GAP])
+        end = _gap_at(buffer, gap)
         if gap != ABSENT and end == at:
             return BLIND
-        if at >= len(run.data):
+        if at >= len(buffer.data):
             return LIVE
-        if _is_marked(run, at, rule, _VISITED):
+        if _is_marked(buffer, at, rule, _VISITED):
             return _BROKEN
-        total = _judge(run, at, end, rule, STRICT)
+        total = _judge(buffer, at, end, rule, STRICT)
         if total < 0:
             return _BROKEN
         if total == 0:
             return BLIND if gap != ABSENT or rule.is_final == 1 else LIVE
-        _mark(run, at, rule, _VISITED)
+        _mark(buffer, at, rule, _VISITED)
         search[FRAMES] += 1
         search[LAST] = at
         search[TOTAL] = total
@@ -330,7 +338,7 @@ def _follow(run: Searched, rule: Rule) -> int:
 
 
 @kernel
-def tells_protocol(run: Searched, rule: Rule, is_end: int) -> bool:
+def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
     """Whether a chain tells the protocol of its connection, if that is not known.
 
     A header does that is hard to mistake; else one that says what only its protocol does, or a
@@ -339,7 +347,7 @@ def tells_protocol(run: Searched, rule: Rule, is_end: int) -> bool:
     Args:
         is_end: the chain ends as it stands.
     """
-    search = run.search
+    search = buffer.search
     if rule.is_open == 0 or search[IS_PLAIN] == 1:
         return True
     if search[IS_OWN] == 0 and search[PROOFS] == 0:
@@ -349,39 +357,39 @@ def tells_protocol(run: Searched, rule: Rule, is_end: int) -> bool:
 
 
 @kernel
-def find_chain(run: Searched, rule: Rule) -> int:
+def find_chain(buffer: Searched, rule: Rule) -> int:
     """Go on with the search of a run; NOTHING, LIVE or BLIND."""
-    search = run.search
+    search = buffer.search
     search[IS_BEGUN] = 1
     while True:
-        if search[AT] < 0 and not _next_candidate(run, rule):
+        if search[AT] < 0 and not _next_candidate(buffer, rule):
             return NOTHING
-        status = _follow(run, rule)
+        status = _follow(buffer, rule)
         is_decided = status == BLIND or rule.is_final == 1
-        if status != _BROKEN and (not is_decided or tells_protocol(run, rule, 1)):
+        if status != _BROKEN and (not is_decided or tells_protocol(buffer, rule, 1)):
             return status
         search[RESUME] = search[AT] + 1
         search[AT] = -1
 
 
 @kernel
-def range_at(run: Searched, offset: int) -> ByteOfRange:
+def range_at(buffer: Searched, offset: int) -> ByteOfRange:
     """Where a byte of a buffer lies."""
-    row = run.first
-    for _ in range(run.row_count):
-        if run.ranges.kind[row] == DATA:
-            if offset < run.ranges.length[row]:
+    row = buffer.first
+    for _ in range(buffer.row_count):
+        if buffer.ranges.kind[row] == DATA:
+            if offset < buffer.ranges.length[row]:
                 return ByteOfRange(row, offset)
-            offset -= run.ranges.length[row]
-        row = run.ranges.next[row]
+            offset -= buffer.ranges.length[row]
+        row = buffer.ranges.next[row]
     return ByteOfRange(ABSENT, offset)
 
 
 @inlined
-def _is_long(run: Searched) -> bool:
+def _is_long(buffer: Searched) -> bool:
     """Whether the end of the chain's last frame is far: it would cover frames that it only says it
     holds, if it is none."""
-    return bool(run.search[IS_OPEN] == 1 and run.search[TOTAL] > _SHORT_FRAME_BYTES)
+    return bool(buffer.search[IS_OPEN] == 1 and buffer.search[TOTAL] > _SHORT_FRAME_BYTES)
 
 
 @inlined
@@ -394,15 +402,15 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 
 
 @kernel
-def _begin_packets(run: Searched) -> bool:
+def _begin_packets(buffer: Searched) -> bool:
     """Whether three frames of a chain begin packets, few of which are tiny."""
-    search, ranges = run.search, run.ranges
+    search, ranges = buffer.search, buffer.ranges
     start, middle, end = search[AT], search[SECOND], search[THIRD]
     if not _have_uneven_sizes(middle - start, end - middle):
         return False
     offset = begun = packets = 0
-    row = run.first
-    for _ in range(run.row_count):
+    row = buffer.first
+    for _ in range(buffer.row_count):
         if offset > end:
             break
         if ranges.kind[row] == DATA and ranges.length[row] > 0:
@@ -415,33 +423,33 @@ def _begin_packets(run: Searched) -> bool:
 
 
 @kernel
-def is_confirmed_by_packets(run: Searched) -> bool:
+def is_confirmed_by_packets(buffer: Searched) -> bool:
     """Whether three frames of a chain in a row begin packets.
 
     No payload decides how TCP cuts it, but for long payloads, which are cut into equal parts. Where
     packets are tiny, any byte begins one, which proves nothing.
     """
-    search = run.search
-    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= len(run.data):
+    search = buffer.search
+    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= len(buffer.data):
         return False
     if search[CONFIRMED_AT] != search[AT]:
         search[CONFIRMED_AT] = search[AT]
-        search[IS_CONFIRMED] = _begin_packets(run)
+        search[IS_CONFIRMED] = _begin_packets(buffer)
     return bool(search[IS_CONFIRMED] == 1)
 
 
 @inlined
-def _began(run: Searched) -> int:
+def _began(buffer: Searched) -> int:
     """When the first packet of a chain was captured, ns."""
-    search = run.search
+    search = buffer.search
     if search[BEGAN_AT] != search[AT]:
         search[BEGAN_AT] = search[AT]
-        search[BEGAN_TS] = run.ranges.ts_ns[range_at(run, search[AT]).row]
+        search[BEGAN_TS] = buffer.ranges.ts_ns[range_at(buffer, search[AT]).row]
     return int(search[BEGAN_TS])
 
 
 @kernel
-def is_believed(run: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
+def is_believed(buffer: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
     """Whether the chain of a search may go out.
 
     It does where packets confirm it, where nothing can contradict it any more, and where it has
@@ -451,23 +459,23 @@ def is_believed(run: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
     Args:
         status: what `find_chain` gave; ts_ns: now.
     """
-    search = run.search
+    search = buffer.search
     if status == NOTHING:
         return False
     if status == BLIND or rule.is_final == 1:
         return True
-    if not tells_protocol(run, rule, 0):
+    if not tells_protocol(buffer, rule, 0):
         return False
-    if is_confirmed_by_packets(run):
+    if is_confirmed_by_packets(buffer):
         return True
-    if _is_long(run):
+    if _is_long(buffer):
         return False
     if search[LAST] - search[AT] >= RESYNC_HOLD_BYTES:
         return True
-    return bool(search[FRAMES] > 1 and ts_ns - _began(run) > HOLD_NS)
+    return bool(search[FRAMES] > 1 and ts_ns - _began(buffer) > HOLD_NS)
 
 
 @kernel
-def has_some(run: Searched, frames: int) -> bool:
+def has_some(buffer: Searched, frames: int) -> bool:
     """Whether there is a chain of so many frames, and no long one at its end."""
-    return run.search[AT] >= 0 and run.search[FRAMES] >= frames and not _is_long(run)
+    return buffer.search[AT] >= 0 and buffer.search[FRAMES] >= frames and not _is_long(buffer)

@@ -25,15 +25,15 @@ _ROLE_FLIPPED = NOTICE_NUMBER["role_flipped"]
 
 
 @inlined
-def may_wait(state: FramingState, slot: int, source: int, count: int) -> bool:
+def may_wait(state: FramingState, connection_index: int, source: int, count: int) -> bool:
     """Whether the arena has room for a frame of so many bytes, should it wait for the role."""
-    if source == SOURCE_ARENA or state.connections.role[slot] == ROLE_DECIDED:
+    if source == SOURCE_ARENA or state.connections.role[connection_index] == ROLE_DECIDED:
         return True
     return bool(state.counters[COUNTER_ARENA_USED] + count <= len(state.arena))
 
 
 @kernel
-def settle_role(work: PassContext, slot: int, row: int) -> bool:
+def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
     """The last row has no direction yet, or has decided it: keep it, or let all out.
 
     Args:
@@ -43,14 +43,14 @@ def settle_role(work: PassContext, slot: int, row: int) -> bool:
         Whether it stays; else it waits.
     """
     state, known = work.state, work.state.connections
-    is_decided = known.role[slot] == ROLE_DECIDED
-    if is_decided and known.is_from_syn[slot] and known.role_source[slot]:
+    is_decided = known.role[connection_index] == ROLE_DECIDED
+    if is_decided and known.is_from_syn[connection_index] and known.role_source[connection_index]:
         _note_flip(state, work.out, row)
-    if is_decided and known.waiting[slot] == 0:
+    if is_decided and known.waiting[connection_index] == 0:
         return True
-    _hold(work, slot, row)
-    if is_decided or known.waiting[slot] >= state.counters[COUNTER_MOST_WAITING]:
-        decide_role_at_last(state, slot, work.out.release_packet[row])
+    _hold(work, connection_index, row)
+    if is_decided or known.waiting[connection_index] >= state.counters[COUNTER_MOST_WAITING]:
+        decide_role_at_last(state, connection_index, work.out.release_packet[row])
     for column in range(_COLUMNS):
         work.out.matrix[column, row] = NULL
     return False
@@ -71,7 +71,7 @@ def _note_flip(state: FramingState, out: FrameColumns, row: int) -> None:
 
 
 @inlined
-def _hold(work: PassContext, slot: int, row: int) -> None:
+def _hold(work: PassContext, connection_index: int, row: int) -> None:
     """Keep a row, which loses its number; its bytes go to the arena if they are not there."""
     state, out = work.state, work.out
     known, frames = state.connections, state.waiting
@@ -86,38 +86,38 @@ def _hold(work: PassContext, slot: int, row: int) -> None:
         frames.data_offset[held] = used
         state.counters[COUNTER_ARENA_USED] = used + out.data_bytes[row]
     state.counters[COUNTER_FRAME_NO] -= 1
-    if known.waiting[slot] == 0:
-        known.first_waiting[slot] = held
+    if known.waiting[connection_index] == 0:
+        known.first_waiting[connection_index] = held
     else:
-        frames.next[known.last_waiting[slot]] = held
-    known.last_waiting[slot] = held
-    known.waiting[slot] += 1
+        frames.next[known.last_waiting[connection_index]] = held
+    known.last_waiting[connection_index] = held
+    known.waiting[connection_index] += 1
 
 
 @kernel
-def decide_role_at_last(state: FramingState, slot: int, release_packet: int) -> None:
+def decide_role_at_last(state: FramingState, connection_index: int, release_packet: int) -> None:
     """Frames of a connection wait no longer: they go out next, with a role if any is known.
 
     Without a one-way command the SYN decides, else a known port, else who spoke first.
     """
     known = state.connections
-    state.counters[COUNTER_RELEASED] = slot
+    state.counters[COUNTER_RELEASED] = connection_index
     state.counters[COUNTER_RELEASE_PACKET] = release_packet
-    if known.role[slot] == ROLE_DECIDED:
+    if known.role[connection_index] == ROLE_DECIDED:
         return
-    if known.is_from_syn[slot]:
-        known.role[slot] = ROLE_DECIDED
+    if known.is_from_syn[connection_index]:
+        known.role[connection_index] = ROLE_DECIDED
         return
     # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
-    ports = known.ports[slot]
+    ports = known.ports[connection_index]
     first = state.port_hints[ports >> 16] & PORT_OF_BROKER
     second = state.port_hints[ports & 0xFFFF] & PORT_OF_BROKER
     if first != second:
-        known.client_side[slot] = first
-        known.role[slot] = ROLE_DECIDED
-        known.role_source[slot] = ROLE_BY_PORT
+        known.client_endpoint[connection_index] = first
+        known.role[connection_index] = ROLE_DECIDED
+        known.role_source[connection_index] = ROLE_BY_PORT
     else:
-        known.role_source[slot] = ROLE_BY_FIRST_SEEN
+        known.role_source[connection_index] = ROLE_BY_FIRST_SEEN
 
 
 @kernel
@@ -128,20 +128,20 @@ def release_frames(work: PassContext, filled: int, limit: int) -> int:
         rows filled in all.
     """
     state, out, frames = work.state, work.out, work.state.waiting
-    known, slot = state.connections, state.counters[COUNTER_RELEASED]
-    for _ in range(known.waiting[slot]):
+    known, connection_index = state.connections, state.counters[COUNTER_RELEASED]
+    for _ in range(known.waiting[connection_index]):
         if filled >= limit:
             return filled
-        row = known.first_waiting[slot]
+        row = known.first_waiting[connection_index]
         for column in range(_COLUMNS):
             out.matrix[column, filled] = frames.matrix[row, column]
         state.counters[COUNTER_FRAME_NO] += 1
         out.frame_no[filled] = state.counters[COUNTER_FRAME_NO]
         out.source[filled] = SOURCE_ARENA
         out.release_packet[filled] = state.counters[COUNTER_RELEASE_PACKET]
-        out.direction[filled] = direction_of(state, slot, frames.side[row])
-        known.first_waiting[slot] = frames.next[row]
-        known.waiting[slot] -= 1
+        out.direction[filled] = direction_of(state, connection_index, frames.endpoint_index[row])
+        known.first_waiting[connection_index] = frames.next[row]
+        known.waiting[connection_index] -= 1
         give_row(state.free_waiting, row)
         filled += 1
     state.counters[COUNTER_RELEASED] = ABSENT

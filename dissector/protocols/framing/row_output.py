@@ -32,10 +32,10 @@ HANDSHAKE_FRAMES = 8  # a broker announces its limits in one of its first frames
 class Callbacks(NamedTuple):
     """The compiled callbacks of all protocols, each a tuple with one entry per protocol.
 
-    check: (data, offset, end, direction, limit, is_strict) -> frame bytes, 0 more needed, -1 no;
-    prove: (data, offset, length) -> 1 proven, 0 not known, -1 wrong; one_way: (data, offset, end)
-    -> 0 to_broker, 1 to_client, 2 either; limit: (data, offset, length) -> frame limit that this
-    frame announces, 0 none.
+    check: (data, offset, end, direction, limit, is_strict) -> frame bytes, 0 more needed, -1 no.
+    prove: (data, offset, length) -> 1 proven, 0 not known, -1 wrong.
+    one_way: (data, offset, end) -> 0 to_broker, 1 to_client, 2 either.
+    limit: (data, offset, length) -> frame limit that this frame announces, 0 none.
     """
 
     check: tuple  # type: ignore[type-arg]
@@ -68,11 +68,11 @@ class Step(NamedTuple):
 
 
 @inlined
-def direction_of(state: FramingState, slot: int, side: int) -> int:
+def direction_of(state: FramingState, connection_index: int, endpoint_index: int) -> int:
     """0 to_broker, 1 to_client, 2 while the role is open."""
-    if state.connections.role[slot] != ROLE_DECIDED:
+    if state.connections.role[connection_index] != ROLE_DECIDED:
         return 2
-    return 0 if state.connections.client_side[slot] == side else 1
+    return 0 if state.connections.client_endpoint[connection_index] == endpoint_index else 1
 
 
 @inlined
@@ -81,12 +81,12 @@ def note(
 ) -> None:
     """Add a notice of a direction at a range. kind: number in notices.NOTICES."""
     state, ranges, notices = work.state, work.ranges, work.state.notices
-    row, slot = state.counters[COUNTER_NOTICES], direction_index >> 1
+    row, connection_index = state.counters[COUNTER_NOTICES], direction_index >> 1
     state.counters[COUNTER_NOTICES] = row + 1
     notices.kind[row] = kind
     notices.ts_ns[row] = ranges.ts_ns[index]
-    notices.connection_id[row] = state.connections.connection_id[slot]
-    notices.direction[row] = direction_of(state, slot, direction_index & 1)
+    notices.connection_id[row] = state.connections.connection_id[connection_index]
+    notices.direction[row] = direction_of(state, connection_index, direction_index & 1)
     notices.frame_no[row] = NULL
     notices.packet[row] = ranges.packet[index]
     notices.stream_offset[row] = offset
@@ -96,37 +96,41 @@ def note(
 
 @inlined
 def start_frame(
-    state: FramingState, flow: int, ranges: RangeColumns, index: int, position: int
+    state: FramingState, direction_index: int, ranges: RangeColumns, index: int, position: int
 ) -> None:
-    """A frame of a flow begins within a range."""
-    flows = state.flows
-    flows.frame_start[flow] = ranges.stream_offset[index] + position
-    flows.first_packet[flow] = ranges.packet[index]
-    flows.first_ts[flow] = ranges.ts_ns[index]
-    flows.last_packet[flow] = ranges.packet[index]
-    flows.last_ts[flow] = ranges.ts_ns[index]
-    flows.retransmitted[flow] = ranges.flags[index] & RETRANSMITTED
+    """A frame of a direction begins within a range."""
+    directions = state.directions
+    directions.frame_start[direction_index] = ranges.stream_offset[index] + position
+    directions.first_packet[direction_index] = ranges.packet[index]
+    directions.first_ts[direction_index] = ranges.ts_ns[index]
+    directions.last_packet[direction_index] = ranges.packet[index]
+    directions.last_ts[direction_index] = ranges.ts_ns[index]
+    directions.retransmitted[direction_index] = ranges.flags[index] & RETRANSMITTED
 
 
 @inlined
-def touch_frame(state: FramingState, flow: int, ranges: RangeColumns, index: int) -> None:
-    """A frame of a flow goes on in a range."""
-    flows = state.flows
-    if ranges.packet[index] >= flows.last_packet[flow]:
-        flows.last_packet[flow] = ranges.packet[index]
-        flows.last_ts[flow] = ranges.ts_ns[index]
-    flows.retransmitted[flow] |= ranges.flags[index] & RETRANSMITTED
+def touch_frame(
+    state: FramingState, direction_index: int, ranges: RangeColumns, index: int
+) -> None:
+    """A frame of a direction goes on in a range."""
+    directions = state.directions
+    if ranges.packet[index] >= directions.last_packet[direction_index]:
+        directions.last_packet[direction_index] = ranges.packet[index]
+        directions.last_ts[direction_index] = ranges.ts_ns[index]
+    directions.retransmitted[direction_index] |= ranges.flags[index] & RETRANSMITTED
 
 
 @inlined
-def emit_event(work: PassContext, row: int, index: int, slot: int, command: int) -> None:
+def emit_event(
+    work: PassContext, row: int, index: int, connection_index: int, command: int
+) -> None:
     """Write the row of an event, EVENT_*, that a range brings."""
     state, ranges, out = work.state, work.ranges, work.out
-    side = ranges.side[index]
+    endpoint_index = ranges.endpoint_index[index]
     out.connection_id[row] = ranges.connection[index]
-    out.side[row] = side
-    out.direction[row] = direction_of(state, slot, side)
-    out.protocol[row] = state.connections.protocol[slot]
+    out.endpoint_index[row] = endpoint_index
+    out.direction[row] = direction_of(state, connection_index, endpoint_index)
+    out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = command
     out.first_ts_ns[row] = ranges.ts_ns[index]
     out.last_ts_ns[row] = ranges.ts_ns[index]
@@ -145,97 +149,112 @@ def emit_event(work: PassContext, row: int, index: int, slot: int, command: int)
 
 @inlined
 def emit_frame(
-    state: FramingState, out: FrameColumns, row: int, flow: int, frame_bytes: int, status: int
+    state: FramingState,
+    out: FrameColumns,
+    row: int,
+    direction_index: int,
+    frame_bytes: int,
+    status: int,
 ) -> None:
     """Write the row of a frame but for its release_packet and its data, which the caller knows."""
-    flows = state.flows
-    slot = flow >> 1
-    side = flow & 1
+    directions = state.directions
+    connection_index = direction_index >> 1
+    endpoint_index = direction_index & 1
     state.counters[COUNTER_FRAME_NO] += 1
-    out.connection_id[row] = state.connections.connection_id[slot]
-    out.side[row] = side
-    out.direction[row] = direction_of(state, slot, side)
-    out.protocol[row] = state.connections.protocol[slot]
+    out.connection_id[row] = state.connections.connection_id[connection_index]
+    out.endpoint_index[row] = endpoint_index
+    out.direction[row] = direction_of(state, connection_index, endpoint_index)
+    out.protocol[row] = state.connections.protocol[connection_index]
     out.command[row] = NULL
-    out.first_ts_ns[row] = flows.first_ts[flow]
-    out.last_ts_ns[row] = flows.last_ts[flow]
-    out.first_packet[row] = flows.first_packet[flow]
-    out.last_packet[row] = flows.last_packet[flow]
-    out.stream_offset[row] = flows.frame_start[flow]
+    out.first_ts_ns[row] = directions.first_ts[direction_index]
+    out.last_ts_ns[row] = directions.last_ts[direction_index]
+    out.first_packet[row] = directions.first_packet[direction_index]
+    out.last_packet[row] = directions.last_packet[direction_index]
+    out.stream_offset[row] = directions.frame_start[direction_index]
     out.frame_bytes[row] = frame_bytes
     out.status[row] = status
-    out.retransmitted[row] = flows.retransmitted[flow]
+    out.retransmitted[row] = directions.retransmitted[direction_index]
     out.frame_no[row] = state.counters[COUNTER_FRAME_NO]
-    flows.frames[flow] += 1
-    flows.is_first[flow] = 0
+    directions.frames[direction_index] += 1
+    directions.is_first[direction_index] = 0
     if status == COMPLETE:
-        flows.decoded_bytes[flow] += frame_bytes
+        directions.decoded_bytes[direction_index] += frame_bytes
 
 
 @inlined
 def decide_role(
-    state: FramingState, flow: int, data: ByteArray, at: int, end: int, calls: Callbacks
+    state: FramingState, direction_index: int, data: ByteArray, at: int, end: int, calls: Callbacks
 ) -> int:
     """Let a frame decide the role; DONE, or ROLE_WAIT if its row (or rows before it) must wait."""
     known = state.connections
-    slot = flow >> 1
-    if known.role[slot] == ROLE_DECIDED:
+    connection_index = direction_index >> 1
+    if known.role[connection_index] == ROLE_DECIDED:
         return DONE
-    direction = calls.one_way[known.protocol[slot]](data, at, end)
+    direction = calls.one_way[known.protocol[connection_index]](data, at, end)
     if direction == 2:
-        return DONE if known.role_source[slot] == ROLE_BY_FIRST_SEEN else ROLE_WAIT
-    client_side = (flow & 1) if direction == 0 else 1 - (flow & 1)
-    if known.role[slot] == ROLE_PROVISIONAL and client_side == known.client_side[slot]:
-        known.role[slot] = ROLE_DECIDED
-        return ROLE_WAIT if known.waiting[slot] > 0 else DONE
-    was_provisional = known.role[slot] == ROLE_PROVISIONAL
-    known.role[slot] = ROLE_DECIDED
-    known.client_side[slot] = client_side
-    known.role_source[slot] = ROLE_BY_COMMAND
+        return DONE if known.role_source[connection_index] == ROLE_BY_FIRST_SEEN else ROLE_WAIT
+    client_endpoint = (direction_index & 1) if direction == 0 else 1 - (direction_index & 1)
+    if (
+        known.role[connection_index] == ROLE_PROVISIONAL
+        and client_endpoint == known.client_endpoint[connection_index]
+    ):
+        known.role[connection_index] = ROLE_DECIDED
+        return ROLE_WAIT if known.waiting[connection_index] > 0 else DONE
+    was_provisional = known.role[connection_index] == ROLE_PROVISIONAL
+    known.role[connection_index] = ROLE_DECIDED
+    known.client_endpoint[connection_index] = client_endpoint
+    known.role_source[connection_index] = ROLE_BY_COMMAND
     # A contradiction of the SYN is a notice, which `roles` writes.
-    return ROLE_WAIT if was_provisional or known.waiting[slot] > 0 else DONE
+    return ROLE_WAIT if was_provisional or known.waiting[connection_index] > 0 else DONE
 
 
 @inlined
 def learn_limit(
-    state: FramingState, flow: int, data: ByteArray, at: int, length: int, calls: Callbacks
+    state: FramingState,
+    direction_index: int,
+    data: ByteArray,
+    at: int,
+    length: int,
+    calls: Callbacks,
 ) -> None:
     """Take over the frame limit that a broker announces; only looked for in its first frames."""
-    flows = state.flows
-    if flows.frames[flow] > HANDSHAKE_FRAMES:
+    directions = state.directions
+    if directions.frames[direction_index] > HANDSHAKE_FRAMES:
         return
-    announced = calls.limit[state.connections.protocol[flow >> 1]](data, at, length)
+    announced = calls.limit[state.connections.protocol[direction_index >> 1]](data, at, length)
     if announced > 0:
-        for each in range(flow & ~1, (flow & ~1) + 2):
-            flows.limit[each] = min(max(announced, flows.limit[each]), MAX_FRAME_BYTES_HARD)
+        for each in range(direction_index & ~1, (direction_index & ~1) + 2):
+            directions.limit[each] = min(
+                max(announced, directions.limit[each]), MAX_FRAME_BYTES_HARD
+            )
 
 
 @inlined
-def finish_frame(work: PassContext, row: int, index: int, flow: int, status: int) -> int:
-    """Emit the unfinished frame of the arena as it is and make the flow ready for the next.
+def finish_frame(work: PassContext, row: int, index: int, direction_index: int, status: int) -> int:
+    """Emit the unfinished frame of the arena as it is and make the direction ready for the next.
 
     index: of the range that ends it. Returns DONE or ROLE_WAIT.
     """
     state, out, calls = work.state, work.out, work.calls
-    flows = state.flows
-    at = flows.arena_at[flow]
-    have = flows.have[flow]
-    total = flows.total[flow]
-    emit_frame(state, out, row, flow, total, status)
+    directions = state.directions
+    at = directions.arena_at[direction_index]
+    have = directions.have[direction_index]
+    total = directions.total[direction_index]
+    emit_frame(state, out, row, direction_index, total, status)
     out.release_packet[row] = work.ranges.release_packet[index]
     out.source[row] = SOURCE_ARENA
     out.data_offset[row] = at
     out.data_bytes[row] = have
-    settled = decide_role(state, flow, state.arena, at, at + have, calls)
-    out.direction[row] = direction_of(state, flow >> 1, flow & 1)
+    settled = decide_role(state, direction_index, state.arena, at, at + have, calls)
+    out.direction[row] = direction_of(state, direction_index >> 1, direction_index & 1)
     if status == COMPLETE:
-        learn_limit(state, flow, state.arena, at, have, calls)
-    flows.verify[flow] = 0 if status == COMPLETE else 1
-    flows.total[flow] = 0
-    flows.have[flow] = 0
-    flows.arena_room[flow] = 0
-    flows.broken[flow] = 0
-    flows.skip[flow] = 0
+        learn_limit(state, direction_index, state.arena, at, have, calls)
+    directions.verify[direction_index] = 0 if status == COMPLETE else 1
+    directions.total[direction_index] = 0
+    directions.have[direction_index] = 0
+    directions.arena_room[direction_index] = 0
+    directions.broken[direction_index] = 0
+    directions.skip[direction_index] = 0
     return settled
 
 
@@ -256,26 +275,34 @@ def room_at(state: FramingState, at: int, have: int, had_room: int, room: int) -
 
 
 @inlined
-def make_room(state: FramingState, flow: int, needed: int) -> bool:
+def reserve(state: FramingState, direction_index: int, needed: int) -> bool:
     """Room for so many bytes of the unfinished frame in the arena; False if the arena is full."""
-    flows = state.flows
-    if flows.arena_room[flow] >= needed:
+    directions = state.directions
+    if directions.arena_room[direction_index] >= needed:
         return True
-    have = flows.have[flow]
+    have = directions.have[direction_index]
     room = max(needed, min(2 * have, have + (1 << 20)), HEADER_WINDOW)
-    at = room_at(state, flows.arena_at[flow], have, flows.arena_room[flow], room)
+    at = room_at(
+        state,
+        directions.arena_at[direction_index],
+        have,
+        directions.arena_room[direction_index],
+        room,
+    )
     if at < 0:
         return False
-    flows.arena_at[flow] = at
-    flows.arena_room[flow] = room
+    directions.arena_at[direction_index] = at
+    directions.arena_room[direction_index] = room
     return True
 
 
 @inlined
-def append_bytes(state: FramingState, flow: int, data: ByteArray, at: int, count: int) -> None:
-    """Add bytes to the unfinished frame of a flow, for which there is room."""
-    flows = state.flows
-    target = flows.arena_at[flow] + flows.have[flow]
+def append_bytes(
+    state: FramingState, direction_index: int, data: ByteArray, at: int, count: int
+) -> None:
+    """Add bytes to the unfinished frame of a direction, for which there is room."""
+    directions = state.directions
+    target = directions.arena_at[direction_index] + directions.have[direction_index]
     for index in range(count):
         state.arena[target + index] = data[at + index]
-    flows.have[flow] += count
+    directions.have[direction_index] += count

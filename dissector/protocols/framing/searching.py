@@ -58,7 +58,7 @@ _RESYNC_UNCONFIRMED: Final = NOTICE_NUMBER["resync_unconfirmed"]
 @inlined
 def is_searched(state: FramingState, direction_index: int) -> bool:
     """Whether a direction has a buffer that does not only wait."""
-    buffer = state.flows.buffer[direction_index]
+    buffer = state.directions.buffer[direction_index]
     return bool(buffer != ABSENT and state.pool.buffers.resume_mode[buffer] == SEARCHED)
 
 
@@ -75,7 +75,7 @@ def _protocols(work: PassContext, direction_index: int) -> tuple[int, int]:
 def has_chain(work: PassContext, direction_index: int) -> bool:
     """Whether some search of a direction's buffer has a chain."""
     state, found = work.state, False
-    buffer = state.flows.buffer[direction_index]
+    buffer = state.directions.buffer[direction_index]
     for protocol in range(len(work.calls.check)):
         found |= state.pool.searches[search_of(state, buffer, protocol), AT] >= 0
     return found
@@ -85,7 +85,7 @@ def has_chain(work: PassContext, direction_index: int) -> bool:
 def _resume_offset(work: PassContext, direction_index: int) -> int:
     """The byte of a buffer before which no frame begins of any protocol that was looked for."""
     state = work.state
-    buffer = state.flows.buffer[direction_index]
+    buffer = state.directions.buffer[direction_index]
     offset = state.pool.buffers.size[buffer]
     for protocol in range(len(work.calls.check)):
         row = search_of(state, buffer, protocol)
@@ -98,7 +98,7 @@ def _resume_offset(work: PassContext, direction_index: int) -> int:
 def _must_begin_with_frame(state: FramingState, direction_index: int) -> bool:
     """Whether a buffer holds the first bytes of a connection, which begin with a frame or are no
     protocol's."""
-    buffers, buffer = state.pool.buffers, state.flows.buffer[direction_index]
+    buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     is_open = state.connections.protocol[direction_index >> 1] == UNDECIDED
     is_whole = buffers.first_gap[buffer] == ABSENT
     return bool(buffers.is_known_start[buffer] and is_open and is_whole)
@@ -137,10 +137,10 @@ def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple
 def look_for_frames(work: PassContext, index: int, direction_index: int, is_final: bool) -> bool:
     """Recognise or search the buffer of a direction; True if it ended and its ranges come next."""
     state = work.state
-    known, slot = state.connections, direction_index >> 1
-    if known.protocol[slot] == UNDECIDED and recognise(work, direction_index, is_final):
+    known, connection_index = state.connections, direction_index >> 1
+    if known.protocol[connection_index] == UNDECIDED and recognise(work, direction_index, is_final):
         return False
-    if known.protocol[slot] >= len(work.calls.check):
+    if known.protocol[connection_index] >= len(work.calls.check):
         give_up(state, direction_index, OPAQUE)
         return False
     protocol = _search(work, direction_index, work.ranges.ts_ns[index], is_final)
@@ -149,7 +149,7 @@ def look_for_frames(work: PassContext, index: int, direction_index: int, is_fina
         return True
     if is_final or protocol == _WAITS:
         return False
-    has_events = state.pool.buffers.has_events[state.flows.buffer[direction_index]]
+    has_events = state.pool.buffers.has_events[state.directions.buffer[direction_index]]
     if has_events and not has_chain(work, direction_index):
         # No frame before the gap: the gap is reported, and the other direction ends as well.
         _abandon(work, index, direction_index, _resume_offset(work, direction_index))
@@ -169,13 +169,13 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
         1 if so, 0 if more bytes will tell, -1 if not.
     """
     state = work.state
-    buffers, buffer = state.pool.buffers, state.flows.buffer[direction_index]
+    buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if not (buffers.is_known_start[buffer] and buffers.at_start[buffer]):
         return -1
     gap, end = buffers.first_gap[buffer], buffers.size[buffer]
     if gap != ABSENT:
         end = state.pool.ranges.begin[gap] - buffers.base[buffer]
-    at, limit = buffers.at[buffer], state.flows.limit[direction_index]
+    at, limit = buffers.at[buffer], state.directions.limit[direction_index]
     is_open = state.connections.protocol[direction_index >> 1] == UNDECIDED
     judged = work.calls.check[protocol](state.arena, at, at + end, 2, limit, int(is_open))
     if judged <= 0:
@@ -191,7 +191,7 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
 def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool) -> int:
     """The first protocol whose chain in a buffer can be believed; else NOTHING_TOLD, or _WAITS."""
     state, buffers = work.state, work.state.pool.buffers
-    buffer = state.flows.buffer[direction_index]
+    buffer = state.directions.buffer[direction_index]
     first, stop = _protocols(work, direction_index)
     for protocol in range(first, stop):
         begins = _begins_with_frame(work, direction_index, protocol)
@@ -214,20 +214,24 @@ def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool)
 def _skip(work: PassContext, direction_index: int, count: int) -> None:
     """The first bytes of a buffer belong to no frame."""
     state = work.state
-    state.flows.skipped[direction_index] += count
+    state.directions.skipped[direction_index] += count
     if count > 0:
-        state.pool.buffers.is_known_start[state.flows.buffer[direction_index]] = 0
+        state.pool.buffers.is_known_start[state.directions.buffer[direction_index]] = 0
     drop_bytes(work, direction_index, count)
 
 
 @kernel
 def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> None:
     """Drop what can hold no frame of a buffer, or give the direction up."""
-    state, flows = work.state, work.state.flows
-    buffers, buffer, peer = state.pool.buffers, flows.buffer[direction_index], direction_index ^ 1
-    slot = direction_index >> 1
+    state, directions = work.state, work.state.directions
+    buffers, buffer, peer = (
+        state.pool.buffers,
+        directions.buffer[direction_index],
+        direction_index ^ 1,
+    )
+    connection_index = direction_index >> 1
     is_live = has_chain(work, direction_index)
-    is_open = state.connections.protocol[slot] == UNDECIDED
+    is_open = state.connections.protocol[connection_index] == UNDECIDED
     size = resume_at = buffers.size[buffer]
     first, stop = _protocols(work, direction_index)
     for protocol in range(first, stop):
@@ -235,11 +239,11 @@ def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> 
         resume_at = min(resume_at, state.pool.searches[row, RESUME])
     is_start = buffers.is_known_start[buffer] != 0 and is_open
     is_refused = is_start and resume_at > 0 and size > REFUSED_BYTES
-    most = MAX_SEARCH_BYTES if has_broker_port(state, slot) else MAX_HEAD_BYTES
+    most = MAX_SEARCH_BYTES if has_broker_port(state, connection_index) else MAX_HEAD_BYTES
     if is_refused:
         give_up(state, peer, OPAQUE)
         refuse(work, index, direction_index, REFUSED_BYTES)
-    elif is_open and not is_live and flows.skipped[direction_index] + size > most:
+    elif is_open and not is_live and directions.skipped[direction_index] + size > most:
         refuse(work, index, direction_index, most)
     elif not is_live and buffers.peer_waits[buffer]:
         _abandon(work, index, direction_index, _resume_offset(work, direction_index))
@@ -254,11 +258,11 @@ def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> 
 @inlined
 def _let_peer_wait(work: PassContext, direction_index: int) -> None:
     """The other direction waits for a chain of this one, so that frames come as they arrived."""
-    flows, peer = work.state.flows, direction_index ^ 1
-    buffers, buffer = work.state.pool.buffers, flows.buffer[direction_index]
+    directions, peer = work.state.directions, direction_index ^ 1
+    buffers, buffer = work.state.pool.buffers, directions.buffer[direction_index]
     if buffers.peer_waits[buffer] == 0:
         buffers.peer_waits[buffer] = 1
-        if flows.buffer[peer] == ABSENT and flows.mode[peer] != OPAQUE:
+        if directions.buffer[peer] == ABSENT and directions.mode[peer] != OPAQUE:
             wait_for_peer(work, peer)
 
 
@@ -272,20 +276,20 @@ def accept(work: PassContext, index: int, direction_index: int, protocol: int) -
     If that decides the protocol, the buffer of the other direction may hold frames as well: both
     go through the kernel together, as they arrived.
     """
-    state, flows = work.state, work.state.flows
-    slot, peer = direction_index >> 1, direction_index ^ 1
-    was_open = state.connections.protocol[slot] == UNDECIDED
-    state.connections.protocol[slot] = protocol
+    state, directions = work.state, work.state.directions
+    connection_index, peer = direction_index >> 1, direction_index ^ 1
+    was_open = state.connections.protocol[connection_index] == UNDECIDED
+    state.connections.protocol[connection_index] = protocol
     _start_chain(work, index, direction_index, protocol)
     peer_too = False
-    if was_open and flows.mode[peer] == OPAQUE:
-        flows.mode[peer] = SEARCH
-    if was_open and flows.buffer[peer] != ABSENT:
+    if was_open and directions.mode[peer] == OPAQUE:
+        directions.mode[peer] = SEARCH
+    if was_open and directions.buffer[peer] != ABSENT:
         is_found = _search(work, peer, work.ranges.ts_ns[index], False) >= 0
         peer_too = is_found or has_some(searched(state, peer, protocol), SURE_FRAMES)
         if peer_too:
             _start_chain(work, index, peer, protocol)
-    is_live = was_open and flows.buffer[peer] != ABSENT and has_chain(work, peer)
+    is_live = was_open and directions.buffer[peer] != ABSENT and has_chain(work, peer)
     pass_again(work, index, direction_index, peer_too)
     if is_live and not peer_too:
         _keep_within_bounds(work, index, peer)
@@ -295,19 +299,19 @@ def accept(work: PassContext, index: int, direction_index: int, protocol: int) -
 def _start_chain(work: PassContext, index: int, direction_index: int, protocol: int) -> None:
     """A direction's buffer begins with a chain, behind bytes that are skipped; says so if there are
     such bytes, or doubts."""
-    state, flows = work.state, work.state.flows
-    buffer = flows.buffer[direction_index]
+    state, directions = work.state, work.state.directions
+    buffer = directions.buffer[direction_index]
     _skip(work, direction_index, searched(state, direction_index, protocol).search[AT])
     row = range_at(searched(state, direction_index, protocol), 0).row
     state.pool.ranges.starts_chain[row] = 1
-    flows.mode[direction_index] = SEARCH
-    offset, skipped = state.pool.ranges.stream_offset[row], flows.skipped[direction_index]
+    directions.mode[direction_index] = SEARCH
+    offset, skipped = state.pool.ranges.stream_offset[row], directions.skipped[direction_index]
     if skipped > 0:
-        kind = _MIDSTREAM_START if flows.is_first[direction_index] else _RESYNC
+        kind = _MIDSTREAM_START if directions.is_first[direction_index] else _RESYNC
         note(work, index, direction_index, kind, offset, skipped)
     if not state.pool.buffers.is_confirmed[buffer]:
         note(work, index, direction_index, _RESYNC_UNCONFIRMED, offset, skipped)
-    flows.skipped[direction_index] = 0
+    directions.skipped[direction_index] = 0
 
 
 @inlined
@@ -326,9 +330,9 @@ def refuse(work: PassContext, index: int, direction_index: int, looked_for: int)
     Args:
         looked_for: bytes in which none were found.
     """
-    state, flows, peer = work.state, work.state.flows, direction_index ^ 1
+    state, directions, peer = work.state, work.state.directions, direction_index ^ 1
     give_up(state, direction_index, OPAQUE)
-    if flows.mode[peer] == OPAQUE or not flows.is_seen[peer]:
+    if directions.mode[peer] == OPAQUE or not directions.is_seen[peer]:
         note(work, index, direction_index, _NOT_RECOGNISED, NULL, looked_for)
         state.connections.protocol[direction_index >> 1] = UNKNOWN
         give_up(state, peer, OPAQUE)
@@ -344,7 +348,7 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
     if protocol == NOTHING_TOLD:
         return False
     buffer, contents = (
-        state.flows.buffer[direction_index],
+        state.directions.buffer[direction_index],
         searched(state, direction_index, protocol),
     )
     state.pool.buffers.is_confirmed[buffer] = is_confirmed_by_packets(contents)
@@ -355,10 +359,10 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
 @kernel
 def finish_search(work: PassContext, index: int, direction_index: int) -> bool:
     """The last chance of a buffer; True if something of it goes through the kernel first."""
-    state, flows = work.state, work.state.flows
+    state, directions = work.state, work.state.directions
     if look_for_frames(work, index, direction_index, True):
         return True
-    buffer, peer = flows.buffer[direction_index], flows.buffer[direction_index ^ 1]
+    buffer, peer = directions.buffer[direction_index], directions.buffer[direction_index ^ 1]
     if buffer == ABSENT:
         return False
     buffers = state.pool.buffers
@@ -370,5 +374,5 @@ def finish_search(work: PassContext, index: int, direction_index: int) -> bool:
             search[RESUME], search[IS_BEGUN] = buffers.size[buffer], 1
         _abandon(work, index, direction_index, _resume_offset(work, direction_index))
         return True
-    give_up(state, direction_index, flows.mode[direction_index])
+    give_up(state, direction_index, directions.mode[direction_index])
     return False

@@ -1,6 +1,6 @@
 """Cut in-order stream ranges into length-prefixed frames.
 
-Theory. A flow, one direction of a connection, is in one of five modes (`state`). CHAIN is the rule:
+Theory. A direction of a connection is in one of five modes (`state`). CHAIN is the rule:
 where a frame ends the next begins. A frame that lies in one range is taken where it lies; one that
 straddles ranges is put together in the arena, which grows with the bytes that arrive, never by the
 length announced. A gap inside a frame whose length is known leaves the chain intact: the frame's
@@ -31,8 +31,8 @@ from dissector.protocols.columns import (
     FrameColumns,
 )
 from dissector.protocols.framing.buffers import has_buffer, take_row
-from dissector.protocols.framing.connection_table import allocate_slot, find_slot
-from dissector.protocols.framing.others import keep_head
+from dissector.protocols.framing.connection_table import allocate_connection, find_slot
+from dissector.protocols.framing.other_protocols import keep_head
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.roles import (
     decide_role_at_last,
@@ -52,7 +52,7 @@ from dissector.protocols.framing.row_output import (
     emit_frame,
     finish_frame,
     learn_limit,
-    make_room,
+    reserve,
     start_frame,
     touch_frame,
 )
@@ -62,14 +62,15 @@ from dissector.protocols.framing.state import (
     BROKEN,
     BUFFERS_FULL,
     CHAIN,
+    CONNECTIONS_FULL,
     COUNTER_AGAIN,
     COUNTER_ARENA_NEEDED,
+    COUNTER_CONNECTION,
     COUNTER_CURSOR,
     COUNTER_FRAME_LIMIT,
     COUNTER_IS_ASKED,
     COUNTER_POSITION,
     COUNTER_RELEASED,
-    COUNTER_SLOT,
     DONE,
     FULL,
     HEAD,
@@ -79,7 +80,6 @@ from dissector.protocols.framing.state import (
     ROLE_DECIDED,
     ROLE_WAIT,
     SEARCH,
-    SLOTS_FULL,
     UNDECIDED,
     FramingState,
     has_rows,
@@ -101,16 +101,20 @@ _TAKEN: Final = 5  # kind of a range that came again and is handled
 def _check_header(
     state: FramingState, flow: int, data: ByteArray, at: int, end: int, calls: Callbacks
 ) -> int:
-    """Judge the header with which a frame of a flow begins: its bytes, 0 more needed, -1 no."""
+    """Judge the header with which a frame of a direction begins: its bytes, 0 more needed, -1
+    no.
+    """
     check = calls.check[state.connections.protocol[flow >> 1]]
     direction = direction_of(state, flow >> 1, flow & 1)
-    return int(check(data, at, end, direction, state.flows.limit[flow], state.flows.verify[flow]))
+    return int(
+        check(data, at, end, direction, state.directions.limit[flow], state.directions.verify[flow])
+    )
 
 
 @inlined
 def _skip_broken(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
     """Pass over the rest of a frame that has a gap; its end is known in sequence space."""
-    flows = work.state.flows
+    flows = work.state.directions
     count = min(work.ranges.length[index] - position, flows.skip[flow])
     flows.skip[flow] -= count
     touch_frame(work.state, flow, work.ranges, index)
@@ -126,11 +130,11 @@ def _fill_frame(
 ) -> Step:
     """Add bytes to the unfinished frame in the arena; emit it when it is whole."""
     state, ranges = work.state, work.ranges
-    flows = state.flows
+    flows = state.directions
     had = flows.have[flow]
     total = flows.total[flow]
     count = min(ranges.length[index] - position, HEADER_WINDOW - had if total == 0 else total - had)
-    if not make_room(state, flow, had + count):
+    if not reserve(state, flow, had + count):
         return Step(position, filled, ARENA_FULL)
     append_bytes(state, flow, data, ranges.offset[index] + position, count)
     if total == 0:
@@ -157,7 +161,7 @@ def _new_frame(
 ) -> Step:
     """A frame starts here: take it where it lies if it is whole, else begin to gather it."""
     state, ranges, out = work.state, work.ranges, work.out
-    flows = state.flows
+    flows = state.directions
     left = ranges.length[index] - position
     at = ranges.offset[index] + position
     total = _check_header(state, flow, data, at, at + left, work.calls)
@@ -168,7 +172,7 @@ def _new_frame(
         return Step(position, filled, ARENA_FULL)
     start_frame(state, flow, ranges, index, position)
     if total == 0 or total > left:
-        if not make_room(state, flow, left):
+        if not reserve(state, flow, left):
             return Step(position, filled, ARENA_FULL)
         append_bytes(state, flow, data, at, left)
         flows.total[flow] = total
@@ -192,8 +196,8 @@ def _new_frame(
 def _handle_data(
     work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
 ) -> Step:
-    """Take the bytes of one DATA range of a flow in CHAIN, from a position on."""
-    flows = work.state.flows
+    """Take the bytes of one DATA range of a direction in CHAIN, from a position on."""
+    flows = work.state.directions
     while position < work.ranges.length[index]:
         if filled >= len(work.out.command):
             return Step(position, filled, FULL)
@@ -213,7 +217,7 @@ def _handle_data(
 @inlined
 def _announced_total(state: FramingState, flow: int) -> int:
     """The length of an unfinished frame by its first four bytes, 0 if they are not there or odd."""
-    flows = state.flows
+    flows = state.directions
     if flows.total[flow] > 0 or flows.have[flow] < 4:
         return int(flows.total[flow])
     announced = be32(state.arena, flows.arena_at[flow])
@@ -226,15 +230,15 @@ def _announced_total(state: FramingState, flow: int) -> int:
 def _emit_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     """Write the event of a gap; frames may be missing with it where the chain does not go on."""
     emit_event(work, filled, index, flow >> 1, EVENT_GAP)
-    work.out.frames_missing[filled] = int(work.state.flows.mode[flow] != CHAIN)
+    work.out.frames_missing[filled] = int(work.state.directions.mode[flow] != CHAIN)
     return Step(0, filled + 1, DONE)
 
 
 @kernel
 def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
-    """Take a gap in a flow in CHAIN: an event row, and at most one cut frame before it."""
+    """Take a gap in a direction in CHAIN: an event row, and at most one cut frame before it."""
     state, ranges = work.state, work.ranges
-    flows = state.flows
+    flows = state.directions
     length = ranges.length[index]
     is_cut = ranges.kind[index] == GAP_CUT
     status = CUT_BY_SNAPLEN if is_cut else CUT_BY_GAP
@@ -273,8 +277,8 @@ def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
 def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step:
     """End a connection: its unfinished frames as cut_by_end, then the event."""
     state = work.state
-    flows = state.flows
-    first = state.connections.client_side[slot]
+    flows = state.directions
+    first = state.connections.client_endpoint[slot]
     for turn in range(2):
         flow = 2 * slot + (first if turn == 0 else 1 - first)
         if flows.mode[flow] == CHAIN and flows.have[flow] > 0:
@@ -296,7 +300,7 @@ def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step
 
 @inlined
 def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> bool:
-    """Whether the first bytes of a flow start a chain at once: there is no doubt.
+    """Whether the first bytes of a direction start a chain at once: there is no doubt.
 
     So it is where the connection was seen from its SYN and its first bytes are a strict header, or
     any header where the other direction has shown the protocol.
@@ -304,7 +308,7 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
     state, ranges, calls = work.state, work.ranges, work.calls
     known = state.connections
     slot = flow >> 1
-    limit = state.flows.limit[flow]
+    limit = state.directions.limit[flow]
     if known.is_from_syn[slot] == 0 or ranges.stream_offset[index] != 0 or has_buffer(state, slot):
         return False
     base = ranges.offset[index]
@@ -328,7 +332,7 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
 @inlined
 def _handle_bytes(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
     """Take the bytes of one DATA range, from a position on."""
-    flows = work.state.flows
+    flows = work.state.directions
     data = work.sources[work.ranges.source[index]]
     if flows.head_bytes[flow] < HEADS:
         keep_head(flows, work.ranges, index, flow, data)
@@ -349,7 +353,7 @@ def _handle_bytes(work: PassContext, index: int, position: int, flow: int, fille
 @inlined
 def _handle_event(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
     """Take a gap or the end of a direction."""
-    state, flows, slot = work.state, work.state.flows, flow >> 1
+    state, flows, slot = work.state, work.state.directions, flow >> 1
     mode, is_buffered = flows.mode[flow], has_buffer(work.state, slot)
     if work.ranges.kind[index] == FIN:
         if is_buffered and mode != CHAIN and mode != OPAQUE:
@@ -376,7 +380,7 @@ def _handle_event(work: PassContext, index: int, position: int, flow: int, fille
 def _handle_range(work: PassContext, index: int, position: int, slot: int, filled: int) -> Step:
     """Take one range of a connection, from a position on; DONE if that is all of it."""
     kind = work.ranges.kind[index]
-    flow = 2 * slot + work.ranges.side[index]
+    flow = 2 * slot + work.ranges.endpoint_index[index]
     if kind == DATA:
         return _handle_bytes(work, index, position, flow, filled)
     if kind != CLOSE:
@@ -400,7 +404,7 @@ def _split_again(work: PassContext, position: int, filled: int) -> Step:
     take_row(state, row)
     again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
     slot = rows.direction_index[row] >> 1
-    state.counters[COUNTER_SLOT] = slot
+    state.counters[COUNTER_CONNECTION] = slot
     step = _handle_range(again, 0, position, slot, filled)
     if step.status == ROLE_WAIT:
         stays = settle_role(again, slot, step.filled - 1)
@@ -413,13 +417,15 @@ def _split_again(work: PassContext, position: int, filled: int) -> Step:
 
 @inlined
 def _slot_of(work: PassContext, index: int) -> int:
-    """The slot of a range's connection, new if it has none; ABSENT if there is no room."""
+    """The row of a range's connection, new if it has none; ABSENT if there is no room."""
     state, ranges = work.state, work.ranges
     connection = ranges.connection[index]
     slot = find_slot(state, connection)
     if slot == ABSENT and ranges.kind[index] != CLOSE:
         longest = state.counters[COUNTER_FRAME_LIMIT]
-        slot = allocate_slot(state, connection, ranges.opener[index], ranges.ports[index], longest)
+        slot = allocate_connection(
+            state, connection, ranges.opener[index], ranges.ports[index], longest
+        )
     return slot
 
 
@@ -440,7 +446,7 @@ def split(
         out: rows from `filled` on are written.
 
     Returns:
-        rows filled in all, and a status: DONE, FULL, ARENA_FULL, SLOTS_FULL, POOLS_FULL,
+        rows filled in all, and a status: DONE, FULL, ARENA_FULL, CONNECTIONS_FULL, POOLS_FULL,
         BUFFERS_FULL.
     """
     work = PassContext(state, ranges, sources, out, calls, ABSENT)
@@ -464,12 +470,12 @@ def split(
         else:
             slot = _slot_of(work, index)
             if slot == ABSENT and ranges.kind[index] != CLOSE:
-                status = SLOTS_FULL
+                status = CONNECTIONS_FULL
                 break
             if slot == ABSENT:
                 index += 1  # it never had a byte
                 continue
-            counters[COUNTER_SLOT] = slot
+            counters[COUNTER_CONNECTION] = slot
             step = _handle_range(work, index, position, slot, filled)
             position, filled = step.position, step.filled
             if step.status == ROLE_WAIT:

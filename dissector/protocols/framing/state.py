@@ -1,6 +1,6 @@
 """What the framing remembers of each connection and direction between two ranges.
 
-A connection has a slot; its directions stand at 2 * slot + side. Slots are reused when the rows of
+A connection has a row; its directions stand at 2 * row + side. Rows are reused when the rows of
 a closed connection have been written.
 """
 
@@ -42,7 +42,7 @@ HTTP: Final = 101
 UNKNOWN: Final = 102
 OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
 
-# First bytes of a direction that are kept to name a protocol that is not read (`others`).
+# First bytes of a direction that are kept to name a protocol that is not read (`other_protocols`).
 HEAD_WORD_BYTES: Final = 7  # in each of two words
 HEADS: Final = 2 * HEAD_WORD_BYTES
 
@@ -50,7 +50,7 @@ HEADS: Final = 2 * HEAD_WORD_BYTES
 DONE: Final = 0
 FULL: Final = 1  # no room for another frame: take the rows, call again
 ARENA_FULL: Final = 2  # the arena needs more room
-SLOTS_FULL: Final = 3  # a new connection needs a slot
+CONNECTIONS_FULL: Final = 3  # a new connection needs a row
 POOLS_FULL: Final = 4  # ranges, buffers, notices or waiting frames need more rows
 BUFFERS_FULL: Final = 5  # large buffers hold more than they may
 # These never leave the kernel.
@@ -59,16 +59,23 @@ ROLE_WAIT: Final = 7  # the last row waits for the role, or decides it for rows 
 AGAIN: Final = 8  # something comes before this range; then it is handled once more
 
 
-class FlowState(Bundle):
-    """One direction, int64[2 * slots] each.
+class DirectionState(Bundle):
+    """One direction, int64[2 * rows] each.
 
-    total: bytes of the unfinished frame, 0 unknown; have: its bytes in the arena, from its start;
-    arena_at, arena_room: its room there; broken: 0, or 1 + the status it will have; skip: bytes
-    of a broken frame still to come; frame_start: its stream offset; verify: the next header is
-    checked strictly; limit: longest frame accepted, bytes; skipped: bytes passed over since the
-    last frame; is_seen: any data so far; is_first: no frame came out yet. buffer: the row of its
-    bytes without a chain (`range_pool`), ABSENT if it has none. head_first, head_second: its first
-    head_bytes bytes, up to HEADS, the first of them at stream offset head_from.
+    total: bytes of the unfinished frame, 0 unknown.
+    have: its bytes in the arena, from its start.
+    arena_at, arena_room: its room there.
+    broken: 0, or 1 + the status it will have.
+    skip: bytes of a broken frame still to come.
+    frame_start: its stream offset.
+    verify: the next header is checked strictly.
+    limit: longest frame accepted, bytes.
+    skipped: bytes passed over since the last frame.
+    is_seen: any data so far.
+    is_first: no frame came out yet.
+    buffer: the row of its bytes without a chain (`range_pool`), ABSENT if it has none.
+    head_first, head_second: its first head_bytes bytes, up to HEADS, the first of them at stream
+        offset head_from.
     """
 
     mode: Int64Array
@@ -99,17 +106,19 @@ class FlowState(Bundle):
 
 
 class ConnectionState(Bundle):
-    """One connection, int64[slots] each.
+    """One connection, int64[rows] each.
 
-    client_side: 0 or 1, which side is the client; waiting: frames that wait for the role, from row
-    first_waiting to last_waiting of `WaitingFrames`; is_from_syn: its SYN or SYN-ACK was seen;
+    client_endpoint: 0 or 1, which side is the client.
+    waiting: frames that wait for the role, from row first_waiting to last_waiting of
+        `WaitingFrames`.
+    is_from_syn: its SYN or SYN-ACK was seen.
     ports: of side 0 << 16 | of side 1.
     """
 
     connection_id: Int64Array
     protocol: Int64Array
     role: Int64Array
-    client_side: Int64Array
+    client_endpoint: Int64Array
     role_source: Int64Array
     waiting: Int64Array
     first_waiting: Int64Array
@@ -155,16 +164,19 @@ class NamingBytes(Records):
 class FramingState(NamedTuple):
     """Everything the splitting kernel changes.
 
-    slots: connection id -> slot; free_slots: those not in use; counters: see COUNTER_*; arena,
-    marks: bytes, and what searches noted of each (`range_pool`); again: one range, of those that go
-    through the kernel once more; port_hints: of each port, PORT_OF_BROKER and << PROTOCOL_SHIFT the
-    protocol, counted from 1, that the user says is spoken there.
+    connection_indexes: connection id -> row.
+    free_connections: those not in use.
+    counters: see COUNTER_*.
+    arena, marks: bytes, and what searches noted of each (`range_pool`).
+    again: one range, of those that go through the kernel once more.
+    port_hints: of each port, PORT_OF_BROKER and << PROTOCOL_SHIFT the protocol, counted from 1,
+        that the user says is spoken there.
     """
 
-    flows: FlowState
+    directions: DirectionState
     connections: ConnectionState
-    slots: HashTable
-    free_slots: Pool
+    connection_indexes: HashTable
+    free_connections: Pool
     counters: Int64Array
     arena: ByteArray
     marks: ByteArray
@@ -188,9 +200,9 @@ COUNTER_ARENA_NEEDED: Final = 4
 COUNTER_FRAME_LIMIT: Final = 5  # bytes of the longest frame of a fresh connection
 COUNTER_IS_ASKED: Final = 6  # the user names protocols: they decide before any content
 COUNTER_ONLY: Final = 7  # the protocol, counted from 1, that the user says all connections speak
-COUNTER_SLOT: Final = 8  # of the connection at which the kernel stopped
+COUNTER_CONNECTION: Final = 8  # of the connection at which the kernel stopped
 COUNTER_AGAIN: Final = 9  # first of the ranges that go through the kernel once more, or ABSENT
-COUNTER_RELEASED: Final = 10  # slot whose waiting frames go out, or ABSENT
+COUNTER_RELEASED: Final = 10  # row whose waiting frames go out, or ABSENT
 COUNTER_RELEASE_PACKET: Final = 11  # that lets them out
 COUNTER_MOST_WAITING: Final = 12  # frames of a connection that may wait for its role
 COUNTER_NOTICES: Final = 13  # rows of `Notices` in use
@@ -204,20 +216,22 @@ _NAMING: Final = 1 << 6
 _STEP_ROWS: Final = 8
 
 
-def new_state(slots: int, arena_bytes: int, key: int = 0, protocols: int = 1) -> FramingState:
-    """A state for so many connections at once; slots must be a power of two.
+def new_state(
+    connection_indexes: int, arena_bytes: int, key: int = 0, protocols: int = 1
+) -> FramingState:
+    """A state for so many connections at once; rows must be a power of two.
 
     key: of its hash table; protocols: whose frames are searched for.
     """
     counters = np.zeros(COUNTERS, np.int64)
     counters[[COUNTER_AGAIN, COUNTER_RELEASED]] = ABSENT
-    flows = FlowState.new(2 * slots)
-    flows.buffer[:] = ABSENT
+    directions = DirectionState.new(2 * connection_indexes)
+    directions.buffer[:] = ABSENT
     return FramingState(
-        flows,
-        ConnectionState.new(slots),
-        new_hash_table(4 * slots, key),
-        new_pool(slots),
+        directions,
+        ConnectionState.new(connection_indexes),
+        new_hash_table(4 * connection_indexes, key),
+        new_pool(connection_indexes),
         counters,
         np.empty(arena_bytes, np.uint8),
         np.empty(arena_bytes, np.uint8),

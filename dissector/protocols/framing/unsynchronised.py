@@ -71,30 +71,30 @@ def handle_bytes(work: PassContext, index: int, position: int, direction_index: 
     Returns:
         DONE; AGAIN if a chain begins here; ARENA_FULL, and nothing has changed.
     """
-    state, flows = work.state, work.state.flows
+    state, directions = work.state, work.state.directions
     buffer = _buffer_for(work, direction_index)
     if buffer == ABSENT and work.row != ABSENT and position == 0:
         rows, row = state.pool.ranges, work.row
         if rows.starts_chain[row]:
-            flows.mode[direction_index] = CHAIN
-            flows.verify[direction_index] = 1 - rows.is_judged[row]
+            directions.mode[direction_index] = CHAIN
+            directions.verify[direction_index] = 1 - rows.is_judged[row]
             rows.starts_chain[row] = 0
             return AGAIN
     is_new = buffer == ABSENT
     if is_new:
         buffer = begin_buffer(work, direction_index)
     more = work.ranges.length[index] - position
-    if not reserve(state, buffer, more + flows.have[direction_index]):
+    if not reserve(state, buffer, more + directions.have[direction_index]):
         if is_new:
-            give_up(state, direction_index, flows.mode[direction_index])
+            give_up(state, direction_index, directions.mode[direction_index])
         return ARENA_FULL
     buffers = state.pool.buffers
     if buffers.resume_mode[buffer] != SEARCHED:
         _go_on_waiting(work, index, position, direction_index)
         return DONE
-    if flows.mode[direction_index] == CHAIN:
+    if directions.mode[direction_index] == CHAIN:
         _break_chain(work, index, position, direction_index)
-    elif is_new and flows.mode[direction_index] == HEAD:
+    elif is_new and directions.mode[direction_index] == HEAD:
         is_at_start = work.ranges.stream_offset[index] + position == 0
         is_known = is_at_start and state.connections.is_from_syn[direction_index >> 1] != 0
         buffers.at_start[buffer] = is_at_start
@@ -129,7 +129,7 @@ def handle_fin(work: PassContext, index: int, direction_index: int) -> int:
     Returns:
         DONE if the buffer has the event; AGAIN if ranges come before it; else -1: it is reported.
     """
-    state, flows = work.state, work.state.flows
+    state, directions = work.state, work.state.directions
     buffer = _buffer_for(work, direction_index)
     if buffer != ABSENT:
         buffers = state.pool.buffers
@@ -145,23 +145,23 @@ def handle_fin(work: PassContext, index: int, direction_index: int) -> int:
                 return DONE
         if finish_search(work, index, direction_index):
             return AGAIN
-    if flows.mode[direction_index] != OPAQUE:
-        flows.mode[direction_index] = CHAIN
-        flows.have[direction_index] = 0
-        flows.skip[direction_index] = 0
+    if directions.mode[direction_index] != OPAQUE:
+        directions.mode[direction_index] = CHAIN
+        directions.have[direction_index] = 0
+        directions.skip[direction_index] = 0
     return -1
 
 
 @kernel
-def handle_close(work: PassContext, index: int, slot: int) -> int:
+def handle_close(work: PassContext, index: int, connection_index: int) -> int:
     """The last chance of a connection's buffers, and of waiting frames, before its last row.
 
     Returns:
         DONE; AGAIN if ranges or frames come before it.
     """
-    state, known, flows = work.state, work.state.connections, work.state.flows
-    first = 2 * slot + known.client_side[slot]
-    if known.protocol[slot] == UNDECIDED:
+    state, known, directions = work.state, work.state.connections, work.state.directions
+    first = 2 * connection_index + known.client_endpoint[connection_index]
+    if known.protocol[connection_index] == UNDECIDED:
         for direction_index in (first, first ^ 1):
             if accept_what_tells(work, index, direction_index):
                 return AGAIN
@@ -169,15 +169,15 @@ def handle_close(work: PassContext, index: int, slot: int) -> int:
         if is_searched(state, direction_index):
             if finish_search(work, index, direction_index):
                 return AGAIN
-            flows.mode[direction_index] = OPAQUE
+            directions.mode[direction_index] = OPAQUE
     for direction_index in (first, first ^ 1):
-        if flows.buffer[direction_index] != ABSENT:
+        if directions.buffer[direction_index] != ABSENT:
             give_up(state, direction_index, OPAQUE)
-    is_seen = flows.is_seen[first] or flows.is_seen[first ^ 1]
-    if known.protocol[slot] == UNDECIDED and is_seen:
-        known.protocol[slot] = UNKNOWN
-    if known.waiting[slot] > 0:
-        decide_role_at_last(state, slot, work.ranges.release_packet[index])
+    is_seen = directions.is_seen[first] or directions.is_seen[first ^ 1]
+    if known.protocol[connection_index] == UNDECIDED and is_seen:
+        known.protocol[connection_index] = UNKNOWN
+    if known.waiting[connection_index] > 0:
+        decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
         return AGAIN
     return DONE
 
@@ -206,7 +206,7 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
         if told != NOTHING_TOLD:
             accept(work, 0, direction_index, told)
         elif is_live:
-            size = state.pool.buffers.size[state.flows.buffer[direction_index]]
+            size = state.pool.buffers.size[state.directions.buffer[direction_index]]
             refuse(work, 0, direction_index, size)
     return len(order)
 
@@ -217,7 +217,7 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
 @inlined
 def _go_on_waiting(work: PassContext, index: int, position: int, direction_index: int) -> None:
     """A direction waits for the other one's search, but not for ever."""
-    pool, buffer = work.state.pool, work.state.flows.buffer[direction_index]
+    pool, buffer = work.state.pool, work.state.directions.buffer[direction_index]
     append_range(work, index, position, direction_index)
     began = pool.ranges.ts_ns[pool.buffers.first[buffer]]
     is_too_much = pool.buffers.size[buffer] > MAX_WAIT_BYTES
@@ -234,7 +234,7 @@ def _end_wait(work: PassContext, index: int, direction_index: int) -> None:
         if has_some(searched(state, peer, protocol), 1):
             accept(work, index, peer, protocol)
             return
-        buffer = state.flows.buffer[peer]
+        buffer = state.directions.buffer[peer]
         state.pool.buffers.peer_waits[buffer] = 0
         state.pool.buffers.peer_timed_out[buffer] = 1
     resume(work, index, direction_index)
@@ -247,7 +247,10 @@ def _end_wait(work: PassContext, index: int, direction_index: int) -> None:
 def _buffer_for(work: PassContext, direction_index: int) -> int:
     """The buffer of a direction; it gets one where it has to wait for the other direction."""
     state = work.state
-    buffer, peer = state.flows.buffer[direction_index], state.flows.buffer[direction_index ^ 1]
+    buffer, peer = (
+        state.directions.buffer[direction_index],
+        state.directions.buffer[direction_index ^ 1],
+    )
     if buffer == ABSENT and peer != ABSENT and state.pool.buffers.peer_waits[peer]:
         return wait_for_peer(work, direction_index)
     return int(buffer)
@@ -256,13 +259,13 @@ def _buffer_for(work: PassContext, direction_index: int) -> int:
 @inlined
 def _break_chain(work: PassContext, index: int, position: int, direction_index: int) -> None:
     """A header that cannot be one: what is gathered of it and what follows is searched."""
-    state, flows, rows = work.state, work.state.flows, work.state.pool.ranges
-    buffers, buffer = state.pool.buffers, state.flows.buffer[direction_index]
-    have, at = flows.have[direction_index], flows.arena_at[direction_index]
+    state, directions, rows = work.state, work.state.directions, work.state.pool.ranges
+    buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
+    have, at = directions.have[direction_index], directions.arena_at[direction_index]
     offset = work.ranges.stream_offset[index] + position - have
     note(work, index, direction_index, _DESYNC, offset, NULL)
-    flows.mode[direction_index] = SEARCH
-    flows.have[direction_index] = flows.total[direction_index] = 0
+    directions.mode[direction_index] = SEARCH
+    directions.have[direction_index] = directions.total[direction_index] = 0
     search = state.pool.searches[
         search_of(state, buffer, state.connections.protocol[direction_index >> 1])
     ]
@@ -273,8 +276,8 @@ def _break_chain(work: PassContext, index: int, position: int, direction_index: 
     rows.kind[row] = DATA
     rows.stream_offset[row] = offset
     rows.length[row] = have
-    rows.packet[row] = flows.first_packet[direction_index]
-    rows.ts_ns[row] = flows.first_ts[direction_index]
+    rows.packet[row] = directions.first_packet[direction_index]
+    rows.ts_ns[row] = directions.first_ts[direction_index]
     rows.order[row] = next_order(work)
     for each in range(have):
         state.arena[buffers.at[buffer] + each] = state.arena[at + each]

@@ -20,19 +20,19 @@ from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
-from dissector.protocols.interface import ConnectionFacts, FactsOptions, FrameBlock, Related
+from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.exchanges import ExchangeBounds, PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
-from dissector.protocols.pulsar.legs import Legs
 from dissector.protocols.pulsar.messages import Entries
+from dissector.protocols.pulsar.proxy_sides import ProxySides
 from dissector.protocols.pulsar.registry import PulsarRegistry, Registering
 from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
 from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
 from dissector.schemas import TABLES
-from dissector.schemas.words import CHECKSUM_NOTES
+from dissector.schemas.enums import CHECKSUM_NOTES
 
 # Kinds of marker messages; the wire definition has no enumeration of them.
 MARKERS: Final = {
@@ -58,10 +58,10 @@ _CODED: Final = tuple(
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _CODED], np.int64)
 
 
-class PulsarFacts:
+class PulsarDecoder:
     """The state of one capture's Pulsar frames."""
 
-    def __init__(self, options: FactsOptions) -> None:
+    def __init__(self, options: DecoderOptions) -> None:
         self._names = NameTable(key=options.hash_key)
         self._decoder = FieldDecoder(self._names, options.protocol_number)
         self._registry = PulsarRegistry(options.protocol_number, options.hash_key)
@@ -86,12 +86,12 @@ class PulsarFacts:
             options.hash_key,
         )
         self._handshakes = Handshakes(options.protocol_number, self._decoder.unknown)
-        self._legs = Legs(options.protocol_number)
+        self._proxy_sides = ProxySides(options.protocol_number)
         self._detail = DETAILS[options.want_detail]
         self._redact = options.redact
         self._hidden = (0, 0)
         self._commands = CommandNames()
-        self.findings = NoticeLog()
+        self.notices = NoticeLog()
         # Of the block just advanced: its fields, texts that tell entries apart, and new names.
         self._fields: Fields
         self._registering: Registering
@@ -102,9 +102,9 @@ class PulsarFacts:
         """Fill the columns that the bytes of Pulsar's rows tell; a thread fills the others."""
         frames, rows = block.frames, block.rows
         fields = self._decoder.decode(frames, rows, block.sources)
-        self._note(block, fields.findings.row, fields.findings.kind, fields.finding_count)
+        self._note(block, fields.notices.row, fields.notices.kind, fields.notice_count)
         names = self._names.update()
-        self._notice_legs(block)
+        self._notice_proxy_sides(block)
         self._registering = self._registry.begin(frames, rows, names, block.sources)
         self._texts = self._exchanges.read_texts(frames, rows, block.sources)
         self._fields, self._new_names = fields, names
@@ -117,13 +117,13 @@ class PulsarFacts:
         """
         frames, rows, names, found = block.frames, block.rows, self._new_names, NoticeLog()
         exchanges = self._exchanges.pair(frames, rows, self._texts, names, self._registering, found)
-        subjects = self._registry.closed(frames, rows, self._registering, found)
-        return Related(self._named(subjects + exchanges), found.drain())
+        client_handles = self._registry.closed(frames, rows, self._registering, found)
+        return Related(self._named(client_handles + exchanges), found.drain())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """The messages of the block just advanced."""
         frames, rows, words = block.frames, block.rows, self._fields.words
-        return self._entries.advance(frames, rows, block.sources, words, self.findings)
+        return self._entries.advance(frames, rows, block.sources, words, self.notices)
 
     def relate(self, block: FrameBlock) -> Related:
         """All about consuming."""
@@ -133,21 +133,21 @@ class PulsarFacts:
         )
         return Related(consumption, found.drain())
 
-    def _notice_legs(self, block: FrameBlock) -> None:
+    def _notice_proxy_sides(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
         frames, rows, sources = block.frames, block.rows, block.sources
         handshakes = self._handshakes.advance(frames, rows, sources)
         for each in handshakes:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
-        for connection in self._legs.advance(handshakes, frames, rows, sources):
-            self._entries.set_leg(connection, True)
-            self._exchanges.set_leg(connection, True)
-            self._consumption.set_leg(connection, True)
+        for connection in self._proxy_sides.advance(handshakes, frames, rows, sources):
+            self._entries.set_proxy_side(connection, True)
+            self._exchanges.set_proxy_side(connection, True)
+            self._consumption.set_proxy_side(connection, True)
 
     def _note(self, block: FrameBlock, rows: Int64Array, kinds: Int64Array, count: int) -> None:
         frames = block.frames
-        self.findings.add(
+        self.notices.add(
             Notice(
                 int(kind),
                 int(frames.last_ts_ns[row]),
@@ -186,23 +186,25 @@ class PulsarFacts:
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
         found = self.open_facts(connection)
-        if self._legs.is_proxy_leg(connection):
-            self._entries.set_leg(connection, False)
-            self._exchanges.set_leg(connection, False)
+        if self._proxy_sides.is_proxy_side(connection):
+            self._entries.set_proxy_side(connection, False)
+            self._exchanges.set_proxy_side(connection, False)
         self._handshakes.pop(connection)
-        self._legs.pop(connection)
+        self._proxy_sides.pop(connection)
         return found
 
     def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection by now."""
-        facts, leg = self._handshakes.of(connection), self._legs.of(connection)
-        if leg is None:
+        facts, proxy_side = self._handshakes.of(connection), self._proxy_sides.of(connection)
+        if proxy_side is None:
             return facts
-        return (facts or ConnectionFacts())._replace(leg=leg.name, twin_connection_id=leg.twin)
+        return (facts or ConnectionFacts())._replace(
+            leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
+        )
 
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""
-        return self._legs.repeated
+        return self._proxy_sides.repeated
 
     def drain_hidden(self) -> tuple[int, int]:
         """Credentials of handshakes."""
@@ -211,15 +213,15 @@ class PulsarFacts:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self.findings.add(of_long_names(self._names.drain_cut()))
+        self.notices.add(of_long_names(self._names.drain_cut()))
         passes = (self._registry, self._exchanges, self._consumption)
         memories = [each.memory() for each in passes]
-        self.findings.add(of_limits(*memories, crowded=self._names.crowded))
-        self.findings.add(self._decoder.unknown.notices())
-        subjects = self._named(self._registry.finish(self.findings))
-        exchanges = self._named(self._exchanges.finish(self.findings))
-        self._entries.finish(self.findings)
-        return subjects + exchanges + self._consumption.finish(self.findings)
+        self.notices.add(of_limits(*memories, crowded=self._names.crowded))
+        self.notices.add(self._decoder.unknown.notices())
+        client_handles = self._named(self._registry.finish(self.notices))
+        exchanges = self._named(self._exchanges.finish(self.notices))
+        self._entries.finish(self.notices)
+        return client_handles + exchanges + self._consumption.finish(self.notices)
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""

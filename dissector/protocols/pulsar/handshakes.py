@@ -6,8 +6,8 @@ import numpy as np
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from dissector.codecs.memoized import Remembered
 from dissector.codecs.redaction import secrets
-from dissector.codecs.remembered import Remembered
 from dissector.limits import MAX_HANDSHAKE_TEXT
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import ConnectionFacts, Sources
@@ -19,9 +19,10 @@ from dissector.protocols.pulsar.wire.unknown import Unknown
 class Handshake(NamedTuple):
     """What CONNECT or CONNECTED says; None where it says nothing. No secrets.
 
-    feature_flags: names of the flags that are set; proxy_to_broker_url: the broker that a proxy is
-    asked for; auth_bytes: length of what authenticates; unknown_flags: numbers of flags without a
-    name.
+    feature_flags: names of the flags that are set.
+    proxy_to_broker_url: the broker that a proxy is asked for.
+    auth_bytes: length of what authenticates.
+    unknown_flags: numbers of flags without a name.
     """
 
     client_version: str | None = None

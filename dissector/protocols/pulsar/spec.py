@@ -3,10 +3,10 @@
 from typing import Final
 
 from dissector.codecs.sentences import Sentences
-from dissector.protocols.interface import DisguiseKeys, ProtocolSpec
-from dissector.protocols.pulsar.facts import PulsarFacts
+from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
+from dissector.protocols.pulsar.facts import PulsarDecoder
+from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer
 from dissector.protocols.pulsar.wire.commands import COMMANDS
-from dissector.protocols.pulsar.wire.disguised import PulsarDisguise
 from dissector.protocols.pulsar.wire.headers import (
     announced_limit,
     check_header,
@@ -16,9 +16,9 @@ from dissector.protocols.pulsar.wire.headers import (
 from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
 
 
-def _new_disguise(keys: DisguiseKeys) -> PulsarDisguise:
+def _new_anonymizer(keys: AnonymizerKeys) -> PulsarAnonymizer:
     sentences = None if keys.pseudonyms is None else Sentences(keys.pseudonyms)
-    return PulsarDisguise(keys.names, keys.noise, sentences)
+    return PulsarAnonymizer(keys.names, keys.noise, sentences)
 
 
 SPEC: Final = ProtocolSpec(
@@ -28,10 +28,10 @@ SPEC: Final = ProtocolSpec(
     prove_frame,
     one_way,
     announced_limit,
-    PulsarFacts,
+    PulsarDecoder,
     commands=tuple(command.name for command in COMMANDS),
     secret_spans=lambda frame, is_packed: secret_spans(frame),
     mended=mended,
-    new_disguise=_new_disguise,
+    new_anonymizer=_new_anonymizer,
     grants_permits=True,
 )

@@ -24,7 +24,7 @@ seen AS (
   WHERE kind IS NOT NULL
   GROUP BY capture, connection_id, command, kind
 ),
-told AS (
+command_counts AS (
   SELECT own_capture, own_connection_id, 'MESSAGE' AS command, count(*) AS number
   FROM deliveries
   GROUP BY own_capture, own_connection_id
@@ -40,7 +40,7 @@ told AS (
 ),
 known AS (
   SELECT own_capture, own_connection_id, command, max(number) AS number
-  FROM told
+  FROM command_counts
   GROUP BY own_capture, own_connection_id, command
 )
 SELECT s.capture, s.kind, sum(s.number - coalesce(k.number, 0)) AS unread

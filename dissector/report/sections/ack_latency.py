@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from dissector.report.formatting import count_text, duration_text
+from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
@@ -16,9 +18,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Judged, Section, counted, not_judged
-from dissector.report.words import count_text, duration_text
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
@@ -118,11 +118,11 @@ _PASSED: Final = (
 )  # fmt: skip
 
 
-def ack_latency(parts: Parts) -> dict[str, Any]:
+def ack_latency(merged: MergedTables) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
-    deliveries, commands, lags = map(parts.rows, ("ack_times", "ack_commands", "lags"))
+    deliveries, commands, lags = map(merged.rows, ("ack_times", "ack_commands", "lags"))
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
-    for index, found in enumerate(() if parts.only_totals else (deliveries, commands)):
+    for index, found in enumerate(() if merged.only_totals else (deliveries, commands)):
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[index].append(row)
@@ -140,18 +140,18 @@ def ack_latency(parts: Parts) -> dict[str, Any]:
         "total": {**_group(deliveries, commands), **_lags(lags)},
         "by_subscription": listed,
     }
-    count = unread(parts, "delivery")
+    count = unread(merged, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
-    count = unread(parts, "ack")
+    count = unread(merged, "ack")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for direction, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
-        if is_direction_missing(parts, direction):
+        if is_direction_missing(merged, direction):
             section["total"] = unseen(section["total"], *keys)
             section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
-    passed = {row["outcome"]: row["passed_over"] for row in parts.rows("passed_delivery_counts")}
+    passed = {row["outcome"]: row["passed_over"] for row in merged.rows("passed_delivery_counts")}
     section["total"]["passed_over"] = sum(passed.values())
     section["total"]["passed_over_by_outcome"] = dict(sorted(passed.items()))
-    section["passed_over"] = by_time(parts.rows("passed_deliveries"), _PASSED)
+    section["passed_over"] = by_time(merged.rows("passed_deliveries"), _PASSED)
     return section
 
 

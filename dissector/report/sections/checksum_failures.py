@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from dissector.limits import MAX_FAILURES
 from dissector.report.crc_errors import Difference, difference, of_checksum_field
+from dissector.report.formatting import count_text, many
+from dissector.report.merged_tables import MergedTables, is_without_permits
 from dissector.report.numbers import (
     Row,
     applicable,
@@ -14,9 +16,7 @@ from dissector.report.numbers import (
     nulls_last,
     share,
 )
-from dissector.report.parts import Parts, is_without_permits
 from dissector.report.section import Judged, Section, not_judged
-from dissector.report.words import count_text, many
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
 VERDICTS: Final = ("confirmed_by_peer", "capture_artefact", "unconfirmed")
@@ -81,9 +81,9 @@ def _differs(row: Row) -> Row:
     }
 
 
-def _failures(parts: Parts) -> list[Row]:
+def _failures(merged: MergedTables) -> list[Row]:
     """The first mismatches, each with what is damaged, in order of time."""
-    found = parts.rows("checksum_failures")
+    found = merged.rows("checksum_failures")
     found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
     listed = []
     for row in found[:MAX_FAILURES]:
@@ -95,14 +95,14 @@ def _failures(parts: Parts) -> list[Row]:
     return listed
 
 
-def checksum_failures(parts: Parts) -> dict[str, Any]:
+def checksum_failures(merged: MergedTables) -> dict[str, Any]:
     """The section `checksum_failures`: total, by_direction, by_topic, by_connection, failures."""
-    rows = parts.rows("checksums")
+    rows = merged.rows("checksums")
     by_topic = [row for row in rows if row["grouping"] == "topic"]
     by_connection = [row for row in rows if row["grouping"] == "connection"]
-    reason = _NOT_APPLICABLE if is_without_permits(parts) else None
+    reason = _NOT_APPLICABLE if is_without_permits(merged) else None
     total = applicable(_group(by_topic), reason)
-    if parts.only_totals:
+    if merged.only_totals:
         return {"total": total}
     return {
         "total": total,
@@ -122,7 +122,7 @@ def checksum_failures(parts: Parts) -> dict[str, Any]:
             }
             for row, found in _listed(by_connection, _CONNECTION)
         ],
-        "failures": _failures(parts),
+        "failures": _failures(merged),
     }
 
 

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_BURSTS, MAX_CLOSED_CONNECTIONS, MAX_OPENING_CHAINS
+from dissector.report.merged_tables import MergedTables, unread
 from dissector.report.numbers import (
     Row,
     counts_by,
@@ -13,7 +14,6 @@ from dissector.report.numbers import (
     nulls_last,
     timed,
 )
-from dissector.report.parts import Parts, unread
 from dissector.report.section import Judged, Section, counted, not_judged
 
 
@@ -38,9 +38,9 @@ def _chain(row: Row) -> Row:
     }  # fmt: skip
 
 
-def _chains(parts: Parts) -> list[Row]:
+def _chains(merged: MergedTables) -> list[Row]:
     """From the first question for a topic to the producer or consumer that is open on it."""
-    found = [_chain(row) for row in parts.rows("slow_chains")]
+    found = [_chain(row) for row in merged.rows("slow_chains")]
     found.sort(
         key=lambda row: (
             -row["chain_ms"],
@@ -51,7 +51,7 @@ def _chains(parts: Parts) -> list[Row]:
     return found[:MAX_OPENING_CHAINS]
 
 
-def _bursts(parts: Parts) -> list[Row]:
+def _bursts(merged: MergedTables) -> list[Row]:
     """Per client and broker the most connections opened within ten seconds."""
     found = [
         {
@@ -59,7 +59,7 @@ def _bursts(parts: Parts) -> list[Row]:
             "opened_within_10_s": row["within_10_s"], "ts": instant(row["at_ns"]),
             "not_established": row["vain"], "capture": row["capture"],
         }
-        for row in parts.rows("bursts")
+        for row in merged.rows("bursts")
     ]  # fmt: skip
     found.sort(
         key=lambda row: (
@@ -70,9 +70,9 @@ def _bursts(parts: Parts) -> list[Row]:
     return found[:MAX_BURSTS]
 
 
-def _closed(parts: Parts) -> list[Row]:
+def _closed(merged: MergedTables) -> list[Row]:
     """Producers and consumers that the broker closed, in the order of their frames."""
-    found = parts.rows("closed_by_broker")
+    found = merged.rows("closed_by_broker")
     found.sort(key=lambda row: nulls_last(row["capture"], row["closed_frame_no"], row["what"]))
     shown = (
         "what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no",
@@ -81,9 +81,9 @@ def _closed(parts: Parts) -> list[Row]:
     return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED_CONNECTIONS]]
 
 
-def _links(parts: Parts) -> list[Row]:
+def _links(merged: MergedTables) -> list[Row]:
     """The connections of most frames: who speaks, in which versions, and who ended it first."""
-    found = parts.rows("links")
+    found = merged.rows("links")
     columns = ("first_ts_ns", "connection_id", "capture")
     found.sort(key=lambda row: (-row["frames"], nulls_last(*(row[name] for name in columns))))
     for row in found:
@@ -93,10 +93,10 @@ def _links(parts: Parts) -> list[Row]:
     return found
 
 
-def connecting(parts: Parts) -> dict[str, Any]:
+def connecting(merged: MergedTables) -> dict[str, Any]:
     """The section `connecting`: total, slowest_chains, bursts, closed_by_broker, by_connection."""
-    found = parts.rows("connecting")
-    chains = parts.rows("chain_times")
+    found = merged.rows("connecting")
+    chains = merged.rows("chain_times")
 
     def count(name: str) -> int:
         return sum(row[name] for row in found)
@@ -113,21 +113,21 @@ def connecting(parts: Parts) -> dict[str, Any]:
             "producers": count("closed_producers"),
             "consumers": count("closed_consumers"),
         },
-        "closed_by_cause": known(counts_by(parts.rows("closed_causes"), "cause", "closed")),
+        "closed_by_cause": known(counts_by(merged.rows("closed_causes"), "cause", "closed")),
         "chains": sum(row["chains"] for row in chains),
         "chain_ms": timed(chains, "chains", "chain_ns"),
         "chains_with_refusals": sum(row["refused"] for row in chains),
         "not_judged": {
             "opened_before_capture": count("connections") - count("opened"),
-            "request_unread": unread(parts, "setup"),
+            "request_unread": unread(merged, "setup"),
         },
     }
     return {
         "total": total,
-        "slowest_chains": _chains(parts),
-        "bursts": _bursts(parts),
-        "closed_by_broker": _closed(parts),
-        "by_connection": _links(parts),
+        "slowest_chains": _chains(merged),
+        "bursts": _bursts(merged),
+        "closed_by_broker": _closed(merged),
+        "by_connection": _links(merged),
     }
 
 

@@ -6,12 +6,12 @@ from dissector.limits import MAX_NOTICE_TEXTS
 from dissector.packet.unread import UNREAD_CODES, unread_of
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import catalogue
-from dissector.report.meanings import SERIOUS, notice_sentence
+from dissector.report.descriptions import SERIOUS, notice_sentence
+from dissector.report.formatting import bytes_text, many, share_text
+from dissector.report.merged_tables import MergedTables, one_way_connections, proxy_peer_count
 from dissector.report.numbers import Row, counts_by, high, instant, known, low, nulls_last, share
-from dissector.report.parts import Parts, one_way_connections, twin_count
 from dissector.report.section import Judged, Section
-from dissector.report.words import bytes_text, many, share_text
-from dissector.schemas.words import OTHER_PROTOCOLS
+from dissector.schemas.enums import OTHER_PROTOCOLS
 
 
 def _ignored(files: list[Row]) -> dict[str, int]:
@@ -166,23 +166,23 @@ def _by(found: list[Row], key: str) -> dict[Any, list[Row]]:
     return groups
 
 
-def coverage(parts: Parts) -> dict[str, Any]:
+def coverage(merged: MergedTables) -> dict[str, Any]:
     """The section `coverage`: total, by_capture, by_protocol."""
     names = ("files", "connections", "unfinished", "frames", "notices")
-    tables = [parts.rows(name) for name in names]
+    tables = [merged.rows(name) for name in names]
     total = _group(*tables)
     total["one_way_connections"] = {
-        direction: count for direction, count in one_way_connections(parts).items() if count
+        direction: count for direction, count in one_way_connections(merged).items() if count
     }
-    total["broker_leg_connections"] = twin_count(parts)
+    total["broker_leg_connections"] = proxy_peer_count(merged)
     total["limits_hit"] = _limits(total)
-    total |= _told(parts.rows("capture_notices"))
+    total |= _told(merged.rows("capture_notices"))
     total["serious_notices"] = [
         f"{notice_sentence(total, code)} ({code}, {many(count, 'time')})"
         for code, count in total["notices_by_code"].items()
         if code in SERIOUS
     ]
-    if parts.only_totals:
+    if merged.only_totals:
         return {"total": total}
     of_captures = [_by(found, "capture") for found in tables]
     by_capture = [

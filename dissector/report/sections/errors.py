@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_ERROR_TEXTS, MAX_LISTED_INCIDENTS
+from dissector.report.formatting import many
+from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import (
     Row,
     grouped,
@@ -14,9 +16,7 @@ from dissector.report.numbers import (
     nulls_last,
     unseen,
 )
-from dissector.report.parts import Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
-from dissector.report.words import many
 
 # What clients of Cursus send in every run though its brokers never take it, and live with: a
 # LEAVE_GROUP without its generation, and a LIST that names a topic.
@@ -77,12 +77,12 @@ def _by_text(texts: list[Row]) -> list[Row]:
     ]
 
 
-def errors(parts: Parts) -> dict[str, Any]:
+def errors(merged: MergedTables) -> dict[str, Any]:
     """The section `errors`: total, by_code, by_text, incidents."""
-    found = parts.rows("refused")
-    texts = parts.rows("refused_texts")
+    found = merged.rows("refused")
+    texts = merged.rows("refused_texts")
     texts.sort(key=lambda row: (row["first_ns"], nulls_last(row["first_frame_no"])))
-    incidents = [_incident(row) for row in parts.rows("incidents")]
+    incidents = [_incident(row) for row in merged.rows("incidents")]
     incidents.sort(
         key=lambda row: (
             -row["answers"],
@@ -94,7 +94,7 @@ def errors(parts: Parts) -> dict[str, Any]:
     total["expected"] = sum(
         row["answers"] for row in found if (row["request_command"], row["error_code"]) in EXPECTED
     )
-    if is_direction_missing(parts, "to_client"):
+    if is_direction_missing(merged, "to_client"):
         total = unseen(total, "answers", "incidents", "connections", "topics", "expected")
     return {
         "total": total,

@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from dissector.findings.finding import Finding, found_by, worst_first
-from dissector.findings.loading import OK, SEVERITIES, Problem
+from dissector.findings.loading import OK, SEVERITIES, RuleProblem
 from dissector.findings.querying import OverFrames, rule_queries
 from dissector.findings.totals import Judged, judge, totals_rules
+from dissector.report.formatting import many
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, high, instant, low
-from dissector.report.parts import Parts
 from dissector.report.section import Section
-from dissector.report.words import many
 from dissector.schemas.arrow import arrow_schema
 
 WRONG: Final = ("error", "warning")
@@ -24,15 +24,15 @@ class Found(NamedTuple):
     """What rules found, the worst first, and rules that failed."""
 
     findings: list[Finding]
-    problems: list[Problem]
+    problems: list[RuleProblem]
 
 
-def found_in(parts: Parts) -> tuple[list[Finding], list[Problem]]:
+def found_in(merged: MergedTables) -> tuple[list[Finding], list[RuleProblem]]:
     """What the rules of the program found, the worst first, and rules that failed."""
     found: list[Finding] = []
-    problems: list[Problem] = []
+    problems: list[RuleProblem] = []
     for name, query in rule_queries().items():
-        mine, failed = found_by(query.rule, parts.rows(name))
+        mine, failed = found_by(query.rule, merged.rows(name))
         found += mine
         problems += failed
     return worst_first(found), problems
@@ -67,7 +67,7 @@ def is_wrong(one: Finding) -> bool:
     return one.severity in WRONG or one.number not in _over_totals()
 
 
-def section_of(found: Sequence[Finding], problems: Iterable[Problem]) -> dict[str, Any]:
+def section_of(found: Sequence[Finding], problems: Iterable[RuleProblem]) -> dict[str, Any]:
     """The section `findings`: total; findings, what is wrong; verdicts, what rules say else of the
     numbers."""
     wrong = [one for one in found if is_wrong(one)]
@@ -85,13 +85,13 @@ def section_of(found: Sequence[Finding], problems: Iterable[Problem]) -> dict[st
     }
 
 
-def findings(parts: Parts) -> dict[str, Any]:
+def findings(merged: MergedTables) -> dict[str, Any]:
     """The section `findings`, of rules over rows alone."""
-    return section_of(*found_in(parts))
+    return section_of(*found_in(merged))
 
 
 def judge_reports(
-    engine: OverFrames, made: Sequence[tuple[Parts, Row]], numbers: Iterable[str] = ()
+    engine: OverFrames, made: Sequence[tuple[MergedTables, Row]], numbers: Iterable[str] = ()
 ) -> list[Found]:
     """Let rules over totals judge reports too; what they find is in `findings` of each then.
 
@@ -99,11 +99,11 @@ def judge_reports(
         made: reports with the same sections, and what they are made from.
         numbers: of rules that are asked, none for all.
     """
-    judged = [_judged(parts, report) for parts, report in made]
+    judged = [_judged(merged, report) for merged, report in made]
     by_totals, failed = judge(engine, judged, numbers)
     found = []
-    for (parts, report), more in zip(made, by_totals, strict=True):
-        of_rows, problems = found_in(parts)
+    for (merged, report), more in zip(made, by_totals, strict=True):
+        of_rows, problems = found_in(merged)
         mine = Found(worst_first([*of_rows, *more]), [*problems, *failed])
         section = section_of(mine.findings, mine.problems)
         if "about" in report["findings"]:
@@ -113,8 +113,8 @@ def judge_reports(
     return found
 
 
-def _judged(parts: Parts, report: Row) -> Judged:
-    files = parts.rows("files")
+def _judged(merged: MergedTables, report: Row) -> Judged:
+    files = merged.rows("files")
     captures = {row["capture"] for row in files}
     return Judged(
         captures.pop() or "" if len(captures) == 1 else "",

@@ -2,6 +2,14 @@
 
 from typing import Any, Final
 
+from dissector.report.formatting import count_text, duration_text, many
+from dissector.report.merged_tables import (
+    MergedTables,
+    is_direction_missing,
+    is_without_permits,
+    unread,
+    with_unread,
+)
 from dissector.report.numbers import (
     NS_PER_US,
     Row,
@@ -14,15 +22,7 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import (
-    Parts,
-    is_direction_missing,
-    is_without_permits,
-    unread,
-    with_unread,
-)
 from dissector.report.section import Judged, Section, not_judged
-from dissector.report.words import count_text, duration_text, many
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
 CONFIRM_US: Final = 250_000  # a delivery this soon after the grant shows that messages had waited
@@ -173,17 +173,17 @@ def chosen(consumers: list[Row]) -> Row | None:
     return min((row for row in consumers if is_judged(row)), key=_interest, default=None)
 
 
-def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
+def _balance(merged: MergedTables, consumers: list[Row]) -> Row | None:
     """Least, greatest and last balance per step of time, of one consumer."""
     row = chosen(consumers)
     if row is None:
         return None
     points = [
-        point for point in parts.rows("balances")
+        point for point in merged.rows("balances")
         if _identity(point) == _identity(row) and point["at_ns"] is not None
     ]  # fmt: skip
     points.sort(key=lambda point: int(point["at_ns"]))
-    step_ns = parts.steps.get(row["capture"], parts.step_ns)
+    step_ns = merged.steps.get(row["capture"], merged.step_ns)
     names = ("consumer_name", "topic", "subscription", "first_grant")
     return {
         **{name: row[name] for name in (*_IDENTITY, *names)},
@@ -200,10 +200,10 @@ def _balance(parts: Parts, consumers: list[Row]) -> Row | None:
     }
 
 
-def _stall_rows(parts: Parts, consumers: list[Row]) -> list[Row]:
+def _stall_rows(merged: MergedTables, consumers: list[Row]) -> list[Row]:
     """The longest stalls, each with the frames between which it lies; open ones end with none."""
     longest = sorted(
-        parts.rows("stalls"),
+        merged.rows("stalls"),
         key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row))),
     )
     whose = {_identity(row) for row in longest}
@@ -223,9 +223,9 @@ def _stall_rows(parts: Parts, consumers: list[Row]) -> list[Row]:
     ]
 
 
-def permit_utilization(parts: Parts) -> dict[str, Any]:
+def permit_utilization(merged: MergedTables) -> dict[str, Any]:
     """The section `permit_utilization`: total, by_subscription, by_consumer, longest_stalls."""
-    consumers = parts.rows("consumers")
+    consumers = merged.rows("consumers")
     subscriptions = [
         {
             "topic": topic,
@@ -244,17 +244,17 @@ def permit_utilization(parts: Parts) -> dict[str, Any]:
         "total": _summed(consumers),
         "by_subscription": subscriptions,
         "by_consumer": listed,
-        "longest_stalls": _stall_rows(parts, consumers),
-        "balance_over_time": _balance(parts, consumers),
+        "longest_stalls": _stall_rows(merged, consumers),
+        "balance_over_time": _balance(merged, consumers),
     }
-    count = unread(parts, "delivery")
+    count = unread(merged, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for direction, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
-        if is_direction_missing(parts, direction):
+        if is_direction_missing(merged, direction):
             section["total"] = unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
                 section[name] = [unseen(row, *keys) for row in section[name]]
-    reason = _NOT_APPLICABLE if is_without_permits(parts) else None
+    reason = _NOT_APPLICABLE if is_without_permits(merged) else None
     return section | {"total": applicable(section["total"], reason)}
 
 

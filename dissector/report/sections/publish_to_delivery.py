@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
+from dissector.report.formatting import many
+from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import Row, grouped, known, nulls_last, timed, unseen
-from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Section, counted, not_judged
-from dissector.report.words import many
 
 _KEYS: Final = ("topic", "subscription")
 
@@ -30,9 +30,9 @@ def _group(found: list[Row]) -> Row:
     }
 
 
-def publish_to_delivery(parts: Parts) -> dict[str, Any]:
+def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
-    found = parts.rows("transits")
+    found = merged.rows("transits")
     listed = [
         {**dict(zip(_KEYS, key, strict=True)), **_group(group)}
         for key, group in grouped(found, _KEYS).items()
@@ -44,7 +44,7 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
             nulls_last(*(row[name] for name in _KEYS)),
         )
     )
-    entries = parts.rows("entries")
+    entries = merged.rows("entries")
     total = {
         **_group(found),
         "entries_confirmed": sum(row["confirmed"] for row in entries),
@@ -52,10 +52,10 @@ def publish_to_delivery(parts: Parts) -> dict[str, Any]:
         "entries_stored": sum(row["either"] for row in entries),
     }
     section: dict[str, Any] = {"total": total, "by_subscription": listed}
-    count = unread(parts, "delivery")
+    count = unread(merged, "delivery")
     of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
     section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
-    if is_direction_missing(parts, "to_client"):
+    if is_direction_missing(merged, "to_client"):
         entries_counted = (name for name in total if name.startswith("entr"))
         section["total"] = unseen(section["total"], "deliveries", *entries_counted)
     return section

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dissector.limits import MAX_EXAMPLES
+from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
 from dissector.report.numbers import (
     Row,
     by_time,
@@ -15,7 +16,6 @@ from dissector.report.numbers import (
     share,
     unseen,
 )
-from dissector.report.parts import Parts, is_direction_missing, unread, with_unread
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # Causes that say the application asked for it; the others come from the infrastructure.
@@ -59,11 +59,11 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
     return kind, topic, row["real_subscription"] or from_name[1]
 
 
-def _aside(parts: Parts, pairs: set[Group]) -> list[Row]:
+def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
     """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
     found = []
-    for row in parts.rows("reconsumed"):
+    for row in merged.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
         if kind is not None:
             found.append(
@@ -170,17 +170,17 @@ def _examples(found: list[Row]) -> list[Row]:
     return [rows[place] for place in sorted(kept)]
 
 
-def redelivery(parts: Parts) -> dict[str, Any]:
+def redelivery(merged: MergedTables) -> dict[str, Any]:
     """The section `redelivery`: total, by_topic, by_subscription, examples."""
-    deliveries = parts.rows("deliveries")
-    requests = parts.rows("redeliver_requests")
+    deliveries = merged.rows("deliveries")
+    requests = merged.rows("redeliver_requests")
     pairs = {
         (row["topic"], row["subscription"])
         for row in (*deliveries, *requests)
         if row["topic"] is not None and row["subscription"] is not None
     }
-    aside = _aside(parts, pairs)
-    emptied = {row["topic"]: row["placeholders"] for row in parts.rows("placeholders")}
+    aside = _aside(merged, pairs)
+    emptied = {row["topic"]: row["placeholders"] for row in merged.rows("placeholders")}
     by_topic = _listed(deliveries, requests, aside, ("topic",))
     section: dict[str, Any] = {
         "total": {
@@ -189,11 +189,11 @@ def redelivery(parts: Parts) -> dict[str, Any]:
         },
         "by_topic": [{**row, "compacted_out": emptied.get(row["topic"], 0)} for row in by_topic],
         "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
-        "examples": _examples(parts.rows("redelivered")),
+        "examples": _examples(merged.rows("redelivered")),
     }
-    count = unread(parts, "delivery")
+    count = unread(merged, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
-    if is_direction_missing(parts, "to_client"):
+    if is_direction_missing(merged, "to_client"):
         section["total"] = unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):
             section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
+from dissector.report.formatting import many
+from dissector.report.merged_tables import MergedTables, unread, with_unread
 from dissector.report.numbers import NOT_JUDGED, Row, counts_by, grouped, known, nulls_last, timed
-from dissector.report.parts import Parts, unread, with_unread
 from dissector.report.section import Section, counted, not_judged
-from dissector.report.words import many
 
 CLIENT: Final = "client"
 BROKER: Final = "broker"
@@ -43,9 +43,9 @@ def _nearer(found: list[Row]) -> str | None:
     return votes.pop() if len(votes) == 1 else None
 
 
-def requests(parts: Parts) -> dict[str, Any]:
+def requests(merged: MergedTables) -> dict[str, Any]:
     """The section `requests`: total, by_command, pings."""
-    found = parts.rows("requests")
+    found = merged.rows("requests")
     by_command = [
         {"kind": kind, "request_command": command, **_group(group)}
         for (kind, command), group in grouped(found, ("kind", "request_command")).items()
@@ -61,7 +61,7 @@ def requests(parts: Parts) -> dict[str, Any]:
             {"asked_by": asker, **_group(group)} for (asker,), group in sorted(by_asker.items())
         ],
     }
-    count = unread(parts, "setup", "request")
+    count = unread(merged, "setup", "request")
     return with_unread(section, "request_unread", count, "requests", ("requests",))
 
 

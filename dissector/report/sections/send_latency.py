@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from dissector.limits import MAX_MINUTE_CELLS, MAX_PASSED_OVER
 from dissector.queries.catalogue import catalogue
+from dissector.report.formatting import duration_text, many
+from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import (
     NOT_JUDGED,
     NS_PER_MINUTE,
@@ -26,9 +28,7 @@ from dissector.report.numbers import (
     timed,
     unseen,
 )
-from dissector.report.parts import Parts, is_direction_missing
 from dissector.report.section import Judged, Section, counted, not_judged
-from dissector.report.words import duration_text, many
 
 GROUPINGS: Final = {
     "total": (),
@@ -88,22 +88,22 @@ def _cell(found: list[Row]) -> Row:
 class _Lists:
     """The rows of all tallies, grouped for one list."""
 
-    def __init__(self, parts: Parts, grouping: str) -> None:
+    def __init__(self, merged: MergedTables, grouping: str) -> None:
         keys = list(GROUPINGS[grouping])
         group = tuple(keys)
         self.grouping = grouping
         self.keys = group
-        self.sends = grouped(parts.rows("sends", [*keys, "outcome"]), group)
-        self.minutes = grouped(parts.rows("send_minutes", [*keys, "minute", "bucket"]), group)
-        self.transmits = grouped(parts.rows("transmits", [*keys, "bucket"]), group)
-        self.logical = grouped(parts.rows("logical", [*keys, "bucket"]), group)
-        messages = grouped(parts.rows("messages", ["grouping", *keys]), ("grouping", *keys))
+        self.sends = grouped(merged.rows("sends", [*keys, "outcome"]), group)
+        self.minutes = grouped(merged.rows("send_minutes", [*keys, "minute", "bucket"]), group)
+        self.transmits = grouped(merged.rows("transmits", [*keys, "bucket"]), group)
+        self.logical = grouped(merged.rows("logical", [*keys, "bucket"]), group)
+        messages = grouped(merged.rows("messages", ["grouping", *keys]), ("grouping", *keys))
         self.messages = {
             key[1:]: sum(row["messages"] for row in found)
             for key, found in messages.items()
             if key[0] == _MESSAGES_OF[grouping]
         }
-        exact = parts.rows("exact") if "exact" in parts.tables else []
+        exact = merged.rows("exact") if "exact" in merged.tables else []
         self.exact = {
             (row["measure"], *(row[key] for key in keys)): row
             for row in exact
@@ -111,7 +111,7 @@ class _Lists:
         }
         cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
         is_short = grouping == "total" or cells <= MAX_MINUTE_CELLS
-        self.has_minutes = is_short and not parts.only_totals
+        self.has_minutes = is_short and not merged.only_totals
 
 
 def _group(lists: _Lists, key: Group) -> Row:
@@ -172,42 +172,42 @@ def _stored(sends: list[Row]) -> int | None:
     return stored if is_seen or not sends else None
 
 
-def _over_time(parts: Parts) -> Row:
+def _over_time(merged: MergedTables) -> Row:
     """The series behind the plot: finer than minutes where the capture is short."""
     points: dict[int, list[Row]] = {}
-    for row in parts.rows("send_points", ["at_ns", "bucket"]):
+    for row in merged.rows("send_points", ["at_ns", "bucket"]):
         if row["at_ns"] is not None:
-            points.setdefault(row["at_ns"] // parts.step_ns, []).append(row)
+            points.setdefault(row["at_ns"] // merged.step_ns, []).append(row)
     return {
-        "step_ms": milliseconds(parts.step_ns),
+        "step_ms": milliseconds(merged.step_ns),
         "points": [
-            {"ts": instant(point * parts.step_ns), **_cell(points[point])}
+            {"ts": instant(point * merged.step_ns), **_cell(points[point])}
             for point in sorted(points)
         ],
     }
 
 
-def _passed_over(parts: Parts) -> list[Row]:
+def _passed_over(merged: MergedTables) -> list[Row]:
     """Sends that were never answered although later ones of their producer were, in order."""
-    found = parts.rows("passed_over")
+    found = merged.rows("passed_over")
     found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["request_frame_no"]))
     for row in found:
         row["ts"] = instant(row.pop("at_ns"))
     return found
 
 
-def send_latency(parts: Parts) -> dict[str, Any]:
+def send_latency(merged: MergedTables) -> dict[str, Any]:
     """The section `send_latency`: total, its lists, and passed_over."""
     section: dict[str, Any] = {}
     for grouping, keys in GROUPINGS.items():
-        if keys and parts.only_totals:
+        if keys and merged.only_totals:
             continue
-        lists = _Lists(parts, grouping)
+        lists = _Lists(merged, grouping)
         if grouping == "total":
             section["total"] = _group(lists, ())
             buckets = histogram(lists.minutes.get((), []), "latencies")
             section["total"]["latency_histogram"] = [list(item) for item in sorted(buckets.items())]
-            section["total"]["over_time"] = None if parts.only_totals else _over_time(parts)
+            section["total"]["over_time"] = None if merged.only_totals else _over_time(merged)
             continue
         groups = [
             {**dict(zip(keys, key, strict=True)), **_group(lists, key)} for key in lists.sends
@@ -215,10 +215,10 @@ def send_latency(parts: Parts) -> dict[str, Any]:
         groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
         section[grouping] = groups
     section["total"]["passed_over"] = sum(
-        row["passed_over"] for row in parts.rows("passed_over_counts")
+        row["passed_over"] for row in merged.rows("passed_over_counts")
     )
-    section["passed_over"] = _passed_over(parts)[:MAX_PASSED_OVER]
-    if is_direction_missing(parts, "to_broker"):
+    section["passed_over"] = _passed_over(merged)[:MAX_PASSED_OVER]
+    if is_direction_missing(merged, "to_broker"):
         keys = ("sends", "messages", "request_bytes", "resent")
         for name, found in section.items():
             if name == "passed_over":

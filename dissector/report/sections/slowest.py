@@ -3,10 +3,10 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_SLOW
+from dissector.report.formatting import many
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, instant, milliseconds, nulls_last
-from dissector.report.parts import Parts
 from dissector.report.section import Section
-from dissector.report.words import many
 
 LISTS: Final = ("publish", "other")  # publishing has its own, everything else shares one
 # What is shown in other words, or not at all.
@@ -30,9 +30,9 @@ def _shown(row: Row) -> Row:
     }
 
 
-def slowest(parts: Parts) -> dict[str, Any]:
+def slowest(merged: MergedTables) -> dict[str, Any]:
     """The section `slowest`: total, publish, other."""
-    found = sorted(parts.rows("slow"), key=_order)
+    found = sorted(merged.rows("slow"), key=_order)
     section: dict[str, Any] = {
         name: [_shown(row) for row in found if row["list"] == name][:MAX_SLOW] for name in LISTS
     }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from dissector.report.commands import Commands
+from dissector.report.example_commands import Commands
 from dissector.report.numbers import Row
 from dissector.report.verdict import GOOD, PLAIN, VERDICTS, Remark, attempted, in_protocol_words
 from dissector.report.verdicts.consuming import acks, checksums, permits, redelivery
@@ -41,7 +41,7 @@ _OF_FRAMES: Final[tuple[tuple[str, _Judge], ...]] = (
 _OF_CONNECTIONS: Final[tuple[tuple[str, _Judge], ...]] = (("connecting", in_vain),)
 
 
-def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
+def headlines(report: Row, commands: Commands | None = None) -> list[Remark]:
     """What a reader should know first, the worst first; for reports with all sections.
 
     Args:
@@ -56,22 +56,24 @@ def remarks(report: Row, commands: Commands | None = None) -> list[Remark]:
     for section, judge in judges:
         numbers += attempted(section, partial(_said, judge, report, commands))
     found += [
-        remark._replace(text=in_protocol_words(report, remark.text), mark=_mark(report, remark))
-        for remark in numbers
+        headline._replace(
+            text=in_protocol_words(report, headline.text), mark=_mark(report, headline)
+        )
+        for headline in numbers
     ]
     judged = [
-        remark if remark.anchor else remark._replace(mark=judged_by(found, remark))
-        for remark in found
+        headline if headline.anchor else headline._replace(mark=judged_by(found, headline))
+        for headline in found
     ]
-    return sorted(judged, key=lambda remark: _ORDER.index(remark.mark))
+    return sorted(judged, key=lambda headline: _ORDER.index(headline.mark))
 
 
 def _said(judge: _Judge, report: Row, commands: Commands) -> list[Remark | None]:
     return [judge(report, commands)]
 
 
-def _mark(report: Row, remark: Remark) -> str:
+def _mark(report: Row, headline: Remark) -> str:
     """The mark; where less than half of what was recognised was read, nothing is `ok`."""
     share = report["coverage"]["total"]["decoded_share_of_recognised"]
     is_evident = share is None or share >= EVIDENT
-    return PLAIN if remark.mark == GOOD and not is_evident else remark.mark
+    return PLAIN if headline.mark == GOOD and not is_evident else headline.mark

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dissector.report.commands import Commands
-from dissector.report.meanings import CAUSE_STEPS, CAUSE_WORDS, RECONNECT_STEPS
+from dissector.report.descriptions import CAUSE_STEPS, CAUSE_WORDS, RECONNECT_STEPS
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import count_text, duration_text, every, listed, many
 from dissector.report.numbers import Row
 from dissector.report.verdict import (
     GOOD,
@@ -13,13 +14,12 @@ from dissector.report.verdict import (
     Remark,
     beside,
     not_captured,
-    parts_text,
     seeks,
     share_of,
+    shares_text,
     step_text,
     without_count,
 )
-from dissector.report.words import count_text, duration_text, every, listed, many
 
 # Of deliveries that were not acknowledged: what became of each.
 _UNACKNOWLEDGED: Final = {
@@ -190,7 +190,7 @@ def acks(report: Row, commands: Commands) -> Remark | None:
     kinds = dict(_UNACKNOWLEDGED)
     if report["checksum_failures"]["total"]["not_applicable"]:
         kinds["unknown"] = _WITHOUT_OUTCOME
-    others, reasons = parts_text(rest, kinds)
+    others, reasons = shares_text(rest, kinds)
     found = {name: count for name in kinds if (count := rest.get(name))}
     if not reasons and not total["acked"]:
         return None
@@ -205,7 +205,7 @@ def acks(report: Row, commands: Commands) -> Remark | None:
     if part := total["acked_in_part"]:
         verb = "was" if part == 1 else "were"
         text += f" Of batches not acknowledged as a whole, {many(part, 'message')} {verb}."
-    passed, _ = parts_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
+    passed, _ = shares_text(total["passed_over_by_outcome"], dict.fromkeys(_OPEN, ""))
     errors = total["validation_errors"]
     if rest.get("discarded") or errors:
         names = sorted(errors, key=lambda name: (-errors[name], name)) or ["an unknown error"]
@@ -270,7 +270,7 @@ def checksums(report: Row, commands: Commands) -> Remark:
         "capture_artefact": "in the capture only, the receiver took the frame",
         "unconfirmed": "not confirmed by the receiver",
     }
-    _, reasons = parts_text(total, kinds)
+    _, reasons = shares_text(total, kinds)
     reasons = without_count({name: total[name] for name in kinds if total[name]}, reasons)
     text = (
         f"{count_text(total['mismatch'])} of {many(total['evaluated'], 'checksum')} "

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from dissector.limits import MAX_FINDING_KINDS
-from dissector.report.commands import Commands
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import many
 from dissector.report.numbers import Row
 from dissector.report.verdict import BAD, GOOD, LOOK, NOT_JUDGED, PLAIN, Remark
-from dissector.report.words import many
 
 MARKS: Final = {"error": BAD, "warning": LOOK, "info": PLAIN, "ok": GOOD}
 SECTION: Final = "findings"
@@ -32,8 +32,8 @@ def findings(report: Row, commands: Commands) -> list[Remark]:
         kinds.setdefault((row["id"], row["title"]), []).append(row)
     found = [_remark(rows, commands) for rows in kinds.values()]
     found += [_remark([row], commands) for row in report[SECTION]["verdicts"]]
-    of_rows = [remark for remark in found if remark.anchor]
-    return of_rows[:MAX_FINDING_KINDS] + [remark for remark in found if not remark.anchor]
+    of_rows = [headline for headline in found if headline.anchor]
+    return of_rows[:MAX_FINDING_KINDS] + [headline for headline in found if not headline.anchor]
 
 
 def _remark(rows: list[Row], commands: Commands) -> Remark:
@@ -51,7 +51,7 @@ def _remark(rows: list[Row], commands: Commands) -> Remark:
     return Remark(mark, section, text, step, SECTION)
 
 
-def judged_by(found: Iterable[Remark], remark: Remark) -> str:
+def judged_by(found: Iterable[Remark], headline: Remark) -> str:
     """The mark of what the numbers of a section say: the findings that judge it give the word."""
-    is_wrong = any(one.section == remark.section and one.mark in (BAD, LOOK) for one in found)
-    return NOT_JUDGED if is_wrong and remark.mark in (GOOD, PLAIN) else remark.mark
+    is_wrong = any(one.section == headline.section and one.mark in (BAD, LOOK) for one in found)
+    return NOT_JUDGED if is_wrong and headline.mark in (GOOD, PLAIN) else headline.mark

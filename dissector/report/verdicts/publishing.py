@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dissector.report.commands import Commands
-from dissector.report.meanings import CLOSE_CAUSES, ERROR_STEPS, code_text
+from dissector.report.descriptions import CLOSE_CAUSES, ERROR_STEPS, code_text
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import count_text, duration_text, every, listed, many
 from dissector.report.numbers import UNKNOWN, Row, known
 from dissector.report.verdict import (
     GOOD,
@@ -14,14 +15,13 @@ from dissector.report.verdict import (
     both_directions,
     holes,
     not_captured,
-    parts_text,
     reasons_text,
     share_of,
+    shares_text,
     step_text,
     whole_packets,
     without_count,
 )
-from dissector.report.words import count_text, duration_text, every, listed, many
 
 # Below this share of sends an unanswered one at the very end is what any capture ends with.
 _IN_FLIGHT: Final = 0.01
@@ -99,7 +99,7 @@ def unconfirmed(report: Row, commands: Commands) -> Remark | None:
     """Sends that were not confirmed at once, or of which that is not known."""
     total = report["send_latency"]["total"]
     outcomes, sends = total["outcomes"], total["sends"] or 0
-    missing, reasons = parts_text(outcomes, _UNCONFIRMED)
+    missing, reasons = shares_text(outcomes, _UNCONFIRMED)
     found = []
     if missing:
         kinds = {name: count for name in _UNCONFIRMED if (count := outcomes.get(name))}
@@ -280,7 +280,7 @@ def closed(report: Row, commands: Commands) -> Remark | None:
     ]
     if not closed_subjects:
         return None
-    count, reasons = parts_text(total["closed_by_cause"], CLOSE_CAUSES)
+    count, reasons = shares_text(total["closed_by_cause"], CLOSE_CAUSES)
     reasons = without_count(total["closed_by_cause"], reasons)
     text = f"The broker closed {' and '.join(closed_subjects)}"
     if total["closed_by_cause"].get("seek") == count:

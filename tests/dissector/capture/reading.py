@@ -71,7 +71,7 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
         version = int(columns.ip_version[row])
         offset, size = int(columns.offset[row]), int(columns.captured_bytes[row])
         packed = int(columns.vlans[row])
-        content = (data, reader.side)[columns.source[row]]
+        content = (data, reader.assembled)[columns.source[row]]
         found.append(
             Segment(
                 int(columns.packet[row]),

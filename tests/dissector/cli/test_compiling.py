@@ -11,7 +11,7 @@ import pytest
 
 from dissector.cli import terminal
 from dissector.cli.compiling import KERNELS, Compiling, is_needed
-from dissector.cli.terminal import NORMAL, QUIET, Words
+from dissector.cli.terminal import NORMAL, QUIET, Messages
 from dissector.jit import compiled, program_digest
 from dissector.limits import MAX_UNCOMPILED_BYTES
 from dissector.native.code import keep_list
@@ -45,7 +45,7 @@ def cold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_first_kernel_is_announced_before_it_is_compiled(cold: Path) -> None:
     stream, clock = io.StringIO(), Clock()
-    listener = Compiling(Words(NORMAL, stream), True, stream, clock)
+    listener = Compiling(Messages(NORMAL, stream), True, stream, clock)
     listener("dissector.packet.decode.read_packets")
     (line,) = stream.getvalue().splitlines()
     assert f"once; all {KERNELS} take about" in line and "dissector doctor --warm" in line
@@ -63,13 +63,13 @@ def test_once_is_said_only_where_code_is_kept(cold: Path) -> None:
     cold.mkdir()
     cold.chmod(0o777)
     stream = io.StringIO()
-    Compiling(Words(NORMAL, stream), True, stream, Clock())("dissector.packet.tcp.read")
+    Compiling(Messages(NORMAL, stream), True, stream, Clock())("dissector.packet.tcp.read")
     assert "each run compiles again" in stream.getvalue() and "--warm" not in stream.getvalue()
 
 
 def test_more_kernels_than_usual_are_counted_on(cold: Path) -> None:
     stream, clock = io.StringIO(), Clock()
-    listener = Compiling(Words(NORMAL, stream), True, stream, clock)
+    listener = Compiling(Messages(NORMAL, stream), True, stream, clock)
     for _ in range(KERNELS + 2):
         listener("dissector.packet.tcp.read")
         clock.now += 60
@@ -79,7 +79,7 @@ def test_more_kernels_than_usual_are_counted_on(cold: Path) -> None:
 
 def test_a_terminal_has_one_line_that_changes(cold: Path) -> None:
     stream = Terminal()
-    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener = Compiling(Messages(NORMAL, stream), True, stream, Clock())
     listener("dissector.packet.decode.read_packets")
     assert stream.getvalue().endswith(
         f"\r\x1b[Kdissector: compiling kernel 1 of about {KERNELS}: packet.decode.read_packets"
@@ -94,7 +94,7 @@ def test_a_bar_on_the_terminal_says_it_in_place_of_its_title(
     told: list[str] = []
     monkeypatch.setattr(terminal._Shown, "instead", told.append)
     stream = Terminal()
-    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener = Compiling(Messages(NORMAL, stream), True, stream, Clock())
     listener("dissector.packet.decode.read_packets")
     listener(None)
     assert told[0].startswith("dissector: compiling kernel 1") and told[1] == ""
@@ -103,7 +103,7 @@ def test_a_bar_on_the_terminal_says_it_in_place_of_its_title(
 
 def test_who_wants_quiet_has_quiet(cold: Path) -> None:
     stream = io.StringIO()
-    listener = Compiling(Words(QUIET, stream), True, stream, Clock())
+    listener = Compiling(Messages(QUIET, stream), True, stream, Clock())
     listener("dissector.packet.decode.read_packets")
     listener(None)
     assert stream.getvalue() == ""
@@ -112,7 +112,7 @@ def test_who_wants_quiet_has_quiet(cold: Path) -> None:
 def test_a_rare_kernel_of_a_warm_program_is_not_worth_a_word(cold: Path) -> None:
     keep_list(program_digest(), ["a"])
     stream = io.StringIO()
-    listener = Compiling(Words(NORMAL, stream), True, stream, Clock())
+    listener = Compiling(Messages(NORMAL, stream), True, stream, Clock())
     listener("dissector.packet.decode.read_packets")
     listener(None)
     assert stream.getvalue() == ""

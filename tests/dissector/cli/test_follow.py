@@ -9,7 +9,7 @@ import pytest
 
 from dissector.blocks import Coded, Spans, TableBlock
 from dissector.cli.exits import EXIT_OK, EXIT_USAGE
-from dissector.cli.follow import Facts, Piece, hex_lines, pieces, text_lines
+from dissector.cli.follow import ConnectionFacts, ConversationPart, hex_lines, portions, text_lines
 from dissector.cli.terminal import Paint
 from tests.dissector.cli.conftest import Command
 from tests.hard.tape import Tape, capture
@@ -75,7 +75,7 @@ def conversation(*rows: tuple[int, int, int, bytes | int]) -> TableBlock:
         "conversation",
         len(rows),
         {
-            "side": np.array([row[0] for row in rows]),
+            "endpoint_index": np.array([row[0] for row in rows]),
             "kind": Coded(np.array([int(isinstance(row[3], int)) for row in rows]),
                           ("data", "lost", "cut")),
             "stream_offset": np.array([row[1] for row in rows]),
@@ -104,8 +104,8 @@ def frames(*rows: tuple[str, str, int, int, int]) -> TableBlock:
     )
 
 
-def facts(*blocks: TableBlock) -> Facts:
-    found = Facts(0)
+def facts(*blocks: TableBlock) -> ConnectionFacts:
+    found = ConnectionFacts(0)
     for block in blocks:
         found.add(block)
     found.finish()
@@ -137,12 +137,12 @@ def test_secrets_are_hidden_however_the_stream_is_cut(cuts: list[int]) -> None:
         frames(("to_broker", "CONNECT", 1, 0, first), ("to_broker", "SEEK", 1, first, len(SEEK)),
                ("to_broker", "AUTH_RESPONSE", 1, second, len(ANSWER))),
     )  # fmt: skip
-    found = list(pieces(conversation(*rows), known, redact=True))
-    shown = b"".join(piece.data for piece in found)
+    found = list(portions(conversation(*rows), known, redact=True))
+    shown = b"".join(portion.data for portion in found)
     heads = CONNECT[:10] + b"*" * (first - 10), ANSWER[:10] + b"*" * (len(ANSWER) - 10)
     assert shown == heads[0] + SEEK + heads[1]
-    plain = pieces(conversation(*rows), known, redact=False)
-    assert b"".join(piece.data for piece in plain) == stream
+    plain = portions(conversation(*rows), known, redact=False)
+    assert b"".join(portion.data for portion in plain) == stream
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_secrets_outside_of_frames_are_hidden_however_cut(
 ) -> None:
     rows = [(1, at, at + 1, data[at : at + step]) for at in range(0, len(data), step)]
     known = facts(conversation(*rows))
-    assert b"".join(piece.data for piece in pieces(conversation(*rows), known, True)) == shown
+    assert b"".join(portion.data for portion in portions(conversation(*rows), known, True)) == shown
 
 
 def test_what_follows_a_hole_in_a_secret_goes_with_it() -> None:
@@ -180,7 +180,7 @@ def test_what_follows_a_hole_in_a_secret_goes_with_it() -> None:
 def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
     size = len(SEEK)
     stream = b"rest of CONNECT" + SEEK + b"lost" + SEEK
-    known = Facts(0)
+    known = ConnectionFacts(0)
     known.add(conversation((0, 0, 1, stream)))
     rows = [("to_broker", "SEEK", 1, at, size) for at in (15, 15 + size + 4)]
     known.add(frames(*rows))
@@ -190,7 +190,7 @@ def test_bytes_in_no_frame_of_a_known_protocol_are_hidden() -> None:
 
 
 def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
-    known = Facts(0)
+    known = ConnectionFacts(0)
     known.add(conversation((0, 0, 1, b"ZXN0In0.SflKxw next\nwords")))
     known.ends = {"protocol": "http", "started": "midstream"}
     known.finish()
@@ -199,7 +199,7 @@ def test_the_rest_of_a_secret_that_began_before_the_capture_is_hidden() -> None:
 
 def test_a_proxy_header_stays() -> None:
     stream = b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + SEEK
-    known = Facts(0)
+    known = ConnectionFacts(0)
     known.add(conversation((0, 0, 1, stream)))
     known.add(frames(("to_broker", "SEEK", 1, 32, len(SEEK))))
     known.ends = {"protocol": "pulsar", "started": "syn"}
@@ -209,28 +209,32 @@ def test_a_proxy_header_stays() -> None:
 
 def test_gaps_stand_beside_the_bytes() -> None:
     found = list(
-        pieces(conversation((0, 0, 1, b"ab"), (0, 2, 1, 40), (0, 42, 3, b"c")), Facts(0), True)
+        portions(
+            conversation((0, 0, 1, b"ab"), (0, 2, 1, 40), (0, 42, 3, b"c")),
+            ConnectionFacts(0),
+            True,
+        )
     )
-    assert [(piece.kind, piece.size, piece.data) for piece in found] == [
+    assert [(portion.kind, portion.size, portion.data) for portion in found] == [
         ("data", 2, b"ab"),
         ("lost", 40, b""),
         ("data", 1, b"c"),
     ]
-    lines = [line for piece in found for line in hex_lines(piece, PLAIN)]
+    lines = [line for portion in found for line in hex_lines(portion, PLAIN)]
     assert lines[2] == "> 1970-01-01T00:00:01.000000Z p1 offset 2, 40 bytes never captured"
     assert lines[4].split() == ["0000002a", "63", "c"]
 
 
 def test_bytes_become_safe_lines() -> None:
     data = b"ab\x1b[2J\\\n\xff" + bytes(10)
-    piece = Piece("to_client", "data", 16, len(data), 5, 0, data, 0)
-    title, first, second = hex_lines(piece, PLAIN)
+    portion = ConversationPart("to_client", "data", 16, len(data), 5, 0, data, 0)
+    title, first, second = hex_lines(portion, PLAIN)
     assert title == "< 1970-01-01T00:00:00.000000Z p5 offset 16, 19 bytes"
     assert first == (
         "  00000010  61 62 1b 5b 32 4a 5c 0a  ff 00 00 00 00 00 00 00  ab.[2J\\........."
     )
     assert second.startswith("  00000020  00 00 00 ")
-    assert list(text_lines(piece, PLAIN))[1].startswith(r"  ab\x1b[2J\x5c\x0a\xff\x00")
+    assert list(text_lines(portion, PLAIN))[1].startswith(r"  ab\x1b[2J\x5c\x0a\xff\x00")
 
 
 CURSUS = (
@@ -246,7 +250,7 @@ CURSUS = (
 def test_cursus_tokens_are_hidden_however_the_stream_is_cut(step: int) -> None:
     rows = [(0, at, 1, CURSUS[at : at + step]) for at in range(0, len(CURSUS), step)]
     known = facts(conversation(*rows))
-    shown = b"".join(piece.data for piece in pieces(conversation(*rows), known, redact=True))
+    shown = b"".join(portion.data for portion in portions(conversation(*rows), known, redact=True))
     assert len(shown) == len(CURSUS)
     assert b"SECRET" not in shown
     assert b"LIST" in shown and b"payload=x" in shown and b"principal=a" in shown

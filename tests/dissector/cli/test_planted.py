@@ -11,7 +11,7 @@ import pytest
 
 from dissector.codecs.redaction import secrets
 from dissector.dissection import Options
-from dissector.dissection.cleaning import Cleaner
+from dissector.dissection.redactor import Redactor
 from dissector.evidence.redacted import RAW_BYTES
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
@@ -182,15 +182,15 @@ def test_in_the_sample_captures_nothing_else_is_hidden() -> None:
     tokens that commands name (Cursus, handshakes) are hidden by their name."""
     hidden: set[bytes] = set()
 
-    class Watching(Cleaner):
+    class Watching(Redactor):
         def _count(self, texts: int, size: int) -> None:
             hidden.add(b"%d" % size)
 
     for path in sorted(SAMPLES.rglob("*.pcap*")):
         for chain in chains([str(path)]).chains:
-            cleaner = Watching()
+            redactor = Watching()
             for block in dissect(chain, Options(redact=False, properties=True)):
                 if block.table in ("frames", "exchanges", "messages", "connections"):
-                    cleaner.clean([block])
+                    redactor.clean([block])
     assert hidden == set()
     assert secrets(b"token=abc")

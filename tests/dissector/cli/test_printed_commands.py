@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli.terminal import Words
+from dissector.cli.terminal import Messages
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.tap.windows import Windows
 from tests.dissector.cli.conftest import SAMPLES, Command
@@ -100,9 +100,9 @@ def test_what_a_tap_says_of_a_finding_shows_it_while_the_tap_runs(
     """The connection is open then and its rows are in no rotation, or no rotation is over."""
     monkeypatch.setattr(Windows.__init__, "__defaults__", (None, MAX_WINDOW_BYTES, 1_000_000_000))
     shown: dict[str, str] = {}
-    say = Words.say
+    say = Messages.say
 
-    def saying(self: Words, text: str, *more: bool) -> None:
+    def saying(self: Messages, text: str, *more: bool) -> None:
         say(self, text, *more)
         for line in printed(text):
             done = subprocess.run(
@@ -111,7 +111,7 @@ def test_what_a_tap_says_of_a_finding_shows_it_while_the_tap_runs(
             )  # fmt: skip
             shown[line] = done.stdout + done.stderr
 
-    monkeypatch.setattr(Words, "say", saying)
+    monkeypatch.setattr(Messages, "say", saying)
     # As fast as it was: what is found early is said long before the end.
     words = ("--replay", name, "--speed", "1", "--lake", "lake", "--rotate", rotate)
     tapped = command("tap", *words)

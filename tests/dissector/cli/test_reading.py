@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.options import Common
-from dissector.cli.reading import Output, Reading, rereadable
+from dissector.cli.reading import LineOutput, Reading, rereadable
 from dissector.errors import InputError
 
 
 def test_strict_output_waits_until_it_is_released(capsys: pytest.CaptureFixture[str]) -> None:
-    with Output(is_strict=True) as output:
+    with LineOutput(is_strict=True) as output:
         output.line("one")
         assert capsys.readouterr().out == ""
         output.release()
         assert capsys.readouterr().out == "one\n"
-    with Output(is_strict=True) as output:
+    with LineOutput(is_strict=True) as output:
         output.line("two")
     assert capsys.readouterr().out == ""
-    with Output(is_strict=False) as output:
+    with LineOutput(is_strict=False) as output:
         output.line("three")
     assert capsys.readouterr().out == "three\n"
 

@@ -10,8 +10,8 @@ from dissector.cli.terminal import (
     NORMAL,
     QUIET,
     VERBOSE,
+    Messages,
     Paint,
-    Words,
     WordsOfProgress,
     bytes_text,
     counted,
@@ -73,7 +73,7 @@ def test_counts_have_their_word() -> None:
 )
 def test_words_are_as_loud_as_asked(loudness: int, lines: int) -> None:
     stream = io.StringIO()
-    words = Words(loudness, stream)
+    words = Messages(loudness, stream)
     words.missing("a part")
     words.say("done")
     words.detail("in detail")

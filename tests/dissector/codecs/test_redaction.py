@@ -19,7 +19,7 @@ from dissector.codecs.redaction import (
     suspicious,
 )
 from dissector.codecs.secret_keys import is_secret
-from dissector.codecs.secret_words import HARMLESS, ORDINARY, SECRET
+from dissector.codecs.secret_vocabulary import HARMLESS, ORDINARY, SECRET
 from tests.wire.secrets import KINDS
 
 SECRET_KEYS = (

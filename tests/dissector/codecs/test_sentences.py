@@ -26,7 +26,7 @@ SENTENCES = Sentences(NAMES)
     ],
 )
 def test_names_go_and_words_stay(text: str, names: list[str]) -> None:
-    made = SENTENCES.disguised(text.encode()).decode()
+    made = SENTENCES.anonymized(text.encode()).decode()
     assert len(made.encode()) == len(text.encode())
     assert not [name for name in names if name in made]
     assert names or made == text
@@ -34,18 +34,18 @@ def test_names_go_and_words_stay(text: str, names: list[str]) -> None:
 
 def test_a_name_is_the_same_one_as_where_it_stands_alone() -> None:
     topic = b"persistent://acme/eu/orders-partition-2"
-    assert NAMES.name(topic) in SENTENCES.disguised(b"Topic '" + topic + b"' not found.")
+    assert NAMES.name(topic) in SENTENCES.anonymized(b"Topic '" + topic + b"' not found.")
 
 
 def test_secrets_are_stars() -> None:
-    made = SENTENCES.disguised(b"refused: password=hunter2x for client")
+    made = SENTENCES.anonymized(b"refused: password=hunter2x for client")
     assert b"hunter2x" not in made and b"********" in made
 
 
 def test_codes_stay_where_they_are_the_protocols_own() -> None:
     cursus = Sentences(NAMES, has_codes=True)
-    assert cursus.disguised(b"partition_not_found NOT_LEADER") == b"partition_not_found NOT_LEADER"
-    assert b"acme" not in cursus.disguised(b"acme_not_found")
+    assert cursus.anonymized(b"partition_not_found NOT_LEADER") == b"partition_not_found NOT_LEADER"
+    assert b"acme" not in cursus.anonymized(b"acme_not_found")
 
 
 @pytest.mark.parametrize(

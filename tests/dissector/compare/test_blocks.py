@@ -7,25 +7,25 @@ from dissector.compare.blocks import (
     SIZES,
     TIMES_APART,
     WINDOW,
-    Series,
+    CellSeries,
     block_indices,
     cut,
-    memories,
+    dependences,
     sums_at,
 )
 from dissector.compare.testing import error_of
 
 
-def noise(seed: int, cells: int, keeps: float = 0.0) -> Series:
+def noise(seed: int, cells: int, keeps: float = 0.0) -> CellSeries:
     """A mean per cell that keeps a part of what the cell before had."""
     random = np.random.default_rng(seed)
     found = random.standard_normal(cells)
     for at in range(1, cells):
         found[at] = keeps * found[at - 1] + found[at] * np.sqrt(1 - keeps**2)
-    return Series(found + 5, np.ones(cells))
+    return CellSeries(found + 5, np.ones(cells))
 
 
-def naive_share(run: Series, groups: int) -> float:
+def naive_share(run: CellSeries, groups: int) -> float:
     """The share of a run that acts as one value, by the definition."""
     part = [float(run.part[block_indices(run.whole, groups) == g].sum()) for g in range(groups)]
     whole = [float(run.whole[block_indices(run.whole, groups) == g].sum()) for g in range(groups)]
@@ -45,7 +45,7 @@ def naive_share(run: Series, groups: int) -> float:
 def test_the_share_that_acts_as_one_is_that_of_the_definition(keeps: float) -> None:
     run = noise(3, 1024, keeps)
     expected = [naive_share(run, 512), naive_share(run, 128)]
-    assert [one.share for one in memories(run)] == pytest.approx(expected, rel=1e-9)
+    assert [one.share for one in dependences(run)] == pytest.approx(expected, rel=1e-9)
 
 
 def test_what_hangs_together_longer_makes_longer_blocks() -> None:
@@ -79,7 +79,7 @@ def test_the_variance_of_means_is_told_although_neighbouring_blocks_share_some()
 def test_blocks_hold_equally_much_and_everything_once() -> None:
     random = np.random.default_rng(1)
     whole = random.integers(1, 9, 5000).astype(float)
-    run = Series(whole * 0.5, whole)
+    run = CellSeries(whole * 0.5, whole)
     found = cut([(run, run)])
     one, _ = found.blocks(run, run)
     assert found.sizes[0] in SIZES
@@ -94,13 +94,13 @@ def test_a_longer_run_has_more_blocks_of_the_same_length() -> None:
 
 @pytest.mark.parametrize("cells", [1, 2, 3])
 def test_runs_of_hardly_anything_are_cut_into_hardly_any_blocks(cells: int) -> None:
-    run = Series(np.ones(cells), np.ones(cells))
+    run = CellSeries(np.ones(cells), np.ones(cells))
     assert min(cut([(run, run)]).sizes) == 1
 
 
 def test_what_never_varies_is_not_correlated() -> None:
-    run = Series(np.full(700, 0.3), np.full(700, 3.0))
-    assert memories(run) == [(1 / 512, 0.0), (1 / 128, 0.0)]
+    run = CellSeries(np.full(700, 0.3), np.full(700, 3.0))
+    assert dependences(run) == [(1 / 512, 0.0), (1 / 128, 0.0)]
 
 
 def test_sums_of_places_are_sums() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dissector.compare.blocks import Series
+from dissector.compare.blocks import CellSeries
 from dissector.compare.comparing import compared
 from dissector.compare.questions import Choice, must_be_metrics
 from dissector.compare.runs import LATENCIES, RATIOS, STATISTICS, Run, metric_of
@@ -146,7 +146,7 @@ def test_a_change_below_the_least_one_counts_as_none(before: Run) -> None:
 
 def test_less_throughput_is_worse_and_less_latency_better(before: Run) -> None:
     part, whole = before.series["messages_sent", None]
-    slower = before.series | {("messages_sent", None): Series(part * 0.5, whole)}
+    slower = before.series | {("messages_sent", None): CellSeries(part * 0.5, whole)}
     faster = made(2, QUICK._replace(later=-0.4))
     result = compared(before, faster._replace(series=slower))
     assert row_of(result, "messages_sent")["verdict"] == "worse"

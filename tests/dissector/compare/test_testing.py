@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dissector.compare.blocks import Cut, Series
+from dissector.compare.blocks import BlockCut, CellSeries
 from dissector.compare.testing import (
     DEALS,
     Ranked,
@@ -19,10 +19,10 @@ from dissector.compare.testing import (
 )
 
 
-def blocks(seed: int, number: int, mean: float = 5.0) -> Series:
+def blocks(seed: int, number: int, mean: float = 5.0) -> CellSeries:
     random = np.random.default_rng(seed)
     whole = random.integers(5, 15, number).astype(float)
-    return Series(random.gamma(2.0, mean / 2, number) * whole, whole)
+    return CellSeries(random.gamma(2.0, mean / 2, number) * whole, whole)
 
 
 def values(seed: int, number: int, scale: float = 1.0) -> Values:
@@ -38,7 +38,7 @@ def test_the_chance_is_that_of_scipys_permutation_test(one: int, other: int) -> 
     whole = np.concatenate([before.whole, after.whole])
 
     def distance(mine: np.ndarray, yours: np.ndarray) -> float:
-        sides = [Series(part[at], whole[at]) for at in (mine.astype(int), yours.astype(int))]
+        sides = [CellSeries(part[at], whole[at]) for at in (mine.astype(int), yours.astype(int))]
         rest = sum(error_of(side) for side in sides)
         return abs(sides[0].ratio - sides[1].ratio) / np.sqrt(rest)
 
@@ -66,14 +66,14 @@ def test_variance_that_blocks_do_not_show_makes_a_difference_less_rare() -> None
 
 
 def test_what_never_varies_is_no_evidence() -> None:
-    same = Series(np.zeros(8), np.ones(8))
+    same = CellSeries(np.zeros(8), np.ones(8))
     assert chance(same, same) == 1.0
 
 
 def test_a_rare_event_in_one_run_alone_is_as_rare_as_the_deals_that_put_it_there() -> None:
     """Three failures in three of 20 blocks, all of the second run: 2 * C(10, 3) / C(20, 3)."""
-    before = Series(np.zeros(10), np.full(10, 50.0))
-    after = Series(np.array([1.0] * 3 + [0.0] * 7), np.full(10, 50.0))
+    before = CellSeries(np.zeros(10), np.full(10, 50.0))
+    after = CellSeries(np.array([1.0] * 3 + [0.0] * 7), np.full(10, 50.0))
     assert chance(before, after) == pytest.approx(240 / 1140, abs=0.01)
 
 
@@ -101,7 +101,7 @@ def test_nothing_of_many_has_an_upper_limit_above_nothing() -> None:
 def test_intervals_of_percentiles_hold_the_true_one_as_often_as_they_say() -> None:
     true, held = np.exp(0.5 * stats.norm.ppf(0.95)) * 1e6, 0
     places = np.arange(2000) // 50
-    cut = Cut((places, places), (40, 40), 1.0)
+    cut = BlockCut((places, places), (40, 40), 1.0)
     for seed in range(200):
         run = values(seed, 2000)
         low, high = percentile_limits(run, 0.95, cut, 0, 0.9)
@@ -110,7 +110,7 @@ def test_intervals_of_percentiles_hold_the_true_one_as_often_as_they_say() -> No
 
 
 def test_the_interval_of_a_mean_is_students() -> None:
-    run = Series(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4))
+    run = CellSeries(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4))
     expected = stats.t.interval(0.95, 3, loc=3.0, scale=stats.sem(run.part))
     assert mean_limits(run, 1.0, 0.95) == pytest.approx(expected)
     low, high = mean_limits(run, 4.0, 0.95)

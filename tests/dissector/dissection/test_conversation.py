@@ -26,7 +26,7 @@ def rows_of(script: Ranges, connection: int) -> list[tuple[int, str, int, int, b
             said = None if length < 0 else spans.data[start : start + length].tobytes()
             found.append(
                 (
-                    int(block.columns["side"][row]),
+                    int(block.columns["endpoint_index"][row]),
                     str(kinds.names[int(kinds.codes[row])]),
                     int(block.columns["stream_offset"][row]),
                     int(block.columns["bytes"][row]),
@@ -37,8 +37,10 @@ def rows_of(script: Ranges, connection: int) -> list[tuple[int, str, int, int, b
 
 
 def test_both_directions_in_order_with_gaps_beside_the_data() -> None:
-    script = Ranges().open().send(b"question").lose(5).send(b"more").send(b"answer", side=1)
-    script.cut(7, side=1).fin().fin(side=1).close()
+    script = (
+        Ranges().open().send(b"question").lose(5).send(b"more").send(b"answer", endpoint_index=1)
+    )
+    script.cut(7, endpoint_index=1).fin().fin(endpoint_index=1).close()
     assert rows_of(script, 0) == [
         (0, "data", 0, 8, b"question"),
         (0, "lost", 8, 5, None),

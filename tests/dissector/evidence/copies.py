@@ -5,8 +5,8 @@ import tempfile
 from typing import Any
 
 from dissector.dissection import Options
+from dissector.evidence.anonymizer import Anonymizer, Keeping
 from dissector.evidence.anonymizing import anonymize
-from dissector.evidence.disguise import Disguise, Keeping
 from dissector.sources.rings import Chain
 
 KEY = bytes(range(32))
@@ -18,6 +18,6 @@ def anonymous(data: bytes, key: bytes = KEY, **keeping: Any) -> bytes:
         file.write(data)
         file.flush()
         sink = io.BytesIO()
-        disguise = Disguise(key, Keeping(**keeping))
-        anonymize(Chain((file.name,), "x"), Options(), disguise, sink)
+        anonymizer = Anonymizer(key, Keeping(**keeping))
+        anonymize(Chain((file.name,), "x"), Options(), anonymizer, sink)
         return sink.getvalue()

@@ -1,6 +1,6 @@
 """An anonymous copy says what the capture says, and holds nothing of it that names anything.
 
-Here are tested through it: dissector.evidence.disguise, streams, packets, pieces.
+Here are tested through it: dissector.evidence.anonymizer, streams, packets, pieces.
 """
 
 import random
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.evidence import disguise, ip_fragments, packets, streams  # noqa: F401 - see above
+from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
 from tests.dissector.evidence.test_redacted import WRAPS, retransmitted

@@ -16,7 +16,7 @@ from dissector.dissection import Options
 from dissector.errors import InputError, UsageError
 from dissector.evidence import cutting, facts
 from dissector.evidence import frame_selection as selecting
-from dissector.evidence.bundle import Bundle, write_bundle
+from dissector.evidence.bundle import EvidenceBundle, write_bundle
 from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
@@ -159,11 +159,11 @@ def test_a_bundle_is_the_same_bytes_whenever_it_is_made(tmp_path: Path) -> None:
     assert made[0] == made[1]
     path = tmp_path / "b.zip"
     path.write_bytes(made[0])
-    assert Bundle(str(path)).parts == parts
+    assert EvidenceBundle(str(path)).parts == parts
     with zipfile.ZipFile(path) as archive:
         told = json.loads(archive.read(MANIFEST))
         assert {info.date_time[0] for info in archive.infolist()} == {1980}
     assert told["parts"]["a.txt"]["bytes"] == 1
     path.write_bytes(made[0][:-30])
     with pytest.raises(InputError, match="no bundle"):
-        Bundle(str(path))
+        EvidenceBundle(str(path))

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from dissector.dissection import Options
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS, Target, close_group
-from dissector.joining.files import Settings, digests, source_of
-from dissector.joining.links import Plan
+from dissector.joining.files import JoinSettings, digests, files_of
+from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake
@@ -101,18 +101,18 @@ def land_cut(name: str, cuts: Iterable[int], lake: Path, folder: Path) -> Cut:
     return Cut(name, places, tuple(captures))
 
 
-def planned(lake: Lake, captures: Iterable[str] = ()) -> Plan:
+def planned(lake: Lake, captures: Iterable[str] = ()) -> JoinPlan:
     """The plan of some captures of a lake, or of all."""
     wanted = frozenset(captures) or frozenset(digests(lake.captures))
-    known = survey.known(source_of(lake, wanted), Settings())
-    return survey.plan(known, lambda names: source_of(lake, names), Settings())
+    known = survey.known(files_of(lake, wanted), JoinSettings())
+    return survey.plan(known, lambda names: files_of(lake, names), JoinSettings())
 
 
-def closed(lake: Lake, plan: Plan, folder: Path) -> dict[str, pa.Table]:
+def closed(lake: Lake, plan: JoinPlan, folder: Path) -> dict[str, pa.Table]:
     """The rows of all groups of a plan, closed one after the other."""
     for number, part in enumerate(parts_of(plan)):
         target = Target(folder, f"group-{number}")
-        close_group(source_of(lake, part.captures), part, target, Settings())
+        close_group(files_of(lake, part.captures), part, target, JoinSettings())
     return {
         name: pa.concat_tables(
             [schema.empty_table()]

@@ -25,7 +25,9 @@ def tables(**rows: Iterable[Mapping[str, Any]]) -> duckdb.DuckDBPyConnection:
     return db
 
 
-def planned(connections: Iterable[links.Row], shared: Iterable[Iterable[str]] = ()) -> links.Plan:
+def planned(
+    connections: Iterable[links.Row], shared: Iterable[Iterable[str]] = ()
+) -> links.JoinPlan:
     """The plan of connections in captures that last as long as these do."""
     rows = list(connections)
     spans: dict[str, tuple[int, int]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dissector.joining import survey
-from dissector.joining.files import Settings, digests, source_of
+from dissector.joining.files import JoinSettings, digests, files_of
 from dissector.lake.reader import Lake, open_lake
 from tests.dissector.joining.cutting import closed, land, land_cut, planned, read
 
@@ -45,7 +45,7 @@ def test_a_lake_has_the_redeliveries_of_its_captures(
     for name in names:
         land(of(name), name.partition(".")[0], tmp_path / "lake", tmp_path)
     with open_lake(tmp_path / "lake") as lake:
-        known = survey.known(source_of(lake, frozenset(digests(lake.captures))), Settings())
+        known = survey.known(files_of(lake, frozenset(digests(lake.captures))), JoinSettings())
         keys = {
             (row["kind"], row["topic"], row["name"], row["ledger_id"])
             for row in known.presence.to_pylist()

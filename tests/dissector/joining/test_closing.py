@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
-from dissector.joining.files import Settings, source_of
-from dissector.joining.links import Plan
+from dissector.joining.files import JoinSettings, files_of
+from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
 from tests.dissector.joining.cutting import (
@@ -71,7 +71,7 @@ def whole(name: str) -> dict[str, Any]:
             return {table: lake.table(table) for table in CLOSED}
 
 
-def differences(cut: Cut, plan: Plan, root: Path, *, is_exact: bool) -> None:
+def differences(cut: Cut, plan: JoinPlan, root: Path, *, is_exact: bool) -> None:
     """See that what differs from the whole is due to frames that straddle."""
     with open_lake(root / "lake") as lake:
         found = closed(lake, plan, root / "closed")
@@ -86,7 +86,7 @@ def differences(cut: Cut, plan: Plan, root: Path, *, is_exact: bool) -> None:
             assert rows.total() <= len(straddling), (cut, table, rows)
 
 
-def landed(name: str, places: Iterable[int], root: Path) -> tuple[Cut, Plan]:
+def landed(name: str, places: Iterable[int], root: Path) -> tuple[Cut, JoinPlan]:
     """A sample landed in parts, and what belongs together of them."""
     cut = land_cut(name, places, root / "lake", root)
     with open_lake(root / "lake") as lake:
@@ -145,7 +145,7 @@ def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path
     with open_lake(tmp_path / "lake") as lake:
         for threads in (1, 2):
             target = Target(tmp_path / str(threads), "group")
-            task = (source_of(lake, part.captures), part, target, Settings(threads=threads))
+            task = (files_of(lake, part.captures), part, target, JoinSettings(threads=threads))
             counts = close_group(*pickle.loads(pickle.dumps(task)))
             assert counts.keys() == SCHEMAS.keys() and counts["deliveries"] > 50
             files = [target.path(name).read_bytes() for name in SCHEMAS]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.joining.files import Settings, database, digests, make_views, names_in, source_of
+from dissector.joining.files import JoinSettings, database, digests, files_of, make_views, names_in
 from dissector.lake.reader import open_lake
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.lake.samples import compacted, landed
@@ -18,9 +18,9 @@ NEW = {"previous_connection_id"}  # which version 1 did not have
 
 def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
     """The rows of a table, without what differs between versions or in a group."""
-    with open_lake(lake) as opened, database(Settings()) as db:
+    with open_lake(lake) as opened, database(JoinSettings()) as db:
         names = sorted(digests(opened.captures))
-        source = source_of(opened, frozenset(names[:only]))
+        source = files_of(opened, frozenset(names[:only]))
         make_views(db, source, [table])
         rows = db.sql(f"SELECT * EXCLUDE place FROM {table}").to_arrow_table()
         assert rows.schema.names == arrow_schema(table).names

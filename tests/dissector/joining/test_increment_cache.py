@@ -18,7 +18,7 @@ from dissector.joining import checkpoints, increment_cache
 from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
-from dissector.report import tally_cache
+from dissector.report import aggregation_cache
 from tests import reports
 from tests.dissector.joining.cutting import cut_places, land, packets, parts, read
 from tests.dissector.report.test_pipeline import closed_rows, hand_over
@@ -72,7 +72,7 @@ def read_captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, .
         return close_group(*arguments)
 
     monkeypatch.setattr(limits, "MAX_INCREMENT_ROWS", 1)
-    monkeypatch.setattr(tally_cache, "close_group", close)
+    monkeypatch.setattr(aggregation_cache, "close_group", close)
     return found  # type: ignore[return-value]
 
 
@@ -231,7 +231,7 @@ def test_a_run_that_is_killed_leaves_nothing_wrong(
 
     lake = tmp_path / "lake"
     hand_over(nights.lake, lake, nights.names)
-    going_on = tally_cache.close_group
+    going_on = aggregation_cache.close_group
 
     def killed(*arguments: Any) -> dict[str, int]:
         if len(read_captures) == 3:
@@ -239,7 +239,7 @@ def test_a_run_that_is_killed_leaves_nothing_wrong(
         return going_on(*arguments)
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(tally_cache, "close_group", killed)
+        patch.setattr(aggregation_cache, "close_group", killed)
         reported(lake, tmp_path / "report", tell=lambda _: None)
     judged(nights, lake, tmp_path / "report")
 

@@ -10,9 +10,9 @@ import pytest
 
 from dissector.joining import links, survey
 from dissector.joining.closing import SCHEMAS, IncrementContext, Target, close_group
-from dissector.joining.files import Settings, digests, source_of
-from dissector.joining.increments import Increment, Known, increments
-from dissector.joining.links import Plan
+from dissector.joining.files import JoinSettings, digests, files_of
+from dissector.joining.increments import CaptureSizes, Increment, increments
+from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import Lake, open_lake
 from tests.dissector.joining.cutting import (
@@ -32,7 +32,7 @@ DAY = 86_400 * S
 Rows = dict[str, Counter[Any]]
 
 
-def nights(count: int, rows: int = 10) -> tuple[Plan, Known]:
+def nights(count: int, rows: int = 10) -> tuple[JoinPlan, CaptureSizes]:
     """A connection over so many nights, with so many rows in each."""
     connections = chain_of(count)
     for number, each in enumerate(connections):
@@ -40,7 +40,7 @@ def nights(count: int, rows: int = 10) -> tuple[Plan, Known]:
         each |= {"started": "midstream" if number else "syn", "ended": "capture_end"}
     (part,) = parts_of(planned_rows(connections))
     spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in connections}
-    return part, Known(spans, dict.fromkeys(spans, rows), {n: n for n in spans}, frozenset())
+    return part, CaptureSizes(spans, dict.fromkeys(spans, rows), {n: n for n in spans}, frozenset())
 
 
 def captures(found: list[Increment]) -> list[int]:
@@ -88,7 +88,7 @@ def test_only_what_goes_on_soon_counts_for_the_end_of_an_increment(
         each |= {"first_ts_ns": begin, "last_ts_ns": begin + 9 * S, "ended": "capture_end"}
     (part,) = parts_of(planned_rows(rows))
     spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in rows}
-    known = Known(spans, dict.fromkeys(spans, 1), {n: n for n in spans}, frozenset())
+    known = CaptureSizes(spans, dict.fromkeys(spans, 1), {n: n for n in spans}, frozenset())
     first, second, third = increments(part, known, 1)
     assert first.near == ({"k1", "k2"} if is_soon else {"k1"})
     assert first.later == ((("k0", 0), ("k0", 1)) if is_soon else (("k0", 0),))
@@ -104,7 +104,7 @@ def test_captures_that_lasted_at_the_same_time_are_not_cut_apart() -> None:
     spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in rows}
     names = list(spans)
     (part,) = parts_of(links.plan(rows, spans, [names]))
-    known = Known(spans, dict.fromkeys(names, 9), {n: n for n in names}, frozenset())
+    known = CaptureSizes(spans, dict.fromkeys(names, 9), {n: n for n in names}, frozenset())
     assert part.groups[0].captures == ("a", "b", "d", "c") and not part.groups[0].is_in_turn
     assert captures(increments(part, known, 1)) == [4]
     apart = known._replace(spans=spans | {"b": (10 * S, 11 * S)})
@@ -113,23 +113,25 @@ def test_captures_that_lasted_at_the_same_time_are_not_cut_apart() -> None:
     assert [each.part.groups[0].is_in_turn for each in found] == [True, True, False]
 
 
-def known_of(lake: Lake) -> Known:
+def known_of(lake: Lake) -> CaptureSizes:
     """What decides where captures of a lake are cut; one row each."""
     names = digests(lake.captures)
-    found = survey.known(source_of(lake, frozenset(names)), Settings())
-    return Known(survey.capture_spans(found.files), dict.fromkeys(names, 1), names, frozenset())
+    found = survey.known(files_of(lake, frozenset(names)), JoinSettings())
+    return CaptureSizes(
+        survey.capture_spans(found.files), dict.fromkeys(names, 1), names, frozenset()
+    )
 
 
-def closed_in_increments(lake: Lake, part: Plan, folder: Path, bound: int) -> int:
+def closed_in_increments(lake: Lake, part: JoinPlan, folder: Path, bound: int) -> int:
     """Close a group in increments; how many there were."""
     left = None
     found = increments(part, known_of(lake), bound)
     for number, each in enumerate(found):
         leaves = None if each.is_last else folder / "left" / f"{number}.parquet"
-        near = source_of(lake, each.near) if each.near else None
+        near = files_of(lake, each.near) if each.near else None
         close_group(
-            source_of(lake, frozenset(each.captures)), each.part, Target(folder, f"{number:03}"),
-            Settings(), IncrementContext(each.before, left, near, each.later, leaves),
+            files_of(lake, frozenset(each.captures)), each.part, Target(folder, f"{number:03}"),
+            JoinSettings(), IncrementContext(each.before, left, near, each.later, leaves),
         )  # fmt: skip
         left = leaves
     return len(found)
@@ -185,8 +187,8 @@ def closed_alike(root: Path, chance: random.Random) -> list[int]:
     with open_lake(root / "lake") as lake:
         groups = parts_of(planned(lake))
         for number, part in enumerate(groups):
-            source = source_of(lake, part.captures)
-            close_group(source, part, Target(root / f"at-once-{number}", "group"), Settings())
+            source = files_of(lake, part.captures)
+            close_group(source, part, Target(root / f"at-once-{number}", "group"), JoinSettings())
             bound = chance.choice((1, 1, 2))
             assert closed_in_increments(lake, part, root / f"cut-{number}", bound) > 1
             whole = rows_of(root / f"at-once-{number}")

@@ -104,7 +104,7 @@ def test_captures_with_messages_in_common_are_read_together_by_time() -> None:
 def test_a_copy_of_a_capture_is_not_put_together_with_it() -> None:
     rows = [row("a"), row("b"), after("c")]
     found = links.plan(rows, {"a": (0, 10), "b": (0, 10), "c": (10, 20)}, [["a", "b", "c"]])
-    assert found.copies == ("b",) and found.twins == found.copied == {("b", 0)}
+    assert found.copies == ("b",) and found.proxy_peers == found.copied == {("b", 0)}
     assert [group.captures for group in found.groups] == [("a", "c")]
 
 
@@ -112,12 +112,12 @@ def test_what_is_sent_again_at_a_border_is_no_second_view_of_it() -> None:
     rows = [row("a"), after("b")]
     apart = {"a": (0, 10 * S), "b": (10 * S, 20 * S)}
     found = links.plan(rows, apart, [["a", "b"]], [["a", "b"]], [("b", 0)])
-    assert found.copies == () and found.twins == frozenset()
+    assert found.copies == () and found.proxy_peers == frozenset()
     assert [group.captures for group in found.groups] == [("a", "b")]
     at_once = {"a": (0, 10 * S), "b": (2 * S, 11 * S)}
     proxied = [row("a"), row("b", connection_key="proxy")]
     found = links.plan(proxied, at_once, [["a", "b"]], [["b", "a"]], [("a", 0)])
-    assert found.copies == ("a",) and found.twins == {("a", 0)} and found.groups == ()
+    assert found.copies == ("a",) and found.proxy_peers == {("a", 0)} and found.groups == ()
     assert found.copied == frozenset()
 
 
@@ -125,7 +125,7 @@ def test_a_copy_of_a_proxy_s_leg_is_no_connection_of_its_own() -> None:
     rows = [row("a", leg="client"), row("a", 1, connection_key="proxy", leg="broker")]
     rows += [row("b"), row("c", connection_key="proxy")]
     found = links.plan(rows, dict.fromkeys("abc", (0, 10 * S)))
-    assert found.twins == {("b", 0), ("c", 0)} and found.copied == {("b", 0)}
+    assert found.proxy_peers == {("b", 0), ("c", 0)} and found.copied == {("b", 0)}
 
 
 def test_what_connections_alone_put_together_is_one_unless_it_may_be_the_same_traffic() -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from dissector.joining import links, planning
 from dissector.joining.links import Row
 from dissector.schemas.arrow import arrow_schema
-from dissector.schemas.words import BOTH_DIRECTIONS
+from dissector.schemas.enums import BOTH_DIRECTIONS
 from tests.dissector.joining.test_links import S, row
 
 
@@ -28,7 +28,7 @@ def chain_of(count: int, key: str = "k") -> list[Row]:
     ]
 
 
-def planned(rows: list[Row]) -> links.Plan:
+def planned(rows: list[Row]) -> links.JoinPlan:
     spans = {each["capture"]: (each["first_ts_ns"], each["last_ts_ns"]) for each in rows}
     return links.plan(rows, spans)
 
@@ -36,34 +36,38 @@ def planned(rows: list[Row]) -> links.Plan:
 def test_a_unit_is_the_same_whatever_else_the_lake_holds_and_in_whatever_order() -> None:
     rows = [*chain_of(3, "a"), *chain_of(2, "b"), *chain_of(1, "c")]
     names = {each["capture"]: f"digest of {each['capture']}" for each in rows}
-    all_units = set(planning.units(planned(rows), names))
-    assert sorted(len(unit.captures) for unit in all_units) == [1, 2, 3]
+    all_units = set(planning.cache_partitions(planned(rows), names))
+    assert sorted(len(cache_partition.captures) for cache_partition in all_units) == [1, 2, 3]
     for seed in range(5):
         some = random.Random(seed).sample(rows, len(rows))
-        assert set(planning.units(planned(some), names)) == all_units
+        assert set(planning.cache_partitions(planned(some), names)) == all_units
         keys = random.Random(seed).sample("abc", 2)
         part = [each for each in some if each["capture"][0] in keys]
         known = {name: digest for name, digest in names.items() if name[0] in keys}
-        expected = {unit for unit in all_units if unit.captures[0][0] in keys}
-        assert set(planning.units(planned(part), known)) == expected
+        expected = {
+            cache_partition
+            for cache_partition in all_units
+            if cache_partition.captures[0][0] in keys
+        }
+        assert set(planning.cache_partitions(planned(part), known)) == expected
 
 
 def test_a_unit_changes_with_what_another_capture_holds_of_it() -> None:
     rows = [row("a"), row("b", 2)]
-    (alone,) = planning.units(planned(rows[1:]), {"b": "x"})
+    (alone,) = planning.cache_partitions(planned(rows[1:]), {"b": "x"})
     whole = planned(rows)
-    _, copy = planning.units(whole, {"a": "x", "b": "x"})
+    _, copy = planning.cache_partitions(whole, {"a": "x", "b": "x"})
     assert alone.captures == copy.captures == ("b",) and alone.digest != copy.digest
-    assert whole.twins == {("b", 2)}
+    assert whole.proxy_peers == {("b", 2)}
 
 
 def test_a_unit_changes_with_each_of_its_captures() -> None:
     rows = chain_of(3)
     names = {each["capture"]: "x" for each in rows}
-    (whole,) = planning.units(planned(rows), names)
-    (other,) = planning.units(planned(rows), names | {"k1": "y"})
+    (whole,) = planning.cache_partitions(planned(rows), names)
+    (other,) = planning.cache_partitions(planned(rows), names | {"k1": "y"})
     assert whole.captures == other.captures and whole.digest != other.digest
-    (less,) = planning.units(planned(rows[:2]), {"k0": "x", "k1": "x"})
+    (less,) = planning.cache_partitions(planned(rows[:2]), {"k0": "x", "k1": "x"})
     assert less.captures == ("k0", "k1")
 
 

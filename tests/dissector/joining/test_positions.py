@@ -30,6 +30,6 @@ def test_numbers_lead_back_to_captures_and_connections() -> None:
     ranks, chains = (np.array(each, np.int64) for each in ([0, 1, 1, 0, NULL], [0, 0, 2, 2, 0]))
     assert places.captures(ranks).to_pylist() == ["a", "b", "b", "a", None]
     assert places.connections(ranks, chains).tolist() == [7, 2, 1, NULL, NULL]
-    assert places.of_heads(chains, "connection_id").to_pylist() == [7, 7, 1, 1, 7]
-    assert places.of_heads(chains, "capture").to_pylist() == ["a", "a", "b", "b", "a"]
-    assert places.of_heads(chains, "client_ip").to_pylist() == ["c1", "c1", None, None, "c1"]
+    assert places.of_roots(chains, "connection_id").to_pylist() == [7, 7, 1, 1, 7]
+    assert places.of_roots(chains, "capture").to_pylist() == ["a", "a", "b", "b", "a"]
+    assert places.of_roots(chains, "client_ip").to_pylist() == ["c1", "c1", None, None, "c1"]

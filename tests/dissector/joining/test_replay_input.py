@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from dissector.joining import replay
-from dissector.joining.borders import find_left_out, find_message_counts
-from dissector.joining.endings import find_events
-from dissector.joining.holes import find_holes
+from dissector.joining.capture_boundaries import find_left_out, find_message_counts
+from dissector.joining.connection_ends import find_events
+from dissector.joining.gaps import find_gaps
 from dissector.joining.links import Row
 from dissector.joining.replay_input import input_rows
 from tests.dissector.joining.made import placed, planned
@@ -31,7 +31,7 @@ def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Ro
     plan = planned(connections, [sorted({each["capture"] for each in connections})])
     find_left_out(db, plan.handovers)
     find_events(db)
-    find_holes(db)
+    find_gaps(db)
     find_message_counts(db)
     (group,) = plan.groups
     return [

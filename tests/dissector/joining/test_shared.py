@@ -92,4 +92,4 @@ def test_the_brokers_side_of_a_proxy_repeats_what_the_clients_side_shows() -> No
     ]  # fmt: skip
     rows = [got("a", 6, "t", 3, 4, 9, at(2, 100)), got("b", 7, "t", 3, 4, 9, at(2, 500))]
     shared = found(sends, rows, {"a": None, "b": None})
-    assert shared.views == [["b", "a"]] and shared.twins == [("a", 3), ("a", 6)]
+    assert shared.views == [["b", "a"]] and shared.proxy_peers == [("a", 3), ("a", 6)]

@@ -10,10 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.lake.cache import Cache, Source, Unit
+from dissector.lake.cache import Cache, CachedRows, CachePartition
 from dissector.lake.install import SUMS_FOLDER as SUMS
 
-ONE, TWO, BOTH = Unit("d1", ("a",)), Unit("d2", ("b",)), Unit("d12", ("a", "b"))
+ONE, TWO, BOTH = (
+    CachePartition("d1", ("a",)),
+    CachePartition("d2", ("b",)),
+    CachePartition("d12", ("a", "b")),
+)
 
 
 def made(folder: Path, rows: Mapping[str, Sequence[str]], name: str = "sends") -> Path:
@@ -26,7 +30,7 @@ def made(folder: Path, rows: Mapping[str, Sequence[str]], name: str = "sends") -
     return folder
 
 
-def values(sources: Sequence[Source]) -> list[str]:
+def values(sources: Sequence[CachedRows]) -> list[str]:
     """The rows that sources mean."""
     found = []
     for source in sources:

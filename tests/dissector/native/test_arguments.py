@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dissector.jit import compiled, kept
+from dissector.jit import compiled, prepacked
 from dissector.native.arguments import append, maker_of, result_count, word_count
 from tests.dissector.native import made
 
@@ -64,11 +64,11 @@ def test_tuples_are_indexed_at_run_time() -> None:
 
 
 def test_what_is_kept_is_passed_as_it_is_then() -> None:
-    sources = kept((np.array([1], np.int64), np.array([2], np.int64)))
+    sources = prepacked((np.array([1], np.int64), np.array([2], np.int64)))
     assert [made.chosen(sources, which) for which in (0, 1, 0)] == [1, 2, 1]
     empty, frozen = np.zeros(0, np.int64), np.ones(1, np.int64)
     frozen.flags.writeable = False
-    assert made.chosen(kept((frozen, frozen)), 1) == 1
+    assert made.chosen(prepacked((frozen, frozen)), 1) == 1
     assert append(empty, words := []) and words[0] == empty.ctypes.data
 
 

@@ -6,7 +6,7 @@ import dpkt
 import numpy as np
 import pytest
 
-from dissector.evidence.disguise import Disguise
+from dissector.evidence.anonymizer import Anonymizer
 from dissector.packet import header_offsets as offsets
 from dissector.packet import rewriting
 from dissector.packet.link import ETHERNET
@@ -108,9 +108,7 @@ def test_headers_are_found_in_the_order_of_the_headers() -> None:
     columns.ts_ns[0], columns.interface[0] = 0, 0
     headers = offsets.Headers.new(2 * offsets.HEADERS_OF_PACKET)
     left = offsets.PacketsLeft.all_of(1)
-    count = offsets.find_headers(
-        data, columns, left, np.array([ETHERNET]), new_walk(), headers
-    )
+    count = offsets.find_headers(data, columns, left, np.array([ETHERNET]), new_walk(), headers)
     assert headers.kind[:count].tolist() == [
         offsets.MACS, offsets.IP4, offsets.UDP_HEADER, offsets.MACS, offsets.IP4, offsets.SEGMENT,
     ]  # fmt: skip
@@ -119,8 +117,8 @@ def test_headers_are_found_in_the_order_of_the_headers() -> None:
 
 
 def test_the_table_of_addresses_grows() -> None:
-    disguise = Disguise(bytes(32))
-    state = rewriting.new_rewriting(np.array(disguise.names), np.array(disguise.noise), rows=8)
+    anonymizer = Anonymizer(bytes(32))
+    state = rewriting.new_rewriting(np.array(anonymizer.names), np.array(anonymizer.noise), rows=8)
     headers = b"".join(bytes(12) + bytes([10, 0, 0, n]) + bytes([10, 0, 1, n]) for n in range(40))
     data = np.frombuffer(bytearray(headers), np.uint8)
     packets_at = [[0] * 40, [offsets.IP4] * 40, [20 * n for n in range(40)]]

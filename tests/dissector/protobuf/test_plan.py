@@ -8,7 +8,7 @@ from dissector.protobuf.plan import Default, FieldColumn, Root, build_plan
 COLUMNS = ("number", "text_at", "text_bytes", "name", "first_id", "id_count", "set_at", "set_count")
 
 
-def step(plan: p.Plan, node: int, number: int) -> int:
+def step(plan: p.FieldPlan, node: int, number: int) -> int:
     limit = plan.nodes[p.NODE_LIMIT, node]
     return int(plan.steps[plan.nodes[p.NODE_BASE, node] + number]) if number <= limit else p.SKIP
 

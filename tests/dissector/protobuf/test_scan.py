@@ -6,13 +6,13 @@ import pytest
 from dissector.blocks import ByteArray
 from dissector.codecs.names import NameTable
 from dissector.limits import NULL
-from dissector.protobuf.plan import FieldColumn, Plan, Root, build_plan
+from dissector.protobuf.plan import FieldColumn, FieldPlan, Root, build_plan
 from dissector.protobuf.scan import (
     BAD,
     READ,
     USED_IDS,
     USED_WORDS,
-    Output,
+    ScanOutput,
     SpanColumns,
     new_output,
     scan,
@@ -27,7 +27,7 @@ CHILD = ("parent", "ledger_id", "ack_set_at", "ack_set_count")
 COLUMN = {name: number for number, name in enumerate(COLUMNS)}
 
 
-def plan() -> Plan:
+def plan() -> FieldPlan:
     wanted = [
         FieldColumn("send_receipt.message_id.ledgerId", "ledger_id"),
         FieldColumn("send_receipt.message_id.partition", "partition", null=-1),
@@ -43,7 +43,7 @@ def plan() -> Plan:
     return build_plan([Root("BaseCommand", wanted)], COLUMNS, CHILD)
 
 
-def run(parts: list[bytes]) -> tuple[np.ndarray, Output, list[int], NameTable]:
+def run(parts: list[bytes]) -> tuple[np.ndarray, ScanOutput, list[int], NameTable]:
     """Every part into a row of its own."""
     names = NameTable(100, 1000)
     matrix = np.full((len(COLUMNS), len(parts)), NULL, np.int64)

@@ -12,8 +12,8 @@ from dissector.protocols.interface import (
     CHECK_SIGNATURE,
     SPAN_SIGNATURE,
     ConnectionFacts,
-    Facts,
-    FactsOptions,
+    DecoderOptions,
+    ProtocolDecoder,
     ProtocolSpec,
 )
 from tests.wire import toy
@@ -43,10 +43,10 @@ def test_names_and_ports_belong_to_one_protocol() -> None:
 
 @pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)
 def test_facts_start_empty_and_finish_without_input(spec: ProtocolSpec) -> None:
-    facts: Facts = spec.new_facts(FactsOptions(protocol_number=0))
+    facts: ProtocolDecoder = spec.new_facts(DecoderOptions(protocol_number=0))
     assert facts.connection_facts(0) in (None, ConnectionFacts())
     assert sum(block.rows for block in facts.finish()) == 0
-    assert list(facts.findings.drain()) == []
+    assert list(facts.notices.drain()) == []
 
 
 @every_protocol

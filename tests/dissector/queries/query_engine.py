@@ -8,9 +8,9 @@ import pyarrow as pa
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
+from dissector.report.aggregation_cache import with_plain_types
+from dissector.report.merged_tables import MergedTables
 from dissector.report.partitions import Engine
-from dissector.report.parts import Parts
-from dissector.report.tally_cache import with_plain_types
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.report import made
@@ -34,7 +34,7 @@ class QueryEngine:
         self.give(rows or {})
         for name, query in table_views(has_others=False):
             self._engine.view(name, query)
-        self._engine.prelude()
+        self._engine.shared_views()
         self._is_open = True
 
     def give(self, rows: Rows, step_ns: int = STEP_NS) -> None:
@@ -73,7 +73,7 @@ class QueryEngine:
         self.register("units", pa.table({"capture": names, "unit": of}))
         self.register("steps", pa.table({"capture": names, "step_ns": steps}))
         if self._is_open:
-            self._engine.prelude()
+            self._engine.shared_views()
         return self
 
     def register(self, name: str, rows: pa.Table) -> None:
@@ -103,9 +103,9 @@ class QueryEngine:
         """What all queries of the catalogue give, as sections take it."""
         return {name: self.merged(name) for name in catalogue()}
 
-    def parts(self, names: Iterable[str]) -> Parts:
+    def parts(self, names: Iterable[str]) -> MergedTables:
         """Parts of a report that have only these queries."""
-        return Parts({name: self.merged(name) for name in names}, STEP_NS)
+        return MergedTables({name: self.merged(name) for name in names}, STEP_NS)
 
     def rows(self, name: str) -> list[Row]:
         """What a section gets of a query."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.parts import Parts
+from dissector.report.merged_tables import MergedTables
 from dissector.report.sections.ack_latency import ack_latency
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.report.sections.redelivery import redelivery
@@ -137,7 +137,7 @@ def test_the_age_of_what_nobody_acknowledged_ends_with_all_captures_read_togethe
 
 def lags(db: QueryEngine, acks: list[Row], deliveries: list[Row]) -> tuple[Row, list[list[Any]]]:
     db.give({"acks": acks, "deliveries": deliveries})
-    section = ack_latency(Parts(db.tables(), 1_000_000))
+    section = ack_latency(MergedTables(db.tables(), 1_000_000))
     rows = [section["total"], *section["by_subscription"]]
     return section, [[row[name] for name in row if name.startswith("lag_")] for row in rows]
 
@@ -216,7 +216,7 @@ def test_sections_take_time_in_line_with_their_consumers(db: QueryEngine, consum
         rows += [grant(SECOND, 1, **who), grant(2 * SECOND, 0, event="delivery", delta=-1, **who),
                  grant(5 * SECOND, 1, **who)]  # fmt: skip
     db.give({"permits": rows, "deliveries": [delivery(1)], "acks": [ack(1)]})
-    parts = Parts(db.tables(), 1_000_000)
+    parts = MergedTables(db.tables(), 1_000_000)
     section = permit_utilization(parts)
     assert section["total"]["stalls"]["unconfirmed"]["count"] == consumers
     assert len(section["by_consumer"]) == consumers and len(section["longest_stalls"]) == 50

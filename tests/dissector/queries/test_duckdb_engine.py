@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.buckets import buckets_of
-from dissector.queries.catalogue import prelude
+from dissector.queries.catalogue import shared_views
 from dissector.queries.duckdb_engine import FEW_ROWS, DuckdbEngine, parquet_files
 
 EDGES = sorted(
@@ -55,11 +55,11 @@ def test_one_file_many_files_and_none(tmp_path: Path) -> None:
 def test_views_of_the_caller_read_those_that_queries_share(rows: int) -> None:
     legs = pa.table({"capture": ["c"], "connection_id": [1], "leg": ["broker"],
                      "twin_connection_id": [2]})  # fmt: skip
-    twins = next(view for view in prelude() if view.name == "twins")
+    twins = next(view for view in shared_views() if view.name == "twins")
     with DuckdbEngine() as db:
         db.expect(rows)
         db.register("legs", legs)
-        db.prelude([twins])
+        db.shared_views([twins])
         db.view("mine", "SELECT connection_id + 1 AS next FROM twins")
         assert db.table("SELECT next FROM mine").to_pylist() == [{"next": 2}]
         assert db.tables({"own": "SELECT count(*) AS n FROM twins"})["own"].to_pylist() == [

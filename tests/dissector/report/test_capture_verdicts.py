@@ -8,11 +8,11 @@ import pytest
 from dissector.queries.catalogue import catalogue
 from dissector.report import capture_verdicts
 from dissector.report.capture_verdicts import SCHEMA, WORDS, rows_to_judge, verdict_rows
+from dissector.report.merged_tables import MergedTables, tables_by_capture
 from dissector.report.numbers import grouped, high, low
-from dissector.report.parts import Parts, parts_by_capture
 from dissector.report.result import JUDGED, SECTIONS, build
 from dissector.report.verdict import BAD, LOOK
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from tests.dissector.report import made
 from tests.numbers import Numbers, empty_report, engine
 
@@ -88,7 +88,7 @@ def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
         assert found[name] == row, name
         said = [
             (each.section, each.text, each.next_step)
-            for each in remarks(alone)
+            for each in headlines(alone)
             if each.mark in (LOOK, BAD)
         ]
         told = [(each["section"], each["text"], each["next_step"]) for each in row["reasons"]]
@@ -132,9 +132,9 @@ def test_what_is_kept_says_how_bad_it_is_without_its_text(
 def test_rows_of_one_capture_do_not_depend_on_others(several: dict[str, made.Tables]) -> None:
     rows = dict.fromkeys(catalogue(), 0)
     tables = summed(several).tallies()
-    for name, parts in parts_by_capture(tables):
+    for name, merged_tables in tables_by_capture(tables):
         for query in catalogue():
-            found = parts.rows(query)
+            found = merged_tables.rows(query)
             assert {row["capture"] for row in found} <= {name}
             rows[query] += len(found)
     assert rows == {name: tables[name].num_rows for name in catalogue()}
@@ -147,10 +147,10 @@ def test_what_is_left_out_for_verdicts_changes_none(several: dict[str, made.Tabl
     brief = {name: numbers.asked_of(rows_to_judge(catalogue()[name], "kept_rows"), rows)
              if name in catalogue() else rows for name, rows in whole.items()}  # fmt: skip
     assert verdict_rows(brief, engine()).equals(verdict_rows(whole, engine()))
-    for capture, parts in parts_by_capture(whole):
+    for capture, merged_tables in tables_by_capture(whole):
         for name in JUDGED:
-            total = SECTIONS[name].build(parts)["total"]
-            of_all = SECTIONS[name].build(parts._replace(only_totals=False))["total"]
+            total = SECTIONS[name].build(merged_tables)["total"]
+            of_all = SECTIONS[name].build(merged_tables._replace(only_totals=False))["total"]
             differ = {key for key in of_all if total[key] != of_all[key]}
             assert differ <= {"per_minute", "per_hour", "per_day", "over_time"}, (capture, name)
 
@@ -165,14 +165,16 @@ def test_rows_that_are_merged_before_are_those_that_a_section_adds_up() -> None:
     ]  # fmt: skip
     table = pa.Table.from_pylist(rows)
     for keys in ((), ("topic",), ("topic", "outcome")):
-        few = grouped(Parts({"sends": rows}, 1).rows("sends", keys), keys)
-        merged = Parts({"sends": table}, 1).rows("sends", keys)
+        few = grouped(MergedTables({"sends": rows}, 1).rows("sends", keys), keys)
+        merged = MergedTables({"sends": table}, 1).rows("sends", keys)
         assert [tuple(row[key] for key in keys) for row in merged] == [*few]
         for row, found in zip(merged, few.values(), strict=True):
             assert all(row[name] == sum(each[name] for each in found) for name in query.sums)
             assert all(row[name] == low(each[name] for each in found) for name in query.least)
             assert all(row[name] == high(each[name] for each in found) for name in query.greatest)
-    assert Parts({"sends": rows}, 1).rows("sends") == Parts({"sends": table}, 1).rows("sends")
+    assert MergedTables({"sends": rows}, 1).rows("sends") == MergedTables({"sends": table}, 1).rows(
+        "sends"
+    )
 
 
 def test_a_judgement_that_fails_is_a_line_in_its_capture(
@@ -182,10 +184,10 @@ def test_a_judgement_that_fails_is_a_line_in_its_capture(
     before = numbers.result()["verdicts"]
     build_errors = SECTIONS["errors"].build
 
-    def breaks(parts: Parts) -> made.Row:
-        if any(row["capture"] == "b-lossy" for row in parts.rows("files")):
+    def breaks(merged_tables: MergedTables) -> made.Row:
+        if any(row["capture"] == "b-lossy" for row in merged_tables.rows("files")):
             raise KeyError("what no row has")
-        return build_errors(parts)
+        return build_errors(merged_tables)
 
     broken = SECTIONS | {"errors": SECTIONS["errors"]._replace(build=breaks)}
     monkeypatch.setattr(capture_verdicts, "SECTIONS", broken)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dissector.joining.files import digests
-from dissector.lake.cache import Cache, Unit
+from dissector.lake.cache import Cache, CachePartition
 from dissector.lake.compact import compact
 from dissector.lake.install import SUMS_FOLDER
 from dissector.lake.reader import open_lake
@@ -88,8 +88,8 @@ def test_captures_of_one_group_have_digests_of_their_own(tmp_path: Path) -> None
 
 def test_two_units_of_one_digest_are_refused(tmp_path: Path) -> None:
     """Whichever was found would stand for both."""
-    units = [Unit("d", ("c-one",)), Unit("d", ("c-other",))]
+    cache_partitions = [CachePartition("d", ("c-one",)), CachePartition("d", ("c-other",))]
     with pytest.raises(ValueError, match="c-one and c-other have one digest"):
-        Cache(tmp_path, tmp_path).sources("sends", "query", units)
+        Cache(tmp_path, tmp_path).sources("sends", "query", cache_partitions)
     with pytest.raises(ValueError, match="c-one and c-other have one digest"):
-        Cache(tmp_path, tmp_path).add(tmp_path, units, {})
+        Cache(tmp_path, tmp_path).add(tmp_path, cache_partitions, {})

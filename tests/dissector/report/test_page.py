@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
+from dissector.cli.text_report import text_report
 from dissector.limits import MAX_PAGE_ROWS
 from dissector.report.capture_verdicts import WORDS
 from dissector.report.closing import about
-from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
+from dissector.report.descriptions import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MIN_FOLD, folded, page
 from dissector.report.result import JUDGED, SECTIONS
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
-from tests.dissector.report.verdicts.reports import remarks
+from tests.dissector.report.verdicts.reports import headlines
 from tests.numbers import Numbers
 
 HOSTILE = "persistent://t/n/<script>alert(1)</script>\u202e\x1b[2J" + "x" * 300
@@ -81,12 +81,12 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
         text = page(report)
-        (remark,) = (each for each in remarks(report) if each.section == "redelivery")
+        (headline,) = (each for each in headlines(report) if each.section == "redelivery")
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             start = text.index(f'<section id="{section}">')
             part = text[start : text.index("</section>", start)]
             assert f"<strong>{said}" in part or f"{said}.</strong>" in part, section
-        assert said.lower() in remark.text
+        assert said.lower() in headline.text
 
 
 def test_what_joining_captures_lost_is_listed() -> None:
@@ -106,8 +106,8 @@ def test_what_joining_captures_lost_is_listed() -> None:
     part = text[text.index('<section id="closing">') :]
     assert "2 frames begin in one capture and end in the next: 1 counted" in part
     assert part.count(">lost</td>") == 1 and part.count(">counted</td>") == 1
-    (remark,) = (each for each in remarks(report) if each.section == "closing")
-    assert "1 frame at the border" in remark.text and "1 capture shows" in remark.text
+    (headline,) = (each for each in headlines(report) if each.section == "closing")
+    assert "1 frame at the border" in headline.text and "1 capture shows" in headline.text
 
 
 def test_a_send_that_was_passed_over_may_have_no_number() -> None:
@@ -254,7 +254,7 @@ def three() -> dict[str, Any]:
 
 def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any]) -> None:
     text = page(three)
-    part = text[text.index('<section id="verdicts">') : text.index('<ul class="remarks">')]
+    part = text[text.index('<section id="verdicts">') : text.index('<ul class="headlines">')]
     names = re.findall(r'name">(night-\d)', part.replace("<wbr>", ""))
     assert names[0] == "night-1" and sorted(names) == ["night-0", "night-1", "night-2"]
     worst = three["verdicts"]["by_capture"][0]
@@ -309,7 +309,7 @@ def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_pa
 def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any], rich_page: str) -> None:
     text = rich_page
     on_page = re.findall(r'<span class="mark">([^<]*)</span>', text)
-    on_terminal = [line.split()[0] for line in outline(rich, Paint("never"))
+    on_terminal = [line.split()[0] for line in text_report(rich, Paint("never"))
                    if re.match(r"  (ok|look|bad|note) ", line)]  # fmt: skip
     assert on_page and set(on_page) <= set(WORDS)
     assert sorted(on_page) == sorted(on_terminal)

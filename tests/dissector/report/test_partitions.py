@@ -11,7 +11,7 @@ import pytest
 
 from dissector.errors import InputError
 from dissector.findings.querying import rule_queries
-from dissector.lake.cache import Unit
+from dissector.lake.cache import CachePartition
 from dissector.limits import MAX_PARTITION_ROWS
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report import partitions
@@ -32,12 +32,16 @@ def test_every_unit_is_in_one_partition_and_partitions_are_bounded(seed: int, at
     chance = random.Random(seed)
     sizes = [int(10 ** chance.uniform(2, 7.8)) for _ in range(chance.randrange(1, 200))]
     lake = SimpleNamespace(captures=[manifest(rows, f"c{n}") for n, rows in enumerate(sizes)])
-    units = [Unit(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
-    found = partitioned(chance.sample(units, len(units)), SimpleNamespace(lake=lake), at_once)
-    assert Counter(unit for _, some in found for unit in some) == Counter(units)
+    cache_partitions = [CachePartition(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
+    found = partitioned(
+        chance.sample(cache_partitions, len(cache_partitions)), SimpleNamespace(lake=lake), at_once
+    )
+    assert Counter(cache_partition for _, some in found for cache_partition in some) == Counter(
+        cache_partitions
+    )
     most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
     for rows, some in found:
-        assert rows == sum(sizes[int(unit.captures[0][1:])] for unit in some)
+        assert rows == sum(sizes[int(cache_partition.captures[0][1:])] for cache_partition in some)
         assert rows <= most or len(some) == 1
     for (one, _), (other, _) in pairwise(found):
         assert one + other > most or max(one, other) > most // 2, "no share is needless"
@@ -48,9 +52,9 @@ def test_captures_of_one_compacted_file_are_read_together() -> None:
         manifest(900, "c1", "c5", "c9"), manifest(MAX_PARTITION_ROWS - 900, "c4"),
         manifest(300, "c2", "c3"),
     ])  # fmt: skip
-    units = [Unit(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
-    found = partitioned(units, SimpleNamespace(lake=lake), 1)
-    assert [{unit.captures[0] for unit in some} for _, some in found] == [
+    cache_partitions = [CachePartition(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
+    found = partitioned(cache_partitions, SimpleNamespace(lake=lake), 1)
+    assert [{cache_partition.captures[0] for cache_partition in some} for _, some in found] == [
         {"c1", "c4", "c5", "c9"}, {"c2", "c3"},
     ]  # fmt: skip
 

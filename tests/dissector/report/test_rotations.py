@@ -8,7 +8,7 @@ import pytest
 from dissector.cli.main import run
 from dissector.lake.compact import compact
 from dissector.lake.reader import open_lake, remove
-from dissector.report.words import many
+from dissector.report.formatting import many
 from tests.dissector.lake.samples import SAMPLES, landed
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_service import rotated

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from dissector.report.parts import empty_parts
+from dissector.report.merged_tables import empty_tables
 from dissector.report.result import SECTIONS, build
 from dissector.report.section import REASONS, not_judged
-from dissector.schemas.words import DELIVERY_OUTCOMES, OUTCOMES
+from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
 from tests.dissector.report.sections.test_sections import report_of
 from tests.numbers import Numbers
@@ -78,7 +78,9 @@ def test_reasons_are_listed_by_how_many_they_concern() -> None:
     text = not_judged(whole, {"lost_in_gap": 1, "evicted": 3, "orphan_response": 0})
     assert text.index(f"3 ({OUTCOMES['evicted']})") < text.index(f"1 ({OUTCOMES['lost_in_gap']})")
     assert not_judged(whole, {}) == " Nothing was left unjudged."
-    assert "about" not in build(empty_parts(), ["coverage"])["coverage"], "it speaks of others, too"
+    assert "about" not in build(empty_tables(), ["coverage"])["coverage"], (
+        "it speaks of others, too"
+    )
 
 
 def test_where_no_frame_was_decoded_nothing_was_judged() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dissector.cli.main import run
-from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
+from dissector.cli.text_report import text_report
 from dissector.report.page import page
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from tests.dissector.observed import CASES, CURSUS_CASES, name_of
 from tests.dissector.test_manifests_sentences import reports
 
@@ -44,7 +44,7 @@ def on_page(report: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def on_terminal(report: dict[str, Any]) -> list[str]:
-    lines = outline(report, Paint("never"))
+    lines = text_report(report, Paint("never"))
     return [line[2:6].strip() for line in lines if re.match(r"  (bad |look|note|ok  )  ", line)]
 
 
@@ -53,7 +53,7 @@ def test_a_capture_is_as_bad_on_all_outputs(case: Any) -> None:
     report = reports()[name_of(case)]
     (row,) = report["verdicts"]["by_capture"]
     wrong = rows_of(report)
-    lines = [(one.word, one.anchor or one.section, one.text) for one in remarks(report)]
+    lines = [(one.word, one.anchor or one.section, one.text) for one in headlines(report)]
     words = [word for word, *_ in lines]
     # The list of findings, the lines of page and terminal, and the row of the captures' table.
     assert bool(wrong) == any(word in WRONG for word in words) == (row["verdict"] in WRONG)

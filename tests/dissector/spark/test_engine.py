@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.errors import InputError
-from dissector.queries.catalogue import View
+from dissector.queries.catalogue import SharedView
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet_files
 from dissector.schemas.arrow import arrow_schema
 from dissector.spark import engine
@@ -70,11 +70,11 @@ def test_views_that_are_read_twice_are_written_down_once(
     db: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views = (
-        View("base", "a number", "SELECT n FROM numbers"),
-        View("once", "one", "SELECT n FROM base WHERE n > 1"),
-        View("unread", "nothing reads it", "SELECT no_such_column FROM base"),
+        SharedView("base", "a number", "SELECT n FROM numbers"),
+        SharedView("once", "one", "SELECT n FROM base WHERE n > 1"),
+        SharedView("unread", "nothing reads it", "SELECT no_such_column FROM base"),
     )
-    monkeypatch.setattr(engine, "prelude", lambda: views)
+    monkeypatch.setattr(engine, "shared_views", lambda: views)
     db.register("numbers", pa.table({"n": [1, 2, 3]}))
     db.write({"a": "SELECT n FROM once", "b": "SELECT sum(n) AS n FROM base"}, tmp_path / "out")
     assert [path.name for path in (tmp_path / "work" / "settled-0").iterdir()] == ["base"]
@@ -93,7 +93,7 @@ def test_views_that_are_read_twice_are_written_down_once(
 def test_views_of_tables_are_written_down_where_rows_are_few(
     db: SparkEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, settled: list[str]
 ) -> None:
-    monkeypatch.setattr(engine, "prelude", lambda: ())
+    monkeypatch.setattr(engine, "shared_views", lambda: ())
     db.expect(rows)
     db.register("lake_numbers", pa.table({"n": [1, 2, 3]}))
     db.view("numbers", "SELECT n FROM lake_numbers WHERE n > 1")
@@ -101,7 +101,7 @@ def test_views_of_tables_are_written_down_where_rows_are_few(
     assert [found[name].column("n").to_pylist() for name in "ab"] == [[2, 3], [5]]
     work = tmp_path / "work"
     assert sorted(path.name for path in work.glob("settled-*/*")) == settled
-    db.prelude()  # tables are named again
+    db.shared_views()  # tables are named again
     db.register("lake_numbers", pa.table({"n": [7]}))
     db.view("numbers", "SELECT n FROM lake_numbers")
     assert db.tables({"a": "SELECT n FROM numbers JOIN numbers AS m USING (n)"})["a"].num_rows == 1

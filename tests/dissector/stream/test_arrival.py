@@ -20,7 +20,7 @@ def test_a_retransmission_is_counted_and_gives_no_byte_twice() -> None:
     assert found.data() == b"abcdef"
     assert found.counted() == {"retransmitted": 1}
     assert found.connections[0]["history"] == "ShADT"
-    assert found.side()["payload_bytes"] == 12
+    assert found.direction()["payload_bytes"] == 12
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_copy_of_the_tap_is_no_retransmission() -> None:
     found = after_handshake(once, once._replace(ms=10.1), once._replace(ms=40))
     assert found.data() == b"abcdef"
     assert found.counted() == {"duplicate": 2}
-    assert found.side()["packets"] == 5
+    assert found.direction()["packets"] == 5
 
 
 def test_out_of_order_is_no_retransmission() -> None:
@@ -107,8 +107,8 @@ def test_a_window_probe_takes_the_next_byte_and_no_byte_comes_twice() -> None:
         Packet(802, 0, 1004, b"defgh", 5001),
     )
     assert found.data() == b"abcdefgh"
-    assert found.side(0, 1)["zero_window_ns"] == 790_000_000
-    assert found.side(0, 0)["zero_window_ns"] == 0
+    assert found.direction(0, 1)["zero_window_ns"] == 790_000_000
+    assert found.direction(0, 0)["zero_window_ns"] == 0
     assert found.counted() == {"keepalive": 1, "retransmitted": 1}
     assert found.connections[0]["history"] == "ShADawT"
 
@@ -121,7 +121,7 @@ def test_a_zero_window_ends_with_any_later_window() -> None:
         Packet(31, 1, 5004, b"", 1001, window=0),
         Packet(36, 1, 5004, b"", 1001, window=9),
     )
-    assert found.side(0, 1)["zero_window_ns"] == 16_000_000
+    assert found.direction(0, 1)["zero_window_ns"] == 16_000_000
 
 
 def test_a_cut_payload_is_no_loss_and_no_reordering() -> None:
@@ -134,7 +134,7 @@ def test_a_cut_payload_is_no_loss_and_no_reordering() -> None:
         Piece("data", 0, 30, b"a" * 30), Piece("cut", 30, 170), Piece("data", 200, 10, b"c" * 10)
     ]  # fmt: skip
     assert found.counted() == {}
-    assert found.side()["snaplen_cut_bytes"] == 170
+    assert found.direction()["snaplen_cut_bytes"] == 170
     cut = [row for row in found.ranges if row["kind"] == GAP_CUT]
     assert [(row["packet"], row["length"]) for row in cut] == [(4, 70), (5, 100)]
 
@@ -200,7 +200,7 @@ def test_data_behind_the_end_of_its_stream_is_late() -> None:
     )
     assert found.pieces() == [Piece("data", 0, 3, b"abc")]
     assert found.counted() == {"late": 1}
-    assert found.side()["late_bytes"] == 4
+    assert found.direction()["late_bytes"] == 4
 
 
 def test_data_that_waits_behind_a_fin_found_later_is_late() -> None:
@@ -208,7 +208,7 @@ def test_data_that_waits_behind_a_fin_found_later_is_late() -> None:
         Packet(10, 0, 1005, b"efg", 5001), Packet(11, 0, 1001, b"abc", 5001, FIN | 16)
     )
     assert found.pieces() == [Piece("data", 0, 3, b"abc")]
-    assert found.side()["late_bytes"] == 3
+    assert found.direction()["late_bytes"] == 3
 
 
 def test_a_conflict_is_counted_in_bytes_and_said() -> None:
@@ -218,7 +218,7 @@ def test_a_conflict_is_counted_in_bytes_and_said() -> None:
         Packet(12, 0, 1001, b"abc", 5001),
     )
     assert found.data() == b"abcdef"
-    assert found.side()["conflict_bytes"] == 2
+    assert found.direction()["conflict_bytes"] == 2
     assert found.codes() == ["overlap_conflict"]
     assert (found.notices[0]["stream_offset"], found.notices[0]["value"]) == (4, 2)
 
@@ -243,4 +243,4 @@ def test_earlier_bytes_come_too_late_once_something_left() -> None:
     found = streamed(packets)
     assert found.pieces() == [Piece("data", 0, 6, b"jklmno")]
     assert found.counted() == {"retransmitted": 1}
-    assert found.side()["dropped_bytes"] == 3
+    assert found.direction()["dropped_bytes"] == 3

@@ -68,7 +68,7 @@ def test_a_better_copy_takes_the_place_of_damaged_bytes() -> None:
     found = streamed(sound(BAD, Packet(11, 0, 1007, b"ghi", 5001), GOOD))
     assert found.pieces() == [Piece("data", 0, 9, b"abcdefghi")]
     assert found.codes() == ["wrong_checksum", "overlap_conflict"]
-    assert found.side()["conflict_bytes"] == 1
+    assert found.direction()["conflict_bytes"] == 1
     # The time of the bytes is that of the packet that brought them.
     assert [row["packet"] for row in found.ranges if row["kind"] == DATA] == [6, 5]
 
@@ -80,7 +80,7 @@ def test_a_damaged_copy_never_wins(overlap: str) -> None:
     bad = Packet(11, 0, 1002, b"bXXXXX", 5001, checksum="wrong")
     found = streamed(sound(waiting, bad, Packet(12, 0, 1001, b"ab", 5001)), options)
     assert found.data()[:6] == b"abcdef"
-    assert found.side()["conflict_bytes"] == 4
+    assert found.direction()["conflict_bytes"] == 4
 
 
 def test_a_better_copy_may_have_other_bounds() -> None:
@@ -100,7 +100,7 @@ def test_bytes_that_their_receiver_took_are_used() -> None:
 @pytest.mark.parametrize(("one_way", "ms"), [(True, 220), (False, 60_020)])
 def test_without_a_better_copy_they_are_used_as_late_as_a_hole(one_way: bool, ms: int) -> None:
     probes = [Packet(at, 0, 1007, b"", 5001, ip_id=at) for at in range(20, 61_000, 20)]
-    made = [each for each in sound(BAD, *probes) if not (one_way and each.side)]
+    made = [each for each in sound(BAD, *probes) if not (one_way and each.endpoint_index)]
     found = streamed(made)
     assert found.data() == b"abXdef"
     released = found.times(DATA)[0]
@@ -114,8 +114,17 @@ def test_nothing_else_of_a_damaged_packet_counts() -> None:
         Packet(12, 0, 1001, b"", 5001, FIN_ACK, checksum="wrong"),
         Packet(13, 0, 9_000_000, b"far", 5001, checksum="wrong"),
     ]
-    many = [Packet(3 + n / 100, side, (1001, 5001)[side], b"", (5001, 1001)[side])
-            for n in range(60) for side in (0, 1)]  # fmt: skip
+    many = [
+        Packet(
+            3 + n / 100,
+            endpoint_index,
+            (1001, 5001)[endpoint_index],
+            b"",
+            (5001, 1001)[endpoint_index],
+        )
+        for n in range(60)
+        for endpoint_index in (0, 1)
+    ]
     found = streamed(sound(*many, *bad, Packet(20, 0, 1001, b"abc", 5001)))
     assert found.data() == b"abc"
     assert found.connections[0]["ended"] == "capture_end"
@@ -135,17 +144,19 @@ def test_pressure_lets_damaged_bytes_out() -> None:
     rest = [Packet(11 + n, 0, 1007 + 100 * n, bytes(100), 5001) for n in range(40)]
     found = streamed(sound(BAD, *rest), options)
     assert found.data() == b"abXdef" + bytes(4000)
-    assert found.side()["gap_bytes"] == 0
+    assert found.direction()["gap_bytes"] == 0
     assert "held_bytes_limit" in found.codes()
 
 
 @pytest.mark.parametrize("flags", [SYN | RST | FIN, SYN, RST, FIN, SYN | FIN, SYN | RST])
-@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("endpoint_index", [0, 1])
 @pytest.mark.parametrize("sequence", [0, 1000, 777_777_777])
 def test_flags_of_a_damaged_packet_open_reset_and_end_nothing(
-    flags: int, side: int, sequence: int
+    flags: int, endpoint_index: int, sequence: int
 ) -> None:
-    bad = Packet(10, side, (1001, 5001)[side] + sequence, b"", 1, flags, checksum="wrong")
+    bad = Packet(
+        10, endpoint_index, (1001, 5001)[endpoint_index] + sequence, b"", 1, flags, checksum="wrong"
+    )
     found = streamed(sound(bad, GOOD, Packet(301, 1, 5001, b"xyz", 1007)))
     assert (found.data(0, 0), found.data(0, 1)) == (b"abcdef", b"xyz")
     assert [row["ended"] for row in found.connections.values()] == ["capture_end"]
@@ -170,4 +181,4 @@ def test_payload_of_a_damaged_packet_far_away_opens_no_stream() -> None:
     found = streamed(sound(bad, GOOD))
     assert len(found.connections) == 1
     assert found.data() == b"abcdef"
-    assert found.side()["dropped_bytes"] == 3
+    assert found.direction()["dropped_bytes"] == 3

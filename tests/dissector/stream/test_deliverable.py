@@ -65,7 +65,7 @@ def test_an_unacknowledged_hole_is_given_up_after_its_longer_bound() -> None:
 
 
 def test_where_the_peer_was_not_captured_nobody_can_acknowledge() -> None:
-    packets = [packet for packet in hole() if packet.side == 0] + ticks(15, 1000)
+    packets = [packet for packet in hole() if packet.endpoint_index == 0] + ticks(15, 1000)
     at = gap_at(packets)
     assert at is not None and 10 + WINDOW_MS <= at < 10 + WINDOW_MS + 25
 
@@ -188,7 +188,7 @@ def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) ->
     ]
     found = streamed(packets)
     order = [
-        (row["side"], row["data"], row["release_packet"])
+        (row["endpoint_index"], row["data"], row["release_packet"])
         for row in found.ranges
         if row["kind"] == DATA
     ]
@@ -200,7 +200,7 @@ def test_the_other_direction_waits_no_longer_than_a_window() -> None:
     packets = [*hole()]
     packets += [Packet(20 + 20 * n, 1, 5001 + n, b"x", 1004) for n in range(50)]
     found = streamed(packets)
-    released = found.times(DATA, side=1)
+    released = found.times(DATA, endpoint_index=1)
     waits = [packets[at - 1].ms - (20 + 20 * n) for n, at in enumerate(released[:50])]
     assert max(waits) <= WINDOW_MS + 20
     assert waits[-1] == 0

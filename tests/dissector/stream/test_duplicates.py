@@ -119,8 +119,10 @@ def test_a_whole_capture_seen_twice_changes_counters_only() -> None:
     once = [packet._replace(ip_id=number + 1) for number, packet in enumerate(once)]
     twice = [each for packet in once for each in (packet, packet._replace(ms=packet.ms + 0.01))]
     single, double = streamed(once), streamed(twice)
-    for side in (0, 1):
-        assert double.pieces(0, side) == single.pieces(0, side)
-        assert double.counted(0, side) == {"duplicate": single.side(0, side)["packets"]}
+    for endpoint_index in (0, 1):
+        assert double.pieces(0, endpoint_index) == single.pieces(0, endpoint_index)
+        assert double.counted(0, endpoint_index) == {
+            "duplicate": single.direction(0, endpoint_index)["packets"]
+        }
     assert double.connections[0]["history"] == single.connections[0]["history"]
     assert double.connections[0]["handshake_rtt_ns"] == single.connections[0]["handshake_rtt_ns"]

@@ -15,9 +15,9 @@ def test_the_opener_is_side_0_and_the_handshake_is_measured() -> None:
     row = found.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert row["handshake_rtt_ns"] == 2_000_000
-    assert [side["isn"] for side in row["sides"]] == [1000, 5000]
-    assert [side["first_seq"] for side in row["sides"]] == [1000, 5000]
-    assert [side["last_seq"] for side in row["sides"]] == [1004, 5004]
+    assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
+    assert [endpoint_index["first_seq"] for endpoint_index in row["sides"]] == [1000, 5000]
+    assert [endpoint_index["last_seq"] for endpoint_index in row["sides"]] == [1004, 5004]
     assert row["history"] == "ShADd"
 
 
@@ -42,7 +42,7 @@ def test_any_one_packet_of_the_handshake_may_be_missing(lost: int) -> None:
     assert found.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
     row = found.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
-    assert [side["isn"] for side in row["sides"]] == [1000, 5000]
+    assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
     assert row["handshake_rtt_ns"] == (NULL if lost < 2 else 10_000_000)
 
 
@@ -153,7 +153,7 @@ def test_a_syn_inside_the_stream_is_a_stray() -> None:
     found = streamed([*packets, Packet(11, 0, 1500, flags=SYN), Packet(12, 0, 2001, b"x", 5001)])
     assert len(found.connections) == 1
     assert found.counted() == {"stray": 1}
-    assert found.side()["stream_bytes"] == 1001
+    assert found.direction()["stream_bytes"] == 1001
 
 
 def test_a_new_syn_outside_the_stream_opens_another_connection() -> None:
@@ -188,7 +188,7 @@ def test_an_answered_syn_names_the_opener_when_only_the_broker_was_captured() ->
     row = found.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert found.data(0, 1) == b"xyzuvw"
-    assert found.ranges[0]["side"] == 1
+    assert found.ranges[0]["endpoint_index"] == 1
     assert all(row["opener"] == 0 for row in found.ranges)
     assert found.pieces(0, 0) == []
 

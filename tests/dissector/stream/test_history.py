@@ -14,15 +14,15 @@ from tests.wire.segments import FIN_ACK, Packet, handshake, streamed
 def text_of(added: list[tuple[int, int]]) -> str:
     """The history of the second of two connections to which letters of sides were added."""
     connections = Connections.new(2)
-    for letter, side_no in added:
-        add_letter(connections, 2 + side_no, letter)
+    for letter, endpoint_index in added:
+        add_letter(connections, 2 + endpoint_index, letter)
     fields = (connections.history, connections.history_more, connections.history_length)
     assert not connections.matrix[0].any()
     return history_text(*(int(field[1]) for field in fields))
 
 
-def expected(letter: int, side_no: int) -> str:
-    return LETTERS[letter] if side_no else LETTERS[letter].upper()
+def expected(letter: int, endpoint_index: int) -> str:
+    return LETTERS[letter] if endpoint_index else LETTERS[letter].upper()
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 1)), max_size=60))
@@ -31,7 +31,7 @@ def test_letters_stand_once_per_side_in_order(added: list[tuple[int, int]]) -> N
 
 
 def test_all_eighteen_letters_fit() -> None:
-    added = [(letter, side_no) for letter in range(9) for side_no in (0, 1)]
+    added = [(letter, endpoint_index) for letter in range(9) for endpoint_index in (0, 1)]
     random.Random(3).shuffle(added)
     assert text_of(added) == "".join(expected(*each) for each in added)
 

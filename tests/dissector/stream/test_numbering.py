@@ -101,14 +101,16 @@ def test_packets_before_the_handshake_change_no_byte(
     mine, theirs = (packet.sequence for packet in made.packets[:2])
     flags = {"ack": 16, "answer": SYN_ACK, "syn": SYN, "reset": RST | 16, "reset without": RST}
     lead = [made.packets[0]._replace(ms=-100, ip_id=9000)] if has_syn else []
-    for n, (kind, side, by, acked) in enumerate(before):
-        numbers = (mine + by, theirs + acked) if side == 0 else (theirs + by, mine + acked)
-        packet = Packet(-90 + 10 * n, side, numbers[0], b"", numbers[1], flags[kind])
+    for n, (kind, endpoint_index, by, acked) in enumerate(before):
+        numbers = (
+            (mine + by, theirs + acked) if endpoint_index == 0 else (theirs + by, mine + acked)
+        )
+        packet = Packet(-90 + 10 * n, endpoint_index, numbers[0], b"", numbers[1], flags[kind])
         lead.append(packet._replace(ip_id=9001 + n, port=made.packets[0].port))
     found = streamed([*lead, *made.packets])
     last = max(found.connections)
     swapped = found.connections[last]["ports"][0] == 6650
-    pieces = [found.pieces(last, side ^ swapped) for side in (0, 1)]
+    pieces = [found.pieces(last, endpoint_index ^ swapped) for endpoint_index in (0, 1)]
     assert [b"".join(piece.data for piece in each) for each in pieces] == [*made.sent]
     assert all(piece.kind != "lost" for each in pieces for piece in each)
     assert all(
@@ -132,16 +134,21 @@ def test_both_numberings_of_a_box_give_every_byte_once(
     shifts = (by, back)
     both: list[Packet] = []
     for packet in packets:
-        acknowledged = packet.acknowledgement + shifts[1 - packet.side] if packet.flags & 16 else 0
+        acknowledged = (
+            packet.acknowledgement + shifts[1 - packet.endpoint_index] if packet.flags & 16 else 0
+        )
         copy = packet._replace(
-            ms=packet.ms + 0.02, sequence=packet.sequence + shifts[packet.side],
+            ms=packet.ms + 0.02, sequence=packet.sequence + shifts[packet.endpoint_index],
             acknowledgement=acknowledged,
         )  # fmt: skip
         both += [packet, copy]
     whole = streamed(packets)
     found = streamed(both)
     assert len(found.connections) == len(whole.connections)
-    for side in (0, 1):
-        assert found.data(0, side) == whole.data(0, side)
-        assert found.side(0, side)["gap_bytes"] == whole.side(0, side)["gap_bytes"]
+    for endpoint_index in (0, 1):
+        assert found.data(0, endpoint_index) == whole.data(0, endpoint_index)
+        assert (
+            found.direction(0, endpoint_index)["gap_bytes"]
+            == whole.direction(0, endpoint_index)["gap_bytes"]
+        )
     assert found.codes().count("two_numberings") == 1

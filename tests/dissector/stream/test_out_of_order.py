@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
 from dissector.stream.columns import DATA, FIN, GAP_CUT
-from dissector.stream.out_of_order import Span, drop_first, find_before, insert, insert_fin
+from dissector.stream.out_of_order import SegmentSpan, drop_first, find_before, insert, insert_fin
 from dissector.stream.records import LEVELS, OVERLAP_NAMES
 from dissector.stream.state import StreamState, add_heap, add_nodes, new_state
 from tests.wire.segments import SMALL, Packet, handshake, streamed
@@ -40,11 +40,11 @@ def put(state: StreamState, start: int, payload: bytes, kind: int = DATA) -> tup
     """Insert a segment, making room as the streams do."""
     if state.free_nodes.free[0] < len(payload) + 4:
         add_nodes(state, len(payload) + 4)
-    if state.registers.heap_used[0] + len(payload) > len(state.heap):
+    if state.counters.heap_used[0] + len(payload) > len(state.heap):
         add_heap(state, len(payload))
     end = start + len(payload)
     data = np.frombuffer(payload or b"\0", np.uint8).copy()
-    inserted = insert(state, SIDE, Span(kind, start, end, 0, start, end, 1, 1, 0), data)
+    inserted = insert(state, SIDE, SegmentSpan(kind, start, end, 0, start, end, 1, 1, 0), data)
     return inserted.fresh, inserted.again, inserted.conflicts
 
 
@@ -76,7 +76,7 @@ def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: s
         for offset in range(start, end):
             del expected[offset]
         _check(state, expected)
-    assert state.registers.heap_live[0] == state.registers.held_bytes[0] == 0
+    assert state.counters.heap_live[0] == state.counters.held_bytes[0] == 0
     assert (state.tails[SIDE] == -1).all()
 
 
@@ -91,9 +91,9 @@ def _check(state: StreamState, expected: dict[int, int | None]) -> None:
     edges = [edge for _, start, end, _ in nodes for edge in (start, end)]
     assert edges == sorted(edges)
     data_bytes = sum(value is not None for value in expected.values())
-    assert state.sides.pending[SIDE] == len(nodes)
-    assert state.sides.held_bytes[SIDE] == NODE_CHARGE_BYTES * len(nodes) + data_bytes
-    assert state.registers.heap_live[0] == data_bytes
+    assert state.directions.pending[SIDE] == len(nodes)
+    assert state.directions.held_bytes[SIDE] == NODE_CHARGE_BYTES * len(nodes) + data_bytes
+    assert state.counters.heap_live[0] == data_bytes
 
 
 @settings(max_examples=30)
@@ -130,7 +130,7 @@ def test_a_fin_stands_before_what_begins_at_its_place() -> None:
     state = new_state(SMALL)
     put(state, 10, b"abc")
     put(state, 20, b"late")
-    insert_fin(state, SIDE, Span(FIN, 20, 20, 0, 21, 19, 1, 1, 0))
+    insert_fin(state, SIDE, SegmentSpan(FIN, 20, 20, 0, 21, 19, 1, 1, 0))
     assert [(start, end) for _, start, end, _ in nodes_of(state)] == [(10, 13), (20, 20), (20, 24)]
     drop_first(state, SIDE)
     assert state.nodes.kind[first_of(state)] == FIN
@@ -197,4 +197,4 @@ def test_which_copy_wins(case: tuple[int, int, str], policy: str) -> None:
         for offset in both:
             expected[offset] = ord("N")
     assert found.data() == bytes(expected)
-    assert found.side()["conflict_bytes"] == len(both)
+    assert found.direction()["conflict_bytes"] == len(both)

@@ -12,7 +12,7 @@ def state_of_connection_7() -> StreamState:
     state = new_state(SMALL)
     state.connections.connection_id[0] = 7
     state.connections.last_ts_ns[0] = 123
-    state.registers.packet[0] = 55
+    state.counters.packet[0] = 55
     return state
 
 
@@ -20,11 +20,11 @@ def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
     state = state_of_connection_7()
     put_range(state, 1, Range(DATA, 100, 20, 2, 30, 50, 40, 3, 0))
     put_range(state, 0, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
-    assert state.registers.ranges[0] == 2
+    assert state.counters.ranges[0] == 2
     found = {name: getattr(state.ranges, name)[:2].tolist() for name in state.ranges._fields}
     assert found == {
         "connection": [7, 7],
-        "side": [1, 0],
+        "endpoint_index": [1, 0],
         "kind": [DATA, DATA],
         "stream_offset": [100, 0],
         "length": [20, 1],
@@ -44,9 +44,9 @@ def test_a_range_says_the_ports_of_both_sides() -> None:
     state = state_of_connection_7()
     state.connections.ports[0] = 4 << 32 | 6650 << 16 | 40000
     for is_upper, ports in ((0, (6650, 40000)), (1, (40000, 6650))):
-        state.connections.side0_is_upper[0] = is_upper
+        state.connections.endpoint0_is_upper[0] = is_upper
         put_range(state, 1, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
-        row = int(state.registers.ranges[0]) - 1
+        row = int(state.counters.ranges[0]) - 1
         assert divmod(int(state.ranges.ports[row]), 1 << 16) == ports
 
 
@@ -54,11 +54,11 @@ def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:
     state = state_of_connection_7()
     note(state, 0, NOTICE_NUMBER["gap_lost"], 1, 200, 12)
     note(state, 0, NOTICE_NUMBER["connection_limit"], NULL, NULL, 3)
-    assert state.registers.notices[0] == 2
+    assert state.counters.notices[0] == 2
     notices = state.notices
     assert notices.bytes[:2].tolist() == [12, NULL]
     assert notices.value[:2].tolist() == [12, 3]
-    assert notices.side[:2].tolist() == [1, NULL]
+    assert notices.endpoint_index[:2].tolist() == [1, NULL]
     assert notices.packet[:2].tolist() == [55, 55]
     assert notices.ts_ns[:2].tolist() == [123, 123]
     assert notices.frame_no[:2].tolist() == [NULL, NULL]

@@ -37,12 +37,15 @@ def test_streams_equal_those_put_together_offline(shape: Shape, generator: rando
     made = conversation(generator, shape)
     found = streamed(made.packets)
     assert_like_naive(found, made.packets)
-    for side in (0, 1):
+    for endpoint_index in (0, 1):
         if shape.lost == shape.cut == shape.conflicting == 0:
-            assert found.data(0, side) == made.sent[side]
-        for piece in found.pieces(0, side):
+            assert found.data(0, endpoint_index) == made.sent[endpoint_index]
+        for piece in found.pieces(0, endpoint_index):
             if piece.kind == "data" and not shape.conflicting:
-                assert piece.data == made.sent[side][piece.start : piece.start + piece.length]
+                assert (
+                    piece.data
+                    == made.sent[endpoint_index][piece.start : piece.start + piece.length]
+                )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -122,10 +125,20 @@ def test_a_capture_that_begins_in_the_middle(generator: random.Random, skipped: 
     packets = conversation(generator, shape).packets[skipped:]
     assume(all(len(packet.payload) != 1 for packet in packets))  # what is sent again is cut anew
     starts = {
-        (side, min(each.sequence for each in packets if each.side == side and each.payload) - 1)
-        for side in {packet.side for packet in packets if packet.payload}
+        (
+            endpoint_index,
+            min(
+                each.sequence
+                for each in packets
+                if each.endpoint_index == endpoint_index and each.payload
+            )
+            - 1,
+        )
+        for endpoint_index in {packet.endpoint_index for packet in packets if packet.payload}
     }
-    assume(all(each.payload or (each.side, each.sequence) not in starts for each in packets))
+    assume(
+        all(each.payload or (each.endpoint_index, each.sequence) not in starts for each in packets)
+    )
     assert_like_naive(streamed(packets), packets)
 
 
@@ -139,15 +152,22 @@ def test_the_last_copy_wins_where_it_was_asked_for_and_nothing_left_yet(
     start = [packet.sequence + 1 for packet in made.packets[:2]]
     waiting = []
     for packet in made.packets:
-        if packet.payload and packet.sequence == start[packet.side]:
+        if packet.payload and packet.sequence == start[packet.endpoint_index]:
             # The first byte of either side comes last, so that everything else waits,
             packet = packet._replace(sequence=packet.sequence + 1, payload=packet.payload[1:])
         if packet.payload:
             # and without acknowledgements no hole is given up before.
-            waiting.append(packet._replace(acknowledgement=start[1 - packet.side]))
+            waiting.append(packet._replace(acknowledgement=start[1 - packet.endpoint_index]))
     last_ms = waiting[-1].ms
     firsts = [
-        Packet(last_ms, side, start[side], made.sent[side][:1], start[1 - side]) for side in (0, 1)
+        Packet(
+            last_ms,
+            endpoint_index,
+            start[endpoint_index],
+            made.sent[endpoint_index][:1],
+            start[1 - endpoint_index],
+        )
+        for endpoint_index in (0, 1)
     ]
     packets = [*made.packets[:2], *waiting, *firsts]
     assert_like_naive(streamed(packets, SMALL._replace(overlap="last")), packets, "last")

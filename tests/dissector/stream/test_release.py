@@ -33,7 +33,7 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
     ]
     found = streamed(packets)
     rows = [
-        (row["kind"], row["side"], row["stream_offset"], row["data"], row["packet"])
+        (row["kind"], row["endpoint_index"], row["stream_offset"], row["data"], row["packet"])
         for row in found.ranges
     ]
     assert rows == [
@@ -57,9 +57,9 @@ def test_both_sides_leave_merged_by_turn(generator: random.Random) -> None:
     last = 0
     for row in streamed(packets).ranges:
         if row["kind"] in (DATA, FIN):
-            turns[row["side"]] = max(turns[row["side"]], row["packet"])
-            assert turns[row["side"]] >= last
-            last = turns[row["side"]]
+            turns[row["endpoint_index"]] = max(turns[row["endpoint_index"]], row["packet"])
+            assert turns[row["endpoint_index"]] >= last
+            last = turns[row["endpoint_index"]]
 
 
 @settings(max_examples=40)
@@ -67,13 +67,16 @@ def test_both_sides_leave_merged_by_turn(generator: random.Random) -> None:
 def test_what_leaves_is_marked_as_sent_again_or_out_of_order(generator: random.Random) -> None:
     shape = Shape(steps=40, jitter_ms=40, again=0.3, copied=0.2, wraps=0)
     packets = conversation(generator, shape).packets
-    isn = {packet.side: packet.sequence for packet in packets if packet.flags & SYN}
-    for side in (0, 1):
-        must, may = marks([packet for packet in packets if packet.side == side], isn[side] + 1)
+    isn = {packet.endpoint_index: packet.sequence for packet in packets if packet.flags & SYN}
+    for endpoint_index in (0, 1):
+        must, may = marks(
+            [packet for packet in packets if packet.endpoint_index == endpoint_index],
+            isn[endpoint_index] + 1,
+        )
         marked = {
             offset
             for row in streamed(packets).ranges
-            if row["side"] == side and row["kind"] == DATA and is_again(row)
+            if row["endpoint_index"] == endpoint_index and row["kind"] == DATA and is_again(row)
             for offset in range(row["stream_offset"], row["stream_offset"] + row["length"])
         }
         assert must <= marked <= may
@@ -145,7 +148,7 @@ def test_all_connections_together_hold_no_more_than_the_limit() -> None:
     assert found.held <= 50_000 + 100 + NODE_CHARGE_BYTES
     assert "held_bytes_limit" in found.codes()
     for connection in range(40):
-        assert found.side(connection, 0)["gap_bytes"] == 30
+        assert found.direction(connection, 0)["gap_bytes"] == 30
         assert found.data(connection, 0) == bytes(3000)
 
 
@@ -157,7 +160,7 @@ def test_tiny_segments_are_charged_too() -> None:
     ]
     found = streamed(packets, options, cuts=range(0, 3000, 10))
     assert found.held <= 100_000
-    assert found.side(0, 0)["gap_bytes"] == 3000
+    assert found.direction(0, 0)["gap_bytes"] == 3000
 
 
 def test_the_start_of_a_midstream_side_is_settled_under_pressure_without_a_gap() -> None:
@@ -182,8 +185,8 @@ def test_a_zero_window_still_open_at_the_end_counts_until_the_last_packet() -> N
         Packet(40, 0, 1000, b"", 5001),
     ]
     found = streamed(packets)
-    assert found.side(0, 1)["zero_window_ns"] == 30_000_000
-    assert found.side(0, 0)["zero_window_ns"] == 0
+    assert found.direction(0, 1)["zero_window_ns"] == 30_000_000
+    assert found.direction(0, 0)["zero_window_ns"] == 0
     assert found.connections[0]["history"].endswith("w")
 
 

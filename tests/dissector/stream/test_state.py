@@ -41,7 +41,7 @@ def test_new_rows_and_nodes_are_free() -> None:
     add_rows(state, 10)
     assert sorted(state.free_connections.rows.tolist()) == list(range(rows + 10))
     assert state.free_connections.free[0] == rows + 10
-    assert len(state.sides.matrix) == 2 * (rows + 10)
+    assert len(state.directions.matrix) == 2 * (rows + 10)
     assert len(state.index) >= 2 * (rows + 10) and len(state.index) & (len(state.index) - 1) == 0
     nodes = len(state.nodes.matrix)
     add_nodes(state, 5)
@@ -70,10 +70,10 @@ def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:
         state.nodes.kind[node] = DATA
         state.nodes.heap_at[node] = at
         state.nodes.length[node] = length
-    state.registers.heap_live[0] = 18
-    state.registers.heap_used[0] = 100
+    state.counters.heap_live[0] = 18
+    state.counters.heap_used[0] = 100
     add_heap(state, 1000)
-    assert state.registers.heap_used[0] == 18
+    assert state.counters.heap_used[0] == 18
     held = []
     for node, length in enumerate([10, 5, 3]):
         at = int(state.nodes.heap_at[node])

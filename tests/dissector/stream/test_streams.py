@@ -33,7 +33,7 @@ def test_slots_are_known_from_the_first_packet_to_the_recycling() -> None:
     for number, port in enumerate((40000, 40001, 40002)):
         advanced(streams, handshake(ms=10 * number, port=port))
     assert streams.connections_seen == 3
-    slots = streams.slots_of(np.array([0, 1, 2, 3, -1]))
+    slots = streams.rows_of(np.array([0, 1, 2, 3, -1]))
     assert (slots[:3] >= 0).all() and slots[3:].tolist() == [-1, -1]
     rows = streams.connection_rows(slots[:3])
     assert rows.port[0].tolist() == [40000, 40001, 40002]
@@ -47,16 +47,16 @@ def test_slots_are_known_from_the_first_packet_to_the_recycling() -> None:
         assert (streams.connection_rows(retired).connections.closing == ENDED_CAPTURE_END).all()
     streams.recycle()
     assert streams.retired().tolist() == []
-    assert streams.slots_of(np.array([0, 1, 2])).tolist() == [-1, -1, -1]
+    assert streams.rows_of(np.array([0, 1, 2])).tolist() == [-1, -1, -1]
 
 
 def test_rows_are_copies() -> None:
     streams = Streams(SMALL)
     advanced(streams, handshake())
-    before = streams.connection_rows(streams.slots_of(np.array([0])))
-    packets = before.sides[0].packets.copy()
+    before = streams.connection_rows(streams.rows_of(np.array([0])))
+    packets = before.directions[0].packets.copy()
     advanced(streams, [Packet(10, 0, 1001, b"abc", 5001)])
-    assert (before.sides[0].packets == packets).all()
+    assert (before.directions[0].packets == packets).all()
 
 
 def test_endpoints_are_those_of_the_sides() -> None:
@@ -64,7 +64,7 @@ def test_endpoints_are_those_of_the_sides() -> None:
     advanced(streams, handshake())
     # The lower endpoint is the client here; below it is the broker.
     advanced(streams, [Packet(5, 1, 77, b"x", 1, port=5000)])
-    rows = streams.connection_rows(streams.slots_of(np.array([0, 1])))
+    rows = streams.connection_rows(streams.rows_of(np.array([0, 1])))
     assert rows.port[0].tolist() == [40000, 6650] and rows.port[1].tolist() == [6650, 5000]
     assert rows.address_low[0].tolist() == [0x0A000001, 0x0A000002]
     assert rows.address_low[1].tolist() == [0x0A000002, 0x0A000001]
@@ -73,9 +73,9 @@ def test_endpoints_are_those_of_the_sides() -> None:
 
 def test_what_is_not_known_of_a_side_is_null() -> None:
     found = streamed([Packet(1, 0, 9000, b"abc", 1)])
-    silent = found.side(0, 1)
+    silent = found.direction(0, 1)
     assert (silent["isn"], silent["first_seq"], silent["last_seq"]) == (NULL, NULL, NULL)
-    mine = found.side(0, 0)
+    mine = found.direction(0, 0)
     assert (mine["isn"], mine["first_seq"], mine["last_seq"]) == (NULL, 9000, 9003)
 
 
@@ -91,11 +91,11 @@ def test_rebuilt_fragments_are_read_from_their_own_buffer() -> None:
     segments, buffers = columns_of([*handshake(), Packet(10, 0, 1001, b"abc", 5001)])
     segments.source[3] = 1
     segments.offset[3] = 2
-    side = np.frombuffer(b"..xyz", np.uint8).copy()
+    endpoint_index = np.frombuffer(b"..xyz", np.uint8).copy()
     streams = Streams(SMALL)
     found = [
         (int(ranges.source[row]), int(ranges.offset[row]), int(ranges.length[row]))
-        for ranges, rows in streams.advance(segments, 4, buffers._replace(side=side))
+        for ranges, rows in streams.advance(segments, 4, buffers._replace(assembled=endpoint_index))
         for row in range(rows)
         if ranges.length[row]
     ]
@@ -114,9 +114,9 @@ def test_a_closed_connection_keeps_counting_until_it_is_forgotten() -> None:
     ]
     advanced(streams, packets)
     advanced(streams, [Packet(12, 0, 1002, b"", 5002)])
-    rows = streams.connection_rows(streams.slots_of(np.array([0])))
+    rows = streams.connection_rows(streams.rows_of(np.array([0])))
     assert rows.connections.closing.tolist() == [ENDED_FIN]
-    assert rows.sides[0].packets.tolist() == [4]
+    assert rows.directions[0].packets.tolist() == [4]
 
 
 def test_one_user_s_streams_are_not_another_s() -> None:

@@ -10,7 +10,9 @@ VLAN = [0] + [number | 1 << 48 for number in range(1, 9)]
 
 
 def tagged(packets: list[Packet], to_broker: int, to_client: int) -> list[Packet]:
-    return [each._replace(vlans=VLAN[(to_broker, to_client)[each.side]]) for each in packets]
+    return [
+        each._replace(vlans=VLAN[(to_broker, to_client)[each.endpoint_index]]) for each in packets
+    ]
 
 
 def talk(isn: int = 1000, answer: int = 5000, ms: float = 0) -> list[Packet]:
@@ -54,7 +56,9 @@ def test_tenants_with_equal_addresses_are_two_connections(gap_ms):
     assert found.codes() == ["addresses_shared"]
     assert (found.notices[0]["connection_id"], found.notices[0]["value"]) == (1, 0)
     assert [row["vlans"] for _, row in sorted(found.connections.items())] == [VLAN[1], VLAN[2]]
-    assert all(found.counted(id, side) == {} for id in (0, 1) for side in (0, 1))
+    assert all(
+        found.counted(id, endpoint_index) == {} for id in (0, 1) for endpoint_index in (0, 1)
+    )
 
 
 def test_tenants_whose_tags_differ_by_direction():

@@ -18,7 +18,7 @@ def test_two_fins_close_at_once() -> None:
     row = found.connections[0]
     assert (row["ended"], row["closed_first"], row["history"]) == ("fin", 0, "ShADdFf")
     assert found.times(CLOSE) == [7]
-    assert found.times(FIN) == [6] and found.times(FIN, side=1) == [7]
+    assert found.times(FIN) == [6] and found.times(FIN, endpoint_index=1) == [7]
     assert row["last_packet"] == 8
 
 
@@ -69,14 +69,14 @@ def test_data_after_both_fins_belongs_to_no_stream() -> None:
     found = streamed([*packets, ABC._replace(ms=300), Packet(301, 0, 1004, b"late", 5004)])
     assert found.data() == b"abc"
     assert found.counted() == {"retransmitted": 1, "late": 1}
-    assert found.side()["late_bytes"] == 4
+    assert found.direction()["late_bytes"] == 4
 
 
 def test_a_reset_in_the_window_closes() -> None:
     found = streamed([*handshake(), ABC, XYZ, Packet(20, 1, 5004, b"", 1004, RST_ACK)])
     row = found.connections[0]
     assert (row["ended"], row["closed_first"]) == ("rst", 1)
-    assert found.times(CLOSE, side=1) == [6]
+    assert found.times(CLOSE, endpoint_index=1) == [6]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_data_after_a_reset_is_late() -> None:
         ]
     )
     assert found.data() == b"abc"
-    assert (found.counted(), found.side()["late_bytes"]) == ({"late": 1}, 2)
+    assert (found.counted(), found.direction()["late_bytes"]) == ({"late": 1}, 2)
 
 
 def test_a_hole_before_a_fin_is_a_gap_when_the_peer_has_it() -> None:
@@ -181,4 +181,4 @@ def test_a_syn_of_a_connection_that_was_reset_before_it_was_open_tries_again() -
 def test_payload_behind_the_end_and_of_a_reset_is_counted_as_dropped() -> None:
     packets = [*handshake(), ABC, Packet(20, 0, 1004, b"go away", 5001, RST_ACK)]
     found = streamed([*packets, Packet(21, 0, 1004, b"de", 5001)])
-    assert found.side()["dropped_bytes"] == 9
+    assert found.direction()["dropped_bytes"] == 9

@@ -52,24 +52,24 @@ class _Sender:
     seen: list[tuple[float, Packet]] = field(default_factory=list)
     serial: int = 0
 
-    def put(self, side: int, offset: int, payload: bytes, flags: int = ACK) -> None:
+    def put(self, endpoint_index: int, offset: int, payload: bytes, flags: int = ACK) -> None:
         """One packet of a side on its way past the tap."""
         shape, chance = self.shape, self.generator.random
         self.serial += 1
         packet = Packet(
             0,
-            side,
-            self.isn[side] + 1 + offset,
+            endpoint_index,
+            self.isn[endpoint_index] + 1 + offset,
             payload,
-            self.isn[1 - side] + 1 + len(self.sent[1 - side]),
+            self.isn[1 - endpoint_index] + 1 + len(self.sent[1 - endpoint_index]),
             flags,
-            ip_id=self.serial * 2 + side,
+            ip_id=self.serial * 2 + endpoint_index,
             port=self.port,
         )
         is_plain = flags == ACK and payload
         if is_plain and chance() < shape.cut:
             packet = packet._replace(captured=self.generator.randrange(len(payload)))
-        if shape.one_way and side == 1:
+        if shape.one_way and endpoint_index == 1:
             return
         if is_plain and chance() < shape.lost:
             return
@@ -80,37 +80,42 @@ class _Sender:
 
     def send(self) -> None:
         """A segment of new bytes, and perhaps old ones once more."""
-        side = self.generator.randrange(2)
+        endpoint_index = self.generator.randrange(2)
         payload = self.generator.randbytes(self.generator.randint(self.shape.least, 40))
-        start = len(self.sent[side])
-        self.put(side, start, payload)
-        self.sent[side] += payload
-        self.recent.append((self.at, side, start, start + len(payload)))
+        start = len(self.sent[endpoint_index])
+        self.put(endpoint_index, start, payload)
+        self.sent[endpoint_index] += payload
+        self.recent.append((self.at, endpoint_index, start, start + len(payload)))
         if self.generator.random() < self.shape.again:
             self.send_again()
         if self.generator.random() < 0.3:
-            self.put(1 - side, len(self.sent[1 - side]), b"")
+            self.put(1 - endpoint_index, len(self.sent[1 - endpoint_index]), b"")
 
     def send_again(self) -> None:
         """Bytes sent a moment ago, in segments of other bounds."""
         self.recent = [each for each in self.recent if each[0] > self.at - RECENT_MS]
         if not self.recent:
             return
-        _, side, first, _ = self.generator.choice(self.recent)
-        last = max(end for _, other, _, end in self.recent if other == side)
+        _, endpoint_index, first, _ = self.generator.choice(self.recent)
+        last = max(end for _, other, _, end in self.recent if other == endpoint_index)
         least = self.shape.least
         start = self.generator.randrange(first, max(first + 1, last - least + 1))
         end = min(last, start + self.generator.randint(least, 80))
-        payload = bytes(self.sent[side][start:end])
+        payload = bytes(self.sent[endpoint_index][start:end])
         if self.generator.random() < self.shape.conflicting:
             payload = bytes(value ^ 0x55 for value in payload)
-        self.put(side, start, payload)
+        self.put(endpoint_index, start, payload)
 
     def keep_alive(self) -> None:
         """A probe of an idle connection: the last byte's number, no byte or a made-up one."""
-        side = self.generator.randrange(2)
+        endpoint_index = self.generator.randrange(2)
         self.at += 150
-        self.put(side, len(self.sent[side]) - 1, self.generator.choice([b"", b"\0"]), ACK)
+        self.put(
+            endpoint_index,
+            len(self.sent[endpoint_index]) - 1,
+            self.generator.choice([b"", b"\0"]),
+            ACK,
+        )
         self.at += 150
 
 
@@ -125,10 +130,19 @@ def conversation(
         for _ in range(2)
     ]
     sender = _Sender(generator, shape, port, ms, isn)
-    for side, flags in ((0, SYN), (1, SYN_ACK)):
-        acknowledgement = isn[0] + 1 if side else 0
-        packet = Packet(0, side, isn[side], b"", acknowledgement, flags, port=port, ip_id=side)
-        if not (shape.one_way and side):
+    for endpoint_index, flags in ((0, SYN), (1, SYN_ACK)):
+        acknowledgement = isn[0] + 1 if endpoint_index else 0
+        packet = Packet(
+            0,
+            endpoint_index,
+            isn[endpoint_index],
+            b"",
+            acknowledgement,
+            flags,
+            port=port,
+            ip_id=endpoint_index,
+        )
+        if not (shape.one_way and endpoint_index):
             sender.seen.append((sender.at, packet))
         sender.at += 1
     sender.put(0, 0, b"")
@@ -153,7 +167,7 @@ def naive(packets: list[Packet], overlap: str = "first") -> list[NaiveConnection
     seen = [
         Seen(
             packet.port,
-            packet.side,
+            packet.endpoint_index,
             packet.sequence % WRAP,
             packet.acknowledgement % WRAP,
             packet.flags & (SYN | FIN | ACK | RST),
@@ -174,7 +188,7 @@ def assert_like_naive(
     for number, connection in enumerate(connections):
         # Without a SYN the first speaker is side 0.
         first = int(found.connections[number]["ports"][0] == BROKER_PORT)
-        for side in (0, 1):
-            expected = [Piece(*part) for part in connection.sides[side].parts()]
-            assert found.pieces(number, side ^ first) == expected
+        for endpoint_index in (0, 1):
+            expected = [Piece(*part) for part in connection.sides[endpoint_index].parts()]
+            assert found.pieces(number, endpoint_index ^ first) == expected
     return connections

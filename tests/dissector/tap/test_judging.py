@@ -20,8 +20,8 @@ from dissector.schemas import TABLES
 from dissector.sources.rings import chains
 from dissector.tap import judging
 from dissector.tap.judging import HISTORY_NS, Judging, reading
-from dissector.tap.replay import Replay
-from dissector.tap.service import Settings, Tap
+from dissector.tap.playback import FilePlayback
+from dissector.tap.service import Tap, TapSettings
 from dissector.tap.windows import WINDOW_NS, Window, Windows
 from tests.dissector.findings.stuck_captures import Scene
 from tests.dissector.findings.test_permit_rules import exhausted
@@ -80,7 +80,7 @@ def looked_at(path: Path, window_s: float = 1e6, window_bytes: int = MAX_WINDOW_
     """A replay in pieces of a quarter of a window, so that windows end near their length."""
     (chain,) = chains([str(path)]).chains
     step = int(window_s * S) // 4
-    tap = Tap(Replay(chain), Settings(Options(), rotate_ns=step))
+    tap = Tap(FilePlayback(chain), TapSettings(Options(), rotate_ns=step))
     looks = Looks()
     windows = Windows(tap, True, [], looks, window_bytes, int(window_s * S))
     tap.listen(windows)
@@ -243,7 +243,7 @@ def test_a_window_that_cannot_be_judged_is_counted_and_the_next_one_is(tmp_path,
 
     monkeypatch.setattr(judging, "judge", judge)
     (chain,) = chains([str(open_scene(tmp_path))]).chains
-    tap = Tap(Replay(chain), Settings(Options(), rotate_ns=3 * S))
+    tap = Tap(FilePlayback(chain), TapSettings(Options(), rotate_ns=3 * S))
     found = Judging(may_wait=True)
     windows = Windows(tap, True, [], found, window_ns=3 * S)
     tap.listen(windows)

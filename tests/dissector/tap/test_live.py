@@ -30,10 +30,10 @@ from dissector.tap.interfaces import (
 )
 from dissector.tap.live import Live
 from dissector.tap.memory import MemoryLimit
-from dissector.tap.pieces import Cuts, Piece
+from dissector.tap.packet_batches import Cuts, PacketBatch
 from dissector.tap.ring import BLOCK_BYTES, Ring
 from dissector.tap.rotations import Rotations
-from dissector.tap.service import Settings, Tap
+from dissector.tap.service import Tap, TapSettings
 from tests.disks import disk_of
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.tap.test_service import joined
@@ -78,7 +78,7 @@ class Sending:
         self.tap: Tap | None = None
         self.sent = 0
 
-    def packets(self, piece: Piece) -> None:
+    def packets(self, packet_batch: PacketBatch) -> None:
         pass
 
     def rows(self, blocks: object) -> None:
@@ -101,7 +101,7 @@ def tapped(pair: Wire, frames: list[bytes], lake: Path | None = None, **options)
     source = Live([find_interface(pair.tapped)], **options)
     rotations = Rotations(lake, source.name, {}, may_wait=False) if lake else None
     sending = Sending(pair, frames, pause)
-    tap = Tap(source, Settings(Options(), rotate_ns=200_000_000), rotations, [sending])
+    tap = Tap(source, TapSettings(Options(), rotate_ns=200_000_000), rotations, [sending])
     sending.tap = tap
     try:
         tap.run()
@@ -190,7 +190,7 @@ def test_b62_a_filter_that_matches_nothing_beside_tags_is_told(pair, tmp_path):
     frames = [frame[:12] + b"\x81\0\0\x64" + frame[12:] for frame in frames_of(CAPTURE)[:20]]
     source = Live([find_interface(pair.tapped)], of_ports([1]), is_filtered=True)
     sending = sender_of(pair)
-    events = source.pieces(Dissection(Options()), Cuts())
+    events = source.packet_batches(Dissection(Options()), Cuts())
     try:
         next(events)
         for frame in frames:
@@ -323,8 +323,8 @@ class SendingToTwo(Sending):
     def send(self, frame: bytes) -> None:
         self.ends[frame[26:30] == self.client].send(frame)
 
-    def packets(self, piece: Piece) -> None:
-        self.times += piece.packets.ts_ns[: piece.rows].tolist()
+    def packets(self, packet_batch: PacketBatch) -> None:
+        self.times += packet_batch.packets.ts_ns[: packet_batch.rows].tolist()
 
 
 def tapped_twice(
@@ -334,7 +334,7 @@ def tapped_twice(
     source = Live([find_interface("tapped0"), find_interface("tapped1")], ring_bytes=32 << 20)
     rotations = Rotations(lake, source.name, {}, may_wait=False) if lake else None
     sending = SendingToTwo(ends, frames, pause)
-    sending.tap = Tap(source, Settings(Options()), rotations, [sending])
+    sending.tap = Tap(source, TapSettings(Options()), rotations, [sending])
     try:
         sending.tap.run()
     finally:
@@ -410,9 +410,9 @@ def test_who_may_not_capture_is_told_how(monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    with pytest.raises(DependencyError, match="CAP_NET_RAW") as raised:
+    with pytest.raises(DependencyError, match="CAP_NET_RAW") as incidents:
         Ring(Interface("lo", 1, ETHERNET, True), ALL, 2 * BLOCK_BYTES)
-    assert raised.value.exit_code == 5
+    assert incidents.value.exit_code == 5
 
 
 def test_a_card_that_stamps_nothing_is_told(pair):
@@ -455,13 +455,13 @@ def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monk
     source = Live([find_interface(pair.tapped)])
     rotations = Rotations(tmp_path, source.name, {}, may_wait=False)
     first, second = Sending(pair, frames), Sending(pair, frames)
-    tap = Tap(source, Settings(Options(), rotate_ns=10**11), rotations, [first], memory=memory)
+    tap = Tap(source, TapSettings(Options(), rotate_ns=10**11), rotations, [first], memory=memory)
 
     class Twice:
         def __init__(self) -> None:
             self.turns = 0
 
-        def packets(self, piece: Piece) -> None:
+        def packets(self, packet_batch: PacketBatch) -> None:
             pass
 
         def rows(self, blocks: object) -> None:

@@ -20,13 +20,13 @@ from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from dissector.tap.health import Health, Losses
+from dissector.tap.loop_metrics import LoopMetrics
+from dissector.tap.metric_series import UNKNOWN
 from dissector.tap.metrics import TapNumbers
-from dissector.tap.replay import Replay
+from dissector.tap.playback import FilePlayback
 from dissector.tap.rotations import Rotations
-from dissector.tap.series import UNKNOWN
 from dissector.tap.server import Server, address_of
-from dissector.tap.service import Settings, Tap
-from dissector.tap.watch import Watch
+from dissector.tap.service import Tap, TapSettings
 from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.dissector.test_same_rows import SEVERAL
@@ -40,11 +40,11 @@ def replayed(
 ) -> tuple[Health, TapNumbers]:
     """Sums after all of a capture."""
     (chain,) = chains([str(CAPTURES / name)]).chains
-    source = Replay(chain)
+    source = FilePlayback(chain)
     health, numbers = Health(is_live=False, max_series=max_series), TapNumbers()
     rotations = Rotations(lake, source.name, {}, may_wait=True) if lake else None
-    watch = Watch(health, numbers, rotations)
-    tap = Tap(source, Settings(Options(), rotate_ns=10**9), rotations, [health, watch])
+    watch = LoopMetrics(health, numbers, rotations)
+    tap = Tap(source, TapSettings(Options(), rotate_ns=10**9), rotations, [health, watch])
     windows = Windows(tap, True, [health.sums], None, window_bytes)
     tap.listen(windows)
     watch.tap = tap

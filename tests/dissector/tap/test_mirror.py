@@ -59,9 +59,9 @@ def conversation() -> list[tuple[str, bytes]]:
     for block in dissect(chain, Options(follow_connection=0)):
         if block.table == "conversation":
             data = block.columns["data"]
-            for row, side in enumerate(block.columns["side"].tolist()):
+            for row, endpoint_index in enumerate(block.columns["endpoint_index"].tolist()):
                 start, size = int(data.starts[row]), int(data.lengths[row])
-                speaker = ("client", "broker")[side]
+                speaker = ("client", "broker")[endpoint_index]
                 turns.append((speaker, data.data[start : start + size].tobytes()))
     return turns
 

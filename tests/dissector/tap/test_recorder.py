@@ -11,9 +11,9 @@ from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from dissector.tap import recorder as module
 from dissector.tap.balances import Stall
+from dissector.tap.playback import FilePlayback
 from dissector.tap.recorder import Recorder
-from dissector.tap.replay import Replay
-from dissector.tap.service import Settings, Tap
+from dissector.tap.service import Tap, TapSettings
 from dissector.tap.sums import Sums
 from dissector.tap.triggers import (
     CHECKSUM,
@@ -35,7 +35,7 @@ ERRORS = CAPTURES / "pulsar-apache" / "java-j23_errors.pcap"
 def recorded(path: Path, folder: Path, triggers: Triggers, **options: int) -> Recorder:
     """Replay a capture beside a recorder."""
     (chain,) = chains([str(path)]).chains
-    tap = Tap(Replay(chain), Settings(Options()))
+    tap = Tap(FilePlayback(chain), TapSettings(Options()))
     recorder = Recorder(folder, triggers, lambda c: tap.dissection.ends_of(c), tap.link_types,
                         **options)  # fmt: skip
     tap.listen(recorder)
@@ -138,7 +138,7 @@ def test_memory_and_folder_are_bounded(tmp_path, monkeypatch):
 
 def test_a_folder_that_went_away_is_a_problem_not_an_end(tmp_path, monkeypatch):
     (chain,) = chains([str(CORRUPT)]).chains
-    tap = Tap(Replay(chain), Settings(Options()))
+    tap = Tap(FilePlayback(chain), TapSettings(Options()))
     folder = tmp_path / "gone"
     recorder = Recorder(folder, Triggers(), lambda c: tap.dissection.ends_of(c), tap.link_types)
     folder.rmdir()

@@ -9,10 +9,10 @@ from dissector.dissection import Options
 from dissector.lake.compact import compact
 from dissector.lake.reader import open_lake, verify
 from dissector.sources.rings import chains
-from dissector.tap.pieces import NEVER_NS
-from dissector.tap.replay import Replay
+from dissector.tap.packet_batches import NEVER_NS
+from dissector.tap.playback import FilePlayback
 from dissector.tap.rotations import Rotations
-from dissector.tap.service import Settings, Tap
+from dissector.tap.service import Tap, TapSettings
 from tests.dissector.observed import CAPTURES, TABLES, Tables, tables_of
 from tests.dissector.test_same_rows import SEVERAL
 
@@ -24,9 +24,9 @@ def rotated(
 ) -> Tap:
     """Replay files as one chain into a lake."""
     (chain,) = chains(list(paths), "all" if len(paths) > 1 else "auto").chains
-    source = Replay(chain)
+    source = FilePlayback(chain)
     rotations = Rotations(lake, source.name, Options().as_json(), may_wait=True)
-    tap = Tap(source, Settings(Options(), rotate_ns, rotate_bytes), rotations)
+    tap = Tap(source, TapSettings(Options(), rotate_ns, rotate_bytes), rotations)
     tap.run()
     return tap
 

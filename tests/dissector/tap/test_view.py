@@ -12,9 +12,9 @@ from dissector.cli.terminal import safe_text
 from dissector.dissection import Options
 from dissector.sources.rings import chains
 from dissector.tap.health import Health
-from dissector.tap.replay import Replay
-from dissector.tap.service import Settings, Tap
-from dissector.tap.view import TopicLine, View
+from dissector.tap.playback import FilePlayback
+from dissector.tap.service import Tap, TapSettings
+from dissector.tap.view import TapView, TopicLine
 from dissector.tap.windows import Windows
 from tests.dissector.observed import CAPTURES
 from tests.dissector.tap.test_metrics import replayed
@@ -33,7 +33,7 @@ def health():
 
 
 def test_topics_are_listed_by_how_busy_they_are(health):
-    view = View(health, str, io.StringIO())
+    view = TapView(health, str, io.StringIO())
     (line,) = view.lines(1e9)
     assert line.topic == "persistent://public/default/j24"
     sends = {key: count for key, count in health.sums.counts["sends"].values.items()}
@@ -47,7 +47,7 @@ def test_topics_are_listed_by_how_busy_they_are(health):
 
 def test_a_file_gets_plain_lines(health):
     stream = io.StringIO()
-    view = View(health, str.upper, stream)
+    view = TapView(health, str.upper, stream)
     view.tick(1e9)
     view.tick(1e9 + 1)
     text = stream.getvalue()
@@ -58,7 +58,7 @@ def test_a_file_gets_plain_lines(health):
 
 def test_a_terminal_gets_a_table_in_place(health):
     stream = Terminal()
-    view = View(health, str, stream)
+    view = TapView(health, str, stream)
     view.tick(1e9)
     view.tick(1e9 + 5)
     view.close()
@@ -75,8 +75,8 @@ def watched(name: str, stream: io.StringIO) -> list[TopicLine]:
     """What the view says of a capture that it watched from its beginning."""
     (chain,) = chains([str(CAPTURES / name)]).chains
     health = Health(is_live=False)
-    view = View(health, str, stream)
-    tap = Tap(Replay(chain), Settings(Options()), None, [health, view])
+    view = TapView(health, str, stream)
+    tap = Tap(FilePlayback(chain), TapSettings(Options()), None, [health, view])
     windows = Windows(tap, True, [health.sums])
     health.ask = windows.flush
     tap.listen(windows)
@@ -108,7 +108,7 @@ def test_the_numbers_are_those_of_the_summary(name, capsys):
 def test_topics_that_share_a_folder_are_told_apart_on_a_narrow_terminal(health, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
-    view = View(health, str, stream)
+    view = TapView(health, str, stream)
     names = [f"persistent://public/default/orders-of-the-north-{number}" for number in range(3)]
     view._draw([TopicLine(name, 1, 1, 0, 0, 1.0, 1.0, None, None, 0) for name in names])
     text = stream.getvalue()
@@ -119,6 +119,6 @@ def test_topics_that_share_a_folder_are_told_apart_on_a_narrow_terminal(health, 
 
 def test_findings_are_counted_and_the_worst_is_shown(health):
     stream = io.StringIO()
-    raised = SimpleNamespace(total=2, worst="finding D06 of \x1b")
-    View(health, safe_text, stream, raised=raised).tick(1e9)  # type: ignore[arg-type]
+    incidents = SimpleNamespace(total=2, worst="finding D06 of \x1b")
+    TapView(health, safe_text, stream, incidents=incidents).tick(1e9)  # type: ignore[arg-type]
     assert "2 incidents found; the worst: finding D06 of \\x1b" in stream.getvalue()

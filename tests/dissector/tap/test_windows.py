@@ -10,8 +10,8 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.dissection import Options
 from dissector.sources.rings import chains
-from dissector.tap.replay import Replay
-from dissector.tap.service import Settings, Tap
+from dissector.tap.playback import FilePlayback
+from dissector.tap.service import Tap, TapSettings
 from dissector.tap.window_tables import Rows
 from dissector.tap.windows import Window, Windows
 from tests.dissector.observed import CAPTURES, tables_of
@@ -43,7 +43,7 @@ class Counting:
 @pytest.mark.parametrize("window_bytes", [1, 3000, 1 << 30])
 def test_every_row_is_in_one_window_however_large_they_are(window_bytes):
     (chain,) = chains([str(PLAIN)]).chains
-    tap = Tap(Replay(chain), Settings(Options(), rotate_ns=S // 10))
+    tap = Tap(FilePlayback(chain), TapSettings(Options(), rotate_ns=S // 10))
     taker = Counting()
     windows = Windows(tap, True, [taker], None, window_bytes)
     tap.listen(windows)

@@ -26,7 +26,7 @@ from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_
 from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
-from dissector.protocols.pulsar.consumption.rows import Block, add_notice
+from dissector.protocols.pulsar.consumption.rows import PassContext, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     DELIVERIES_GIVEN_UP,
@@ -37,7 +37,7 @@ from dissector.protocols.pulsar.consumption.state import (
     ConsumptionState,
 )
 from dissector.protocols.pulsar.wire.commands import REDELIVER
-from dissector.schemas.words import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
+from dissector.schemas.enums import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
 
 ACTION_NAMES: Final = ("ack", "redeliver")
@@ -51,7 +51,7 @@ _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 
 @inlined
 def _add_ack_row(
-    state: ConsumptionState, block: Block, frame: int, action: int, index: int
+    state: ConsumptionState, block: PassContext, frame: int, action: int, index: int
 ) -> None:
     """One row; index: row of the id, or ABSENT for a frame without ids."""
     frames = block.frames
@@ -145,10 +145,10 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
     if count > MAX_BATCH_WORDS:
         return ABSENT
     if set_words == 0:
-        deliveries.piece[delivery] = allocate_words(state, count)
-    if deliveries.piece[delivery] == ABSENT:
+        deliveries.word_block[delivery] = allocate_words(state, count)
+    if deliveries.word_block[delivery] == ABSENT:
         return ABSENT
-    first = words_at(deliveries.piece[delivery])
+    first = words_at(deliveries.word_block[delivery])
     for word_index in range(count):
         if set_words > 0:
             word = masked_word(state.words, first, set_words, word_index, bits)
@@ -160,7 +160,9 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
 
 
 @kernel
-def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int, claim: int) -> int:
+def _narrow(
+    state: ConsumptionState, block: PassContext, delivery: int, index: int, claim: int
+) -> int:
     """Take an ack_set over into what is left of a batch: bits that stay 1 in both.
 
     A client names in each ack the messages that it leaves, and may name some that an earlier ack
@@ -180,7 +182,7 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int, cl
         count = _begin_left(state, delivery, bits)
         if count == ABSENT:
             return ABSENT
-    base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
+    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
     if claim != ABSENT and not keep_bits(state, claim, count):
         return ABSENT
     left = 0
@@ -189,7 +191,7 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int, cl
         before = int(state.words[base + word_index])
         word = int(word) & before
         if claim != ABSENT:
-            state.words[words_at(state.claims.piece[claim]) + word_index] = before & ~word
+            state.words[words_at(state.claims.word_block[claim]) + word_index] = before & ~word
         state.words[base + word_index] = word
         left += popcount(word)
     return left
@@ -197,7 +199,7 @@ def _narrow(state: ConsumptionState, block: Block, delivery: int, index: int, cl
 
 @kernel
 def _ack_part(
-    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, claim: int
+    state: ConsumptionState, block: PassContext, row: int, delivery: int, index: int, claim: int
 ) -> bool:
     """Take an ack_set; returns whether nothing is left. Without room the delivery ends."""
     deliveries = state.deliveries
@@ -220,7 +222,7 @@ def _ack_part(
 @kernel
 def _claim(
     state: ConsumptionState,
-    block: Block,
+    block: PassContext,
     row: int,
     delivery: int,
     transaction: int,
@@ -236,7 +238,12 @@ def _claim(
 
 @inlined
 def _ack_delivery(
-    state: ConsumptionState, block: Block, row: int, delivery: int, index: int, transaction: int
+    state: ConsumptionState,
+    block: PassContext,
+    row: int,
+    delivery: int,
+    index: int,
+    transaction: int,
 ) -> None:
     """Acknowledge, or discard, the messages of a delivery that an id names.
 
@@ -305,7 +312,7 @@ def _asks_for_all(state: ConsumptionState, frames: FrameColumns, row: int, consu
 
 
 @kernel
-def most_ended(state: ConsumptionState, block: Block, row: int, consumer: int) -> int:
+def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> int:
     """How many deliveries of its consumer an ACK or REDELIVER ends at most, by no list of ids."""
     frames = block.frames
     waiting = state.consumers.length[consumer]
@@ -328,7 +335,12 @@ def most_ended(state: ConsumptionState, block: Block, row: int, consumer: int) -
 
 @kernel
 def _ack_up_to(
-    state: ConsumptionState, block: Block, row: int, consumer: int, index: int, transaction: int
+    state: ConsumptionState,
+    block: PassContext,
+    row: int,
+    consumer: int,
+    index: int,
+    transaction: int,
 ) -> None:
     """Apply a cumulative ACK: all open deliveries of the consumer up to its id."""
     deliveries = state.deliveries
@@ -355,7 +367,7 @@ def _ack_up_to(
 
 
 @inlined
-def handle_ack(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_ack(state: ConsumptionState, block: PassContext, row: int) -> None:
     """ACK: its ids are rows, and the deliveries that they mean end or shrink."""
     frames = block.frames
     ids = block.ids
@@ -380,7 +392,7 @@ def handle_ack(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def handle_redeliver(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_redeliver(state: ConsumptionState, block: PassContext, row: int) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again."""
     frames = block.frames
     ids = block.ids

@@ -91,15 +91,15 @@ def allocate_words(state: ConsumptionState, words: int) -> int:
 
 
 @inlined
-def words_at(piece: int) -> int:
+def words_at(word_block: int) -> int:
     """Where a piece begins."""
-    return piece >> _CLASS_BITS
+    return word_block >> _CLASS_BITS
 
 
 @kernel
-def free_words(state: ConsumptionState, piece: int) -> None:
+def free_words(state: ConsumptionState, word_block: int) -> None:
     """Make a piece free that allocate_words gave."""
-    size_class = piece & ((1 << _CLASS_BITS) - 1)
-    at = words_at(piece)
+    size_class = word_block & ((1 << _CLASS_BITS) - 1)
+    at = words_at(word_block)
     state.words[at] = state.free_words[size_class]
     state.free_words[size_class] = at

@@ -22,7 +22,7 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.consumption.bitsets import allocate_words, free_words, words_at
 from dissector.protocols.pulsar.consumption.deliveries import append_delivery, end_delivery
 from dissector.protocols.pulsar.consumption.published import find_transaction
-from dissector.protocols.pulsar.consumption.rows import Block
+from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import (
     KEY_ACK,
     KEY_ANSWERS,
@@ -32,7 +32,7 @@ from dissector.protocols.pulsar.consumption.state import (
     TRANSACTION_COMMITTED,
     ConsumptionState,
 )
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     ACK_REFUSED,
     ACK_ROLLED_BACK,
     ACK_UNCOMMITTED,
@@ -94,7 +94,7 @@ def add_claim(
     claims.ack_frame_no[claim] = frames.frame_no[row]
     claims.of_ack[claim] = 0
     claims.messages[claim] = deliveries.left[delivery]
-    claims.piece[claim] = ABSENT
+    claims.word_block[claim] = ABSENT
     claims.is_uncommitted[claim] = 1 if transaction != ABSENT else 0
     list_append(state.waiting, claims, waiting, claim)
     deliveries.claims[delivery] += 1
@@ -114,12 +114,12 @@ def add_claim(
 @kernel
 def keep_bits(state: ConsumptionState, claim: int, words: int) -> bool:
     """Make room for the bits that a claim takes of a batch; False without room."""
-    piece = allocate_words(state, words)
-    state.claims.piece[claim] = piece
-    if piece == ABSENT:
+    word_block = allocate_words(state, words)
+    state.claims.word_block[claim] = word_block
+    if word_block == ABSENT:
         return False
     for word in range(words):
-        state.words[words_at(piece) + word] = 0
+        state.words[words_at(word_block) + word] = 0
     return True
 
 
@@ -132,8 +132,8 @@ def take_bits(state: ConsumptionState, claim: int, delivery: int) -> bool:
         return True
     if not keep_bits(state, claim, count):
         return False
-    base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
-    kept = words_at(state.claims.piece[claim])
+    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
+    kept = words_at(state.claims.word_block[claim])
     for word in range(count):
         state.words[kept + word] = state.words[base + word]
         state.words[base + word] = 0
@@ -176,8 +176,8 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
     list_unlink(state.waiting, claims, claims.waiting[claim], claim)
     if claims.of_ack[claim] > 0:
         remove(state.table, claims.ack_frame_no[claim], 0, 0, KEY_ACK)
-    if claims.piece[claim] != ABSENT:
-        free_words(state, claims.piece[claim])
+    if claims.word_block[claim] != ABSENT:
+        free_words(state, claims.word_block[claim])
     give_row(state.claim_pool, claim)
     delivery = claims.delivery[claim]
     if deliveries.frame_no[delivery] != claims.frame_no[claim]:
@@ -190,7 +190,7 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
 
 
 @kernel
-def _grant(state: ConsumptionState, block: Block, row: int, claim: int) -> None:
+def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) -> None:
     """The ACK of a claim counts."""
     delivery = _free_claim(state, claim)
     if delivery == ABSENT:
@@ -204,12 +204,12 @@ def _grant(state: ConsumptionState, block: Block, row: int, claim: int) -> None:
 def _restore_bits(state: ConsumptionState, claim: int, delivery: int) -> None:
     """Bits that a claim took of a batch are left again."""
     deliveries = state.deliveries
-    piece = state.claims.piece[claim]
-    if piece == ABSENT:
+    word_block = state.claims.word_block[claim]
+    if word_block == ABSENT:
         return
-    base = words_at(deliveries.piece[delivery]) + max(deliveries.set_words[delivery], 0)
+    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
     for word in range(deliveries.left_words[delivery]):
-        bits = int(state.words[base + word]) | int(state.words[words_at(piece) + word])
+        bits = int(state.words[base + word]) | int(state.words[words_at(word_block) + word])
         state.words[base + word] = wrapped(bits)
 
 
@@ -229,7 +229,9 @@ def _reopen(state: ConsumptionState, delivery: int) -> None:
 
 
 @kernel
-def _take_back(state: ConsumptionState, block: Block, row: int, claim: int, outcome: int) -> None:
+def _take_back(
+    state: ConsumptionState, block: PassContext, row: int, claim: int, outcome: int
+) -> None:
     """The ACK of a claim does not count: what it took is open again.
 
     What is rolled back the broker sends anew, and a consumer that is gone acknowledges nothing.
@@ -262,7 +264,7 @@ def _take_back(state: ConsumptionState, block: Block, row: int, claim: int, outc
 
 @kernel
 def _end_waiting(
-    state: ConsumptionState, block: Block, row: int, waiting: int, is_granted: bool
+    state: ConsumptionState, block: PassContext, row: int, waiting: int, is_granted: bool
 ) -> None:
     """Decide all claims of a list, and give it up."""
     for _ in range(state.waiting.length[waiting]):
@@ -297,7 +299,7 @@ def claims_of_ack(state: ConsumptionState, ack_frame_no: int) -> int:
 
 @kernel
 def end_claims_of_transaction(
-    state: ConsumptionState, block: Block, row: int, most: int, least: int, is_committed: bool
+    state: ConsumptionState, block: PassContext, row: int, most: int, least: int, is_committed: bool
 ) -> None:
     """A transaction has ended."""
     waiting = remove(state.table, most, least, 0, KEY_COMMIT)
@@ -307,7 +309,7 @@ def end_claims_of_transaction(
 
 @kernel
 def end_claims_of_connection(
-    state: ConsumptionState, block: Block, row: int, connection: int
+    state: ConsumptionState, block: PassContext, row: int, connection: int
 ) -> None:
     """No answer will come any more."""
     waiting = remove(state.table, connection, 0, 0, KEY_ANSWERS)
@@ -317,7 +319,7 @@ def end_claims_of_connection(
 
 @kernel
 def answer_claims(
-    state: ConsumptionState, block: Block, row: int, ack_frame_no: int, is_refused: bool
+    state: ConsumptionState, block: PassContext, row: int, ack_frame_no: int, is_refused: bool
 ) -> None:
     """The broker answers an ACK. One inside a transaction, if not refused, goes on waiting."""
     claims = state.claims

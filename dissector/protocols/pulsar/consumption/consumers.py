@@ -45,14 +45,15 @@ FAILOVER: Final = 2  # subscription type on the wire
 class ConsumerNames(NamedTuple):
     """What a frame says about its consumer: codes of names, null where it does not say.
 
-    incarnation: of this id on this connection; leg: 1 on a proxy's broker leg.
+    incarnation: of this id on this connection.
+    proxy_side: 1 on a proxy's broker leg.
     """
 
     topic: int
     subscription: int
     name: int
     incarnation: int
-    leg: int
+    proxy_side: int
 
 
 @inlined
@@ -159,7 +160,7 @@ def learn_names(
     topic = consumers.topic[row]
     subscription = consumers.subscription[row]
     if topic != NULL and subscription != NULL:
-        group = _join(state, topic, subscription, names.leg, KEY_NAMED_GROUP)
+        group = _join(state, topic, subscription, names.proxy_side, KEY_NAMED_GROUP)
         if consumers.group[row] == group:
             _leave(state, group)
         else:
@@ -168,7 +169,7 @@ def learn_names(
     elif consumers.group[row] == ABSENT:
         consumer_id = consumers.id[row]
         connection = consumers.connection[row]
-        group = _join(state, connection, consumer_id, names.leg, KEY_LOCAL_GROUP)
+        group = _join(state, connection, consumer_id, names.proxy_side, KEY_LOCAL_GROUP)
         consumers.group[row] = group
     group = consumers.group[row]
     if group != ABSENT and topic >= 0 and topic < len(is_volatile) and is_volatile[topic] == 1:

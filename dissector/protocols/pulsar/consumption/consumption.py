@@ -25,8 +25,8 @@ from dissector.protocols.columns import (
 )
 from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
-from dissector.protocols.pulsar.consumption.published import set_leg
-from dissector.protocols.pulsar.consumption.rows import Block, new_rows
+from dissector.protocols.pulsar.consumption.published import set_proxy_side
+from dissector.protocols.pulsar.consumption.rows import PassContext, new_rows
 from dissector.protocols.pulsar.consumption.state import (
     ORDINAL,
     OUT_ACKS,
@@ -38,11 +38,11 @@ from dissector.protocols.pulsar.consumption.state import (
     WORDS_USED,
     ConsumptionState,
     make_key_room,
-    make_room,
     new_state,
+    reserve,
 )
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
-from dissector.schemas.words import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
+from dissector.schemas.enums import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
 
 SUBSCRIPTION_TYPE_NAMES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 ACK_TYPE_NAMES: Final = ("Individual", "Cumulative")
@@ -105,13 +105,13 @@ class PulsarConsumption:
         self._named = 0
         self._names: Sequence[bytes] = ()
 
-    def set_leg(self, connection_id: int, is_broker_leg: bool) -> None:
+    def set_proxy_side(self, connection_id: int, is_broker_side: bool) -> None:
         """Keep a connection's identities apart from those of its twin at the proxy's other side.
 
         To be called before the connection's first consumer; the connection's end forgets it.
         """
         make_key_room(self._state, 1)
-        set_leg(self._state, connection_id, int(is_broker_leg))
+        set_proxy_side(self._state, connection_id, int(is_broker_side))
 
     def advance(
         self,
@@ -139,8 +139,8 @@ class PulsarConsumption:
         blocks: list[TableBlock] = []
         row = needed = 0
         while True:
-            make_room(self._state, rows - row, needed, *self._bounds)
-            block = Block(frames, ids, words, self._is_volatile, self._out)
+            reserve(self._state, rows - row, needed, *self._bounds)
+            block = PassContext(frames, ids, words, self._is_volatile, self._out)
             row, status, needed = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
             if status == DONE:
@@ -155,7 +155,7 @@ class PulsarConsumption:
         nothing = np.zeros(1, np.int64)
         while True:
             self._widen(0)
-            block = Block(frames, ids, nothing, self._is_volatile, self._out)
+            block = PassContext(frames, ids, nothing, self._is_volatile, self._out)
             is_done = end_capture(self._state, block)
             blocks.extend(self._flush(nothing, notices))
             if is_done:

@@ -36,7 +36,7 @@ from dissector.protocols.pulsar.consumption.identities import (
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
     forget_published,
-    leg_of,
+    proxy_side_of,
     published_ns,
 )
 from dissector.protocols.pulsar.consumption.redelivery import (
@@ -44,7 +44,7 @@ from dissector.protocols.pulsar.consumption.redelivery import (
     cause_of_known,
     cause_of_unseen,
 )
-from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
+from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     DELIVERIES_GIVEN_UP,
     END_BITS,
@@ -58,7 +58,7 @@ from dissector.protocols.pulsar.consumption.state import (
     PAGE_ENTRIES,
     ConsumptionState,
 )
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     ACK_REFUSED,
     ACK_ROLLED_BACK,
     ACK_UNCOMMITTED,
@@ -76,7 +76,7 @@ _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
 
 @kernel
 def end_delivery(
-    state: ConsumptionState, block: Block, row: int, delivery: int, outcome: int
+    state: ConsumptionState, block: PassContext, row: int, delivery: int, outcome: int
 ) -> None:
     """Take a delivery out of what is open, write its row and free it."""
     deliveries = state.deliveries
@@ -103,8 +103,8 @@ def end_delivery(
     if outcome == UNRESOLVED_AT_LIMIT:
         state.counters[DELIVERIES_GIVEN_UP] += 1
     _write_row(state, block, row, delivery, outcome)
-    if deliveries.piece[delivery] != ABSENT:
-        free_words(state, deliveries.piece[delivery])
+    if deliveries.word_block[delivery] != ABSENT:
+        free_words(state, deliveries.word_block[delivery])
     deliveries.frame_no[delivery] = NULL  # claims on it are void
     give_row(state.delivery_pool, delivery)
 
@@ -152,7 +152,9 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
 
 
 @kernel
-def end_all(state: ConsumptionState, block: Block, row: int, consumer: int, outcome: int) -> None:
+def end_all(
+    state: ConsumptionState, block: PassContext, row: int, consumer: int, outcome: int
+) -> None:
     """End every open delivery of a consumer; a request and a limit are certain."""
     is_certain = outcome in (REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT)
     for _ in range(state.consumers.length[consumer]):
@@ -169,11 +171,13 @@ def sent_at(state: ConsumptionState, delivery: int) -> int:
     connection = state.consumers.connection[consumer]
     topic = state.consumers.topic[consumer]
     ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
-    return published_ns(state, topic, connection, ledger, entry, leg_of(state, connection))
+    return published_ns(state, topic, connection, ledger, entry, proxy_side_of(state, connection))
 
 
 @inlined
-def _publish_to_delivery(state: ConsumptionState, block: Block, row: int, delivery: int) -> int:
+def _publish_to_delivery(
+    state: ConsumptionState, block: PassContext, row: int, delivery: int
+) -> int:
     """From SEND to MESSAGE in ns; null if the SEND is not known or, with a notice, negative."""
     deliveries = state.deliveries
     sent_ns = deliveries.published_ns[delivery]
@@ -197,7 +201,7 @@ def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row
     out.deliveries.ack_set_at[row] = target
     out.deliveries.ack_set_count[row] = count
     if count > 0:
-        at = words_at(state.deliveries.piece[delivery])
+        at = words_at(state.deliveries.word_block[delivery])
         for word in range(count):
             out.words[target + word] = state.words[at + word]
         state.counters[OUT_WORDS] = target + count
@@ -205,7 +209,7 @@ def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row
 
 @inlined
 def _write_row(
-    state: ConsumptionState, block: Block, frame: int, delivery: int, outcome: int
+    state: ConsumptionState, block: PassContext, frame: int, delivery: int, outcome: int
 ) -> None:
     """One row of deliveries, with what is known of its consumer by now."""
     deliveries = state.deliveries
@@ -251,7 +255,7 @@ def _write_row(
 
 
 @kernel
-def _free_page(state: ConsumptionState, block: Block, row: int) -> None:
+def _free_page(state: ConsumptionState, block: PassContext, row: int) -> None:
     """Give back a page of ids; deliveries that are open on it cannot be followed any more."""
     page = page_to_evict(state)
     if state.pages.open[page] > 0:
@@ -315,7 +319,7 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
     ledger = deliveries.ledger[delivery]
     entry = deliveries.entry[delivery]
     connection = state.consumers.connection[consumer]
-    leg = leg_of(state, connection)
+    proxy_side = proxy_side_of(state, connection)
     topic = state.consumers.topic[consumer]
     older = state.cells.delivery[cell]
     if older != ABSENT and deliveries.published_ns[older] == NULL:
@@ -324,13 +328,13 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
             deliveries.published_ns[older] = sent_ns
     until_ns = state.cells.last_ns[cell]
     if topic >= 0:
-        forget_published(state, topic, ledger, entry, leg, until_ns)
-    forget_published(state, domain_of(NULL, connection), ledger, entry, leg, until_ns)
+        forget_published(state, topic, ledger, entry, proxy_side, until_ns)
+    forget_published(state, domain_of(NULL, connection), ledger, entry, proxy_side, until_ns)
 
 
 @kernel
 def _recognise(
-    state: ConsumptionState, block: Block, row: int, delivery: int, page: int, cell: int
+    state: ConsumptionState, block: PassContext, row: int, delivery: int, page: int, cell: int
 ) -> None:
     """An id that came before: when, and why it comes again."""
     deliveries = state.deliveries
@@ -352,7 +356,7 @@ def _recognise(
 
 @inlined
 def _identify(
-    state: ConsumptionState, block: Block, row: int, consumer: int, delivery: int
+    state: ConsumptionState, block: PassContext, row: int, consumer: int, delivery: int
 ) -> None:
     """Enter a delivery under its id."""
     deliveries = state.deliveries
@@ -384,7 +388,7 @@ def _identify(
     cells.delivery[cell] = delivery
     cells.frame_no[cell] = deliveries.frame_no[delivery]
     cells.connection[cell] = state.consumers.connection[consumer]
-    cells.holder[cell] = packed_consumer(state, consumer)
+    cells.owner[cell] = packed_consumer(state, consumer)
     cells.end[cell] = END_OTHER
     cells.last_ns[cell] = deliveries.last_ns[delivery]
     cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
@@ -419,7 +423,7 @@ def _fill(
     deliveries.crc32c[delivery] = frames.crc32c_stored[row]
     deliveries.page[delivery] = ABSENT
     deliveries.is_superseded[delivery] = 0
-    deliveries.piece[delivery] = ABSENT
+    deliveries.word_block[delivery] = ABSENT
     deliveries.left_words[delivery] = 0
     deliveries.transaction[delivery] = ABSENT
     deliveries.claims[delivery] = 0
@@ -437,13 +441,13 @@ def _keep_set(
     needed = max(count, words_for(deliveries.messages[delivery]))
     if needed > MAX_BATCH_WORDS:
         return False
-    piece = allocate_words(state, count + needed)
-    if piece == ABSENT:
+    word_block = allocate_words(state, count + needed)
+    if word_block == ABSENT:
         return False
-    target = words_at(piece)
+    target = words_at(word_block)
     for word in range(count):
         state.words[target + word] = words[at + word]
-    deliveries.piece[delivery] = piece
+    deliveries.word_block[delivery] = word_block
     deliveries.set_words[delivery] = count
     return True
 
@@ -465,7 +469,7 @@ def append_delivery(state: ConsumptionState, consumer: int, delivery: int) -> No
 
 @inlined
 def open_delivery(
-    state: ConsumptionState, block: Block, row: int, consumer: int, cost: int
+    state: ConsumptionState, block: PassContext, row: int, consumer: int, cost: int
 ) -> None:
     """Open the delivery of a MESSAGE. One that cannot be followed ends at once."""
     frames = block.frames

@@ -51,10 +51,10 @@ from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn
 from dissector.protocols.pulsar.consumption.published import (
     end_transaction,
     find_transaction,
-    leg_of,
-    set_leg,
+    proxy_side_of,
+    set_proxy_side,
 )
-from dissector.protocols.pulsar.consumption.rows import Block
+from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import (
     LEFT_BY_BROKER,
     LEFT_BY_CLIENT,
@@ -86,7 +86,7 @@ from dissector.protocols.pulsar.wire.commands import (
     SEEK,
     UNSUBSCRIBE,
 )
-from dissector.schemas.words import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
+from dissector.schemas.enums import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT, note_cut_walk
 
@@ -99,12 +99,12 @@ def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> Consume
         frames.subscription[row],
         frames.consumer_name[row],
         frames.incarnation[row],
-        leg_of(state, frames.connection_id[row]),
+        proxy_side_of(state, frames.connection_id[row]),
     )
 
 
 @kernel
-def _meet_consumer(state: ConsumptionState, block: Block, row: int, consumer: int) -> int:
+def _meet_consumer(state: ConsumptionState, block: PassContext, row: int, consumer: int) -> int:
     """Take up a consumer met in use, or what a frame says of it for the first time."""
     frames = block.frames
     names = names_of(state, frames, row)
@@ -116,7 +116,7 @@ def _meet_consumer(state: ConsumptionState, block: Block, row: int, consumer: in
 
 
 @inlined
-def consumer_of(state: ConsumptionState, block: Block, row: int) -> int:
+def consumer_of(state: ConsumptionState, block: PassContext, row: int) -> int:
     """The consumer that a frame is about."""
     frames = block.frames
     consumers = state.consumers
@@ -133,7 +133,7 @@ def consumer_of(state: ConsumptionState, block: Block, row: int) -> int:
 
 @kernel
 def _end_consumer(
-    state: ConsumptionState, block: Block, row: int, consumer: int, by: int, outcome: int
+    state: ConsumptionState, block: PassContext, row: int, consumer: int, by: int, outcome: int
 ) -> None:
     """A consumer is gone: its deliveries will not be acked any more."""
     mark_leaving(state, consumer, by)
@@ -142,11 +142,11 @@ def _end_consumer(
 
 
 @kernel
-def _open_consumer(state: ConsumptionState, block: Block, row: int) -> None:
+def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> None:
     """A SUBSCRIBE that opens a consumer: its balance starts at zero."""
     frames = block.frames
     connection = frames.connection_id[row]
-    consumer_id = frames.subject_id[row]
+    consumer_id = frames.handle_id[row]
     consumers = state.consumers
     before = find_consumer(state, connection, consumer_id)
     if before != ABSENT and consumers.state[before] != STATE_CLOSED:
@@ -155,8 +155,8 @@ def _open_consumer(state: ConsumptionState, block: Block, row: int) -> None:
         frames.topic[row],
         frames.subscription[row],
         frames.consumer_name[row],
-        frames.subject_incarnation[row],
-        leg_of(state, connection),
+        frames.handle_incarnation[row],
+        proxy_side_of(state, connection),
     )
     consumer = add_consumer(state, connection, consumer_id, names, block.is_volatile)
     consumers.state[consumer] = STATE_OPENING
@@ -164,12 +164,12 @@ def _open_consumer(state: ConsumptionState, block: Block, row: int) -> None:
     consumers.opened_at[consumer] = frames.frame_no[row]
     consumers.known_at[consumer] = frames.frame_no[row]
     see_broker_side(state, consumer)
-    if before != ABSENT or frames.subject_incarnation[row] > 0:
+    if before != ABSENT or frames.handle_incarnation[row] > 0:
         add_permit_row(state, block, row, consumer, RESET, NULL)
 
 
 @kernel
-def handle_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> None:
     """A frame that opens or closes a consumer, or answers one that does."""
     frames = block.frames
     step = frames.lifecycle[row]
@@ -177,7 +177,7 @@ def handle_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
         _open_consumer(state, block, row)
         return
     consumers = state.consumers
-    consumer = find_consumer(state, frames.connection_id[row], frames.subject_id[row])
+    consumer = find_consumer(state, frames.connection_id[row], frames.handle_id[row])
     if consumer == ABSENT or consumers.state[consumer] == STATE_CLOSED:
         return
     if step == LIFECYCLE_REPEATED:
@@ -202,7 +202,7 @@ def handle_lifecycle(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _handle_close(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None:
     """The connection is over. At the capture's end nothing closes: deliveries just stay open."""
     if block.frames.status[row] == ENDED_CAPTURE_END:
         return
@@ -219,7 +219,7 @@ def _handle_close(state: ConsumptionState, block: Block, row: int) -> None:
                 _end_consumer(state, block, row, consumer, LEFT_BY_CONNECTION, outcome)
             consumer = consumers.next[consumer]
         forget_connection(state, connection)
-    set_leg(state, connection, 0)
+    set_proxy_side(state, connection, 0)
 
 
 @kernel
@@ -241,7 +241,7 @@ def _handle_fin(state: ConsumptionState, connection: int) -> None:
 
 
 @kernel
-def handle_event(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
     """What happens between frames."""
     frames = block.frames
     event = frames.command[row]
@@ -257,7 +257,7 @@ def handle_event(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _handle_transaction(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_transaction(state: ConsumptionState, block: PassContext, row: int) -> None:
     """A transaction ends: for its client once that is confirmed, for subscriptions when told."""
     frames = block.frames
     command = frames.command[row]
@@ -286,7 +286,7 @@ def _handle_transaction(state: ConsumptionState, block: Block, row: int) -> None
 
 
 @kernel
-def _handle_answer(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_answer(state: ConsumptionState, block: PassContext, row: int) -> None:
     """ERROR, ACK_RESPONSE, CONSUMER_STATS_RESPONSE: the exchanges know what it answers."""
     frames = block.frames
     asked_at = frames.answered_frame_no[row]
@@ -308,7 +308,7 @@ def _handle_answer(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def handle_rare(state: ConsumptionState, block: Block, row: int) -> None:
+def handle_slow_path(state: ConsumptionState, block: PassContext, row: int) -> None:
     """Commands that change what is known of a consumer or a transaction, without rows."""
     frames = block.frames
     command = frames.command[row]

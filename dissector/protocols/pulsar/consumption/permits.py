@@ -12,7 +12,7 @@ from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.consumption.bitsets import bits_left
 from dissector.protocols.pulsar.consumption.consumers import revive
-from dissector.protocols.pulsar.consumption.rows import Block
+from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import (
     OUT_PERMITS,
     STATE_CLOSED,
@@ -75,7 +75,7 @@ def learn_balance(state: ConsumptionState, row: int, available: int, frame_no: i
 
 @inlined
 def add_permit_row(
-    state: ConsumptionState, block: Block, frame: int, consumer: int, event: int, delta: int
+    state: ConsumptionState, block: PassContext, frame: int, consumer: int, event: int, delta: int
 ) -> None:
     """One row with the balance as it is now."""
     consumers = state.consumers

@@ -22,7 +22,7 @@ from dissector.tables import ABSENT, find, put, remove
 
 
 @inlined
-def leg_of(state: ConsumptionState, connection: int) -> int:
+def proxy_side_of(state: ConsumptionState, connection: int) -> int:
     """1 for a connection of a proxy's broker leg, else 0."""
     if state.counters[LEGS] == 0:
         return 0
@@ -30,12 +30,12 @@ def leg_of(state: ConsumptionState, connection: int) -> int:
 
 
 @kernel
-def set_leg(state: ConsumptionState, connection: int, leg: int) -> None:
+def set_proxy_side(state: ConsumptionState, connection: int, proxy_side: int) -> None:
     """Say on which leg of a proxy a connection is."""
     before = remove(state.table, connection, 0, 0, KEY_LEG)
     if before != ABSENT:
         state.counters[LEGS] -= 1
-    if leg == 1:
+    if proxy_side == 1:
         put(state.table, connection, 0, 0, KEY_LEG, 1)
         state.counters[LEGS] += 1
 
@@ -51,7 +51,7 @@ def domain_of(topic: int, connection: int) -> int:
 
 @kernel
 def remember_published(
-    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, last_ns: int
+    state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int, last_ns: int
 ) -> None:
     """Note when the SEND of an entry was complete; the oldest page of entries makes room.
 
@@ -60,20 +60,20 @@ def remember_published(
     published = state.published
     counters = state.counters
     number = entry >> PAGE_BITS
-    page = find(state.table, topic, ledger, number, KEY_PUBLISHED + leg)
+    page = find(state.table, topic, ledger, number, KEY_PUBLISHED + proxy_side)
     if page == ABSENT:
         page = counters[NEXT_PUBLISHED] % len(published.topic)
         if counters[NEXT_PUBLISHED] >= len(published.topic):
             old_topic, old_ledger = published.topic[page], published.ledger[page]
-            old_key = KEY_PUBLISHED + published.leg[page]
+            old_key = KEY_PUBLISHED + published.proxy_side[page]
             remove(state.table, old_topic, old_ledger, published.number[page], old_key)
         counters[NEXT_PUBLISHED] += 1
         published.topic[page] = topic
         published.ledger[page] = ledger
         published.number[page] = number
-        published.leg[page] = leg
+        published.proxy_side[page] = proxy_side
         published.known[page] = 0
-        put(state.table, topic, ledger, number, KEY_PUBLISHED + leg, page)
+        put(state.table, topic, ledger, number, KEY_PUBLISHED + proxy_side, page)
     bit = entry & (PAGE_ENTRIES - 1)
     published.known[page] = wrapped(int(published.known[page]) | bit_of(bit))
     state.stamps[page * PAGE_ENTRIES + bit] = last_ns
@@ -81,7 +81,7 @@ def remember_published(
 
 @inlined
 def published_ns(
-    state: ConsumptionState, topic: int, connection: int, ledger: int, entry: int, leg: int
+    state: ConsumptionState, topic: int, connection: int, ledger: int, entry: int, proxy_side: int
 ) -> int:
     """When the SEND of an entry was complete, ns; null if that is not known.
 
@@ -91,21 +91,21 @@ def published_ns(
         return NULL
     found = NULL
     if topic >= 0:
-        found = _stamp_of(state, topic, ledger, entry, leg)
+        found = _stamp_of(state, topic, ledger, entry, proxy_side)
     if found == NULL:
-        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, leg)
+        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, proxy_side)
     return found
 
 
 @kernel
 def forget_published(
-    state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int, until_ns: int
+    state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int, until_ns: int
 ) -> None:
     """Drop what was noted of an entry, if its SEND was complete by a time.
 
     topic: of domain_of.
     """
-    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + proxy_side)
     bit = entry & (PAGE_ENTRIES - 1)
     if page != ABSENT and state.stamps[page * PAGE_ENTRIES + bit] <= until_ns:
         known = int(state.published.known[page])
@@ -113,9 +113,9 @@ def forget_published(
 
 
 @kernel
-def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, leg: int) -> int:
+def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
     """What was noted of an entry; null if nothing was."""
-    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + leg)
+    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + proxy_side)
     bit = entry & (PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> bit) & 1 == 0:
         return NULL

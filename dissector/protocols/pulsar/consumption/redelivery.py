@@ -16,7 +16,7 @@ from dissector.protocols.pulsar.consumption.state import (
     LEFT_BY_BROKER,
     ConsumptionState,
 )
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     CAUSE_CONSUMER_GONE,
     CAUSE_EXPLICIT,
     CAUSE_FAILOVER_SWITCH,
@@ -55,23 +55,23 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         transaction = state.deliveries.transaction[cells.delivery[cell]]
     if transaction != ABSENT and not was_committed(state, transaction):
         return CAUSE_TXN_ABORT
-    holder = unpacked_consumer(state, cells.holder[cell])
-    if holder == ABSENT:
+    owner = unpacked_consumer(state, cells.owner[cell])
+    if owner == ABSENT:
         return CAUSE_UNKNOWN
-    if is_failover(state, consumer) or is_failover(state, holder):
-        if consumers.inactive_at[holder] > before:
+    if is_failover(state, consumer) or is_failover(state, owner):
+        if consumers.inactive_at[owner] > before:
             return CAUSE_FAILOVER_SWITCH
-        if holder != consumer and not came_back(state, holder, consumer):
+        if owner != consumer and not came_back(state, owner, consumer):
             return CAUSE_FAILOVER_SWITCH
-    if consumers.left_at[holder] == 0:
+    if consumers.left_at[owner] == 0:
         # A request for all crosses what is on its way: it is seen before messages that the broker
         # had sent by then, and all of these come again. Several in a row bring the same several
         # times, and nothing else does so while a consumer is there.
-        is_asked = holder == consumer and consumers.wants_all[consumer] == 1
+        is_asked = owner == consumer and consumers.wants_all[consumer] == 1
         return CAUSE_EXPLICIT if is_asked else CAUSE_UNKNOWN
-    if consumers.left_by[holder] == LEFT_BY_BROKER:
+    if consumers.left_by[owner] == LEFT_BY_BROKER:
         return CAUSE_UNLOAD
-    return CAUSE_RECONNECT if came_back(state, holder, consumer) else CAUSE_CONSUMER_GONE
+    return CAUSE_RECONNECT if came_back(state, owner, consumer) else CAUSE_CONSUMER_GONE
 
 
 @kernel

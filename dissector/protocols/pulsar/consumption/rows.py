@@ -116,11 +116,11 @@ def new_rows(rows: int, words: int) -> ConsumptionRows:
     )
 
 
-class Block(NamedTuple):
+class PassContext(NamedTuple):
     """What kernels read of a block of frames, and where their rows go.
 
-    ids, words: ids of ACK and REDELIVER frames, and words of ack sets. is_volatile: int64[names], 1
-    for the name of a topic that is not persistent.
+    ids, words: ids of ACK and REDELIVER frames, and words of ack sets.
+    is_volatile: int64[names], 1 for the name of a topic that is not persistent.
     """
 
     frames: FrameColumns
@@ -131,7 +131,9 @@ class Block(NamedTuple):
 
 
 @inlined
-def add_notice(state: ConsumptionState, block: Block, frame: int, kind: int, value: int) -> None:
+def add_notice(
+    state: ConsumptionState, block: PassContext, frame: int, kind: int, value: int
+) -> None:
     """One row of notices about the frame in a row; kind: index in notices.NOTICES."""
     frames = block.frames
     notices = block.out.notices
@@ -139,7 +141,9 @@ def add_notice(state: ConsumptionState, block: Block, frame: int, kind: int, val
     notices.kind[row] = kind
     notices.ts_ns[row] = frames.last_ts_ns[frame]
     notices.connection_id[row] = frames.connection_id[frame]
-    notices.side[row] = frames.direction[frame]  # notice_log.Notice has the direction here
+    notices.endpoint_index[row] = frames.direction[
+        frame
+    ]  # notice_log.Notice has the direction here
     notices.frame_no[row] = frames.frame_no[frame]
     notices.packet[row] = frames.last_packet[frame]
     notices.stream_offset[row] = frames.stream_offset[frame]

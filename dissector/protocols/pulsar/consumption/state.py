@@ -30,15 +30,15 @@ from dissector.native.zeros import zeros
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
-    Ends,
     HashTable,
-    Links,
+    ListHeads,
+    ListLinks,
     Pool,
     grow_rows,
     new_ends,
     new_hash_table,
     new_pool,
-    roomy,
+    reserved,
 )
 
 # -- keys of the table, last word; levels of nodes count up from KEY_NODE
@@ -122,16 +122,24 @@ OVERFLOW_CONSUMER: Final = 0  # the row that stands in when there is no room for
 class Consumers(Bundle):
     """Incarnations of consumers; null where a name or type is not known.
 
-    topic, subscription, name: codes. left_by, left_at: who made it go and the frame where it began
-    to, 0 while it is there. opened_at: frame of its SUBSCRIBE, 0 if that was not seen. group: of
-    its identities; local: group of deliveries from before its names were known; ABSENT if none.
-    available: permits, if the balance is known: since frame known_at, -1 if not. unacked: messages
-    of open deliveries that are not acked; unread: open deliveries whose size was not read.
-    is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
-    its id; its row may be reused. is_failover: 1 if its subscription was seen to switch;
-    inactive_at: frame that last switched it off. wants_all: 1 once it asked for all that it holds.
-    connection_row: ABSENT when that is gone. claimed: deliveries that only wait for claims on them.
-    first, last, length: its open deliveries; next, previous: consumers of its connection.
+    topic, subscription, name: codes.
+    left_by, left_at: who made it go and the frame where it began to, 0 while it is there.
+    opened_at: frame of its SUBSCRIBE, 0 if that was not seen.
+    group: of its identities.
+    local: group of deliveries from before its names were known; ABSENT if none.
+    available: permits, if the balance is known: since frame known_at, -1 if not.
+    unacked: messages of open deliveries that are not acked.
+    unread: open deliveries whose size was not read.
+    is_ascending: 1 while ids rise along its open deliveries.
+    page: of its last delivery.
+    serial: its id; its row may be reused.
+    is_failover: 1 if its subscription was seen to switch.
+    inactive_at: frame that last switched it off.
+    wants_all: 1 once it asked for all that it holds.
+    connection_row: ABSENT when that is gone.
+    claimed: deliveries that only wait for claims on them.
+    first, last, length: its open deliveries.
+    next, previous: consumers of its connection.
     """
 
     connection: Int64Array
@@ -166,12 +174,14 @@ class Consumers(Bundle):
     previous: Int64Array
 
 
-class Connections(Bundle):
+class ConsumerConnections(Bundle):
     """Connections that have or had consumers.
 
     broker_gap_at, client_gap_at: frame before the last gap towards the broker or the client, -1 if
-    none. is_broker_seen: 1 if anything towards the broker was seen; is_client_missing: 1 after a
-    CONNECT while nothing towards the client was seen. first, last, length: its consumers.
+        none.
+    is_broker_seen: 1 if anything towards the broker was seen.
+    is_client_missing: 1 after a CONNECT while nothing towards the client was seen.
+    first, last, length: its consumers.
     """
 
     broker_gap_at: Int64Array
@@ -185,13 +195,15 @@ class Connections(Bundle):
     previous: Int64Array
 
 
-class Groups(Bundle):
+class IdentityDomains(Bundle):
     """Domains of identities.
 
-    members: consumers that belong to it. has_identity: 0 for a topic that is not persistent, whose
-    ids are all alike. seek_at: frame of the last SEEK; seek_before: of the one before, in case the
-    broker refuses the last. forgotten_at: frame at which its last page was given back. gap_at:
-    frame before the last gap in which a delivery may have been lost, -1 if none.
+    members: consumers that belong to it.
+    has_identity: 0 for a topic that is not persistent, whose ids are all alike.
+    seek_at: frame of the last SEEK.
+    seek_before: of the one before, in case the broker refuses the last.
+    forgotten_at: frame at which its last page was given back.
+    gap_at: frame before the last gap in which a delivery may have been lost, -1 if none.
     """
 
     serial: Int64Array
@@ -212,14 +224,19 @@ class Groups(Bundle):
 class Deliveries(Records):
     """Open deliveries.
 
-    messages: of the whole entry; count: those that came; left: those not acked; null if not read.
-    cause, previous_frame_no, previous_connection: null if it came for the first time. page: of its
-    identity, ABSENT without one, or when the id was delivered again meanwhile (is_superseded).
-    piece: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none), then
-    the left_words words of the bits left (0 while all are). transaction: the last that acked it or
-    a part of it, or ABSENT. next, previous: deliveries of its consumer.
-    claims: ACKs that are not decided; is_claimed: 1 if they leave nothing, and it is in no list of
-    its consumer; uncommitted, uncommitted_messages: claims of transactions, and what these took;
+    messages: of the whole entry.
+    count: those that came.
+    left: those not acked; null if not read.
+    cause, previous_frame_no, previous_connection: null if it came for the first time.
+    page: of its identity, ABSENT without one, or when the id was delivered again meanwhile
+        (is_superseded).
+    word_block: its words, packed, ABSENT if none: the set_words words of its ack_set (null: none),
+        then the left_words words of the bits left (0 while all are).
+    transaction: the last that acked it or a part of it, or ABSENT.
+    next, previous: deliveries of its consumer.
+    claims: ACKs that are not decided.
+    is_claimed: 1 if they leave nothing, and it is in no list of its consumer.
+    uncommitted, uncommitted_messages: claims of transactions, and what these took.
     taken_back: outcome for want of an ACK that counts, null before one was refused or rolled back.
     """
 
@@ -244,7 +261,7 @@ class Deliveries(Records):
     crc32c: Int64Array
     page: Int64Array
     is_superseded: Int64Array
-    piece: Int64Array
+    word_block: Int64Array
     set_words: Int64Array
     left_words: Int64Array
     transaction: Int64Array
@@ -263,10 +280,13 @@ class Claims(Records):
     """What an ACK took of a delivery, until it is decided.
 
     delivery, frame_no: the delivery and its frame, which tells whether the row is still its own.
-    ack_frame_no: of the ACK; of_ack: on the first claim of an ACK that waits for its answer, how
-    many it has; else 0. messages: taken; null if their number is not known. piece: the bits taken,
-    packed; ABSENT if all that were left. is_uncommitted: 1 in a transaction. waiting: the list it
-    is in: of its transaction, else of its connection, the claims of one ACK in a row.
+    ack_frame_no: of the ACK.
+    of_ack: on the first claim of an ACK that waits for its answer, how many it has; else 0.
+    messages: taken; null if their number is not known.
+    word_block: the bits taken, packed; ABSENT if all that were left.
+    is_uncommitted: 1 in a transaction.
+    waiting: the list it is in: of its transaction, else of its connection, the claims of one ACK in
+        a row.
     """
 
     waiting: Int64Array
@@ -275,16 +295,19 @@ class Claims(Records):
     ack_frame_no: Int64Array
     of_ack: Int64Array
     messages: Int64Array
-    piece: Int64Array
+    word_block: Int64Array
     is_uncommitted: Int64Array
     next: Int64Array
     previous: Int64Array
 
 
-class Pages(Records):
-    """64 neighbouring ids each. serial: id of the group; its row may be reused;
-    seen: bit set of ids that were delivered; known: of those whose cell is filled; open: how many
-    of them have an open delivery.
+class EntryIdPages(Records):
+    """64 neighbouring ids each.
+
+    serial: id of the group; its row may be reused.
+    seen: bit set of ids that were delivered.
+    known: of those whose cell is filled.
+    open: how many of them have an open delivery.
     """
 
     group: Int64Array
@@ -298,25 +321,27 @@ class Pages(Records):
     previous: Int64Array
 
 
-class Cells(Records):
+class EntrySlots(Records):
     """The last delivery of each id; cell = page * PAGE_ENTRIES + bit in it.
 
-    delivery: ABSENT if it is not open; holder: serial and row of its consumer, packed; end: END_*;
-    last_ns: when it was complete; crc32c, publish_time_ms: as stored with the message, null if that
-    is not known.
+    delivery: ABSENT if it is not open.
+    owner: serial and row of its consumer, packed.
+    end: END_*.
+    last_ns: when it was complete.
+    crc32c, publish_time_ms: as stored with the message, null if that is not known.
     """
 
     delivery: Int64Array
     frame_no: Int64Array
     connection: Int64Array
-    holder: Int64Array
+    owner: Int64Array
     end: Int64Array
     last_ns: Int64Array
     crc32c: Int64Array
     publish_time_ms: Int64Array
 
 
-class Nodes(Records):
+class DeliveredSet(Records):
     """Ids delivered whose page was given back: 64 ids each, or 64 full nodes of the level below."""
 
     bits: Int64Array
@@ -333,7 +358,7 @@ class Published(Records):
     topic: Int64Array
     ledger: Int64Array
     number: Int64Array
-    leg: Int64Array
+    proxy_side: Int64Array
     known: Int64Array
 
 
@@ -349,35 +374,37 @@ class Transactions(Bundle):
 class ConsumptionState(State):
     """Everything that the kernels of deliveries, permits and acks change, rows apart.
 
-    closed, ages: links of LIST_CLOSED and LIST_AGES. waiting: lists of claims. stamps: ns of the
-    SEND's last byte, by page of `published` * PAGE_ENTRIES + bit. words: an arena of pieces for bit
-    sets; free_words: first free piece of each size class, ABSENT if none. requests: int64[REQUESTS,
-    2], frame and packed consumer of each.
+    closed, ages: links of LIST_CLOSED and LIST_AGES.
+    waiting: lists of claims.
+    stamps: ns of the SEND's last byte, by page of `published` * PAGE_ENTRIES + bit.
+    words: an arena of pieces for bit sets.
+    free_words: first free piece of each size class, ABSENT if none.
+    requests: int64[REQUESTS, 2], frame and packed consumer of each.
     """
 
     table: HashTable
     consumers: Consumers
     consumer_pool: Pool
-    closed: Links
-    connections: Connections
+    closed: ListLinks
+    connections: ConsumerConnections
     connection_pool: Pool
-    groups: Groups
+    groups: IdentityDomains
     group_pool: Pool
     deliveries: Deliveries
     delivery_pool: Pool
-    ages: Links
+    ages: ListLinks
     claims: Claims
     claim_pool: Pool
-    waiting: Ends
+    waiting: ListHeads
     waiting_pool: Pool
-    pages: Pages
+    pages: EntryIdPages
     page_pool: Pool
-    cells: Cells
-    nodes: Nodes
+    cells: EntrySlots
+    nodes: DeliveredSet
     published: Published
     stamps: Int64Array
     transactions: Transactions
-    lists: Ends
+    lists: ListHeads
     words: Int64Array
     free_words: Int64Array
     requests: Int64Array
@@ -399,22 +426,22 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
         table=new_hash_table(1 << 14, key),
         consumers=Consumers.new(consumers),
         consumer_pool=consumer_pool,
-        closed=Links.new(consumers),
-        connections=Connections.new(consumers),
+        closed=ListLinks.new(consumers),
+        connections=ConsumerConnections.new(consumers),
         connection_pool=new_pool(consumers),
-        groups=Groups.new(consumers),
+        groups=IdentityDomains.new(consumers),
         group_pool=new_pool(consumers),
         deliveries=Deliveries.new(deliveries),
         delivery_pool=new_pool(deliveries),
-        ages=Links.new(deliveries),
+        ages=ListLinks.new(deliveries),
         claims=Claims.new(deliveries),
         claim_pool=new_pool(deliveries),
         waiting=new_ends(consumers),
         waiting_pool=new_pool(consumers),
-        pages=Pages.new(MAX_IDENTITY_PAGES),
+        pages=EntryIdPages.new(MAX_IDENTITY_PAGES),
         page_pool=new_pool(MAX_IDENTITY_PAGES),
-        cells=Cells.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
-        nodes=Nodes.new(nodes),
+        cells=EntrySlots.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
+        nodes=DeliveredSet.new(nodes),
         published=Published.new(published),
         stamps=zeros(published * PAGE_ENTRIES),
         transactions=Transactions.new(MAX_TRANSACTIONS),
@@ -428,10 +455,10 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
 
 def make_key_room(state: ConsumptionState, more: int) -> None:
     """Room for so many further keys."""
-    state.grow(table=roomy(state.table, more))
+    state.grow(table=reserved(state.table, more))
 
 
-def make_room(
+def reserve(
     state: ConsumptionState, rows: int, claims: int, consumers: int, deliveries: int, nodes: int
 ) -> None:
     """Room for what so many frames can add, as far as the bounds of these rows allow.

@@ -37,7 +37,7 @@ from dissector.protocols.pulsar.consumption.lifecycle import (
     consumer_of,
     handle_event,
     handle_lifecycle,
-    handle_rare,
+    handle_slow_path,
     note_cut,
 )
 from dissector.protocols.pulsar.consumption.permits import (
@@ -49,10 +49,10 @@ from dissector.protocols.pulsar.consumption.permits import (
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
     find_transaction,
-    leg_of,
+    proxy_side_of,
     remember_published,
 )
-from dissector.protocols.pulsar.consumption.rows import Block, ConsumptionRows, add_notice
+from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
 from dissector.protocols.pulsar.consumption.state import (
     CLOCK,
     DELIVERIES_GIVEN_UP,
@@ -91,13 +91,13 @@ from dissector.protocols.pulsar.wire.commands import (
     SEEK,
     SEND_RECEIPT,
 )
-from dissector.schemas.words import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
+from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
 
 DONE: Final = 0
 FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again
 
-_CONSUMER: Final = 2  # subject_kind
+_CONSUMER: Final = 2  # handle_kind
 
 # Rows that any one frame may need beside those counted for it: a page of ids given up, a notice.
 _SPARE_ROWS: Final = PAGE_ENTRIES + 16
@@ -112,7 +112,7 @@ _LIMIT_NOTICES: Final = (
 
 
 @inlined
-def _handle_message(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_message(state: ConsumptionState, block: PassContext, row: int) -> None:
     """MESSAGE: a delivery opens and its permits are spent."""
     consumer = consumer_of(state, block, row)
     consumers = state.consumers
@@ -130,7 +130,7 @@ def _handle_message(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @kernel
-def _handle_flow(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_flow(state: ConsumptionState, block: PassContext, row: int) -> None:
     """FLOW: permits are granted, unless the broker does not know the consumer yet."""
     permits = block.frames.permits[row]
     consumer = consumer_of(state, block, row)
@@ -144,7 +144,7 @@ def _handle_flow(state: ConsumptionState, block: Block, row: int) -> None:
 
 
 @inlined
-def _handle_receipt(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_receipt(state: ConsumptionState, block: PassContext, row: int) -> None:
     """SEND_RECEIPT: which SEND an entry came from. -1:-1 was not stored, 0:0 may not be either."""
     frames = block.frames
     topic = frames.topic[row]
@@ -158,8 +158,8 @@ def _handle_receipt(state: ConsumptionState, block: Block, row: int) -> None:
     if 0 <= topic < len(block.is_volatile) and block.is_volatile[topic] == 1:
         return
     connection = frames.connection_id[row]
-    leg = leg_of(state, connection)
-    remember_published(state, domain_of(topic, connection), ledger, entry, leg, sent_ns)
+    proxy_side = proxy_side_of(state, connection)
+    remember_published(state, domain_of(topic, connection), ledger, entry, proxy_side, sent_ns)
 
 
 @kernel
@@ -174,7 +174,7 @@ def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: i
 
 
 @kernel
-def _rows_needed(state: ConsumptionState, block: Block, row: int) -> int:
+def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
     """Rows of one table that a frame that may end many deliveries needs at most."""
     frames = block.frames
     connection = frames.connection_id[row]
@@ -197,8 +197,8 @@ def _rows_needed(state: ConsumptionState, block: Block, row: int) -> int:
         consumer = find_consumer(state, connection, frames.consumer_id[row])
         if consumer != ABSENT:
             needed += most_ended(state, block, row, consumer)
-    elif frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
-        consumer = find_consumer(state, connection, frames.subject_id[row])
+    elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
+        consumer = find_consumer(state, connection, frames.handle_id[row])
         if consumer != ABSENT:
             needed += consumers.length[consumer]
     return int(needed)
@@ -231,7 +231,7 @@ def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed:
 
 
 @kernel
-def _note_limit(state: ConsumptionState, block: Block, row: int, which: int) -> None:
+def _note_limit(state: ConsumptionState, block: PassContext, row: int, which: int) -> None:
     """A notice at the first hit of a limit and whenever their number has doubled."""
     total = state.counters[DELIVERIES_GIVEN_UP + which]
     add_notice(state, block, row, _LIMIT_NOTICES[which], total)
@@ -240,7 +240,7 @@ def _note_limit(state: ConsumptionState, block: Block, row: int, which: int) -> 
 
 
 @inlined
-def _handle_frame(state: ConsumptionState, block: Block, row: int) -> None:
+def _handle_frame(state: ConsumptionState, block: PassContext, row: int) -> None:
     """One row of frames that may matter here."""
     frames = block.frames
     command = frames.command[row]
@@ -257,10 +257,10 @@ def _handle_frame(state: ConsumptionState, block: Block, row: int) -> None:
             handle_redeliver(state, block, row)
     elif command < 0:
         handle_event(state, block, row)
-    elif frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
+    elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
         handle_lifecycle(state, block, row)
     else:
-        handle_rare(state, block, row)
+        handle_slow_path(state, block, row)
 
 
 @inlined
@@ -269,7 +269,7 @@ def _matters(frames: FrameColumns, row: int) -> bool:
     command = frames.command[row]
     if command in (MESSAGE, ACK, FLOW, REDELIVER):
         return True
-    if frames.lifecycle[row] > 0 and frames.subject_kind[row] == _CONSUMER:
+    if frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
         return True
     if command < 0:
         return bool(command != NULL)
@@ -299,7 +299,7 @@ def _may_end_many(frames: FrameColumns, row: int) -> bool:
 
 @kernel
 def walk(
-    state: ConsumptionState, block: Block, start: int, rows: int, protocol: int
+    state: ConsumptionState, block: PassContext, start: int, rows: int, protocol: int
 ) -> tuple[int, int, int]:
     """Take the rows of a block from `start` on.
 
@@ -340,7 +340,7 @@ def walk(
 
 
 @kernel
-def end_capture(state: ConsumptionState, block: Block) -> bool:
+def end_capture(state: ConsumptionState, block: PassContext) -> bool:
     """End what is open at the end of the capture, as far as there is room; whether all is done.
 
     block: one row without a frame.

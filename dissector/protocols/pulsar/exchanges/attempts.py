@@ -21,9 +21,9 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER, MAX_CHAIN_STEPS
 from dissector.tables import (
     ABSENT,
-    Ends,
     HashTable,
-    Links,
+    ListHeads,
+    ListLinks,
     Pool,
     allocate_row,
     find,
@@ -39,7 +39,7 @@ from dissector.tables import (
     note_probes,
     put,
     remove,
-    roomy,
+    reserved,
     slot_of,
 )
 
@@ -59,8 +59,10 @@ _MAX_ROWS: Final = 3
 class AttemptColumns(Records):
     """Sends whose attempts are counted, int64[rows] each.
 
-    source: topic and producer by name; sequence_id, chunk_id, crc32c_stored: the rest of the key;
-    count: attempts so far, 0 in a row that is free; waiting: how many of them have no answer yet;
+    source: topic and producer by name.
+    sequence_id, chunk_id, crc32c_stored: the rest of the key.
+    count: attempts so far, 0 in a row that is free.
+    waiting: how many of them have no answer yet.
     next, previous: rows of the same chain, ABSENT at its ends.
     """
 
@@ -77,16 +79,17 @@ class AttemptColumns(Records):
 class Attempts(NamedTuple):
     """Everything that is remembered of attempts.
 
-    heads: int64[power of two], of the chains by which rows are found; answered: lists of the rows
-    of each source that wait for nothing; sources: numbers of sources, and proxy legs, and the
-    secret of the hashes of both; counts: int64[4].
+    heads: int64[power of two], of the chains by which rows are found.
+    answered: lists of the rows of each source that wait for nothing.
+    sources: numbers of sources, and proxy legs, and the secret of the hashes of both.
+    counts: int64[4].
     """
 
     rows: AttemptColumns
     heads: Int64Array
     pool: Pool
-    links: Links
-    answered: Ends
+    links: ListLinks
+    answered: ListHeads
     sources: HashTable
     counts: Int64Array
 
@@ -98,7 +101,7 @@ def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> At
         rows=AttemptColumns.new(rows),
         heads=new_heads(rows),
         pool=new_pool(rows),
-        links=Links.new(rows),
+        links=ListLinks.new(rows),
         answered=new_ends(64),
         sources=new_hash_table(1024, key),
         counts=np.array([0, 0, max_sources, max_rows], np.int64),
@@ -107,7 +110,7 @@ def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> At
 
 def with_room(attempts: Attempts, more: int) -> Attempts:
     """The same, or larger copies, with room for `more` further rows, up to the bounds."""
-    sources = roomy(attempts.sources, more)
+    sources = reserved(attempts.sources, more)
     is_anew = sources.secret is not attempts.sources.secret
     if sources is not attempts.sources:
         attempts = attempts._replace(sources=sources)
@@ -220,9 +223,9 @@ def link_all(attempts: Attempts) -> None:
 
 
 @kernel
-def set_leg(attempts: Attempts, connection: int, is_proxy_leg: int) -> None:
+def set_proxy_side(attempts: Attempts, connection: int, is_proxy_side: int) -> None:
     """Say whether a connection is the proxy's leg of a pair; called again when it ends."""
-    if is_proxy_leg == 1:
+    if is_proxy_side == 1:
         put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
     else:
         remove(attempts.sources, _KEY_LEG, connection, 0, 0)
@@ -232,12 +235,12 @@ def set_leg(attempts: Attempts, connection: int, is_proxy_leg: int) -> None:
 def source_of(attempts: Attempts, connection: int, topic: int, producer_name: int) -> int:
     """The source of a topic and a producer name, made if it is new; ABSENT without room."""
     table = attempts.sources
-    leg = max(find(table, _KEY_LEG, connection, 0, 0), 0)
-    source = find(table, _KEY_SOURCE, topic, producer_name, leg)
+    proxy_side = max(find(table, _KEY_LEG, connection, 0, 0), 0)
+    source = find(table, _KEY_SOURCE, topic, producer_name, proxy_side)
     if source == ABSENT and attempts.counts[_SOURCES] < attempts.counts[_MAX_SOURCES]:
         source = attempts.counts[_SOURCES]
         attempts.counts[_SOURCES] = source + 1
-        put(table, _KEY_SOURCE, topic, producer_name, leg, source)
+        put(table, _KEY_SOURCE, topic, producer_name, proxy_side, source)
     return int(source)
 
 

@@ -30,9 +30,12 @@ REQUEST_COLUMNS: Final = len(RequestColumns._fields)
 class ExchangeColumns(RequestColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
-    kind: KIND_*; outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers;
+    kind: KIND_*.
+    outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers.
     error_text: index in the texts of the block; topic, subscription, producer_name: codes of the
-    name table; ts: ns; closing_row: ordinal of the frame or event that closed it, not in the table.
+        name table.
+    ts: ns.
+    closing_row: ordinal of the frame or event that closed it, not in the table.
     """
 
     connection_id: Int64Array

@@ -3,7 +3,7 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED, FrameColumns
-from dissector.protocols.pulsar.exchanges.rows import Pairing, given_up, write_unanswered
+from dissector.protocols.pulsar.exchanges.rows import PassContext, given_up, write_unanswered
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_PRODUCERS,
     COUNT_ROW,
@@ -46,9 +46,9 @@ def _find_connection(state: ExchangeState, connection_id: int) -> int:
     row = allocate_row(state.connection_pool)
     put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
     state.connections.connection_id[row] = connection_id
-    for side in range(2 * row, 2 * row + 2):
-        state.sides.is_seen[side] = 0
-        state.sides.hole_row[side] = -1
+    for direction_index in range(2 * row, 2 * row + 2):
+        state.directions.is_seen[direction_index] = 0
+        state.directions.hole_row[direction_index] = -1
     state.connections.requests[row] = _new_group(state, row, NULL)
     return int(row)
 
@@ -114,7 +114,7 @@ def free_group(state: ExchangeState, group: int) -> None:
 
 
 @kernel
-def close_connection(state: ExchangeState, run: Pairing, connection: int, outcome: int) -> None:
+def close_connection(state: ExchangeState, run: PassContext, connection: int, outcome: int) -> None:
     """Write every request of a connection that is over, and forget it."""
     for _ in range(state.connection_lists.length[connection]):
         group = state.connection_lists.first[connection]
@@ -128,8 +128,10 @@ def close_connection(state: ExchangeState, run: Pairing, connection: int, outcom
 
 
 @kernel
-def note_event(state: ExchangeState, frames: FrameColumns, row: int, side: int, event: int) -> None:
+def note_event(
+    state: ExchangeState, frames: FrameColumns, row: int, direction_index: int, event: int
+) -> None:
     """Missing bytes, bytes without frames, or the end of a direction."""
-    state.sides.is_seen[side] = 1
+    state.directions.is_seen[direction_index] = 1
     if event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
-        state.sides.hole_row[side] = state.counters[COUNT_ROW]
+        state.directions.hole_row[direction_index] = state.counters[COUNT_ROW]

@@ -17,25 +17,25 @@ from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
-from dissector.protocols.pulsar.exchanges.attempts import set_leg
+from dissector.protocols.pulsar.exchanges.attempts import set_proxy_side
 from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
-from dissector.protocols.pulsar.exchanges.rows import Pairing
+from dissector.protocols.pulsar.exchanges.rows import PassContext
 from dissector.protocols.pulsar.exchanges.state import (
     COUNT_AT,
     COUNT_EVICTED,
     COUNT_NOTICES,
     COUNT_NOW,
     COUNT_OUT,
-    EARLY,
+    UNMATCHED,
     ExchangeBounds,
     ExchangeState,
-    make_room,
     new_exchange_state,
+    reserve,
 )
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
 from dissector.protocols.pulsar.registry import Registering
 from dissector.protocols.pulsar.wire.commands import rule_columns
-from dissector.schemas.words import KINDS, OUTCOMES
+from dissector.schemas.enums import KINDS, OUTCOMES
 from dissector.tables import ABSENT
 
 _START_ROWS: Final = 1024
@@ -67,13 +67,13 @@ class PulsarExchanges:
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
 
-    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+    def set_proxy_side(self, connection: int, is_proxy_side: bool) -> None:
         """Count attempts of a proxy's leg apart from those of its twin.
 
         To be called before the connection's first producer, and with False when it is over.
         """
-        make_room(self._state, 1)
-        set_leg(self._state.attempts, connection, int(is_proxy_leg))
+        reserve(self._state, 1)
+        set_proxy_side(self._state.attempts, connection, int(is_proxy_side))
 
     def pair(
         self,
@@ -102,10 +102,10 @@ class PulsarExchanges:
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
-        make_room(state, more)
+        reserve(state, more)
         while pair_frames(state, frames, rows, self._protocol, run, registering):
             more *= 2
-            make_room(state, more)
+            reserve(state, more)
         blocks = self._blocks(run, notices)
         self._keep_texts()
         return blocks
@@ -147,11 +147,13 @@ class PulsarExchanges:
         self._names = names
         self._texts = list(texts)
 
-    def _pairing(self, error_texts: Int64Array, rows: int) -> Pairing:
+    def _pairing(self, error_texts: Int64Array, rows: int) -> PassContext:
         """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""
         matrix = np.empty((len(ExchangeColumns._fields), rows), np.int64)
         found = np.empty((2 * rows + 1, 4), np.int64)
-        return Pairing(self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found)
+        return PassContext(
+            self._rules, error_texts, self._window_ns, ExchangeColumns(matrix), found
+        )
 
     def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
         """For each row the index of its error text in the list of texts; few rows have one.
@@ -174,16 +176,16 @@ class PulsarExchanges:
         """Start a new list of texts with those of early answers, which are still to be written."""
         state = self._state
         kept: list[bytes] = []
-        early = int(state.order.first[EARLY])
-        while early != ABSENT and self._texts:
-            index = int(state.pending.error_text[early])
+        unmatched = int(state.order.first[UNMATCHED])
+        while unmatched != ABSENT and self._texts:
+            index = int(state.pending.error_text[unmatched])
             if index != NULL:
-                state.pending.error_text[early] = len(kept)
+                state.pending.error_text[unmatched] = len(kept)
                 kept.append(self._texts[index])
-            early = int(state.order_links.next[early])
+            unmatched = int(state.order_links.next[unmatched])
         self._texts = kept
 
-    def _blocks(self, run: Pairing, notices: NoticeLog) -> list[TableBlock]:
+    def _blocks(self, run: PassContext, notices: NoticeLog) -> list[TableBlock]:
         """The rows that closed, in order, as at most one block; notices go to `notices`."""
         state = self._state
         notices.add(

@@ -5,9 +5,9 @@ from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.columns import CUT_BY_GAP, MALFORMED, FrameColumns
 from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS
 from dissector.protocols.pulsar.exchanges.rows import (
-    Pairing,
+    PassContext,
     answer_of_frame,
-    answering_side,
+    answering_direction,
     given_up,
     last_hole,
     write_unanswered,
@@ -16,7 +16,6 @@ from dissector.protocols.pulsar.exchanges.state import (
     COUNT_EVICTED,
     COUNT_NOW,
     COUNT_ROW,
-    EARLY,
     FOR_EARLY,
     KEY_LAST,
     KEY_REQUEST,
@@ -24,6 +23,7 @@ from dissector.protocols.pulsar.exchanges.state import (
     KEY_SOURCE_POSITION,
     KEY_TURN,
     KEY_WATCHER,
+    UNMATCHED,
     ExchangeState,
 )
 from dissector.protocols.pulsar.registry import Asked
@@ -36,16 +36,16 @@ from dissector.protocols.pulsar.wire.commands import (
     ERROR,
     SEND_RECEIPT,
 )
-from dissector.schemas.words import EVICTED, LOST_IN_GAP
+from dissector.schemas.enums import EVICTED, LOST_IN_GAP
 from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append, note_cut_walk
 
 
 @kernel
-def _evict_first(state: ExchangeState, which: int, run: Pairing) -> None:
+def _evict_first(state: ExchangeState, which: int, run: PassContext) -> None:
     """Give up the oldest row of a list, which is full."""
     oldest = state.order.first[which]
     state.counters[COUNT_EVICTED] += 1
-    outcome = EVICTED if which == EARLY else given_up(state, oldest, EVICTED)
+    outcome = EVICTED if which == UNMATCHED else given_up(state, oldest, EVICTED)
     write_unanswered(state, run, oldest, outcome)
 
 
@@ -56,7 +56,7 @@ def new_pending(
     row: int,
     group: int,
     which: int,
-    run: Pairing,
+    run: PassContext,
 ) -> int:
     """A pending row for a frame, in its group's list and in the order; in no chain yet."""
     if state.order.length[which] >= state.limits[which]:
@@ -65,7 +65,7 @@ def new_pending(
     pending = state.pending
     pending.list[new] = which
     pending.group[new] = group
-    pending.side[new] = frames.side[row]
+    pending.endpoint_index[new] = frames.endpoint_index[row]
     pending.command[new] = frames.command[row]
     pending.frame_no[new] = frames.frame_no[row]
     pending.first_ns[new] = frames.first_ts_ns[row]
@@ -96,7 +96,7 @@ def into_chain(state: ExchangeState, row: int, kind: int, value: int, extra: int
     pending.key_kind[row] = kind
     pending.key_value[row] = value
     pending.key_extra[row] = extra
-    shift = FOR_EARLY if pending.list[row] == EARLY else 0
+    shift = FOR_EARLY if pending.list[row] == UNMATCHED else 0
     chain_append(
         state.table, state.chain_links, kind + shift, pending.group[row], value, extra, row
     )
@@ -113,12 +113,12 @@ def into_other_chain(state: ExchangeState, row: int, kind: int, value: int, extr
 
 
 @kernel
-def keep_early(
+def keep_unmatched(
     state: ExchangeState,
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> int:
     """A pending row for an answer without a request, in no chain yet.
 
@@ -126,19 +126,19 @@ def keep_early(
     producers hold nothing but sends.
     """
     group = state.connections.requests[connection]
-    early = new_pending(state, frames, row, group, EARLY, run)
+    unmatched = new_pending(state, frames, row, group, UNMATCHED, run)
     answer = answer_of_frame(frames, row, run.error_texts)
     pending = state.pending
-    pending.side[early] = 1 - frames.side[row]
-    pending.ledger_id[early] = answer.ledger_id
-    pending.entry_id[early] = answer.entry_id
-    pending.error_code[early] = answer.error_code
-    pending.error_text[early] = answer.error_text
-    pending.status[early] = answer.status
-    pending.is_error[early] = answer.is_error
-    pending.is_tainted[early] = answer.is_tainted
-    pending.deadline_ns[early] = state.counters[COUNT_NOW] + run.window_ns
-    return early
+    pending.endpoint_index[unmatched] = 1 - frames.endpoint_index[row]
+    pending.ledger_id[unmatched] = answer.ledger_id
+    pending.entry_id[unmatched] = answer.entry_id
+    pending.error_code[unmatched] = answer.error_code
+    pending.error_text[unmatched] = answer.error_text
+    pending.status[unmatched] = answer.status
+    pending.is_error[unmatched] = answer.is_error
+    pending.is_tainted[unmatched] = answer.is_tainted
+    pending.deadline_ns[unmatched] = state.counters[COUNT_NOW] + run.window_ns
+    return unmatched
 
 
 @inlined
@@ -204,11 +204,11 @@ def request_of(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> int:
     """The request that any other answer answers, or ABSENT."""
     command = frames.command[row]
-    asking_side = 1 - frames.side[row]
+    asking_endpoint = 1 - frames.endpoint_index[row]
     key = run.rules.reply_key[command]
     has_no_id = key == BY_REQUEST_ID and frames.request_id[row] == NULL
     if frames.status[row] == MALFORMED or has_no_id:
@@ -216,25 +216,25 @@ def request_of(
     group = state.connections.requests[connection]
     if command == ERROR and frames.request_id[row] == BROKER_REQUEST_ID:
         # Before it has accepted a connection the broker refuses without a request id.
-        return find(state.table, KEY_TURN, group, CONNECT, asking_side)
+        return find(state.table, KEY_TURN, group, CONNECT, asking_endpoint)
     if key == BY_REQUEST_ID:
-        first = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_side)
+        first = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_endpoint)
         return _request_by_id(state, first, command, run)
     asked = run.rules.asked_by[command]
     if key == BY_TURN:
-        found = find(state.table, KEY_TURN, group, asked, asking_side)
+        found = find(state.table, KEY_TURN, group, asked, asking_endpoint)
         return _next_in_turn(state, found, run)
     return find(state.table, KEY_WATCHER, group, frames.watcher_id[row], asked)
 
 
 @inlined
-def asked_of(state: ExchangeState, request: int, run: Pairing) -> Asked:
+def asked_of(state: ExchangeState, request: int, run: PassContext) -> Asked:
     """A waiting request for the registry."""
     if request == ABSENT:
         return Asked(NULL, NULL, NULL, NULL, NULL, NULL)
     pending = state.pending
     command = pending.command[request]
-    kind = run.rules.subject[command]
+    kind = run.rules.client_handle[command]
     number = pending.producer_id[request]
     if kind == CONSUMER_SUBJECT:
         number = pending.consumer_id[request]
@@ -249,7 +249,7 @@ def asked_of(state: ExchangeState, request: int, run: Pairing) -> Asked:
 
 
 @kernel
-def _request_by_id(state: ExchangeState, first: int, command: int, run: Pairing) -> int:
+def _request_by_id(state: ExchangeState, first: int, command: int, run: PassContext) -> int:
     """Among requests of one id the oldest that a command may answer, or ABSENT."""
     row = first
     for _ in range(MAX_CHAIN_STEPS):
@@ -261,7 +261,7 @@ def _request_by_id(state: ExchangeState, first: int, command: int, run: Pairing)
 
 
 @kernel
-def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
+def _next_in_turn(state: ExchangeState, first: int, run: PassContext) -> int:
     """The request that an answer without a key answers: the oldest.
 
     Where answers may have been lost since then it is the newest, and the others are lost: pings
@@ -272,7 +272,10 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
         if row == ABSENT:
             return ABSENT
         after = state.chain_links.next[row]
-        if after == ABSENT or last_hole(state, answering_side(state, row)) < state.pending.row[row]:
+        if (
+            after == ABSENT
+            or last_hole(state, answering_direction(state, row)) < state.pending.row[row]
+        ):
             return int(row)
         write_unanswered(state, run, row, LOST_IN_GAP)
         row = after
@@ -281,7 +284,7 @@ def _next_in_turn(state: ExchangeState, first: int, run: Pairing) -> int:
 
 
 @kernel
-def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
+def unmatched_response_of(state: ExchangeState, row: int, run: PassContext) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = state.pending
     kind = pending.key_kind[row]
@@ -297,7 +300,7 @@ def early_answer_of(state: ExchangeState, row: int, run: Pairing) -> int:
 
 @kernel
 def _early_of(
-    state: ExchangeState, row: int, value: int, extra: int, entry: int, run: Pairing
+    state: ExchangeState, row: int, value: int, extra: int, entry: int, run: PassContext
 ) -> int:
     """The oldest early answer of a key that may answer a request, a send's of its incarnation.
 
@@ -308,18 +311,18 @@ def _early_of(
     """
     pending = state.pending
     group = state.connections.requests[state.groups.connection[pending.group[row]]]
-    early = find(state.table, pending.key_kind[row] + FOR_EARLY, group, value, extra)
+    unmatched = find(state.table, pending.key_kind[row] + FOR_EARLY, group, value, extra)
     for _ in range(MAX_CHAIN_STEPS):
-        if early == ABSENT:
+        if unmatched == ABSENT:
             return ABSENT
         # A highest id of 0 counts as none.
-        named = max(pending.highest_sequence_id[early], 0)
-        is_of_entry = pending.command[early] == SEND_RECEIPT and named == entry
-        is_pair = run.rules.may_answer[pending.command[row], pending.command[early]] == 1
+        named = max(pending.highest_sequence_id[unmatched], 0)
+        is_of_entry = pending.command[unmatched] == SEND_RECEIPT and named == entry
+        is_pair = run.rules.may_answer[pending.command[row], pending.command[unmatched]] == 1
         if pending.key_kind[row] == KEY_SEND:
-            is_pair &= pending.incarnation[early] == pending.incarnation[row]
+            is_pair &= pending.incarnation[unmatched] == pending.incarnation[row]
         if is_pair and (entry == NULL or is_of_entry):
-            return int(early)
-        early = state.chain_links.next[early]
+            return int(unmatched)
+        unmatched = state.chain_links.next[unmatched]
     note_cut_walk(state.table)
     return ABSENT

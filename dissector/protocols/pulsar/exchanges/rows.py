@@ -15,9 +15,9 @@ from dissector.protocols.pulsar.exchanges.state import (
     COUNT_NOW,
     COUNT_OUT,
     COUNT_ROW,
-    EARLY,
     FOR_EARLY,
     SENDS,
+    UNMATCHED,
     ExchangeState,
 )
 from dissector.protocols.pulsar.wire.commands import (
@@ -30,7 +30,7 @@ from dissector.protocols.pulsar.wire.commands import (
     WATCH_SCALABLE_TOPICS,
     RuleColumns,
 )
-from dissector.schemas.words import (
+from dissector.schemas.enums import (
     CONN_CLOSED,
     DROPPED_AFTER_CLOSE,
     DUP_OR_DROPPED,
@@ -50,7 +50,7 @@ _LOOKUP_FAILED = 2  # LookupType of a failed LOOKUP_RESPONSE
 _METADATA_FAILED = 1  # LookupType of a failed PARTITIONED_METADATA_RESPONSE
 
 
-class Answer(NamedTuple):
+class PairedAnswer(NamedTuple):
     """An answer on its way into a row, from its frame or from where it waited as an early one."""
 
     command: int
@@ -64,16 +64,18 @@ class Answer(NamedTuple):
     error_text: int
     is_error: int
     is_tainted: int
-    is_early: int
+    was_unmatched: int
 
 
-class Pairing(NamedTuple):
+class PassContext(NamedTuple):
     """What one pass over a block works with.
 
     error_texts: int64[rows of the block], index of each frame's error text among the texts of the
-    block; window_ns: how long an early answer waits, by the largest stamp seen; rows: gets what
-    closes, from counters[COUNT_OUT] on; notices: int64[.., 4], kind, frame_no, connection_id and
-    ts_ns, from counters[COUNT_NOTICES] on. As many as can come fit.
+        block.
+    window_ns: how long an early answer waits, by the largest stamp seen.
+    rows: gets what closes, from counters[COUNT_OUT] on.
+    notices: int64[.., 4], kind, frame_no, connection_id and ts_ns, from counters[COUNT_NOTICES] on.
+        As many as can come fit.
     """
 
     rules: RuleColumns
@@ -84,7 +86,7 @@ class Pairing(NamedTuple):
 
 
 @inlined
-def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> Answer:
+def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> PairedAnswer:
     """The answer that a frame is."""
     command = frames.command[row]
     response = frames.response[row]
@@ -94,7 +96,7 @@ def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> 
         or (command == PARTITIONED_METADATA_RESPONSE and response == _METADATA_FAILED)
         or (command == LOOKUP_RESPONSE and response == _LOOKUP_FAILED)
     )
-    return Answer(
+    return PairedAnswer(
         command,
         frames.frame_no[row],
         frames.first_ts_ns[row],
@@ -111,43 +113,47 @@ def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> 
 
 
 @kernel
-def answer_of_early(state: ExchangeState, early: int) -> Answer:
+def answer_of_unmatched(state: ExchangeState, unmatched: int) -> PairedAnswer:
     """The answer that waited for its request."""
     pending = state.pending
-    return Answer(
-        pending.command[early],
-        pending.frame_no[early],
-        pending.first_ns[early],
-        pending.last_ns[early],
-        pending.status[early],
-        pending.ledger_id[early],
-        pending.entry_id[early],
-        pending.error_code[early],
-        pending.error_text[early],
-        pending.is_error[early],
-        pending.is_tainted[early],
+    return PairedAnswer(
+        pending.command[unmatched],
+        pending.frame_no[unmatched],
+        pending.first_ns[unmatched],
+        pending.last_ns[unmatched],
+        pending.status[unmatched],
+        pending.ledger_id[unmatched],
+        pending.entry_id[unmatched],
+        pending.error_code[unmatched],
+        pending.error_text[unmatched],
+        pending.is_error[unmatched],
+        pending.is_tainted[unmatched],
         1,
     )
 
 
 @inlined
-def last_hole(state: ExchangeState, side: int) -> int:
+def last_hole(state: ExchangeState, direction_index: int) -> int:
     """Ordinal of the last hole of a direction."""
-    return int(state.sides.hole_row[side])
+    return int(state.directions.hole_row[direction_index])
 
 
 @inlined
-def answering_side(state: ExchangeState, row: int) -> int:
-    """Row in SideColumns of the direction in which the answer of a pending request comes."""
-    return int(2 * state.groups.connection[state.pending.group[row]] + 1 - state.pending.side[row])
+def answering_direction(state: ExchangeState, row: int) -> int:
+    """Row in DirectionColumns of the direction in which the answer of a pending request comes."""
+    return int(
+        2 * state.groups.connection[state.pending.group[row]]
+        + 1
+        - state.pending.endpoint_index[row]
+    )
 
 
 @kernel
 def given_up(state: ExchangeState, row: int, otherwise: int) -> int:
     """The outcome of a request that nothing will answer: the first that fits, else `otherwise`."""
     pending = state.pending
-    answers = answering_side(state, row)
-    if state.sides.is_seen[answers] == 0:
+    answers = answering_direction(state, row)
+    if state.directions.is_seen[answers] == 0:
         return OTHER_SIDE_NOT_CAPTURED
     if pending.list[row] == SENDS:
         group = pending.group[row]
@@ -163,7 +169,7 @@ def given_up(state: ExchangeState, row: int, otherwise: int) -> int:
 
 
 @inlined
-def _answered_outcome(answer: Answer) -> int:
+def _answered_outcome(answer: PairedAnswer) -> int:
     """The outcome of a request that was answered."""
     if answer.status != COMPLETE:
         return RESPONSE_CUT
@@ -175,7 +181,7 @@ def _answered_outcome(answer: Answer) -> int:
 
 
 @inlined
-def _note_negative(state: ExchangeState, run: Pairing, row: int, frame_no: int) -> None:
+def _note_negative(state: ExchangeState, run: PassContext, row: int, frame_no: int) -> None:
     """A notice about a duration that came out negative."""
     notice = state.counters[COUNT_NOTICES]
     state.counters[COUNT_NOTICES] = notice + 1
@@ -187,7 +193,7 @@ def _note_negative(state: ExchangeState, run: Pairing, row: int, frame_no: int) 
 
 
 @inlined
-def _write_answer(rows: ExchangeColumns, out_row: int, answer: Answer) -> None:
+def _write_answer(rows: ExchangeColumns, out_row: int, answer: PairedAnswer) -> None:
     """The columns that come from the answer."""
     rows.response_command[out_row] = answer.command
     rows.response_frame_no[out_row] = answer.frame_no
@@ -216,7 +222,7 @@ def _write_no_answer(rows: ExchangeColumns, out_row: int) -> None:
 
 
 @inlined
-def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
+def _write_request(state: ExchangeState, run: PassContext, row: int) -> int:
     """The columns that come from the request; returns the index of the new row."""
     out_row = state.counters[COUNT_OUT]
     state.counters[COUNT_OUT] = out_row + 1
@@ -250,20 +256,20 @@ def _write_request(state: ExchangeState, run: Pairing, row: int) -> int:
 @inlined
 def _is_touched(state: ExchangeState, row: int) -> bool:
     """Whether the request, or a hole of either direction since then, makes the numbers doubtful."""
-    side = 2 * state.groups.connection[state.pending.group[row]]
-    hole = max(last_hole(state, side), last_hole(state, side + 1))
+    direction_index = 2 * state.groups.connection[state.pending.group[row]]
+    hole = max(last_hole(state, direction_index), last_hole(state, direction_index + 1))
     return bool(state.pending.is_tainted[row] == 1 or hole > state.pending.row[row])
 
 
 @kernel
-def write_answered(state: ExchangeState, run: Pairing, row: int, answer: Answer) -> int:
+def write_answered(state: ExchangeState, run: PassContext, row: int, answer: PairedAnswer) -> int:
     """Write the row of an answered request and forget the request; returns the row's index."""
     out_row = _write_request(state, run, row)
     rows = run.rows
     _write_answer(rows, out_row, answer)
     latency = NULL
     # A cut by the snap length leaves the time of the last byte known.
-    if answer.is_early == 0 and answer.status in (COMPLETE, CUT_BY_SNAPLEN):
+    if answer.was_unmatched == 0 and answer.status in (COMPLETE, CUT_BY_SNAPLEN):
         latency = answer.last_ns - state.pending.last_ns[row]
         if latency < 0:
             latency = NULL
@@ -271,16 +277,16 @@ def write_answered(state: ExchangeState, run: Pairing, row: int, answer: Answer)
     rows.latency_ns[out_row] = latency
     rows.latency_bucket[out_row] = bucket_of(latency)
     rows.outcome[out_row] = _answered_outcome(answer)
-    is_tainted = answer.is_tainted == 1 or answer.is_early == 1 or _is_touched(state, row)
+    is_tainted = answer.is_tainted == 1 or answer.was_unmatched == 1 or _is_touched(state, row)
     rows.tainted[out_row] = 1 if is_tainted else 0
     release(state, row)
     return out_row
 
 
 @kernel
-def write_unanswered(state: ExchangeState, run: Pairing, row: int, outcome: int) -> None:
+def write_unanswered(state: ExchangeState, run: PassContext, row: int, outcome: int) -> None:
     """Write the row of a request without answer, or of an early answer, and forget it."""
-    if state.pending.list[row] == EARLY:
+    if state.pending.list[row] == UNMATCHED:
         _write_orphan(state, run, row)
         release(state, row)
         return
@@ -292,7 +298,7 @@ def write_unanswered(state: ExchangeState, run: Pairing, row: int, outcome: int)
 
 
 @inlined
-def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
+def _write_orphan(state: ExchangeState, run: PassContext, row: int) -> None:
     """An answer whose request never came: the request's columns are null."""
     out_row = state.counters[COUNT_OUT]
     state.counters[COUNT_OUT] = out_row + 1
@@ -300,15 +306,15 @@ def _write_orphan(state: ExchangeState, run: Pairing, row: int) -> None:
     for column in range(REQUEST_COLUMNS, rows.matrix.shape[0]):
         rows.matrix[column, out_row] = NULL
     pending = state.pending
-    answer = answer_of_early(state, row)
+    answer = answer_of_unmatched(state, row)
     _write_answer(rows, out_row, answer)
     group = pending.group[row]
     rows.connection_id[out_row] = state.connections.connection_id[state.groups.connection[group]]
     rows.kind[out_row] = run.rules.reply_kind[answer.command]
     rows.outcome[out_row] = ORPHAN_RESPONSE
     # The request was before the capture, or in a hole.
-    side = 2 * state.groups.connection[group]
-    has_hole = max(last_hole(state, side), last_hole(state, side + 1)) >= 0
+    direction_index = 2 * state.groups.connection[group]
+    has_hole = max(last_hole(state, direction_index), last_hole(state, direction_index + 1)) >= 0
     rows.tainted[out_row] = 1 if has_hole else pending.is_tainted[row]
     for column in range(REQUEST_COLUMNS):
         rows.matrix[column, out_row] = pending.matrix[row, column]
@@ -321,7 +327,7 @@ def release(state: ExchangeState, row: int) -> None:
     """Take a pending row out of everything."""
     pending = state.pending
     group = pending.group[row]
-    shift = FOR_EARLY if pending.list[row] == EARLY else 0
+    shift = FOR_EARLY if pending.list[row] == UNMATCHED else 0
     chain_unlink(
         state.table,
         state.chain_links,

@@ -44,21 +44,21 @@ from dissector.protocols.pulsar.exchanges.columns import RequestColumns
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
-    Ends,
     HashTable,
-    Links,
+    ListHeads,
+    ListLinks,
     Pool,
     grow_rows,
     new_ends,
     new_hash_table,
     new_pool,
-    roomy,
+    reserved,
 )
 
 # Lists of pending rows in the order in which they came.
 SENDS: Final = 0
 REQUESTS: Final = 1
-EARLY: Final = 2
+UNMATCHED: Final = 2
 
 # Kinds of key, first word in the table.
 KEY_CONNECTION: Final = 1
@@ -83,7 +83,7 @@ COUNTERS: Final = 7
 
 ROW_KEYS: Final = 5  # that one row adds to the table at most
 
-# Indexes into ExchangeState.limits behind SENDS, REQUESTS, EARLY: the fields of ExchangeBounds.
+# Indexes into ExchangeState.limits behind SENDS, REQUESTS, UNMATCHED: the fields of ExchangeBounds.
 LIMIT_PRODUCERS: Final = 3
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
@@ -92,17 +92,20 @@ RECENT: Final = 256  # connections and groups found by a glance; a power of two
 class PendingColumns(Records, RequestColumns):
     """Requests and early answers, int64[rows] each.
 
-    list: SENDS, REQUESTS, EARLY; group: row in GroupColumns; side: of the request (of an early
-    answer: of the request that it waits for); command, frame_no, first_ns, last_ns, frame_bytes: of
-    the frame; row: ordinal of the frame; is_tainted: 1 if the frame itself was sent again or has a
-    gap; key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains,
-    other_kind 0 if it is in one only; attempt_row: see `attempts`. From ledger_id on only early
-    answers.
+    list: SENDS, REQUESTS, UNMATCHED.
+    group: row in GroupColumns.
+    endpoint_index: of the request (of an early answer: of the request that it waits for).
+    command, frame_no, first_ns, last_ns, frame_bytes: of the frame.
+    row: ordinal of the frame.
+    is_tainted: 1 if the frame itself was sent again or has a gap.
+    key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind 0
+        if it is in one only.
+    attempt_row: see `attempts`. From ledger_id on only early answers.
     """
 
     list: Int64Array
     group: Int64Array
-    side: Int64Array
+    endpoint_index: Int64Array
     command: Int64Array
     frame_no: Int64Array
     first_ns: Int64Array
@@ -129,9 +132,12 @@ class PendingColumns(Records, RequestColumns):
 class GroupColumns(Records):
     """Producers with sends, and the other requests of each connection; int64[rows] each.
 
-    connection: row in ExchangeConnections; producer_id: NULL for the other requests; incarnation:
-    of the sends that wait; is_broker_closed: 1 after the broker closed it; has_positions: 1 once a
-    send was copied from another cluster; source: of attempts, ABSENT if names are not known.
+    connection: row in ExchangeConnections.
+    producer_id: NULL for the other requests.
+    incarnation: of the sends that wait.
+    is_broker_closed: 1 after the broker closed it.
+    has_positions: 1 once a send was copied from another cluster.
+    source: of attempts, ABSENT if names are not known.
     """
 
     connection: Int64Array
@@ -151,10 +157,11 @@ class ExchangeConnections(Bundle):
     requests: Int64Array
 
 
-class SideColumns(Bundle):
+class DirectionColumns(Bundle):
     """Directions, int64[2 * connections]: row 2 * connection + side.
 
-    is_seen: 1 once anything of it came; hole_row: ordinal of its last hole, -1 none.
+    is_seen: 1 once anything of it came.
+    hole_row: ordinal of its last hole, -1 none.
     """
 
     is_seen: Int64Array
@@ -164,9 +171,11 @@ class SideColumns(Bundle):
 class ExchangeState(State):
     """Everything the kernels of exchanges change.
 
-    limits: an ExchangeBounds, the first three for the lists of pending rows; order: those lists;
-    group_lists: pending rows of each group; connection_lists: groups of each connection;
-    chain_links and other_links: of the two chains of a pending row.
+    limits: an ExchangeBounds, the first three for the lists of pending rows.
+    order: those lists.
+    group_lists: pending rows of each group.
+    connection_lists: groups of each connection; chain_links and other_links: of the two chains of a
+        pending row.
     """
 
     table: HashTable
@@ -176,19 +185,19 @@ class ExchangeState(State):
     recent_groups: Int64Array
     connections: ExchangeConnections
     connection_pool: Pool
-    connection_lists: Ends
-    sides: SideColumns
+    connection_lists: ListHeads
+    directions: DirectionColumns
     groups: GroupColumns
     group_pool: Pool
-    group_links: Links
-    group_lists: Ends
+    group_links: ListLinks
+    group_lists: ListHeads
     pending: PendingColumns
     pending_pool: Pool
-    order_links: Links
-    order: Ends
-    member_links: Links
-    chain_links: Links
-    other_links: Links
+    order_links: ListLinks
+    order: ListHeads
+    member_links: ListLinks
+    chain_links: ListLinks
+    other_links: ListLinks
     attempts: Attempts
 
 
@@ -197,7 +206,7 @@ class ExchangeBounds(NamedTuple):
 
     sends: int = MAX_PENDING_SENDS
     requests: int = MAX_PENDING_REQUESTS
-    early: int = MAX_EARLY_ANSWERS
+    unmatched: int = MAX_EARLY_ANSWERS
     producers: int = MAX_SUBJECTS
     attempts: int = MAX_ATTEMPTS
     sources: int = MAX_ATTEMPT_SOURCES
@@ -214,36 +223,36 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds, key: int = 0) -> Excha
         connections=ExchangeConnections.new(rows, NULL),
         connection_pool=new_pool(rows),
         connection_lists=new_ends(rows),
-        sides=SideColumns.new(2 * rows, 0),
+        directions=DirectionColumns.new(2 * rows, 0),
         groups=GroupColumns.new(rows, ABSENT),
         group_pool=new_pool(rows),
-        group_links=Links.new(rows),
+        group_links=ListLinks.new(rows),
         group_lists=new_ends(rows),
         pending=PendingColumns.new(rows, NULL),
         pending_pool=new_pool(rows),
-        order_links=Links.new(rows),
+        order_links=ListLinks.new(rows),
         order=new_ends(3),
-        member_links=Links.new(rows),
-        chain_links=Links.new(rows),
-        other_links=Links.new(rows),
+        member_links=ListLinks.new(rows),
+        chain_links=ListLinks.new(rows),
+        other_links=ListLinks.new(rows),
         attempts=new_attempts(rows, bounds.attempts, bounds.sources, key),
     )
 
 
-def make_room(state: ExchangeState, more: int) -> None:
+def reserve(state: ExchangeState, more: int) -> None:
     """Make room for what `more` further rows can add.
 
     A row adds at most one pending row, one attempt and its source, one connection and two groups;
     beyond a bound the kernels make room themselves.
     """
     state.grow(
-        table=roomy(state.table, ROW_KEYS * more),
+        table=reserved(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
     grow_rows(state, "connection_pool", more, connections=NULL, connection_lists=ABSENT)
-    sides = 2 * len(state.connection_pool.rows)
-    if sides > len(state.sides.is_seen):
-        state.grow(sides=state.sides.grown(sides))
+    directions = 2 * len(state.connection_pool.rows)
+    if directions > len(state.directions.is_seen):
+        state.grow(directions=state.directions.grown(directions))
     grow_rows(state, "group_pool", 2 * more, groups=ABSENT, group_links=ABSENT, group_lists=ABSENT)
     grow_rows(
         state,

@@ -28,18 +28,18 @@ from dissector.protocols.pulsar.exchanges.connections import (
 )
 from dissector.protocols.pulsar.exchanges.pending import (
     asked_of,
-    early_answer_of,
     into_chain,
     into_other_chain,
-    keep_early,
+    keep_unmatched,
     new_pending,
     request_of,
     send_of,
+    unmatched_response_of,
 )
 from dissector.protocols.pulsar.exchanges.rows import (
-    Pairing,
-    answer_of_early,
+    PassContext,
     answer_of_frame,
+    answer_of_unmatched,
     given_up,
     release,
     write_answered,
@@ -50,7 +50,6 @@ from dissector.protocols.pulsar.exchanges.state import (
     COUNT_NOW,
     COUNT_OUT,
     COUNT_ROW,
-    EARLY,
     KEY_GROUP,
     KEY_LAST,
     KEY_REQUEST,
@@ -61,6 +60,7 @@ from dissector.protocols.pulsar.exchanges.state import (
     REQUESTS,
     ROW_KEYS,
     SENDS,
+    UNMATCHED,
     ExchangeState,
 )
 from dissector.protocols.pulsar.registry import Registering, register_frame
@@ -82,7 +82,7 @@ from dissector.protocols.pulsar.wire.commands import (
     SEND_ERROR,
     SEND_RECEIPT,
 )
-from dissector.schemas.words import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
+from dissector.schemas.enums import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT, find, has_room
 
@@ -93,7 +93,7 @@ def pair_frames(
     frames: FrameColumns,
     rows: int,
     protocol: int,
-    run: Pairing,
+    run: PassContext,
     registering: Registering,
 ) -> int:
     """Pair the frames of one protocol, in order; sets answered_* and the registry's columns.
@@ -112,12 +112,12 @@ def pair_frames(
         counters[COUNT_ROW] += 1
         if frames.last_ts_ns[row] > counters[COUNT_NOW]:
             counters[COUNT_NOW] = frames.last_ts_ns[row]
-        if state.order.first[EARLY] != ABSENT:
+        if state.order.first[UNMATCHED] != ABSENT:
             _end_waiting(state, run)
         if frames.protocol[row] != protocol:
             continue
         connection = connection_of(state, frames.connection_id[row])
-        side = 2 * connection + frames.side[row]
+        direction_index = 2 * connection + frames.endpoint_index[row]
         command = frames.command[row]
         request = ABSENT
         if 0 <= command < COMMAND_SLOTS and run.rules.reply_key[command] > BY_SEND:
@@ -126,7 +126,7 @@ def pair_frames(
         if command < 0:
             _handle_event(state, frames, row, connection, run)
             continue
-        state.sides.is_seen[side] = 1
+        state.directions.is_seen[direction_index] = 1
         if command == SEND:
             _handle_send(state, frames, row, connection, run)
         elif command in (SEND_RECEIPT, SEND_ERROR):
@@ -134,7 +134,7 @@ def pair_frames(
         elif command in (MESSAGE, FLOW):
             continue
         elif frames.status[row] == MALFORMED or command >= COMMAND_SLOTS:
-            state.sides.hole_row[side] = counters[COUNT_ROW]
+            state.directions.hole_row[direction_index] = counters[COUNT_ROW]
         else:
             _handle_other(state, frames, row, connection, request, run)
     return 0
@@ -142,7 +142,7 @@ def pair_frames(
 
 @inlined
 def _has_room(state: ExchangeState) -> bool:
-    """Whether the state can take what one row adds at most; see `make_room`."""
+    """Whether the state can take what one row adds at most; see `reserve`."""
     return bool(
         has_room(state.table, ROW_KEYS)
         and state.pending_pool.free[0] > 1
@@ -153,13 +153,13 @@ def _has_room(state: ExchangeState) -> bool:
 
 
 @kernel
-def _end_waiting(state: ExchangeState, run: Pairing) -> None:
+def _end_waiting(state: ExchangeState, run: PassContext) -> None:
     """Early answers whose request has not come within the window are orphans."""
-    for _ in range(state.order.length[EARLY]):
-        early = state.order.first[EARLY]
-        if state.pending.deadline_ns[early] >= state.counters[COUNT_NOW]:
+    for _ in range(state.order.length[UNMATCHED]):
+        unmatched = state.order.first[UNMATCHED]
+        if state.pending.deadline_ns[unmatched] >= state.counters[COUNT_NOW]:
             return
-        write_unanswered(state, run, early, NULL)
+        write_unanswered(state, run, unmatched, NULL)
 
 
 @kernel
@@ -168,19 +168,19 @@ def _handle_event(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """Something between frames; also a frame whose type was not seen.
 
     At the end of the capture nothing is closed here: `close_rest` does it in the order of frames.
     """
     command = frames.command[row]
-    side = 2 * connection + frames.side[row]
+    direction_index = 2 * connection + frames.endpoint_index[row]
     if command == NULL:
-        state.sides.is_seen[side] = 1
-        state.sides.hole_row[side] = state.counters[COUNT_ROW]
+        state.directions.is_seen[direction_index] = 1
+        state.directions.hole_row[direction_index] = state.counters[COUNT_ROW]
     elif command != EVENT_CLOSE:
-        note_event(state, frames, row, side, command)
+        note_event(state, frames, row, direction_index, command)
     elif frames.status[row] != ENDED_CAPTURE_END:
         close_connection(state, run, connection, CONN_CLOSED)
 
@@ -191,7 +191,7 @@ def _handle_send(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """SEND: it waits for its receipt or error."""
     producer_id = frames.producer_id[row]
@@ -221,8 +221,8 @@ def _handle_send(
         pending.attempt_row[send] = attempt
         if attempt != ABSENT:
             pending.attempt[send] = state.attempts.rows.count[attempt]
-    if state.order.first[EARLY] != ABSENT:
-        _handle_early_answer(state, send, run)
+    if state.order.first[UNMATCHED] != ABSENT:
+        _handle_unmatched_response(state, send, run)
 
 
 @inlined
@@ -275,7 +275,9 @@ def _note_second_key(
 
 
 @kernel
-def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: Pairing) -> None:
+def _begin_incarnation(
+    state: ExchangeState, group: int, incarnation: int, run: PassContext
+) -> None:
     """A producer is open again: what still waits from before was dropped."""
     groups = state.groups
     if groups.producer_id[group] == NULL or incarnation < groups.incarnation[group]:
@@ -293,12 +295,12 @@ def _begin_incarnation(state: ExchangeState, group: int, incarnation: int, run: 
 
 
 @kernel
-def _handle_early_answer(state: ExchangeState, row: int, run: Pairing) -> None:
+def _handle_unmatched_response(state: ExchangeState, row: int, run: PassContext) -> None:
     """A request whose answer was captured before it."""
-    early = early_answer_of(state, row, run)
-    if early != ABSENT:
-        answer = answer_of_early(state, early)
-        release(state, early)
+    unmatched = unmatched_response_of(state, row, run)
+    if unmatched != ABSENT:
+        answer = answer_of_unmatched(state, unmatched)
+        release(state, unmatched)
         write_answered(state, run, row, answer)
 
 
@@ -316,22 +318,24 @@ def _handle_send_answer(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """SEND_RECEIPT and SEND_ERROR."""
     producer_id = frames.producer_id[row]
     is_readable = producer_id != NULL and frames.sequence_id[row] != NULL
     if not is_readable or frames.status[row] == MALFORMED:
-        state.sides.hole_row[2 * connection + frames.side[row]] = state.counters[COUNT_ROW]
+        state.directions.hole_row[2 * connection + frames.endpoint_index[row]] = state.counters[
+            COUNT_ROW
+        ]
         return
     group = group_of(state, connection, producer_id)
     send = send_of(state, frames, row, group)
     if send == ABSENT:
-        early = keep_early(state, frames, row, connection, run)
-        state.pending.sequence_id[early] = frames.sequence_id[row]
+        unmatched = keep_unmatched(state, frames, row, connection, run)
+        state.pending.sequence_id[unmatched] = frames.sequence_id[row]
         if frames.highest_sequence_id[row] > 0:
-            state.pending.highest_sequence_id[early] = frames.highest_sequence_id[row]
-        into_chain(state, early, KEY_SEND, frames.sequence_id[row], producer_id)
+            state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
+        into_chain(state, unmatched, KEY_SEND, frames.sequence_id[row], producer_id)
         return
     groups = state.groups
     if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
@@ -347,11 +351,11 @@ def _handle_other(
     row: int,
     connection: int,
     request: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """Every other command: a request, an answer, or the end or return of a producer."""
     command = frames.command[row]
-    if frames.subject_kind[row] == PRODUCER_SUBJECT:
+    if frames.handle_kind[row] == PRODUCER_SUBJECT:
         _handle_lifecycle(state, frames, row, connection, run)
     if run.rules.request_key[command] != -1:
         _handle_request(state, frames, row, connection, run)
@@ -365,12 +369,12 @@ def _handle_lifecycle(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """What closing and reopening a producer does to its sends."""
     lifecycle = frames.lifecycle[row]
-    number = frames.subject_id[row]
-    incarnation = frames.subject_incarnation[row]
+    number = frames.handle_id[row]
+    incarnation = frames.handle_incarnation[row]
     groups = state.groups
     if lifecycle == LIFECYCLE_CLOSED_BY_BROKER:
         group = group_of(state, connection, number)
@@ -395,7 +399,7 @@ def _handle_request(
     frames: FrameColumns,
     row: int,
     connection: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """A request other than a send. ACKs without a request id and closes by the broker are none."""
     command = frames.command[row]
@@ -410,15 +414,15 @@ def _handle_request(
     group = state.connections.requests[connection]
     request = new_pending(state, frames, row, group, REQUESTS, run)
     if key == BY_REQUEST_ID:
-        into_chain(state, request, KEY_REQUEST, frames.request_id[row], frames.side[row])
+        into_chain(state, request, KEY_REQUEST, frames.request_id[row], frames.endpoint_index[row])
     elif key == BY_WATCHER:
         into_chain(state, request, KEY_WATCHER, frames.watcher_id[row], command)
     else:
-        into_chain(state, request, KEY_TURN, command, frames.side[row])
+        into_chain(state, request, KEY_TURN, command, frames.endpoint_index[row])
     if key == BY_NOTHING:
         write_unanswered(state, run, request, NOT_AWAITED)
-    elif state.order.first[EARLY] != ABSENT:
-        _handle_early_answer(state, request, run)
+    elif state.order.first[UNMATCHED] != ABSENT:
+        _handle_unmatched_response(state, request, run)
 
 
 @kernel
@@ -428,24 +432,26 @@ def _handle_reply(
     row: int,
     connection: int,
     request: int,
-    run: Pairing,
+    run: PassContext,
 ) -> None:
     """An answer other than to a send. request: that it answers, or ABSENT."""
     command = frames.command[row]
     key = run.rules.reply_key[command]
     if key == BY_REQUEST_ID and frames.request_id[row] == NULL:
         if frames.status[row] != COMPLETE:
-            state.sides.hole_row[2 * connection + frames.side[row]] = state.counters[COUNT_ROW]
+            state.directions.hole_row[2 * connection + frames.endpoint_index[row]] = state.counters[
+                COUNT_ROW
+            ]
         return
     if request == ABSENT:
         # Later updates of a watcher answer nothing: they are pushes.
         if key != BY_WATCHER:
-            early = keep_early(state, frames, row, connection, run)
-            asking_side = state.pending.side[early]
+            unmatched = keep_unmatched(state, frames, row, connection, run)
+            asking_endpoint = state.pending.endpoint_index[unmatched]
             if key == BY_TURN:
-                into_chain(state, early, KEY_TURN, run.rules.asked_by[command], asking_side)
+                into_chain(state, unmatched, KEY_TURN, run.rules.asked_by[command], asking_endpoint)
             else:
-                into_chain(state, early, KEY_REQUEST, frames.request_id[row], asking_side)
+                into_chain(state, unmatched, KEY_REQUEST, frames.request_id[row], asking_endpoint)
         return
     _set_answered(state, frames, row, request)
     if command == PRODUCER_SUCCESS and frames.is_ready[row] == 0:
@@ -459,7 +465,7 @@ def _handle_reply(
 
 
 @kernel
-def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
+def close_rest(state: ExchangeState, run: PassContext, room: int) -> int:
     """The capture is over: write what waits, requests in the order of their frames, then answers.
 
     Returns:
@@ -467,7 +473,7 @@ def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
     """
     state.counters[COUNT_ROW] += 1
     order = state.order
-    for _ in range(order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY]):
+    for _ in range(order.length[SENDS] + order.length[REQUESTS] + order.length[UNMATCHED]):
         if state.counters[COUNT_OUT] >= room:
             break
         row = order.first[SENDS]
@@ -477,10 +483,10 @@ def close_rest(state: ExchangeState, run: Pairing, room: int) -> int:
         ):
             row = other
         if row == ABSENT:
-            row = order.first[EARLY]
+            row = order.first[UNMATCHED]
             if row == ABSENT:
                 break
             write_unanswered(state, run, row, NULL)
         else:
             write_unanswered(state, run, row, given_up(state, row, UNANSWERED_AT_END))
-    return int(order.length[SENDS] + order.length[REQUESTS] + order.length[EARLY])
+    return int(order.length[SENDS] + order.length[REQUESTS] + order.length[UNMATCHED])

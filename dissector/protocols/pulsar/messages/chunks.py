@@ -92,7 +92,7 @@ def chunks_at(frames: FrameColumns, rows: Sequence[int] | Int64Array) -> Iterato
     return map(Chunk._make, zip(*columns, strict=True))
 
 
-def finding_at(kind: int, frames: FrameColumns, row: int) -> Notice:
+def notice_at(kind: int, frames: FrameColumns, row: int) -> Notice:
     """A notice about the frame in a row."""
     return Notice(
         kind,
@@ -105,13 +105,13 @@ def finding_at(kind: int, frames: FrameColumns, row: int) -> Notice:
     )
 
 
-def _key(chunk: Chunk, data: ByteArray, leg: int) -> bytes:
+def _key(chunk: Chunk, data: ByteArray, proxy_side: int) -> bytes:
     at = chunk.chunk_uuid_at
     uuid = data[at : at + max(chunk.chunk_uuid_bytes, 0)].tobytes()
     if chunk.command != SEND:
         return _PLACE.pack(1, chunk.connection_id, chunk.consumer_id) + uuid
     if chunk.topic >= 0:
-        return _PLACE.pack(2, chunk.topic, leg) + uuid
+        return _PLACE.pack(2, chunk.topic, proxy_side) + uuid
     return _PLACE.pack(3, chunk.connection_id, chunk.producer_id) + uuid
 
 
@@ -134,21 +134,21 @@ class Chunks:
         self._kept_bytes = 0
         self._kept_chunks = 0
         self._done: dict[bytes, None] = {}
-        self._findings: list[Notice] = []
-        self._proxy_legs: set[int] = set()
+        self._notices: list[Notice] = []
+        self._on_proxy_sides: set[int] = set()
 
-    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+    def set_proxy_side(self, connection: int, is_proxy_side: bool) -> None:
         """Keep the messages of a proxy's leg apart from its twin's; False when it is over."""
-        if is_proxy_leg:
-            self._proxy_legs.add(connection)
+        if is_proxy_side:
+            self._on_proxy_sides.add(connection)
         else:
-            self._proxy_legs.discard(connection)
+            self._on_proxy_sides.discard(connection)
 
     def add(self, chunk: Chunk, sources: Sources) -> Joined | None:
         """Take a chunk; the message if it is the last one and none is missing."""
         data = sources[chunk.source]
         number, count = chunk.chunk_id, chunk.chunk_count
-        key = _key(chunk, data, int(chunk.connection_id in self._proxy_legs))
+        key = _key(chunk, data, int(chunk.connection_id in self._on_proxy_sides))
         message = self._open.get(key)
         if message is None and number > 0 and key in self._done:
             return None  # the end of a message once more, as after a reconnect
@@ -169,7 +169,7 @@ class Chunks:
             return None
         self._forget(key)
         if len(message.seen) < count or chunk.chunked_bytes not in (NULL, message.size):
-            self._findings.append(message.notice(_CHUNK_MISSING))
+            self._notices.append(message.notice(_CHUNK_MISSING))
             return None
         self._remember(key)
         return Joined(message.size, b"".join(message.pieces))
@@ -193,12 +193,12 @@ class Chunks:
             or self._kept_chunks > self._max_chunks
         ):
             key = next(iter(self._open))
-            self._findings.append(self._open[key].notice(_CHUNKS_LIMIT))
+            self._notices.append(self._open[key].notice(_CHUNKS_LIMIT))
             self._forget(key)
 
-    def drain_findings(self) -> list[Notice]:
+    def drain_notices(self) -> list[Notice]:
         """What was missing or given up since the last call."""
-        found, self._findings = self._findings, []
+        found, self._notices = self._notices, []
         return found
 
     def finish(self) -> list[Notice]:

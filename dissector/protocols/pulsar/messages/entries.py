@@ -14,13 +14,13 @@ import numpy as np
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
 from dissector.codecs.compression import NONE, OPENED, Decompressor
 from dissector.codecs.names import NameTable
-from dissector.jit import kept
+from dissector.jit import prepacked
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.frame_table import filled_columns
-from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, finding_at
+from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, notice_at
 from dissector.protocols.pulsar.messages.rows import (
     DONE,
     FULL,
@@ -41,7 +41,7 @@ from dissector.protocols.pulsar.messages.state import (
     MessageColumns,
     OddEntries,
     make_more_room,
-    new_opening,
+    new_unpacking,
 )
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
@@ -90,7 +90,7 @@ class Entries:
         self._wants_properties = properties
         self._wants_digest = payload_sha256
         self._redact = redact
-        self._opening = new_opening(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
+        self._opening = new_unpacking(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
         self._decompressor = Decompressor()
         self._chunks = Chunks(keeps_pieces=payload_sha256)
         self._opened: ByteArray = np.zeros(1, np.uint8)
@@ -100,9 +100,9 @@ class Entries:
         self._properties: list[dict[str, str]] = []
         self._digests: list[str | None] = []
 
-    def set_leg(self, connection: int, is_proxy_leg: bool) -> None:
+    def set_proxy_side(self, connection: int, is_proxy_side: bool) -> None:
         """Keep chunks of a proxy's leg apart from its twin's; False when the connection is over."""
-        self._chunks.set_leg(connection, is_proxy_leg)
+        self._chunks.set_proxy_side(connection, is_proxy_side)
 
     def advance(
         self,
@@ -110,12 +110,12 @@ class Entries:
         rows: int,
         sources: Sources,
         words: Int64Array,
-        findings: NoticeLog,
+        notices: NoticeLog,
     ) -> list[TableBlock]:
         """The messages of a block whose fields are read and whose names are known.
 
         Args:
-            words: the block's, see fields.Fields; findings: takes what could not be opened.
+            words: the block's, see fields.Fields; notices: takes what could not be opened.
         """
         if self._opening.odd.matrix.shape[1] <= rows:
             self._opening.grow(odd=OddEntries.new(rows + 1))
@@ -127,13 +127,13 @@ class Entries:
         blocks: list[TableBlock] = []
         status = -1
         # The kernel comes back for compressed batches and for chunks.
-        passed, passed_words, opened = kept(sources), kept(words), self._opened
-        passed_opened = kept(opened)
+        passed, passed_words, opened = prepacked(sources), prepacked(words), self._opened
+        passed_opened = prepacked(opened)
         while status != DONE:
             first = int(cursor[CURSOR_COUNT])
             if opened is not self._opened:
                 opened = self._opened
-                passed_opened = kept(opened)
+                passed_opened = prepacked(opened)
             status = open_entries(self._opening, frames, passed, passed_opened, passed_words)
             self._add_extras(first, frames, sources)
             if status == FULL:
@@ -143,21 +143,21 @@ class Entries:
                 if is_too_small or self._opening.messages.matrix.shape[1] < _BLOCK_ROWS:
                     make_more_room(self._opening)
             elif status == PACKED:
-                self._unpack(frames, sources, findings)
+                self._unpack(frames, sources, notices)
             elif status != DONE:
                 self._join(frames, sources)
-        self._report(frames, findings)
+        self._report(frames, notices)
         self._joined.clear()
         if cursor[CURSOR_COUNT]:
             blocks.append(self._flush())
         return blocks
 
-    def finish(self, findings: NoticeLog) -> list[TableBlock]:
+    def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """Give up chunked messages whose end never came."""
-        findings.add(self._chunks.finish())
+        notices.add(self._chunks.finish())
         return []
 
-    def _unpack(self, frames: FrameColumns, sources: Sources, findings: NoticeLog) -> None:
+    def _unpack(self, frames: FrameColumns, sources: Sources, notices: NoticeLog) -> None:
         """Uncompress the batch in the cursor's row, and those behind it while there is room."""
         opening = self._opening
         self._decompressor.reserve(int(list_batches(opening, frames, _AT_ONCE_BYTES)))
@@ -174,8 +174,8 @@ class Entries:
             if problem == OPENED:
                 at += size
             else:
-                finding = finding_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
-                findings.add([finding._replace(value=problem)])
+                notice = notice_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
+                notices.add([notice._replace(value=problem)])
         opening.batches.at[:count] = starts
         self._opened = self._decompressor.buffer
 
@@ -200,14 +200,14 @@ class Entries:
                 self._joined[row] = joined
             return
 
-    def _report(self, frames: FrameColumns, findings: NoticeLog) -> None:
+    def _report(self, frames: FrameColumns, notices: NoticeLog) -> None:
         """Hand on what the kernel and the chunks found odd."""
         odd = self._opening.odd
         for k in range(int(self._opening.cursor[CURSOR_ODD])):
-            finding = finding_at(int(odd.kind[k]), frames, int(odd.row[k]))
+            notice = notice_at(int(odd.kind[k]), frames, int(odd.row[k]))
             value, value2 = int(odd.value[k]), int(odd.value2[k])
-            findings.add([finding._replace(value=value, value2=value2)])
-        findings.add(self._chunks.drain_findings())
+            notices.add([notice._replace(value=value, value2=value2)])
+        notices.add(self._chunks.drain_notices())
 
     def _flush(self) -> TableBlock:
         """The messages so far as a block of their own; the room is free again."""

@@ -27,7 +27,7 @@ from dissector.protocols.pulsar.messages.state import (
     CURSOR_ROWS,
     CURSOR_TEXT,
     MessageColumns,
-    Opening,
+    Unpacking,
 )
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
@@ -58,7 +58,7 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
 @inlined
-def _note(opening: Opening, row: int, kind: int, value: int, value2: int) -> None:
+def _note(opening: Unpacking, row: int, kind: int, value: int, value2: int) -> None:
     odd = opening.odd
     index = opening.cursor[CURSOR_ODD]
     odd.row[index] = row
@@ -69,7 +69,7 @@ def _note(opening: Opening, row: int, kind: int, value: int, value2: int) -> Non
 
 
 @inlined
-def _keep(opening: Opening, data: ByteArray, at: int, length: int) -> int:
+def _keep(opening: Unpacking, data: ByteArray, at: int, length: int) -> int:
     """Copy bytes to the messages' own text, where there is room; returns their offset there."""
     start = opening.cursor[CURSOR_TEXT]
     for k in range(length):
@@ -109,7 +109,7 @@ def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns,
 
 
 @inlined
-def _open_single(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
+def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """The one message of an entry that is no batch: DONE or FULL."""
     messages = opening.messages
     count = opening.cursor[CURSOR_COUNT]
@@ -184,7 +184,7 @@ def _read_plain_item(messages: MessageColumns, number: int, data: ByteArray, spa
 
 
 @inlined
-def _open_item(opening: Opening, number: int, data: ByteArray, at: int, end: int) -> int:
+def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: int) -> int:
     """One message of a batch, from its size field on, into a row that says nothing so far.
 
     Returns the offset behind it, -1 if it is malformed, _NO_ROOM.
@@ -262,7 +262,7 @@ def _fill_items(
 
 @inlined
 def _number_items(
-    opening: Opening, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
+    opening: Unpacking, frames: FrameColumns, row: int, first: int, items: int, words: Int64Array
 ) -> bool:
     """Give the messages of a batch their index; whether their number is the one announced.
 
@@ -280,7 +280,7 @@ def _number_items(
 
 
 @inlined
-def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteArray) -> int:
+def _keep_version(opening: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """Copy the schema version of an entry; returns its offset, NULL if it has none, or _NO_ROOM."""
     size = frames.schema_version_hex_bytes[row]
     if size < 0:
@@ -292,7 +292,12 @@ def _keep_version(opening: Opening, frames: FrameColumns, row: int, data: ByteAr
 
 @inlined
 def _open_batch(
-    opening: Opening, frames: FrameColumns, row: int, data: ByteArray, span: Span, words: Int64Array
+    opening: Unpacking,
+    frames: FrameColumns,
+    row: int,
+    data: ByteArray,
+    span: Span,
+    words: Int64Array,
 ) -> int:
     """All messages of a batch: DONE, FULL or SPOILT. span.root: offset of the schema version."""
     cursor = opening.cursor
@@ -332,7 +337,7 @@ def _open_batch(
 
 
 @inlined
-def _opened_batch(opening: Opening, row: int) -> int:
+def _opened_batch(opening: Unpacking, row: int) -> int:
     """The index in opening.batches of the compressed batch in a row; -1 if it is not there."""
     cursor = opening.cursor
     batches = opening.batches
@@ -345,7 +350,7 @@ def _opened_batch(opening: Opening, row: int) -> int:
 
 @inlined
 def _open_entry(
-    opening: Opening,
+    opening: Unpacking,
     frames: FrameColumns,
     row: int,
     data: ByteArray,
@@ -399,7 +404,7 @@ def _is_readable(frames: FrameColumns, row: int, protocol: int) -> bool:
 
 
 @kernel
-def list_batches(opening: Opening, frames: FrameColumns, most_bytes: int) -> int:
+def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> int:
     """List compressed batches from the cursor's row on in opening.batches, in order.
 
     Args:
@@ -440,7 +445,7 @@ def list_batches(opening: Opening, frames: FrameColumns, most_bytes: int) -> int
 
 
 @kernel
-def list_chunks(opening: Opening, frames: FrameColumns, rows: Int64Array) -> int:
+def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> int:
     """List the rows of chunks from the cursor's row on, up to the next other entry.
 
     Returns:
@@ -465,7 +470,7 @@ def list_chunks(opening: Opening, frames: FrameColumns, rows: Int64Array) -> int
 
 @kernel
 def open_entries(
-    opening: Opening, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
+    opening: Unpacking, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
 ) -> int:
     """Go through the rows from the cursor's on; writes messages, text, findings and the cursor.
 

@@ -9,8 +9,16 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
-from dissector.protobuf.plan import DECIMAL, TEXT, FieldColumn, Pair, Plan, Root, build_plan
-from dissector.protobuf.scan import Output, new_output
+from dissector.protobuf.plan import (
+    DECIMAL,
+    TEXT,
+    FieldColumn,
+    FieldPlan,
+    KeyValueColumn,
+    Root,
+    build_plan,
+)
+from dissector.protobuf.scan import ScanOutput, new_output
 from dissector.states import State
 
 # Indexes into Opening.cursor.
@@ -33,8 +41,11 @@ class MessageColumns(Bundle):
 
     Columns as in the table; text as spans in the rows' own text, `topic`, `producer_name` and
     `real_topic` as codes of the name table. Behind them what only the program needs: row, of the
-    frame in its block; source, payload_at: where the payload lies; own_at, own_bytes: the message's
-    own metadata in a batch; has_property: bits of known properties.
+    frame in its block;
+
+    source, payload_at: where the payload lies.
+    own_at, own_bytes: the message's own metadata in a batch.
+    has_property: bits of known properties.
     """
 
     connection_id: Int64Array
@@ -73,7 +84,12 @@ class MessageColumns(Bundle):
 
 
 class OddEntries(Bundle):
-    """Findings about entries. row: of the frame; kind: index in NOTICES; value, value2: for it."""
+    """Findings about entries.
+
+    row: of the frame.
+    kind: index in NOTICES.
+    value, value2: for it.
+    """
 
     row: Int64Array
     kind: Int64Array
@@ -82,26 +98,33 @@ class OddEntries(Bundle):
 
 
 class BatchColumns(Bundle):
-    """Compressed batches of a block, in its order. row: of the frame; at: where the uncompressed
-    bytes begin, -1 where they could not be had; size: how many are announced."""
+    """Compressed batches of a block, in its order.
+
+    row: of the frame.
+    at: where the uncompressed bytes begin, -1 where they could not be had.
+    size: how many are announced.
+    """
 
     row: Int64Array
     at: Int64Array
     size: Int64Array
 
 
-class Opening(State):
+class Unpacking(State):
     """What the kernel needs between calls.
 
-    messages: rows to be filled; text: uint8[], their keys; out: for the walk of batch items, its
-    matrix is that of messages; odd: findings; batches: those that were opened or are to be;
+    messages: rows to be filled.
+    text: uint8[], their keys.
+    out: for the walk of batch items, its matrix is that of messages.
+    odd: findings.
+    batches: those that were opened or are to be.
     cursor: int64[CURSOR_LENGTH].
     """
 
-    plan: Plan
+    plan: FieldPlan
     messages: MessageColumns
     text: ByteArray
-    out: Output
+    out: ScanOutput
     odd: OddEntries
     batches: BatchColumns
     cursor: Int64Array
@@ -118,25 +141,27 @@ _ITEM_FIELDS: Final = (
     FieldColumn("null_value", "is_null_value"),
 )
 _ITEM_PAIRS: Final = (
-    Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),
-    Pair("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+    KeyValueColumn(
+        "properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1
+    ),
+    KeyValueColumn("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
 )
 
 
 @cache
-def item_plan() -> Plan:
+def item_plan() -> FieldPlan:
     """The plan for the metadata of one message in a batch."""
     root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, ())
     return build_plan([root], MessageColumns._fields)
 
 
-def new_opening(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Opening:
+def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Unpacking:
     """Room for a number of messages and for their text."""
     messages = MessageColumns.new(rows, NULL)
     cursor = np.zeros(CURSOR_LENGTH, np.int64)
     cursor[CURSOR_PROTOCOL] = protocol
     cursor[CURSOR_JOINED] = -1
-    return Opening(
+    return Unpacking(
         plan=item_plan(),
         messages=messages,
         text=np.zeros(text_bytes, np.uint8),
@@ -147,7 +172,7 @@ def new_opening(names: NameColumns, rows: int, text_bytes: int, protocol: int) -
     )
 
 
-def make_more_room(opening: Opening) -> None:
+def make_more_room(opening: Unpacking) -> None:
     """Twice the room for messages and their text, nothing in it."""
     messages = MessageColumns.new(2 * opening.messages.matrix.shape[1], NULL)
     opening.grow(

@@ -22,10 +22,10 @@ from dissector.protocols.pulsar.registry.state import (
     COUNT_OUT,
     COUNT_REFUSED,
     COUNT_ROW,
+    HandleRows,
     RegistryState,
-    SubjectRows,
-    make_room,
     new_registry_state,
+    reserve,
 )
 from dissector.protocols.pulsar.registry.steps import close_all
 from dissector.protocols.pulsar.wire.commands import (
@@ -33,7 +33,7 @@ from dissector.protocols.pulsar.wire.commands import (
     PRODUCER_SUBJECT,
     rule_columns,
 )
-from dissector.schemas.words import CLOSERS
+from dissector.schemas.enums import CLOSERS
 
 _START_ROWS: Final = 1024
 _LAST: Final = (1 << 63) - 1
@@ -83,7 +83,7 @@ class PulsarRegistry:
         """
         self._names = names
         state = self._state
-        make_room(state, rows)
+        reserve(state, rows)
         state.counters[COUNT_OUT] = 0
         state.counters[COUNT_NOTICES] = 0
         versions = self._schema_versions_of(frames, rows, sources)
@@ -110,7 +110,7 @@ class PulsarRegistry:
                 int(frames.frame_no[row]),
                 int(frames.last_packet[row]),
                 int(frames.stream_offset[row]),
-                value=int(frames.subject_id[row]),
+                value=int(frames.handle_id[row]),
             )
             for kind, row in run.notices[: self._state.counters[COUNT_NOTICES]].tolist()
         )
@@ -147,11 +147,11 @@ class PulsarRegistry:
         self._schema_versions = list(schema_versions)
         self._schema_codes = {bytes.fromhex(each): n for n, each in enumerate(schema_versions)}
 
-    def _output(self, rows: int) -> SubjectRows:
+    def _output(self, rows: int) -> HandleRows:
         """Room for all rows that can close: what is open, and one incarnation per frame."""
-        pool = self._state.subject_pool
+        pool = self._state.handle_pool
         capacity = len(pool.rows) - int(pool.free[0]) + 2 * rows + 1
-        return SubjectRows(np.empty((len(SubjectRows._fields), capacity), np.int64))
+        return HandleRows(np.empty((len(HandleRows._fields), capacity), np.int64))
 
     def _schema_versions_of(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
         """For each row the index of its schema version in the list; few rows have one."""
@@ -170,7 +170,7 @@ class PulsarRegistry:
             indexes[row] = self._schema_codes.get(version, NULL)
         return indexes
 
-    def _blocks(self, out: SubjectRows) -> list[TableBlock]:
+    def _blocks(self, out: HandleRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""
         blocks = []
         rows = int(self._state.counters[COUNT_OUT])
@@ -178,11 +178,11 @@ class PulsarRegistry:
         for kind, table in ((PRODUCER_SUBJECT, "producers"), (CONSUMER_SUBJECT, "consumers")):
             chosen = np.flatnonzero(out.kind[:rows] == kind)
             if len(chosen):
-                part = SubjectRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))
+                part = HandleRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))
                 blocks.append(self._block(part, table))
         return blocks
 
-    def _block(self, part: SubjectRows, table: str) -> TableBlock:
+    def _block(self, part: HandleRows, table: str) -> TableBlock:
         columns: dict[str, Column] = {name: getattr(part, name) for name in _SHARED}
         columns["closing_row"] = part.closing_row
         columns["topic"] = Coded(part.topic, self._names)
@@ -200,7 +200,7 @@ class PulsarRegistry:
         return TableBlock(table, len(part.id), columns)
 
 
-def _in_order(out: SubjectRows, chosen: Int64Array) -> Int64Array:
+def _in_order(out: HandleRows, chosen: Int64Array) -> Int64Array:
     """Chosen rows by what closed them, then by the frame that opened them (null last)."""
     opened = out.opened_frame_no[chosen]
     keys = (

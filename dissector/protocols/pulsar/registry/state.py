@@ -34,17 +34,17 @@ from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.states import State
 from dissector.tables import (
     ABSENT,
-    Ends,
     HashTable,
-    Links,
-    Memory,
+    ListHeads,
+    ListLinks,
     Pool,
+    RecentKeys,
     grow_rows,
     new_ends,
     new_hash_table,
     new_memory,
     new_pool,
-    roomy,
+    reserved,
     settled,
 )
 
@@ -72,7 +72,7 @@ COUNTERS: Final = 4
 RECENT: Final = 256  # subjects found by a glance; a power of two
 
 
-class _SubjectColumns(Bundle):
+class _HandleColumns(Bundle):
     """What the tables producers and consumers say of an incarnation, int64[rows] each."""
 
     connection_id: Int64Array
@@ -99,14 +99,17 @@ class _SubjectColumns(Bundle):
     initial_position: Int64Array
 
 
-class SubjectColumns(_SubjectColumns):
+class HandleColumns(_HandleColumns):
     """Producers and consumers, int64[rows] each; NULL where not known.
 
     kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
-    name: codes; schema_version: index in the registry's list of schema versions. connection: row in
-    RegistryConnections; open_requests: PRODUCER or SUBSCRIBE without an answer; opened_row: ordinal
-    of the row that opened the incarnation; last_ledger: of its last receipt or message; is_waiting:
-    1 while it stands in a chain of producers without a topic.
+    name: codes; schema_version: index in the registry's list of schema versions.
+
+    connection: row in RegistryConnections.
+    open_requests: PRODUCER or SUBSCRIBE without an answer.
+    opened_row: ordinal of the row that opened the incarnation.
+    last_ledger: of its last receipt or message.
+    is_waiting: 1 while it stands in a chain of producers without a topic.
     """
 
     connection: Int64Array
@@ -117,25 +120,27 @@ class SubjectColumns(_SubjectColumns):
     is_waiting: Int64Array
 
 
-class SubjectRows(_SubjectColumns):
+class HandleRows(_HandleColumns):
     """Rows for the tables producers and consumers, int64[rows] each.
 
-    kind tells the table; closed_by: of schemas.words.CLOSERS; closing_row: ordinal of the frame or
-    event that closed the incarnation.
+    kind tells the table;
+
+    closed_by: of schemas.words.CLOSERS.
+    closing_row: ordinal of the frame or event that closed the incarnation.
     """
 
     closed_by: Int64Array
     closing_row: Int64Array
 
 
-SHARED_COLUMNS: Final = len(_SubjectColumns._fields)
+SHARED_COLUMNS: Final = len(_HandleColumns._fields)
 IDENTITY_COLUMNS: Final = 3  # connection_id, kind, id: what a new incarnation keeps
 
 
 class RegistryConnections(Bundle):
     """Connections that have rows here, int64[rows] each.
 
-    is_whole: 1 while it was seen from its CONNECT on without a hole in what the client sends;
+    is_whole: 1 while it was seen from its CONNECT on without a hole in what the client sends.
     hole_row: ordinal of the last hole in what the broker sends, -1 none.
     """
 
@@ -147,8 +152,9 @@ class RegistryConnections(Bundle):
 class RegistryState(State):
     """Everything the registry's kernels change.
 
-    table: connections, subjects, chains of nameless producers; recent: int64[], subject rows to
-    glance at first; lists: subjects of each connection (by its row), closed subjects (list 0).
+    table: connections, subjects, chains of nameless producers.
+    recent: int64[], subject rows to glance at first; lists: subjects of each connection (by its
+        row), closed subjects (list 0).
     """
 
     table: HashTable
@@ -156,15 +162,15 @@ class RegistryState(State):
     counters: Int64Array
     connections: RegistryConnections
     connection_pool: Pool
-    subjects: SubjectColumns
-    subject_pool: Pool
-    subject_links: Links
-    subject_lists: Ends
-    closed_links: Links
-    closed_list: Ends
-    nameless_links: Links
-    topics_of_ledgers: Memory
-    topics_of_names: Memory
+    client_handles: HandleColumns
+    handle_pool: Pool
+    handle_links: ListLinks
+    handle_lists: ListHeads
+    closed_links: ListLinks
+    closed_list: ListHeads
+    nameless_links: ListLinks
+    topics_of_ledgers: RecentKeys
+    topics_of_names: RecentKeys
 
 
 def new_registry_state(rows: int, key: int = 0) -> RegistryState:
@@ -178,33 +184,33 @@ def new_registry_state(rows: int, key: int = 0) -> RegistryState:
         counters=np.zeros(COUNTERS, np.int64),
         connections=RegistryConnections.new(rows, NULL),
         connection_pool=new_pool(rows),
-        subjects=SubjectColumns.new(rows, NO_SUBJECT),
-        subject_pool=new_pool(rows),
-        subject_links=Links.new(rows),
-        subject_lists=new_ends(rows),
-        closed_links=Links.new(rows),
+        client_handles=HandleColumns.new(rows, NO_SUBJECT),
+        handle_pool=new_pool(rows),
+        handle_links=ListLinks.new(rows),
+        handle_lists=new_ends(rows),
+        closed_links=ListLinks.new(rows),
         closed_list=new_ends(1),
-        nameless_links=Links.new(rows),
+        nameless_links=ListLinks.new(rows),
         topics_of_ledgers=new_memory(MAX_TOPIC_HINTS, key),
         topics_of_names=new_memory(MAX_TOPIC_HINTS, key),
     )
 
 
-def make_room(state: RegistryState, more: int) -> None:
+def reserve(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
     state.grow(
-        table=roomy(state.table, 3 * more),
+        table=reserved(state.table, 3 * more),
         topics_of_ledgers=settled(state.topics_of_ledgers),
         topics_of_names=settled(state.topics_of_names),
     )
-    grow_rows(state, "connection_pool", more, connections=NULL, subject_lists=ABSENT)
+    grow_rows(state, "connection_pool", more, connections=NULL, handle_lists=ABSENT)
     grow_rows(
         state,
-        "subject_pool",
+        "handle_pool",
         more,
         MAX_SUBJECTS,
-        subjects=NO_SUBJECT,
-        subject_links=ABSENT,
+        client_handles=NO_SUBJECT,
+        handle_links=ABSENT,
         closed_links=ABSENT,
         nameless_links=ABSENT,
     )

@@ -18,6 +18,17 @@ from dissector.protocols.columns import (
     TO_CLIENT,
     FrameColumns,
 )
+from dissector.protocols.pulsar.registry.client_handles import (
+    begin_incarnation,
+    close_connection,
+    close_handle,
+    connection_row,
+    describe,
+    handle_of,
+    learn_ledger,
+    learn_name,
+    learn_topic,
+)
 from dissector.protocols.pulsar.registry.requests import (
     Asked,
     Registering,
@@ -32,19 +43,8 @@ from dissector.protocols.pulsar.registry.state import (
     OPEN,
     OPENING,
     UNOPENED,
+    HandleRows,
     RegistryState,
-    SubjectRows,
-)
-from dissector.protocols.pulsar.registry.subjects import (
-    begin_incarnation,
-    close_connection,
-    close_subject,
-    connection_row,
-    describe,
-    learn_ledger,
-    learn_name,
-    learn_topic,
-    subject_of,
 )
 from dissector.protocols.pulsar.wire.commands import (
     ACK,
@@ -66,7 +66,7 @@ from dissector.protocols.pulsar.wire.commands import (
     UNSUBSCRIBE,
     RuleColumns,
 )
-from dissector.schemas.words import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
+from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import (
     ABSENT,
@@ -119,22 +119,23 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
     number = frames.producer_id[row]
     if number == NULL or frames.status[row] == MALFORMED:
         return
-    subject = subject_of(state, frames.connection_id[row], PRODUCER_SUBJECT, number)
-    if subject == ABSENT:
+    client_handle = handle_of(state, frames.connection_id[row], PRODUCER_SUBJECT, number)
+    if client_handle == ABSENT:
         return
-    subjects = state.subjects
+    client_handles = state.client_handles
     if command == SEND:
-        if subjects.state[subject] != OPEN:
-            _use(state, subject)
-        if subjects.name[subject] == NULL:
-            _learn_from_send(state, frames, row, subject)
+        if client_handles.state[client_handle] != OPEN:
+            _use(state, client_handle)
+        if client_handles.name[client_handle] == NULL:
+            _learn_from_send(state, frames, row, client_handle)
     elif command == SEND_RECEIPT and (
-        subjects.topic[subject] == NULL or frames.ledger_id[row] != subjects.last_ledger[subject]
+        client_handles.topic[client_handle] == NULL
+        or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
     ):
-        learn_ledger(state, subject, frames.ledger_id[row], frames.entry_id[row])
-    describe(state, frames, row, subject)
+        learn_ledger(state, client_handle, frames.ledger_id[row], frames.entry_id[row])
+    describe(state, frames, row, client_handle)
     if command != SEND:
-        _step_back(state, frames, row, subject)
+        _step_back(state, frames, row, client_handle)
     elif frames.producer_name[row] == NULL:
         frames.producer_name[row] = frames.wire_producer_name[row]
 
@@ -145,56 +146,64 @@ def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> Non
     number = frames.consumer_id[row]
     if number == NULL or frames.status[row] == MALFORMED:
         return
-    subject = subject_of(state, frames.connection_id[row], CONSUMER_SUBJECT, number)
-    if subject == ABSENT:
+    client_handle = handle_of(state, frames.connection_id[row], CONSUMER_SUBJECT, number)
+    if client_handle == ABSENT:
         return
-    subjects = state.subjects
-    if subjects.topic[subject] == NULL or frames.ledger_id[row] != subjects.last_ledger[subject]:
-        learn_ledger(state, subject, frames.ledger_id[row], frames.entry_id[row])
-    describe(state, frames, row, subject)
+    client_handles = state.client_handles
+    if (
+        client_handles.topic[client_handle] == NULL
+        or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
+    ):
+        learn_ledger(state, client_handle, frames.ledger_id[row], frames.entry_id[row])
+    describe(state, frames, row, client_handle)
     frames.producer_name[row] = frames.wire_producer_name[row]
-    _step_back(state, frames, row, subject)
+    _step_back(state, frames, row, client_handle)
 
 
 @inlined
-def _use(state: RegistryState, subject: int) -> None:
+def _use(state: RegistryState, client_handle: int) -> None:
     """A client uses a producer: the success of its opening was there, seen or not."""
-    subjects = state.subjects
-    phase = subjects.state[subject]
-    is_whole = state.connections.is_whole[subjects.connection[subject]]
+    client_handles = state.client_handles
+    phase = client_handles.state[client_handle]
+    is_whole = state.connections.is_whole[client_handles.connection[client_handle]]
     if phase == OPENING or (phase == UNOPENED and is_whole == 0):
-        subjects.state[subject] = OPEN
+        client_handles.state[client_handle] = OPEN
 
 
 @inlined
-def _step_back(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
     """What the broker sends before it has answered an opening belongs to the incarnation before.
 
     Unless there is none before, or the answer may have been lost in a hole.
     """
-    subjects = state.subjects
-    if subjects.state[subject] != OPENING:
+    client_handles = state.client_handles
+    if client_handles.state[client_handle] != OPENING:
         return
-    hole = state.connections.hole_row[subjects.connection[subject]]
-    if subjects.incarnation[subject] == 0 or hole > subjects.opened_row[subject]:
-        subjects.state[subject] = OPEN
+    hole = state.connections.hole_row[client_handles.connection[client_handle]]
+    if (
+        client_handles.incarnation[client_handle] == 0
+        or hole > client_handles.opened_row[client_handle]
+    ):
+        client_handles.state[client_handle] = OPEN
         return
     frames.incarnation[row] -= 1
-    frames.subject_incarnation[row] -= 1
+    frames.handle_incarnation[row] -= 1
 
 
 @kernel
-def _learn_from_send(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+def _learn_from_send(
+    state: RegistryState, frames: FrameColumns, row: int, client_handle: int
+) -> None:
     """Take a producer's name from the metadata, unless it was copied from another cluster."""
     has_property = frames.has_property[row]
     if has_property != NULL and has_property & REPLICATED:
         return
     if frames.replicated_from[row] == NULL:
-        learn_name(state, subject, frames.wire_producer_name[row])
+        learn_name(state, client_handle, frames.wire_producer_name[row])
 
 
 @kernel
-def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: SubjectRows) -> None:
+def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: HandleRows) -> None:
     """A hole makes uncertain what was opened; the end of the connection ends everything.
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
@@ -215,7 +224,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Sub
 
 @kernel
 def _forget_connection(
-    state: RegistryState, out: SubjectRows, connection: int, closed_by: int
+    state: RegistryState, out: HandleRows, connection: int, closed_by: int
 ) -> None:
     """Close a connection's subjects and forget it."""
     close_connection(state, out, connection, closed_by)
@@ -225,7 +234,7 @@ def _forget_connection(
 
 
 @kernel
-def close_all(state: RegistryState, out: SubjectRows) -> None:
+def close_all(state: RegistryState, out: HandleRows) -> None:
     """The capture is over: close what is open on every connection."""
     state.counters[COUNT_ROW] += 1
     for connection in range(len(state.connections.connection_id)):
@@ -253,16 +262,16 @@ def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: R
     number = frames.producer_id[row] if command == PRODUCER else frames.consumer_id[row]
     if number == NULL:
         return
-    subject = subject_of(state, frames.connection_id[row], kind, number)
-    if subject == ABSENT:
+    client_handle = handle_of(state, frames.connection_id[row], kind, number)
+    if client_handle == ABSENT:
         return
-    subjects = state.subjects
-    phase = subjects.state[subject]
+    client_handles = state.client_handles
+    phase = client_handles.state[client_handle]
     lifecycle = LIFECYCLE_OPENING
     # An id first met here is not open: its row was made by this very frame.
-    is_new = subjects.opened_row[subject] == state.counters[COUNT_ROW]
+    is_new = client_handles.opened_row[client_handle] == state.counters[COUNT_ROW]
     if is_new and phase == OPEN:
-        subjects.state[subject] = UNOPENED
+        client_handles.state[client_handle] = UNOPENED
         phase = UNOPENED
     if phase in (OPENING, OPEN):
         lifecycle = LIFECYCLE_REPEATED
@@ -272,59 +281,61 @@ def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: R
         state.counters[COUNT_NOTICES] = notice + 1
     else:
         if phase == CLOSING:
-            close_subject(state, run.out, subject, BY_CLIENT, NULL)
-        begin_incarnation(state, subject, frames.frame_no[row])
-    subjects.open_requests[subject] += 1
-    learn_topic(state, subject, frames.wire_topic[row], NAME_OBSERVED)
+            close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
+        begin_incarnation(state, client_handle, frames.frame_no[row])
+    client_handles.open_requests[client_handle] += 1
+    learn_topic(state, client_handle, frames.wire_topic[row], NAME_OBSERVED)
     if command == PRODUCER:
-        subjects.epoch[subject] = frames.producer_epoch[row]
-        subjects.access_mode[subject] = frames.access_mode[row]
-        learn_name(state, subject, frames.wire_producer_name[row])
+        client_handles.epoch[client_handle] = frames.producer_epoch[row]
+        client_handles.access_mode[client_handle] = frames.access_mode[row]
+        learn_name(state, client_handle, frames.wire_producer_name[row])
     else:
-        _learn_subscription(state, frames, row, subject)
-    describe(state, frames, row, subject)
+        _learn_subscription(state, frames, row, client_handle)
+    describe(state, frames, row, client_handle)
     frames.lifecycle[row] = lifecycle
 
 
 @kernel
-def _learn_subscription(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+def _learn_subscription(
+    state: RegistryState, frames: FrameColumns, row: int, client_handle: int
+) -> None:
     """What a SUBSCRIBE says of its consumer."""
-    subjects = state.subjects
+    client_handles = state.client_handles
     if frames.wire_subscription[row] != NULL:
-        subjects.subscription[subject] = frames.wire_subscription[row]
+        client_handles.subscription[client_handle] = frames.wire_subscription[row]
     if frames.wire_consumer_name[row] != NULL:
-        subjects.name[subject] = frames.wire_consumer_name[row]
-    subjects.subscription_type[subject] = frames.subscription_type[row]
-    subjects.priority_level[subject] = frames.priority_level[row]
-    subjects.is_durable[subject] = frames.is_durable[row]
-    subjects.initial_position[subject] = frames.initial_position[row]
+        client_handles.name[client_handle] = frames.wire_consumer_name[row]
+    client_handles.subscription_type[client_handle] = frames.subscription_type[row]
+    client_handles.priority_level[client_handle] = frames.priority_level[row]
+    client_handles.is_durable[client_handle] = frames.is_durable[row]
+    client_handles.initial_position[client_handle] = frames.initial_position[row]
 
 
 @kernel
-def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: SubjectRows) -> None:
+def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: HandleRows) -> None:
     """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
     kind = PRODUCER_SUBJECT if frames.command[row] == CLOSE_PRODUCER else CONSUMER_SUBJECT
     number = frames.producer_id[row] if kind == PRODUCER_SUBJECT else frames.consumer_id[row]
     if number == NULL:
         return
-    subject = subject_of(state, frames.connection_id[row], kind, number)
-    if subject == ABSENT:
+    client_handle = handle_of(state, frames.connection_id[row], kind, number)
+    if client_handle == ABSENT:
         return
-    subjects = state.subjects
-    phase = subjects.state[subject]
+    client_handles = state.client_handles
+    phase = client_handles.state[client_handle]
     is_live = phase in (OPENING, OPEN, CLOSING)
-    describe(state, frames, row, subject)
+    describe(state, frames, row, client_handle)
     if frames.direction[row] == TO_CLIENT or frames.request_id[row] == BROKER_REQUEST_ID:
         if is_live:
             frames.lifecycle[row] = LIFECYCLE_CLOSED_BY_BROKER
             closed_by = BY_CLIENT if phase == CLOSING else BY_BROKER
             frame_no = NULL if phase == CLOSING else frames.frame_no[row]
-            close_subject(state, out, subject, closed_by, frame_no)
+            close_handle(state, out, client_handle, closed_by, frame_no)
         return
     if is_live:
-        subjects.state[subject] = CLOSING
+        client_handles.state[client_handle] = CLOSING
         if phase != CLOSING:
-            subjects.closed_frame_no[subject] = frames.frame_no[row]
+            client_handles.closed_frame_no[client_handle] = frames.frame_no[row]
         frames.lifecycle[row] = LIFECYCLE_CLOSING_BY_CLIENT
 
 
@@ -332,35 +343,35 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: S
 def _handle_other(state: RegistryState, frames: FrameColumns, row: int, rules: RuleColumns) -> None:
     """Every other command: names of its subject, or its own."""
     command = frames.command[row]
-    kind = rules.subject[command]
+    kind = rules.client_handle[command]
     number = frames.consumer_id[row]
-    subject = ABSENT
+    client_handle = ABSENT
     if kind == CONSUMER_SUBJECT and number != NULL:
-        subject = subject_of(state, frames.connection_id[row], kind, number)
-    if subject == ABSENT:
+        client_handle = handle_of(state, frames.connection_id[row], kind, number)
+    if client_handle == ABSENT:
         _copy_names(frames, row)
         if command == CONNECT:
             connection = connection_row(state, frames.connection_id[row])
-            if state.subject_lists.first[connection] == ABSENT:
+            if state.handle_lists.first[connection] == ABSENT:
                 state.connections.is_whole[connection] = 1
     else:
         if command == FLOW:
-            _handle_flow(state, frames, row, subject)
-        describe(state, frames, row, subject)
+            _handle_flow(state, frames, row, client_handle)
+        describe(state, frames, row, client_handle)
 
 
 @kernel
-def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, subject: int) -> None:
+def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
     """Keep the first permits of an incarnation that was seen from its start.
 
     The broker ignores a FLOW before it has answered the SUBSCRIBE, so the answer clears the number.
     """
-    subjects = state.subjects
-    phase = subjects.state[subject]
-    is_known = subjects.first_flow_permits[subject] != NULL
-    if subjects.opened_frame_no[subject] == NULL or is_known or phase == CLOSED:
+    client_handles = state.client_handles
+    phase = client_handles.state[client_handle]
+    is_known = client_handles.first_flow_permits[client_handle] != NULL
+    if client_handles.opened_frame_no[client_handle] == NULL or is_known or phase == CLOSED:
         return
-    subjects.first_flow_permits[subject] = frames.permits[row]
+    client_handles.first_flow_permits[client_handle] = frames.permits[row]
 
 
 @kernel
@@ -385,14 +396,14 @@ def _handle_reply(
         _handle_other(state, frames, row, run.rules)
         return
     connection = connection_row(state, frames.connection_id[row])
-    subject = find(state.table, asked.kind, connection, asked.id, 0)
-    if subject != ABSENT:
+    client_handle = find(state.table, asked.kind, connection, asked.id, 0)
+    if client_handle != ABSENT:
         lifecycle = LIFECYCLE_NONE
-        if state.subjects.incarnation[subject] == asked.incarnation:
-            lifecycle = settle(state, frames, row, asked.command, subject, run)
-        describe(state, frames, row, subject)
+        if state.client_handles.incarnation[client_handle] == asked.incarnation:
+            lifecycle = settle(state, frames, row, asked.command, client_handle, run)
+        describe(state, frames, row, client_handle)
         frames.incarnation[row] = asked.incarnation
-        frames.subject_incarnation[row] = asked.incarnation
+        frames.handle_incarnation[row] = asked.incarnation
         frames.lifecycle[row] = lifecycle
     else:
         _copy_names(frames, row)

@@ -16,8 +16,8 @@ from dissector.protobuf.plan import (
     Default,
     Extra,
     FieldColumn,
-    Pair,
-    Plan,
+    FieldPlan,
+    KeyValueColumn,
     Root,
     build_plan,
     column_paths,
@@ -104,10 +104,14 @@ _METADATA_FACTS: Final = (
 _METADATA_DEFAULTS: Final = (Default("", "is_batch", 0), Default("", "has_property", 0))
 # Properties that Pulsar's own clients and brokers set: retries, dead letters, replication.
 _PAIRS: Final = (
-    Pair("properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1),
-    Pair("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
-    Pair("properties", b"REAL_SUBSCRIPTION", TEXT, "real_subscription", "", "has_property", 4),
-    Pair(
+    KeyValueColumn(
+        "properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1
+    ),
+    KeyValueColumn("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+    KeyValueColumn(
+        "properties", b"REAL_SUBSCRIPTION", TEXT, "real_subscription", "", "has_property", 4
+    ),
+    KeyValueColumn(
         "properties",
         b"__MSG_PROP_REPL_SOURCE_POSITION",
         POSITION,
@@ -151,7 +155,7 @@ ROOTS: Final = (
 
 
 @cache
-def frame_plan() -> Plan:
+def frame_plan() -> FieldPlan:
     """The plan for the frame columns; roots are the ROOT_* numbers."""
     return build_plan(ROOTS, FrameColumns._fields, IdColumns._fields)
 

@@ -20,7 +20,7 @@ import numpy as np
 from dissector.blocks import Coded, Int64Array
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
-from dissector.schemas.words import KIND_ACK, KIND_AUTH, KIND_PING, KIND_PUBLISH, KIND_REQUEST
+from dissector.schemas.enums import KIND_ACK, KIND_AUTH, KIND_PING, KIND_PUBLISH, KIND_REQUEST
 from dissector.states import State
 
 COMMAND_SLOTS: Final = 128  # room in tables that are indexed by command number
@@ -47,9 +47,11 @@ CONSUMER_SUBJECT: Final = 2
 class Command(NamedTuple):
     """One command.
 
-    direction: who sends it, see protocols.columns; pairing: BY_* of a request, else NO_REQUEST;
-    answers: the requests that it may answer; kind: of a request's exchange; subject: what it names
-    by its id.
+    direction: who sends it, see protocols.columns.
+    pairing: BY_* of a request, else NO_REQUEST.
+    answers: the requests that it may answer.
+    kind: of a request's exchange.
+    client_handle: what it names by its id.
     """
 
     number: int
@@ -57,7 +59,7 @@ class Command(NamedTuple):
     pairing: int = NO_REQUEST
     answers: tuple[int, ...] = ()
     kind: int = KIND_REQUEST
-    subject: int = NO_SUBJECT
+    client_handle: int = NO_SUBJECT
 
     @property
     def name(self) -> str:
@@ -77,19 +79,19 @@ def _add(command: Command) -> int:
 def _request(
     number: int, pairing: int, direction: int = TO_BROKER, kind: int = KIND_REQUEST, about: int = 0
 ) -> int:
-    return _add(Command(number, direction, pairing, kind=kind, subject=about))
+    return _add(Command(number, direction, pairing, kind=kind, client_handle=about))
 
 
 def _answer(number: int, *requests: int, about: int = NO_SUBJECT) -> int:
     """An answer comes from the other side; its pairing is that of the first request."""
     opposite = {TO_BROKER: TO_CLIENT, TO_CLIENT: TO_BROKER, EITHER: EITHER}
     direction = opposite[COMMAND_BY_NUMBER[requests[0]].direction]
-    return _add(Command(number, direction, answers=requests, subject=about))
+    return _add(Command(number, direction, answers=requests, client_handle=about))
 
 
 def _push(number: int, direction: int = TO_CLIENT, about: int = NO_SUBJECT) -> int:
     """A command that neither asks nor answers."""
-    return _add(Command(number, direction, subject=about))
+    return _add(Command(number, direction, client_handle=about))
 
 
 # -- connections
@@ -182,11 +184,14 @@ FREQUENT: Final = frozenset({SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW, PING, PONG}
 class RuleColumns(State):
     """The table as kernels read it, int64[COMMAND_SLOTS] each, indexed by command number.
 
-    request_key: BY_* of a request, else NO_REQUEST; kind: of a request's exchange; reply_key: BY_*
-    of what an answer answers, else NO_REQUEST; asked_by: the first of the requests that it may
-    answer, the only one unless they are paired by request id; reply_kind: of their exchanges;
-    may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where [request, reply] may be a pair;
-    subject: *_SUBJECT of commands that name a producer or consumer.
+    request_key: BY_* of a request, else NO_REQUEST.
+    kind: of a request's exchange.
+    reply_key: BY_* of what an answer answers, else NO_REQUEST.
+    asked_by: the first of the requests that it may answer, the only one unless they are paired by
+        request id.
+    reply_kind: of their exchanges.
+    may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where [request, reply] may be a pair.
+    client_handle: *_SUBJECT of commands that name a producer or consumer.
     """
 
     request_key: Int64Array
@@ -195,7 +200,7 @@ class RuleColumns(State):
     asked_by: Int64Array
     reply_kind: Int64Array
     may_answer: Int64Array
-    subject: Int64Array
+    client_handle: Int64Array
 
 
 @cache
@@ -208,10 +213,10 @@ def rule_columns() -> RuleColumns:
         asked_by=np.full(COMMAND_SLOTS, -1, np.int64),
         reply_kind=np.full(COMMAND_SLOTS, KIND_REQUEST, np.int64),
         may_answer=np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
-        subject=np.zeros(COMMAND_SLOTS, np.int64),
+        client_handle=np.zeros(COMMAND_SLOTS, np.int64),
     )
     for command in COMMANDS:
-        columns.subject[command.number] = command.subject
+        columns.client_handle[command.number] = command.client_handle
         columns.request_key[command.number] = command.pairing
         columns.kind[command.number] = command.kind
         if command.answers:
@@ -242,22 +247,26 @@ class CommandNames:
 
     def __init__(self) -> None:
         self._texts: Sequence[str] = _usual_names()
-        self._rare: dict[int, int] = {}
+        self._slow_path: dict[int, int] = {}
 
     def column(self, numbers: Int64Array) -> Coded:
         """The names of int64[rows] numbers; null where a number is, or stands for an event."""
         if int(numbers.max(initial=0)) < COMMAND_SLOTS:
             return Coded(numbers, self._texts)
-        is_rare = numbers >= COMMAND_SLOTS
-        if not self._rare or len(self._rare) > _RARE_NUMBERS:  # a sender may put any number there
-            self._texts, self._rare = list(_usual_names()), {}
+        needs_slow_path = numbers >= COMMAND_SLOTS
+        if (
+            not self._slow_path or len(self._slow_path) > _RARE_NUMBERS
+        ):  # a sender may put any number there
+            self._texts, self._slow_path = list(_usual_names()), {}
         codes = numbers.copy()
-        codes[is_rare] = [self._code(number) for number in numbers[is_rare].tolist()]
+        codes[needs_slow_path] = [
+            self._code(number) for number in numbers[needs_slow_path].tolist()
+        ]
         return Coded(codes, self._texts)
 
     def _code(self, number: int) -> int:
         assert isinstance(self._texts, list)
-        code = self._rare.setdefault(number, len(self._texts))
+        code = self._slow_path.setdefault(number, len(self._texts))
         if code == len(self._texts):
             self._texts.append(command_name(number))
         return code

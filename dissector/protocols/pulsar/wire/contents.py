@@ -1,6 +1,6 @@
 """What fields of text and bytes hold: one line per field, for all that hide, show or rename them.
 
-`details` and `secret_fields` hide secrets, `disguised` gives copies other names. A field that
+`details` and `secret_fields` hide secrets, `anonymize` gives copies other names. A field that
 is not listed holds a name if it is text, and content that nobody may see if it is bytes.
 """
 

@@ -19,8 +19,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import Int64Array
+from dissector.codecs.memoized import Remembered
 from dissector.codecs.redaction import BETWEEN, hidden, suspicious, with_sizes
-from dissector.codecs.remembered import Remembered
 from dissector.codecs.secret_keys import Span
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_REMEMBERED, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
@@ -223,7 +223,7 @@ def _number(value: Any) -> str:
     return str(value - (1 << 64) if value >= 1 << 63 else value)  # wire ids are signed everywhere
 
 
-class Parts(NamedTuple):
+class FrameParts(NamedTuple):
     """The protobuf parts of a frame that are whole; empty where there is none."""
 
     command: bytes | None = None
@@ -259,20 +259,20 @@ def commands_of(
             yield index, command
 
 
-def parts_of(frames: FrameColumns, row: int, sources: Sources) -> Parts:
+def parts_of(frames: FrameColumns, row: int, sources: Sources) -> FrameParts:
     """The protobuf parts of the frame in a row."""
     data = sources[int(frames.source[row])].data
     at = int(frames.data_offset[row])
     end = at + int(frames.data_bytes[row])
     command, at = _piece(data, at + 4, end)
     if command is None or int(frames.command[row]) not in (SEND, MESSAGE):
-        return Parts(command)
+        return FrameParts(command)
     broker_entry = None
     if end - at >= 6 and _magic(data, at) == MAGIC_BROKER_ENTRY:
         broker_entry, at = _piece(data, at + 2, end)
     if end - at >= 6 and _magic(data, at) == MAGIC_CHECKSUM:
         at += 6
-    return Parts(command, broker_entry, _piece(data, at, end)[0])
+    return FrameParts(command, broker_entry, _piece(data, at, end)[0])
 
 
 def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:

@@ -65,8 +65,12 @@ _IDS_LIMIT: Final = NOTICE_NUMBER["ids_limit"]
 _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
 
-class NoticeLog(Bundle):
-    """What was odd about rows of a block. row: in the frame columns; kind: index in NOTICES."""
+class OddRows(Bundle):
+    """What was odd about rows of a block.
+
+    row: in the frame columns.
+    kind: index in NOTICES.
+    """
 
     row: Int64Array
     kind: Int64Array
@@ -75,17 +79,17 @@ class NoticeLog(Bundle):
 class Fields(NamedTuple):
     """What a block holds beside its frame columns.
 
-    ids: the message ids of ACK and REDELIVER frames, id_count of them; words: int64[], the ack sets
-    and compacted indexes, word_count of them. findings: odd rows, finding_count of them, by row.
-    The arrays are used again for the next block.
+    ids: the message ids of ACK and REDELIVER frames, id_count of them.
+    words: int64[], the ack sets and compacted indexes, word_count of them.
+    notices: odd rows, notice_count of them, by row. The arrays are used again for the next block.
     """
 
     ids: IdColumns
     id_count: int
     words: Int64Array
     word_count: int
-    findings: NoticeLog
-    finding_count: int
+    notices: OddRows
+    notice_count: int
 
 
 class Extent(NamedTuple):
@@ -198,7 +202,7 @@ def _locate_frame(
 
 
 @inlined
-def _spoil(frames: FrameColumns, row: int, findings: NoticeLog, found: int) -> int:
+def _spoil(frames: FrameColumns, row: int, notices: OddRows, found: int) -> int:
     """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
     if frames.status[row] == MALFORMED:
         return found
@@ -207,8 +211,8 @@ def _spoil(frames: FrameColumns, row: int, findings: NoticeLog, found: int) -> i
     if frames.checksum[row] == NULL and frames.command[row] in (SEND, MESSAGE):
         frames.checksum[row] = CHECKSUM_NOT_EVALUATED
         frames.checksum_note[row] = MALFORMED
-    findings.row[found] = row
-    findings.kind[found] = _MALFORMED_FRAME
+    notices.row[found] = row
+    notices.kind[found] = _MALFORMED_FRAME
     return found + 1
 
 
@@ -219,7 +223,7 @@ def locate(
     rows: int,
     protocol: int,
     spans: SpanColumns,
-    findings: NoticeLog,
+    notices: OddRows,
 ) -> tuple[int, int]:
     """Find the parts of the frames in rows 0 to rows - 1 and judge their checksums.
 
@@ -237,13 +241,13 @@ def locate(
         count = _locate_frame(frames, row, data, spans, count)
         if count < 0:
             count = -1 - count
-            found = _spoil(frames, row, findings, found)
+            found = _spoil(frames, row, notices, found)
     return count, found
 
 
 @kernel
 def settle(
-    frames: FrameColumns, spans: SpanColumns, count: int, findings: NoticeLog, found: int
+    frames: FrameColumns, spans: SpanColumns, count: int, notices: OddRows, found: int
 ) -> int:
     """Judge rows by what became of their spans; returns the number of findings.
 
@@ -256,15 +260,15 @@ def settle(
         if status == BAD:
             is_command = spans.root[index] == ROOT_COMMAND
             if is_command or frames.checksum[row] != CHECKSUM_MISMATCH:
-                found = _spoil(frames, row, findings, found)
+                found = _spoil(frames, row, notices, found)
             if not is_command:
                 frames.message_count[row] = NULL
                 frames.is_batch[row] = NULL
                 frames.is_encrypted[row] = NULL
                 frames.compression[row] = NULL
         elif status == LIMITED:
-            findings.row[found] = row
-            findings.kind[found] = _IDS_LIMIT
+            notices.row[found] = row
+            notices.kind[found] = _IDS_LIMIT
             found += 1
         if spans.root[index] == ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
             if frames.response[row] == _RESOURCE_IS_CONSUMER:
@@ -284,7 +288,7 @@ class FieldDecoder:
         self.unknown = Unknown(protocol)
         self._plan = frame_plan()
         self._spans = SpanColumns.new(0)
-        self._findings = NoticeLog.new(0)
+        self._notices = OddRows.new(0)
         empty = np.zeros((FRAME_COLUMN_COUNT, 0), np.int64)
         self._out = new_output(empty, len(IdColumns._fields), names.columns)
 
@@ -297,9 +301,9 @@ class FieldDecoder:
         """
         if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
             self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
-            self._findings = NoticeLog.new((_SPANS_PER_FRAME + 1) * rows + 1)
-        spans, findings = self._spans, self._findings
-        count, found = locate(frames, sources, rows, self._protocol, spans, findings)
+            self._notices = OddRows.new((_SPANS_PER_FRAME + 1) * rows + 1)
+        spans, notices = self._spans, self._notices
+        count, found = locate(frames, sources, rows, self._protocol, spans, notices)
         out = self._out._replace(cells=frames.matrix)
         out.used[:] = 0
         first = scan(self._plan, out, sources, spans, 0, count)
@@ -308,21 +312,21 @@ class FieldDecoder:
             first = scan(self._plan, out, sources, spans, first, count)
         self._out = out
         self._note_unknown(frames, rows)
-        found = settle(frames, spans, count, findings, found)
+        found = settle(frames, spans, count, notices, found)
         if self._names.drain_refused() and rows:
-            findings.row[found] = rows - 1
-            findings.kind[found] = _NAMES_LIMIT
+            notices.row[found] = rows - 1
+            notices.kind[found] = _NAMES_LIMIT
             found += 1
         if found > 1:
-            order = np.argsort(findings.row[:found], kind="stable")
-            findings.matrix[:, :found] = findings.matrix[:, order]
+            order = np.argsort(notices.row[:found], kind="stable")
+            notices.matrix[:, :found] = notices.matrix[:, order]
         return Fields(
             ids=IdColumns(out.ids),
             id_count=int(out.used[USED_IDS]),
             words=out.words,
             word_count=int(out.used[USED_WORDS]),
-            findings=findings,
-            finding_count=int(found),
+            notices=notices,
+            notice_count=int(found),
         )
 
     def _note_unknown(self, frames: FrameColumns, rows: int) -> None:

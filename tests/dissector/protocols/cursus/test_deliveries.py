@@ -13,13 +13,13 @@ from dissector.protocols.cursus.deliveries import (
     open_delivery,
 )
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS
-from dissector.schemas.words import UNACKED_AT_END
+from dissector.schemas.enums import UNACKED_AT_END
 from dissector.tables import ABSENT, allocate_row, find
 
 
 def deliver(opened: OpenDeliveries, position: int, first: int, last: int) -> bool:
     """Deliver offsets that go on at a position; False if they do not."""
-    opened.make_room(1)
+    opened.reserve(1)
     state = opened.state
     if position == ABSENT or not goes_on(state, position, first, last, 200):
         return False

@@ -9,7 +9,7 @@ import pytest
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.cursus.commands import NAMES
 from dissector.protocols.cursus.correlation import Correlation
-from dissector.protocols.cursus.facts import CursusFacts
+from dissector.protocols.cursus.facts import CursusDecoder
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
 
@@ -421,7 +421,7 @@ def test_a_lost_answer_does_not_shift_the_others():
 
 
 def test_the_words_of_the_tables():
-    assert PROTOCOLS[1].name == "cursus" and PROTOCOLS[1].new_facts is CursusFacts
+    assert PROTOCOLS[1].name == "cursus" and PROTOCOLS[1].new_facts is CursusDecoder
     assert len(set(NAMES)) == len(NAMES) and Correlation is not None
 
 

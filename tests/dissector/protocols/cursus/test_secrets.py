@@ -11,7 +11,7 @@ from dissector.codecs.redaction import cleaned as without_secrets
 from dissector.codecs.redaction import hidden
 from dissector.protocols.cursus.secrets import holds_token
 from tests.dissector.protocols.cursus.dialogue import Dialogue
-from tests.dissector.protocols.cursus.test_relayed import passed_on
+from tests.dissector.protocols.cursus.test_forwarded import passed_on
 from tests.hard.tape import capture, dissected
 from tests.wire import cursus
 

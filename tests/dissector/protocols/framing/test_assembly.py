@@ -10,7 +10,7 @@ from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing.assembly import FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD
 from dissector.protocols.framing.state import HTTP, TLS, UNKNOWN
-from tests.wire.ranges import Ranges, framed, slot_in
+from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -21,11 +21,11 @@ HELLO = bytes.fromhex(
 
 
 def protocol_of(framing, connection=0):
-    return int(framing.state.connections.protocol[slot_in(framing, connection)])
+    return int(framing.state.connections.protocol[connection_in(framing, connection)])
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.findings]
+    return [NOTICES[each.kind].code for each in framing.notices]
 
 
 def test_frames_on_any_port_are_recognised():
@@ -40,7 +40,7 @@ def test_frames_on_any_port_are_recognised():
     ids=["tls", "http", "unknown"],
 )
 def test_other_protocols_are_named_and_give_no_frames(head, protocol):
-    script = Ranges().open().send(head).send(frame(TO_CLIENT), side=1).send(head).close()
+    script = Ranges().open().send(head).send(frame(TO_CLIENT), endpoint_index=1).send(head).close()
     found, framing = framed(SPECS, script)
     assert found.frames() == []
     assert protocol_of(framing) == protocol
@@ -57,7 +57,7 @@ def test_a_head_in_single_bytes_is_recognised_alike():
 
 def test_a_connection_without_a_byte_is_not_kept():
     found, framing = framed(SPECS, Ranges().open().close())
-    assert slot_in(framing) < 0 and not found.rows
+    assert connection_in(framing) < 0 and not found.rows
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_stream_that_starts_inside_a_frame_is_found_at_the_next_one():
     size = len(frames[0])
     assert found.values("stream_offset") == [(size * index - 7,) for index in range(1, 5)]
     assert codes(framing) == ["midstream_start", "resync_unconfirmed"]
-    assert framing.findings[0].value == size - 7
+    assert framing.notices[0].value == size - 7
 
 
 def test_both_directions_of_a_midstream_start_come_out_by_packet():
     script = Ranges().open(from_syn=False)
     script.send(b"\0\0\0\x50B\1" + bytes(20))  # a frame begins and is not finished yet
-    script.send(frame(TO_CLIENT, b"1"), side=1)
+    script.send(frame(TO_CLIENT, b"1"), endpoint_index=1)
     script.send(bytes(0x50 - 22))
     script.send(frame(TO_BROKER, b"2")).close()
     found, _ = framed(SPECS, script)
@@ -114,7 +114,7 @@ def test_a_search_on_a_known_port_holds_bounded_memory():
     script.send(frame(PROVEN, b"there")).close()
     found, framing = framed(SPECS, script, ports=(1, 7000))
     assert found.values("data") == [(frame(PROVEN, b"there"),)]
-    assert framing.findings[-1].value == 400 * 1400
+    assert framing.notices[-1].value == 400 * 1400
 
 
 def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
@@ -124,7 +124,7 @@ def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
     found, framing = framed(SPECS, script)
     assert [row["data"] for row in found.frames()] == [good, *proven]
     assert codes(framing) == ["desync", "resync", "resync_unconfirmed"]
-    assert framing.findings[1].value == 40
+    assert framing.notices[1].value == 40
 
 
 def test_decode_as_decides_without_evidence():
@@ -143,17 +143,17 @@ def test_cutting_the_ranges_into_blocks_changes_nothing():
         script.open(connection, from_syn=connection % 2 == 0)
     for index in range(300):
         connection = generator.randrange(4)
-        side = generator.randrange(2)
-        kind = generator.choice([PROVEN, EITHER, TO_CLIENT if side else TO_BROKER])
+        endpoint_index = generator.randrange(2)
+        kind = generator.choice([PROVEN, EITHER, TO_CLIENT if endpoint_index else TO_BROKER])
         data = frame(kind, generator.randbytes(generator.randrange(80)))
         if generator.random() < 0.1:
-            script.lose(generator.randrange(1, 60), side, connection)
+            script.lose(generator.randrange(1, 60), endpoint_index, connection)
         cut = generator.randrange(len(data) + 1)
         for part in (data[:cut], data[cut:]):
             if part:
-                script.send(part, side, connection)
+                script.send(part, endpoint_index, connection)
         if index % 100 == 99:
-            script.fin(side, connection)
+            script.fin(endpoint_index, connection)
     for connection in range(4):
         script.close(connection)
     names = (
@@ -166,7 +166,7 @@ def test_cutting_the_ranges_into_blocks_changes_nothing():
         edges = sorted(random.Random(seed).sample(range(1, len(script.rows)), 40))
         parts, second = framed(SPECS, script, edges)
         assert parts.values(*names) == whole.values(*names)
-        assert first.findings == second.findings
+        assert first.notices == second.notices
 
 
 def test_an_unfinished_frame_is_given_up_when_all_hold_too_much(monkeypatch):
@@ -193,12 +193,14 @@ def test_an_unfinished_frame_is_given_up_when_all_hold_too_much(monkeypatch):
 
 
 def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
-    script = Ranges().open().send(frame(TO_BROKER, b"a")).send(frame(PROVEN, b"b"), side=1)
+    script = (
+        Ranges().open().send(frame(TO_BROKER, b"a")).send(frame(PROVEN, b"b"), endpoint_index=1)
+    )
     script.lose(10).send(frame(PROVEN, b"c"))
     for _ in range(3):
-        script.send(frame(PROVEN, b"d"), side=1)
+        script.send(frame(PROVEN, b"d"), endpoint_index=1)
     script.packet += RESYNC_HOLD_MS * 1000  # a packet takes a microsecond
-    script.send(frame(PROVEN, b"e"), side=1)
+    script.send(frame(PROVEN, b"e"), endpoint_index=1)
     late = script.packet
     script.packet += 1000
     script.close()

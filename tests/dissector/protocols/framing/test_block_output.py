@@ -5,7 +5,7 @@ import pytest
 
 from dissector.limits import FRAME_BLOCK_ROWS, NULL
 from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
-from dissector.protocols.framing.connection_table import allocate_slot
+from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
 from dissector.protocols.framing.state import (
     CHAIN,
@@ -81,13 +81,13 @@ def test_a_larger_arena_keeps_all_that_is_still_needed(needed: int) -> None:
     out, _ = output()
     state = out.state
     for connection in range(3):
-        allocate_slot(state, connection, -1, 0, 1000)
-    flows, pool, known = state.flows, state.pool, state.connections
-    for flow, data in ((2, b"second"), (5, b"fifth")):
-        flows.mode[flow] = CHAIN
-        flows.have[flow] = len(data)
-        flows.arena_at[flow] = keep(out, b"garbage" + data) + 7
-    flows.buffer[3] = 6
+        allocate_connection(state, connection, -1, 0, 1000)
+    directions, pool, known = state.directions, state.pool, state.connections
+    for direction_index, data in ((2, b"second"), (5, b"fifth")):
+        directions.mode[direction_index] = CHAIN
+        directions.have[direction_index] = len(data)
+        directions.arena_at[direction_index] = keep(out, b"garbage" + data) + 7
+    directions.buffer[3] = 6
     pool.buffers.at[6] = keep(out, b"held")
     pool.buffers.size[6] = 4
     state.marks[int(pool.buffers.at[6]) : int(pool.buffers.at[6]) + 4] = (1, 2, 0, 3)
@@ -107,8 +107,8 @@ def test_a_larger_arena_keeps_all_that_is_still_needed(needed: int) -> None:
     def there(at: int, size: int) -> bytes:
         return state.arena[at : at + size].tobytes()
 
-    for flow, data in ((2, b"second"), (5, b"fifth")):
-        assert there(int(flows.arena_at[flow]), len(data)) == data
+    for direction_index, data in ((2, b"second"), (5, b"fifth")):
+        assert there(int(directions.arena_at[direction_index]), len(data)) == data
     at = int(pool.buffers.at[6])
     assert there(at, 4) == b"held" and state.marks[at : at + 4].tolist() == [1, 2, 0, 3]
     ranges: BufferedRanges = pool.ranges

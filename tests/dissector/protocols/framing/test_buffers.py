@@ -44,9 +44,9 @@ def again(found: Held) -> list[tuple[int, int, int, bytes]]:
 
 
 def test_packet_starts_are_known() -> None:
-    run = held(b"abc", b"defg", b"hijkl").searched()
-    assert [at for at in range(12) if range_at(run, at).offset == 0] == [0, 3, 7]
-    assert range_at(run, 12).row == ABSENT
+    buffer = held(b"abc", b"defg", b"hijkl").searched()
+    assert [at for at in range(12) if range_at(buffer, at).offset == 0] == [0, 3, 7]
+    assert range_at(buffer, 12).row == ABSENT
 
 
 def test_dropping_inside_a_range_keeps_its_packet_but_not_its_start() -> None:
@@ -65,8 +65,11 @@ def test_dropping_bytes_keeps_the_gaps_to_be_reported() -> None:
     found = held(b"abc", 7, b"defg", 2, b"hijkl")
     found.drop(4)
     assert found.rows("kind", "length") == [(GAP_LOST, 7), (DATA, 3), (GAP_LOST, 2), (DATA, 5)]
-    run = found.searched()
-    assert run.ranges.begin[run.first_gap] - run.base == 3 and run.ranges.length[run.first_gap] == 2
+    buffer = found.searched()
+    assert (
+        buffer.ranges.begin[buffer.first_gap] - buffer.base == 3
+        and buffer.ranges.length[buffer.first_gap] == 2
+    )
     found.drop(8)
     assert found.rows("kind") == [(GAP_LOST,), (GAP_LOST,)]
     assert found.searched().first_gap == ABSENT
@@ -93,7 +96,11 @@ def test_what_is_given_up_is_skipped() -> None:
     found = held(b"one", 4)
     give_up(found.state, 0, CHAIN)
     state = found.state
-    assert (state.flows.skipped[0], state.flows.mode[0], state.flows.buffer[0]) == (3, CHAIN, -1)
+    assert (state.directions.skipped[0], state.directions.mode[0], state.directions.buffer[0]) == (
+        3,
+        CHAIN,
+        -1,
+    )
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
     assert state.pool.free_ranges.free[0] == len(state.pool.free_ranges.rows)
     assert state.pool.free_buffers.free[0] == len(state.pool.free_buffers.rows)
@@ -103,17 +110,17 @@ def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
     found = held()
     state, other = found.state, Held(direction_index=1, script=found.script)
     other.state = state
-    state.flows.mode[1] = CHAIN
+    state.directions.mode[1] = CHAIN
     wait_for_peer(other.context(), 1)
-    assert state.flows.mode[1] == HELD
+    assert state.directions.mode[1] == HELD
     for each, part in ((found, b"one"), (other, b"two"), (found, 9), (other, b"3"), (found, b"4")):
         each.add(part)
     pass_again(found.context(), 0, 0, False)
     assert again(found) == [
         (0, 1, 5, b"one"), (1, 2, 5, b"two"), (0, 3, 5, b""), (1, 4, 5, b"3"), (0, 5, 5, b"4"),
     ]  # fmt: skip
-    assert state.flows.mode[1] == CHAIN
-    assert state.flows.buffer[:2].tolist() == [ABSENT, ABSENT]
+    assert state.directions.mode[1] == CHAIN
+    assert state.directions.buffer[:2].tolist() == [ABSENT, ABSENT]
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
 
 
@@ -130,9 +137,9 @@ def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
     found = held(b"one")
     state, other = found.state, Held(direction_index=1, script=found.script)
     other.state = state
-    state.flows.mode[1] = SEARCH
+    state.directions.mode[1] = SEARCH
     wait_for_peer(other.context(), 1)
     other.add(b"two")
     resume(other.context(), 0, 1)
-    assert state.flows.mode[1] == SEARCH and found.data == b"one"
+    assert state.directions.mode[1] == SEARCH and found.data == b"one"
     assert [row[3] for row in again(found)] == [b"two"]

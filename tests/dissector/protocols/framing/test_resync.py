@@ -38,90 +38,90 @@ SQL = cursus.bare("delete from orders where id = 7")
 PACKED = cursus.frame(b"\x1f\x8b\x08" + bytes(60))
 
 
-def run_of(*parts: bytes | int) -> Held:
+def buffer_of(*parts: bytes | int) -> Held:
     """Packets, and holes as their lengths."""
     return Held().add(*parts)
 
 
 def sized(*sizes: int) -> Held:
     """Packets of so many bytes; a negative size is a hole."""
-    return run_of(*[bytes(size) if size > 0 else -size for size in sizes])
+    return buffer_of(*[bytes(size) if size > 0 else -size for size in sizes])
 
 
-def add(run: Held, part: bytes | int) -> None:
-    run.add(part)
+def add(buffer: Held, part: bytes | int) -> None:
+    buffer.add(part)
 
 
-def search(run: Held, is_final: int = 0) -> int:
-    return find_chain(run.searched(), run.rule(is_final)._replace(limit=10_000))
+def search(buffer: Held, is_final: int = 0) -> int:
+    return find_chain(buffer.searched(), buffer.rule(is_final)._replace(limit=10_000))
 
 
-def cell(run: Held, number: int) -> int:
-    return run.cell(number)
+def cell(buffer: Held, number: int) -> int:
+    return buffer.cell(number)
 
 
 def test_one_header_is_a_chain_that_stands_until_something_contradicts_it() -> None:
-    run = run_of(JUNK + frame(TO_BROKER))
-    assert (search(run), cell(run, AT), cell(run, FRAMES)) == (LIVE, 9, 1)
-    add(run, frame(TO_BROKER))
-    assert (search(run), cell(run, AT), cell(run, FRAMES)) == (LIVE, 9, 2)
-    add(run, JUNK)
-    assert (search(run), cell(run, AT)) == (NOTHING, -1)
-    assert cell(run, RESUME) > 9
+    buffer = buffer_of(JUNK + frame(TO_BROKER))
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 1)
+    add(buffer, frame(TO_BROKER))
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 2)
+    add(buffer, JUNK)
+    assert (search(buffer), cell(buffer, AT)) == (NOTHING, -1)
+    assert cell(buffer, RESUME) > 9
 
 
 def test_the_chain_behind_a_contradicted_one_is_found() -> None:
     inner = JUNK + frame(TO_BROKER, b"inner") * 2 + frame(TO_BROKER, bytes(30))[:20]
-    run = run_of(inner + frame(TO_BROKER, b"outer") * 3)
-    assert search(run) == LIVE
-    assert cell(run, AT) == len(inner)
+    buffer = buffer_of(inner + frame(TO_BROKER, b"outer") * 3)
+    assert search(buffer) == LIVE
+    assert cell(buffer, AT) == len(inner)
 
 
 def test_a_right_sum_is_counted() -> None:
-    run = run_of(JUNK + frame(PROVEN) + frame(TO_BROKER))
-    search(run)
-    assert cell(run, PROOFS) == 1
+    buffer = buffer_of(JUNK + frame(PROVEN) + frame(TO_BROKER))
+    search(buffer)
+    assert cell(buffer, PROOFS) == 1
 
 
 def test_a_frame_with_a_wrong_sum_that_is_a_chain_inside_is_none() -> None:
     """The last frame of a recorded stream, cut off, may end by chance where a frame does."""
     true = frame(PROVEN, b"x") * 4
     cut = frame(PROVEN, bytes(10 + len(true)))[:15]
-    run = run_of(JUNK + frame(PROVEN, b"recorded") + cut + true + frame(PROVEN))
-    assert search(run) == LIVE
-    assert cell(run, AT) == 9 + len(frame(PROVEN, b"recorded")) + len(cut)
+    buffer = buffer_of(JUNK + frame(PROVEN, b"recorded") + cut + true + frame(PROVEN))
+    assert search(buffer) == LIVE
+    assert cell(buffer, AT) == 9 + len(frame(PROVEN, b"recorded")) + len(cut)
 
 
 def test_a_frame_with_a_wrong_sum_alone_contradicts_nothing() -> None:
     wrong = frame(PROVEN, b"wrong")[:-1] + b"\0"
-    run = run_of(JUNK + frame(PROVEN) + wrong + frame(PROVEN))
-    assert (search(run), cell(run, AT), cell(run, FRAMES)) == (LIVE, 9, 3)
+    buffer = buffer_of(JUNK + frame(PROVEN) + wrong + frame(PROVEN))
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 3)
 
 
 def test_an_end_behind_a_hole_confirms_or_contradicts() -> None:
     long = frame(TO_BROKER, bytes(100))
-    run = run_of(JUNK + long[:40], 30, long[70:] + frame(TO_BROKER))
-    assert (search(run), cell(run, AT), cell(run, FRAMES)) == (LIVE, 9, 2)
-    run = run_of(JUNK + long[:40], 30, long[60:] + frame(TO_BROKER) * 2)
-    assert search(run) == LIVE
-    assert cell(run, AT) == 9 + 40 + len(long[60:])
+    buffer = buffer_of(JUNK + long[:40], 30, long[70:] + frame(TO_BROKER))
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 2)
+    buffer = buffer_of(JUNK + long[:40], 30, long[60:] + frame(TO_BROKER) * 2)
+    assert search(buffer) == LIVE
+    assert cell(buffer, AT) == 9 + 40 + len(long[60:])
 
 
 def test_a_chain_whose_next_header_lies_in_a_hole_is_blind() -> None:
     long = frame(TO_BROKER, bytes(100))
     left = len(long) - 40
     for hole, expected in ((left - 1, LIVE), (left, LIVE), (left + 1, BLIND), (left + 90, BLIND)):
-        run = run_of(JUNK + long[:40], hole, frame(TO_BROKER)[-1:] * (left - hole))
-        assert (search(run), cell(run, AT)) == (expected, 9)
-    run = run_of(JUNK + long, 10)
-    assert (search(run), cell(run, AT)) == (BLIND, 9)
+        buffer = buffer_of(JUNK + long[:40], hole, frame(TO_BROKER)[-1:] * (left - hole))
+        assert (search(buffer), cell(buffer, AT)) == (expected, 9)
+    buffer = buffer_of(JUNK + long, 10)
+    assert (search(buffer), cell(buffer, AT)) == (BLIND, 9)
 
 
 @pytest.mark.parametrize("tail", range(1, 6))
 def test_a_header_that_is_not_whole_is_kept_for_more_bytes(tail: int) -> None:
-    run = run_of(b"\xff" * 20 + frame(TO_BROKER)[:tail])
-    assert search(run) == NOTHING
-    assert cell(run, RESUME) <= 20
+    buffer = buffer_of(b"\xff" * 20 + frame(TO_BROKER)[:tail])
+    assert search(buffer) == NOTHING
+    assert cell(buffer, RESUME) <= 20
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -132,14 +132,14 @@ def test_bytes_may_come_in_any_pieces(seed: int) -> None:
         whole = frame(chance.choice([TO_BROKER, PROVEN]), chance.randbytes(chance.randrange(40)))
         parts.append(chance.choice([whole, whole[: chance.randrange(1, len(whole))], JUNK, whole]))
     data = b"".join(parts)
-    whole_run = run_of(data)
-    expected = search(whole_run)
-    pieces = Held()
+    whole_buffer = buffer_of(data)
+    expected = search(whole_buffer)
+    buffered_ranges = Held()
     for at in range(0, len(data), 7):
-        add(pieces, data[at : at + 7])
-        found = search(pieces)
-    assert (found, cell(pieces, AT)) == (expected, cell(whole_run, AT))
-    assert cell(pieces, FRAMES) == cell(whole_run, FRAMES)
+        add(buffered_ranges, data[at : at + 7])
+        found = search(buffered_ranges)
+    assert (found, cell(buffered_ranges, AT)) == (expected, cell(whole_buffer, AT))
+    assert cell(buffered_ranges, FRAMES) == cell(whole_buffer, FRAMES)
 
 
 def look_alikes(size: int) -> bytes:
@@ -167,47 +167,47 @@ def wrong_sums(size: int) -> bytes:
 def test_the_cost_is_linear_in_the_bytes(make: object) -> None:
     steps = []
     for size in (100_000, 400_000):
-        run = Held()
+        buffer = Held()
         data = make(size)  # type: ignore[operator]
         for at in range(0, len(data), 1000):
-            add(run, data[at : at + 1000])
-            search(run)
-        steps.append(cell(run, STEPS))
+            add(buffer, data[at : at + 1000])
+            search(buffer)
+        steps.append(cell(buffer, STEPS))
         assert steps[-1] <= 6 * len(data) + 100_000
-        assert cell(run, SUMMED) <= 5 * len(data) + 100_000
+        assert cell(buffer, SUMMED) <= 5 * len(data) + 100_000
     assert steps[1] <= 4.4 * steps[0] + 1000
 
 
-def chain(run: Held, *starts: int, total: int = 0) -> Held:
+def chain(buffer: Held, *starts: int, total: int = 0) -> Held:
     """Say that a search found frames at these offsets."""
-    cells = run.searched().search
+    cells = buffer.searched().search
     cells[AT], cells[FRAMES], cells[LAST] = starts[0], len(starts), starts[-1]
     cells[SECOND] = starts[1] if len(starts) > 1 else -1
     cells[THIRD] = starts[2] if len(starts) > 2 else -1
     cells[TOTAL], cells[IS_OPEN] = total, int(total > 0)
-    return run
+    return buffer
 
 
 def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
     began = 1_000  # packets are a microsecond apart
     late = began + RESYNC_HOLD_MS * 1_000_000 + 1
-    run = chain(sized(3, 4, 5), 0, 5)
-    assert not is_believed(run.searched(), run.rule(1), NOTHING, 0)
-    assert not is_believed(run.searched(), run.rule(), LIVE, late - 1)
-    assert is_believed(run.searched(), run.rule(), LIVE, late)
-    assert is_believed(run.searched(), run.rule(), BLIND, 0)
-    assert is_believed(run.searched(), run.rule(1), LIVE, 0)
-    run = chain(sized(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
-    assert is_believed(run.searched(), run.rule(), LIVE, 0)
+    buffer = chain(sized(3, 4, 5), 0, 5)
+    assert not is_believed(buffer.searched(), buffer.rule(1), NOTHING, 0)
+    assert not is_believed(buffer.searched(), buffer.rule(), LIVE, late - 1)
+    assert is_believed(buffer.searched(), buffer.rule(), LIVE, late)
+    assert is_believed(buffer.searched(), buffer.rule(), BLIND, 0)
+    assert is_believed(buffer.searched(), buffer.rule(1), LIVE, 0)
+    buffer = chain(sized(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
+    assert is_believed(buffer.searched(), buffer.rule(), LIVE, 0)
 
 
 def test_the_end_of_a_long_frame_is_waited_for() -> None:
-    run = chain(sized(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
-    assert not is_believed(run.searched(), run.rule(), LIVE, 10**12)
+    buffer = chain(sized(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
+    assert not is_believed(buffer.searched(), buffer.rule(), LIVE, 10**12)
 
 
-def is_confirmed(run: Held) -> bool:
-    return is_confirmed_by_packets(run.searched())
+def is_confirmed(buffer: Held) -> bool:
+    return is_confirmed_by_packets(buffer.searched())
 
 
 def test_three_frames_that_begin_packets_are_confirmed_by_packets() -> None:
@@ -240,10 +240,10 @@ def test_three_frames_that_begin_packets_are_confirmed_by_packets() -> None:
 )
 def test_what_tells_the_protocol(data: bytes, skipped: int, is_end: int, is_told: bool) -> None:
     """By what its frames say, not by lengths."""
-    run = Held(CURSUS).add(data)
-    rule = run.rule(0, 1, skipped)
-    assert find_chain(run.searched(), rule) == LIVE
-    assert tells_protocol(run.searched(), rule, is_end) == is_told
-    assert tells_protocol(run.searched(), rule._replace(is_open=0), is_end)
+    buffer = Held(CURSUS).add(data)
+    rule = buffer.rule(0, 1, skipped)
+    assert find_chain(buffer.searched(), rule) == LIVE
+    assert tells_protocol(buffer.searched(), rule, is_end) == is_told
+    assert tells_protocol(buffer.searched(), rule._replace(is_open=0), is_end)
     if is_end and not is_told:  # no byte will tell more
-        assert find_chain(run.searched(), rule._replace(is_final=1)) == NOTHING
+        assert find_chain(buffer.searched(), rule._replace(is_final=1)) == NOTHING

@@ -9,7 +9,7 @@ from dissector.protocols.framing.state import (
     ROLE_BY_PORT,
     ROLE_BY_SYN,
 )
-from tests.wire.ranges import Ranges, framed, slot_in
+from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
 SPECS = (SPEC,)
@@ -17,12 +17,12 @@ SPECS = (SPEC,)
 
 def role_of(framing, connection=0):
     known = framing.state.connections
-    slot = slot_in(framing, connection)
-    return int(known.client_side[slot]), int(known.role_source[slot])
+    connection_index = connection_in(framing, connection)
+    return int(known.client_endpoint[connection_index]), int(known.role_source[connection_index])
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.findings]
+    return [NOTICES[each.kind].code for each in framing.notices]
 
 
 def test_the_opener_is_the_client_when_its_first_command_agrees():
@@ -45,10 +45,10 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         Ranges()
         .open(from_syn=False)
         .send(frame(PROVEN, b"a"))
-        .send(frame(PROVEN, b"b"), side=1)
+        .send(frame(PROVEN, b"b"), endpoint_index=1)
         .send(frame(PROVEN, b"c"))
         .send(frame(PROVEN, b"d"))
-        .send(frame(TO_CLIENT, b"e"), side=1)
+        .send(frame(TO_CLIENT, b"e"), endpoint_index=1)
         .send(frame(PROVEN, b"f"))
         .close()
     )
@@ -67,7 +67,7 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
 
 
 @pytest.mark.parametrize(
-    ("ports", "client_side", "source", "directions"),
+    ("ports", "client_endpoint", "source", "directions"),
     [
         ((40000, 7000), 0, ROLE_BY_PORT, [(0,), (1,)]),
         ((7000, 40000), 1, ROLE_BY_PORT, [(1,), (0,)]),
@@ -76,12 +76,18 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
     ids=["port of side 1", "port of side 0", "no port known"],
 )
 def test_without_a_one_way_command_the_port_decides_at_the_end(
-    ports, client_side, source, directions
+    ports, client_endpoint, source, directions
 ):
-    script = Ranges().open(from_syn=False).send(frame(PROVEN)).send(frame(PROVEN), side=1).close()
+    script = (
+        Ranges()
+        .open(from_syn=False)
+        .send(frame(PROVEN))
+        .send(frame(PROVEN), endpoint_index=1)
+        .close()
+    )
     found, framing = framed(SPECS, script, ports=ports)
     assert found.values("direction") == directions
-    assert role_of(framing) == (client_side, source)
+    assert role_of(framing) == (client_endpoint, source)
 
 
 def test_waiting_is_bounded(monkeypatch):

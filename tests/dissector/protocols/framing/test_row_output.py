@@ -15,13 +15,13 @@ from dissector.protocols.columns import (
     EVENT_GAP,
     new_frame_columns,
 )
-from dissector.protocols.framing.connection_table import allocate_slot
+from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.row_output import (
     HANDSHAKE_FRAMES,
     append_bytes,
     direction_of,
     emit_frame,
-    make_room,
+    reserve,
     start_frame,
     touch_frame,
 )
@@ -41,20 +41,20 @@ from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, TO_CLIENT, frame
 
 
 def state_of(arena_bytes: int = 1000) -> FramingState:
-    """A state in which connection 7 has slot 0."""
+    """A state in which connection 7 has row 0."""
     state = new_state(4, arena_bytes)
-    assert allocate_slot(state, 7, 0, 0, 100) == 0
+    assert allocate_connection(state, 7, 0, 0, 100) == 0
     return state
 
 
 def test_the_direction_is_unknown_until_the_role_is_decided() -> None:
     state = state_of()
     assert state.connections.role[0] == ROLE_PROVISIONAL
-    assert [direction_of(state, 0, side) for side in (0, 1)] == [2, 2]
+    assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [2, 2]
     state.connections.role[0] = ROLE_DECIDED
-    assert [direction_of(state, 0, side) for side in (0, 1)] == [0, 1]
-    state.connections.client_side[0] = 1
-    assert [direction_of(state, 0, side) for side in (0, 1)] == [1, 0]
+    assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [0, 1]
+    state.connections.client_endpoint[0] = 1
+    assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [1, 0]
 
 
 def test_a_frame_takes_packets_and_times_of_its_first_and_last_byte() -> None:
@@ -69,9 +69,14 @@ def test_a_frame_takes_packets_and_times_of_its_first_and_last_byte() -> None:
     assert row["stream_offset"] == 4
     assert (row["first_packet"], row["last_packet"]) == (1, 2)
     assert (row["first_ts_ns"], row["last_ts_ns"]) == (1000, 2000)
-    assert (row["connection_id"], row["side"], row["frame_no"], row["frame_bytes"]) == (7, 1, 1, 30)
+    assert (row["connection_id"], row["endpoint_index"], row["frame_no"], row["frame_bytes"]) == (
+        7,
+        1,
+        1,
+        30,
+    )
     assert row["retransmitted"] == RETRANSMITTED and row["command"] == NULL
-    assert state.flows.frames[1] == 1 and state.flows.decoded_bytes[1] == 30
+    assert state.directions.frames[1] == 1 and state.directions.decoded_bytes[1] == 30
 
 
 def test_a_frame_is_released_by_the_packet_that_let_its_last_bytes_out() -> None:
@@ -91,7 +96,7 @@ def test_an_earlier_packet_does_not_become_the_last_one() -> None:
     ranges = Ranges().send(b"a").send(b"b").columns()
     start_frame(state, 0, ranges, 1, 0)
     touch_frame(state, 0, ranges, 0)
-    assert (state.flows.last_packet[0], state.flows.last_ts[0]) == (2, 2000)
+    assert (state.directions.last_packet[0], state.directions.last_ts[0]) == (2, 2000)
 
 
 @pytest.mark.parametrize("status", [CUT_BY_GAP, CUT_BY_END])
@@ -99,36 +104,36 @@ def test_only_whole_frames_count_as_decoded(status: int) -> None:
     state = state_of()
     _, out = new_frame_columns(1)
     emit_frame(state, out, 0, 0, 30, status)
-    assert state.flows.decoded_bytes[0] == 0 and state.flows.frames[0] == 1
+    assert state.directions.decoded_bytes[0] == 0 and state.directions.frames[0] == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.binary(min_size=1, max_size=90)), max_size=80))
 def test_the_arena_keeps_the_bytes_of_every_direction(steps: list[tuple[int, bytes]]) -> None:
     state = state_of(4000)
     naive = [b""] * 8
-    for flow, data in steps:
-        needed = len(naive[flow]) + len(data)
+    for direction_index, data in steps:
+        needed = len(naive[direction_index]) + len(data)
         used = int(state.counters[COUNTER_ARENA_USED])
-        if not make_room(state, flow, needed):
+        if not reserve(state, direction_index, needed):
             # Nothing was changed, and it says how much would do.
             assert state.counters[COUNTER_ARENA_USED] == used
             assert state.counters[COUNTER_ARENA_NEEDED] >= needed
             break
-        append_bytes(state, flow, np.frombuffer(b".." + data, np.uint8), 2, len(data))
-        naive[flow] += data
+        append_bytes(state, direction_index, np.frombuffer(b".." + data, np.uint8), 2, len(data))
+        naive[direction_index] += data
         for each in range(8):
-            at, have = int(state.flows.arena_at[each]), int(state.flows.have[each])
+            at, have = int(state.directions.arena_at[each]), int(state.directions.have[each])
             assert state.arena[at : at + have].tobytes() == naive[each]
-            assert have <= state.flows.arena_room[each]
+            assert have <= state.directions.arena_room[each]
         assert state.counters[COUNTER_ARENA_USED] <= 4000
 
 
 def test_a_growing_frame_costs_no_more_than_twice_its_bytes() -> None:
     state = state_of(1 << 16)
-    piece = np.zeros(100, np.uint8)
+    buffered = np.zeros(100, np.uint8)
     for number in range(200):
-        assert make_room(state, 0, 100 * (number + 1))
-        append_bytes(state, 0, piece, 0, 100)
+        assert reserve(state, 0, 100 * (number + 1))
+        append_bytes(state, 0, buffered, 0, 100)
     assert state.counters[COUNTER_ARENA_USED] <= 2 * 20_000
 
 
@@ -156,7 +161,7 @@ def test_a_command_confirms_the_role_of_the_syn() -> None:
 def test_a_command_contradicts_the_syn_for_earlier_frames_too() -> None:
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
     found, framing = framed((SPEC,), script)
-    assert found.values("side", "direction") == [(0, 1), (0, 1), (1, 0)]
+    assert found.values("endpoint_index", "direction") == [(0, 1), (0, 1), (1, 0)]
     assert framing.state.connections.role_source[0] == ROLE_BY_COMMAND
 
 
@@ -164,10 +169,10 @@ def test_limits_are_announced_in_first_frames_only_and_bounded() -> None:
     def limits_after(frames: int, size: int) -> list[int]:
         script = Ranges().open().send(frame(TO_BROKER))
         for _ in range(frames):
-            script.send(frame(TO_CLIENT), side=1)
-        script.send(frame(LIMIT, size.to_bytes(4, "big")), side=1)
+            script.send(frame(TO_CLIENT), endpoint_index=1)
+        script.send(frame(LIMIT, size.to_bytes(4, "big")), endpoint_index=1)
         _, framing = framed((SPEC,), script)
-        limits: list[int] = framing.state.flows.limit[:2].tolist()
+        limits: list[int] = framing.state.directions.limit[:2].tolist()
         return limits
 
     default = limits_after(0, 5)  # never lowered

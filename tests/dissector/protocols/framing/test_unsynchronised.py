@@ -34,7 +34,7 @@ def found_by(
         for row in collected.rows
     ]
     assert sorted(framing.state.pool.counts[[SMALL_HELD, LARGE_HELD]])[0] >= 0
-    return rows, framing.findings, framing.proxied
+    return rows, framing.notices, framing.proxied
 
 
 @pytest.mark.parametrize("make", SCRIPTS)
@@ -79,7 +79,7 @@ def test_several_protocols_are_looked_for(seed: int) -> None:
     collected, framing = framed((PULSAR, CURSUS), script)
     parts, again = framed((PULSAR, CURSUS), script, list(range(0, len(script.rows), 7)))
     assert collected.rows == parts.rows or collected.frames() == parts.frames()
-    assert framing.findings == again.findings
+    assert framing.notices == again.notices
 
 
 # -- what is decided in Python: nothing
@@ -168,17 +168,17 @@ def test_packets_that_end_with_frames_need_no_call_of_their_own(
     for connection in range(1_000):
         script.close(connection)
     calls, collected, framing = calls_of(script, monkeypatch)
-    assert len(collected.frames()) == 10_000 and not framing.findings
+    assert len(collected.frames()) == 10_000 and not framing.notices
     assert calls < 40
 
 
 @pytest.mark.parametrize("packets", [1_000, 4_000])
 def test_a_long_search_is_one_call(packets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packets that end where no frame does confirm no chain: it is believed at the end."""
-    script = Ranges().open().send(frame(TO_BROKER)).send(frame(TO_CLIENT), side=1).lose(5)
+    script = Ranges().open().send(frame(TO_BROKER)).send(frame(TO_CLIENT), endpoint_index=1).lose(5)
     stream = frame(EITHER, bytes(20)) * packets
     for start in range(0, len(stream), 19):
-        script.send(stream[start : start + 19]).send(frame(EITHER), side=1)
+        script.send(stream[start : start + 19]).send(frame(EITHER), endpoint_index=1)
         script.packet = 10  # at one time
     rows = len(script.close().rows)
     calls, collected, _ = calls_of(script, monkeypatch)

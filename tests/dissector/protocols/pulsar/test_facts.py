@@ -38,8 +38,8 @@ def test_handshakes_are_columns_of_their_connections() -> None:
 def test_both_sides_of_a_proxy_are_a_pair() -> None:
     """The client's two connections: lookups, which the proxy answers itself, and data."""
     rows = {row["connection_id"]: row for row in tables_of(PROXY)["connections"]}
-    legs = {number: (row["leg"], row["twin_connection_id"]) for number, row in rows.items()}
-    assert legs == {
+    proxy_sides = {number: (row["leg"], row["twin_connection_id"]) for number, row in rows.items()}
+    assert proxy_sides == {
         0: (None, None),
         1: (None, None),
         2: ("client", 3),

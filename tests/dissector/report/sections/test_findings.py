@@ -4,7 +4,7 @@ import pytest
 
 from dissector.findings.finding import found_by
 from dissector.findings.querying import rule_queries
-from dissector.report.parts import empty_parts
+from dissector.report.merged_tables import empty_tables
 from dissector.report.sections.findings import about, findings, found_in, table_of
 from dissector.schemas.arrow import arrow_schema
 from tests.numbers import Numbers
@@ -33,24 +33,24 @@ def test_the_worst_come_first_and_are_counted(numbers: Numbers) -> None:
 
 def test_a_rule_that_failed_is_counted_and_named() -> None:
     name = next(iter(rule_queries()))
-    parts = empty_parts()
+    merged = empty_tables()
     broken = [{"capture": None, "problem": "Binder Error: no such thing"}]
-    parts = parts._replace(tables={**parts.tables, name: broken})
-    section = findings(parts)
+    merged = merged._replace(tables={**merged.tables, name: broken})
+    section = findings(merged)
     assert section["total"]["rules_failed"] == 1 and section["findings"] == []
     assert "Left out, since they failed: 1 rule." in about({"findings": section})
-    (problem,) = found_in(parts)[1]
+    (problem,) = found_in(merged)[1]
     assert problem.file.endswith(".sql") and "no such thing" in problem.text
 
 
 def test_a_rule_whose_rows_cannot_be_told_ends_none_of_the_others(numbers: Numbers) -> None:
     name = next(name for name, query in rule_queries().items() if query.rule.number == "D04")
-    parts = numbers.parts()
+    merged = numbers.parts()
     row = {"capture": "a", "rank_of_capture": 1, "first_ns": "at noon", "last_ns": 1}
-    parts = parts._replace(tables={**parts.tables, name: [row, row]})
-    section = findings(parts)
+    merged = merged._replace(tables={**merged.tables, name: [row, row]})
+    section = findings(merged)
     assert section["total"]["rules_failed"] == 1 and section["total"]["findings"] == 2
-    (problem,) = found_in(parts)[1]
+    (problem,) = found_in(merged)[1]
     assert "TypeError" in problem.text
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from dissector.buckets import bucket_bounds
 from dissector.limits import MAX_SLOW
+from dissector.report.merged_tables import MergedTables, empty_tables
 from dissector.report.numbers import NOT_JUDGED
-from dissector.report.parts import Parts, empty_parts
 from dissector.report.result import SECTIONS
 from dissector.report.sections.redelivery import has_identity
 from dissector.report.sections.send_latency import GROUPINGS
@@ -252,7 +252,7 @@ def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_of_nothing_has_its_keys(section: str) -> None:
-    found = SECTIONS[section].build(empty_parts())
+    found = SECTIONS[section].build(empty_tables())
     assert "total" in found and all(value == [] for key, value in found.items()
                                     if key.startswith("by_"))  # fmt: skip
 
@@ -272,6 +272,6 @@ def test_what_has_no_time_is_listed_last(section: str, query: str, listed: str) 
         {"capture": capture, "at_ns": at_ns, **dict.fromkeys(names)}
         for capture, at_ns in (("a", None), ("b", 5), ("c", None), ("d", 1))
     ]
-    parts = Parts({**empty_parts().tables, query: rows}, 1)
-    found = SECTIONS[section].build(parts)[listed]
+    merged = MergedTables({**empty_tables().tables, query: rows}, 1)
+    found = SECTIONS[section].build(merged)[listed]
     assert [row["capture"] for row in found] == ["d", "b", "a", "c"]

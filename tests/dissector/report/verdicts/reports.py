@@ -6,7 +6,7 @@ from typing import Any
 from dissector.findings.totals import Judged, judge
 from dissector.report.sections.findings import section_of
 from dissector.report.verdict import Remark
-from dissector.report.verdicts import remarks as _remarks
+from dissector.report.verdicts import headlines as _remarks
 from tests.numbers import empty_report, engine
 
 
@@ -20,7 +20,7 @@ def judged(report: dict[str, Any]) -> dict[str, Any]:
     return report | {"findings": report["findings"] | section | findings}
 
 
-def remarks(report: dict[str, Any]) -> list[Remark]:
+def headlines(report: dict[str, Any]) -> list[Remark]:
     """What is said of a report as it is now."""
     return _remarks(judged(report))
 
@@ -38,4 +38,4 @@ def decoded() -> dict[str, Any]:
 
 
 def of(report: dict[str, Any], section: str) -> list[Remark]:
-    return [remark for remark in remarks(report) if remark.section == section]
+    return [headline for headline in headlines(report) if headline.section == section]

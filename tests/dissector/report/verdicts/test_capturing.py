@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.meanings import NOTICE_SENTENCES
+from dissector.report.descriptions import NOTICE_SENTENCES
 from dissector.report.verdict import BAD, GOOD, LOOK, NOT_JUDGED
 from tests.dissector.report.verdicts.reports import decoded, of
 
@@ -14,7 +14,7 @@ ENOUGH = 0.99
 def test_bounds_say_what_they_left_out() -> None:
     report = decoded()
     report["coverage"]["total"]["limits_hit"] = {"nesting_limit": 3}
-    found = [remark for remark in of(report, "coverage") if remark.mark == BAD]
+    found = [headline for headline in of(report, "coverage") if headline.mark == BAD]
     assert f"{NOTICE_SENTENCES['nesting_limit']} (nesting_limit, 3 times)" in found[0].text
     assert "dissector summary" in found[0].next_step
 
@@ -22,9 +22,9 @@ def test_bounds_say_what_they_left_out() -> None:
 def test_long_names_leave_the_numbers_whole() -> None:
     report = decoded()
     report["coverage"]["total"]["limits_hit"] = {"long_names_limit": 1}
-    remarks = of(report, "coverage")
-    assert BAD not in [remark.mark for remark in remarks]
-    assert "4,096 bytes" in remarks[-1].text and "fewer files" not in remarks[-1].next_step
+    headlines = of(report, "coverage")
+    assert BAD not in [headline.mark for headline in headlines]
+    assert "4,096 bytes" in headlines[-1].text and "fewer files" not in headlines[-1].next_step
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_how_much_was_decoded(change: dict[str, Any], mark: str, words: str) -> 
     report = decoded()
     whole = {"stream_bytes": 1000, "decoded_share": 1.0, "decoded_share_of_recognised": 1.0}
     report["coverage"]["total"] |= whole | change
-    (remark,) = of(report, "coverage")
-    assert remark.mark == mark and words in remark.text
-    assert bool(remark.next_step) == (mark == LOOK)
+    (headline,) = of(report, "coverage")
+    assert headline.mark == mark and words in headline.text
+    assert bool(headline.next_step) == (mark == LOOK)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_was_lost_or_is_serious_is_a_reason_to_look(
     report = decoded()
     whole = {"stream_bytes": 1000, "decoded_share": 1.0, "decoded_share_of_recognised": 1.0}
     report["coverage"]["total"] |= whole | change
-    remark, decoded_part = of(report, "coverage")
+    headline, decoded_part = of(report, "coverage")
     # The file is cut: that all of what is there was decoded is a number beside it.
-    assert (remark.mark, decoded_part.mark) == (LOOK, NOT_JUDGED)
-    assert words in remark.text and remark.next_step
+    assert (headline.mark, decoded_part.mark) == (LOOK, NOT_JUDGED)
+    assert words in headline.text and headline.next_step

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.meanings import CAUSES, DELIVERY_OUTCOMES
+from dissector.report.descriptions import CAUSES, DELIVERY_OUTCOMES
 from dissector.report.verdict import GOOD, PLAIN, Remark
 from dissector.report.verdicts.consuming import causes_text
 from tests.dissector.report.verdicts.reports import decoded, of
@@ -15,32 +15,32 @@ def delivered(outcomes: dict[str, int], **total: Any) -> Remark:
     report["ack_latency"]["total"] |= {
         "deliveries": 9, "acked": 9 - sum(outcomes.values()), "not_judged": outcomes, **total
     }  # fmt: skip
-    (remark,) = of(report, "ack_latency")
-    return remark
+    (headline,) = of(report, "ack_latency")
+    return headline
 
 
 @pytest.mark.parametrize("outcome", sorted(set(DELIVERY_OUTCOMES) - {"acked"}))
 def test_every_outcome_of_deliveries_has_its_words(outcome: str) -> None:
-    remark = delivered({outcome: 4})
-    assert "5 of 9 deliveries were acknowledged; 4 " in remark.text
-    assert "_" not in remark.text
+    headline = delivered({outcome: 4})
+    assert "5 of 9 deliveries were acknowledged; 4 " in headline.text
+    assert "_" not in headline.text
 
 
 def test_what_a_consumer_discarded_is_not_called_unacknowledged() -> None:
-    remark = delivered(
+    headline = delivered(
         {"discarded": 4}, passed_over=4, passed_over_by_outcome={"discarded": 4},
         validation_errors={"ChecksumMismatch": 4},
     )  # fmt: skip
-    assert remark.mark == PLAIN
-    assert "4 discarded by the consumer as unreadable" in remark.text
-    assert "discarded with ChecksumMismatch: applications never got these" in remark.text
-    assert "left open" not in remark.text
-    assert remark.next_step.endswith("-Y 'validation_error != null'")
+    assert headline.mark == PLAIN
+    assert "4 discarded by the consumer as unreadable" in headline.text
+    assert "discarded with ChecksumMismatch: applications never got these" in headline.text
+    assert "left open" not in headline.text
+    assert headline.next_step.endswith("-Y 'validation_error != null'")
 
 
 def test_what_was_left_open_leads_to_the_first_of_it() -> None:
-    remark = delivered({"conn_closed": 4}, passed_over_by_outcome={"conn_closed": 1})
-    assert remark.next_step and "1 was left open though later ones" in remark.text
+    headline = delivered({"conn_closed": 4}, passed_over_by_outcome={"conn_closed": 1})
+    assert headline.next_step and "1 was left open though later ones" in headline.text
     assert not delivered({"unacked_at_end": 4}).next_step
 
 
@@ -80,8 +80,8 @@ def test_answers_to_a_poll_that_were_empty_are_not_called_unknown() -> None:
     report["ack_latency"]["total"] |= {
         "deliveries": 16, "acked": 2, "not_judged": {"unknown": 14}
     }  # fmt: skip
-    (remark,) = of(report, "ack_latency")
-    assert remark.text == (
+    (headline,) = of(report, "ack_latency")
+    assert headline.text == (
         "2 of 16 deliveries were committed; 14 empty, read without a group, or not readable."
     )
 
@@ -96,8 +96,8 @@ def test_what_a_seek_left_open_is_not_the_fault_of_the_application() -> None:
     report["requests"]["by_command"] = [
         {"kind": "request", "request_command": "SEEK", "requests": 1, "outcomes": {"ok": 1}}
     ]
-    (remark,) = of(report, "ack_latency")
-    assert not remark.next_step and remark.text.endswith("acknowledged, as a seek leaves them.")
+    (headline,) = of(report, "ack_latency")
+    assert not headline.next_step and headline.text.endswith("acknowledged, as a seek leaves them.")
 
 
 def test_a_balance_that_was_known_for_a_moment_is_no_evidence() -> None:
@@ -110,8 +110,8 @@ def test_a_balance_that_was_known_for_a_moment_is_no_evidence() -> None:
     total["stalls"] = {"count": 0, "open_at_end": {"count": 0}}
     assert of(report, "permit_utilization")[0].mark == GOOD
     total["not_judged"] |= {"baseline_known_partly": 1}
-    (remark,) = of(report, "permit_utilization")
-    assert remark.mark == PLAIN and "while its balance was known: 104 ms" in remark.text
+    (headline,) = of(report, "permit_utilization")
+    assert headline.mark == PLAIN and "while its balance was known: 104 ms" in headline.text
 
 
 def test_every_cause_has_its_words() -> None:
@@ -145,6 +145,6 @@ def test_what_to_do_depends_on_why_it_was_delivered_again(
         }
         for number, cause in ((5, "seek"), (7, "reconnect"))
     ]  # fmt: skip
-    (remark,) = of(report, "redelivery")
-    words, command = remark.next_step.split("\n")
+    (headline,) = of(report, "redelivery")
+    words, command = headline.next_step.split("\n")
     assert words.startswith(step) and command.endswith("'frame_no == 7'")

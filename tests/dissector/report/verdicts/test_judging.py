@@ -3,17 +3,17 @@
 from typing import Any
 
 from dissector.cli.findings import lines_of
-from dissector.cli.outline import outline
 from dissector.cli.terminal import Paint
+from dissector.cli.text_report import text_report
 from dissector.findings.finding import found_by
 from dissector.findings.loading import RANK
 from dissector.findings.querying import rule_queries
 from dissector.limits import MAX_FINDING_KINDS
-from dissector.report.commands import Commands
+from dissector.report.example_commands import Commands
 from dissector.report.page import page
 from dissector.report.sections.findings import as_row
 from dissector.report.verdict import BAD, GOOD, LOOK, NOT_JUDGED, PLAIN
-from tests.dissector.report.verdicts.reports import decoded, of, remarks
+from tests.dissector.report.verdicts.reports import decoded, headlines, of
 from tests.numbers import Numbers
 
 
@@ -31,10 +31,10 @@ def found(*numbers: str) -> dict[str, Any]:
 
 def test_findings_come_first_with_rival_command_and_mark() -> None:
     report = found("D15", "R01 lasting", "D04")
-    said = [remark for remark in remarks(report) if remark.section != "coverage"]
-    marks = [(remark.mark, remark.section) for remark in said[:3]]
+    said = [headline for headline in headlines(report) if headline.section != "coverage"]
+    marks = [(headline.mark, headline.section) for headline in said[:3]]
     assert marks == [(BAD, "send_latency"), (LOOK, "errors"), (PLAIN, "permit_utilization")]
-    first = remarks(report)[0]
+    first = headlines(report)[0]
     assert first.text.startswith("D15 A message was stored twice (proven): ")
     assert "What else looks the same: " in first.text and first.anchor == "findings"
     assert first.next_step.startswith("What to do: ")
@@ -42,10 +42,10 @@ def test_findings_come_first_with_rival_command_and_mark() -> None:
 
 
 def test_a_section_with_a_finding_is_not_ok() -> None:
-    assert [remark.mark for remark in of(found(), "errors")] == [GOOD]
-    assert [remark.mark for remark in of(found("R01 lasting"), "errors")] == [LOOK, NOT_JUDGED]
+    assert [headline.mark for headline in of(found(), "errors")] == [GOOD]
+    assert [headline.mark for headline in of(found("R01 lasting"), "errors")] == [LOOK, NOT_JUDGED]
     # What is worth a note says nothing against it.
-    assert [remark.mark for remark in of(found("R01"), "errors")] == [PLAIN, GOOD]
+    assert [headline.mark for headline in of(found("R01"), "errors")] == [PLAIN, GOOD]
 
 
 def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
@@ -57,7 +57,7 @@ def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
     report, row = found("D15"), as_row(one)
     report["findings"]["findings"] = [row]
     assert len(row["text"].split("\n")) == 5 and row["subject"]["topic"] == evil
-    terminal = "\n".join(outline(report, Paint(False)))
+    terminal = "\n".join(text_report(report, Paint(False)))
     terminal += "\n".join(lines_of([row], 1, Commands(report), Paint(False), 80))
     for text in (page(report), terminal):
         assert "\x1b" not in text and "\u202e" not in text and "alert(1)" in text
@@ -68,6 +68,6 @@ def test_kinds_are_told_once_and_bounded() -> None:
     report = found("D15")
     row, *_ = report["findings"]["findings"]
     report["findings"]["findings"] = [row | {"capture": name} for name in "abc"]
-    assert "And 2 others." in remarks(report)[0].text
+    assert "And 2 others." in headlines(report)[0].text
     report["findings"]["findings"] = [row | {"id": f"X{n}"} for n in range(99)]
-    assert sum(remark.anchor == "findings" for remark in remarks(report)) == MAX_FINDING_KINDS
+    assert sum(headline.anchor == "findings" for headline in headlines(report)) == MAX_FINDING_KINDS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dissector.report.meanings import CLOSE_CAUSES, OUTCOMES
+from dissector.report.descriptions import CLOSE_CAUSES, OUTCOMES
 from dissector.report.verdict import LOOK, PLAIN, Remark
 from dissector.report.verdicts.publishing import answered
 from tests.dissector.report.verdicts.reports import decoded, of
@@ -48,9 +48,9 @@ def sent(outcomes: dict[str, int], **total: Any) -> list[Remark]:
 def test_every_outcome_of_sends_has_its_sentence(
     outcome: str, stands_out: bool, words: str
 ) -> None:
-    (remark,) = sent({"ok": 3, outcome: 2})
-    assert remark.mark == PLAIN and words in remark.text
-    assert bool(remark.next_step) == stands_out
+    (headline,) = sent({"ok": 3, outcome: 2})
+    assert headline.mark == PLAIN and words in headline.text
+    assert bool(headline.next_step) == stands_out
 
 
 def test_no_outcome_is_forgotten() -> None:
@@ -60,34 +60,34 @@ def test_no_outcome_is_forgotten() -> None:
 
 
 def test_a_send_on_its_way_when_the_capture_ends_is_no_reason_to_look() -> None:
-    (remark,) = sent({"ok": 300, "unanswered_at_end": 2})
-    assert not remark.next_step
-    (remark,) = sent({"ok": 300, "unanswered_at_end": 20})
-    assert remark.next_step
+    (headline,) = sent({"ok": 300, "unanswered_at_end": 2})
+    assert not headline.next_step
+    (headline,) = sent({"ok": 300, "unanswered_at_end": 20})
+    assert headline.next_step
 
 
 def test_lists_of_codes_say_how_many_there_are() -> None:
     report = decoded()
     report["errors"]["total"] |= {"answers": 4, "incidents": 4}
     report["errors"]["by_code"] = [{"error_code": code} for code in ("A", "B", "C", "D")]
-    (remark,) = of(report, "errors")
-    assert "4 requests were refused: A, B, C … (4 in all)." in remark.text
+    (headline,) = of(report, "errors")
+    assert "4 requests were refused: A, B, C … (4 in all)." in headline.text
     report["errors"]["by_code"].pop()
-    (remark,) = of(report, "errors")
-    assert "refused: A, B, C." in remark.text
+    (headline,) = of(report, "errors")
+    assert "refused: A, B, C." in headline.text
 
 
 def test_what_was_sent_again_tells_how_it_ended() -> None:
     """23 of 65 that failed alarm nobody for long, if all messages were confirmed in the end."""
-    (remark,) = sent({"ok": 42, "conn_closed": 23}, resent=35, logical_latency_ms={"count": 30})
-    assert "23 of 65 sends were not confirmed" in remark.text
-    assert remark.text.endswith("In the end every message was confirmed.")
-    (remark,) = sent({"ok": 6, "error": 7}, resent=2, logical_latency_ms={"count": 6})
-    assert remark.text.endswith("5 sends had no attempt that was confirmed.")
+    (headline,) = sent({"ok": 42, "conn_closed": 23}, resent=35, logical_latency_ms={"count": 30})
+    assert "23 of 65 sends were not confirmed" in headline.text
+    assert headline.text.endswith("In the end every message was confirmed.")
+    (headline,) = sent({"ok": 6, "error": 7}, resent=2, logical_latency_ms={"count": 6})
+    assert headline.text.endswith("5 sends had no attempt that was confirmed.")
     # What is not known of some could be the missing ones.
-    (remark,) = sent({"ok": 6, "error": 7, "lost_in_gap": 1}, resent=2,
+    (headline,) = sent({"ok": 6, "error": 7, "lost_in_gap": 1}, resent=2,
                      logical_latency_ms={"count": 6})  # fmt: skip
-    assert "had no attempt" not in remark.text and "In the end" not in remark.text
+    assert "had no attempt" not in headline.text and "In the end" not in headline.text
 
 
 def test_answers_that_were_cut_off_lead_to_whole_packets() -> None:
@@ -103,15 +103,15 @@ def test_a_missing_direction_is_one_alarm_and_told_where_it_matters() -> None:
     report["errors"]["total"]["answers"] = None
     report["send_latency"]["total"]["sends"] = None
     report["coverage"]["total"] |= {"stream_bytes": 9, "decoded_share": 1.0}
-    _, remark = of(report, "coverage")
-    assert remark.mark == LOOK
-    assert remark.text == "2 connections were captured in one direction only, of 3 in all."
+    _, headline = of(report, "coverage")
+    assert headline.mark == LOOK
+    assert headline.text == "2 connections were captured in one direction only, of 3 in all."
     for section, said in (
         ("errors", "Refusals cannot be judged: what brokers send"),
         ("send_latency", "Sends cannot be judged: what clients send"),
     ):
-        (remark,) = of(report, section)
-        assert remark.mark == PLAIN and remark.text == f"{said} is not in the capture."
+        (headline,) = of(report, section)
+        assert headline.mark == PLAIN and headline.text == f"{said} is not in the capture."
 
 
 def test_a_topic_without_a_schema_is_not_a_topic_that_is_missing() -> None:
@@ -120,24 +120,24 @@ def test_a_topic_without_a_schema_is_not_a_topic_that_is_missing() -> None:
     report["errors"]["by_code"] = [{"error_code": "TopicNotFound"}]
     row = {"request_command": "GET_SCHEMA", "request_frame_no": 3, "response_frame_no": 4}
     report["errors"]["incidents"] = [{**row, "capture": None}]
-    (remark,) = of(report, "errors")
-    assert remark.text == "1 request was refused: TopicNotFound."
-    assert "no schema" in remark.next_step and "Create" not in remark.next_step
+    (headline,) = of(report, "errors")
+    assert headline.text == "1 request was refused: TopicNotFound."
+    assert "no schema" in headline.next_step and "Create" not in headline.next_step
 
 
 def test_consumers_that_a_seek_closed_are_no_reason_to_look() -> None:
     report = decoded()
     report["connecting"]["total"]["closed_by_broker"] |= {"producers": 0, "consumers": 2}
     report["connecting"]["total"]["closed_by_cause"] = {"seek": 1, "unknown": 1}
-    (remark,) = of(report, "connecting")
-    assert remark.next_step
-    assert remark.text == (
+    (headline,) = of(report, "connecting")
+    assert headline.next_step
+    assert headline.text == (
         "The broker closed 2 consumers: 1 on a seek, 1 for a reason that the capture does not show."
     )
     report["connecting"]["total"]["closed_by_cause"] = {"seek": 2}
-    (remark,) = of(report, "connecting")
-    assert not remark.next_step
-    assert remark.text == "The broker closed 2 consumers, as it does on a seek."
+    (headline,) = of(report, "connecting")
+    assert not headline.next_step
+    assert headline.text == "The broker closed 2 consumers, as it does on a seek."
 
 
 @pytest.mark.parametrize("cause", CLOSE_CAUSES)
@@ -145,16 +145,19 @@ def test_every_cause_of_a_close_has_words(cause: str) -> None:
     report = decoded()
     report["connecting"]["total"]["closed_by_broker"] |= {"producers": 1, "consumers": 0}
     report["connecting"]["total"]["closed_by_cause"] = {cause: 1}
-    (remark,) = of(report, "connecting")
-    assert remark.text.startswith("The broker closed 1 producer") and "unload, a" not in remark.text
+    (headline,) = of(report, "connecting")
+    assert (
+        headline.text.startswith("The broker closed 1 producer")
+        and "unload, a" not in headline.text
+    )
 
 
 def test_a_code_without_a_name_is_told_by_its_number() -> None:
     report = decoded()
     report["errors"]["total"] |= {"answers": 1, "incidents": 1}
     report["errors"]["by_code"] = [{"error_code": "99"}]
-    (remark,) = of(report, "errors")
-    assert remark.text == "1 request was refused: code 99."
+    (headline,) = of(report, "errors")
+    assert headline.text == "1 request was refused: code 99."
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_attempts_messages_and_what_was_stored_have_a_word_each(
 ) -> None:
     report = decoded()
     report["send_latency"]["total"] |= {"outcomes": {}, **total}
-    (text,) = (remark.text for remark in of(report, "send_latency")[:1])
+    (text,) = (headline.text for headline in of(report, "send_latency")[:1])
     assert text == f"{words}, none with a receipt that could be timed."
 
 
@@ -200,11 +203,11 @@ def requested(*rows: tuple[str, str, dict[str, int]]) -> list[Remark]:
 
 
 def test_requests_that_nobody_answered_are_named() -> None:
-    (remark,) = requested(("request", "CONNECT", {"conn_closed": 8}), ("auth", "AUTH", {"ok": 3}))
-    assert remark.next_step
-    assert "8 requests were unanswered when the connection ended: 8 CONNECT." in remark.text
-    (remark,) = requested(("request", "SEEK", {"ok": 9, "unanswered_at_end": 1}))
-    assert "1 request was unanswered when the capture ended." in remark.text
+    (headline,) = requested(("request", "CONNECT", {"conn_closed": 8}), ("auth", "AUTH", {"ok": 3}))
+    assert headline.next_step
+    assert "8 requests were unanswered when the connection ended: 8 CONNECT." in headline.text
+    (headline,) = requested(("request", "SEEK", {"ok": 9, "unanswered_at_end": 1}))
+    assert "1 request was unanswered when the capture ended." in headline.text
     assert not requested(("request", "SEEK", {"ok": 900, "unanswered_at_end": 1}))
     # A stream of Cursus ends with its connection, and one that waits for messages has none yet.
     assert not requested(("consume", "STREAM", {"conn_closed": 16}))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dissector.buckets import bucket_of
+from dissector.report.formatting import many
 from dissector.report.result import SECTIONS
 from dissector.report.verdict import (
     BAD,
@@ -15,28 +16,29 @@ from dissector.report.verdict import (
     attempted,
     in_protocol_words,
 )
-from dissector.report.words import many
 from tests.dissector.report import made
-from tests.dissector.report.verdicts.reports import decoded, empty, of, remarks
+from tests.dissector.report.verdicts.reports import decoded, empty, headlines, of
 from tests.numbers import Numbers
 
 
 def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
-    marks = [remark.mark for remark in remarks(empty())]
+    marks = [headline.mark for headline in headlines(empty())]
     assert marks == [LOOK], "that nothing was decoded, and so nothing can be judged"
     report = decoded()
-    assert GOOD not in {remark.mark for remark in remarks(report)}, "frames alone prove nothing"
+    assert GOOD not in {headline.mark for headline in headlines(report)}, (
+        "frames alone prove nothing"
+    )
 
 
 def test_words_and_next_steps_of_verdicts() -> None:
     report = decoded()
     report["errors"]["total"] |= {"answers": 1, "incidents": 1}
     report["checksum_failures"]["total"] |= {"evaluated": 9, "mismatch": 2, "confirmed_by_peer": 2}
-    found = remarks(report)
-    assert {remark.word for remark in found} == {"look", "note"}
-    for remark in found:
-        assert remark.next_step or remark.mark not in (LOOK, BAD), remark
-        assert "None" not in remark.text + remark.next_step, remark
+    found = headlines(report)
+    assert {headline.word for headline in found} == {"look", "note"}
+    for headline in found:
+        assert headline.next_step or headline.mark not in (LOOK, BAD), headline
+        assert "None" not in headline.text + headline.next_step, headline
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,9 @@ def test_what_is_said_of_numbers(
         place = place[step]
     place.update(value)
     assert [
-        remark for remark in of(report, section) if remark.mark == mark and words in remark.text
+        headline
+        for headline in of(report, section)
+        if headline.mark == mark and words in headline.text
     ], of(report, section)
 
 
@@ -105,9 +109,9 @@ def test_stalls_say_whether_messages_were_waiting() -> None:
     total["stalls"] |= {"count": 3, "longest_ms": 2500.0}
     total["stalls"]["confirmed"]["count"] = 1
     total["stalls"]["open_at_end"]["count"] = 0
-    (remark,) = of(report, "permit_utilization")
-    assert remark.mark == PLAIN
-    assert "3 times, for at most 2.5 s; messages were seen waiting 1 time." in remark.text
+    (headline,) = of(report, "permit_utilization")
+    assert headline.mark == PLAIN
+    assert "3 times, for at most 2.5 s; messages were seen waiting 1 time." in headline.text
 
 
 def test_a_report_of_cursus_alone_speaks_its_language() -> None:
@@ -125,9 +129,9 @@ def test_every_remark_leads_to_a_section() -> None:
     summary = Numbers()
     for name in sorted(tables, key=lambda name: name != "frames"):
         summary.add(name, made.batch(name, tables[name]))
-    found = remarks(summary.result())
-    assert {remark.section for remark in found} <= set(SECTIONS)
-    assert all(remark.text.endswith(".") for remark in found)
+    found = headlines(summary.result())
+    assert {headline.section for headline in found} <= set(SECTIONS)
+    assert all(headline.text.endswith(".") for headline in found)
     assert many(0, "entry", "entries") == "0 entries"
     assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"
 
@@ -139,8 +143,8 @@ def test_numbers_of_pulsar_do_not_speak_of_cursus_beside_it() -> None:
     report["permit_utilization"]["total"].update(consumers=1, observed_ms=9.0)
     report["permit_utilization"]["total"]["stalls"].update(count=0)
     for section in ("checksum_failures", "permit_utilization"):
-        (remark,) = of(report, section)
-        assert remark.text.endswith(" Not applicable to 3 connections of Cursus.")
+        (headline,) = of(report, section)
+        assert headline.text.endswith(" Not applicable to 3 connections of Cursus.")
 
 
 def refused(command: str, code: str, frame_no: int, **values: Any) -> dict[str, Any]:
@@ -179,23 +183,23 @@ def test_a_consumer_that_was_refused_and_nothing_delivered() -> None:
 def test_what_clients_always_ask_in_vain_is_no_reason_to_look() -> None:
     leave = refused("LEAVE_GROUP", "missing_generation", 1)
     listed = refused("LIST", "unknown_command", 3)
-    (remark,) = of(report_of(leave, listed), "errors")
-    assert (remark.mark, "; this is usual with these clients." in remark.text) == (GOOD, True)
-    (remark,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
-    assert remark.mark == PLAIN and "; 1 of them is usual with" in remark.text
+    (headline,) = of(report_of(leave, listed), "errors")
+    assert (headline.mark, "; this is usual with these clients." in headline.text) == (GOOD, True)
+    (headline,) = of(report_of(leave, refused("CREATE", "missing_topic", 5)), "errors")
+    assert headline.mark == PLAIN and "; 1 of them is usual with" in headline.text
 
 
 def test_a_judgement_that_fails_ends_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     report = decoded()
     report["errors"]["total"] |= {"answers": 1, "incidents": 1}
-    before = remarks(report)
+    before = headlines(report)
     del report["send_latency"]["total"]["sends"]
-    found = remarks(report)
-    failed = [remark for remark in found if remark.is_failure]
-    assert failed and {remark.section for remark in failed} == {"send_latency"}
-    assert all("KeyError in line" in remark.text and remark.next_step for remark in failed)
-    assert [remark for remark in before if remark.section == "errors"] == [
-        remark for remark in found if remark.section == "errors"
+    found = headlines(report)
+    failed = [headline for headline in found if headline.is_failure]
+    assert failed and {headline.section for headline in failed} == {"send_latency"}
+    assert all("KeyError in line" in headline.text and headline.next_step for headline in failed)
+    assert [headline for headline in before if headline.section == "errors"] == [
+        headline for headline in found if headline.section == "errors"
     ]
 
 
@@ -213,7 +217,7 @@ def test_requests_whose_command_is_not_read_have_a_name() -> None:
     report["requests"]["by_command"] = [
         row | {"request_command": name} for name in (None, "CREATE", "LIST")
     ]
-    (found,) = [remark for remark in remarks(report) if remark.section == "requests"]
+    (found,) = [headline for headline in headlines(report) if headline.section == "requests"]
     assert found.text == (
         "3 requests were unanswered when the connection ended: 1 CREATE, 1 LIST, 1 unknown."
     )

@@ -101,11 +101,11 @@ def test_a_balance_is_not_known_in_the_middle_until_the_broker_tells_it() -> Non
     assert [row["delta"] for row in rows] == [10, -1, -1]
 
 
-@pytest.mark.parametrize("side", [TO_BROKER, TO_CLIENT])
-def test_a_hole_makes_the_balance_unknown(side: int) -> None:
+@pytest.mark.parametrize("endpoint_index", [TO_BROKER, TO_CLIENT])
+def test_a_hole_makes_the_balance_unknown(endpoint_index: int) -> None:
     talk = ready()
     talk.message(0)
-    talk.gap(side)
+    talk.gap(endpoint_index)
     talk.message(1)
     assert [row["baseline_known"] for row in talk.rows()["permits"]] == [1, 1, 0]
 

@@ -40,7 +40,7 @@ def costs(kind: int, style: int, is_open: int, has_redelivered: bool) -> tuple[i
     """Deliveries looked at, rows made and rows taken away, of ROUNDS messages with an ack each
     beside so many that stay open."""
     talk = Talk()
-    talk.subscribe(1, subscription_type=kind, lifecycle=1, subject_kind=2, subject_id=1)
+    talk.subscribe(1, subscription_type=kind, lifecycle=1, handle_kind=2, handle_id=1)
     for entry in range(is_open):
         talk.message(entry, 1)
     if has_redelivered:
@@ -85,7 +85,7 @@ def test_rows_are_taken_away_seldom_where_a_list_is_not_in_order() -> None:
 
 def test_what_is_asked_for_again_needs_rows_for_those_alone() -> None:
     talk = Talk()
-    talk.subscribe(1, subscription_type=SHARED, lifecycle=1, subject_kind=2, subject_id=1)
+    talk.subscribe(1, subscription_type=SHARED, lifecycle=1, handle_kind=2, handle_id=1)
     for entry in range(2_000):
         talk.message(entry, 1)
     for entry in range(1_000):

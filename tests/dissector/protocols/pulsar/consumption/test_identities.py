@@ -11,10 +11,10 @@ from dissector.protocols.pulsar.consumption.identities import add_page, evict_pa
 from dissector.protocols.pulsar.consumption.published import (
     domain_of,
     end_transaction,
-    leg_of,
+    proxy_side_of,
     published_ns,
     remember_published,
-    set_leg,
+    set_proxy_side,
     transaction_of,
     was_committed,
 )
@@ -111,8 +111,8 @@ def test_when_an_entry_was_published_is_known_per_topic_ledger_and_leg() -> None
     assert published_ns(state, 1, CONNECTION, 2, 130, 0) == 777
     others = [(9, 2, 130, 0), (1, 9, 130, 0), (1, 2, 131, 0), (1, 2, 2, 0), (1, 2, 130, 1),
               (NULL, 2, 130, 0), (1, 2, -1, 0)]  # fmt: skip
-    for topic, ledger, entry, leg in others:
-        assert published_ns(state, topic, CONNECTION, ledger, entry, leg) == NULL
+    for topic, ledger, entry, proxy_side in others:
+        assert published_ns(state, topic, CONNECTION, ledger, entry, proxy_side) == NULL
 
 
 def test_without_a_topic_an_entry_is_known_on_its_own_connection() -> None:
@@ -135,10 +135,10 @@ def test_the_oldest_published_entries_make_room() -> None:
 
 def test_legs_of_a_proxy() -> None:
     state = state_of()
-    set_leg(state, 4, 1)
-    assert (leg_of(state, 4), leg_of(state, 5)) == (1, 0)
-    set_leg(state, 4, 0)
-    assert leg_of(state, 4) == 0
+    set_proxy_side(state, 4, 1)
+    assert (proxy_side_of(state, 4), proxy_side_of(state, 5)) == (1, 0)
+    set_proxy_side(state, 4, 0)
+    assert proxy_side_of(state, 4) == 0
 
 
 @pytest.mark.parametrize(("action", "committed"), [(TRANSACTION_COMMITTED, True), (1, False)])

@@ -315,12 +315,14 @@ def test_rows_come_as_they_close() -> None:
     assert all(one < other for one, other in pairwise(closing))
 
 
-@pytest.mark.parametrize("side", [TO_BROKER, TO_CLIENT])
-def test_a_gap_inside_a_frame_that_is_known_hides_no_answer(side: int) -> None:
+@pytest.mark.parametrize("direction_index", [TO_BROKER, TO_CLIENT])
+def test_a_gap_inside_a_frame_that_is_known_hides_no_answer(direction_index: int) -> None:
     talk = open_talk()
     talk.send(1, stream_offset=100, frame_bytes=200)
-    talk.gap(side, size=50, offset=150 if side == TO_BROKER else 400, missing=0)
-    if side == TO_CLIENT:
+    talk.gap(
+        direction_index, size=50, offset=150 if direction_index == TO_BROKER else 400, missing=0
+    )
+    if direction_index == TO_CLIENT:
         talk.broker(commands.MESSAGE, consumer_id=4, stream_offset=350, frame_bytes=200, status=1)
     talk.hang_up()
     assert outcomes(talk) == ["conn_closed"]

@@ -49,7 +49,7 @@ def add(
 
 
 def codes(chunks: Chunks) -> list[tuple[str, int]]:
-    return [(NOTICES[each.kind].code, each.frame_no) for each in chunks.drain_findings()]
+    return [(NOTICES[each.kind].code, each.frame_no) for each in chunks.drain_notices()]
 
 
 def test_the_last_chunk_completes_a_message() -> None:

@@ -29,7 +29,7 @@ from dissector.protocols.pulsar.messages.state import (
     MessageColumns,
     OddEntries,
     make_more_room,
-    new_opening,
+    new_unpacking,
 )
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.naive.messages import messages_of
@@ -149,7 +149,7 @@ def test_the_same_rows_in_any_room(room: int) -> None:
     block, sources = block_of(frames)
     names = NameTable(100, 10_000)
     fields = FieldDecoder(names, 0).decode(block, len(frames), sources)
-    opening = new_opening(names.columns, room, max(room, 4), 0)
+    opening = new_unpacking(names.columns, room, max(room, 4), 0)
     opening.grow(odd=OddEntries.new(5))
     opening.cursor[CURSOR_ROWS], opening.cursor[CURSOR_JOINED] = len(frames), -1
     nothing = np.zeros(1, np.uint8)

@@ -9,12 +9,12 @@ from dissector.protocols.pulsar.messages.state import (
     MessageColumns,
     item_plan,
     make_more_room,
-    new_opening,
+    new_unpacking,
 )
 
 
 def test_room_doubles_and_the_walk_writes_into_the_new_rows() -> None:
-    opening = new_opening(NameTable(10, 100).columns, 3, 5, protocol=7)
+    opening = new_unpacking(NameTable(10, 100).columns, 3, 5, protocol=7)
     assert opening.cursor[CURSOR_PROTOCOL] == 7
     assert opening.messages.matrix.shape[1] == 3 and len(opening.text) == 5
     make_more_room(opening)

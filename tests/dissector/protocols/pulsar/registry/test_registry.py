@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dissector.protocols.pulsar.exchanges import ExchangeBounds
-from dissector.protocols.pulsar.registry.state import make_room, new_registry_state
+from dissector.protocols.pulsar.registry.state import new_registry_state, reserve
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import TOPIC, Talk, chosen
 
@@ -87,16 +87,22 @@ def test_an_answer_waits_for_its_request_no_longer_than_the_window() -> None:
 def test_the_oldest_early_answer_makes_room_for_a_new_one() -> None:
     talk = Talk()
     talk.connect()
-    early = [talk.broker(commands.SUCCESS, request_id=number) for number in (1, 2, 3)]
+    unmatched = [talk.broker(commands.SUCCESS, request_id=number) for number in (1, 2, 3)]
     asked = [
         talk.client(
             commands.SUBSCRIBE, request_id=number, consumer_id=number, topic=TOPIC, subscription="s"
         )
         for number in (1, 2, 3)
     ]
-    rows = talk.rows(exchanges=ExchangeBounds(early=2))["exchanges"]
+    rows = talk.rows(exchanges=ExchangeBounds(unmatched=2))["exchanges"]
     assert sorted(chosen(rows[1:], "response_frame_no", "request_frame_no"), key=str) == sorted(
-        [(early[0], None), (early[1], asked[1]), (early[2], asked[2]), (None, asked[0])], key=str
+        [
+            (unmatched[0], None),
+            (unmatched[1], asked[1]),
+            (unmatched[2], asked[2]),
+            (None, asked[0]),
+        ],
+        key=str,
     )
 
 
@@ -230,8 +236,8 @@ def test_rows_do_not_depend_on_where_blocks_end() -> None:
 
 def test_room_grows_with_what_is_open() -> None:
     state = new_registry_state(16)
-    make_room(state, 1000)
-    assert len(state.subjects.kind) >= 1000
+    reserve(state, 1000)
+    assert len(state.client_handles.kind) >= 1000
     talk = Talk()
     talk.connect()
     for number in range(1500):

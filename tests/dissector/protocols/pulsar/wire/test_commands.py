@@ -69,16 +69,16 @@ def test_error_answers_all_that_have_a_request_id_and_connect() -> None:
 def test_what_a_command_is_about_it_names_by_its_id() -> None:
     fields = {PRODUCER_SUBJECT: "producer_id", CONSUMER_SUBJECT: "consumer_id"}
     for command in COMMANDS:
-        if command.subject:
-            assert has_field(command, fields[command.subject]), command
+        if command.client_handle:
+            assert has_field(command, fields[command.client_handle]), command
 
 
 def test_kernels_read_what_the_table_says() -> None:
     columns = rule_columns()
     assert columns.request_key[commands.SEND] == BY_SEND
     assert columns.reply_key[commands.SUCCESS] == BY_REQUEST_ID
-    assert columns.subject[commands.FLOW] == CONSUMER_SUBJECT
-    assert columns.subject[commands.SEND] == PRODUCER_SUBJECT
+    assert columns.client_handle[commands.FLOW] == CONSUMER_SUBJECT
+    assert columns.client_handle[commands.SEND] == PRODUCER_SUBJECT
     for command in COMMANDS:
         assert (columns.request_key[command.number] == -1) == (command not in REQUESTS)
         assert (columns.reply_key[command.number] == -1) == (not command.answers)

@@ -18,7 +18,7 @@ from dissector.protocols import columns as c
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pulsar.wire.commands import COMMANDS
 from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
-from dissector.schemas.words import CHECKSUM_NOTES
+from dissector.schemas.enums import CHECKSUM_NOTES
 from tests.naive.pulsar_fields import frame_fields, signed
 from tests.wire import pulsar
 from tests.wire.blocks import Sources, block_of, cut
@@ -94,8 +94,8 @@ def id_row(found: Fields, number: int, parent: int) -> dict[str, Any]:
 
 def codes(found: Fields) -> list[tuple[int, str]]:
     return [
-        (int(found.findings.row[k]), NOTICES[found.findings.kind[k]].code)
-        for k in range(found.finding_count)
+        (int(found.notices.row[k]), NOTICES[found.notices.kind[k]].code)
+        for k in range(found.notice_count)
     ]
 
 
@@ -349,7 +349,7 @@ def test_a_migrated_topic_names_a_producer_or_a_consumer() -> None:
 def test_unknown_commands_are_kept_without_fields() -> None:
     columns, _, found, _ = read([pulsar.simple(bytes([8, 83, 0x9A, 5, 2, 8, 1]))])
     assert columns.command[0] == 83 and columns.status[0] == c.COMPLETE
-    assert found.finding_count == 0
+    assert found.notice_count == 0
     assert (columns.matrix[FIRST:, 0] == NULL).all()
 
 

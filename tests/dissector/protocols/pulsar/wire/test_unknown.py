@@ -12,7 +12,7 @@ from dissector.dissection import Options
 from dissector.limits import MAX_UNKNOWN_KINDS, NULL
 from dissector.notice_log import sentence_of
 from dissector.protocols.pulsar.wire.unknown import Unknown
-from dissector.report.verdicts import remarks
+from dissector.report.verdicts import headlines
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.findings.tape import TOPIC, Link, Tape
@@ -80,7 +80,7 @@ def seen(tmp_path: Path, say: Callable[[Link], None]) -> tuple[Tables, list[str]
         tables.setdefault(block.table, []).extend(rows_of_block(block))
     for block in dissect(chain, Options(want_detail="none")):
         numbers.add_block(block)
-    return tables, [each.text for each in remarks(numbers.result())]
+    return tables, [each.text for each in headlines(numbers.result())]
 
 
 def told(tables: Tables) -> list[tuple[str, str]]:
@@ -214,9 +214,7 @@ def test_fields_of_any_number_are_counted_or_told_to_be_too_many(
         for number in range(count):
             body = pulsar.body("CommandFlow", consumer_id=1, messagePermits=1)
             body += field(1000 + number, 1)
-            link.send(
-                1.0 + number / 100, 0, framed(with_body(11, body))
-            )
+            link.send(1.0 + number / 100, 0, framed(with_body(11, body)))
 
     tables, _ = seen(tmp_path, say)
     fields = [text for code, text in told(tables) if code == "unknown_field"]

@@ -1,0 +1,80 @@
+"""The lake that a command reads: one that is named, or one that named captures are landed in."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dissector.cli.options import Common
+from dissector.errors import UsageError
+
+if TYPE_CHECKING:
+    from dissector.cli.reading import Reading
+    from dissector.lake.reader import Lake
+
+
+class OpenLake(NamedTuple):
+    """An open lake.
+
+    reading: of the captures that were landed in it, None of a lake that was named.
+    is_interrupted: the user stopped the landing.
+    """
+
+    lake: "Lake"
+    reading: "Reading | None"
+    is_interrupted: bool
+
+    def end(self, common: Common) -> int:
+        """Say what was read and what could not be; the exit code."""
+        from dissector.cli.lake import exit_of_unread
+
+        if self.reading is None:
+            return exit_of_unread(common, self.lake)
+        return self.reading.end(self.is_interrupted)
+
+
+def need_inputs_or_lake(
+    inputs: Sequence[str], lake: Path | None, captures: Sequence[str] = ()
+) -> None:
+    """Refuse a command line that names nothing to read.
+
+    Args:
+        captures: ids, of --capture.
+
+    Raises:
+        UsageError: there are neither captures nor a lake, or ids without a lake.
+    """
+    if not inputs and lake is None:
+        raise UsageError("name captures, or a lake with --lake")
+    if captures and lake is None:
+        raise UsageError("--capture chooses from a lake: name it with --lake")
+
+
+@contextmanager
+def opened_lake(
+    inputs: Sequence[str],
+    lake: Path | None,
+    common: Common,
+    mode: str,
+    want: dict[str, bool] | None = None,
+    *,
+    may_be_partial: bool = False,
+) -> Iterator[OpenLake]:
+    """Open a lake, or land captures in one that is gone when the body is through.
+
+    Args:
+        mode: how files become captures. want: columns that are null unless asked for, by the name
+            of the core's option. may_be_partial: the body runs also where the user stopped the
+            landing.
+    """
+    from dissector.cli.land import temporary_lake
+    from dissector.lake.reader import open_lake
+
+    with ExitStack() as stack:
+        reading, is_interrupted = None, False
+        if lake is None:
+            landed = temporary_lake(inputs, common, mode, want)
+            lake, reading, is_interrupted = stack.enter_context(landed)
+            if is_interrupted and not may_be_partial:
+                raise KeyboardInterrupt
+        yield OpenLake(stack.enter_context(open_lake(lake)), reading, is_interrupted)

@@ -1,0 +1,333 @@
+"""The numbers of a report as a page of text: what `summary` prints and `analyze` ends with.
+
+First what stands out, one sentence each; then a short table per section that has something to
+list. Names come last in a line, so that numbers stay in columns however long a name is. Sentences
+and names wrap where a width is given; numbers and commands are never broken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from dissector.cli.terminal import Paint, counted, safe_text, wrapped
+from dissector.packet.unread import UNREAD_CODES
+from dissector.report.descriptions import NO_CODE, STATUSES, notice_sentence
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import bytes_text, cut_text, duration_text, listed, share_text
+from dissector.report.numbers import UNKNOWN
+from dissector.report.verdict import BAD, GOOD, LOOK, Remark, in_protocol_words
+from dissector.report.verdicts import headlines
+from dissector.report.verdicts.consuming import causes_text
+from dissector.report.verdicts.publishing import READABLE, answered
+
+Numbers = dict[str, Any]
+_LISTED: Final = 5  # lines of each list that are shown
+_KINDS: Final = 12  # of packets that are not read, which are named
+_STYLES: Final = {GOOD: "green", LOOK: "yellow", BAD: "red"}
+_INDENT: Final = " " * 8  # of what follows a verdict
+_LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
+
+
+def text_report(
+    report: Numbers, paint: Paint, width: int | None = None, commands: Commands | None = None
+) -> Iterator[str]:
+    """The lines of a report: what was read, what stands out, and the numbers behind it.
+
+    Args:
+        width: columns of the terminal; None breaks no line. commands: see `headlines`.
+    """
+    yield from _capture(report["coverage"]["total"])
+    yield ""
+    steps: set[str] = set()
+    for headline in headlines(report, commands):
+        is_repeated = headline.next_step in steps
+        steps.add(headline.next_step)
+        yield from _verdict(
+            headline._replace(next_step="") if is_repeated else headline, paint, width
+        )
+    for title, table in (
+        ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
+        ("slowest sends", _slowest(report)),
+        ("permits of consumers", _permits(report)),
+        ("redeliveries", _redeliveries(report)),
+        ("lag of groups in messages, behind commits and behind deliveries", _lags(report)),
+        ("wrong checksums", _checksums(report)),
+        ("refused requests", _errors(report)),
+    ):
+        if table.rows:
+            yield ""
+            yield from (
+                paint(line, "bold") for line in wrapped(in_protocol_words(report, title), width)
+            )
+            yield from (f"  {line}" for line in table.lines(width and width - 2))
+    lacks = list(_lacks(report["coverage"]["total"]))
+    if lacks:
+        yield ""
+        yield paint("what the capture lacks", "bold")
+        for sentence in lacks:
+            yield from wrapped(f"  {sentence}", width, "    ")
+
+
+def _verdict(headline: Remark, paint: Paint, width: int | None) -> Iterator[str]:
+    """A verdict, and what to do next; a command has a line of its own, to be copied."""
+    first, *more = wrapped(f"{_INDENT}{safe_text(headline.text)}", width, _INDENT)
+    mark = paint(f"{headline.word:<4}", _STYLES.get(headline.mark, "dim"))
+    yield f"  {mark}  {first[len(_INDENT) :]}"
+    yield from more
+    words, _, command = headline.next_step.partition("\n")
+    if words:
+        yield from wrapped(f"{_INDENT}{safe_text(words)}", width, _INDENT)
+    if command:
+        yield f"{_INDENT}  {paint(safe_text(command), 'cyan')}"
+
+
+class _Table(NamedTuple):
+    """Columns of a list, numbers to the right; the last column is text.
+
+    total: rows there are.
+    more: sentences behind the rows.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    total: int
+    more: Sequence[str] = ()
+
+    def lines(self, width: int | None) -> Iterator[str]:
+        """The lines. Names wrap behind their column; where there is no room for one, below it."""
+        columns = list(zip(self.heads, *self.rows, strict=True))[:-1]
+        widths = [max(map(len, column)) for column in columns]
+        for row in (self.heads, *self.rows):
+            cells = [f"{cell:>{width}}" for cell, width in zip(row, widths, strict=False)]
+            start = "  ".join((*cells, ""))
+            if width is None or len(start) + len(row[-1]) <= width:
+                yield start + row[-1]
+            elif len(start) + max(_LEAST_NAME, *map(len, row[-1].split())) <= width:
+                yield from wrapped(start + row[-1], width, " " * len(start), keeps=len(start))
+            else:
+                yield start.rstrip()
+                yield from wrapped(f"    {row[-1]}", width, "    ")
+        if self.total > len(self.rows):
+            yield f"… and {self.total - len(self.rows):,} more ({self.total:,} in all), see --json"
+        for sentence in self.more:
+            yield from wrapped(sentence, width, "  ")
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else share_text(value)
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _name(value: str | None) -> str:
+    return safe_text(value) if value is not None else "(unknown)"
+
+
+def _code(value: str | None) -> str:
+    return safe_text(value) if value is not None else NO_CODE
+
+
+def _packets(first: int | None, last: int | None) -> str:
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _counts(counts: Numbers, limit: int = 8) -> str:
+    """`12 ok, 3 error`; the largest first, what does not fit is counted."""
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    shown = [f"{count:,} {safe_text(str(name))}" for name, count in ordered[:limit]]
+    rest = len(ordered) - limit
+    return ", ".join(shown) + (f" … ({len(ordered)} in all)" if rest > 0 else "")
+
+
+def _captures(report: Numbers) -> Callable[[Numbers], str]:
+    """Which capture a row is of, in words: nothing where there is one only."""
+    files: dict[Any, list[str]] = {}
+    for source in report["sources"]:
+        files.setdefault(source["capture"], []).append(source["file_name"])
+    if len(files) < 2:
+        return lambda row: ""
+    names = {key: found[0] if len(found) == 1 else key for key, found in files.items()}
+    return lambda row: f" in {_name(names.get(row['capture'], row['capture']))}"
+
+
+def _capture(total: Numbers) -> Iterator[str]:
+    span = duration_text((total["span_ns"] or 0) / 1e6)
+    when = f", {span} from {total['first_ts']}" if total["first_ts"] else ""
+    yield f"{counted(total['packets'], 'packet')} in {counted(total['files'], 'file')}{when}"
+    of = _counts(total["connections_by_protocol"])
+    frames = counted(total["frames"], "frame")
+    yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"
+
+
+def _sends(report: Numbers) -> _Table:
+    section = report["send_latency"]
+    groups = section["by_topic"]
+    rows = [
+        (
+            *(_ms(group["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")),
+            *_sent(group),
+            _name(group["topic"]),
+        )
+        for group in groups[:_LISTED]
+    ]
+    if len(groups) > 1:
+        total = section["total"]
+        latency = [_ms(total["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")]
+        rows.append((*latency, *_sent(total), "all topics"))
+    heads = ("p50", "p90", "p99", "max", "sends", "answered", "refused", "topic")
+    return _Table(heads, rows, len(groups) + (len(groups) > 1))
+
+
+def _sent(group: Numbers) -> tuple[str, str, str]:
+    """Sends, how many of them got an answer of any kind, and how many a refusal."""
+    outcomes = group["outcomes"]
+    got, refused = answered(outcomes), outcomes.get("error", 0)
+    is_hidden = any(outcomes.get(name) for name in UNKNOWN)
+    # Where no answer could be read, nobody knows how many there were and what they said.
+    is_unread = is_hidden and not any(outcomes.get(name) for name in READABLE)
+    return (
+        _count(group["sends"]),
+        "-" if is_hidden and not got else _count(got),
+        "-" if is_unread else _count(refused),
+    )
+
+
+def _slowest(report: Numbers) -> _Table:
+    slow = [each for each in report["slowest"]["publish"] if each["latency_ms"] is not None][:3]
+    of = _captures(report)
+    rows = [
+        (
+            _ms(each["latency_ms"]),
+            f"{each['connection_id']}",
+            f"{each['request_frame_no']}-{each['response_frame_no']}",
+            f"{each['request_packet']}-{each['response_packet']}",
+            f"{_name(each['topic'])}{of(each)}",
+        )
+        for each in slow
+    ]
+    return _Table(("ms", "connection", "frames", "packets", "topic"), rows, len(rows))
+
+
+def _permits(report: Numbers) -> _Table:
+    groups = report["permit_utilization"]["by_subscription"]
+    rows = [
+        (
+            _count(group["granted"]),
+            _count(group["delivered"]),
+            _share(group["utilization"]),
+            _share(group["exhausted_share"]),
+            _count(group["stalls"]["confirmed"]["count"]),
+            f"{_name(group['subscription'])} of {_name(group['topic'])}"
+            + ("" if group["baseline_known"] else " (balance not known throughout)"),
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("granted", "delivered", "used", "time without", "stalls", "subscription")
+    return _Table(heads, rows, len(groups))
+
+
+def _redeliveries(report: Numbers) -> _Table:
+    total = report["redelivery"]["total"]
+    groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
+    rows = [
+        (
+            _count(group["redelivered"]),
+            _count(group["deliveries"]),
+            _share(group["rate_messages"]),
+            f"{_name(group['subscription'])} of {_name(group['topic'])}"
+            f": {causes_text(group['by_cause'])}",
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("again", "deliveries", "of messages", "subscription")
+    more = []
+    if total["dead_letter_publishes"] or total["retry_publishes"]:
+        more.append(
+            f"published to dead letter topics: {total['dead_letter_publishes']:,}, "
+            f"to retry topics: {total['retry_publishes']:,}"
+        )
+    return _Table(heads, rows, len(groups), more)
+
+
+def _lags(report: Numbers) -> _Table:
+    names = ("lag_committed_last", "lag_committed_max", "lag_delivered_last", "lag_delivered_max")
+    listed = report["ack_latency"]["by_subscription"]
+    groups = [each for each in listed if any(each[name] is not None for name in names)]
+    groups.sort(key=lambda each: -(each["lag_committed_last"] or each["lag_delivered_last"] or 0))
+    rows = [
+        (
+            *(_count(group[name]) for name in names),
+            f"{_name(group['subscription'])} of {_name(group['topic'])}",
+        )
+        for group in groups[:_LISTED]
+    ]
+    heads = ("committed", "most of a log", "delivered", "most of a log", "subscription")
+    return _Table(heads, rows, len(groups))
+
+
+def _checksums(report: Numbers) -> _Table:
+    failures = report["checksum_failures"]["failures"]
+    of = _captures(report)
+    rows = [
+        (
+            f"{each['connection_id']}",
+            f"{each['frame_no']}",
+            _packets(each["first_packet"], each["last_packet"]),
+            str(each["command"]),
+            f"{_name(each['topic'])}{of(each)} ({each['verdict'].replace('_', ' ')})",
+        )
+        for each in failures[:_LISTED]
+    ]
+    heads = ("connection", "frame", "packets", "command", "topic")
+    return _Table(heads, rows, report["checksum_failures"]["total"]["mismatch"])
+
+
+def _errors(report: Numbers) -> _Table:
+    incidents = report["errors"]["incidents"]
+    of = _captures(report)
+    rows = [
+        (
+            f"{each['answers']:,}",
+            f"{each['connection_id']}",
+            f"{each['response_frame_no']}",
+            each["request_command"] or "unknown",
+            f"{_code(each['error_code'])}{of(each)}: {_short(each['error_text'] or 'no text')}",
+        )
+        for each in incidents[:_LISTED]
+    ]
+    heads = ("times", "connection", "frame", "command", "answer")
+    return _Table(heads, rows, report["errors"]["total"]["incidents"])
+
+
+def _short(text: str) -> str:
+    shown = safe_text(text)
+    return shown if len(shown) <= 100 else f"{shown[:99]}…"
+
+
+def _lacks(total: Numbers) -> Iterator[str]:
+    if total["dropped_by_interface"]:
+        yield f"{counted(total['dropped_by_interface'], 'packet')} dropped by the interface"
+    if total["gap_bytes"]:
+        yield f"{bytes_text(total['gap_bytes'])} in {counted(total['gaps'], 'gap')} never captured"
+    if total["snaplen_cut_bytes"]:
+        yield cut_text(total)
+    damaged = {name: n for name, n in total["frames_by_status"].items() if name != "complete"}
+    if damaged:
+        yield "frames that are not whole: " + "; ".join(
+            f"{count:,} ({STATUSES.get(name, name)})" for name, count in damaged.items()
+        )
+    if total["packets_ignored_by_reason"]:
+        yield f"packets not used: {_counts(total['packets_ignored_by_reason'])}"
+    unread = total["packets_unread_by_kind"]
+    if unread:
+        kinds = [f"{kind} ({counted(count, 'packet')})" for kind, count in unread.items()]
+        yield f"kinds of packets that are not read: {listed(kinds, _KINDS)}"
+    for code, count in total["notices_by_code"].items():
+        if code in UNREAD_CODES and unread:
+            continue
+        yield f"{code} ({counted(count, 'notice')}): {notice_sentence(total, code)}"

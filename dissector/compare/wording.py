@@ -1,0 +1,179 @@
+"""A comparison in words: the same for terminal, Markdown and page."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from dissector.compare.comparing import BETTER, NO_EVIDENCE, NOT_COMPARABLE, WORSE
+from dissector.compare.runs import RATIOS
+from dissector.report.formatting import count_text, duration_text, many, share_text
+
+Row = dict[str, Any]
+ALL_TOPICS: Final = "all topics"
+HEADINGS: Final = ("verdict", "metric", "before", "after", "change", "interval", "measured")
+# Those that say something come first.
+_ORDER: Final = (WORSE, BETTER, NO_EVIDENCE)
+
+
+class ResultLine(NamedTuple):
+    """A row of the table, as texts; topic: as the wire has it."""
+
+    verdict: str
+    metric: str
+    before: str
+    after: str
+    change: str
+    interval: str
+    measured: str
+    topic: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What stands below the headings."""
+        return self[:-1]
+
+
+def headline(found: Row) -> str:
+    """What came of it, in one sentence."""
+    counts, tests = found["verdicts"], found["tests"]
+    if not tests:
+        return "Nothing could be tested: the runs are too short, or share nothing."
+    share = f"{found['confidence'] * 100:g} %"
+    changed = [f"{count_text(counts[name])} {name}" for name in (WORSE, BETTER) if counts[name]]
+    if not changed:
+        return (
+            f"No evidence of a change in {many(tests, 'metric')}: equal runs look like this. What "
+            f"the intervals hold is still possible, at {share} confidence for all of them."
+        )
+    return (
+        f"{' and '.join(changed)}, of {many(tests, 'metric')} that could be tested, at {share} "
+        "confidence for all of them together."
+    )
+
+
+def lines(found: Row) -> Iterator[ResultLine]:
+    """The rows that were tested: all topics, then each; changes first. Repeats are left out."""
+    rows = [row for row in found["metrics"] if row["same_as"] is None]
+    for topic in dict.fromkeys(row["topic"] for row in rows):
+        for verdict in _ORDER:
+            for row in rows:
+                if (row["topic"], row["verdict"]) == (topic, verdict):
+                    yield _line(row)
+
+
+def repeats(found: Row) -> Iterator[str]:
+    """Which numbers are those of other rows: one sentence for each measure, or whole topic."""
+    sentences: dict[str, None] = {}
+    for topic in dict.fromkeys(row["topic"] for row in found["metrics"]):
+        rows = [row for row in found["metrics"] if row["topic"] == topic]
+        if topic is not None and all(_is_overall(row) for row in rows):
+            sentences[f"{topic}: the numbers of {ALL_TOPICS}"] = None
+            continue
+        for row in rows:
+            if row["same_as"] is not None:
+                what, of = _measure(row["metric"]), row["same_as"]
+                other = _measure(of["metric"])
+                topics = topic or ALL_TOPICS
+                if of["topic"] != topic:
+                    other = ALL_TOPICS if other == what else f"{other} of {ALL_TOPICS}"
+                sentences[f"{what} ({topics}): the numbers of {other}"] = None
+    yield from sentences
+
+
+def _is_overall(row: Row) -> bool:
+    """Whether a topic has only what all topics have together, or nothing to test."""
+    if row["same_as"] is None:
+        return bool(row["verdict"] == NOT_COMPARABLE)
+    return True
+
+
+def _measure(metric: str) -> str:
+    """The name of a metric without its statistic."""
+    return metric if metric in RATIOS else metric.rpartition(".")[0]
+
+
+def left_out(found: Row) -> Iterator[tuple[str, list[str]]]:
+    """Why metrics could not be compared, and which ones; a measure stands for its statistics."""
+    rows = [
+        row
+        for row in found["metrics"]
+        if row["verdict"] == NOT_COMPARABLE and row["same_as"] is None
+    ]
+    known = {
+        (_measure(row["metric"]), row["topic"])
+        for row in found["metrics"]
+        if row["verdict"] != NOT_COMPARABLE
+    }
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        name, is_whole = row["metric"], (_measure(row["metric"]), row["topic"]) not in known
+        if is_whole and name not in RATIOS:
+            if not name.endswith(".mean"):
+                continue
+            name = _measure(name)
+        topic = f" ({row['topic']})" if row["topic"] is not None else ""
+        reasons.setdefault(row["reason"], []).append(f"{name}{topic}")
+    yield from reasons.items()
+
+
+def _line(row: Row) -> ResultLine:
+    before, after = row["before"], row["after"]
+    return ResultLine(
+        row["verdict"],
+        row["metric"],
+        value_text(before["value"], row["unit"]),
+        value_text(after["value"], row["unit"]),
+        change_text(row),
+        interval_text(row),
+        f"{_measured(before, row)} / {_measured(after, row)} {row['of']}",
+        ALL_TOPICS if row["topic"] is None else row["topic"],
+    )
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit."""
+    if value is None:
+        return "not known"
+    if unit == "ms":
+        return duration_text(value)
+    return share_text(value) if unit == "share" else f"{value:,.4g} /s"
+
+
+def _measured(side: Row, row: Row) -> str:
+    if side["count"] is None:
+        return "?"
+    if row["unit"] == "share" and not float(side["part"]).is_integer():
+        return f"{side['part']:,.1f} of {side['count']:,.1f}"
+    if row["unit"] == "share":
+        return f"{side['part']:,.0f} of {side['count']:,.0f}"
+    return f"{side['count']:,.0f}"
+
+
+def change_text(row: Row) -> str:
+    """The difference: as percent of the value before, else in its own unit."""
+    if row["difference"] == 0:
+        return "none"
+    if row["difference_percent"] is not None:
+        return _percent(row["difference_percent"])
+    return _own(row["difference"], row["unit"])
+
+
+def interval_text(row: Row) -> str:
+    """What the change may be."""
+    if row["interval_percent"] is not None:
+        return " to ".join(_percent(each) for each in row["interval_percent"])
+    return " to ".join(_own(each, row["unit"]) for each in row["interval"])
+
+
+def _percent(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value / 100 + 1:,.3g} times"
+    return "0 %" if value == 0 else f"{value:+.3g} %"
+
+
+def _own(value: float, unit: str) -> str:
+    """A difference in the unit of the metric; shares in points of percent."""
+    if unit == "share":
+        return "0 points" if value == 0 else f"{value * 100:+.3g} points"
+    if value == 0:
+        return "0"
+    return f"{'+' if value > 0 else '-'}{value_text(abs(value), unit)}"

@@ -1,0 +1,163 @@
+"""Rows on their way out of the core, secrets taken out of all their texts.
+
+Whatever a protocol puts into a text column passes here, so that no column can be forgotten. Names
+come as codes: each distinct one is looked at once. Texts that come by the million (partition keys)
+are looked at a block at a time, one by one only where there can be a secret.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dissector.blocks import Coded, Column, Spans, TableBlock
+from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets, suspicious
+
+# Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
+_UNTOUCHED: Final = frozenset(("conversation", "notices"))
+_LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
+# Written here from numbers of headers, for each connection of a scan too.
+_OWN: Final = frozenset(("client_ip", "broker_ip", "connection_key", "community_id", "history"))
+
+
+class _Names:
+    """A list of names that grows, and what is shown of it.
+
+    texts: by code, one list for ever.
+    sizes: bytes hidden, by code, of names that hold a secret.
+    same: the code that stands for another one, as both look the same now.
+    """
+
+    def __init__(self, names: Sequence[Any]) -> None:
+        self.names = names
+        self.texts: list[Any] = []
+        self.sizes: dict[int, int] = {}
+        self.same: dict[int, int] = {}
+        self._first: dict[Any, int] = {}
+
+    def update(self) -> None:
+        """Look at the names that came since the last call."""
+        first = len(self.texts)
+        if first == len(self.names):
+            return
+        new = self.names[first:]
+        self.texts.extend(new)
+        for index in suspicious([_raw(name) for name in new]):
+            self._look_at(first + index)
+
+    def _look_at(self, code: int) -> None:
+        name = self.names[code]
+        size = hidden_bytes(_raw(name))
+        if size:
+            self.sizes[code] = size
+            shown = cleaned_text(name) if isinstance(name, str) else cleaned(name)
+            self.texts[code] = shown
+            first = self._first.setdefault(shown, code)
+            if first != code:
+                self.same[code] = first
+
+
+class Redactor:
+    """Cleans the blocks of one capture.
+
+    texts, hidden: how many texts held a secret since the last `take`, and bytes of these. What is
+    painted by key (`detail`, `properties`) is not counted: not every run makes these columns.
+    """
+
+    def __init__(self) -> None:
+        self.texts = 0
+        self.hidden = 0
+        self._names: OrderedDict[int, _Names] = OrderedDict()
+
+    def drain(self) -> tuple[int, int]:
+        """Texts and bytes hidden since the last call."""
+        hidden_so_far = self.texts, self.hidden
+        self.texts = self.hidden = 0
+        return hidden_so_far
+
+    def clean(self, blocks: list[TableBlock]) -> list[TableBlock]:
+        """The blocks, their columns of text changed in place where there is a secret."""
+        for block in blocks:
+            if block.table in _UNTOUCHED:
+                continue
+            for name, column in block.columns.items():
+                if not isinstance(column, np.ndarray) and name not in _OWN:
+                    block.columns[name] = self._column(name, column)
+        return blocks
+
+    def _column(self, name: str, column: Column) -> Column:
+        if isinstance(column, Coded):
+            return column if isinstance(column.names, tuple) else self._coded(column)
+        if isinstance(column, Spans):
+            return self._spans(column)
+        if isinstance(column, list) and column and name != "detail":
+            return self._objects(column)
+        return column
+
+    def _coded(self, column: Coded) -> Coded:
+        names = self._names.get(id(column.names))
+        if names is None:
+            names = self._names[id(column.names)] = _Names(column.names)
+            if len(self._names) > _LISTS_OF_NAMES:
+                self._names.popitem(last=False)
+        else:
+            self._names.move_to_end(id(column.names))
+        names.update()
+        if not names.sizes:
+            return Coded(column.codes, names.texts)
+        codes = column.codes.copy()
+        for code in np.intersect1d(codes, list(names.sizes)).tolist():
+            is_it = codes == code
+            count = int(np.count_nonzero(is_it))
+            self._count(count, count * names.sizes[code])
+            codes[is_it] = names.same.get(code, code)
+        return Coded(codes, names.texts)
+
+    def _spans(self, column: Spans) -> Column:
+        if not may_hold(column.data.tobytes()):
+            return column
+        texts = [
+            column.data[start : start + size].tobytes() if size >= 0 else None
+            for start, size in zip(column.starts.tolist(), column.lengths.tolist(), strict=True)
+        ]
+        suspects = suspicious([text or b"" for text in texts])
+        if not suspects:
+            return column
+        texts = self._changed(texts, suspects)
+        return [text and text.hex() for text in texts] if column.is_hex else texts
+
+    def _objects(self, column: list[Any]) -> list[Any]:
+        if any(isinstance(value, dict) for value in column):
+            return [self._pairs(value) if isinstance(value, dict) else value for value in column]
+        indices = [index for index, value in enumerate(column) if isinstance(value, str | bytes)]
+        suspects = suspicious([_raw(column[index]) for index in indices])
+        return self._changed(list(column), [indices[index] for index in suspects])
+
+    def _pairs(self, pairs: dict[str, str]) -> dict[str, str]:
+        """Properties, whose values are clean by key already."""
+        if not suspicious([_raw(text) for pair in pairs.items() for text in pair]):
+            return pairs
+        return {cleaned_text(key): cleaned_text(value) for key, value in pairs.items()}
+
+    def _changed(self, texts: list[Any], suspects: Sequence[int]) -> list[Any]:
+        for index in suspects:
+            text = texts[index]
+            size = hidden_bytes(_raw(text))
+            if size:
+                self._count(1, size)
+                texts[index] = cleaned_text(text) if isinstance(text, str) else cleaned(text)
+        return texts
+
+    def _count(self, texts: int, size: int) -> None:
+        self.texts += texts
+        self.hidden += size
+
+
+def _raw(text: bytes | str) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+def hidden_bytes(text: bytes) -> int:
+    """How many bytes of a text are secret."""
+    return sum(end - start for start, end in secrets(text))

@@ -1,0 +1,220 @@
+"""How the bytes of streams are made anonymous: by the protocol of their frames, or as a whole."""
+
+import hashlib
+import ipaddress
+import secrets
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dissector.blocks import ByteArray, Int64Array
+from dissector.codecs.cryptopan import CryptoPan
+from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey, key_of
+from dissector.codecs.siphash import fill_noise, siphash
+from dissector.protocols import PROTOCOLS, spec_of
+from dissector.protocols.framing import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
+
+KEY_BYTES: Final = 32
+_RECORD: Final = 5  # head of a TLS record
+_HANDSHAKE: Final = 22
+_HTTP_KEPT: Final = 24
+_LOOKED_AT: Final = 1 << 15
+_SNI_BEFORE: Final = 5  # extension: length of the list, type of the name, its length
+
+
+class Keeping(NamedTuple):
+    """What stays as it is, besides numbers."""
+
+    addresses: bool = False
+    names: bool = False
+
+
+_NOTHING: Final = Keeping()
+
+
+def new_key() -> bytes:
+    """A key for one run."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def _part(key: bytes, use: bytes, size: int) -> bytes:
+    return hashlib.blake2b(key=key, person=use, digest_size=size).digest()
+
+
+def _hide_secrets(
+    spec: ProtocolSpec, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]
+) -> None:
+    for start, _, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
+        frame = data[start:end].tobytes()
+        hidden = spec.hide_secrets(frame, is_packed)
+        if hidden != frame:
+            data[start:end] = np.frombuffer(hidden, np.uint8)
+
+
+class Anonymizer:
+    """Everything that one key decides.
+
+    names, noise: keys of the kernels.
+    """
+
+    def __init__(self, key: bytes, keeping: Keeping = _NOTHING) -> None:
+        self.keeping = keeping
+        self.names: SipHashKey = key_of(_part(key, b"names", 16))
+        noise = _part(key, b"noise", 16)
+        self.noise: SipHashKey = key_of(noise)
+        self.pan = CryptoPan(_part(key, b"addresses", 32))
+        self._pseudonyms = Pseudonyms(self.names)
+        pseudonyms = None if keeping.names else self._pseudonyms
+        keys = AnonymizerKeys(self.names, noise, pseudonyms, self.hidden)
+        self.by_protocol = {
+            spec.name: spec.new_anonymizer(keys) for spec in PROTOCOLS if spec.new_anonymizer
+        }
+
+    def addresses(self, packed: Sequence[bytes]) -> list[bytes]:
+        """Other addresses for addresses of one length."""
+        return list(packed) if self.keeping.addresses else self.pan.anonymized(packed)
+
+    def frames(
+        self, data: ByteArray, bounds: Int64Array, protocol: str, packed: Sequence[bool]
+    ) -> None:
+        """Treat the frames of a stream in place.
+
+        Args:
+            bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
+            packed: of each, whether it is a compressed text.
+        """
+        spec, treated = spec_of(protocol), self.by_protocol.get(protocol)
+        if spec is None or treated is None:
+            for start, _, end in zip(*bounds.tolist(), strict=True):
+                self.hide(data, start, end)
+            return
+        if self.keeping.names:
+            _hide_secrets(spec, data, bounds, packed)
+        treated.frames(data, bounds, packed)
+
+    def hidden(self, text: bytes) -> bytes:
+        """Noise that follows from the bytes."""
+        data = np.frombuffer(bytearray(text), np.uint8)
+        self.hide(data, 0, len(data))
+        return data.tobytes()
+
+    def hide(self, data: ByteArray, start: int, end: int) -> None:
+        """The same in place."""
+        if start < end:
+            seed = siphash(self.noise.low, self.noise.high, data, start, end)
+            fill_noise(data, start, end, seed)
+
+    # -- bytes of no frame
+
+    def outside(self, data: ByteArray, start: int, end: int, is_first: bool, protocol: str) -> None:
+        """Treat bytes that belong to no frame.
+
+        Args:
+            is_first: the connection begins with them. protocol: of the connection, if it is known.
+        """
+        before = data[start:end].tobytes()
+        self.hide(data, start, end)
+        head = look(before[:_LOOKED_AT], True) if is_first else look(b"", False)
+        if head.verdict == IS_PROXY_HEADER:
+            size = min(head.header_bytes, len(before))
+            made = self._proxy_header(before[:size])
+            data[start : start + size] = np.frombuffer(made, np.uint8)
+        elif head.verdict == IS_HTTP:
+            kept = before[: before.find(b" ") + 1] if before[:4] != b"PRI " else before[:_HTTP_KEPT]
+            data[start : start + len(kept)] = np.frombuffer(kept, np.uint8)
+        elif head.verdict == IS_TLS or protocol == "tls":
+            self._tls(data, start, before)
+
+    def _proxy_header(self, header: bytes) -> bytes:
+        """A header of PROXY, version 1 or 2, with other addresses."""
+        if self.keeping.addresses:
+            return header
+        if header.startswith(b"PROXY "):
+            words = header.split(b" ")
+            words[2:4] = [self._address_text(word) for word in words[2:4]]
+            return b" ".join(words)
+        size = {1: 4, 2: 16}.get(header[13] >> 4 if len(header) > 13 else 0, 0)
+        ends = [header[at : at + size] for at in (16, 16 + size)]
+        if not size or len(ends[1]) < size:
+            return header[:16] + self.hidden(header[16:])
+        rest = 16 + 2 * size
+        return (
+            header[:16]
+            + b"".join(self.pan.anonymized(ends))
+            + header[rest : rest + 4]
+            + (self.hidden(header[rest + 4 :]))
+        )
+
+    def _address_text(self, text: bytes) -> bytes:
+        """Another address of as many digits. Of IPv6 a text that can be read stays one."""
+        try:
+            packed = ipaddress.ip_address(text.decode("ascii", "replace")).packed
+        except ValueError:
+            return self.hidden(text)
+        other = self.pan.anonymized([packed])[0]
+        if len(packed) == 4:
+            parts = []
+            for index, part in enumerate(text.split(b".")):
+                low, high = {1: (0, 10), 2: (10, 100)}.get(len(part), (100, 256))
+                parts.append(b"%d" % (low + other[index] % (high - low)))
+            return b".".join(parts)
+        digits = iter(other.hex().encode())
+        return bytes(
+            sign if sign in b":." else b"123456789abcdef1"[int(chr(next(digits)), 16)]
+            for sign in text
+        )
+
+    def _tls(self, data: ByteArray, start: int, before: bytes) -> None:
+        """Heads of records stay; of a first greeting its form and a name in the place of its."""
+        at = _first_record(before)
+        while at >= 0 and at + _RECORD <= len(before):
+            stop = at + _RECORD + int.from_bytes(before[at + 3 : at + 5], "big")
+            kept = before[at : at + _RECORD]
+            if not 20 <= kept[0] <= 23 or kept[1] != 3:
+                break
+            data[start + at : start + at + _RECORD] = np.frombuffer(kept, np.uint8)
+            if kept[0] == _HANDSHAKE and before[at + _RECORD : at + _RECORD + 1] == b"\1":
+                greeting = before[at + _RECORD : stop]
+                made = self._greeting(greeting, data[start + at + _RECORD :].tobytes())
+                first = start + at + _RECORD
+                data[first : first + len(made)] = np.frombuffer(made, np.uint8)
+            at = stop
+
+    def _greeting(self, hello: bytes, noise: bytes) -> bytes:
+        """A ClientHello (RFC 8446, section 4.1.2): what holds it together, and another name."""
+        out = bytearray(noise[: len(hello)])
+
+        def keep(first: int, size: int) -> int:
+            out[first : first + size] = hello[first : first + size]
+            return int.from_bytes(hello[first : first + size], "big")
+
+        keep(0, 6)
+        at = 38
+        at += 1 + keep(at, 1)
+        at += 2 + keep(at, 2)
+        at += 1 + keep(at, 1)
+        keep(at, 2)
+        at += 2
+        while at + 4 <= len(hello):
+            keep(at, 2)
+            size = keep(at + 2, 2)
+            if hello[at : at + 2] == b"\0\0" and size > _SNI_BEFORE:
+                keep(at + 4, _SNI_BEFORE)
+                name = hello[at + 4 + _SNI_BEFORE : at + 4 + size]
+                made = name if self.keeping.names else self._pseudonyms.name(name)
+                out[at + 4 + _SNI_BEFORE : at + 4 + size] = made
+            at += 4 + size
+        return bytes(out[: len(hello)])
+
+
+def _first_record(data: bytes) -> int:
+    """Where records of TLS begin: at once, or where two follow each other; -1 if nowhere."""
+    for at in range(min(len(data), _LOOKED_AT)):
+        if data[at] not in (20, 21, 22, 23) or data[at + 1 : at + 2] != b"\3":
+            continue
+        stop = at + _RECORD + int.from_bytes(data[at + 3 : at + 5], "big")
+        if at == 0 or data[stop : stop + 1] in (b"\x14", b"\x15", b"\x16", b"\x17"):
+            return at
+    return -1

@@ -1,0 +1,80 @@
+"""What the rows of connections tell that `frames` does not: events for the replay of captures."""
+
+from typing import TYPE_CHECKING, Final
+
+from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
+from dissector.schemas.enums import BOTH_DIRECTIONS
+from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Frame number of events that come behind all frames of their packet.
+_LATEST: Final = 1 << 62
+_HOW: Final = ", ".join(f"'{name}'" for name in ENDED_NAMES)
+
+# Ends of directions and of connections, the bytes that are missing between two captures, and the
+# legs of proxied pairs. Where the directions of a connection ended in different captures, each of
+# these saw one that was half closed. place: their order where all else is equal.
+_EVENTS: Final = f"""
+CREATE TABLE events AS
+WITH own AS (
+  SELECT p.rank, p.chain, p.read_by, true AS is_own, false AS was_read, c.*
+  FROM connections AS c JOIN placed AS p USING (capture, connection_id) WHERE p.read_by IS NOT NULL
+),
+each AS (
+  FROM own UNION ALL BY NAME
+  SELECT p.chain, p.read_by, false AS is_own, o.*
+  FROM opened_before AS o JOIN placed AS p USING (capture, connection_id)
+  WHERE p.read_by IS NOT NULL
+),
+legs AS (
+  SELECT chain, read_by, bool_or(was_read AND is_leg) AS is_known, bool_or(is_leg) AS is_leg,
+    coalesce(min(CASE WHEN is_own AND is_leg THEN rank END), min(CASE WHEN is_own THEN rank END))
+      AS rank
+  FROM (SELECT *, leg = 'broker' AND twin_connection_id IS NOT NULL AS is_leg FROM each)
+  GROUP BY chain, read_by
+),
+halves AS (
+  SELECT rank, chain, read_by, is_own, last_ts_ns, fin_packet_to_broker, fin_packet_to_client,
+    bool_and(ended_packet IS NULL) OVER of_chain AS is_open,
+    min(CASE WHEN fin_packet_to_broker IS NOT NULL THEN rank END) OVER of_chain AS broker_rank,
+    min(CASE WHEN fin_packet_to_client IS NOT NULL THEN rank END) OVER of_chain AS client_rank
+  FROM each WINDOW of_chain AS (PARTITION BY chain)
+)
+SELECT rank, chain, read_by, 'leg' AS event, 0 AS frame_no, 0 AS event_code,
+  NULL AS direction, NULL AS frames_missing, NULL AS last_ts_ns, NULL AS last_packet,
+  NULL AS stream_offset, NULL AS frame_bytes, 0 AS place
+FROM legs WHERE is_leg AND NOT coalesce(is_known, false) AND rank IS NOT NULL
+UNION ALL BY NAME
+SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+  'to_broker' AS direction, fin_packet_to_broker AS last_packet, 1 AS place
+FROM own WHERE fin_packet_to_broker IS NOT NULL
+UNION ALL BY NAME
+SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+  'to_client' AS direction, fin_packet_to_client AS last_packet, 2 AS place
+FROM own WHERE fin_packet_to_client IS NOT NULL
+UNION ALL BY NAME
+SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
+  'to_client' AS direction, list_position([{_HOW}], ended) - 1 AS frames_missing, last_ts_ns,
+  ended_packet AS last_packet, 3 AS place
+FROM own WHERE ended_packet IS NOT NULL
+UNION ALL BY NAME
+SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
+  'to_client' AS direction, {ENDED_FIN} AS frames_missing, last_ts_ns,
+  greatest(fin_packet_to_broker, fin_packet_to_client) AS last_packet, 3 AS place
+FROM halves WHERE is_open AND is_own AND rank = greatest(broker_rank, client_rank)
+  AND broker_rank IS NOT NULL AND client_rank IS NOT NULL
+UNION ALL BY NAME
+SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
+  s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
+  CASE s.direction WHEN '{BOTH_DIRECTIONS[0]}' THEN 1 ELSE 2 END AS place
+FROM handovers AS s
+JOIN placed AS p ON p.capture = s.after_capture AND p.connection_id = s.after_connection_id
+WHERE p.read_by IS NOT NULL AND s.missing > 0
+"""
+
+
+def find_events(db: "duckdb.DuckDBPyConnection") -> None:
+    """Make the table events. db: with connections, handovers and placed."""
+    db.execute(_EVENTS)

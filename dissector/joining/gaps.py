@@ -1,0 +1,78 @@
+"""Where the holes of streams lie among the frames of both directions of their connection.
+
+A row of `notices` says where bytes of a direction are missing, and by which packet that was given
+up. What the other direction said in between decides whom the hole touches; a dissection merges both
+by turns, which are packets (see stream/reassembly). A hole is revealed by the first packet behind
+it, or by the packet of the acknowledgement that proves it; all that was captured before has left
+when it is given up, unless an earlier hole of the connection, given up no sooner, held it back:
+then this one comes right behind what precedes it in its own direction.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Where a hole begins within a frame, and for bytes that are there, it comes before the frame that
+# follows. What is skipped where a connection comes from the capture before is the rest of a frame,
+# not a place where others may be hidden; what is missing at the end of a capture is in the next, if
+# the direction goes on there.
+_HOLES: Final = f"""
+CREATE TABLE gaps AS
+WITH found AS (
+  SELECT p.rank, p.chain, p.read_by, n.capture, n.connection_id, n.direction, n.stream_offset,
+    n.bytes, n.packet, n.code = 'gap_lost' AS is_hole,
+    CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
+      AS goes_on
+  FROM notices AS n JOIN placed AS p USING (capture, connection_id)
+  WHERE p.read_by IS NOT NULL AND n.code IN ('gap_lost', 'resync', 'midstream_start')
+    AND n.stream_offset IS NOT NULL
+    AND NOT (n.code = 'midstream_start' AND CASE n.direction
+      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END)
+),
+near AS (
+  SELECT capture, connection_id, direction, frame_no, stream_offset AS start,
+    stream_offset + frame_bytes AS stop, first_packet, last_packet
+  FROM frames SEMI JOIN found USING (capture, connection_id, direction)
+),
+beside AS (
+  SELECT g.*, l.frame_no AS last_frame_no, l.last_packet AS last_packet,
+    f.frame_no AS next_frame_no, f.start, f.stop,
+    CASE WHEN g.is_hole AND coalesce(f.start >= g.stream_offset, true)
+      THEN least(f.first_packet, g.packet) END AS revealed
+  FROM found AS g
+  ASOF LEFT JOIN near AS l ON l.capture = g.capture AND l.connection_id = g.connection_id
+    AND l.direction = g.direction AND g.stream_offset >= l.stop
+  ASOF LEFT JOIN near AS f ON f.capture = g.capture AND f.connection_id = g.connection_id
+    AND f.direction = g.direction AND g.stream_offset < f.stop
+  WHERE f.frame_no IS NOT NULL OR (g.is_hole AND NOT g.goes_on)
+),
+held AS (
+  SELECT *, coalesce(revealed IS NOT NULL AND last_frame_no IS NOT NULL AND packet <= max(
+    CASE WHEN revealed IS NOT NULL THEN packet END
+  ) OVER (
+    PARTITION BY capture, connection_id ORDER BY revealed
+    RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ), false) AS is_held
+  FROM beside
+)
+SELECT rank, chain, read_by, direction, stream_offset, bytes,
+  CASE WHEN is_hole THEN {EVENT_GAP} ELSE {EVENT_SKIPPED} END AS event_code,
+  CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
+    THEN 0 ELSE 1 END AS frames_missing,
+  CASE WHEN is_held THEN last_packet ELSE revealed END AS turn,
+  CASE WHEN is_held THEN last_frame_no WHEN revealed IS NOT NULL THEN 0 ELSE next_frame_no - 1 END
+    AS frame_no
+FROM held
+"""
+
+
+def find_gaps(db: "duckdb.DuckDBPyConnection") -> None:
+    """Make the table gaps: turn and frame_no order them, turn null where frame_no does alone.
+
+    Args:
+        db: with notices, frames and placed.
+    """
+    db.execute(_HOLES)

@@ -1,0 +1,123 @@
+"""What brokers send each other: batches for a leader, copies for followers, changes of state.
+
+A broker that is not the leader passes a client's batch on as base64 behind `payload=`, or as it is.
+Leaders hand each batch to their followers as JSON, and changes of groups, offsets and transactions
+go to the cluster's leader as JSON, too. Other commands are passed on as they came, with the
+brokers' own token as their first argument.
+"""
+
+import base64
+import binascii
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+from dissector.limits import MAX_FORWARDED_JSON_BYTES
+from dissector.protocols.cursus.commands import NUMBER
+from dissector.protocols.cursus.lines import CommandLine
+
+INTERNAL_BATCH: Final = NUMBER["INTERNAL_BATCH"]
+REPLICATE_MESSAGE: Final = NUMBER["REPLICATE_MESSAGE"]
+WITH_JSON: Final = frozenset(
+    (REPLICATE_MESSAGE, NUMBER["REPLICATE_SNAPSHOT"], NUMBER["RAFT_APPLY"])
+)
+
+_FIRST_KEYS: Final = re.compile(rb'\A\{"topic":"([^"\\]{1,249})","(?:partition":(\d{1,9}),|key")')
+_TEXTS: Final = (("topic", "topic"), ("group", "subscription"), ("member", "consumer_name"))
+_NOT_SHOWN: Final = frozenset(
+    ("topic", "partition", "group", "member", "messages", "payload", "Payload")
+)
+
+
+class Forwarded(NamedTuple):
+    """What a payload of one broker for another says.
+
+    texts: names by column of frames.
+    numbers: by column, too.
+    rest: what has no column, by key.
+    """
+
+    texts: dict[str, bytes]
+    numbers: dict[str, int]
+    rest: dict[str, Any]
+
+
+NOTHING: Final = Forwarded({}, {}, {})
+
+
+def batch_within(line: CommandLine) -> bytes | None:
+    """The body of the batch that an INTERNAL_BATCH carries, None if it carries none."""
+    if line.command != INTERNAL_BATCH or line.payload is None:
+        return None
+    words = line.payload[1].split(None, 1)
+    if not words:
+        return None
+    try:
+        return base64.b64decode(words[0], validate=True)
+    except binascii.Error:
+        return None
+
+
+def is_passed_on(line: CommandLine) -> bool:
+    """Whether a broker passes on what a client has sent to it: it counts where the client sent it.
+
+    The brokers' token is the mark; without one such commands look like any client's.
+    """
+    return b"internal_token" in line.arguments
+
+
+def read_forwarded(line: CommandLine) -> Forwarded:
+    """What the JSON of one broker for another says."""
+    if line.command not in WITH_JSON or line.payload is None:
+        return NOTHING
+    text = line.payload[1]
+    if len(text) > MAX_FORWARDED_JSON_BYTES:
+        return _first_keys(text)
+    try:
+        parsed = json.loads(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return NOTHING
+    if not isinstance(parsed, dict):
+        return NOTHING
+    found = Forwarded({}, {}, {key: parsed[key] for key in parsed if key not in _NOT_SHOWN})
+    for key, column in _TEXTS:
+        value = parsed.get(key)
+        if isinstance(value, str) and value:
+            found.texts[column] = value.encode("utf-8", "replace")
+    _put(found, "partition", parsed.get("partition"))
+    messages = parsed.get("messages")
+    if line.command == REPLICATE_MESSAGE and isinstance(messages, list):
+        _add_messages(found, messages)
+    return found
+
+
+def _first_keys(text: bytes) -> Forwarded:
+    start = _FIRST_KEYS.match(text)
+    if start is None:
+        return NOTHING
+    numbers = {} if start[2] is None else {"partition": int(start[2])}
+    return Forwarded({"topic": start[1]}, numbers, {})
+
+
+def _put(found: Forwarded, column: str, value: Any) -> None:
+    """A number for a column, unless it is none or does not fit."""
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 62) < value < 1 << 62:
+        found.numbers[column] = value
+
+
+def _add_messages(found: Forwarded, messages: list[Any]) -> None:
+    """The records that a follower shall store: how many, their sequence numbers, first offset."""
+    found.numbers["message_count"] = len(messages)
+    records = [each for each in messages if isinstance(each, dict)]
+    if not records:
+        return
+    first, last = records[0], records[-1]
+    _put(found, "sequence_id", first.get("SeqNum"))
+    _put(found, "highest_sequence_id", last.get("SeqNum"))
+    _put(found, "entry_id", first.get("Offset"))
+    names = {each.get("ProducerID") for each in records if isinstance(each.get("ProducerID"), str)}
+    if len(names) == 1:
+        name = names.pop()
+        if name:
+            found.texts["producer_name"] = name.encode("utf-8", "replace")
+            _put(found, "producer_epoch", first.get("Epoch"))

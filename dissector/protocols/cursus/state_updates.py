@@ -1,0 +1,342 @@
+"""What requests and answers do: to logs, to groups, to transactions and to their session."""
+
+from typing import Final
+
+from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
+from dissector.notice_log import Notice, NoticeLog
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
+from dissector.protocols.cursus.answers import Answer, log_ends
+from dissector.protocols.cursus.bodies import BodyColumns
+from dissector.protocols.cursus.commands import BATCH, NUMBER
+from dissector.protocols.cursus.decoded_bodies import NameCodes
+from dissector.protocols.cursus.deliveries import Commit
+from dissector.protocols.cursus.groups import Groups, Member
+from dissector.protocols.cursus.lines import CommandLine
+from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, Produced, order_of
+from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
+from dissector.protocols.cursus.secrets import holds_token
+from dissector.protocols.cursus.sessions import (
+    OpenSessions,
+    PassContext,
+    batch_key,
+    is_countable,
+    new_delivery,
+    store,
+)
+from dissector.protocols.interface import ConnectionFacts
+from dissector.schemas.enums import BY_CAPTURE_END, BY_CONNECTION, KIND_PUBLISH
+from dissector.states import State
+
+_JOIN: Final = NUMBER["JOIN_GROUP"]
+_LEAVE: Final = NUMBER["LEAVE_GROUP"]
+_COMMIT_OFFSET: Final = NUMBER["COMMIT_OFFSET"]
+_BATCH_COMMIT: Final = NUMBER["BATCH_COMMIT"]
+_SEND_OFFSETS: Final = NUMBER["SEND_OFFSETS_TO_TXN"]
+_END_TXN: Final = NUMBER["END_TXN"]
+_CREATE: Final = NUMBER["CREATE"]
+_APPEND_STREAM: Final = NUMBER["APPEND_STREAM"]
+_LIST_OFFSETS: Final = NUMBER["LIST_OFFSETS"]
+_DESCRIBE: Final = NUMBER["DESCRIBE"]
+_STREAM: Final = NUMBER["STREAM"]
+_AUTH: Final = NUMBER["AUTH"]
+_NEGOTIATE: Final = NUMBER["NEGOTIATE"]
+_REASSIGNING_ERRORS: Final = frozenset(
+    ("GEN_MISMATCH", "NOT_OWNER", "member_not_found", "REBALANCE_REQUIRED")
+)
+_REASSIGNING_CLOSES: Final = frozenset((b"replaced", b"removed", b"timeout"))
+
+
+class StateUpdates:
+    """State of one capture that is not of one connection. negotiated: by session."""
+
+    def __init__(
+        self,
+        gathered: ClosedRows,
+        codes: NameCodes,
+        notices: NoticeLog,
+        sessions: OpenSessions,
+        key: int,
+    ) -> None:
+        """key: of hash tables."""
+        self._out = gathered
+        self._codes = codes
+        self._notices = notices
+        self._open = sessions
+        self._state = sessions.state
+        self.groups = Groups(gathered, key)
+        self._producer_log = Produced(key=key)
+        self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
+        self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
+        self.negotiated: dict[int, ConnectionFacts] = {}
+
+    def memories(self) -> list[State]:
+        """The states of what was produced, and of deliveries."""
+        return [self._producer_log.state, self.groups.open.state]
+
+    def begin(self, frames: FrameColumns, bodies: BodyColumns, rows: int) -> PassContext:
+        """Take up a block, with room for all that so many rows could add."""
+        self._producer_log.reserve(rows)
+        self.groups.open.reserve(rows)
+        self._open.reserve(rows)
+        deliveries = self.groups.open.state
+        self._context = PassContext(
+            self._state, self._producer_log.state, deliveries, frames, bodies
+        )
+        return self._context
+
+    # -- requests
+
+    def note_order(self, session: int, row: int) -> None:
+        """A batch, or a text with a message, goes to a log: is it what its producer sends next?"""
+        frames = self._context.frames
+        topic, name = int(frames.topic[row]), int(frames.producer_name[row])
+        if topic == NULL or name == NULL:
+            return
+        epoch = int(frames.producer_epoch[row])
+        producers = self._producers.setdefault(session, {})
+        if (topic, name) in producers or len(producers) < MAX_CURSUS_PRODUCERS:
+            producers[topic, name] = epoch
+            sessions = self._state.sessions
+            sessions.last_topic[session] = topic
+            sessions.last_producer[session] = name
+            sessions.last_epoch[session] = epoch
+        if not is_countable(frames, row):
+            return
+        idempotent = int(self._context.bodies.idempotent[row])
+        batch = batch_key(frames, row)
+        order = order_of(self._producer_log.state, batch, idempotent)
+        if order.flaw == EPOCH_BACK:
+            self._note("producer_epoch_back", row, epoch, order.epoch)
+        elif order.flaw == GAP:
+            self._note("sequence_gap", row, int(frames.sequence_id[row]), order.seq_end)
+
+    def asked(self, which: int, row: int, line: CommandLine | None) -> None:
+        """A client's request came; it is not known yet whether it will be answered."""
+        exchanges = self._state.exchanges
+        command, topic = int(exchanges.request_command[which]), int(exchanges.topic[which])
+        subscription = int(exchanges.subscription[which])
+        self.groups.note_topic(subscription, topic)
+        if line is None:
+            return
+        if exchanges.kind[which] == KIND_PUBLISH:
+            if line.arguments.get(b"acks") == b"0":
+                exchanges.acks[which] = 0
+            if line.payload is not None and holds_token(line.payload[1]):
+                self._note("credentials_in_payload", row)
+        if command in (_COMMIT_OFFSET, _BATCH_COMMIT):
+            for partition, following in self._committed_offsets(which, line):
+                self._ack(which, subscription, topic, partition, following)
+        elif command == _END_TXN and line.arguments.get(b"result") == b"commit":
+            staged = self._staged.get(line.arguments.get(b"transactional_id", b""), [])
+            for group, *offset in staged or [(subscription, NULL, NULL, 0)]:
+                exchanges.subscription[which] = group
+                self._ack(which, group, *offset)
+
+    def _committed_offsets(self, which: int, line: CommandLine) -> tuple[tuple[int, int], ...]:
+        """Partitions and next offsets that a commit names."""
+        if self._state.exchanges.request_command[which] == _BATCH_COMMIT:
+            return line.entries or ()
+        following = line.number(b"offset")
+        partition = int(self._state.exchanges.partition[which])
+        return () if following is None else ((partition, following),)
+
+    def _ack(
+        self, which: int, subscription: int, topic: int, partition: int, following: int
+    ) -> None:
+        exchanges = self._state.exchanges
+        lag = self._producer_log.lag_from(topic, partition, following) if topic != NULL else NULL
+        self._out.add(
+            AckRow(
+                int(exchanges.connection_id[which]),
+                int(exchanges.request_frame_no[which]),
+                int(exchanges.request_last_ns[which]),
+                topic,
+                subscription,
+                following - 1 if following > 0 else NULL,
+                partition,
+                lag,
+                self._out.row,
+            )
+        )
+
+    def _note(self, code: str, row: int, value: int = NULL, value2: int = NULL) -> None:
+        frames = self._context.frames
+        self._notices.add(
+            [
+                Notice(
+                    NOTICE_NUMBER[code],
+                    ts_ns=int(frames.last_ts_ns[row]),
+                    connection_id=int(frames.connection_id[row]),
+                    direction=int(frames.direction[row]),
+                    frame_no=int(frames.frame_no[row]),
+                    packet=int(frames.last_packet[row]),
+                    stream_offset=int(frames.stream_offset[row]),
+                    value=value,
+                    value2=value2,
+                )
+            ]
+        )
+
+    def session_over(self, connection: int, session: int, is_capture_over: bool) -> None:
+        """A session is over, and with it the producers that were seen on it."""
+        self.negotiated.pop(session, None)
+        closed_by = BY_CAPTURE_END if is_capture_over else BY_CONNECTION
+        for (topic, name), epoch in self._producers.pop(session, {}).items():
+            row = self._out.row
+            self._out.add(
+                ProducerRow(connection, topic, name, epoch, closed_by, NAME_OBSERVED, row)
+            )
+
+    # -- answers
+
+    def answered(
+        self, which: int, row: int, line: CommandLine | None, answer: Answer | None, is_good: bool
+    ) -> bool:
+        """A request was answered; False if what it was to store was there already."""
+        frames, exchanges = self._context.frames, self._state.exchanges
+        command = int(exchanges.request_command[which])
+        if exchanges.is_passed_on[which] == 1:
+            return True
+        if frames.command[row] == BATCH:
+            self.delivered(which, row, command == _STREAM)
+            return True
+        if answer is not None and answer.is_error:
+            self._refused(which, answer)
+            return True
+        if not is_good or answer is None:
+            return True
+        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
+        if exchanges.kind[which] == KIND_PUBLISH:
+            self._see_log_end(which, answer)
+            return store(self._context, which)
+        if command in (_LIST_OFFSETS, _DESCRIBE):
+            for partition, following in log_ends(answer):
+                self._producer_log.see_log_end(topic, partition, following)
+        elif command == _JOIN and subscription != NULL:
+            name = int(frames.consumer_name[row])
+            name = int(exchanges.consumer_name[which]) if name == NULL else name
+            generation = answer.number("generation")
+            member = self._member(which, name, int(frames.frame_no[row]))
+            self.groups.join(member, NULL if generation is None else generation)
+        elif command == _LEAVE:
+            name, frame_no = exchanges.consumer_name[which], exchanges.request_frame_no[which]
+            self.groups.leave(subscription, topic, int(name), int(frame_no))
+        elif line is not None:
+            self._text_answered(which, line)
+        return True
+
+    def _text_answered(self, which: int, line: CommandLine) -> None:
+        """A broker took commits, or made a topic."""
+        exchanges = self._state.exchanges
+        command = int(exchanges.request_command[which])
+        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
+        transaction = line.arguments.get(b"transactional_id", b"")
+        if command in (_COMMIT_OFFSET, _BATCH_COMMIT) and subscription != NULL:
+            for partition, following in self._committed_offsets(which, line):
+                self._commit(which, subscription, topic, partition, following)
+        elif command == _SEND_OFFSETS and line.entries is not None:
+            if transaction not in self._staged and len(self._staged) >= MAX_STAGED_TRANSACTIONS:
+                del self._staged[next(iter(self._staged))]
+            self._staged.setdefault(transaction, []).extend(
+                (subscription, topic, partition, following) for partition, following in line.entries
+            )
+        elif command == _END_TXN:
+            staged = self._staged.pop(transaction, [])
+            if line.arguments.get(b"result") == b"commit":
+                for offset in staged:
+                    self._commit(which, *offset)
+        elif command == _CREATE and line.arguments.get(b"idempotent") == b"true":
+            self._producer_log.store_once(topic)
+
+    def _refused(self, which: int, answer: Answer) -> None:
+        exchanges = self._state.exchanges
+        subscription = int(exchanges.subscription[which])
+        if subscription != NULL and answer.error_code in _REASSIGNING_ERRORS:
+            self.groups.reassigned(subscription)
+        if exchanges.request_command[which] == _JOIN and answer.error_code is not None:
+            refused = self._member(which, int(exchanges.consumer_name[which]), NULL)
+            self.groups.refuse(refused, self._codes.of(answer.error_code.encode()))
+
+    def _member(self, which: int, name: int, ready_frame_no: int) -> Member:
+        exchanges = self._state.exchanges
+        return Member(
+            int(exchanges.connection_id[which]),
+            0,
+            int(exchanges.topic[which]),
+            int(exchanges.subscription[which]),
+            name,
+            int(exchanges.request_frame_no[which]),
+            ready_frame_no,
+        )
+
+    def _commit(
+        self, which: int, subscription: int, topic: int, partition: int, following: int
+    ) -> None:
+        frame_no = int(self._state.exchanges.request_frame_no[which])
+        ns = int(self._state.exchanges.request_last_ns[which])
+        commit = Commit(following, frame_no, ns, self._out.row)
+        self.groups.commit(subscription, topic, partition, commit)
+
+    def delivered(self, asked: int, row: int, is_push: bool) -> None:
+        """A client was given a batch. asked: the request behind it, negative if not known."""
+        self.groups.deliver(int(new_delivery(self._context, row, asked)), is_push)
+
+    def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
+        """What an answer says of its session: versions, and whether it is authenticated."""
+        sessions = self._state.sessions
+        command = int(self._state.exchanges.request_command[which])
+        if command == _AUTH and not answer.is_error:
+            sessions.must_authenticate[session] = 0
+            sessions.has_stored[session] = 0
+        elif answer.error_code == "authentication_required":
+            sessions.must_authenticate[session] = 1
+        elif command == BATCH and answer.ack is not None:
+            sessions.has_stored[session] = 1
+        elif command == _NEGOTIATE and not answer.is_error:
+            self._negotiate(session, answer)
+        if sessions.has_stored[session] and sessions.must_authenticate[session]:
+            self._note("stored_without_auth", row)
+            sessions.has_stored[session] = 0
+
+    def _negotiate(self, session: int, answer: Answer) -> None:
+        before = self.negotiated.get(session, ConnectionFacts())
+        features = before.feature_flags
+        enabled = answer.fields.get("enabled")
+        if isinstance(enabled, bytes):
+            names = enabled.decode("utf-8", "backslashreplace").split(",")
+            features = tuple(name for name in names if name)
+        version = answer.number("protocol_version")
+        self.negotiated[session] = ConnectionFacts(protocol_version=version, feature_flags=features)
+
+    def _see_log_end(self, which: int, answer: Answer) -> None:
+        """Where a log ends after a publish: behind the last offset that the answer says.
+
+        The answer to a text PUBLISH holds the log's end, unless the broker is one of a cluster.
+        """
+        exchanges = self._state.exchanges
+        command, partition = exchanges.request_command[which], int(exchanges.partition[which])
+        topic = int(exchanges.topic[which])
+        if command == _APPEND_STREAM:
+            offset, answered = answer.number("offset"), answer.number("partition")
+            if offset is not None and answered is not None:
+                self._producer_log.see_log_end(topic, answered, offset + 1)
+        elif answer.ack is not None and partition != NULL:
+            is_end = command != BATCH and "leader" not in answer.fields
+            following = answer.ack.last_offset + (0 if is_end else 1)
+            self._producer_log.see_log_end(topic, partition, following)
+
+    def stream_control(self, stream: int, answer: Answer | None) -> None:
+        """The broker ends a stream: for some reasons because its partition goes to another."""
+        subscription = int(self._state.exchanges.subscription[stream])
+        if answer is None or subscription == NULL:
+            return
+        if answer.fields.get("reason") in _REASSIGNING_CLOSES:
+            self.groups.reassigned(subscription)
+
+    def finish(self) -> None:
+        """The capture is over."""
+        self.groups.finish()
+        if self.groups.given_up:
+            kind = NOTICE_NUMBER["deliveries_limit"]
+            self._notices.add([Notice(kind, value=self.groups.given_up)])

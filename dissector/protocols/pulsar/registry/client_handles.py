@@ -1,0 +1,316 @@
+"""Kernels on producers and consumers: finding them, learning their names, closing them."""
+
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import (
+    LIFECYCLE_NONE,
+    NAME_BACKFILLED,
+    NAME_LEDGER_JOIN,
+    NAME_OBSERVED,
+    NAME_UNKNOWN,
+    FrameColumns,
+)
+from dissector.protocols.pulsar.registry.state import (
+    AMBIGUOUS,
+    CLOSED,
+    CLOSING,
+    COUNT_OUT,
+    COUNT_REFUSED,
+    COUNT_ROW,
+    IDENTITY_COLUMNS,
+    KEY_CONNECTION,
+    KEY_LEDGER,
+    KEY_NAMELESS,
+    KEY_PRODUCER_NAME,
+    OPEN,
+    OPENING,
+    RECENT,
+    SHARED_COLUMNS,
+    UNOPENED,
+    HandleRows,
+    RegistryState,
+)
+from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
+from dissector.tables import (
+    ABSENT,
+    allocate_row,
+    chain_append,
+    chain_unlink,
+    find,
+    give_row,
+    list_append,
+    list_unlink,
+    note_cut_walk,
+    put,
+    remember,
+    remove,
+)
+
+
+@kernel
+def connection_row(state: RegistryState, connection_id: int) -> int:
+    """The row of a connection, made if it has none."""
+    row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
+    if row == ABSENT:
+        row = allocate_row(state.connection_pool)
+        put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
+        state.connections.connection_id[row] = connection_id
+        state.connections.is_whole[row] = 0
+        state.connections.hole_row[row] = -1
+    return int(row)
+
+
+@inlined
+def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
+    """The row of a producer or consumer, made if it has none; ABSENT if there is no room."""
+    client_handles = state.client_handles
+    glance = (int(connection_id) * 31 + int(number) * 2 + kind) & (RECENT - 1)
+    row = state.recent[glance]
+    if (
+        row != ABSENT
+        and client_handles.id[row] == number
+        and client_handles.connection_id[row] == connection_id
+        and client_handles.kind[row] == kind
+    ):
+        return int(row)
+    row = _find_or_make(state, connection_id, kind, number)
+    state.recent[glance] = row
+    return row
+
+
+@kernel
+def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
+    """handle_of without the glance."""
+    connection = connection_row(state, connection_id)
+    row = find(state.table, kind, connection, number, 0)
+    if row != ABSENT:
+        return int(row)
+    row = allocate_row(state.handle_pool)
+    if row == ABSENT:
+        oldest = state.closed_list.first[0]
+        state.counters[COUNT_REFUSED] += 1
+        if oldest == ABSENT:
+            return ABSENT
+        drop_handle(state, oldest)
+        row = allocate_row(state.handle_pool)
+    client_handles = state.client_handles
+    clear_incarnation(state, row)
+    client_handles.connection_id[row] = connection_id
+    client_handles.kind[row] = kind
+    client_handles.id[row] = number
+    client_handles.connection[row] = connection
+    client_handles.incarnation[row] = 0
+    client_handles.is_waiting[row] = 0
+    client_handles.state[row] = UNOPENED if state.connections.is_whole[connection] else OPEN
+    put(state.table, kind, connection, number, 0, row)
+    list_append(state.handle_lists, state.handle_links, connection, row)
+    return int(row)
+
+
+@kernel
+def clear_incarnation(state: RegistryState, client_handle: int) -> None:
+    """Forget what belongs to one incarnation (not its number).
+
+    A producer waits in the chain of its name, so it leaves that before its name is forgotten.
+    """
+    _stop_waiting(state, client_handle)
+    client_handles = state.client_handles
+    incarnation = client_handles.incarnation[client_handle]
+    for column in range(IDENTITY_COLUMNS, SHARED_COLUMNS):
+        client_handles.matrix[column, client_handle] = NULL
+    client_handles.incarnation[client_handle] = incarnation
+    client_handles.open_requests[client_handle] = 0
+    client_handles.opened_row[client_handle] = state.counters[COUNT_ROW]
+    client_handles.last_ledger[client_handle] = NULL
+
+
+@kernel
+def drop_handle(state: RegistryState, client_handle: int) -> None:
+    """Forget a producer or consumer altogether."""
+    client_handles = state.client_handles
+    _stop_waiting(state, client_handle)
+    if client_handles.state[client_handle] == CLOSED:
+        list_unlink(state.closed_list, state.closed_links, 0, client_handle)
+    connection = client_handles.connection[client_handle]
+    list_unlink(state.handle_lists, state.handle_links, connection, client_handle)
+    remove(
+        state.table,
+        client_handles.kind[client_handle],
+        connection,
+        client_handles.id[client_handle],
+        0,
+    )
+    client_handles.kind[client_handle] = NO_SUBJECT
+    give_row(state.handle_pool, client_handle)
+
+
+@kernel
+def write_row(state: RegistryState, out: HandleRows, client_handle: int, closed_by: int) -> None:
+    """Write the row of an incarnation that is over."""
+    row = state.counters[COUNT_OUT]
+    state.counters[COUNT_OUT] = row + 1
+    for column in range(SHARED_COLUMNS):
+        out.matrix[column, row] = state.client_handles.matrix[column, client_handle]
+    if out.name_source[row] == NULL:
+        out.name_source[row] = NAME_UNKNOWN
+    out.closed_by[row] = closed_by
+    out.closing_row[row] = state.counters[COUNT_ROW]
+
+
+@kernel
+def close_handle(
+    state: RegistryState, out: HandleRows, client_handle: int, closed_by: int, frame_no: int
+) -> None:
+    """End the incarnation: write its row and put the subject into the list of the closed.
+
+    Args:
+        frame_no: of the frame that closed it; NULL keeps the one that is known.
+    """
+    client_handles = state.client_handles
+    if frame_no != NULL:
+        client_handles.closed_frame_no[client_handle] = frame_no
+    write_row(state, out, client_handle, closed_by)
+    _stop_waiting(state, client_handle)
+    client_handles.state[client_handle] = CLOSED
+    list_append(state.closed_list, state.closed_links, 0, client_handle)
+
+
+@kernel
+def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -> None:
+    """Make a subject that is UNOPENED or CLOSED an OPENING one."""
+    client_handles = state.client_handles
+    if client_handles.state[client_handle] == CLOSED:
+        list_unlink(state.closed_list, state.closed_links, 0, client_handle)
+        client_handles.incarnation[client_handle] += 1
+    clear_incarnation(state, client_handle)
+    client_handles.state[client_handle] = OPENING
+    client_handles.opened_frame_no[client_handle] = frame_no
+
+
+@kernel
+def _stop_waiting(state: RegistryState, client_handle: int) -> None:
+    """Take a producer out of the chain of those whose topic may still be learnt by name."""
+    client_handles = state.client_handles
+    if client_handles.is_waiting[client_handle] == 1:
+        name = client_handles.name[client_handle]
+        number = client_handles.id[client_handle]
+        chain_unlink(
+            state.table, state.nameless_links, KEY_NAMELESS, name, number, 0, client_handle
+        )
+        client_handles.is_waiting[client_handle] = 0
+
+
+@kernel
+def learn_topic(state: RegistryState, client_handle: int, topic: int, source: int) -> None:
+    """Set the topic of a subject; what was observed is never replaced by what was concluded."""
+    client_handles = state.client_handles
+    if topic == NULL:
+        return
+    if source != NAME_OBSERVED and client_handles.topic[client_handle] != NULL:
+        return
+    _stop_waiting(state, client_handle)
+    client_handles.topic[client_handle] = topic
+    client_handles.name_source[client_handle] = source
+
+
+@kernel
+def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
+    """Set the name of a producer, and let name and id tell a topic that is not known.
+
+    Clients number their producers over all connections, so that after a reconnect name and id
+    are the same while the connection is another one.
+    """
+    client_handles = state.client_handles
+    if name == NULL or (
+        name == client_handles.name[client_handle] and client_handles.is_waiting[client_handle] == 1
+    ):
+        return
+    _stop_waiting(state, client_handle)
+    client_handles.name[client_handle] = name
+    number = client_handles.id[client_handle]
+    topic = client_handles.topic[client_handle]
+    hint = find(state.topics_of_names.table, KEY_PRODUCER_NAME, name, number, 0)
+    if topic == NULL:
+        if hint != ABSENT and hint != AMBIGUOUS:
+            learn_topic(state, client_handle, hint, NAME_BACKFILLED)
+        elif hint == ABSENT:
+            chain_append(
+                state.table, state.nameless_links, KEY_NAMELESS, name, number, 0, client_handle
+            )
+            client_handles.is_waiting[client_handle] = 1
+        return
+    if client_handles.name_source[client_handle] != NAME_OBSERVED:
+        return
+    if hint == ABSENT:
+        remember(state.topics_of_names, KEY_PRODUCER_NAME, name, number, 0, topic)
+    elif hint != topic:
+        remember(state.topics_of_names, KEY_PRODUCER_NAME, name, number, 0, AMBIGUOUS)
+        return
+    for _ in range(len(client_handles.kind)):
+        waiting = find(state.table, KEY_NAMELESS, name, number, 0)
+        if waiting == ABSENT:
+            return
+        learn_topic(state, waiting, topic, NAME_BACKFILLED)
+    note_cut_walk(state.table)
+
+
+@kernel
+def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: int) -> None:
+    """Join a ledger with a topic: a ledger belongs to one topic of a cluster.
+
+    Non-persistent topics answer 0:0 always; -1 is no ledger. A ledger met with two topics (shadow
+    topics, two clusters in one capture) tells nothing any more.
+    """
+    client_handles = state.client_handles
+    if ledger < 0 or (ledger == 0 and entry == 0):
+        return
+    topic = client_handles.topic[client_handle]
+    if topic != NULL and ledger == client_handles.last_ledger[client_handle]:
+        return
+    hint = find(state.topics_of_ledgers.table, KEY_LEDGER, ledger, 0, 0)
+    if topic == NULL:
+        if hint != ABSENT and hint != AMBIGUOUS:
+            learn_topic(state, client_handle, hint, NAME_LEDGER_JOIN)
+        return
+    client_handles.last_ledger[client_handle] = ledger
+    if hint == ABSENT:
+        remember(state.topics_of_ledgers, KEY_LEDGER, ledger, 0, 0, topic)
+    elif hint != topic and hint != AMBIGUOUS:
+        remember(state.topics_of_ledgers, KEY_LEDGER, ledger, 0, 0, AMBIGUOUS)
+
+
+@inlined
+def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
+    """Write what is known of its subject into a frame; its lifecycle becomes NONE."""
+    client_handles = state.client_handles
+    kind = client_handles.kind[client_handle]
+    frames.handle_kind[row] = kind
+    frames.handle_id[row] = client_handles.id[client_handle]
+    frames.incarnation[row] = client_handles.incarnation[client_handle]
+    frames.handle_incarnation[row] = client_handles.incarnation[client_handle]
+    frames.lifecycle[row] = LIFECYCLE_NONE
+    topic = client_handles.topic[client_handle]
+    frames.topic[row] = topic
+    frames.name_source[row] = (
+        NAME_UNKNOWN if topic == NULL else client_handles.name_source[client_handle]
+    )
+    if kind == CONSUMER_SUBJECT:
+        frames.subscription[row] = client_handles.subscription[client_handle]
+        frames.consumer_name[row] = client_handles.name[client_handle]
+    elif kind == PRODUCER_SUBJECT:
+        frames.producer_name[row] = client_handles.name[client_handle]
+
+
+@kernel
+def close_connection(
+    state: RegistryState, out: HandleRows, connection: int, closed_by: int
+) -> None:
+    """End all that is open on a connection; its subjects are forgotten, not its row."""
+    for _ in range(state.handle_lists.length[connection]):
+        client_handle = state.handle_lists.first[connection]
+        phase = state.client_handles.state[client_handle]
+        if phase == CLOSING:
+            write_row(state, out, client_handle, 0)
+        elif phase != UNOPENED and phase != CLOSED:
+            write_row(state, out, client_handle, closed_by)
+        drop_handle(state, client_handle)

@@ -1,0 +1,440 @@
+"""What queries give for the captures of a lake: made once, kept, and found again.
+
+What is read together is a unit: one capture, or captures that `dissector.joining` puts together.
+The rows of every query name their capture, so those of a unit are made apart from all others, by
+any engine, kept beside the lake (`dissector.lake.cache`), and put together whenever a report asks.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.findings.querying import RuleQuery, rule_queries
+from dissector.joining import planning, survey
+from dissector.joining.closing import Target, close_group
+from dissector.joining.files import JoinSettings, digest_of, files_of
+from dissector.joining.increment_cache import IncrementCache
+from dissector.joining.increments import Increment
+from dissector.joining.planning import VERSION, parts_of, whole_spans
+from dissector.lake.cache import Cache, CachedRows, CachePartition
+from dissector.lake.reader import Lake
+from dissector.limits import MAX_CACHE_BATCHES
+from dissector.queries.catalogue import Query, catalogue
+from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files, quoted, reading
+from dissector.queries.selection import Selection
+from dissector.report.closing import CHANGED
+from dissector.report.partitions import (
+    Engine,
+    EngineIn,
+    Inputs,
+    Partition,
+    Tables,
+    closed_as,
+    partitioned,
+    run_partition,
+    tables_of,
+    write_rows,
+)
+from dissector.schemas.small_tables import no_rows
+
+Queries = Mapping[str, Query | RuleQuery]
+# The rows that are in a report's tables.
+CLOSED: Final = ("exchanges", "deliveries", "permits")
+FINDINGS: Final = "findings"  # the section that rules alone make
+# What sections are made from that are read where findings alone are asked for.
+_READ_BY_RULES: Final = {
+    "coverage": (
+        "connections", "unfinished", "frames", "notices", "capture_notices", "directions",
+    ),
+}  # fmt: skip
+JOINED: Final = "joined-"  # before the names of these tables, where they are kept
+
+
+def with_plain_types(rows: pa.Table) -> pa.Table:
+    """Rows of an engine with the types that all engines share: int64, bool, text, lists of them."""
+    fields = [pa.field(field.name, _plain(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind
+
+
+def _survey_units(digests: Mapping[str, str]) -> list[CachePartition]:
+    """A survey is kept of each capture by itself, however they belong together."""
+    return [
+        CachePartition(digest_of(["survey", digest]), (name,)) for name, digest in digests.items()
+    ]
+
+
+def survey_captures(
+    lake: Lake, digests: Mapping[str, str], cache: Cache | None, work: Path
+) -> Inputs:
+    """What is known of captures, and how they belong together.
+
+    Args:
+        digests: of the captures that count. cache: knows most of them; those that it does not know
+            are read, without a cache all.
+    """
+    settings = JoinSettings(folder=work)
+    cache_partitions = _survey_units(digests)
+    tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
+    missing = set(digests)
+    if cache is not None:
+        found = {name: cache.sources(name, VERSION, cache_partitions) for name in survey.SCHEMAS}
+        missing = {
+            cache_partition.captures[0] for _, left in found.values() for cache_partition in left
+        }
+        with DuckdbEngine(work) as db:
+            for name, (sources, _) in found.items():
+                there = [
+                    source._replace(captures=source.captures - missing, is_all=False)
+                    if source.captures & missing else source
+                    for source in sources
+                ]  # fmt: skip
+                tables[name].append(read_sources(db, there, survey.SCHEMAS[name]))
+    if missing:
+        is_alone = cache is None and len(digests) == 1
+        with reading():
+            fresh = survey.known(files_of(lake, frozenset(missing)), settings, is_alone=is_alone)
+        for name, rows in fresh._asdict().items():
+            tables[name].append(rows)
+        if cache is not None:
+            made = work / "survey"
+            made.mkdir()
+            for name, rows in fresh._asdict().items():
+                pq.write_table(rows, made / f"{name}.parquet", compression="zstd")
+            new = [
+                cache_partition
+                for cache_partition in cache_partitions
+                if cache_partition.captures[0] in missing
+            ]
+            cache.add(made, new, dict.fromkeys(survey.SCHEMAS, VERSION))
+    known = survey.SurveyTables(
+        *(
+            pa.concat_tables([each.cast(schema) for each in tables[name]] or [no_rows(schema)])
+            for name, schema in survey.SCHEMAS.items()
+        )
+    )
+    with reading():
+        plan = survey.plan(known, partial(files_of, lake), settings)
+    together = tuple(planning.cache_partitions(plan, digests))
+    return Inputs(lake, digests, known, plan, together, whole_spans(known.files, plan))
+
+
+def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> str:
+    """The rows of several sources, as a query, empty if there are no files of them; those that are
+    read whole come as one. by_name: files may lack columns that others have, as rules' do."""
+    found = [source for source in sources if source.paths]
+    whole = tuple(path for source in found if source.is_all for path in source.paths)
+    queries = [f"SELECT * FROM {parquet(whole, by_name=by_name)}"] if whole else []
+    for source in found:
+        if not source.is_all:
+            names = ", ".join(quoted(name) for name in sorted(source.captures))
+            condition = f"WHERE capture IN ({names})" if names else "LIMIT 0"
+            queries.append(f"SELECT * FROM {parquet(source.paths, by_name=by_name)} {condition}")
+    return " UNION ALL BY NAME ".join(queries)
+
+
+def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Schema) -> pa.Table:
+    """The rows of sources, in one table of these columns."""
+    query = select_sources(sources)
+    if not query:
+        return no_rows(schema)
+    names = ", ".join(f'"{name}"' for name in schema.names)
+    rows = with_plain_types(db.table(f"SELECT {names} FROM ({query})"))
+    return rows.cast(schema)
+
+
+def _close(task: Sequence[Sequence[Any]]) -> None:
+    with reading():
+        for arguments in task:
+            close_group(*arguments)
+
+
+def join_captures(
+    engine: Engine, read: Inputs, captures: frozenset[str], work: Path
+) -> Path | None:
+    """Join the captures that belong together; the folder of their rows, None if none do."""
+    parts = [part for part in parts_of(read.plan) if part.groups[0].captures[0] in captures]
+    if not parts:
+        return None
+    folder = work / "closed"
+    folder.mkdir(exist_ok=True)
+    settings = JoinSettings(folder=work)
+    tasks: list[Sequence[Sequence[Any]]] = []
+    cut: list[tuple[IncrementCache, str, list[Increment]]] = []
+    for part in parts:
+        name = closed_as(part.groups[0])
+        increments = [] if read.memory is None else read.memory.increments(part)
+        if read.memory is not None and len(increments) > 1:
+            tasks += read.memory.tasks(increments, settings)
+            cut.append((read.memory, name, increments))
+            continue
+        target = Target(folder, name)
+        tasks.append([(files_of(read.lake, part.captures), part, target, settings)])
+    engine.each(_close, tasks)
+    for memory, name, increments in cut:
+        memory.collect(increments, name, folder)
+    return folder
+
+
+class AggregationCache:
+    """Finds what is kept of the captures of a report, makes what is missing, and keeps it.
+
+    Args:
+        cache: None where nothing is kept, and what is kept does not serve.
+        look: called with the engine while it has the tables, of all captures if nothing is kept.
+    """
+
+    def __init__(
+        self,
+        read: Inputs,
+        cache: Cache | None,
+        work: Path,
+        engine: EngineIn,
+        selection: Selection,
+        look: Callable[[Engine], None] | None = None,
+    ) -> None:
+        self._read = read
+        self._cache = cache
+        self._work = work
+        self._engine = engine
+        self._selection = selection
+        self._look = look
+        self._runs = 0
+        self.sources: dict[str, list[CachedRows]] = {}
+        self._digests: dict[str, str] = {}
+        self.captures_read: set[str] = set()
+
+    def make(self, queries: Queries) -> None:
+        """Find or make the rows of queries, and of what joining closed, of all captures."""
+        joined = dict.fromkeys((f"{JOINED}{n}" for n in (*CLOSED, *CHANGED)), VERSION)
+        wanted = {name: query.digest for name, query in queries.items()} | joined
+        runs: dict[tuple[CachePartition, ...], list[str]] = {}
+        for name, digest in wanted.items():
+            missing = self.find(name, digest)
+            # Whoever runs queries over joined captures has joined them.
+            together = (each for each in runs if name.startswith(JOINED) and {*missing} <= {*each})
+            if missing:
+                runs.setdefault(next(together, tuple(sorted(missing))), []).append(name)
+        for cache_partitions, names in runs.items():
+            texts = {name: text_of(queries[name]) for name in names if name in queries}
+            folder = self._run(cache_partitions, names, texts)
+            self.keep(folder, cache_partitions, {name: wanted[name] for name in names})
+
+    def find(self, name: str, digest: str) -> list[CachePartition]:
+        """Return the units without cached rows; register the cached ones as sources."""
+        cache_partitions = self._units_of(name)
+        self._digests[name] = digest
+        if self._cache is None:
+            self.sources[name] = []
+            return list(cache_partitions)
+        self.sources[name], missing = self._cache.sources(name, digest, cache_partitions)
+        return missing
+
+    def _units_of(self, name: str) -> tuple[CachePartition, ...]:
+        """The units that have rows of a table: what joining closed is of captures joined."""
+        cache_partitions = self._read.cache_partitions
+        is_joined = name.startswith(JOINED)
+        return (
+            tuple(
+                cache_partition
+                for cache_partition in cache_partitions
+                if len(cache_partition.captures) > 1
+            )
+            if is_joined
+            else cache_partitions
+        )
+
+    def folder(self) -> Path:
+        """A new folder for rows that are made."""
+        self._runs += 1
+        folder = self._work / f"made-{self._runs}"
+        folder.mkdir()
+        return folder
+
+    def _run(
+        self,
+        cache_partitions: Sequence[CachePartition],
+        names: Sequence[str],
+        queries: Mapping[str, str],
+    ) -> Path:
+        folder = self.folder()
+        captures = frozenset(
+            name for cache_partition in cache_partitions for name in cache_partition.captures
+        )
+        self.captures_read |= captures
+        spill = self._work / f"engine-{self._runs}"
+        spill.mkdir()
+        with self._engine(spill) as engine:
+            closed = join_captures(engine, self._read, captures, spill)
+            if queries:
+                self._query(engine, cache_partitions, queries, closed, folder, spill)
+        for name in names:
+            if name.startswith(JOINED) and closed is not None:
+                os.rename(closed / name.removeprefix(JOINED), folder / name)
+        shutil.rmtree(spill, ignore_errors=True)
+        return folder
+
+    def _query(
+        self,
+        engine: Engine,
+        cache_partitions: Sequence[CachePartition],
+        queries: Mapping[str, str],
+        closed: Path | None,
+        folder: Path,
+        spill: Path,
+    ) -> None:
+        """Write the queries' rows of units.
+
+        One task per partition; partitions too large for a task, and what `look` needs whole, run
+        here.
+        """
+        parts = partitioned(cache_partitions, self._read, engine.at_once)
+        if self._look is not None:
+            whole, parts = list(cache_partitions), []
+        else:
+            whole = [
+                cache_partition
+                for rows, some in parts
+                if rows > engine.task_rows
+                for cache_partition in some
+            ]
+            parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
+        memory, threads = engine.budget(len(parts))
+        pieces: list[Path] = []
+        for mine, joined, selection in self._over_tables(queries, closed):
+            todo = [
+                Partition(
+                    self._tables(some, joined, selection), mine, folder / f".{number}",
+                    spill / f"{number}", memory, threads,
+                )
+                for number, (_, some) in enumerate(parts, start=len(pieces))
+            ]  # fmt: skip
+            engine.each(run_partition, todo)
+            pieces += [each.folder for each in todo]
+            if whole:
+                self._tables(whole, joined, selection).open(engine)
+                pieces.append(folder / f".{len(pieces)}")
+                pieces[-1].mkdir()
+                write_rows(engine, mine, pieces[-1])
+        if whole and self._look is not None:
+            self._look(engine)
+        for name in queries:
+            (folder / name).mkdir()
+            paths = (path for piece in pieces for path in parquet_files(piece, name))
+            for number, path in enumerate(paths):
+                os.rename(path, folder / name / f"part-{number:05}.parquet")
+        for piece in pieces:
+            shutil.rmtree(piece)
+
+    def _over_tables(
+        self, queries: Mapping[str, str], closed: Path | None
+    ) -> list[tuple[Mapping[str, str], Path | None, Selection]]:
+        """Queries, what joining wrote for the tables that they read, and which rows they read.
+
+        Rules read all rows of each capture as it landed: what is missing would be a fault to them.
+        The others are the last: what is done besides finds their tables.
+        """
+        if closed is None and self._selection.is_everything:
+            return [(queries, None, self._selection)]
+        rules = {name: text for name, text in queries.items() if name in rule_queries()}
+        others = {name: text for name, text in queries.items() if name not in rules}
+        found = ((rules, None, Selection()), (others, closed, self._selection))
+        return [each for each in found if each[0]]
+
+    def _tables(
+        self, cache_partitions: Sequence[CachePartition], closed: Path | None, selection: Selection
+    ) -> Tables:
+        captures = frozenset(
+            name for cache_partition in cache_partitions for name in cache_partition.captures
+        )
+        return tables_of(self._read, captures, closed, selection)
+
+    def keep(
+        self, folder: Path, cache_partitions: Sequence[CachePartition], digests: Mapping[str, str]
+    ) -> None:
+        """Take rows that were made for some units, and keep them if that is wanted."""
+        captures = frozenset(
+            name for cache_partition in cache_partitions for name in cache_partition.captures
+        )
+        for name in digests:
+            paths = tuple(parquet_files(folder, name))
+            if paths:
+                self.sources[name].append(CachedRows(paths, captures, True))
+        if self._cache is not None:
+            self._cache.add(folder, cache_partitions, digests)
+
+    def tidy(self) -> None:
+        """Forget what is kept of captures that are gone, and put batches together when they are
+        many."""
+        if self._cache is None:
+            return
+        if self._read.memory is not None:
+            self._read.memory.tidy(self._read.plan)
+        of_surveys = _survey_units(self._read.digests)
+        self._cache.forget(
+            {
+                cache_partition.digest
+                for cache_partition in (*self._read.cache_partitions, *of_surveys)
+            }
+        )
+        if len(self._cache) <= MAX_CACHE_BATCHES:
+            return
+        memory = Cache(self._read.lake.folder, self._work)  # with what this run added
+        parts = (
+            (self._read.cache_partitions, self._digests),
+            (of_surveys, dict.fromkeys(survey.SCHEMAS, VERSION)),
+        )
+        with DuckdbEngine(self._work) as db:
+            for cache_partitions, digests in parts:
+                folder = self.folder()
+                for name, digest in digests.items():
+                    wanted = (
+                        self._units_of(name)
+                        if cache_partitions is self._read.cache_partitions
+                        else cache_partitions
+                    )
+                    sources, missing = memory.sources(name, digest, wanted)
+                    if missing:
+                        return  # somebody else changed it meanwhile
+                    query = select_sources(sources, by_name=name in rule_queries())
+                    if query:
+                        db.write({name: query}, folder)
+                if not memory.add(folder, cache_partitions, digests):
+                    return
+        memory.replace_all()
+
+
+def queries_of(sections: Collection[str], numbers: Collection[str]) -> Queries:
+    """The queries that sections are made from, by their names.
+
+    Args:
+        numbers: of rules that are asked; none for all.
+    """
+    rules = {
+        name: query for name, query in rule_queries().items()
+        if not numbers or query.rule.number in numbers
+    }  # fmt: skip
+    if {*sections} - {FINDINGS, *_READ_BY_RULES}:
+        return {**catalogue(), **rules}
+    wanted = {name for section in sections for name in _READ_BY_RULES.get(section, ())}
+    return {name: query for name, query in catalogue().items() if name in wanted} | rules
+
+
+def text_of(query: Query | RuleQuery) -> str:
+    """A query as it is run over the tables of a lake."""
+    return query.per_capture() if isinstance(query, Query) else query.text

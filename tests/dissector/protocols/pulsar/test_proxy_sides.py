@@ -1,0 +1,129 @@
+"""Proxied pairs: the two sides of a proxy find each other by handshakes and first frames."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from dissector.codecs.names import NameTable
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT
+from dissector.protocols.pulsar.handshakes import Handshakes
+from dissector.protocols.pulsar.proxy_sides import ProxySide, ProxySides
+from dissector.protocols.pulsar.wire.fields import FieldDecoder
+from dissector.protocols.pulsar.wire.unknown import Unknown
+from tests.wire import pulsar
+from tests.wire.blocks import block_of
+
+
+def connect(**fields: Any) -> bytes:
+    return pulsar.simple(
+        pulsar.command("CONNECT", **{"client_version": "Pulsar-CPP-v4.2.0", **fields})
+    )
+
+
+CLIENT = connect(proxy_to_broker_url="10.0.0.2:6650")
+PROXY = connect(proxy_version="4.0.6")
+PLAIN = connect()
+CONNECTED = pulsar.simple(pulsar.command("CONNECTED", server_version="s"))
+SUBSCRIBE = pulsar.simple(
+    pulsar.command("SUBSCRIBE", topic="t", subscription="s", consumer_id=0, request_id=0)
+)
+PRODUCER = pulsar.simple(pulsar.command("PRODUCER", topic="t", producer_id=0, request_id=1))
+
+
+class Sight(NamedTuple):
+    """A frame of a connection."""
+
+    connection: int
+    frame: bytes
+    is_answer: bool = False
+
+
+class Watch:
+    """Feeds frames, one block per call."""
+
+    def __init__(self) -> None:
+        self.proxy_sides = ProxySides(0)
+        self.handshakes = Handshakes(0, Unknown(0))
+        self.frame_no = 0
+
+    def see(self, *sights: Sight) -> list[int]:
+        block, sources = block_of([sight.frame for sight in sights])
+        block.connection_id[:] = [sight.connection for sight in sights]
+        block.direction[:] = [TO_CLIENT if sight.is_answer else TO_BROKER for sight in sights]
+        block.frame_no[:] = self.frame_no + np.arange(1, len(sights) + 1)
+        self.frame_no += len(sights)
+        FieldDecoder(NameTable(10, 100), 0).decode(block, len(sights), sources)
+        handshakes = self.handshakes.advance(block, len(sights), sources)
+        return self.proxy_sides.advance(handshakes, block, len(sights), sources)
+
+
+def shaken(client: int, proxy: int) -> list[Sight]:
+    """The handshakes of a pair, the proxy's inside the client's."""
+    return [
+        Sight(client, CLIENT),
+        Sight(proxy, PROXY),
+        Sight(proxy, CONNECTED, True),
+        Sight(client, CONNECTED, True),
+    ]
+
+
+@pytest.mark.parametrize("cut", range(1, 6), ids=str)
+def test_a_pair_finds_each_other_however_the_blocks_are_cut(cut: int) -> None:
+    watch = Watch()
+    sights = [*shaken(4, 7), Sight(4, SUBSCRIBE), Sight(7, SUBSCRIBE)]
+    assert watch.see(*sights[:cut]) + watch.see(*sights[cut:]) == [7]
+    assert watch.proxy_sides.is_proxy_side(7) and not watch.proxy_sides.is_proxy_side(4)
+    assert watch.proxy_sides.pop(4) == ProxySide("client", 7) and watch.proxy_sides.pop(
+        7
+    ) == ProxySide("broker", 4)
+    assert watch.proxy_sides.pop(4) is None and not watch.proxy_sides.is_proxy_side(7)
+
+
+def test_the_order_in_which_a_tap_saw_both_sides_does_not_matter() -> None:
+    watch = Watch()
+    assert watch.see(*shaken(4, 7), Sight(7, SUBSCRIBE), Sight(4, SUBSCRIBE)) == [7]
+
+
+def test_one_side_alone_is_no_pair() -> None:
+    for hop in (CLIENT, PROXY):
+        watch = Watch()
+        assert not watch.see(Sight(1, hop), Sight(1, SUBSCRIBE), Sight(2, PLAIN))
+        assert not watch.see(Sight(2, SUBSCRIBE))
+        assert watch.proxy_sides.pop(1) is None
+
+
+def test_other_first_frames_or_clients_are_no_pair() -> None:
+    assert not Watch().see(*shaken(1, 2), Sight(1, SUBSCRIBE), Sight(2, PRODUCER))
+    other = connect(proxy_version="4.0.6", client_version="Pulsar-Java-v4.0.6")
+    sights = [Sight(1, CLIENT), Sight(2, other), Sight(1, SUBSCRIBE), Sight(2, SUBSCRIBE)]
+    assert not Watch().see(*sights)
+
+
+def test_what_either_side_says_for_itself_is_passed_over() -> None:
+    answer = pulsar.simple(pulsar.command("AUTH_RESPONSE", response={"auth_method_name": "m"}))
+    watch = Watch()
+    sights = [*shaken(1, 2), Sight(1, answer), Sight(1, pulsar.vector("PING"))]
+    assert watch.see(*sights, Sight(1, SUBSCRIBE), Sight(2, SUBSCRIBE)) == [2]
+
+
+def test_clients_that_begin_alike_are_told_apart_by_their_handshakes() -> None:
+    watch = Watch()
+    watch.see(*shaken(1, 2), *shaken(3, 4))
+    # The second client is quicker than the first.
+    assert watch.see(Sight(3, PRODUCER), Sight(1, PRODUCER)) == []
+    assert watch.see(Sight(2, PRODUCER), Sight(4, PRODUCER)) == [2, 4]
+    assert watch.proxy_sides.pop(2) == ProxySide("broker", 1) and watch.proxy_sides.pop(
+        4
+    ) == ProxySide("broker", 3)
+
+
+def test_a_connection_that_is_over_finds_no_twin() -> None:
+    watch = Watch()
+    watch.see(*shaken(1, 2), Sight(1, SUBSCRIBE))
+    assert watch.proxy_sides.pop(1) is None
+    assert watch.see(Sight(2, SUBSCRIBE)) == [] and watch.proxy_sides.pop(2) is None
+    watch.see(*shaken(5, 6))
+    assert (
+        watch.proxy_sides.pop(5) is None and watch.see(Sight(5, PRODUCER), Sight(6, PRODUCER)) == []
+    )
