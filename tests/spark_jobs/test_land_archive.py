@@ -77,7 +77,7 @@ from dissector.joining.files import digests
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
-from dissector.report.aggregation_cache import TallyCache, join_captures, survey_captures
+from dissector.report.aggregation_cache import AggregationCache, join_captures, survey_captures
 from spark_jobs import land
 from dissector.spark.engine import SparkEngine
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
@@ -86,7 +86,7 @@ work = Path({work!r})
 with SparkEngine(SparkSession.getActiveSession(), work) as db, open_lake(Path({lake!r})) as lake:
     read = survey_captures(lake, digests(lake.captures), None, work)
     join_captures(db, read, read.captures, work)
-    TallyCache(read, None, work, lambda folder: db, Selection()).make(catalogue())
+    AggregationCache(read, None, work, lambda folder: db, Selection()).make(catalogue())
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

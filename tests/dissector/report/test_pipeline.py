@@ -123,7 +123,7 @@ def test_a_changed_query_alone_is_run_again(
         queries.Query, "per_capture", lambda self, was=queries.Query.per_capture: (
             ran.append(self.name), was(self))[1],
     )  # fmt: skip
-    for module in ("tally_cache", "pipeline"):
+    for module in ("aggregation_cache", "pipeline"):
         monkeypatch.setattr(
             f"dissector.report.{module}.catalogue", lambda: {**known, "transmits": changed}
         )
@@ -145,7 +145,7 @@ def test_parts_of_a_lake_are_counted_anew_and_not_kept(apart: Apart, tmp_path: P
 def test_many_batches_become_few(
     apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dissector.report.aggregation_cache.MAX_BATCHES", 3)
+    monkeypatch.setattr("dissector.report.aggregation_cache.MAX_CACHE_BATCHES", 3)
     lake, names = tmp_path / "lake", names_of(apart.lake)
     for start in range(0, len(names), 2):
         hand_over(apart.lake, lake, names[start : start + 2])
