@@ -1,6 +1,6 @@
 """Frames of Pulsar with other names and noise: they read as before, and sums stay what they were.
 
-`dissector.protocols.pulsar.wire.anonymizer` are the kernels of what is tested here.
+`dissector.protocols.pulsar.wire.anonymize_kernels` are the kernels of what is tested here.
 """
 
 from typing import Any
