@@ -100,7 +100,7 @@ class CursusAnonymizer:
         self._sentences = None if names is None else Sentences(names, has_codes=True)
 
     def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool]) -> None:
-        """Treat frames in place; see protocols.interface.Anonymizer."""
+        """Treat frames in place; see protocols.interface.FrameAnonymizer."""
         for start, size, end, is_packed in zip(*bounds.tolist(), packed, strict=True):
             made = self.frame(data[start:end].tobytes(), size, is_packed)
             data[start:end] = np.frombuffer(made, np.uint8)

@@ -94,7 +94,7 @@ class PulsarAnonymizer:
         )
 
     def frames(self, data: ByteArray, bounds: Int64Array, packed: Sequence[bool] = ()) -> None:
-        """Treat frames in place; see protocols.interface.Anonymizer."""
+        """Treat frames in place; see protocols.interface.FrameAnonymizer."""
         starts, sizes, ends = bounds
         state = self._state
         state.at[kernels.NEXT] = 0
