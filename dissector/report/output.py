@@ -76,10 +76,20 @@ def _known(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def _agree(rows: list[dict[str, Any]], plain: list[dict[str, Any]], key: str) -> None:
+    """Make numbers by name pairs in all rows if they are in one, where they count something."""
+    if any(isinstance(row.get(key), list) for row in plain):
+        for row, out in zip(rows, plain, strict=True):
+            if isinstance(out.get(key), dict):
+                out[key] = [{"name": name, "count": value} for name, value in row[key].items()]
+
+
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     target = folder / TABLES / name
     target.mkdir(parents=True)
     plain = [{key: arrow_value(value) for key, value in row.items()} for row in rows]
+    for key in plain[0] if plain else ():
+        _agree(rows, plain, key)
     table = pa.Table.from_pylist(plain) if rows else pa.table({})
     table = table.cast(pa.schema([field.with_type(_known(field.type)) for field in table.schema]))
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
