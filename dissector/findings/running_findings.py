@@ -132,7 +132,7 @@ def _finding(line: str) -> Finding | None:
             for value, kind in (
                 *((one.first_ns, int), (one.last_ns, int), (one.apart_ns, int)),
                 *((one.subject, dict), (one.measured, dict), (one.thresholds, dict)),
-                *((text, str) for text in (one.number, one.code, one.title, one.text)),
+                *((text, str) for text in (one.number, one.code, one.title, one.text, one.show)),
                 *((text, str) for text in (one.severity, one.verdict, one.section, one.capture)),
                 *((each.frame_no, int) for each in evidence),
             )

@@ -8,9 +8,9 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.finding import findings_of
-from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
+from tests.dissector.findings.samples import RULES
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-live"
 TOLD = json.loads((FOLDER / "manifest.json").read_text("utf-8"))
@@ -26,7 +26,7 @@ def found(tmp_path_factory):
     with open_lake(lake) as opened:
         names = {one.capture_id: one.sources[0].file_name for one in opened.captures}
         with sandbox_over(opened) as engine:
-            findings, problems = findings_of(engine, load_rules()[0])
+            findings, problems = findings_of(engine, RULES)
     assert problems == [] and {*names.values()} == {*MANIFEST}
     by_file: dict[str, list] = {name: [] for name in MANIFEST}
     for one in findings:

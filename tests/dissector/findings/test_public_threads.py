@@ -11,10 +11,10 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.finding import Finding, findings_of
-from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.asking import variant
+from tests.dissector.findings.samples import RULES
 from tests.dissector.findings.thread_captures import (
     LIMIT,
     MAKERS,
@@ -56,7 +56,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Made, list
     to = str(folder / "lake")
     assert run(["land", "--chain", "none", "-q", "--lake", to, *map(str, files)]) in (0, 3)
     with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:
-        findings, problems = findings_of(engine, load_rules()[0])
+        findings, problems = findings_of(engine, RULES)
     assert not problems
     return {
         name: (

@@ -8,10 +8,10 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.finding import Finding, findings_of
-from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.asking import variant
+from tests.dissector.findings.samples import RULES
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "threads"
 THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
@@ -68,7 +68,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
     with open_lake(lake) as opened:
         names = {one.capture_id: Path(one.sources[0].file_name).stem for one in opened.captures}
         with sandbox_over(opened) as engine:
-            findings, problems = findings_of(engine, load_rules()[0])
+            findings, problems = findings_of(engine, RULES)
     assert problems == []
     sorted_out: dict[str, list[Finding]] = {name: [] for name in names.values()}
     for one in findings:
