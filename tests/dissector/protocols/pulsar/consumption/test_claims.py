@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.protocols.pulsar.consumption.published import find_transaction, transaction_of
+from dissector.protocols.pulsar.consumption.state import ROW_BITS, new_state
 from dissector.protocols.pulsar.wire import commands
+from dissector.tables import ABSENT
 from tests.wire.frames import STEP_NS
 from tests.wire.talk import CUMULATIVE, EXCLUSIVE, SHARED, Talk
 
@@ -273,3 +276,28 @@ def test_however_acks_are_decided_every_delivery_has_one_row(
     assert all(row["messages_acked"] == 4 for row in rows if row["outcome"] == "acked")
     assert all(row["unacked_after"] >= 0 for row in whole["permits"])
     assert talk.rows(cuts)["deliveries"] == rows
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_entry_that_was_rolled_back_already_ends_no_other_delivery(is_first: bool) -> None:
+    """It comes again: its earlier delivery has ended, and with few rows another has the last."""
+    talk = ready()
+    for entry in (1, 0) if is_first else (0, 1):
+        talk.message(entry)
+    talk.ack(0, **IN_TRANSACTION)
+    talk.ack(1, txn_most_bits=7, txn_least_bits=8)
+    end(talk, 1)
+    talk.message(0)
+    rows = talk.rows(deliveries=2)["deliveries"]
+    outcomes = sorted((row["entry_id"], row["outcome"]) for row in rows)
+    assert outcomes == [(0, "ack_rolled_back"), (0, "unacked_at_end"), (1, "ack_uncommitted")]
+
+
+def test_numbers_of_other_requests_are_no_transactions() -> None:
+    """Consumers have rows of their own, and more of them."""
+    state = new_state(4, 4, 4, 0)
+    rows = len(state.transactions.serial)
+    for row in (rows, rows + 1, 1 << 20):
+        assert find_transaction(state, 1 << ROW_BITS | row) == ABSENT
+    known = transaction_of(state, 3, 4)
+    assert find_transaction(state, known) == known & ((1 << ROW_BITS) - 1)
