@@ -106,7 +106,6 @@ NUMBA_IN = {
     "dissector.native.codegen": "object code is made of the compiler's IR",
     "dissector.native.compiler": "the compiler's side of kernels",
     "dissector.native.indexing": "its rules for arrays",
-    "dissector.native.passes": "the passes that kernels go through",
 }
 PYARROW_IN = ("dissector.schemas", "dissector.sources", "dissector.lake", "dissector.report",
               "dissector.compare",

@@ -10,8 +10,11 @@ from typing import Any, Final
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, typed_passes, types, untyped_passes
+from numba.core import ir as numba_ir
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.datamodel import models
 from numba.core.registry import cpu_target
 from numba.core.sigutils import normalize_signature
@@ -38,8 +41,8 @@ from dissector.native.arguments import (
 )
 from dissector.native.code import Code, bounds_checked
 from dissector.native.codegen import own_codegen
+from dissector.native.digests import is_ours
 from dissector.native.indexing import register
-from dissector.native.passes import Passes
 
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
 warnings.filterwarnings("ignore", category=numba.NumbaExperimentalFeatureWarning)
@@ -220,6 +223,64 @@ def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -
 # -- compilation
 
 
+class _Passes(CompilerBase):  # type: ignore[misc]
+    """The passes of numba that kernels need: no closures, objects, parallel loops, or inlining of
+    numba's own; and none that ends the lives of variables, as nothing counts references."""
+
+    def define_pipelines(self) -> list[Any]:
+        manager = PassManager("kernel")
+        for each in _PASSES:
+            manager.add_pass(each, each.__name__)
+        manager.finalize()
+        return [manager]
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _ReadModules(FunctionPass):  # type: ignore[misc]
+    """A name that is read through a module of ours is the global that it would be by itself.
+
+    The compiler would give the module, and each such name, a variable and a type of its own.
+    """
+
+    _name = "read_modules"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        for block in state.func_ir.blocks.values():
+            modules: dict[str, Any] = {}
+            body = []
+            for each in block.body:
+                value = getattr(each, "value", None)
+                if isinstance(value, numba_ir.Expr) and value.op == "getattr":
+                    module = modules.get(value.value.name)
+                    if module is not None:
+                        named = getattr(module, value.attr)
+                        each.value = value = numba_ir.Global(value.attr, named, value.loc)
+                        state.func_ir._definitions[each.target.name] = [value]
+                if isinstance(value, numba_ir.Global) and is_ours(value.value):
+                    modules[each.target.name] = value.value
+                else:
+                    body.append(each)
+            block.body[:] = body
+        return True
+
+
+_PASSES: Final = (
+    untyped_passes.TranslateByteCode,
+    _ReadModules,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.NativeLowering,
+    typed_passes.NoPythonBackend,
+)
+
+
 def new_dispatcher(function: Any, is_inlined: bool) -> Any:
     """What the compiler knows of a kernel.
 
@@ -234,7 +295,7 @@ def new_dispatcher(function: Any, is_inlined: bool) -> Any:
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
         _nrt=False,
-        pipeline_class=Passes,
+        pipeline_class=_Passes,
     )(function)
     _type_constants_as_numbers(dispatcher)
     return dispatcher

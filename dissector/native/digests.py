@@ -29,7 +29,7 @@ from dissector.native.arguments import FUNCTION, STATE, TUPLE, Kind, class_named
 PACKAGE: Final = "dissector"
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 # The compiler's side: how arguments are passed, and what the compiler is taught.
-_COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py", "passes.py")
+_COMPILER_FILES: Final = ("arguments.py", "codegen.py", "compiler.py", "indexing.py")
 _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), type(...)))
 _BUILTINS: Final = vars(builtins)
 # What the compiler knows by name alone.
