@@ -11,10 +11,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, typed_passes, types, untyped_passes
-from numba.core import ir as numba_ir
 from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
+from numba.core.compiler_machinery import PassManager
 from numba.core.datamodel import models
 from numba.core.registry import cpu_target
 from numba.core.sigutils import normalize_signature
@@ -41,7 +40,6 @@ from dissector.native.arguments import (
 )
 from dissector.native.code import Code, bounds_checked
 from dissector.native.codegen import own_codegen
-from dissector.native.digests import is_ours
 from dissector.native.indexing import register
 
 # Callbacks are first-class functions, which the compiler calls experimental at every use.
@@ -235,41 +233,8 @@ class _Passes(CompilerBase):  # type: ignore[misc]
         return [manager]
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _ReadModules(FunctionPass):  # type: ignore[misc]
-    """A name that is read through a module of ours is the global that it would be by itself.
-
-    The compiler would give the module, and each such name, a variable and a type of its own.
-    """
-
-    _name = "read_modules"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        for block in state.func_ir.blocks.values():
-            modules: dict[str, Any] = {}
-            body = []
-            for each in block.body:
-                value = getattr(each, "value", None)
-                if isinstance(value, numba_ir.Expr) and value.op == "getattr":
-                    module = modules.get(value.value.name)
-                    if module is not None:
-                        named = getattr(module, value.attr)
-                        each.value = value = numba_ir.Global(value.attr, named, value.loc)
-                        state.func_ir._definitions[each.target.name] = [value]
-                if isinstance(value, numba_ir.Global) and is_ours(value.value):
-                    modules[each.target.name] = value.value
-                else:
-                    body.append(each)
-            block.body[:] = body
-        return True
-
-
 _PASSES: Final = (
     untyped_passes.TranslateByteCode,
-    _ReadModules,
     untyped_passes.FixupArgs,
     untyped_passes.IRProcessing,
     untyped_passes.GenericRewrites,

@@ -7,16 +7,12 @@ minor version of Python. Where a function stands, its comments and its docstring
 global of a type that is not known here is an error: code that is kept may be missing, never stale.
 
 A name of an attribute that is also a global counts as that global: one recompilation too many.
-Of a module of ours count the attributes that are read through it, at any depth.
 """
 
 import builtins
-import dis
 import enum
-import functools
 import hashlib
 import sys
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -124,12 +120,9 @@ def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
     of_module = function.__globals__
     for name in names:
         if name in of_module:
-            texts.append(f"{name}={_value(of_module[name], called)}")
+            texts.append(f"{name}={_global(of_module[name], names, called)}")
         elif name in _BUILTINS:
-            texts.append(f"{name}={_value(_BUILTINS[name], called)}")
-    for path in _read_through_modules(function.__code__, of_module):
-        value = functools.reduce(getattr, path[1:], of_module[path[0]])
-        texts.append(f"{'.'.join(path)}={_value(value, called)}")
+            texts.append(f"{name}={_global(_BUILTINS[name], names, called)}")
     return "\n".join(texts), tuple(called)
 
 
@@ -152,36 +145,19 @@ def _code(code: CodeType, docstring: str | None, names: dict[str, None]) -> str:
     return f"{code.co_code.hex()} {constants} {about}"
 
 
-def _read_through_modules(code: CodeType, of_module: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Paths of names that begin at a module of ours and end at what is none."""
-    paths: dict[tuple[str, ...], None] = {}
-    path: tuple[str, ...] = ()
-    value: Any = None
-    for each in dis.get_instructions(code):
-        if each.opname == "LOAD_GLOBAL":
-            path, value = (each.argval,), of_module.get(each.argval)
-        elif path and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            path, value = (*path, each.argval), getattr(value, each.argval, None)
-        if path and not is_ours(value):
-            if len(path) > 1:
-                paths[path] = None
-            path = ()
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            paths.update(dict.fromkeys(_read_through_modules(inner, of_module)))
-    return list(paths)
-
-
-def is_ours(value: Any) -> bool:
-    """Whether a value is a module of this package."""
-    return isinstance(value, ModuleType) and value.__name__.split(".")[0] == PACKAGE
+def _global(value: Any, names: dict[str, None], called: list[Any]) -> str:
+    """A global; of a module of ours, each of its attributes that is named in the function."""
+    if not isinstance(value, ModuleType):
+        return _value(value, called)
+    if value.__name__.split(".")[0] != PACKAGE:
+        return f"module {value.__name__}"
+    inside = [name for name in names if name in vars(value)]
+    return f"module {[(name, _value(vars(value)[name], called)) for name in inside]}"
 
 
 def _value(value: Any, called: list[Any]) -> str:
     """The text of a value that tells it from every other; kernels are added to `called`."""
     cls = type(value)
-    if cls is ModuleType:
-        return f"module {value.__name__}"
     if cls in _PLAIN:
         return f"{cls.__name__} {value!r}"
     if hasattr(value, "py_func"):  # half of all that kernels name

@@ -7,8 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from dissector import codecs, limits
-from dissector.codecs import integers
 from dissector.jit import compiled, kernel
 from tests.dissector.native import made
 
@@ -51,14 +49,3 @@ def test_bounds_are_checked_where_that_is_asked_for() -> None:
 
 def test_helpers_can_be_called_by_themselves() -> None:
     assert made.twice(21) == 42
-
-
-def test_constants_and_kernels_are_read_through_their_modules() -> None:
-    @kernel
-    def through(data: np.ndarray, at: int) -> int:
-        total = limits.MAX_NESTING
-        if at < len(data):
-            total += integers.byte(data, at) + codecs.integers.byte(data, at)
-        return total
-
-    assert through(np.array([5, 6], np.uint8), 1) == limits.MAX_NESTING + 12

@@ -133,20 +133,6 @@ def test_an_attribute_of_a_module_of_ours_counts(monkeypatch: pytest.MonkeyPatch
     assert digest_of(TEXT) != before
 
 
-def test_a_kernel_that_is_called_through_its_module_counts_as_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = TEXT.replace("limits.MAX_NESTING", "codecs.integers.made(value)")
-    text = text.replace("from dissector import limits", "from dissector import codecs")
-    called = loaded(TEXT)
-    found = []
-    for each in (called.inner, called.top, called.inner):
-        monkeypatch.setattr("dissector.codecs.integers.made", each, raising=False)
-        digests._described.cache_clear()
-        found.append(digest_of(text))
-    assert found[0] == found[2] != found[1]
-
-
 def test_the_values_of_a_closure_count() -> None:
     def adding(number: int) -> FunctionType:
         def top(value: int) -> int:
