@@ -128,7 +128,7 @@ class Consumers(Bundle):
     available: permits, if the balance is known: since frame known_at, -1 if not. unacked: messages
     of open deliveries that are not acked; unread: open deliveries whose size was not read.
     is_ascending: 1 while ids rise along its open deliveries. page: of its last delivery. serial:
-    its id; its row may be reused. is_failover: 1 if its subscription was seen to switch;
+    never used twice, unlike the row. is_failover: 1 if its subscription was seen to switch;
     inactive_at: frame that last switched it off. wants_all: 1 once it asked for all that it holds.
     connection_row: ABSENT when that is gone. claimed: deliveries that only wait for claims on them.
     first, last, length: its open deliveries; next, previous: consumers of its connection.
