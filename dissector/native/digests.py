@@ -13,7 +13,6 @@ Of a module of ours count the attributes that are read through it, at any depth.
 import builtins
 import dis
 import enum
-import functools
 import hashlib
 import sys
 from collections.abc import Mapping
@@ -127,9 +126,8 @@ def _described(function: FunctionType) -> tuple[str, tuple[Any, ...]]:
             texts.append(f"{name}={_value(of_module[name], called)}")
         elif name in _BUILTINS:
             texts.append(f"{name}={_value(_BUILTINS[name], called)}")
-    for path in _read_through_modules(function.__code__, of_module):
-        value = functools.reduce(getattr, path[1:], of_module[path[0]])
-        texts.append(f"{'.'.join(path)}={_value(value, called)}")
+    for path, value in _read_through_modules(function.__code__, of_module).items():
+        texts.append(f"{path}={_value(value, called)}")
     return "\n".join(texts), tuple(called)
 
 
@@ -152,24 +150,27 @@ def _code(code: CodeType, docstring: str | None, names: dict[str, None]) -> str:
     return f"{code.co_code.hex()} {constants} {about}"
 
 
-def _read_through_modules(code: CodeType, of_module: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Paths of names that begin at a module of ours and end at what is none."""
-    paths: dict[tuple[str, ...], None] = {}
-    path: tuple[str, ...] = ()
-    value: Any = None
-    for each in dis.get_instructions(code):
-        if each.opname == "LOAD_GLOBAL":
-            path, value = (each.argval,), of_module.get(each.argval)
-        elif path and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            path, value = (*path, each.argval), getattr(value, each.argval, None)
-        if path and not is_ours(value):
-            if len(path) > 1:
-                paths[path] = None
-            path = ()
+def _read_through_modules(code: CodeType, of_module: Mapping[str, Any]) -> dict[str, Any]:
+    """What code reads through modules of ours, by its dotted name.
+
+    Code that names no module, as most, is not taken apart: that costs more than all else.
+    """
+    found: dict[str, Any] = {}
+    path, value = "", None
+    if any(is_ours(of_module.get(name)) for name in code.co_names):
+        for each in dis.get_instructions(code):
+            if each.opname == "LOAD_GLOBAL":
+                path, value = each.argval, of_module.get(each.argval)
+            elif is_ours(value) and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                path, value = f"{path}.{each.argval}", getattr(value, each.argval)
+                if not is_ours(value):
+                    found[path] = value
+            else:
+                value = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            paths.update(dict.fromkeys(_read_through_modules(inner, of_module)))
-    return list(paths)
+            found |= _read_through_modules(inner, of_module)
+    return found
 
 
 def is_ours(value: Any) -> bool:

@@ -132,7 +132,7 @@ class Consumers(Bundle):
     unread: open deliveries whose size was not read.
     is_ascending: 1 while ids rise along its open deliveries.
     page: of its last delivery.
-    serial: its id; its row may be reused.
+    serial: never used twice, unlike the row.
     is_failover: 1 if its subscription was seen to switch.
     inactive_at: frame that last switched it off.
     wants_all: 1 once it asked for all that it holds.
