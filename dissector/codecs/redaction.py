@@ -13,17 +13,12 @@ inside of JSON), headers, elements, options of a command line and pairs of proto
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from dissector.blocks import Int64Array
 from dissector.codecs.secret_forms import BY_FORM, CUT_MARKS
 from dissector.codecs.secret_keys import BY_KEY, Span
 
-_KEY_HINTS: Final[tuple[bytes, ...]] = (
+KEY_HINTS: Final[tuple[bytes, ...]] = (
     *(b"pass", b"pw", b"psw", b"secret", b"token", b"cred", b"cookie", b"sess", b"sig", b"auth"),
     *(b"jwt", b"pin", b"key", b"otp", b"bearer", b"sid", b"private", b"cvv", b"jaas", b"srf"),
     *(b"hmac", b"saml", b"verifier", b"mfa"),
@@ -33,7 +28,7 @@ _KEY_HINTS: Final[tuple[bytes, ...]] = (
 )
 _MANY_BYTES: Final = 4096  # from here on it pays to look first which bytes are there
 _SIGNS: Final = (b"=", b":", b" ", b"%3", b"%25", b">", b"\t", b"\n")
-_FORM_HINTS: Final[tuple[bytes, ...]] = (
+FORM_HINTS: Final[tuple[bytes, ...]] = (
     *(b"eyj", b"eya", b"ewo", b"akia", b"asia", b"abia", b"acca", b"-----begin", b"gh"),
     *(b"github_pat_", b"glpat-", b"xox", b"aiza", b"k_live_", b"sk-", b"npm_", b"hvs.", b"ya29."),
     *(b"bearer", b"basic", b"negotiate", b"ntlm", b"xapp-", b"gocspx-", b"sg.", b"dop_v1_"),
@@ -41,25 +36,17 @@ _FORM_HINTS: Final[tuple[bytes, ...]] = (
     *(b"-u ", b"--user"),
     *CUT_MARKS,
 )
-_HINT_BYTES: Final = frozenset(b"".join((*_KEY_HINTS, *_FORM_HINTS)))
+_HINT_BYTES: Final = frozenset(b"".join((*KEY_HINTS, *FORM_HINTS)))
 # In few bytes one expression finds any hint in a fraction of the time that looking for each takes.
 _FEW_BYTES: Final = 256
-_ANY_HINT: Final = re.compile(b"|".join(map(re.escape, (*_KEY_HINTS, *_FORM_HINTS))))
-
-_MANY_TEXTS: Final = 64  # of more it pays to leave out those without a hint
+_ANY_HINT: Final = re.compile(b"|".join(map(re.escape, (*KEY_HINTS, *FORM_HINTS))))
 
 # What tells bytes from text, and a letter or a digit in them that can be the length of the text
 # behind it: behind a tag of protobuf, behind a byte of zero, behind a length's first byte.
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _LENGTH: Final = re.compile(rb"(?<=[\x00-\x1f\x80-\xff\"*2:BJRZbjrz])[0-9A-Za-z]")
-# What there is in many texts if there is a length in one of them.
-_ANY_LENGTH: Final = re.compile(
-    rb"[\x01-\x08\x0e-\x1f]|\x00(?!\n)|(?:\A|\x00\n)[\n\"*2:BJRZbjrz\x80-\xff][0-9A-Za-z]"
-)
 
 _SEARCHES: Final = (*BY_KEY, *BY_FORM)
-# Nothing of a text may be taken for a part of the next one.
-BETWEEN: Final = b"\0\n"
 _MARK: Final = b"<redacted: "  # what is hidden already stays as it is
 
 
@@ -74,7 +61,7 @@ def may_hold(data: bytes) -> bool:
     lowered = data.lower()
     if len(data) <= _FEW_BYTES and _ANY_HINT.search(lowered) is None:
         return b"@" in data and b":" in data
-    keys, forms = _KEY_HINTS, _FORM_HINTS
+    keys, forms = KEY_HINTS, FORM_HINTS
     if len(data) >= _MANY_BYTES:
         # Masses of texts are made of few different bytes, and few hints of these alone.
         there = {byte for byte in _HINT_BYTES if byte in lowered}
@@ -87,10 +74,10 @@ def may_hold(data: bytes) -> bool:
 
 def secrets(data: bytes) -> list[Span]:
     """Where secrets are: first byte and the one behind the last, rising, not touching."""
-    return _found(data, _without_lengths(data)) if may_hold(data) else []
+    return places_in(data, without_lengths(data)) if may_hold(data) else []
 
 
-def _found(data: bytes, bare: bytes) -> list[Span]:
+def places_in(data: bytes, bare: bytes) -> list[Span]:
     """Where secrets are in the bytes, and in what is left of them without lengths."""
     found = [span for search in _SEARCHES for span in search(data)]
     if bare is not data:
@@ -100,7 +87,7 @@ def _found(data: bytes, bare: bytes) -> list[Span]:
     return merged(found)
 
 
-def _without_lengths(data: bytes) -> bytes:
+def without_lengths(data: bytes) -> bytes:
     """The bytes with zeros in the place of letters and digits that can be the length of a text: a
     word that begins behind one would not begin there else. The same object where there is none."""
     if _BINARY.search(data) is not None:
@@ -110,61 +97,6 @@ def _without_lengths(data: bytes) -> bytes:
     if len(data) > 2 and data[0] & 7 == 2 and _LENGTH.match(data, 1) and 2 + data[1] <= len(data):
         return data[:1] + b"\0" + data[2:]
     return data
-
-
-def suspicious(texts: Sequence[bytes]) -> list[int]:
-    """Which of many texts can hold a secret: all that do, hardly one that does not."""
-    whole = BETWEEN.join(texts)
-    if not may_hold(whole):
-        return []
-    chosen = np.arange(len(texts))
-    if len(texts) >= _MANY_TEXTS:
-        chosen = _texts_at(_hinted(whole), _ends(texts))
-        texts = [texts[index] for index in chosen.tolist()]
-        whole = BETWEEN.join(texts)
-    have_lengths = _ANY_LENGTH.search(whole) or whole.count(BETWEEN) != len(texts) - 1
-    found = _found(whole, BETWEEN.join(map(_without_lengths, texts)) if have_lengths else whole)
-    if not found:
-        return []
-    ends = _ends(texts)
-    indices: set[int] = set()
-    for start, end in found:
-        first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
-        indices.update(range(first, min(last, len(texts) - 1) + 1))
-    return list(map(int, chosen[sorted(indices)]))
-
-
-def _ends(texts: Sequence[bytes]) -> Int64Array:
-    """Where each of some texts ends, with what is between it and the next one."""
-    sizes = np.fromiter((len(text) + len(BETWEEN) for text in texts), np.int64, len(texts))
-    return np.cumsum(sizes)
-
-
-def _texts_at(places: Int64Array, ends: Int64Array) -> Int64Array:
-    """Which texts the places lie in, each once, rising."""
-    found = np.unique(np.searchsorted(ends, places, side="right"))
-    return found[found < len(ends)]
-
-
-def _hinted(data: bytes) -> Int64Array:
-    """Where a hint can begin: all places where one does, hardly one where none does."""
-    signs = np.frombuffer(data + b"   ", np.uint8)
-    short = (signs & 31).astype(np.int32)
-    codes = short[:-3] << 15 | short[1:-2] << 10 | short[2:-1] << 5 | short[3:]
-    return np.flatnonzero(_hint_codes()[codes] | (signs[:-3] == ord("@")))
-
-
-@cache
-def _hint_codes() -> npt.NDArray[np.bool_]:
-    """By the last five bits of four bytes, in which a letter's size is not: whether a hint begins
-    so."""
-    codes = np.zeros(1 << 20, bool)
-    for hint in (*_KEY_HINTS, *_FORM_HINTS):
-        code, free = 0, 4 - min(len(hint), 4)
-        for sign in hint[:4]:
-            code = code << 5 | sign & 31
-        codes[code << 5 * free : (code + 1) << 5 * free] = True
-    return codes
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

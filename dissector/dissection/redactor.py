@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.blocks import Coded, Column, Spans, TableBlock
-from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets, suspicious
+from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets
+from dissector.codecs.suspicious_texts import suspicious
 
 # Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))

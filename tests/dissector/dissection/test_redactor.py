@@ -3,7 +3,7 @@
 import numpy as np
 
 from dissector.blocks import Coded, Spans, TableBlock
-from dissector.codecs.redaction import suspicious
+from dissector.codecs.suspicious_texts import suspicious
 from dissector.dissection.redactor import Redactor, hidden_bytes
 
 WORDS = ("ok", "error")

@@ -20,8 +20,9 @@ from google.protobuf.message import DecodeError, Message
 
 from dissector.blocks import Int64Array
 from dissector.codecs.memoized import Remembered
-from dissector.codecs.redaction import BETWEEN, hidden, suspicious, with_sizes
+from dissector.codecs.redaction import hidden, with_sizes
 from dissector.codecs.secret_keys import Span
+from dissector.codecs.suspicious_texts import BETWEEN, suspicious
 from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_REMEMBERED, MAX_DETAIL_TEXT
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protocols.columns import FrameColumns
