@@ -51,6 +51,12 @@ class TotalsRules(NamedTuple):
             if not lacking & {*_WORD.findall(rule.query)} and (not wanted or rule.number in wanted)
         }
 
+    def sections(self, numbers: Iterable[str] = ()) -> set[str]:
+        """Those of a report that they read. numbers: of rules, none for all."""
+        asked = self.asked(SECTIONS_READ, numbers).values()
+        words = {word for rule in asked for word in _WORD.findall(rule.query)}
+        return words.intersection(SECTIONS_READ)
+
 
 @cache
 def totals_rules() -> TotalsRules:

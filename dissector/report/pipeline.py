@@ -84,6 +84,12 @@ class Scope(NamedTuple):
         return set(self.sections) >= set(SECTIONS)
 
     @property
+    def sections_made(self) -> tuple[str, ...]:
+        """Those that are asked for, and those that rules over totals read if findings are."""
+        read = totals_rules().sections(self.rules) if FINDINGS in self.sections else ()
+        return tuple(name for name in SECTIONS if name in (*self.sections, *read))
+
+    @property
     def is_kept(self) -> bool:
         """Whether what is made serves another report."""
         return self.selection.is_everything and not self.is_exact
@@ -198,7 +204,7 @@ def make_report(
     if has_memory:
         read = read._replace(memory=IncrementCache(lake, digests, read.known, work))
     progress.step(1, _STEPS, "the rows of new captures")
-    queries = queries_of(scope.sections, scope.rules)
+    queries = queries_of(scope.sections_made, scope.rules)
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
@@ -243,10 +249,14 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
 
 
 def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
-    """What rules found, those over the numbers of the report among them."""
+    """What rules found, those over the numbers of the report among them; sections that nobody
+    asked for but them are gone from it then."""
     if FINDINGS not in scope.sections:
         return Found([], [])
-    return judge_reports(db, [(merged, report)], scope.rules)[0]
+    found = judge_reports(db, [(merged, report)], scope.rules)[0]
+    for name in {*scope.sections_made} - {*scope.sections}:
+        del report[name]
+    return found
 
 
 def _exact(engine: Engine) -> dict[str, pa.Table]:
@@ -268,7 +278,7 @@ def _build(
     tables = {**empty_tables().tables, "files": read.known.files, **tables}
     merged = MergedTables(tables, step_ns(*widest), steps)
     section = None if verdicts is None else verdict_section(verdicts.to_pylist())
-    report = build(merged, scope.sections, section)
+    report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
     return report, merged
@@ -298,11 +308,7 @@ def find(
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    totals = totals_rules().rules.values()
-    sections: tuple[str, ...] = (FINDINGS,)
-    if not rules or any(rule.number in rules for rule in totals):
-        sections += ("coverage",)
-    scope = Scope(captures, sections=sections, rules=rules)
+    scope = Scope(captures, sections=(FINDINGS,), rules=rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
     wrong = [one for one in made.found.findings if is_wrong(one)]
     return wrong, made.found.problems, made.report["sources"]
