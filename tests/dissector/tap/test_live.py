@@ -449,9 +449,14 @@ def test_b61_a_crash_at_any_moment_leaves_only_whole_captures(pair, tmp_path):
 
 def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(service, "_MEMORY_SECONDS", -1.0)
-    in_use = iter([1, 1, 1 << 40, 1 << 40])
-    memory = MemoryLimit(1 << 30, lambda: next(in_use, 1), lambda: None)
     frames = frames_of(CAPTURE)
+
+    def in_use() -> int:
+        """Too much as soon as all of the first connection was seen, however long that takes."""
+        is_seen = tap.packet_counts()[0] >= len(frames) and not tap.memory_restarts
+        return 1 << 40 if is_seen else 1
+
+    memory = MemoryLimit(1 << 30, in_use, lambda: None)
     source = Live([find_interface(pair.tapped)])
     rotations = Rotations(tmp_path, source.name, {}, may_wait=False)
     first, second = Sending(pair, frames), Sending(pair, frames)
