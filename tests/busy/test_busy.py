@@ -17,12 +17,13 @@ Tables = dict[str, list[dict[str, Any]]]
 # to dissect them does.
 COLUMNS = {
     "frames": ("command", "status", "checksum"),
-    "connections": ("ended",),
+    "connections": ("started", "ended"),
     "capture_files": ("packets",),
     "notices": ("code",),
     "deliveries": ("connection_id", "consumer_id", "message_count", "redelivery_count",
-                   "is_redelivered", "subscription_type"),
-    "exchanges": ("request_command", "message_count"),
+                   "is_redelivered", "subscription_type", "outcome"),
+    "exchanges": ("request_command", "response_command", "message_count"),
+    "messages": ("frame_no",),
     "permits": ("event", "delta", "available_after"),
     "acks": ("action", "ack_type", "remaining_in_batch", "frame_no", "request_id"),
 }  # fmt: skip
