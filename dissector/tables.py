@@ -28,12 +28,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
-from dissector.codecs.keyed_hash import (
-    SECRET_WORDS,
-    following_secret,
-    hash_of_words,
-    new_secret,
-)
+from dissector.codecs import keyed_hash
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_PROBES
 from dissector.native.zeros import zeros
@@ -139,12 +134,12 @@ def new_memory(capacity: int, key: int = 0) -> RecentKeys:
 
 def new_hash_table(slots: int, key: int = 0) -> HashTable:
     """An empty table; slots is a power of two. key: of its hashes; 0 suits tests."""
-    return _empty_table(slots, new_secret(key))
+    return _empty_table(slots, keyed_hash.new_secret(key))
 
 
 def _empty_table(slots: int, secret: Int64Array) -> HashTable:
     assert slots >= 2 and slots & (slots - 1) == 0, "slots must be a power of two"
-    assert len(secret) == SECRET_WORDS
+    assert len(secret) == keyed_hash.SECRET_WORDS
     return HashTable(
         zeros((slots, KEY_WORDS)),
         np.full(slots, ABSENT, np.int64),
@@ -164,7 +159,9 @@ def reserved(table: HashTable, more: int) -> HashTable:
     crowded = int(table.counts[CROWDED])
     if slots == len(table.values) and not crowded:
         return table
-    other = _empty_table(slots, following_secret(table.secret) if crowded else table.secret)
+    other = _empty_table(
+        slots, keyed_hash.following_secret(table.secret) if crowded else table.secret
+    )
     _copy_keys(table, other)
     other.counts[CROWDED] = 0  # whatever copying met: what is searched will tell
     other.counts[PROBES] += table.counts[PROBES]
@@ -228,7 +225,7 @@ def grow_rows(state: State, pool: str, more: int, bound: int = NO_BOUND, **field
 @inlined
 def slot_of(secret: Int64Array, a: int, b: int, c: int, d: int, mask: int) -> int:
     """Where the search for a key starts."""
-    return hash_of_words(secret, a, b, c, d) & mask
+    return keyed_hash.hash_of_words(secret, a, b, c, d) & mask
 
 
 @inlined

@@ -8,23 +8,13 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from dissector.capture import pcapng
 from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns
-from dissector.capture.pcapng import (
-    BYTE_ORDER_MAGIC,
-    OPTION_COMMENT,
-    OPTION_DROPPED,
-    OPTION_FILTER,
-    OPTION_NAME,
-    OPTION_OFFSET,
-    OPTION_OS_DROPPED,
-    OPTION_RESOLUTION,
-    SHORTEST_SECTION_BYTES,
-)
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDERS: Final = {
-    BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
-    BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
+    pcapng.BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
+    pcapng.BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
 }
 _LARGEST_OFFSET_SECONDS: Final = 1 << 33  # further from 1970 than 64-bit nanoseconds reach
 _MICROSECONDS: Final = 6
@@ -53,7 +43,7 @@ def read_section(block: bytes) -> SectionStart | None:
     if order is None:
         return None
     (size,) = struct.unpack_from(f"{order}I", block, 4)
-    if size < SHORTEST_SECTION_BYTES or size > MAX_RECORD_BYTES or size % 4:
+    if size < pcapng.SHORTEST_SECTION_BYTES or size > MAX_RECORD_BYTES or size % 4:
         return None
     if len(block) >= size and block[size - 4 : size] != block[4:8]:
         return None
@@ -136,9 +126,9 @@ class Interfaces:
         resolution, offset_seconds = _MICROSECONDS, 0
         texts = InterfaceTexts()
         for code, value in _options(block[:-4], 16, order):
-            if code == OPTION_RESOLUTION and len(value) == 1:
+            if code == pcapng.OPTION_RESOLUTION and len(value) == 1:
                 resolution = value[0]
-            elif code == OPTION_OFFSET and len(value) == 8:
+            elif code == pcapng.OPTION_OFFSET and len(value) == 8:
                 (offset_seconds,) = struct.unpack(f"{order}q", value)
             else:
                 texts = _with_text(texts, code, value)
@@ -157,7 +147,7 @@ class Interfaces:
             return
         (interface_id,) = struct.unpack_from(f"{order}I", block, 8)
         for code, value in _options(block[:-4], 20, order):
-            if code in (OPTION_DROPPED, OPTION_OS_DROPPED) and len(value) == 8:
+            if code in (pcapng.OPTION_DROPPED, pcapng.OPTION_OS_DROPPED) and len(value) == 8:
                 (drops,) = struct.unpack(f"{order}Q", value)
                 if drops < 1 << 62:  # all bits set is how some writers say "unknown"
                     self._dropped[first_interface + interface_id, code] = drops
@@ -177,12 +167,12 @@ class Interfaces:
 
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
     """The texts, with what one more option says."""
-    if code == OPTION_COMMENT:
+    if code == pcapng.OPTION_COMMENT:
         comment = value.decode(errors="replace")
         return texts._replace(comment=f"{texts.comment}\n{comment}" if texts.comment else comment)
-    if code == OPTION_NAME:
+    if code == pcapng.OPTION_NAME:
         return texts._replace(name=value.decode(errors="replace"))
-    if code == OPTION_FILTER:
+    if code == pcapng.OPTION_FILTER:
         is_text = value[:1] == b"\0"
         capture_filter = value[1:].decode(errors="replace") if is_text else value[1:].hex()
         return texts._replace(capture_filter=capture_filter)
@@ -194,7 +184,7 @@ def packet_comments(data: bytes, order: str) -> list[str]:
     return [
         value.decode(errors="replace")
         for code, value in _options(data, 0, order)
-        if code == OPTION_COMMENT
+        if code == pcapng.OPTION_COMMENT
     ]
 
 

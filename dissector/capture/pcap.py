@@ -4,17 +4,8 @@ import struct
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
-from dissector.capture.columns import (
-    CAPTURED_LONGER,
-    CORRUPT,
-    FULL,
-    LONG_FRACTIONS,
-    NEED_DATA,
-    ScanProgress,
-    ScanState,
-    count_oddity,
-    load32,
-)
+from dissector.capture import columns
+from dissector.capture.columns import ScanProgress, ScanState
 from dissector.jit import kernel
 from dissector.limits import MAX_RECORD_BYTES
 from dissector.packet.columns import PacketColumns
@@ -148,30 +139,30 @@ def scan_pcap(
     header_bytes = layout.record_header_bytes
     row = 0
     position = start
-    status = NEED_DATA
+    status = columns.NEED_DATA
     last_ts_ns = state.last_ts_ns[0]
     while True:
         if row == len(packets.offset):
-            status = FULL
+            status = columns.FULL
             break
         if end - position < header_bytes:
             break
-        seconds = load32(data, position, order)
-        fraction = load32(data, position + 4, order)
-        captured = load32(data, position + 8, order)
-        wire = load32(data, position + 12, order)
+        seconds = columns.load32(data, position, order)
+        fraction = columns.load32(data, position + 4, order)
+        captured = columns.load32(data, position + 8, order)
+        wire = columns.load32(data, position + 12, order)
         if layout.lengths != IN_ORDER and (layout.lengths == SWAPPED or captured > wire):
             captured, wire = wire, captured
         if captured > layout.longest_bytes or (seconds | fraction | captured | wire) == 0:
-            status = CORRUPT
+            status = columns.CORRUPT
             break
         if captured > end - position - header_bytes:
             break
         if captured > wire:
-            count_oddity(state, CAPTURED_LONGER, row)
+            columns.count_oddity(state, columns.CAPTURED_LONGER, row)
             wire = captured
         if fraction * layout.unit_ns >= 1_000_000_000:
-            count_oddity(state, LONG_FRACTIONS, row)
+            columns.count_oddity(state, columns.LONG_FRACTIONS, row)
         last_ts_ns = seconds * 1_000_000_000 + fraction * layout.unit_ns
         packets.offset[row] = position + header_bytes
         packets.captured_bytes[row] = captured

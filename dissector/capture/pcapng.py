@@ -8,22 +8,8 @@ and their statistics. Those are few and are read by `dissector.capture.interface
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
-from dissector.capture.columns import (
-    BLOCK,
-    CAPTURED_LONGER,
-    CORRUPT,
-    FULL,
-    INTERFACE_LIMIT,
-    NEED_DATA,
-    NO_INTERFACE,
-    UNTIMED,
-    UNUSABLE_TIMES,
-    InterfaceColumns,
-    ScanProgress,
-    ScanState,
-    count_oddity,
-    load32,
-)
+from dissector.capture import columns
+from dissector.capture.columns import InterfaceColumns, ScanProgress, ScanState
 from dissector.codecs.integers import be16, le16
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES, NULL
@@ -85,12 +71,12 @@ class _Packet(NamedTuple):
 @inlined
 def _enhanced(data: ByteArray, position: int, order: int) -> _Packet:
     return _Packet(
-        load32(data, position + 8, order),
-        load32(data, position + 12, order),
-        load32(data, position + 16, order),
+        columns.load32(data, position + 8, order),
+        columns.load32(data, position + 12, order),
+        columns.load32(data, position + 16, order),
         PACKET_OFFSET,
-        load32(data, position + 20, order),
-        load32(data, position + 24, order),
+        columns.load32(data, position + 20, order),
+        columns.load32(data, position + 24, order),
     )
 
 
@@ -106,11 +92,11 @@ def _old(data: ByteArray, position: int, order: int, state: ScanState) -> _Packe
         state.packet_drops[0] += drops
     return _Packet(
         interface_id,
-        load32(data, position + 12, order),
-        load32(data, position + 16, order),
+        columns.load32(data, position + 12, order),
+        columns.load32(data, position + 16, order),
         PACKET_OFFSET,
-        load32(data, position + 20, order),
-        load32(data, position + 24, order),
+        columns.load32(data, position + 20, order),
+        columns.load32(data, position + 24, order),
     )
 
 
@@ -119,7 +105,7 @@ def _simple(
     data: ByteArray, position: int, size: int, section: PcapngSection, interfaces: InterfaceColumns
 ) -> _Packet:
     """A packet without interface, time and captured length: it belongs to interface 0."""
-    wire = load32(data, position + 8, section.is_big_endian)
+    wire = columns.load32(data, position + 8, section.is_big_endian)
     captured = min(wire, size - 16)
     if section.interfaces > 0 and section.first_interface < MAX_INTERFACES:
         snaplen = interfaces.snaplen[section.first_interface]
@@ -175,21 +161,21 @@ def _put_packet(
     """Write interface, time and lengths of one packet; ts_ns is NULL without a time."""
     interface = section.first_interface + packet.interface_id
     if packet.interface_id >= section.interfaces:
-        interface = NO_INTERFACE
+        interface = columns.NO_INTERFACE
     elif interface >= MAX_INTERFACES:
-        interface = INTERFACE_LIMIT
+        interface = columns.INTERFACE_LIMIT
     ts_ns = NULL
     if packet.units_high >= 0:
         if interface >= 0:
             ts_ns = time_ns(packet.units_high, packet.units_low, interfaces, interface)
         if ts_ns == NULL:
-            count_oddity(state, UNUSABLE_TIMES, row)
+            columns.count_oddity(state, columns.UNUSABLE_TIMES, row)
     else:
-        count_oddity(state, UNTIMED, row)
+        columns.count_oddity(state, columns.UNTIMED, row)
     if ts_ns != NULL:
         state.last_ts_ns[0] = ts_ns
     if packet.captured > packet.wire:
-        count_oddity(state, CAPTURED_LONGER, row)
+        columns.count_oddity(state, columns.CAPTURED_LONGER, row)
     packets.interface[row] = interface
     packets.ts_ns[row] = ts_ns
     packets.captured_bytes[row] = packet.captured
@@ -219,17 +205,17 @@ def scan_pcapng(
     position, end = bounds
     while row < len(packets.offset):
         if end - position < BLOCK_OVERHEAD_BYTES:
-            return ScanProgress(row, position, NEED_DATA)
-        kind = load32(data, position, order)
+            return ScanProgress(row, position, columns.NEED_DATA)
+        kind = columns.load32(data, position, order)
         if kind == SECTION_HEADER:
-            return ScanProgress(row, position, BLOCK)
-        size = load32(data, position + 4, order)
+            return ScanProgress(row, position, columns.BLOCK)
+        size = columns.load32(data, position + 4, order)
         if size < BLOCK_OVERHEAD_BYTES or size > MAX_RECORD_BYTES or size & 3 != 0:
-            return ScanProgress(row, position, CORRUPT)
+            return ScanProgress(row, position, columns.CORRUPT)
         if size > end - position:
-            return ScanProgress(row, position, NEED_DATA)
-        if load32(data, position + size - 4, order) != size:
-            return ScanProgress(row, position, CORRUPT)
+            return ScanProgress(row, position, columns.NEED_DATA)
+        if columns.load32(data, position + size - 4, order) != size:
+            return ScanProgress(row, position, columns.CORRUPT)
         if section.is_skipped:
             position += size
             continue
@@ -240,16 +226,16 @@ def scan_pcapng(
         elif kind == SIMPLE_PACKET and size >= 16:
             packet = _simple(data, position, size, section, interfaces)
         elif kind in (INTERFACE_DESCRIPTION, INTERFACE_STATISTICS):
-            return ScanProgress(row, position, BLOCK)
+            return ScanProgress(row, position, columns.BLOCK)
         elif kind in (ENHANCED_PACKET, OLD_PACKET, SIMPLE_PACKET):
-            return ScanProgress(row, position, CORRUPT)
+            return ScanProgress(row, position, columns.CORRUPT)
         else:
             position += size
             continue
         if packet.captured > size - 4 - packet.data_offset:
-            return ScanProgress(row, position, CORRUPT)
+            return ScanProgress(row, position, columns.CORRUPT)
         packets.offset[row] = position + packet.data_offset
         _put_packet(packet, section, interfaces, packets, row, state)
         row += 1
         position += size
-    return ScanProgress(row, position, FULL)
+    return ScanProgress(row, position, columns.FULL)

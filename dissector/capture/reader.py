@@ -11,27 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.capture.columns import (
-    BLOCK,
-    CORRUPT,
-    FULL,
-    ODDITY_CODES,
-    CaptureNotice,
-    ScanProgress,
-    new_scan_state,
-)
+from dissector.capture import columns as capture_columns
+from dissector.capture import pcapng
+from dissector.capture.columns import CaptureNotice, ScanProgress
 from dissector.capture.interfaces import Interfaces, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
-from dissector.capture.pcapng import (
-    ENHANCED_PACKET,
-    INTERFACE_DESCRIPTION,
-    OLD_PACKET,
-    PACKET_OFFSET,
-    SECTION_HEADER,
-    SHORTEST_SECTION_BYTES,
-    PcapngSection,
-    scan_pcapng,
-)
+from dissector.capture.pcapng import PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
@@ -142,7 +127,7 @@ class CaptureReader:
         self.next_packet = 1
         self.notices: list[CaptureNotice] = []
         self.clock_steps = 0
-        self._state = new_scan_state()
+        self._state = capture_columns.new_scan_state()
         self._largest_step = CaptureNotice("clock_step", value=0)
         self._previous_ts_ns: int | None = None
         self._dropped: int | None = None
@@ -282,16 +267,21 @@ class CaptureReader:
         Only packet blocks of pcapng have any.
         """
         section = self._file.section
-        at = int(self.packets.offset[row]) - PACKET_OFFSET
+        at = int(self.packets.offset[row]) - pcapng.PACKET_OFFSET
         if self._file.layout is not None or section is None or at < 0:
             return []
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[at : at + 8].tobytes())
         # A simple packet's bytes begin earlier in its block: then this is inside another one.
         captured = int(self.packets.captured_bytes[row])
-        if kind not in (ENHANCED_PACKET, OLD_PACKET) or size < PACKET_OFFSET + captured + 4:
+        if (
+            kind not in (pcapng.ENHANCED_PACKET, pcapng.OLD_PACKET)
+            or size < pcapng.PACKET_OFFSET + captured + 4
+        ):
             return []
-        rest = data[at + PACKET_OFFSET + captured + (-captured % 4) : at + size - 4].tobytes()
+        rest = data[
+            at + pcapng.PACKET_OFFSET + captured + (-captured % 4) : at + size - 4
+        ].tobytes()
         return packet_comments(rest, order)
 
     def _is_filtered(self, first: int, count: int) -> bool:
@@ -305,7 +295,10 @@ class CaptureReader:
             self.notices.append(self._largest_step._replace(value2=self.clock_steps))
         found = self._state.oddities
         for code, first, count in zip(
-            ODDITY_CODES, found.first_packet.tolist(), found.packets.tolist(), strict=True
+            capture_columns.ODDITY_CODES,
+            found.first_packet.tolist(),
+            found.packets.tolist(),
+            strict=True,
         ):
             if count:
                 self.notices.append(CaptureNotice(code, first, value=count))
@@ -357,21 +350,29 @@ class CaptureReader:
             done: ScanProgress = scan_pcap(
                 data, position, end, file.layout, self.packets, self._state
             )
-            if done.status == CORRUPT and done.rows == 0:
+            if done.status == capture_columns.CORRUPT and done.rows == 0:
                 return (0, *self._start_search(position))
-            return done.rows, done.consumed, done.status in (FULL, CORRUPT)
+            return (
+                done.rows,
+                done.consumed,
+                done.status in (capture_columns.FULL, capture_columns.CORRUPT),
+            )
         if file.section is None:
             return (0, *self._start_section(data, position, end))
-        done = scan_pcapng(
+        done = pcapng.scan_pcapng(
             data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
         # What stands before this block is over with first: findings name the byte where it begins.
         if done.rows == 0 and done.consumed == position:
-            if done.status == CORRUPT:
+            if done.status == capture_columns.CORRUPT:
                 return (0, *self._start_search(position))
-            if done.status == BLOCK:
+            if done.status == capture_columns.BLOCK:
                 return (0, *self._read_block(data, position, end, file.section))
-        return done.rows, done.consumed, done.status in (FULL, CORRUPT, BLOCK)
+        return (
+            done.rows,
+            done.consumed,
+            done.status in (capture_columns.FULL, capture_columns.CORRUPT, capture_columns.BLOCK),
+        )
 
     def _read_block(
         self, data: ByteArray, position: int, end: int, section: PcapngSection
@@ -380,14 +381,14 @@ class CaptureReader:
         file = self._file
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
-        if kind == SECTION_HEADER:
+        if kind == pcapng.SECTION_HEADER:
             return self._start_section(data, position, end)
         block = data[position : position + size].tobytes()
-        if kind == INTERFACE_DESCRIPTION and file.is_resumed:
+        if kind == pcapng.INTERFACE_DESCRIPTION and file.is_resumed:
             # Whether one was lost before it is not known, so neither is its number.
             self._add_problem("skipped_section", file.offset)
             file.section = section._replace(is_skipped=1)
-        elif kind == INTERFACE_DESCRIPTION:
+        elif kind == pcapng.INTERFACE_DESCRIPTION:
             if not self.interfaces.describe(block, order):
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)
@@ -398,9 +399,9 @@ class CaptureReader:
     def _start_section(self, data: ByteArray, position: int, end: int) -> tuple[int, bool]:
         """Read a section header: it sets the byte order, and interfaces are numbered anew."""
         file = self._file
-        if end - position < SHORTEST_SECTION_BYTES:
+        if end - position < pcapng.SHORTEST_SECTION_BYTES:
             return position, False
-        found = read_section(data[position : position + SHORTEST_SECTION_BYTES].tobytes())
+        found = read_section(data[position : position + pcapng.SHORTEST_SECTION_BYTES].tobytes())
         if found is None:
             return self._start_search(position)
         after = position + found.block_bytes

@@ -10,17 +10,9 @@ for more bytes.
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
+from dissector.capture import pcapng
 from dissector.capture.columns import load32
 from dissector.capture.pcap import IN_ORDER, LONGEST_WITHOUT_SNAPLEN, SWAPPED, PcapLayout
-from dissector.capture.pcapng import (
-    BLOCK_OVERHEAD_BYTES,
-    BYTE_ORDER_MAGIC,
-    ENHANCED_PACKET,
-    OLD_PACKET,
-    SECTION_HEADER,
-    SHORTEST_SECTION_BYTES,
-    SIMPLE_PACKET,
-)
 from dissector.codecs.integers import be32, le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -35,7 +27,7 @@ _DAY_SECONDS: Final = 86_400  # neighbours in a capture are closer in time
 _CONFIRMING_BLOCKS: Final = 3
 _LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # of those that a search believes in
 _SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
-_PACKET_KINDS: Final = (OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
+_PACKET_KINDS: Final = (pcapng.OLD_PACKET, pcapng.SIMPLE_PACKET, pcapng.ENHANCED_PACKET)
 
 
 class SearchResult(NamedTuple):
@@ -119,17 +111,17 @@ def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
     """Length of the block at a place, 0 if more bytes are needed to say, -1 if none is credible."""
     if left < 8:
         return 0
-    if load32(data, position, order) == SECTION_HEADER:
+    if load32(data, position, order) == pcapng.SECTION_HEADER:
         if left < 12:
             return 0
         magic = be32(data, position + 8)
-        if magic not in (BYTE_ORDER_MAGIC, _SWAPPED_ORDER_MAGIC):
+        if magic not in (pcapng.BYTE_ORDER_MAGIC, _SWAPPED_ORDER_MAGIC):
             return -1
-        order = 1 if magic == BYTE_ORDER_MAGIC else 0
-        if load32(data, position + 4, order) < SHORTEST_SECTION_BYTES:
+        order = 1 if magic == pcapng.BYTE_ORDER_MAGIC else 0
+        if load32(data, position + 4, order) < pcapng.SHORTEST_SECTION_BYTES:
             return -1
     size = load32(data, position + 4, order)
-    if size < BLOCK_OVERHEAD_BYTES or size > _LONGEST_BLOCK or size & 3 != 0:
+    if size < pcapng.BLOCK_OVERHEAD_BYTES or size > _LONGEST_BLOCK or size & 3 != 0:
         return -1
     if size > left:
         return 0
@@ -152,7 +144,7 @@ def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: 
         if size < 0:
             return NOT_HERE
         kind = load32(data, position, order)
-        if kind == SECTION_HEADER:
+        if kind == pcapng.SECTION_HEADER:
             return HERE
         if kind in _PACKET_KINDS:
             has_packet = 1
@@ -174,7 +166,7 @@ def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: i
         # Nor is a block of no bytes, whatever its kind is.
         while end - position >= 16 and le64(data, position) | le64(data, position + 8) == 0:
             position += 8
-        is_section = end - position < 4 or load32(data, position, 0) == SECTION_HEADER
+        is_section = end - position < 4 or load32(data, position, 0) == pcapng.SECTION_HEADER
         if is_section or order >= 0:
             answer = _blocks_here(data, (position, end), max(order, 0), is_last)
             if answer != NOT_HERE:

@@ -4,20 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from dissector.capture.pcapng import (
-    BLOCK_OVERHEAD_BYTES,
-    BYTE_ORDER_MAGIC,
-    ENHANCED_PACKET,
-    INTERFACE_DESCRIPTION,
-    INTERFACE_STATISTICS,
-    OPTION_APPLICATION,
-    OPTION_COMMENT,
-    OPTION_DROPPED,
-    OPTION_END,
-    OPTION_NAME,
-    OPTION_RESOLUTION,
-    SECTION_HEADER,
-)
+from dissector.capture import pcapng
 
 _VERSION: Final = (1, 0)
 _LENGTH_UNKNOWN: Final = -1
@@ -35,7 +22,7 @@ def _options(options: list[tuple[int, bytes]]) -> bytes:
         return b""
     out = [
         struct.pack("<HH", code, len(value)) + _padded(value)
-        for code, value in [*options, (OPTION_END, b"")]
+        for code, value in [*options, (pcapng.OPTION_END, b"")]
     ]
     return b"".join(out)
 
@@ -47,23 +34,23 @@ def _text(code: int, text: str) -> list[tuple[int, bytes]]:
 
 
 def _block(kind: int, body: bytes) -> bytes:
-    size = len(body) + BLOCK_OVERHEAD_BYTES
+    size = len(body) + pcapng.BLOCK_OVERHEAD_BYTES
     return struct.pack("<II", kind, size) + body + struct.pack("<I", size)
 
 
 def section_block(comment: str = "", application: str = "") -> bytes:
     """The header with which a file begins."""
-    options = _text(OPTION_COMMENT, comment) + _text(OPTION_APPLICATION, application)
-    head = struct.pack("<IHHq", BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
-    return _block(SECTION_HEADER, head + _options(options))
+    options = _text(pcapng.OPTION_COMMENT, comment) + _text(pcapng.OPTION_APPLICATION, application)
+    head = struct.pack("<IHHq", pcapng.BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
+    return _block(pcapng.SECTION_HEADER, head + _options(options))
 
 
 def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: str = "") -> bytes:
     """The next interface, which packets name by its number from 0; snaplen 0 = no limit."""
-    options = _text(OPTION_COMMENT, comment) + _text(OPTION_NAME, name)
-    options.append((OPTION_RESOLUTION, _NANOSECONDS))
+    options = _text(pcapng.OPTION_COMMENT, comment) + _text(pcapng.OPTION_NAME, name)
+    options.append((pcapng.OPTION_RESOLUTION, _NANOSECONDS))
     head = struct.pack("<HHI", link_type, 0, snaplen)
-    return _block(INTERFACE_DESCRIPTION, head + _options(options))
+    return _block(pcapng.INTERFACE_DESCRIPTION, head + _options(options))
 
 
 def packet_block(
@@ -72,13 +59,14 @@ def packet_block(
     """One packet. ts_ns: since 1970, not negative; wire_bytes: its length before it was cut."""
     units = max(ts_ns, 0)
     head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
-    options = [option for each in comments for option in _text(OPTION_COMMENT, each)]
-    return _block(ENHANCED_PACKET, head + _padded(data) + _options(options))
+    options = [option for each in comments for option in _text(pcapng.OPTION_COMMENT, each)]
+    return _block(pcapng.ENHANCED_PACKET, head + _padded(data) + _options(options))
 
 
 def statistics_block(interface: int, dropped: int) -> bytes:
     """How many packets an interface dropped."""
     head = struct.pack("<III", interface, 0, 0)
     return _block(
-        INTERFACE_STATISTICS, head + _options([(OPTION_DROPPED, struct.pack("<Q", dropped))])
+        pcapng.INTERFACE_STATISTICS,
+        head + _options([(pcapng.OPTION_DROPPED, struct.pack("<Q", dropped))]),
     )

@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dissector.cli import options
 from dissector.cli.exits import EXIT_PARTIAL
-from dissector.cli.options import (
-    Common,
-    anonymizing_options,
-    chain_option,
-    dissecting_options,
-    example,
-    force_option,
-    inputs_argument,
-    output_file_option,
-)
+from dissector.cli.options import Common
 from dissector.cli.terminal import counted, progress_bar
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import new_file, written
@@ -88,18 +80,18 @@ def only_chain(inputs: "Sequence[str]", mode: str, common: Common) -> "Chain":
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector anonymize night.pcap -o shared.pcapng\n"
         "dissector anonymize before.pcap -o b.pcapng --key-file key    # the same names in\n"
         "dissector anonymize after.pcap -o a.pcapng --key-file key     # both"
     )
 )
-@inputs_argument
-@output_file_option(required=True)
-@anonymizing_options
-@force_option
-@chain_option
-@dissecting_options
+@options.inputs_argument
+@options.output_file_option(required=True)
+@options.anonymizing_options
+@options.force_option
+@options.chain_option
+@options.dissecting_options
 def anonymize(
     common: Common,
     inputs: tuple[str, ...],

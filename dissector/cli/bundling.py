@@ -8,15 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.cli.render import (
-    FRAME_HEADING,
-    FRAME_TEXT_COLUMNS,
-    field_text,
-    frame_line,
-    json_line,
-    rows_of,
-    time_text,
-)
+from dissector.cli import render
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.codecs.printable import json_text
 
@@ -102,14 +94,14 @@ def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes
 def _frames(lake: "Lake", by_frame: Mapping[int, str]) -> dict[str, bytes]:
     paint = Paint("never")
     names = [name for name in lake.table(FRAMES).column_names if name not in _OWN_COLUMNS]
-    lines, texts = [], [f"  {FRAME_HEADING}"]
+    lines, texts = [], [f"  {render.FRAME_HEADING}"]
     for batch in lake.table(FRAMES).to_batches():
-        for row in rows_of(batch, names):
+        for row in render.rows_of(batch, names):
             role = by_frame.get(row["frame_no"])
-            lines.append(json_line({"role": role, **row}, keeps_nulls=False))
-            shown = {name: row[name] for name in FRAME_TEXT_COLUMNS}
+            lines.append(render.json_line({"role": role, **row}, keeps_nulls=False))
+            shown = {name: row[name] for name in render.FRAME_TEXT_COLUMNS}
             mark = "*" if role == "selected" else "+" if role else " "
-            texts.append(f"{mark} {frame_line(shown, paint)}")
+            texts.append(f"{mark} {render.frame_line(shown, paint)}")
     texts.append("")
     texts.append("* selected   + belongs to one that is   the others lie in the same packets")
     return {
@@ -130,7 +122,8 @@ def _text_table(table: "pa.Table") -> str:
     """Rows in columns that are as wide as what they hold."""
     names = table.column_names
     cells = [
-        [safe_text(field_text(value)) or "-" for value in row.values()] for row in table.to_pylist()
+        [safe_text(render.field_text(value)) or "-" for value in row.values()]
+        for row in table.to_pylist()
     ]
     if not cells:
         return "(none)\n"
@@ -234,7 +227,7 @@ def _when(
     topics = sorted({row["topic"] for row in frames if row["topic"]})
     lines = [
         f"{counted(len(frames), 'frame')} selected of {counted(source['frames'], 'frame')}, "
-        f"{time_text(min(times))} to {time_text(max(times))}."
+        f"{render.time_text(min(times))} to {render.time_text(max(times))}."
     ]
     if topics:
         shown = ", ".join(f"`{_escaped(topic)}`" for topic in topics[:5])

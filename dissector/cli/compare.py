@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dissector.cli import options
 from dissector.cli.conditions import met, read_conditions
 from dissector.cli.lake_of_command import opened_lake
-from dissector.cli.options import (
-    FILE,
-    Common,
-    LocalName,
-    chain_option,
-    dissecting_options,
-    example,
-    fail_on_option,
-    force_option,
-    json_option,
-    topic_option,
-)
+from dissector.cli.options import Common, LocalName
 from dissector.cli.reading import STDIN
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, safe_text, terminal_width, wrapped
@@ -41,7 +31,7 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector compare before.pcap after.pcap\n"
         "dissector compare lake-1.4 lake-1.5 --metric send_latency --fail-on worse\n"
         "dissector compare before.pcap after.pcap --markdown >> $GITHUB_STEP_SUMMARY"
@@ -53,7 +43,7 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
     "--metric", "metrics", multiple=True, metavar="NAME",
     help="Compare this metric only: send_latency.p99. Repeatable.",
 )  # fmt: skip
-@topic_option
+@options.topic_option
 @click.option(
     "--confidence", type=click.FloatRange(50, 99.9), default=95.0, show_default=True,
     metavar="PERCENT", help="Be so sure that equal runs get no verdict at all.",
@@ -62,16 +52,16 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
     "--least", type=click.FloatRange(0, 1000), default=0.0, show_default=True, metavar="PERCENT",
     help="Call a change one only if it is surely larger.",
 )  # fmt: skip
-@json_option("Print the comparison as JSON.")
+@options.json_option("Print the comparison as JSON.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Print Markdown for a pull request.")
 @click.option(
-    "--html", type=FILE, metavar="FILE",
+    "--html", type=options.FILE, metavar="FILE",
     help="Write a page to this file, too.",
 )  # fmt: skip
-@fail_on_option
-@force_option
-@chain_option
-@dissecting_options
+@options.fail_on_option
+@options.force_option
+@options.chain_option
+@options.dissecting_options
 def compare(
     common: Common,
     before: str,

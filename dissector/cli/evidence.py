@@ -9,26 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dissector.cli import expression, select
+from dissector.cli import options as cli_options
 from dissector.cli.anonymize import anonymizer_of, changes
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.options import (
-    Common,
-    LocalName,
-    Whole,
-    anonymizing_options,
-    chain_option,
-    dissecting_options,
-    example,
-    force_option,
-    inputs_or_lake_argument,
-    lake_option,
-    output_file_option,
-    select_option,
-    since_option,
-    speaking_options,
-    topic_option,
-    until_option,
-)
+from dissector.cli.options import Common, LocalName, Whole
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
@@ -98,15 +82,15 @@ class _Source(NamedTuple):
 
 
 @click.command(
-    epilog=example(
+    epilog=cli_options.example(
         "dissector evidence night.pcap --finding lost_receipt -o report.zip\n"
         "dissector evidence night.pcap -Y 'producer_id == 3 and sequence_id == 17' -o report.zip\n"
         "dissector evidence --lake lake --topic orders --slowest 5 -o report.zip"
     )
 )
-@inputs_or_lake_argument
-@lake_option("Choose from this lake; INPUT holds its packets.")
-@select_option
+@cli_options.inputs_or_lake_argument
+@cli_options.lake_option("Choose from this lake; INPUT holds its packets.")
+@cli_options.select_option
 @click.option(
     "--connection", "connections", multiple=True, type=Whole(0, _MOST_FRAMES), metavar="N",
     help="Choose this one; see dissector connections.",
@@ -115,13 +99,13 @@ class _Source(NamedTuple):
     "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
     help="Select frames by number. Repeatable.",
 )  # fmt: skip
-@topic_option
+@cli_options.topic_option
 @click.option(
     "--subscription", "subscriptions", multiple=True, metavar="NAME",
     help="Select frames of this subscription. Repeatable.",
 )  # fmt: skip
-@since_option
-@until_option
+@cli_options.since_option
+@cli_options.until_option
 @click.option(
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
@@ -129,11 +113,11 @@ class _Source(NamedTuple):
     "--finding", type=_FindingName(), metavar="NAME",
     help="Select frames that show this: D06, or a name below.",
 )  # fmt: skip
-@output_file_option(required=True)
-@anonymizing_options
-@force_option
-@chain_option
-@dissecting_options
+@cli_options.output_file_option(required=True)
+@cli_options.anonymizing_options
+@cli_options.force_option
+@cli_options.chain_option
+@cli_options.dissecting_options
 def evidence(
     common: Common,
     inputs: tuple[str, ...],
@@ -395,9 +379,9 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
     return shlex.join([*words, "-o", "BUNDLE.zip"])
 
 
-@click.command(epilog=example("dissector verify report.zip"))
+@click.command(epilog=cli_options.example("dissector verify report.zip"))
 @click.argument("bundles", nargs=-1, required=True, type=LocalName(), metavar="BUNDLE...")
-@speaking_options
+@cli_options.speaking_options
 def verify(common: Common, bundles: tuple[str, ...]) -> int:
     """Check bundles of evidence.
 

@@ -6,23 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dissector.cli import options
 from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
 from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake
-from dissector.cli.options import (
-    FOLDER,
-    Common,
-    LocalName,
-    capture_option,
-    chain_option,
-    dissecting_options,
-    example,
-    fail_on_option,
-    json_option,
-    lake_option,
-    master_option,
-)
+from dissector.cli.options import Common, LocalName
 from dissector.cli.render import json_line
 from dissector.cli.report import judge
 from dissector.cli.terminal import Paint, counted, safe_text, terminal_width, wrapped
@@ -37,13 +26,13 @@ Row = dict[str, Any]
 _COLOURS: Final = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 _rules_option = click.option(
-    "--rules", "folder", type=FOLDER, metavar="DIR",
+    "--rules", "folder", type=options.FOLDER, metavar="DIR",
     help="Read rules of this folder, too: docs/writing-a-rule.md.",
 )  # fmt: skip
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector findings night.pcap\n"
         "dissector findings --lake lake --code D06 --json\n"
         "dissector findings night.pcap --rules my-rules\n"
@@ -51,19 +40,19 @@ _rules_option = click.option(
     )
 )
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
-@lake_option("Look at this lake; captures are not read.")
-@capture_option("Look at this capture of the lake only. Repeatable.")
+@options.lake_option("Look at this lake; captures are not read.")
+@options.capture_option("Look at this capture of the lake only. Repeatable.")
 @click.option(
     "--code", "codes", multiple=True, metavar="CODE",
     help="Ask this rule only, by number or code. Repeatable.",
 )  # fmt: skip
-@json_option("Print the findings as JSON.")
+@options.json_option("Print the findings as JSON.")
 @_rules_option
-@fail_on_option
+@options.fail_on_option
 @engine_option
-@master_option
-@chain_option
-@dissecting_options
+@options.master_option
+@options.chain_option
+@options.dissecting_options
 def findings(
     common: Common,
     inputs: tuple[str, ...],
@@ -202,7 +191,7 @@ def lines_of(
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector explain D06\n"
         "dissector explain unacked_limit_plateau\n"
         "dissector explain 369295620\n"

@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli.options import (
-    Common,
-    LocalName,
-    Whole,
-    chain_option,
-    dissecting_options,
-    example,
-)
+from dissector.cli import options
+from dissector.cli.options import Common, LocalName, Whole
 from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
@@ -290,7 +284,7 @@ def _show(
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector follow night.pcap --connection 3\n"
         "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
     )
@@ -318,8 +312,8 @@ def _show(
     type=click.Choice(["to_broker", "to_client"]),
     help="Show one direction only.",
 )
-@chain_option
-@dissecting_options
+@options.chain_option
+@options.dissecting_options
 def follow(
     common: Common, source: str, connection: int, kind: str, only: str | None, chain: str
 ) -> int:

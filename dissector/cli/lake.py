@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dissector.cli import options
 from dissector.cli.exits import EXIT_PARTIAL
-from dissector.cli.options import (
-    CommandGroup,
-    Common,
-    LocalPath,
-    Size,
-    example,
-    private_option,
-    speaking_options,
-)
+from dissector.cli.options import CommandGroup, Common, LocalPath, Size
 from dissector.cli.render import json_line, time_text
 from dissector.cli.select import read_time
 from dissector.cli.terminal import bytes_text, counted, safe_text
@@ -57,10 +50,10 @@ def _facts(capture: "Manifest") -> dict[str, Any]:
     }
 
 
-@lake.command("list", epilog=example("dissector lake list lake"))
+@lake.command("list", epilog=options.example("dissector lake list lake"))
 @_lake_argument
 @click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per capture.")
-@speaking_options
+@options.speaking_options
 def list_captures(common: Common, folder: Path, is_json: bool) -> int:
     """List id, time, frames and size of the captures."""
     from dissector.lake.reader import open_lake
@@ -81,9 +74,9 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
         return exit_of_unread(common, opened)
 
 
-@lake.command(epilog=example("dissector lake verify lake"))
+@lake.command(epilog=options.example("dissector lake verify lake"))
 @_lake_argument
-@speaking_options
+@options.speaking_options
 def verify(common: Common, folder: Path) -> int:
     """Check every file of a lake.
 
@@ -107,7 +100,7 @@ def verify(common: Common, folder: Path) -> int:
 
 
 @lake.command(
-    epilog=example(
+    epilog=options.example(
         "dissector lake rm lake c-night-0123456789ab\ndissector lake rm lake --before 2026-01-31"
     )
 )
@@ -118,7 +111,7 @@ def verify(common: Common, folder: Path) -> int:
     metavar="TIME",
     help="Remove what ended before, UTC: 2026-01-31T12:00.",
 )
-@speaking_options
+@options.speaking_options
 def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
     """Remove captures from a lake.
 
@@ -147,15 +140,15 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
 
 
 @lake.command(
-    epilog=example("dissector lake compact lake\ndissector lake compact lake --below 10MB")
+    epilog=options.example("dissector lake compact lake\ndissector lake compact lake --below 10MB")
 )
 @_lake_argument
 @click.argument("captures", nargs=-1, metavar="[CAPTURE]...")
 @click.option(
     "--below", type=Size(), metavar="SIZE", help="Take only captures with smaller Parquet files."
 )
-@private_option
-@speaking_options
+@options.private_option
+@options.speaking_options
 def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
     """Put many small captures into few files.
 

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli.options import (
-    Command,
-    Common,
-    LocalPath,
-    chain_option,
-    cluster_option,
-    core_flags,
-    dissecting_options,
-    example,
-    inputs_argument,
-    private_option,
-    usable_cpus,
-)
+from dissector.cli import options as cli_options
+from dissector.cli.options import Command, Common, LocalPath
 from dissector.cli.terminal import Messages, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
 from dissector.options import LANDING
@@ -122,7 +111,7 @@ def compile_once() -> None:
     from dissector.cli.warming import warm_up
 
     if is_needed():
-        warm_up(usable_cpus())
+        warm_up(cli_options.usable_cpus())
 
 
 def refuse_lake_inputs(lake: Path, inputs: Sequence[str]) -> None:
@@ -187,7 +176,7 @@ class LandOptions(NamedTuple):
 
 
 _INPUTS_AND_LAKE: Final = (
-    inputs_argument,
+    cli_options.inputs_argument,
     click.option(
         "--lake",
         required=True,
@@ -195,16 +184,16 @@ _INPUTS_AND_LAKE: Final = (
         metavar="DIR",
         help="Write to this lake.",
     ),
-    cluster_option,
+    cli_options.cluster_option,
 )
-_CORE: Final = core_flags(LANDING)
+_CORE: Final = cli_options.core_flags(LANDING)
 _MORE: Final = (
     click.option(
         "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."
     ),
-    private_option,
-    chain_option,
-    dissecting_options,
+    cli_options.private_option,
+    cli_options.chain_option,
+    cli_options.dissecting_options,
 )
 
 
@@ -228,7 +217,7 @@ def landing_options(command: Command) -> Command:
 
 
 @click.command(
-    epilog=example(
+    epilog=cli_options.example(
         "dissector land night.pcap --lake lake\n"
         "dissector land /var/tap/ring.pcap* --lake lake --cluster east\n"
         "zstdcat night.pcap.zst | dissector land - --lake lake"

@@ -15,14 +15,7 @@ import click
 from dissector.cli import environment  # before numpy
 
 # isort: split
-from dissector.cli.exits import (
-    EXIT_DEPENDENCY,
-    EXIT_INPUT,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_OUTPUT,
-    EXIT_USAGE,
-)
+from dissector.cli import exits
 from dissector.cli.options import COMPLETE, CommandGroup
 from dissector.cli.terminal import safe_text
 from dissector.errors import DissectorError
@@ -99,31 +92,37 @@ def _end_by_broken_pipe() -> int:
     """End as the tools do whose reader has gone: by the signal, without a word."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
-    return EXIT_OUTPUT  # not reached where the signal exists
+    return exits.EXIT_OUTPUT  # not reached where the signal exists
 
 
 def _explain(error: Exception) -> tuple[str, int]:
     """The line and the exit code of an exception."""
     if isinstance(error, click.UsageError):
-        return _usage_text(error), EXIT_USAGE
+        return _usage_text(error), exits.EXIT_USAGE
     if isinstance(error, DissectorError):
         return str(error), error.exit_code
     if isinstance(error, ImportError):
         name = error.name or "a library"
-        return f"{name} is missing: {error}; see dissector doctor", EXIT_DEPENDENCY
+        return f"{name} is missing: {error}; see dissector doctor", exits.EXIT_DEPENDENCY
     if isinstance(error, MemoryError):
-        return "out of memory; --memory-limit 512MB makes it give up old state", EXIT_INPUT
+        return "out of memory; --memory-limit 512MB makes it give up old state", exits.EXIT_INPUT
     if isinstance(error, OSError):
         if error.errno in _WRITE_ERRORS and not error.filename:
-            return _output_text(error), EXIT_OUTPUT
+            return _output_text(error), exits.EXIT_OUTPUT
         prefix = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        code = EXIT_OUTPUT if error.errno in _WRITE_ERRORS else EXIT_INPUT
+        code = exits.EXIT_OUTPUT if error.errno in _WRITE_ERRORS else exits.EXIT_INPUT
         return f"{prefix}{error.strerror or error}", code
     if isinstance(error, UnicodeEncodeError) and _is_of_system(error.object):
         name = os.fsencode(error.object).decode("utf-8", "backslashreplace")
-        return f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it", EXIT_USAGE
+        return (
+            f"{name[:200]}: a name that is not UTF-8 cannot be used here; rename it",
+            exits.EXIT_USAGE,
+        )
     kind = type(error).__name__
-    return f"internal error, please report it: {kind}: {error}; --debug shows more", EXIT_INPUT
+    return (
+        f"internal error, please report it: {kind}: {error}; --debug shows more",
+        exits.EXIT_INPUT,
+    )
 
 
 def _is_of_system(text: str) -> bool:
@@ -169,21 +168,21 @@ def run(arguments: Sequence[str], command: click.Command = dissector) -> int:
         with command.make_context(command.name, list(arguments)) as context:
             code = command.invoke(context)
         sys.stdout.flush()
-        return code if isinstance(code, int) else EXIT_OK
+        return code if isinstance(code, int) else exits.EXIT_OK
     except click.exceptions.Exit as end:
         return end.exit_code
     except BrokenPipeError:
         return _end_by_broken_pipe()
     except KeyboardInterrupt:
         _complain("interrupted")
-        return EXIT_INTERRUPTED
+        return exits.EXIT_INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
-        return EXIT_USAGE
+        return exits.EXIT_USAGE
     except Exception as error:
         if _is_interrupt(error):
             _complain("interrupted")
-            return EXIT_INTERRUPTED
+            return exits.EXIT_INTERRUPTED
         if is_debug and not isinstance(error, click.UsageError):
             raise
         text, code = _explain(error)
@@ -228,9 +227,9 @@ def main() -> int:
     except BrokenPipeError:
         return _end_by_broken_pipe()
     except OSError as error:
-        if code != EXIT_OUTPUT:  # else it was said already
+        if code != exits.EXIT_OUTPUT:  # else it was said already
             _complain(_output_text(error))
-        code = EXIT_OUTPUT
+        code = exits.EXIT_OUTPUT
     environment.leave_with(code)
     return code
 

@@ -8,35 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dissector.cli import options
 from dissector.cli.conditions import Condition, check_paths, met, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.land import land_inputs
-from dissector.cli.options import (
-    FOLDER,
-    Common,
-    LocalPath,
-    capture_option,
-    chain_option,
-    cluster_option,
-    dissecting_options,
-    exact_option,
-    example,
-    fail_on_option,
-    force_option,
-    inputs_argument,
-    inputs_or_lake_argument,
-    json_option,
-    lake_option,
-    master_option,
-    private_option,
-    since_option,
-    speaking_options,
-    topic_option,
-    until_option,
-)
+from dissector.cli.options import Common, LocalPath
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
@@ -44,12 +23,12 @@ from dissector.outputs import refuse_inputs_in
 if TYPE_CHECKING:
     from dissector.report.pipeline import Scope
 
-_capture_option = capture_option("Read this capture of the lake only. Repeatable.")
+_capture_option = options.capture_option("Read this capture of the lake only. Repeatable.")
 _output_option = click.option(
     "-o",
     "--output",
     required=True,
-    type=FOLDER,
+    type=options.FOLDER,
     metavar="DIR",
     help="Write to this folder.",
 )
@@ -67,7 +46,7 @@ class _LakePath(LocalPath):
         )
 
 
-_lake_option = lake_option(
+_lake_option = options.lake_option(
     "Read this lake.", required=True, type=_LakePath(file_okay=False, path_type=Path)
 )
 
@@ -150,21 +129,21 @@ def _refuse_lake(output: Path, lake: Path) -> None:
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector summary night.pcap\n"
         "dissector summary night.pcap --json | jq .send_latency.total\n"
         "dissector summary --lake lake --capture c-night-0123456789ab\n"
         "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
     )
 )
-@inputs_or_lake_argument
-@lake_option("Read this lake instead of captures.")
+@options.inputs_or_lake_argument
+@options.lake_option("Read this lake instead of captures.")
 @_capture_option
-@json_option("Print the whole report as JSON.")
-@exact_option
-@fail_on_option
-@chain_option
-@dissecting_options
+@options.json_option("Print the whole report as JSON.")
+@options.exact_option
+@options.fail_on_option
+@options.chain_option
+@options.dissecting_options
 def summary(
     common: Common,
     inputs: tuple[str, ...],
@@ -212,13 +191,13 @@ def summary(
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
 
-@click.command(epilog=example("dissector report --lake lake -o report"))
+@click.command(epilog=options.example("dissector report --lake lake -o report"))
 @_lake_option
 @_output_option
 @_capture_option
-@since_option
-@until_option
-@topic_option
+@options.since_option
+@options.until_option
+@options.topic_option
 @click.option(
     "--new",
     "is_new",
@@ -226,12 +205,12 @@ def summary(
     help="Read only captures that landed since the last report in DIR.",
 )
 @engine_option
-@master_option
-@exact_option
-@fail_on_option
-@force_option
-@private_option
-@speaking_options
+@options.master_option
+@options.exact_option
+@options.fail_on_option
+@options.force_option
+@options.private_option
+@options.speaking_options
 def report(
     common: Common,
     lake: Path,
@@ -272,21 +251,21 @@ def report(
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector analyze night.pcap -o result    # then open result/report/report.html"
     )
 )
-@inputs_argument
+@options.inputs_argument
 @_output_option
-@cluster_option
+@options.cluster_option
 @engine_option
-@master_option
-@exact_option
-@fail_on_option
-@force_option
-@private_option
-@chain_option
-@dissecting_options
+@options.master_option
+@options.exact_option
+@options.fail_on_option
+@options.force_option
+@options.private_option
+@options.chain_option
+@options.dissecting_options
 def analyze(
     common: Common,
     inputs: tuple[str, ...],

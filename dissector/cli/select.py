@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dissector.cli import suggestions
+from dissector.cli import expression, suggestions
 from dissector.cli.expression import (
     Column,
     Comparison,
@@ -17,9 +17,6 @@ from dissector.cli.expression import (
     Negation,
     Node,
     Value,
-    columns_of,
-    comparisons_of,
-    refuse,
 )
 
 # Sign: Arrow's function, Python's function, the sign with its sides exchanged.
@@ -59,15 +56,15 @@ def check(text: str, node: Node, kinds: Kinds) -> None:
     Raises:
         UsageError: a column that is not there, or a comparison that can never be meant.
     """
-    for comparison in comparisons_of(node):
+    for comparison in expression.comparisons_of(node):
         left, right = comparison.left, comparison.right
         if isinstance(left, Column) and isinstance(right, Column):
             is_word = right.name not in kinds and "." not in right.name
             if is_word and kinds.get(left.name) in ("text", "time"):
-                refuse(text, right.at, suggestions.quoted(left.name, right.name))
-    for column in columns_of(node):
+                expression.refuse(text, right.at, suggestions.quoted(left.name, right.name))
+    for column in expression.columns_of(node):
         if column.name not in kinds:
-            refuse(text, column.at, no_column(column.name, kinds))
+            expression.refuse(text, column.at, no_column(column.name, kinds))
     _check_kinds(text, node, kinds)
 
 
@@ -85,7 +82,7 @@ def _check_kinds(text: str, node: Node, kinds: Kinds) -> None:
             _check_kinds(text, inner, kinds)
         case Flag(column):
             if kinds[column.name] != "flag":
-                refuse(text, column.at, f"compare {column.name} with something")
+                expression.refuse(text, column.at, f"compare {column.name} with something")
         case Membership(left, values, _):
             for value in values:
                 _check_literal(text, left, value, kinds)
@@ -96,28 +93,30 @@ def _check_kinds(text: str, node: Node, kinds: Kinds) -> None:
 def _check_comparison(text: str, node: Comparison, kinds: Kinds) -> None:
     operator, left, right, at = node
     if isinstance(left, Literal) and isinstance(right, Literal):
-        refuse(text, left.at, "a column name belongs on one side")
+        expression.refuse(text, left.at, "a column name belongs on one side")
     if operator in ("contains", "matches"):
         if isinstance(left, Literal) or isinstance(right, Column) or right.value is None:
-            refuse(text, at, f"'{operator}' takes a column before it and a value after it")
+            expression.refuse(
+                text, at, f"'{operator}' takes a column before it and a value after it"
+            )
         kind = kinds[left.name]
         if kind != "text" and (operator, kind) != ("contains", "list"):
-            refuse(text, at, f"'{operator}' is for text and {left.name} is none")
+            expression.refuse(text, at, f"'{operator}' is for text and {left.name} is none")
         _check_literal(text, left, right, kinds, is_whole=False)
         if operator == "matches":
             _check_pattern(text, right)
         return
     if isinstance(left, Column) and isinstance(right, Column):
         if kinds[left.name] != kinds[right.name] or kinds[left.name] == "list":
-            refuse(text, at, f"{left.name} and {right.name} cannot be compared")
+            expression.refuse(text, at, f"{left.name} and {right.name} cannot be compared")
         return
     column, literal = (left, right) if isinstance(left, Column) else (right, left)
     assert isinstance(column, Column) and isinstance(literal, Literal)
     if literal.value is None:
         if operator not in ("==", "!="):
-            refuse(text, at, "null can only be compared by == and !=")
+            expression.refuse(text, at, "null can only be compared by == and !=")
     elif kinds[column.name] == "list":
-        refuse(text, at, f"{column.name} is {_KIND_WORDS['list']}")
+        expression.refuse(text, at, f"{column.name} is {_KIND_WORDS['list']}")
     else:
         _check_literal(text, column, literal, kinds, is_whole=operator in ("==", "!="))
 
@@ -132,16 +131,16 @@ def _check_literal(
     if fits and isinstance(value, int | float) and not isinstance(value, bool):
         fits = value == value // 1 and -(2**63) <= value < 2**63
     if value is not None and not fits:
-        refuse(text, literal.at, f"{column.name} is {_KIND_WORDS[kind]}")
+        expression.refuse(text, literal.at, f"{column.name} is {_KIND_WORDS[kind]}")
     if kind == "text" and isinstance(value, str) and is_whole:
         hint = suggestions.instead_of_value(column.name, value)
         if hint:
-            refuse(text, literal.at, hint)
+            expression.refuse(text, literal.at, hint)
     if kind == "time" and isinstance(value, str):
         try:
             read_time(value)
         except ValueError:
-            refuse(text, literal.at, f"{column.name} is {_KIND_WORDS['time']}")
+            expression.refuse(text, literal.at, f"{column.name} is {_KIND_WORDS['time']}")
 
 
 def _check_pattern(text: str, literal: Literal) -> None:
@@ -152,7 +151,7 @@ def _check_pattern(text: str, literal: Literal) -> None:
         pc.match_substring_regex(pa.array([""]), str(literal.value))
     except pa.ArrowInvalid as error:
         reason = str(error).rpartition(":")[2].strip()
-        refuse(text, literal.at, f"this pattern cannot be read: {reason}")
+        expression.refuse(text, literal.at, f"this pattern cannot be read: {reason}")
 
 
 def read_time(text: str) -> datetime:

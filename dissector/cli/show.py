@@ -7,35 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli import expression, select
-from dissector.cli.options import (
-    Common,
-    LocalPath,
-    Whole,
-    chain_option,
-    dissecting_options,
-    example,
-    force_option,
-    inputs_argument,
-    is_redact_asked,
-    json_option,
-    select_option,
-    speaking_options,
-)
-from dissector.cli.render import (
-    CONNECTION_HEADING,
-    CONNECTION_TEXT_COLUMNS,
-    FORMATS,
-    FRAME_HEADING,
-    FRAME_TEXT_COLUMNS,
-    Row,
-    connection_line,
-    detail_lines,
-    frame_line,
-    heading,
-    line_maker,
-    rows_of,
-)
+from dissector.cli import expression, options, render, select
+from dissector.cli.options import Common, LocalPath, Whole
+from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.errors import UsageError
 from dissector.schemas import OF_REPORTS, TABLES
@@ -84,7 +58,9 @@ class Listing(NamedTuple):
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a line for people is made of."""
-        return FRAME_TEXT_COLUMNS if self.table == "frames" else CONNECTION_TEXT_COLUMNS
+        return (
+            render.FRAME_TEXT_COLUMNS if self.table == "frames" else render.CONNECTION_TEXT_COLUMNS
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -155,15 +131,15 @@ def _row_lines(listing: Listing, paint: Paint, has_capture: bool) -> Callable[[R
     columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
 
     def text_line(row: Row) -> str:
-        make = frame_line if listing.table == "frames" else connection_line
+        make = render.frame_line if listing.table == "frames" else render.connection_line
         return make(row, paint)
 
-    make_line = line_maker(listing.kind, columns, text_line, bool(listing.fields))
+    make_line = render.line_maker(listing.kind, columns, text_line, bool(listing.fields))
 
     def lines(row: Row) -> Iterator[str]:
         yield make_line(row)
         if listing.is_long and listing.kind == "text":
-            yield from detail_lines(row)
+            yield from render.detail_lines(row)
 
     return lines
 
@@ -190,12 +166,12 @@ def show_rows(
     is_mixed = len(reading.chains) > 1
     has_capture = is_mixed and listing.kind in ("jsonl", "csv")
     lines = _row_lines(listing, Paint(common.color), has_capture)
-    text_heading = FRAME_HEADING if listing.table == "frames" else CONNECTION_HEADING
+    text_heading = render.FRAME_HEADING if listing.table == "frames" else render.CONNECTION_HEADING
     shown = 0
     is_interrupted = False
     with LineOutput(common.is_strict) as output:
         columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
-        title = heading(listing.kind, columns, "" if listing.fields else text_heading)
+        title = render.heading(listing.kind, columns, "" if listing.fields else text_heading)
         if title is not None and listing.selection is None:
             output.line(title)
             title = None
@@ -209,7 +185,7 @@ def show_rows(
                 if is_mixed and chain is not current and listing.kind == "text":
                     output.line(f"# {safe_text(chain.base_name)}")
                 current = chain
-                for row in rows_of(batch, listing.columns):
+                for row in render.rows_of(batch, listing.columns):
                     for line in lines({CAPTURE_COLUMN: chain.base_name, **row}):
                         output.line(line)
                 output.flush()
@@ -239,7 +215,7 @@ _format_option = click.option(
     "-T",
     "--format",
     "kind",
-    type=click.Choice(FORMATS),
+    type=click.Choice(render.FORMATS),
     default="text",
     show_default=True,
     help="Choose lines, JSON lines, safe CSV or tab-separated.",
@@ -266,16 +242,16 @@ _count_option = click.option(
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector frames night.pcap -Y 'command == \"SEND\" and frame_bytes > 100_000'\n"
         "dissector frames night.pcap -T fields -e frame_no -e topic -e checksum\n"
         "dissector frames night.pcap -Y 'checksum == \"mismatch\"' -w bad.pcapng"
     )
 )
-@inputs_argument
+@options.inputs_argument
 @_format_option
 @_field_option
-@select_option
+@options.select_option
 @_count_option
 @_line_option
 @click.option("-V", "--long", "is_long", is_flag=True, help="Print every decoded field.")
@@ -287,9 +263,9 @@ _count_option = click.option(
     metavar="FILE.pcapng",
     help="Write the packets behind these, raw without --redact.",
 )
-@force_option
-@chain_option
-@dissecting_options
+@options.force_option
+@options.chain_option
+@options.dissecting_options
 def frames(
     common: Common,
     inputs: tuple[str, ...],
@@ -320,7 +296,7 @@ def frames(
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
-    redacted = common.core_options() if is_redact_asked() else None
+    redacted = common.core_options() if options.is_redact_asked() else None
     slice = Slice(slice_path, inputs, force, redacted)
     with rereadable(inputs) as files:
         code = show_rows(listing, files, common, chain, slice, want_detail=detail)
@@ -329,19 +305,19 @@ def frames(
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector connections night.pcap\n"
         "dissector connections night.pcap -T csv -Y 'gap_bytes_to_broker > 0'"
     )
 )
-@inputs_argument
+@options.inputs_argument
 @_format_option
 @_field_option
-@select_option
+@options.select_option
 @_count_option
 @_line_option
-@chain_option
-@dissecting_options
+@options.chain_option
+@options.dissecting_options
 def connections(
     common: Common,
     inputs: tuple[str, ...],
@@ -359,10 +335,10 @@ def connections(
     return show_rows(listing, inputs, common, chain, want_detail="none")
 
 
-@click.command(epilog=example("dissector fields\ndissector fields frames exchanges"))
+@click.command(epilog=options.example("dissector fields\ndissector fields frames exchanges"))
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@json_option("Print JSON lines, one per column.")
-@speaking_options
+@options.json_option("Print JSON lines, one per column.")
+@options.speaking_options
 def fields(common: Common, tables: tuple[str, ...], is_json: bool) -> int:
     """List every table and column with type, unit and meaning."""
     from dissector.cli.render import json_line

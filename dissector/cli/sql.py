@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from dissector.cli import options
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.options import (
-    FILE,
-    Common,
-    LocalName,
-    Whole,
-    capture_option,
-    chain_option,
-    dissecting_options,
-    example,
-    force_option,
-    lake_option,
-    output_file_option,
-)
+from dissector.cli.options import Common, LocalName, Whole
 from dissector.cli.render import csv_line, field_text, json_line, time_text
 from dissector.cli.terminal import Messages, safe_text
 from dissector.errors import UsageError
@@ -49,17 +38,17 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
 
 
 @click.command(
-    epilog=example(
+    epilog=options.example(
         "dissector sql night.pcap 'select topic, count(*) from sends group by topic'\n"
         "dissector sql --lake lake -f question.sql --format csv > answer.csv\n"
         "dissector sql night.pcap          # a prompt"
     )
 )
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]... [QUERY]")
-@lake_option("Ask this lake; captures are not read.")
-@capture_option("Ask about this capture of the lake only. Repeatable.")
+@options.lake_option("Ask this lake; captures are not read.")
+@options.capture_option("Ask about this capture of the lake only. Repeatable.")
 @click.option(
-    "-f", "--file", "path", type=FILE, metavar="FILE", help="Read the query from this file."
+    "-f", "--file", "path", type=options.FILE, metavar="FILE", help="Read the query from this file."
 )
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
@@ -73,10 +62,10 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
     "--timeout", type=Whole(1, 1 << 31), metavar="SECONDS",
     help="Stop a statement after this time.  [default: never]",
 )  # fmt: skip
-@output_file_option(show_default="standard output")
-@force_option
-@chain_option
-@dissecting_options
+@options.output_file_option(show_default="standard output")
+@options.force_option
+@options.chain_option
+@options.dissecting_options
 def sql(
     common: Common,
     inputs: tuple[str, ...],

@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from dissector.cli import options as cli_options
 from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
 from dissector.cli.monitoring import Monitor, RecorderOptions
-from dissector.cli.options import (
-    FOLDER,
-    Common,
-    LocalName,
-    Size,
-    Whole,
-    cluster_option,
-    dissecting_options,
-    example,
-    is_redact_asked,
-    lake_option,
-    private_option,
-)
+from dissector.cli.options import Common, LocalName, Size, Whole
 from dissector.cli.reading import tell_missing
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.cli.terminal import NORMAL, QUIET, Messages, bytes_text, counted
@@ -223,7 +212,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 
 @click.command(
     context_settings={"allow_extra_args": True},  # to say what they are meant for
-    epilog=example(
+    epilog=cli_options.example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
         "dissector tap -i eth1 --bpf 'tcp port 6650' --top\n"
         "dissector tap --replay night.pcap --lake lake"
@@ -264,7 +253,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     metavar="real|max|N",
     help="Replay as captured, as fast as possible, or N times as fast.",
 )
-@lake_option("Write rotations to this lake.")
+@cli_options.lake_option("Write rotations to this lake.")
 @click.option(
     "--rotate",
     type=RotateOption(),
@@ -294,7 +283,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
 )
 @click.option(
     "--record",
-    type=FOLDER,
+    type=cli_options.FOLDER,
     metavar="DIR",
     help="Keep packets of findings there, raw without --redact.",
 )
@@ -329,7 +318,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     metavar="TIME",
     help="Record sends that are answered later than this.",
 )
-@private_option
+@cli_options.private_option
 @click.option(
     "--findings/--no-findings",
     default=True,
@@ -337,9 +326,9 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Say what the rules of findings find, minute by minute.",
 )
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
-@cluster_option
+@cli_options.cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
-@dissecting_options
+@cli_options.dissecting_options
 def tap(
     common: Common,
     interface: tuple[str, ...],
@@ -394,7 +383,7 @@ def tap(
         for problem in problems:
             running.account.miss(problem)
         if record:
-            redacted = settings.core if is_redact_asked() else None
+            redacted = settings.core if cli_options.is_redact_asked() else None
             kept = RecorderOptions(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:

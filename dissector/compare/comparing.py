@@ -16,19 +16,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dissector.compare import testing
 from dissector.compare.blocks import TIMES_APART
 from dissector.compare.questions import EVERYTHING, Choice, Question, questions
 from dissector.compare.runs import Run
-from dissector.compare.testing import (
-    Limits,
-    chance,
-    difference_limits,
-    error_of,
-    least_chance,
-    mean_limits,
-    percentile_limits,
-    share_limits,
-)
+from dissector.compare.testing import Limits
 from dissector.limits import MAX_COMPARED_TOPICS
 from dissector.report.formatting import many
 
@@ -110,8 +102,10 @@ def _share_out(asking: Sequence[Question], error: float) -> None:
         part = OVERALL if is_overall else 1 - OVERALL
         question.error = error / max(of, 1) * (part if 0 < overall < len(groups) else 1.0)
         one, other = question.pair.cut.sizes
-        if min(one, other) < 2 or least_chance(one, other) > question.error:
-            question.needs = next(n for n in range(2, 99) if least_chance(n, n) <= question.error)
+        if min(one, other) < 2 or testing.least_chance(one, other) > question.error:
+            question.needs = next(
+                n for n in range(2, 99) if testing.least_chance(n, n) <= question.error
+            )
 
 
 def _test(asking: Sequence[Question]) -> None:
@@ -119,7 +113,9 @@ def _test(asking: Sequence[Question]) -> None:
     for question in asking:
         if question.pair is not None and question.needs is None:
             if question.alike not in known:
-                known[question.alike] = chance(*question.pair.blocks, question.pair.cut.excess)
+                known[question.alike] = testing.chance(
+                    *question.pair.blocks, question.pair.cut.excess
+                )
             question.p = known[question.alike]
 
 
@@ -159,12 +155,12 @@ def _limits(question: Question, side: int) -> Limits:
     assert pair is not None and value is not None
     blocks, size, excess = pair.blocks[side], pair.cut.sizes[side], pair.cut.excess
     if pair.share is not None and pair.runs is not None:
-        return percentile_limits(pair.runs[side], pair.share, pair.cut, side, level)
+        return testing.percentile_limits(pair.runs[side], pair.share, pair.cut, side, level)
     if question.metric.unit == "share":
         # What is said of a time is not said of so many seconds, but of so many blocks.
         count = size if question.metric.is_of_time else float(blocks.whole.sum())
-        return share_limits(value, count, error_of(blocks) * excess, size, level)
-    return mean_limits(blocks, excess, level)
+        return testing.share_limits(value, count, testing.error_of(blocks) * excess, size, level)
+    return testing.mean_limits(blocks, excess, level)
 
 
 def _intervals(question: Question) -> tuple[Limits, Limits | None]:
@@ -172,11 +168,11 @@ def _intervals(question: Question) -> tuple[Limits, Limits | None]:
     was, now = question.values
     assert was is not None and now is not None
     one, other = _limits(question, 0), _limits(question, 1)
-    plain = difference_limits(one, other, (was, now))
+    plain = testing.difference_limits(one, other, (was, now))
     if min(was, now, *one, *other) <= 0:
         return plain, None
     logs = [(math.log(low), math.log(high)) for low, high in (one, other)]
-    low, high = difference_limits(logs[0], logs[1], (math.log(was), math.log(now)))
+    low, high = testing.difference_limits(logs[0], logs[1], (math.log(was), math.log(now)))
     return plain, (math.expm1(low), math.expm1(high))
 
 

@@ -7,14 +7,7 @@ from typing import Any, BinaryIO, Final
 
 from dissector.codecs.printable import json_text
 from dissector.errors import InputError
-from dissector.sources.bundled import (
-    FORMAT,
-    FORMAT_VERSION,
-    MANIFEST,
-    PACKETS,
-    read_manifest,
-    read_part,
-)
+from dissector.sources import bundled
 
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made
 _MODE: Final = 0o600 << 16
@@ -33,10 +26,15 @@ def write_bundle(sink: BinaryIO, parts: Mapping[str, bytes], facts: Mapping[str,
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in sorted(parts.items())
     }
-    manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **facts, "parts": listed}
+    manifest = {
+        "format": bundled.FORMAT,
+        "format_version": bundled.FORMAT_VERSION,
+        **facts,
+        "parts": listed,
+    }
     text = json_text(manifest, indent=1, sort_keys=False) + "\n"
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in {MANIFEST: text.encode(), **parts}.items():
+        for name, data in {bundled.MANIFEST: text.encode(), **parts}.items():
             info = zipfile.ZipInfo(name, _WHEN)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = _MODE
@@ -53,7 +51,7 @@ class EvidenceBundle:
     def __init__(self, path: str) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
-                self.manifest = read_manifest(archive)
+                self.manifest = bundled.read_manifest(archive)
                 self.parts = self._parts(archive)
         except FileNotFoundError:
             raise InputError(f"{path}: there is no such file; check the path") from None
@@ -64,15 +62,15 @@ class EvidenceBundle:
 
     def _parts(self, archive: zipfile.ZipFile) -> dict[str, bytes]:
         listed = self.manifest.get("parts")
-        if not isinstance(listed, dict) or PACKETS not in listed:
-            raise InputError(f"the bundle is damaged: its {MANIFEST} names no packets")
-        names = set(archive.namelist()) - {MANIFEST}
+        if not isinstance(listed, dict) or bundled.PACKETS not in listed:
+            raise InputError(f"the bundle is damaged: its {bundled.MANIFEST} names no packets")
+        names = set(archive.namelist()) - {bundled.MANIFEST}
         for name in sorted(names ^ set(listed)):
             where = "the manifest" if name in names else "the bundle"
             raise InputError(f"the bundle is not what it was: {name} is not in {where}")
         parts = {}
         for name, entry in listed.items():
-            data = read_part(archive, name)
+            data = bundled.read_part(archive, name)
             is_same = isinstance(entry, dict) and entry.get("sha256") == _digest(data)
             if not is_same:
                 raise InputError(f"the bundle is not what it was: {name} has another SHA-256")

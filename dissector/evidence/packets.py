@@ -18,18 +18,10 @@ from dissector.evidence.anonymizer import Anonymizer
 from dissector.evidence.ip_fragments import TracedFragments
 from dissector.evidence.streams import TreatedDirection, TreatedStreams, all_packets
 from dissector.limits import MAX_RECORD_BYTES, NULL
-from dissector.packet import rewriting
+from dissector.packet import header_offsets, rewriting
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.fragments import Fragments, Place, fragment_at
-from dissector.packet.header_offsets import (
-    HEADERS_OF_PACKET,
-    PIECE,
-    REST,
-    SEGMENT,
-    Headers,
-    PacketsLeft,
-    find_headers,
-)
+from dissector.packet.header_offsets import Headers, PacketsLeft
 from dissector.packet.link import RAW
 from dissector.packet.reasons import USED
 from dissector.packet.tcp import SYN
@@ -177,7 +169,7 @@ class Rewriting:
             np.array(names, np.int64), np.array(noise, np.int64), fill
         )
         self._walk = new_walk()
-        self._headers = Headers.new(_HEADERS + HEADERS_OF_PACKET)
+        self._headers = Headers.new(_HEADERS + header_offsets.HEADERS_OF_PACKET)
         self._pieces: dict[int, list[tuple[int, bytes]]] = {}
         self._runs: rewriting.Runs
 
@@ -229,17 +221,19 @@ class Rewriting:
         left = PacketsLeft.all_of(rows)
         found = []
         while left.row[0] < rows:
-            count = find_headers(data, packets, left, link_types, self._walk, self._headers)
+            count = header_offsets.find_headers(
+                data, packets, left, link_types, self._walk, self._headers
+            )
             found.append(self._headers.first(count))
         return found
 
     def _refine(self, block: PacketBlock, headers: Headers) -> None:
         """What the walk took for a segment, and the reader of packets did not, goes; of fragments
         what their packet holds now."""
-        is_odd = (headers.kind == SEGMENT) & (block.reasons[headers.row] != USED)
-        headers.kind[is_odd] = REST
+        is_odd = (headers.kind == header_offsets.SEGMENT) & (block.reasons[headers.row] != USED)
+        headers.kind[is_odd] = header_offsets.REST
         headers.offset[is_odd] += _TCP_KEPT
-        for number in np.flatnonzero(headers.kind == PIECE).tolist():
+        for number in np.flatnonzero(headers.kind == header_offsets.PIECE).tolist():
             self._fill_piece(block, int(headers.row[number]), int(headers.offset[number]))
 
     def _fill_piece(self, block: PacketBlock, packet: int, at: int) -> None:
@@ -271,7 +265,7 @@ class Rewriting:
             of = survey.streams_of(block.segments, block.segment_count)
             self._rewrite_rebuilt(side, block, of)
             for headers in found:
-                headers.kind[headers.kind == PIECE] = REST
+                headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
                 self._readdress(side, rows, headers)
             kept.rewritten(side)
             for packet, offset, content in kept.contents():

@@ -19,20 +19,13 @@ import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
 from dissector.joining import capture_boundaries, checkpoints, client_handles, merged, replay
+from dissector.joining import positions as joining_positions
 from dissector.joining.connection_ends import find_events
 from dissector.joining.encodings import numbers
 from dissector.joining.files import CaptureFiles, JoinSettings, database, make_views, text, write
 from dissector.joining.gaps import find_gaps
 from dissector.joining.links import ConnectionId, JoinPlan
-from dissector.joining.positions import (
-    NO_PRIOR_STATE,
-    OPENED,
-    PLACED,
-    Positions,
-    PriorState,
-    assign_positions,
-    nullable,
-)
+from dissector.joining.positions import Positions, PriorState
 from dissector.joining.replay_input import input_rows
 from dissector.joining.replays import Replays
 from dissector.limits import NULL, REORDER_WINDOW_MS
@@ -135,7 +128,7 @@ def close_group(
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
-        assign_positions(db, part, _before(around, left))
+        joining_positions.assign_positions(db, part, _before(around, left))
         capture_boundaries.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_events(db)
@@ -151,8 +144,12 @@ def close_group(
         counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
         if around.leaves is not None:
             tables = {
-                "placed": db.table("placed").to_arrow_table().select(PLACED.names),
-                "opened": db.sql(merged.OPENED).to_arrow_table().select(OPENED.names),
+                "placed": db.table("placed")
+                .to_arrow_table()
+                .select(joining_positions.PLACED.names),
+                "opened": db.sql(merged.OPENED)
+                .to_arrow_table()
+                .select(joining_positions.OPENED.names),
                 **client_handles.checkpoint(db),
             }
             checkpoints.write(run.checkpoint()._replace(tables=tables), around.leaves)
@@ -161,8 +158,11 @@ def close_group(
 
 def _before(around: IncrementContext, left: checkpoints.Checkpoint | None) -> PriorState:
     if left is None:
-        return NO_PRIOR_STATE
-    placed, opened = left.tables["placed"].cast(PLACED), left.tables["opened"].cast(OPENED)
+        return joining_positions.NO_PRIOR_STATE
+    placed, opened = (
+        left.tables["placed"].cast(joining_positions.PLACED),
+        left.tables["opened"].cast(joining_positions.OPENED),
+    )
     return PriorState(around.captures, placed, opened)
 
 
@@ -254,7 +254,7 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
         "connection_id": positions.of_roots(chains, "connection_id"),
         "capture": positions.captures(heads),
         "own_capture": positions.captures(ranks),
-        "own_connection_id": nullable(positions.connections(ranks, chains)),
+        "own_connection_id": joining_positions.nullable(positions.connections(ranks, chains)),
         "origin_capture": pa.nulls(rows.num_rows, pa.string()),
     }
     if table == "exchanges":
@@ -269,7 +269,7 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
             other, _column(rows, f"{name}_connection_id") if is_free else chains
         )
         columns[f"{name}_capture"] = positions.captures(np.where(is_there, other, NULL))
-        columns[f"{name}_connection_id"] = nullable(
+        columns[f"{name}_connection_id"] = joining_positions.nullable(
             its if is_free else np.where(is_there, its, NULL)
         )
     schema = SCHEMAS[table]

@@ -28,35 +28,14 @@ from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
 from dissector.protobuf.descriptors import descriptors, enum_names
-from dissector.protocols import PROTOCOLS
-from dissector.protocols.columns import (
-    CHECKSUM_NAMES,
-    DIRECTION_NAMES,
-    STATUS_NAMES,
-    TO_CLIENT,
-    FrameColumns,
-    IdColumns,
-    new_frame_columns,
-    new_id_columns,
-)
+from dissector.protocols import PROTOCOLS, columns
+from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.pulsar.consumption import PulsarConsumption
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.facts import named
 from dissector.protocols.pulsar.registry import PulsarRegistry
-from dissector.protocols.pulsar.wire.commands import (
-    COMMANDS,
-    CONSUMER_SUBJECT,
-    FREQUENT,
-    MESSAGE,
-    PRODUCER,
-    PRODUCER_SUBJECT,
-    PRODUCER_SUCCESS,
-    REDELIVER,
-    SEND,
-    SUBSCRIBE,
-    CommandNames,
-    rule_columns,
-)
+from dissector.protocols.pulsar.wire import commands as wire_commands
+from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.schemas.rows import arrow_batch
 
 # Kinds of input rows, in the order in which those of one frame stand.
@@ -142,7 +121,7 @@ def commands_with_detail() -> tuple[str, ...]:
     fields = _IN_DETAIL.keys()
     return tuple(
         command.name
-        for command in COMMANDS
+        for command in wire_commands.COMMANDS
         if command.name in _RESPONSES
         or (
             command.number in base
@@ -185,7 +164,7 @@ def _enum(name: str) -> dict[str, int]:
 
 @cache
 def _commands() -> dict[str, int]:
-    return {command.name: command.number for command in COMMANDS}
+    return {command.name: command.number for command in wire_commands.COMMANDS}
 
 
 def _command_number(text: str | None) -> int:
@@ -205,7 +184,11 @@ def _number_of(text: str | None, enum: str) -> int:
 
 def frequent() -> tuple[str, ...]:
     """The commands that name nothing of ASKED themselves, though their rows do."""
-    return tuple(command.name for command in COMMANDS if command.number in FREQUENT)
+    return tuple(
+        command.name
+        for command in wire_commands.COMMANDS
+        if command.number in wire_commands.FREQUENT
+    )
 
 
 class Replay:
@@ -224,7 +207,7 @@ class Replay:
         self._commands = CommandNames()
         self._notices = NoticeLog()
         self._serials = FrameNumbers()
-        self._rules = rule_columns()
+        self._rules = wire_commands.rule_columns()
         self._held: pa.Table | None = None
 
     @classmethod
@@ -296,7 +279,7 @@ class Replay:
             return
         # The frame that each row belongs to.
         owner = np.cumsum(is_row) - 1
-        _, frames = new_frame_columns(count)
+        _, frames = columns.new_frame_columns(count)
         main = rows.filter(pa.array(is_row)).combine_chunks()
         sources = self._fill(frames, main)
         ids, words = self._ids(frames, rows, kinds, owner)
@@ -334,11 +317,11 @@ class Replay:
         for name in copied:
             getattr(frames, name)[:count] = cells[name]
         frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
-        frames.direction[:count] = index_in(text["direction"], DIRECTION_NAMES)
-        frames.endpoint_index[:count] = frames.direction[:count] == TO_CLIENT
+        frames.direction[:count] = index_in(text["direction"], columns.DIRECTION_NAMES)
+        frames.endpoint_index[:count] = frames.direction[:count] == columns.TO_CLIENT
         command = by_text(text["command"], number)
         frames.command[:count] = np.where(is_event, cells["event_code"], command)
-        status = index_in(text["status"], STATUS_NAMES)
+        status = index_in(text["status"], columns.STATUS_NAMES)
         frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
         serials = np.full(count, NULL, np.int64)
         serials[~is_event] = self._serials.number(
@@ -353,7 +336,7 @@ class Replay:
         """The columns of frames and events; returns the bytes that spans of text point into."""
         count = rows.num_rows
         cells, text, command = self._fill_common(frames, rows, _COPIED, _command_number)
-        frames.checksum[:count] = index_in(text["checksum"], CHECKSUM_NAMES)
+        frames.checksum[:count] = index_in(text["checksum"], columns.CHECKSUM_NAMES)
         frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
         for name, enum in _ENUMS.items():
             values = by_text(text[name], partial(_number_of, enum=enum))
@@ -371,9 +354,17 @@ class Replay:
         """Names as the wire had them: the rows of a lake also have those that were known before."""
         slot = np.clip(command, 0, len(self._rules.client_handle) - 1)
         own = (command >= 0) & (self._rules.client_handle[slot] == 0)
-        own |= (command == PRODUCER) | (command == SUBSCRIBE)
+        own |= (command == wire_commands.PRODUCER) | (command == wire_commands.SUBSCRIBE)
         asks = own & (self._rules.request_key[slot] != -1)
-        speaks = np.isin(command, (PRODUCER, PRODUCER_SUCCESS, SEND, MESSAGE))
+        speaks = np.isin(
+            command,
+            (
+                wire_commands.PRODUCER,
+                wire_commands.PRODUCER_SUCCESS,
+                wire_commands.SEND,
+                wire_commands.MESSAGE,
+            ),
+        )
         for name, mask in (*((name, asks) for name in ASKED), ("producer_name", speaks)):
             codes = np.where(mask, self._names.codes(text[name]), NULL)
             getattr(frames, f"wire_{name}")[:count] = codes
@@ -428,7 +419,7 @@ class Replay:
         has_set = sets.is_valid().to_numpy(zero_copy_only=False)
         counts = np.where(has_set, lengths, NULL)
         id_rows = np.flatnonzero(kinds == ID)
-        _, ids = new_id_columns(max(1, len(id_rows)))
+        _, ids = columns.new_id_columns(max(1, len(id_rows)))
         ids.parent[: len(id_rows)] = owner[id_rows]
         for name in ("ledger_id", "entry_id", "partition", "batch_size"):
             values = numbers(rows.column(name).combine_chunks())
@@ -442,7 +433,7 @@ class Replay:
             frames.id_count[parents[first]] = np.diff(np.append(first, len(parents)))
         # A redelivery request for everything is a row without an id.
         for parent in parents[ids.ledger_id[: len(id_rows)] == NULL].tolist():
-            if frames.command[parent] == REDELIVER:
+            if frames.command[parent] == wire_commands.REDELIVER:
                 frames.id_count[parent] = 0
         costs = np.flatnonzero(kinds == COST)
         values = numbers(rows.column("message_count").combine_chunks())
@@ -479,14 +470,16 @@ class Replay:
         ranks = numbers(rows.column("rank").combine_chunks())
         producer = frames.producer_id[:count]
         consumer = frames.consumer_id[:count]
-        kind = np.where(consumer != NULL, CONSUMER_SUBJECT, PRODUCER_SUBJECT)
+        kind = np.where(
+            consumer != NULL, wire_commands.CONSUMER_SUBJECT, wire_commands.PRODUCER_SUBJECT
+        )
         number = np.where(consumer != NULL, consumer, producer)
         known = (own != NULL) & (number != NULL) & (frames.incarnation[:count] != NULL)
         cells = np.stack(
             (ranks, frames.connection_id[:count], kind, number, own, frames.incarnation[:count])
         )
         found = np.unique(cells[:, known], axis=1)
-        is_consumer = found[2] == CONSUMER_SUBJECT
+        is_consumer = found[2] == wire_commands.CONSUMER_SUBJECT
         return INCARNATIONS, pa.table(
             {
                 "rank": pa.array(found[0]),

@@ -21,29 +21,22 @@ from dissector.joining.replay import COST, EVENT, TableRows
 from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
-from dissector.protocols import PROTOCOLS
-from dissector.protocols.columns import (
-    TO_BROKER,
-    FrameColumns,
-    new_frame_columns,
-)
+from dissector.protocols import PROTOCOLS, columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.cursus import commands as cursus_commands
 from dissector.protocols.cursus.answers import Ack, Answer
 from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.commands import (
-    BATCH,
-    KEEPALIVE,
-    NUMBER,
-    RESPONSE_ERROR,
-    RESPONSE_JSON,
-    RESPONSE_OK,
-    STREAM_CONTROL,
-)
 from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.lines import KEY_VALUE, CommandLine
 
 NAME: Final = "cursus"
-_ANSWERS: Final = (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON, STREAM_CONTROL)
+_ANSWERS: Final = (
+    cursus_commands.RESPONSE_OK,
+    cursus_commands.RESPONSE_ERROR,
+    cursus_commands.RESPONSE_JSON,
+    cursus_commands.STREAM_CONTROL,
+)
 _NAMES: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _COPIED: Final = (
     "first_ts_ns", "last_ts_ns", "frame_bytes", "stream_offset", "partition", "producer_epoch",
@@ -105,13 +98,17 @@ def answer_of(row: dict[str, Any], command: int) -> Answer:
         if row[column] is not None:
             fields.setdefault(name.decode(), str(row[column]).encode())
     ack = None
-    if command == RESPONSE_JSON and row["entry_id"] is not None:
+    if command == cursus_commands.RESPONSE_JSON and row["entry_id"] is not None:
         ack = Ack(
             row["entry_id"], row["producer_epoch"] or 0, (row["producer_name"] or "").encode(),
             row["sequence_id"] or 0, row["highest_sequence_id"] or 0,
         )  # fmt: skip
     text = row["error_text"]
-    is_error = command == RESPONSE_ERROR or row["error_code"] is not None or text is not None
+    is_error = (
+        command == cursus_commands.RESPONSE_ERROR
+        or row["error_code"] is not None
+        or text is not None
+    )
     return Answer(
         command, fields, is_error, row["error_code"], None if text is None else text.encode(), ack
     )
@@ -143,7 +140,7 @@ class CursusReplay(replay.Replay):
             return
         owner = np.cumsum(is_row) - 1
         main = rows.filter(pa.array(is_row)).combine_chunks()
-        _, frames = new_frame_columns(count)
+        _, frames = columns.new_frame_columns(count)
         self._fill_frames(frames, main)
         bodies = self._again.opening.bodies = BodyColumns.new(count, NULL)
         self._fill_bodies(frames, bodies, rows, kinds, owner)
@@ -154,7 +151,10 @@ class CursusReplay(replay.Replay):
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows
         _, text, _ = self._fill_common(
-            frames, rows, _COPIED, lambda name: NUMBER.get(name, NULL) if name else NULL
+            frames,
+            rows,
+            _COPIED,
+            lambda name: cursus_commands.NUMBER.get(name, NULL) if name else NULL,
         )
         frames.last_packet[:count] = NULL
         for name in _NAMES:
@@ -170,7 +170,7 @@ class CursusReplay(replay.Replay):
         costs = rows.filter(pa.array(kinds == COST)).select(names).to_pylist()
         owners = owner[kinds == COST].tolist()
         for row, cost in zip(owners, costs, strict=True):
-            if frames.direction[row] == TO_BROKER:
+            if frames.direction[row] == columns.TO_BROKER:
                 bodies.acks[row] = cost["permits"]
                 bodies.idempotent[row] = cost["redelivery_count"]
                 continue
@@ -192,7 +192,10 @@ class CursusReplay(replay.Replay):
         names |= {column for _, column in _ARGUMENTS}
         kept = rows.select(sorted(names)).to_pylist()
         for row, command in enumerate(commands):
-            if frames.frame_no[row] == NULL or command in (BATCH, KEEPALIVE):
+            if frames.frame_no[row] == NULL or command in (
+                cursus_commands.BATCH,
+                cursus_commands.KEEPALIVE,
+            ):
                 continue
             if command in _ANSWERS:
                 found[row] = DecodedBody(answer=answer_of(kept[row], command))

@@ -17,23 +17,8 @@ import pyarrow as pa
 import zstandard
 
 from dissector.blocks import Int64Array
-from dissector.lake import metadata
-from dissector.lake.encodings import (
-    code_page,
-    delta_run,
-    flag_page,
-    level_run,
-    number_page,
-    text_page,
-)
-from dissector.lake.metadata import (
-    DELTA_BINARY_PACKED,
-    PLAIN,
-    RLE,
-    RLE_DICTIONARY,
-    ChunkInfo,
-    Leaf,
-)
+from dissector.lake import encodings, metadata
+from dissector.lake.metadata import ChunkInfo, Leaf
 from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import Struct, varint
 from dissector.schemas import Column
@@ -75,7 +60,7 @@ def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
     run = varint(rows << 1) + b"\0"
     body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
     data = zstandard.ZstdCompressor(level=SETTINGS.zstd_level).compress(body)
-    head = metadata.data_page_header(len(body), len(data), rows, PLAIN)
+    head = metadata.data_page_header(len(body), len(data), rows, metadata.PLAIN)
     return head + data, len(head) + len(body)
 
 
@@ -91,7 +76,7 @@ class ColumnChunk:
     def _start(self) -> None:
         self._pages: list[bytes] = []
         self._dictionary = b""
-        self._encodings = {RLE}
+        self._encodings = {metadata.RLE}
         self._values = 0
         self._raw_bytes = 0
 
@@ -99,7 +84,7 @@ class ColumnChunk:
         """Rows that are all null."""
         page, raw_bytes = _null_page(rows, self._is_nested)
         self._pages.append(page)
-        self._encodings.add(PLAIN)
+        self._encodings.add(metadata.PLAIN)
         self._values += rows
         self._raw_bytes += raw_bytes
 
@@ -119,7 +104,7 @@ class ColumnChunk:
         data = self._work.compressed(body)
         head = metadata.dictionary_page_header(len(body), len(data), len(texts))
         self._dictionary = head + data
-        self._encodings.add(PLAIN)
+        self._encodings.add(metadata.PLAIN)
         self._raw_bytes += len(head) + len(body)
 
     def finish(self, at: int, statistics: Struct | None) -> tuple[list[bytes], ChunkInfo]:
@@ -149,7 +134,7 @@ def same_text_chunk(
     run = varint(rows << 1)
     levels = run + b"\1"
     body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
-    chunk.add_page(body, rows, RLE_DICTIONARY)
+    chunk.add_page(body, rows, metadata.RLE_DICTIONARY)
     return chunk.finish(at, metadata.text_statistics(text, text, 0))
 
 
@@ -215,8 +200,8 @@ class NumberChunk(ColumnChunks):
 
     def _encode(self, rows: int, gathered: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
-        page = number_page(gathered.values, gathered.is_time, self._work.scratch, out)
-        self._chunk.add_page(out[: page.size], rows, DELTA_BINARY_PACKED)
+        page = encodings.number_page(gathered.values, gathered.is_time, self._work.scratch, out)
+        self._chunk.add_page(out[: page.size], rows, metadata.DELTA_BINARY_PACKED)
         self._least = min(self._least, page.least)
         self._most = max(self._most, page.most)
         self._nulls += rows - page.values
@@ -230,8 +215,8 @@ class FlagChunk(ColumnChunks):
 
     def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
-        page = flag_page(gathered.values, gathered.there, out)
-        self._chunk.add_page(out[: page.size], rows, PLAIN)
+        page = encodings.flag_page(gathered.values, gathered.there, out)
+        self._chunk.add_page(out[: page.size], rows, metadata.PLAIN)
 
 
 class CodedChunk(ColumnChunks):
@@ -291,12 +276,12 @@ class CodedChunk(ColumnChunks):
         if len(self._used) < need:
             self._used = np.concatenate((self._used, np.empty(need, np.int64)))
         out = self._work.out(10 * len(codes) + _SPARE)
-        page = code_page(codes, indices, self._used, known, self._work.scratch, out)
+        page = encodings.code_page(codes, indices, self._used, known, self._work.scratch, out)
         self._nulls += len(codes) - page.values
         self._texts += [
             plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
         ]
-        self._chunk.add_page(out[: page.size], len(codes), RLE_DICTIONARY)
+        self._chunk.add_page(out[: page.size], len(codes), metadata.RLE_DICTIONARY)
 
 
 class TextChunk(ColumnChunks):
@@ -305,7 +290,7 @@ class TextChunk(ColumnChunks):
     def _encode(self, rows: int, gathered: pa.StringArray) -> None:
         present = bits_of(gathered)
         levels = _bit_levels(present)
-        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, PLAIN)
+        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, metadata.PLAIN)
 
 
 class NestedChunks(ColumnChunks):
@@ -323,14 +308,14 @@ class NestedChunks(ColumnChunks):
 
     def _values(self, values: pa.Array) -> tuple[bytes, int]:
         if pa.types.is_string(values.type):
-            return _texts(values, np.ones(len(values), np.bool_), self._work), PLAIN
+            return _texts(values, np.ones(len(values), np.bool_), self._work), metadata.PLAIN
         # Not by to_numpy, which imports pandas first: a third of the time that a short run takes.
         first = values.offset
         held = np.frombuffer(values.buffers()[1], np.int64, first + len(values))
         numbers = held[first:]
         out = self._work.out(10 * len(numbers) + _SPARE)
-        size = delta_run(numbers, self._work.block, out)
-        return out[:size].tobytes(), DELTA_BINARY_PACKED
+        size = encodings.delta_run(numbers, self._work.block, out)
+        return out[:size].tobytes(), metadata.DELTA_BINARY_PACKED
 
 
 def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
@@ -366,7 +351,7 @@ def _texts(array: pa.Array, present: npt.NDArray[np.bool_], work: Workspace) -> 
     ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
     text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     out = work.out(4 * rows + int(ends[-1] - ends[0]))
-    return out[: text_page(text, ends, present.view(np.uint8), out)].tobytes()
+    return out[: encodings.text_page(text, ends, present.view(np.uint8), out)].tobytes()
 
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:
@@ -386,7 +371,7 @@ def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes,
     levels[:total] = deepest
     levels[starts] = np.where(counts > 0, deepest, np.where(present, _EMPTY, 0))
     out = work.out(2 * padded + _SPARE)
-    size = level_run(repeats, 1, out)
+    size = encodings.level_run(repeats, 1, out)
     runs = out[:size].tobytes()
-    size = level_run(levels, 2, out)
+    size = encodings.level_run(levels, 2, out)
     return runs + out[:size].tobytes(), total

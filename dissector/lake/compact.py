@@ -15,17 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
+from dissector.lake import install as lake_install
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
-from dissector.lake.install import (
-    Stage,
-    finish_interrupted,
-    install,
-    part_path,
-    recover,
-    refuse_links,
-    writing_to,
-)
+from dissector.lake.install import Stage
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.manifests import Manifests, is_named
@@ -65,11 +58,11 @@ def compact(
         UsageError: fewer than two captures fit, and none is of schema version 1.
         InputError: a newer program wrote some of the lake.
     """
-    refuse_links(folder, OutputError)
+    lake_install.refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     manifests = Manifests(folder)
-    with writing_to(folder):
-        finish_interrupted(folder)
+    with lake_install.writing_to(folder):
+        lake_install.finish_interrupted(folder)
         made = None
         while made is None:
             # All is written while others read and add. What somebody removed or replaced by the
@@ -134,12 +127,12 @@ def _install_all(
 ) -> list[Manifest] | None:
     """Swap the compacted files in; None if the sources changed meanwhile."""
     with exclusive_lock(folder):
-        recover(folder, is_alone=True)
+        lake_install.recover(folder, is_alone=True)
         there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
         if any(there.get(each.capture_id) != each for work in works for each in work):
             return None
         for work, (stage, _) in zip(works, written, strict=True):
-            install(folder, stage.make_ready(capture.capture_id for capture in work))
+            lake_install.install(folder, stage.make_ready(capture.capture_id for capture in work))
     return [manifest for _, manifest in written]
 
 
@@ -229,7 +222,7 @@ def _rows(
         for part in capture.files:
             if part.table != table:
                 continue
-            file = pq.ParquetFile(part_path(folder, capture, part))
+            file = pq.ParquetFile(lake_install.part_path(folder, capture, part))
             for number in range(file.num_row_groups):
                 rows = read_rows(file, capture, table, group=number)
                 if deliveries is not None:

@@ -28,23 +28,9 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake.locks import (
-    COMMIT_LOCK_FILE,
-    LOCK_FILE,
-    adding_lock,
-    exclusive_lock,
-    hold,
-    is_held,
-    left_behind,
-)
-from dissector.lake.manifest import (
-    MANIFEST_FOLDER,
-    Manifest,
-    PartFile,
-    from_json,
-    is_plain_name,
-    to_json,
-)
+from dissector.lake import locks
+from dissector.lake import manifest as lake_manifest
+from dissector.lake.manifest import Manifest, PartFile
 from dissector.lake.manifests import mark_version
 from dissector.schemas import SCHEMA_VERSION, TABLES
 
@@ -52,7 +38,7 @@ STAGE_FOLDER: Final = "_tmp"
 # Numbers that were computed once, kept by whoever needs them again: no table, and never missed.
 SUMS_FOLDER: Final = "_sums"
 # What a lake consists of, its locks apart.
-FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, MANIFEST_FOLDER)
+FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, lake_manifest.MANIFEST_FOLDER)
 # What folders of a table are named by. Version 1 kept the capture in the name alone, so that rows
 # of a compacted group had two: the group and their origin.
 _PARTITION: Final = "landing"
@@ -94,7 +80,7 @@ class Stage:
         lock: int | None = None
         while lock is None:
             self.folder = _new_folder(lake / STAGE_FOLDER, name)
-            lock = hold(self.folder / _WRITER_LOCK)
+            lock = locks.hold(self.folder / _WRITER_LOCK)
         self._lock = lock
 
     def prepare(self, manifest: Manifest | None) -> None:
@@ -105,7 +91,7 @@ class Stage:
         """
         if manifest is not None:
             self._ready_name = manifest.capture_id
-            (self.folder / _MANIFEST).write_text(to_json(manifest), "utf-8")
+            (self.folder / _MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
         _sync_tree(self.folder)
 
     def make_ready(self, replaces: Iterable[str]) -> Path:
@@ -141,7 +127,8 @@ def needs_recovery(lake: Path) -> bool:
     """Whether stages wait to be installed, or dead writers left some."""
     folder = lake / STAGE_FOLDER
     return folder.is_dir() and any(
-        stage.name.endswith(_READY) or not is_held(stage / _WRITER_LOCK) for stage in stages(lake)
+        stage.name.endswith(_READY) or not locks.is_held(stage / _WRITER_LOCK)
+        for stage in stages(lake)
     )
 
 
@@ -184,10 +171,10 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
 
 def finish_interrupted(lake: Path) -> None:
     """Finish what killed runs left, waiting for those who read only where files are taken away."""
-    with adding_lock(lake):
+    with locks.adding_lock(lake):
         is_all = recover(lake, is_alone=False)
     if not is_all:
-        with exclusive_lock(lake):
+        with locks.exclusive_lock(lake):
             recover(lake, is_alone=True)
 
 
@@ -199,7 +186,7 @@ def delete_abandoned(lake: Path) -> None:
         was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
         if stage.name.endswith(_READY):
             continue
-        with left_behind(lock) as is_dead:
+        with locks.left_behind(lock) as is_dead:
             if is_dead and was_locked:
                 shutil.rmtree(stage, ignore_errors=True)
             elif is_dead:
@@ -208,7 +195,7 @@ def delete_abandoned(lake: Path) -> None:
 
 def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
     """Whether installing a stage takes files away that somebody may be reading."""
-    target = lake / MANIFEST_FOLDER / f"{capture}.json"
+    target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
     staged = stage / _MANIFEST
     is_changed = staged.is_file() and target.is_file() and not _is_there(lake, staged, target)
     return bool(replaces) or is_changed
@@ -227,7 +214,7 @@ def install(lake: Path, ready: Path) -> bool:
     """
     capture = _id_of(ready)
     staged = ready / _MANIFEST
-    manifests = lake / MANIFEST_FOLDER
+    manifests = lake / lake_manifest.MANIFEST_FOLDER
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
     others = replaced_by(ready) or ()
@@ -272,8 +259,8 @@ def remove_captures(lake: Path, captures: Iterable[str]) -> None:
 
 def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
     for capture in captures:
-        (lake / MANIFEST_FOLDER / f"{capture}.json").unlink(missing_ok=True)
-    _sync_folder(lake / MANIFEST_FOLDER)
+        (lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json").unlink(missing_ok=True)
+    _sync_folder(lake / lake_manifest.MANIFEST_FOLDER)
 
 
 def _delete_tables(lake: Path, captures: Iterable[str], partitions: Iterable[str]) -> None:
@@ -317,7 +304,7 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
     Raises:
         error: one of its folders, or its lock, is a link.
     """
-    for name in (*FOLDERS, LOCK_FILE, COMMIT_LOCK_FILE):
+    for name in (*FOLDERS, locks.LOCK_FILE, locks.COMMIT_LOCK_FILE):
         path = os.path.join(lake, name)
         if os.path.islink(path):
             raise error(
@@ -343,7 +330,7 @@ def replaced_by(ready: Path) -> tuple[str, ...] | None:
         found = json.loads(path.read_text("utf-8"))
     except ValueError:
         return None
-    is_list = isinstance(found, list) and all(map(is_plain_name, found))
+    is_list = isinstance(found, list) and all(map(lake_manifest.is_plain_name, found))
     return tuple(found) if is_list else None
 
 
@@ -351,7 +338,7 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
     """Whether the lake has this very capture, with all its files at their size."""
     if not target.is_file() or target.read_bytes() != staged.read_bytes():
         return False
-    manifest = from_json(staged.read_text("utf-8"), str(staged))
+    manifest = lake_manifest.from_json(staged.read_text("utf-8"), str(staged))
     for part in manifest.files:
         path = part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:

@@ -13,17 +13,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dissector.errors import InputError
+from dissector.lake import manifest
 from dissector.lake.locks import LOCK_FILE
-from dissector.lake.manifest import (
-    GROUP_PREFIX,
-    ID_DIGITS,
-    MANIFEST_FOLDER,
-    MEND,
-    Manifest,
-    NewerLake,
-    clean_base_name,
-    from_json,
-)
+from dissector.lake.manifest import Manifest, NewerLake
 from dissector.limits import MAX_SCHEMA_VERSION_DIGITS
 from dissector.schemas import SCHEMA_VERSION
 
@@ -53,7 +45,7 @@ class Manifests:
     """The manifests of a lake; each is read once, and again where its file changed."""
 
     def __init__(self, lake: Path) -> None:
-        self._folder = os.path.join(lake, MANIFEST_FOLDER)
+        self._folder = os.path.join(lake, manifest.MANIFEST_FOLDER)
         self._read: dict[str, _Read] = {}
 
     def all(self) -> tuple[list[Manifest], list[UnreadManifest]]:
@@ -88,10 +80,10 @@ class Manifests:
         Raises:
             InputError: a newer program wrote one of them: that may have other rules.
         """
-        begin = f"c-{clean_base_name(base_name)}-"
-        size = len(begin) + ID_DIGITS
-        names = self.names((begin, GROUP_PREFIX))
-        groups = [name for name in names if name.startswith(GROUP_PREFIX)]
+        begin = f"c-{manifest.clean_base_name(base_name)}-"
+        size = len(begin) + manifest.ID_DIGITS
+        names = self.names((begin, manifest.GROUP_PREFIX))
+        groups = [name for name in names if name.startswith(manifest.GROUP_PREFIX)]
         wanted = [name for name in names if name.startswith(begin) and len(name) == size]
         wanted += [name for name in groups if self._names_within(name, base_name)]
         found = self._of(wanted)
@@ -121,7 +113,7 @@ class Manifests:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                found.append(_unread(name, path, f"cannot read {path}: {error}; {MEND}"))
+                found.append(_unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}"))
                 continue
             found.append(known.content)
         return found
@@ -149,13 +141,13 @@ def _content(name: str, path: str) -> Manifest | UnreadManifest:
     """
     try:
         with open(path, "rb") as file:
-            capture = from_json(file.read().decode("utf-8"), path)
+            capture = manifest.from_json(file.read().decode("utf-8"), path)
         if capture.capture_id != name:
             raise InputError(f"{path} is the manifest of {capture.capture_id}: rename it")
     except InputError as error:
         return _unread(name, path, str(error), isinstance(error, NewerLake))
     except UnicodeDecodeError as error:
-        return _unread(name, path, f"cannot read {path}: {error}; {MEND}")
+        return _unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}")
     return capture
 
 

@@ -14,21 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
+from dissector.lake import install
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
-from dissector.lake.install import (
-    PARTITIONS,
-    STAGE_FOLDER,
-    finish_interrupted,
-    needs_recovery,
-    part_path,
-    ready_ids,
-    recover,
-    refuse_links,
-    remove_captures,
-    replaced_by,
-    stages,
-    writing_to,
-)
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
 from dissector.lake.manifests import Manifests, UnreadManifest, is_named
@@ -36,7 +23,7 @@ from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
 
-_PREFIXES: Final = tuple(f"{name}=" for name in PARTITIONS)
+_PREFIXES: Final = tuple(f"{name}=" for name in install.PARTITIONS)
 FILES: Final = "capture_files"
 _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
@@ -73,7 +60,7 @@ class Lake(NamedTuple):
             for part in capture.files:
                 if part.table != table:
                     continue
-                path = part_path(self.folder, capture, part)
+                path = install.part_path(self.folder, capture, part)
                 text = _odd(path, path.parent.name in links)
                 if text:
                     raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
@@ -88,7 +75,7 @@ class Lake(NamedTuple):
         for capture in self.captures:
             for part in capture.files:
                 if part.table == table:
-                    file = pq.ParquetFile(part_path(self.folder, capture, part))
+                    file = pq.ParquetFile(install.part_path(self.folder, capture, part))
                     tables.append(read_rows(file, capture, table, wanted))
         return pa.concat_tables(tables)
 
@@ -99,7 +86,7 @@ def must_be_a_lake(folder: Path) -> None:
     Raises:
         InputError: it is not a lake.
     """
-    if not (folder / MANIFEST_FOLDER).is_dir() and not needs_recovery(folder):
+    if not (folder / MANIFEST_FOLDER).is_dir() and not install.needs_recovery(folder):
         raise InputError(f"{folder} is not a lake: it has no captures; `land` writes one")
 
 
@@ -111,11 +98,11 @@ def open_lake(folder: Path) -> Iterator[Lake]:
         InputError: there is no lake, or nothing of it can be read.
         OutputError: what a crash left cannot be finished.
     """
-    refuse_links(folder, InputError)
+    install.refuse_links(folder, InputError)
     must_be_a_lake(folder)
-    if needs_recovery(folder):
+    if install.needs_recovery(folder):
         try:
-            finish_interrupted(folder)
+            install.finish_interrupted(folder)
         except OSError as error:
             # Whoever may only read sees what is installed.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -136,7 +123,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:
-            path = part_path(lake.folder, capture, part)
+            path = install.part_path(lake.folder, capture, part)
             text = _wrong(path, part, capture.schema_version)
             if not text:
                 names = names_of_rows(path, capture)
@@ -234,12 +221,14 @@ def _wrong(path: Path, part: PartFile, version: int) -> str:
 
 def _strays(lake: Lake) -> list[LakeProblem]:
     """Folders and files that belong to no capture; those of unread manifests may."""
-    folders = {part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files}
-    files = {part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
+    folders = {
+        install.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
+    }
+    files = {install.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
     unread = {each.capture_id for each in lake.unread}
     found = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
     # What was added since the lake was opened has its stage until it has its manifest.
-    added = ready_ids(lake.folder) | set(Manifests(lake.folder).names())
+    added = install.ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
     problems = []
     for folder, capture in found:
@@ -249,9 +238,11 @@ def _strays(lake: Lake) -> list[LakeProblem]:
         elif capture not in unread and capture not in added:
             problems.append(LakeProblem(capture, str(folder), _ORPHAN))
     return problems + [
-        LakeProblem(STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged")
-        for stage in stages(lake.folder)
-        if replaced_by(stage) is None
+        LakeProblem(
+            install.STAGE_FOLDER, str(stage), "it waits to be installed, but its list is damaged"
+        )
+        for stage in install.stages(lake.folder)
+        if install.replaced_by(stage) is None
     ]
 
 
@@ -290,12 +281,12 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         UsageError: no capture fits.
         InputError: a newer program wrote some of the lake.
     """
-    refuse_links(folder, OutputError)
+    install.refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     manifests = Manifests(folder)
     manifests.all()  # while others read; below only what changed since is read
-    with writing_to(folder), exclusive_lock(folder):
-        recover(folder, is_alone=True)
+    with install.writing_to(folder), exclusive_lock(folder):
+        install.recover(folder, is_alone=True)
         captures, unread = manifests.to_change()
         chosen = {c.capture_id for c in captures if is_named(c.capture_id, patterns)}
         chosen |= {each.capture_id for each in unread if is_named(each.capture_id, patterns)}
@@ -309,7 +300,7 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         if not chosen and not orphans:
             hint = "; ".join(notes) or "`dissector lake list` shows them"
             raise UsageError(f"no capture of the lake fits: {hint}")
-        remove_captures(folder, [*sorted(chosen), *orphans])
+        install.remove_captures(folder, [*sorted(chosen), *orphans])
     return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes))
 
 

@@ -25,17 +25,8 @@ from numba.extending import (
 )
 from numba.np.numpy_support import as_dtype
 
-from dissector.native.arguments import (
-    ARRAY,
-    BUNDLE,
-    FUNCTION,
-    RECORDS,
-    STATE,
-    TUPLE,
-    Kind,
-    class_named,
-    word_count,
-)
+from dissector.native import arguments as native_arguments
+from dissector.native.arguments import Kind
 from dissector.native.code import Code, bounds_checked
 from dissector.native.codegen import own_codegen
 from dissector.native.indexing import register
@@ -129,7 +120,7 @@ def _bundle_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: st
 @lower_getattr_generic(StateType)
 def _state_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str) -> Any:
     number = typ.fields.index(attr)
-    first = sum(map(word_count, typ.kinds[:number]))
+    first = sum(map(native_arguments.word_count, typ.kinds[:number]))
     return _value_at(context, builder, typ.kinds[number], builder.extract_value(value, 0), first)
 
 
@@ -139,22 +130,22 @@ def _state_attribute(context: Any, builder: Any, typ: Any, value: Any, attr: str
 def type_of(kind: Kind) -> Any:
     """The compiler's type of arguments of a kind."""
     letter = kind[0]
-    if letter == ARRAY:
+    if letter == native_arguments.ARRAY:
         _, dtype, dimensions, layout, is_readonly = kind
         return types.Array(
             numba.from_dtype(np.dtype(dtype)), dimensions, layout, readonly=is_readonly
         )
-    if letter in (BUNDLE, RECORDS):
-        fields = class_named(kind[1], kind[2])._fields
-        return BundleType(f"{kind[1]}.{kind[2]}", fields, letter == RECORDS)
-    if letter == STATE:
-        cls = class_named(kind[1], kind[2])
+    if letter in (native_arguments.BUNDLE, native_arguments.RECORDS):
+        fields = native_arguments.class_named(kind[1], kind[2])._fields
+        return BundleType(f"{kind[1]}.{kind[2]}", fields, letter == native_arguments.RECORDS)
+    if letter == native_arguments.STATE:
+        cls = native_arguments.class_named(kind[1], kind[2])
         return StateType(f"{kind[1]}.{kind[2]}", cls._fields, kind[3])
-    if letter == TUPLE:
+    if letter == native_arguments.TUPLE:
         parts = [type_of(part) for part in kind[3]]
-        cls = class_named(kind[1], kind[2]) if kind[2] else None
+        cls = native_arguments.class_named(kind[1], kind[2]) if kind[2] else None
         return types.BaseTuple.from_types(parts, cls)
-    if letter == FUNCTION:
+    if letter == native_arguments.FUNCTION:
         return types.FunctionType(signature_of(kind[1]))
     return types.boolean if letter == "b" else types.int64
 
@@ -286,7 +277,7 @@ def _entry(dispatcher: Any, symbol: str, kinds: tuple[Kind, ...]) -> Code:
     at = 0
     for kind in kinds:
         values.append(_value_at(context, builder, kind, words, at))
-        at += word_count(kind)
+        at += native_arguments.word_count(kind)
     status, result = _called(context, builder, described, values)
     _store(builder, words, at, builder.sext(status.code, _WORD))
     _put_result(context, builder, described.restype, result, words, at + 1)
@@ -349,22 +340,22 @@ def _value_at(context: Any, builder: Any, kind: Kind, words: Any, first: int) ->
     """The value of an argument whose words begin at `first`."""
     letter = kind[0]
     typ = type_of(kind)
-    if letter == ARRAY:
+    if letter == native_arguments.ARRAY:
         return _array_at(context, builder, typ, words, first)
-    if letter in (BUNDLE, RECORDS):
+    if letter in (native_arguments.BUNDLE, native_arguments.RECORDS):
         matrix = _array_at(context, builder, _MATRIX, words, first)
         return _struct_of(context, builder, typ, matrix=matrix)
-    if letter == TUPLE:
+    if letter == native_arguments.TUPLE:
         parts = []
         for part in kind[3]:
             parts.append(_value_at(context, builder, part, words, first))
-            first += word_count(part)
+            first += native_arguments.word_count(part)
         return context.make_tuple(builder, typ, parts)
     word = _load(builder, words, first)
-    if letter == STATE:
+    if letter == native_arguments.STATE:
         pointers = builder.inttoptr(word, _WORD.as_pointer())
         return _struct_of(context, builder, typ, pointers=pointers)
-    if letter == FUNCTION:
+    if letter == native_arguments.FUNCTION:
         function = cgutils.create_struct_proxy(typ)(context, builder)
         function.c_addr = builder.inttoptr(word, cgutils.voidptr_t)
         return function._getvalue()

@@ -13,46 +13,22 @@ from dissector.codecs.integers import be16, be32, byte
 from dissector.codecs.ones_sum import folded, ones_sum
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS
+from dissector.packet import reasons, walk
+from dissector.packet import tcp as packet_tcp
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.ip import Network, ending_at, ip_layer
 from dissector.packet.link import link_layer
-from dissector.packet.reasons import (
-    BAD_TCP_CHECKSUM,
-    DETAIL_SHIFT,
-    FRAGMENT,
-    INTERFACE_LIMIT,
-    LOOK_CLOSER,
-    NO_INTERFACE,
-    USED,
-)
-from dissector.packet.tcp import (
-    CHECKSUM_RIGHT,
-    CHECKSUM_UNFINISHED,
-    CHECKSUM_WRONG,
-    HEADER_BYTES,
-    SYN,
-    Transport,
-    check_sum,
-    tcp_layer,
-    time_stamps,
-)
+from dissector.packet.tcp import Transport
 from dissector.packet.unwrap import begin, network_of, unwrap
-from dissector.packet.walk import (
-    AT_IP,
-    FOUND_FRAGMENT,
-    FOUND_TCP,
-    NO_KIND,
-    BlockPass,
-    PacketState,
-)
+from dissector.packet.walk import BlockPass, PacketState
 from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 
 # What stops the pass.
 DONE: Final = 0
 FRAGMENTS: Final = 1
 # Beside those of a walk: see `_read_slowly`.
-_LAST_FRAGMENT: Final = FOUND_FRAGMENT - 1
-_AFTER_FRAGMENTS: Final = FOUND_FRAGMENT - 2
+_LAST_FRAGMENT: Final = walk.FOUND_FRAGMENT - 1
+_AFTER_FRAGMENTS: Final = walk.FOUND_FRAGMENT - 2
 
 # Words of four bytes that an IPv4 header has.
 _SHORTEST_HEADER: Final = 5
@@ -89,7 +65,9 @@ def _write(
     segments.window[row] = be16(data, tcp + 14)
     segments.ip_id[row] = network.ip_id
     segments.hop_limit[row] = network.hop_limit
-    stamps = time_stamps(data, tcp + HEADER_BYTES, min(transport.payload, stop))
+    stamps = packet_tcp.time_stamps(
+        data, tcp + packet_tcp.HEADER_BYTES, min(transport.payload, stop)
+    )
     segments.tsval[row] = stamps.value
     segments.tsecr[row] = stamps.echo
 
@@ -104,12 +82,12 @@ def _is_refused(
     """
     if network.wire_end > end:
         return False
-    checksum = check_sum(data, network)
-    if checksum == CHECKSUM_UNFINISHED:
+    checksum = packet_tcp.check_sum(data, network)
+    if checksum == packet_tcp.CHECKSUM_UNFINISHED:
         if block_pass.offloaded[0] == 0:
             block_pass.first_offloaded[0] = packet
         block_pass.offloaded[0] += 1
-    return checksum == CHECKSUM_WRONG and block_pass.verify[0] != 0
+    return checksum == packet_tcp.CHECKSUM_WRONG and block_pass.verify[0] != 0
 
 
 @kernel
@@ -136,10 +114,10 @@ def _with_true_end(
     counted; so are damaged ones of which nobody can tell. Both checksums are right where a program
     cut packets and wrote them anew, as tcprewrite does: the bytes were there once.
     """
-    is_whole = end == packet_end and packet_end - network.offset >= HEADER_BYTES
+    is_whole = end == packet_end and packet_end - network.offset >= packet_tcp.HEADER_BYTES
     if is_whole and not (network.version == 4 and _has_right_header(data, network)):
         shorter = ending_at(network, packet_end)
-        if check_sum(data, shorter) == CHECKSUM_RIGHT:
+        if packet_tcp.check_sum(data, shorter) == packet_tcp.CHECKSUM_RIGHT:
             return shorter
     if block_pass.shortened[0] == 0:
         block_pass.first_shortened[0] = packet
@@ -170,7 +148,7 @@ def _tunnel(state: PacketState) -> int:
         for field in range(kept.matrix.shape[1]):
             kept.matrix[row, field] = around.matrix[level, field]
         if level >= position.depth[0]:
-            kept.kind[row] = NO_KIND
+            kept.kind[row] = walk.NO_KIND
     return int(number) + 1
 
 
@@ -189,17 +167,17 @@ def _read_segment(
     block_pass = state.block_pass
     if network.wire_end > packet_end:
         network = _with_true_end(data, end, packet_end, network, packet, block_pass)
-    transport = tcp_layer(data, network.offset, end, network.wire_end)
-    if transport.reason != USED:
+    transport = packet_tcp.tcp_layer(data, network.offset, end, network.wire_end)
+    if transport.reason != reasons.USED:
         return transport.reason
-    is_checked = block_pass.verify[0] or transport.flags & SYN
+    is_checked = block_pass.verify[0] or transport.flags & packet_tcp.SYN
     if is_checked and _is_refused(data, end, network, packet, block_pass):
-        return BAD_TCP_CHECKSUM
+        return reasons.BAD_TCP_CHECKSUM
     row = block_pass.segments[0]
     _write(data, end, network, transport, state.segments, row)
     state.segments.packet[row] = packet
     block_pass.segments[0] = row + 1
-    return USED
+    return reasons.USED
 
 
 @kernel
@@ -217,17 +195,17 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
 def _read_found(data: ByteArray, state: PacketState, found: int) -> int:
     """What `read_walk` does with what the walk found."""
     position = state.walk.position
-    if found == FOUND_FRAGMENT:
+    if found == walk.FOUND_FRAGMENT:
         return found
-    if found != FOUND_TCP:
-        return int(found | (position.detail[0] << DETAIL_SHIFT))
+    if found != walk.FOUND_TCP:
+        return int(found | (position.detail[0] << reasons.DETAIL_SHIFT))
     segments = state.segments
     row = state.block_pass.segments[0]
     reason = _read_segment(
         data, position.end[0], position.packet_end[0], network_of(state.walk),
         position.packet[0], state,
     )  # fmt: skip
-    if reason == USED:
+    if reason == reasons.USED:
         segments.source[row] = position.source[0]
         segments.tunnel[row] = _tunnel(state)
         segments.vlans[row] = position.vlans[0]
@@ -252,7 +230,7 @@ def read_rebuilt(
     """Go on from the fragment that the walk stands at with the packet that it completed, in
     side[start:end]; wire_end: its end on the wire. Returns as `read_walk`."""
     position = state.walk.position
-    position.layer[0] = AT_IP
+    position.layer[0] = walk.AT_IP
     position.source[0] = 1
     position.offset[0] = start
     position.end[0] = end
@@ -293,9 +271,9 @@ def _read_slowly(
     begin(state.walk, packets, row, link_type)
     state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
     found = unwrap(data, state.walk)
-    if found == FOUND_FRAGMENT:
-        return FOUND_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
-    if found == FOUND_TCP and state.block_pass.fragments[0] > 0:
+    if found == walk.FOUND_FRAGMENT:
+        return walk.FOUND_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
+    if found == walk.FOUND_TCP and state.block_pass.fragments[0] > 0:
         return _AFTER_FRAGMENTS
     return int(_read_found(data, state, found))
 
@@ -321,31 +299,33 @@ def read_packets(
         end = offset + packets.captured_bytes[row]
         interface = packets.interface[row]
         if interface < 0:
-            state.reasons[row] = INTERFACE_LIMIT if interface == BEYOND_LIMIT else NO_INTERFACE
+            state.reasons[row] = (
+                reasons.INTERFACE_LIMIT if interface == BEYOND_LIMIT else reasons.NO_INTERFACE
+            )
             continue
         link = link_layer(data, offset, end, link_types[interface])
         reason = link.reason
-        if reason == USED:
+        if reason == reasons.USED:
             wire_end = offset + packets.wire_bytes[row]
             network = ip_layer(data, link.offset, end, wire_end, link.ethertype)
             reason = network.reason
-            if reason == USED and block_pass.fragments[0] > 0:
+            if reason == reasons.USED and block_pass.fragments[0] > 0:
                 reason = _AFTER_FRAGMENTS
-            elif reason == USED:
+            elif reason == reasons.USED:
                 found = block_pass.segments[0]
                 number = block_pass.first_packet[0] + row
                 reason = _read_segment(data, end, wire_end, network, number, state)
-                if reason == USED:
+                if reason == reasons.USED:
                     segments.source[found] = 0
                     segments.tunnel[found] = 0
                     segments.vlans[found] = link.vlans
                     segments.ts_ns[found] = packets.ts_ns[row]
-        if reason in (LOOK_CLOSER, FRAGMENT):
+        if reason in (reasons.LOOK_CLOSER, reasons.FRAGMENT):
             reason = _read_slowly(data, packets, row, link_types[interface], state)
         if reason in (_LAST_FRAGMENT, _AFTER_FRAGMENTS):
             block_pass.row[0] = row + 1 if reason == _LAST_FRAGMENT else row
             return FRAGMENTS
-        if reason != FOUND_FRAGMENT:
+        if reason != walk.FOUND_FRAGMENT:
             state.reasons[row] = reason
     block_pass.row[0] = block_pass.rows[0]
     return DONE

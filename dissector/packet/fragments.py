@@ -20,24 +20,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import limits
 from dissector.blocks import ByteArray
 from dissector.capture.columns import CaptureNotice
-from dissector.limits import (
-    DUPLICATE_WINDOW_MS,
-    FRAGMENT_TIMEOUT_MS,
-    MAX_EXTENSION_HEADERS,
-    MAX_FRAGMENT_BYTES,
-    MAX_FRAGMENTED_PACKETS,
-    NULL,
-)
+from dissector.limits import NULL
 from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
 
 REBUILT: Final = -1  # not a reason: the fragment completed its packet
 _NS_PER_MS: Final = 1_000_000
 _STALE_NS: Final = 500 * _NS_PER_MS
-_WINDOW_NS: Final = DUPLICATE_WINDOW_MS * _NS_PER_MS
-_TIMEOUT_NS: Final = FRAGMENT_TIMEOUT_MS * _NS_PER_MS
+_WINDOW_NS: Final = limits.DUPLICATE_WINDOW_MS * _NS_PER_MS
+_TIMEOUT_NS: Final = limits.FRAGMENT_TIMEOUT_MS * _NS_PER_MS
 _LATER: Final = 1 << 62
 _LONGEST: Final = 65_535  # bytes of an IP packet
 _CHARGE: Final = 512
@@ -114,7 +108,7 @@ def _fragment_v6(data: memoryview, place: Place) -> Fragment | int:
     offset, end, wire_end, tunnels = place[:4]
     length, protocol, addresses = _V6.unpack_from(data, offset)
     at = offset + 40
-    for _ in range(MAX_EXTENSION_HEADERS):
+    for _ in range(limits.MAX_EXTENSION_HEADERS):
         if protocol == FRAGMENT_HEADER or end - at < 2:
             break
         words = data[at + 1]
@@ -242,7 +236,9 @@ class Fragments:
     """
 
     def __init__(
-        self, packets: int = MAX_FRAGMENTED_PACKETS, held_bytes: int = MAX_FRAGMENT_BYTES
+        self,
+        packets: int = limits.MAX_FRAGMENTED_PACKETS,
+        held_bytes: int = limits.MAX_FRAGMENT_BYTES,
     ) -> None:
         self.assembled: ByteArray = np.zeros(1, np.uint8)
         self.rebuilt = (0, 0, 0)

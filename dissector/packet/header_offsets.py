@@ -13,22 +13,13 @@ from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_UNWRAP_STEPS
+from dissector.packet import walk as packet_walk
 from dissector.packet.columns import PacketColumns
 from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINUX_SLL, LINUX_SLL2
 from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH
 from dissector.packet.unwrap import begin, step_on
-from dissector.packet.walk import (
-    AT_ETHERNET,
-    AT_IP,
-    AT_LINK,
-    AT_PROTOCOL,
-    AT_TYPE,
-    FOUND_FRAGMENT,
-    FOUND_TCP,
-    GO_ON,
-    HeaderWalk,
-)
+from dissector.packet.walk import HeaderWalk
 
 # Kinds of headers.
 MACS: Final = 0  # two hardware addresses of six bytes
@@ -97,12 +88,12 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
     position = walk.position
     layer = position.layer[0]
     offset = position.offset[0]
-    if layer == AT_LINK:
+    if layer == packet_walk.AT_LINK:
         return _hardware_addresses(data, walk, end)
-    if layer == AT_ETHERNET and offset + 12 <= end:
+    if layer == packet_walk.AT_ETHERNET and offset + 12 <= end:
         return MACS, offset
-    is_ip = layer == AT_IP or (
-        layer == AT_TYPE and position.kind[0] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
+    is_ip = layer == packet_walk.AT_IP or (
+        layer == packet_walk.AT_TYPE and position.kind[0] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
     )
     if is_ip and offset < end:
         version = byte(data, offset) >> 4
@@ -110,7 +101,7 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
             return IP4, offset
         if version == 6 and offset + 40 <= end:
             return IP6, offset
-    if layer == AT_PROTOCOL and position.kind[0] == UDP_PROTOCOL and offset + 8 <= end:
+    if layer == packet_walk.AT_PROTOCOL and position.kind[0] == UDP_PROTOCOL and offset + 8 <= end:
         return UDP_HEADER, offset
     return -1, 0
 
@@ -119,9 +110,9 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
 def _header_at_end(walk: HeaderWalk, step: int) -> tuple[int, int]:
     """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
-    if step == FOUND_TCP:
+    if step == packet_walk.FOUND_TCP:
         return SEGMENT, offset
-    if step == FOUND_FRAGMENT:
+    if step == packet_walk.FOUND_FRAGMENT:
         return PIECE, offset
     if step in (IP_CUT, IP_MALFORMED):
         return REST, offset + _BEFORE_ADDRESSES
@@ -169,7 +160,7 @@ def find_headers(
             if kind >= 0:
                 count = _add(headers, count, row, kind, offset)
             step = step_on(data, walk)
-            if step != GO_ON:
+            if step != packet_walk.GO_ON:
                 break
         kind, offset = _header_at_end(walk, step)
         count = _add(headers, count, row, kind, offset)

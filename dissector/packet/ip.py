@@ -6,15 +6,8 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.jit import inlined
 from dissector.limits import MAX_EXTENSION_HEADERS
+from dissector.packet import reasons
 from dissector.packet.link import ETHERTYPE_IPV4
-from dissector.packet.reasons import (
-    EXTENSION_DEPTH,
-    FRAGMENT,
-    IP_CUT,
-    IP_MALFORMED,
-    LOOK_CLOSER,
-    USED,
-)
 
 # Protocols that an IP packet carries.
 TCP_PROTOCOL: Final = 6
@@ -83,7 +76,7 @@ def _not_read(reason: int) -> Network:
 @inlined
 def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
     if end - offset < 20:
-        return _not_read(IP_CUT)
+        return _not_read(reasons.IP_CUT)
     first = byte(data, offset)
     header_bytes = (first & 15) * 4
     total = be16(data, offset + 2)
@@ -92,20 +85,20 @@ def _ipv4(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
     if total == 0:
         total = wire_end - offset
     if first >> 4 != 4 or header_bytes < 20 or total < header_bytes:
-        return _not_read(IP_MALFORMED)
+        return _not_read(reasons.IP_MALFORMED)
     if end - offset < header_bytes:
-        return _not_read(IP_CUT)
+        return _not_read(reasons.IP_CUT)
     if be16(data, offset + 6) & _MORE_OR_OFFSET != 0:
-        return _not_read(FRAGMENT)
+        return _not_read(reasons.FRAGMENT)
     protocol = byte(data, offset + 9)
     inner = offset + header_bytes
     if protocol == AUTHENTICATION:
         if end - inner < 2:
-            return _not_read(IP_CUT)
+            return _not_read(reasons.IP_CUT)
         protocol = byte(data, inner)
         inner += (byte(data, inner + 1) + 2) * 4
     return Network(
-        USED if protocol == TCP_PROTOCOL else LOOK_CLOSER,
+        reasons.USED if protocol == TCP_PROTOCOL else reasons.LOOK_CLOSER,
         protocol,
         inner,
         offset + total,
@@ -133,24 +126,24 @@ def _skip_extensions(data: ByteArray, protocol: int, offset: int, end: int) -> _
     for _ in range(MAX_EXTENSION_HEADERS + 1):
         if protocol in _EXTENSIONS:
             if end - offset < 2:
-                return _Upper(IP_CUT, protocol, offset)
+                return _Upper(reasons.IP_CUT, protocol, offset)
             size = (byte(data, offset + 1) + 1) * 8
         elif protocol == AUTHENTICATION:
             if end - offset < 2:
-                return _Upper(IP_CUT, protocol, offset)
+                return _Upper(reasons.IP_CUT, protocol, offset)
             size = (byte(data, offset + 1) + 2) * 4
         elif protocol == FRAGMENT_HEADER:
             if end - offset < 4:
-                return _Upper(IP_CUT, protocol, offset)
+                return _Upper(reasons.IP_CUT, protocol, offset)
             # A fragment header on a packet that is whole ("atomic") changes nothing.
             if be16(data, offset + 2) & _MORE_OR_OFFSET_V6 != 0:
-                return _Upper(FRAGMENT, protocol, offset)
+                return _Upper(reasons.FRAGMENT, protocol, offset)
             size = 8
         else:
-            return _Upper(USED, protocol, offset)
+            return _Upper(reasons.USED, protocol, offset)
         protocol = byte(data, offset)
         offset += size
-    return _Upper(EXTENSION_DEPTH, protocol, offset)
+    return _Upper(reasons.EXTENSION_DEPTH, protocol, offset)
 
 
 @inlined
@@ -165,9 +158,9 @@ def _jumbo_bytes(data: ByteArray, offset: int, end: int) -> int:
 @inlined
 def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
     if end - offset < 40:
-        return _not_read(IP_CUT)
+        return _not_read(reasons.IP_CUT)
     if byte(data, offset) >> 4 != 6:
-        return _not_read(IP_MALFORMED)
+        return _not_read(reasons.IP_MALFORMED)
     length = be16(data, offset + 4)
     # Length 0: a jumbogram, or as with IPv4 a packet not yet cut by the network card.
     if length == 0 and byte(data, offset + 6) == _HOP_BY_HOP:
@@ -176,8 +169,8 @@ def _ipv6(data: ByteArray, offset: int, end: int, wire_end: int) -> Network:
         wire_end = offset + 40 + length
     upper = _skip_extensions(data, byte(data, offset + 6), offset + 40, end)
     reason = upper.reason
-    if reason == USED and upper.protocol != TCP_PROTOCOL:
-        reason = LOOK_CLOSER
+    if reason == reasons.USED and upper.protocol != TCP_PROTOCOL:
+        reason = reasons.LOOK_CLOSER
     return Network(
         reason,
         upper.protocol,

@@ -6,13 +6,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import inlined
 from dissector.limits import MAX_VLAN_TAGS
-from dissector.packet.reasons import (
-    LINK_CUT,
-    LOOK_CLOSER,
-    NOT_IP,
-    USED,
-    VLAN_DEPTH,
-)
+from dissector.packet import reasons
 
 # Numbers of link types (LINKTYPE_ and the DLT_RAW numbers that some systems put in files) and the
 # names that users see: first those that `link_layer` reads, then those that `unwrap` reads.
@@ -150,27 +144,29 @@ def after_type(data: ByteArray, offset: int, end: int) -> Link:
             if offset + 2 > end:
                 break
             if count == MAX_VLAN_TAGS:
-                return Link(VLAN_DEPTH, offset, 0, 0)
+                return Link(reasons.VLAN_DEPTH, offset, 0, 0)
             vlans |= (be16(data, offset) & 0xFFF) << (VLAN_ID_BITS * count)
             count += 1
             offset += 2
             continue
-        reason = USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else LOOK_CLOSER
+        reason = (
+            reasons.USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else reasons.LOOK_CLOSER
+        )
         return Link(reason, offset, ethertype, vlans | (count << VLAN_COUNT_SHIFT))
-    return Link(LINK_CUT, offset, 0, 0)
+    return Link(reasons.LINK_CUT, offset, 0, 0)
 
 
 @inlined
 def _by_version(data: ByteArray, offset: int, end: int) -> Link:
     """An IP packet without link header: its own version says which."""
     if offset >= end:
-        return Link(LINK_CUT, offset, 0, 0)
+        return Link(reasons.LINK_CUT, offset, 0, 0)
     version = byte(data, offset) >> 4
     if version == 4:
-        return Link(USED, offset, ETHERTYPE_IPV4, 0)
+        return Link(reasons.USED, offset, ETHERTYPE_IPV4, 0)
     if version == 6:
-        return Link(USED, offset, ETHERTYPE_IPV6, 0)
-    return Link(NOT_IP, offset, 0, 0)
+        return Link(reasons.USED, offset, ETHERTYPE_IPV6, 0)
+    return Link(reasons.NOT_IP, offset, 0, 0)
 
 
 @inlined
@@ -180,13 +176,13 @@ def loopback(data: ByteArray, offset: int, end: int) -> Link:
     IPv4 is 2 everywhere, IPv6 is 10, 23, 24, 28 or 30: the packet's own version decides instead.
     """
     if offset + 4 > end:
-        return Link(LINK_CUT, offset, 0, 0)
+        return Link(reasons.LINK_CUT, offset, 0, 0)
     family = be32(data, offset)
     if family > _LONGEST_FAMILY:
         family = ((family >> 24) & 0xFF) | ((family >> 8) & 0xFF00)
     if family in (2, 10, 23, 24, 28, 30):
         return _by_version(data, offset + 4, end)
-    return Link(NOT_IP, offset, 0, 0)
+    return Link(reasons.NOT_IP, offset, 0, 0)
 
 
 @inlined
@@ -203,7 +199,7 @@ def ppp(data: ByteArray, offset: int, end: int) -> Link:
         if first == _PPP_ADDRESS_CONTROL:
             offset += 2
     if offset + 2 > end:
-        return Link(LINK_CUT, offset, 0, 0)
+        return Link(reasons.LINK_CUT, offset, 0, 0)
     protocol = byte(data, offset)
     offset += 1
     if protocol & 1 == 0:
@@ -212,10 +208,10 @@ def ppp(data: ByteArray, offset: int, end: int) -> Link:
     if protocol in (_PPP_IPV4, _PPP_IPV6):
         return _by_version(data, offset, end)
     if protocol in _PPP_LABELS:
-        return Link(LOOK_CLOSER, offset, MPLS_TYPE, 0)
+        return Link(reasons.LOOK_CLOSER, offset, MPLS_TYPE, 0)
     if protocol in _PPP_UNREAD:
-        return Link(LOOK_CLOSER, offset, PPP_TYPES | protocol, 0)
-    return Link(NOT_IP, offset, 0, 0)
+        return Link(reasons.LOOK_CLOSER, offset, PPP_TYPES | protocol, 0)
+    return Link(reasons.NOT_IP, offset, 0, 0)
 
 
 @inlined
@@ -228,20 +224,22 @@ def link_layer(data: ByteArray, offset: int, end: int, link_type: int) -> Link:
     if link_type == LINUX_SLL2:
         # The ethertype comes first here; a VLAN tag, if any, still follows the 20 bytes of header.
         if offset + 20 > end:
-            return Link(LINK_CUT, offset, 0, 0)
+            return Link(reasons.LINK_CUT, offset, 0, 0)
         ethertype = be16(data, offset)
         if ethertype in VLAN_TAGS:
             if offset + 24 > end:
-                return Link(LINK_CUT, offset, 0, 0)
+                return Link(reasons.LINK_CUT, offset, 0, 0)
             inner = after_type(data, offset + 22, end)
             first = be16(data, offset + 20) & 0xFFF
             count = (inner.vlans >> VLAN_COUNT_SHIFT) + 1
             if count > MAX_VLAN_TAGS:
-                return Link(VLAN_DEPTH, offset, 0, 0)
+                return Link(reasons.VLAN_DEPTH, offset, 0, 0)
             rest = inner.vlans & ((1 << (VLAN_ID_BITS * (MAX_VLAN_TAGS - 1))) - 1)
             vlans = first | (rest << VLAN_ID_BITS) | (count << VLAN_COUNT_SHIFT)
             return Link(inner.reason, inner.offset, inner.ethertype, vlans)
-        reason = USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else LOOK_CLOSER
+        reason = (
+            reasons.USED if ethertype in (ETHERTYPE_IPV4, ETHERTYPE_IPV6) else reasons.LOOK_CLOSER
+        )
         return Link(reason, offset + 20, ethertype, 0)
     if link_type in (RAW, RAW_BSD, RAW_OPENBSD, IPV4, IPV6):
         return _by_version(data, offset, end)
@@ -253,4 +251,4 @@ def link_layer(data: ByteArray, offset: int, end: int, link_type: int) -> Link:
         return ppp(data, offset + 1, end)
     if link_type == CISCO_HDLC:
         return after_type(data, offset + 2, end)
-    return Link(LOOK_CLOSER, offset, NO_ETHERTYPE, 0)
+    return Link(reasons.LOOK_CLOSER, offset, NO_ETHERTYPE, 0)

@@ -7,34 +7,14 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
+from dissector.packet import reasons as packet_reasons
+from dissector.packet import walk
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.decode import DONE, read_packets, read_rebuilt, walk_to_fragment
 from dissector.packet.fragments import REBUILT, Fragments, Place
-from dissector.packet.reasons import (
-    DETAIL_SHIFT,
-    EXTENSION_DEPTH,
-    IGNORED_REASONS,
-    INTERFACE_LIMIT,
-    NOT_IP,
-    OTHER_TRANSPORT,
-    REASON_MASK,
-    TUNNEL_DEPTH,
-    UDP,
-    UNKNOWN_LINK_TYPE,
-    UNSUPPORTED_L2,
-    USED,
-    VLAN_DEPTH,
-)
 from dissector.packet.tunnel_names import tunnel_name
 from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_CODES
-from dissector.packet.walk import (
-    FOUND_FRAGMENT,
-    BlockPass,
-    FoundFragments,
-    PacketState,
-    TunnelStack,
-    new_walk,
-)
+from dissector.packet.walk import BlockPass, FoundFragments, PacketState, TunnelStack
 from dissector.tables import TAKEN, new_hash_table, reserved
 
 _FIRST_ROWS: Final = 1 << 10
@@ -43,13 +23,17 @@ _NESTED_FRAGMENTS: Final = 8  # fragments whose packet is a fragment
 _GATHERED_FRAGMENTS: Final = 512
 # Reasons of packets of kinds that are not read.
 _UNREAD: Final = {
-    LINK_TYPE: (UNKNOWN_LINK_TYPE,),
-    ETHERTYPE: (UNSUPPORTED_L2,),
-    ENCAPSULATION: (UDP, OTHER_TRANSPORT, NOT_IP),
+    LINK_TYPE: (packet_reasons.UNKNOWN_LINK_TYPE,),
+    ETHERTYPE: (packet_reasons.UNSUPPORTED_L2,),
+    ENCAPSULATION: (packet_reasons.UDP, packet_reasons.OTHER_TRANSPORT, packet_reasons.NOT_IP),
 }
 _LIMITS: Final = {
-    "interface_limit": (INTERFACE_LIMIT,),
-    "nesting_limit": (VLAN_DEPTH, EXTENSION_DEPTH, TUNNEL_DEPTH),
+    "interface_limit": (packet_reasons.INTERFACE_LIMIT,),
+    "nesting_limit": (
+        packet_reasons.VLAN_DEPTH,
+        packet_reasons.EXTENSION_DEPTH,
+        packet_reasons.TUNNEL_DEPTH,
+    ),
 }
 
 
@@ -91,12 +75,12 @@ class PacketReader:
         self._block_rows = block_rows
         self.segments: SegmentColumns = SegmentColumns.new(min(block_rows, _FIRST_ROWS))
         self.reasons: Int64Array = np.zeros(len(self.segments.packet), np.int64)
-        self._counts: Int64Array = np.zeros(len(IGNORED_REASONS), np.int64)
+        self._counts: Int64Array = np.zeros(len(packet_reasons.IGNORED_REASONS), np.int64)
         self._fragments = fragments or Fragments()
         self._unread: dict[str, dict[int, UnreadPackets]] = {}
         self._state = PacketState(
             block_pass=BlockPass.new(1),
-            walk=new_walk(key),
+            walk=walk.new_walk(key),
             tunnels=new_hash_table(2 * _FEW_TUNNELS, key),
             stacks=TunnelStack.new(_FEW_TUNNELS * MAX_TUNNEL_DEPTH),
             segments=self.segments,
@@ -139,9 +123,9 @@ class PacketReader:
             status = read_packets(data, packets, link_types, self._state)
             if block_pass.fragments[0]:
                 self._add_fragments(data, packets, link_types, reasons)
-        details = reasons >> DETAIL_SHIFT
-        reasons &= REASON_MASK
-        counts = np.bincount(reasons, minlength=len(IGNORED_REASONS))
+        details = reasons >> packet_reasons.DETAIL_SHIFT
+        reasons &= packet_reasons.REASON_MASK
+        counts = np.bincount(reasons, minlength=len(packet_reasons.IGNORED_REASONS))
         self._counts += counts
         if rows and counts[TAKEN] < rows:
             self._note_unread(reasons, details, counts, first_packet)
@@ -157,9 +141,9 @@ class PacketReader:
     def counts(self) -> PacketCounts:
         """The counts of the running file so far."""
         counts = {
-            IGNORED_REASONS[reason]: int(count)
+            packet_reasons.IGNORED_REASONS[reason]: int(count)
             for reason, count in enumerate(self._counts)
-            if count and reason != USED
+            if count and reason != packet_reasons.USED
         }
         return PacketCounts(int(self._counts[TAKEN]), counts)
 
@@ -216,7 +200,7 @@ class PacketReader:
         fragments, position = self._fragments, self._state.walk.position
         for _ in range(_NESTED_FRAGMENTS):
             reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
-            if reason != FOUND_FRAGMENT:
+            if reason != walk.FOUND_FRAGMENT:
                 return reason
             place = Place(
                 int(position.offset[0]),
@@ -230,7 +214,7 @@ class PacketReader:
             reason = fragments.add(fragments.assembled.data, place)
             if reason != REBUILT:
                 return reason
-        return TUNNEL_DEPTH
+        return packet_reasons.TUNNEL_DEPTH
 
     def _widen(self, rows: int) -> None:
         """Room for blocks of so many packets; for four times as many as before, while those are

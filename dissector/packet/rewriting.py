@@ -18,17 +18,9 @@ from dissector.codecs.pseudonyms import permute
 from dissector.codecs.siphash import fill_noise, following, siphash
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.packet import header_offsets
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.header_offsets import (
-    IP4,
-    IP6,
-    MAC,
-    MACS,
-    REST,
-    UDP_HEADER,
-    Headers,
-    PacketsLeft,
-)
+from dissector.packet.header_offsets import Headers, PacketsLeft
 from dissector.packet.tcp import CHECKSUM_AT, SYN, address_sum
 from dissector.states import State
 
@@ -179,10 +171,10 @@ def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewritin
         if 2 * (state.counts.all[0] + 4) > len(table.version):
             return number
         at = headers.offset[number]
-        if headers.kind[number] == IP4:
+        if headers.kind[number] == header_offsets.IP4:
             _add_address(state, 4, 0, be32(data, at + 12))
             _add_address(state, 4, 0, be32(data, at + 16))
-        elif headers.kind[number] == IP6:
+        elif headers.kind[number] == header_offsets.IP6:
             _add_address(state, 6, be64(data, at + 8), be64(data, at + 16))
             _add_address(state, 6, be64(data, at + 24), be64(data, at + 32))
     return len(headers.row)
@@ -261,15 +253,15 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
     for number in range(len(headers.row)):
         kind = headers.kind[number]
         at = headers.offset[number]
-        if kind == MACS:
+        if kind == header_offsets.MACS:
             _rename_mac(data, at, state)
             _rename_mac(data, at + 6, state)
-        elif kind == MAC:
+        elif kind == header_offsets.MAC:
             _rename_mac(data, at, state)
-        elif kind == IP4:
+        elif kind == header_offsets.IP4:
             packet = headers.row[number]
             _readdress4(data, at, packets.offset[packet] + packets.captured_bytes[packet], state)
-        elif kind == IP6:
+        elif kind == header_offsets.IP6:
             for field in (at + 8, at + 24):
                 high, low = be64(data, field), be64(data, field + 8)
                 found = _row_of(table, state.secret, 6, high, low)
@@ -289,9 +281,9 @@ def blank(data: ByteArray, packets: PacketColumns, headers: Headers) -> int:
         at = headers.offset[number]
         packet = headers.row[number]
         end = packets.offset[packet] + packets.captured_bytes[packet]
-        if headers.kind[number] == UDP_HEADER:
+        if headers.kind[number] == header_offsets.UDP_HEADER:
             _put16(data, at + 6, 0)
-        elif headers.kind[number] == REST:
+        elif headers.kind[number] == header_offsets.REST:
             for index in range(at, end):
                 emptied += int(data[index] != 0)
                 data[index] = 0

@@ -6,42 +6,12 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import kernel
 from dissector.limits import MAX_EXTENSION_HEADERS
+from dissector.packet import reasons
+from dissector.packet import walk as packet_walk
 from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import MPLS_TYPE, VLAN_COUNT_SHIFT, VLAN_TAGS
-from dissector.packet.reasons import (
-    ESP,
-    GENEVE,
-    GRE,
-    GTP,
-    ICMP,
-    NSH,
-    OTHER_TRANSPORT,
-    TUNNEL_CUT,
-    UDP,
-    VXLAN,
-)
 from dissector.packet.unread import IN_IP, IP_PROTOCOLS, UDP_PORTS
-from dissector.packet.walk import (
-    AT_ETHERNET,
-    AT_IP,
-    AT_PPP,
-    ERSPAN_KIND,
-    ETHERIP_KIND,
-    GENEVE_KIND,
-    GO_ON,
-    GRE_KIND,
-    GTP_KIND,
-    IP_KIND,
-    NO_ID,
-    PPTP_KIND,
-    VXLAN_KIND,
-    HeaderWalk,
-    add_vlans,
-    enter,
-    state_length,
-    step,
-    step_type,
-)
+from dissector.packet.walk import HeaderWalk
 
 _SERVICE_HEADER: Final = 0x894F
 
@@ -76,8 +46,8 @@ _REDIRECTED: Final = 0x883E  # by WCCP, whose second version has a header of 4 b
 @kernel
 def _enter_at(walk: HeaderWalk, kind: int, number: int, layer: int, offset: int) -> int:
     """A tunnel, and what begins in it."""
-    reason = enter(walk, kind, number)
-    return reason if reason != GO_ON else step(walk, layer, offset)
+    reason = packet_walk.enter(walk, kind, number)
+    return reason if reason != packet_walk.GO_ON else packet_walk.step(walk, layer, offset)
 
 
 @kernel
@@ -86,23 +56,23 @@ def service_header(data: ByteArray, walk: HeaderWalk) -> int:
     position = walk.position
     offset = position.offset[0]
     if offset + 8 > position.end[0]:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     words = be16(data, offset) & 0x3F
     if words < 2 or byte(data, offset) >> 6 != 0:
-        return NSH
-    return _numbered(walk, byte(data, offset + 3), offset + 4 * words, NSH)
+        return reasons.NSH
+    return _numbered(walk, byte(data, offset + 3), offset + 4 * words, reasons.NSH)
 
 
 @kernel
 def _numbered(walk: HeaderWalk, protocol: int, offset: int, otherwise: int) -> int:
     """What a protocol number of VXLAN-GPE or NSH announces."""
     if protocol in (1, 2):
-        return step(walk, AT_IP, offset)
+        return packet_walk.step(walk, packet_walk.AT_IP, offset)
     if protocol == 3:
-        return step(walk, AT_ETHERNET, offset)
+        return packet_walk.step(walk, packet_walk.AT_ETHERNET, offset)
     if protocol == 4:
-        return step_type(walk, _SERVICE_HEADER, offset)
-    return step_type(walk, MPLS_TYPE, offset) if protocol == 5 else otherwise
+        return packet_walk.step_type(walk, _SERVICE_HEADER, offset)
+    return packet_walk.step_type(walk, MPLS_TYPE, offset) if protocol == 5 else otherwise
 
 
 @kernel
@@ -111,24 +81,24 @@ def _vxlan(data: ByteArray, walk: HeaderWalk, port: int) -> int:
     position = walk.position
     offset = position.offset[0]
     if offset + 8 > position.end[0]:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     bits = byte(data, offset)
     if not bits & _VXLAN_HAS_ID:
-        return VXLAN
-    reason = enter(walk, VXLAN_KIND, be32(data, offset + 4) >> 8)
-    if reason != GO_ON:
+        return reasons.VXLAN
+    reason = packet_walk.enter(walk, packet_walk.VXLAN_KIND, be32(data, offset + 4) >> 8)
+    if reason != packet_walk.GO_ON:
         return reason
     inner = offset + 8
     if port == _VXLAN_GPE_PORT:
-        return _numbered(walk, byte(data, offset + 3), inner, VXLAN)
+        return _numbered(walk, byte(data, offset + 3), inner, reasons.VXLAN)
     if bits & _VXLAN_HAS_PROTOCOL and inner < position.end[0]:
         protocol = byte(data, offset + 3)
         first = byte(data, inner)
         if (protocol == 1 and first >> 4 == 4) or (protocol == 2 and first >> 4 == 6):
-            return step(walk, AT_IP, inner)
+            return packet_walk.step(walk, packet_walk.AT_IP, inner)
         if protocol == 4 and first >> 6 == 0:
-            return step_type(walk, _SERVICE_HEADER, inner)
-    return step(walk, AT_ETHERNET, inner)
+            return packet_walk.step_type(walk, _SERVICE_HEADER, inner)
+    return packet_walk.step(walk, packet_walk.AT_ETHERNET, inner)
 
 
 @kernel
@@ -137,14 +107,14 @@ def _geneve(data: ByteArray, walk: HeaderWalk) -> int:
     position = walk.position
     offset = position.offset[0]
     if offset + 8 > position.end[0]:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     first = byte(data, offset)
     if first >> 6 != 0:
-        return GENEVE
-    reason = enter(walk, GENEVE_KIND, be32(data, offset + 4) >> 8)
-    if reason != GO_ON:
+        return reasons.GENEVE
+    reason = packet_walk.enter(walk, packet_walk.GENEVE_KIND, be32(data, offset + 4) >> 8)
+    if reason != packet_walk.GO_ON:
         return reason
-    return step_type(walk, be16(data, offset + 2), offset + 8 + 4 * (first & 0x3F))
+    return packet_walk.step_type(walk, be16(data, offset + 2), offset + 8 + 4 * (first & 0x3F))
 
 
 @kernel
@@ -154,34 +124,34 @@ def _gtp(data: ByteArray, walk: HeaderWalk) -> int:
     offset = position.offset[0]
     end = position.end[0]
     if offset + 8 > end:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     bits = byte(data, offset)
     if bits >> 4 != 3 or byte(data, offset + 1) != _GTP_PACKET:
-        return GTP
+        return reasons.GTP
     number = be32(data, offset + 4)
     length = be16(data, offset + 2)
     offset += 8
-    state_length(walk, offset, length)
+    packet_walk.state_length(walk, offset, length)
     if bits & 7:
         if offset + 4 > end:
-            return TUNNEL_CUT
+            return reasons.TUNNEL_CUT
         following = byte(data, offset + 3) if bits & 4 else 0
         offset += 4
         for _ in range(MAX_EXTENSION_HEADERS):
             if following == 0:
                 break
             if offset >= end:
-                return TUNNEL_CUT
+                return reasons.TUNNEL_CUT
             size = 4 * byte(data, offset)
             if size == 0:
-                return GTP
+                return reasons.GTP
             if offset + size > end:
-                return TUNNEL_CUT
+                return reasons.TUNNEL_CUT
             offset += size
             following = byte(data, offset - 1)
         if following != 0:
-            return GTP
-    return _enter_at(walk, GTP_KIND, number, AT_IP, offset)
+            return reasons.GTP
+    return _enter_at(walk, packet_walk.GTP_KIND, number, packet_walk.AT_IP, offset)
 
 
 @kernel
@@ -191,7 +161,7 @@ def _udp(data: ByteArray, walk: HeaderWalk) -> int:
     position = walk.position
     offset = position.offset[0]
     if offset + 8 > position.end[0]:
-        return UDP
+        return reasons.UDP
     port = be16(data, offset + 2)
     position.offset[0] = offset + 8
     if port in _VXLAN_PORTS or port == _VXLAN_GPE_PORT:
@@ -203,12 +173,12 @@ def _udp(data: ByteArray, walk: HeaderWalk) -> int:
     if port == _GRE_PORT:
         return _gre(data, walk)
     if port == _MPLS_PORT:
-        return step_type(walk, MPLS_TYPE, offset + 8)
+        return packet_walk.step_type(walk, MPLS_TYPE, offset + 8)
     if _is_encapsulation(data, port, offset + 8, position.end[0]):
         position.detail[0] = port
     elif _is_encapsulation(data, be16(data, offset), offset + 8, position.end[0]):
         position.detail[0] = be16(data, offset)
-    return UDP
+    return reasons.UDP
 
 
 @kernel
@@ -251,19 +221,19 @@ def _gre(data: ByteArray, walk: HeaderWalk) -> int:
     offset = position.offset[0]
     end = position.end[0]
     if offset + 4 > end:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     flags = be16(data, offset)
     protocol = be16(data, offset + 2)
     offset += 4
     version = flags & _GRE_VERSION
     if version > 1:
-        return GRE
+        return reasons.GRE
     if version == 0 and flags & (_GRE_CHECKSUM | _GRE_ROUTING):
         offset += 4
-    key = NO_ID
+    key = packet_walk.NO_ID
     if flags & _GRE_KEY:
         if offset + 4 > end:
-            return TUNNEL_CUT
+            return reasons.TUNNEL_CUT
         key = be32(data, offset)
         offset += 4
     if flags & _GRE_SEQUENCE:
@@ -272,23 +242,25 @@ def _gre(data: ByteArray, walk: HeaderWalk) -> int:
         if flags & _GRE_ACKNOWLEDGEMENT:
             offset += 4
         if protocol != _PPP or not flags & _GRE_SEQUENCE:
-            return GRE  # an acknowledgement without packet
-        state_length(walk, offset, key >> 16)
-        return _enter_at(walk, PPTP_KIND, key & 0xFFFF, AT_PPP, offset)
+            return reasons.GRE  # an acknowledgement without packet
+        packet_walk.state_length(walk, offset, key >> 16)
+        return _enter_at(walk, packet_walk.PPTP_KIND, key & 0xFFFF, packet_walk.AT_PPP, offset)
     if flags & _GRE_ROUTING:
         offset = _routes(data, offset, end)
         if offset < 0:
-            return TUNNEL_CUT
+            return reasons.TUNNEL_CUT
     if offset >= end:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     if protocol in (_ERSPAN, _ERSPAN_3):
         return _erspan(data, walk, offset, flags & _GRE_SEQUENCE)
-    reason = enter(walk, GRE_KIND, key)
-    if reason != GO_ON:
+    reason = packet_walk.enter(walk, packet_walk.GRE_KIND, key)
+    if reason != packet_walk.GO_ON:
         return reason
     if protocol == _REDIRECTED:
-        return step(walk, AT_IP, offset if byte(data, offset) >> 4 == 4 else offset + 4)
-    return GRE if protocol == 0 else step_type(walk, protocol, offset)
+        return packet_walk.step(
+            walk, packet_walk.AT_IP, offset if byte(data, offset) >> 4 == 4 else offset + 4
+        )
+    return reasons.GRE if protocol == 0 else packet_walk.step_type(walk, protocol, offset)
 
 
 @kernel
@@ -299,34 +271,36 @@ def _erspan(data: ByteArray, walk: HeaderWalk, offset: int, has_sequence: int) -
     """
     position = walk.position
     if not has_sequence:
-        return _enter_at(walk, ERSPAN_KIND, NO_ID, AT_ETHERNET, offset)
+        return _enter_at(
+            walk, packet_walk.ERSPAN_KIND, packet_walk.NO_ID, packet_walk.AT_ETHERNET, offset
+        )
     if offset + 8 > position.end[0]:
-        return TUNNEL_CUT
+        return reasons.TUNNEL_CUT
     head = be32(data, offset)
     version = head >> 28
     if version not in (1, 2):
-        return GRE
-    reason = enter(walk, ERSPAN_KIND, head & 0x3FF)
-    if reason != GO_ON:
+        return reasons.GRE
+    reason = packet_walk.enter(walk, packet_walk.ERSPAN_KIND, head & 0x3FF)
+    if reason != packet_walk.GO_ON:
         return reason
     vlan = (head >> 16) & 0xFFF
     size = 8
-    layer = AT_ETHERNET
+    layer = packet_walk.AT_ETHERNET
     if version == 2:
         size = 12
         if offset + size > position.end[0]:
-            return TUNNEL_CUT
+            return reasons.TUNNEL_CUT
         last = be16(data, offset + 10)
         if last & 1:
             size += 8  # a header of the platform
         if (last >> 10) & 0x1F == 2:
-            layer = AT_IP
+            layer = packet_walk.AT_IP
     inner = offset + size
     # A frame that still has its tag says it itself.
     has_tag = inner + 14 <= position.end[0] and be16(data, inner + 12) in VLAN_TAGS
     if vlan != 0 and not has_tag:
-        add_vlans(walk, vlan | (1 << VLAN_COUNT_SHIFT))
-    return step(walk, layer, inner)
+        packet_walk.add_vlans(walk, vlan | (1 << VLAN_COUNT_SHIFT))
+    return packet_walk.step(walk, layer, inner)
 
 
 @kernel
@@ -338,19 +312,21 @@ def protocol_step(data: ByteArray, walk: HeaderWalk) -> int:
     if protocol == UDP_PROTOCOL:
         return _udp(data, walk)
     if protocol in (4, 41):
-        return _enter_at(walk, IP_KIND, NO_ID, AT_IP, offset)
+        return _enter_at(walk, packet_walk.IP_KIND, packet_walk.NO_ID, packet_walk.AT_IP, offset)
     if protocol == 47:
         return _gre(data, walk)
     if protocol in (1, 58):
-        return ICMP
+        return reasons.ICMP
     if protocol == 50:
-        return ESP
+        return reasons.ESP
     if protocol == 97:
         if offset + 2 > position.end[0]:
-            return TUNNEL_CUT
-        return _enter_at(walk, ETHERIP_KIND, NO_ID, AT_ETHERNET, offset + 2)
+            return reasons.TUNNEL_CUT
+        return _enter_at(
+            walk, packet_walk.ETHERIP_KIND, packet_walk.NO_ID, packet_walk.AT_ETHERNET, offset + 2
+        )
     if protocol == 137:
-        return step_type(walk, MPLS_TYPE, offset)
+        return packet_walk.step_type(walk, MPLS_TYPE, offset)
     if protocol in _ENCAPSULATIONS:
         position.detail[0] = IN_IP | protocol
-    return OTHER_TRANSPORT
+    return reasons.OTHER_TRANSPORT

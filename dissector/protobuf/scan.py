@@ -14,49 +14,9 @@ from dissector.codecs.integers import Varint, byte, decimal, varint, wrapped
 from dissector.codecs.names import NameColumns, intern
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_IDS_PER_ACK, MAX_NESTING, NULL
-from dissector.protobuf.odd_fields import (
-    ODD_FIELDS_HERE,
-    SPAN_ROOM,
-    count_odd_fields,
-    keep_odd_field,
-    new_odd_fields,
-)
-from dissector.protobuf.plan import (
-    ARGUMENT_BITS,
-    BOOL,
-    CHILD,
-    COUNTED,
-    DECIMAL,
-    FIRST_SHIFT,
-    IN_CHILD,
-    INT64,
-    KIND_BITS,
-    NAME,
-    NESTED,
-    NODE_BASE,
-    NODE_DEFAULT_COUNT,
-    NODE_DEFAULTS,
-    NODE_LIMIT,
-    NULL_BITS,
-    NULL_SHIFT,
-    PAIR,
-    PAIR_BIT,
-    PAIR_COLUMN,
-    PAIR_FLAG,
-    PAIR_KEY_AT,
-    PAIR_KEY_BYTES,
-    PAIR_KIND,
-    PAIR_SECOND,
-    POSITION,
-    PRESENT,
-    SECOND_SHIFT,
-    SKIP,
-    SPAN,
-    UINT32,
-    UNWANTED,
-    WORD,
-    FieldPlan,
-)
+from dissector.protobuf import odd_fields as protobuf_odd_fields
+from dissector.protobuf import plan as protobuf_plan
+from dissector.protobuf.plan import FieldPlan
 
 # What became of a span.
 READ: Final = 0
@@ -151,8 +111,8 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Sc
         used=np.zeros(4, np.int64),
         stack=np.zeros((2, MAX_NESTING), np.int64),
         names=names,
-        odd_here=np.zeros(SPAN_ROOM, np.int64),
-        odd_fields=new_odd_fields(),
+        odd_here=np.zeros(protobuf_odd_fields.SPAN_ROOM, np.int64),
+        odd_fields=protobuf_odd_fields.new_odd_fields(),
     )
 
 
@@ -214,8 +174,8 @@ def _next_field(data: ByteArray, at: int, end: int) -> Found:
 
 @inlined
 def _put(out: ScanOutput, cell: Cell, step: int, shift: int, value: int) -> None:
-    column = (step >> shift) & ARGUMENT_BITS
-    if step & IN_CHILD:
+    column = (step >> shift) & protobuf_plan.ARGUMENT_BITS
+    if step & protobuf_plan.IN_CHILD:
         out.ids[column, cell.child] = value
     else:
         out.cells[column, cell.row] = value
@@ -223,26 +183,30 @@ def _put(out: ScanOutput, cell: Cell, step: int, shift: int, value: int) -> None
 
 @inlined
 def _get(out: ScanOutput, cell: Cell, step: int, shift: int) -> int:
-    column = (step >> shift) & ARGUMENT_BITS
-    return int(out.ids[column, cell.child] if step & IN_CHILD else out.cells[column, cell.row])
+    column = (step >> shift) & protobuf_plan.ARGUMENT_BITS
+    return int(
+        out.ids[column, cell.child]
+        if step & protobuf_plan.IN_CHILD
+        else out.cells[column, cell.row]
+    )
 
 
 @inlined
 def _put_number(out: ScanOutput, cell: Cell, step: int, value: int) -> None:
     """A varint as its field's type has it."""
-    kind = step & KIND_BITS
-    if kind == BOOL:
+    kind = step & protobuf_plan.KIND_BITS
+    if kind == protobuf_plan.BOOL:
         value = 1 if value != 0 else 0
-    elif kind != INT64:
+    elif kind != protobuf_plan.INT64:
         value &= _UINT32_BITS
-        if kind != UINT32 and value >= _INT32_SIGN:
+        if kind != protobuf_plan.UINT32 and value >= _INT32_SIGN:
             value -= _UINT32_BITS + 1
-    null = (step >> NULL_SHIFT) & NULL_BITS
+    null = (step >> protobuf_plan.NULL_SHIFT) & protobuf_plan.NULL_BITS
     if null != 0 and value == null - 2:
         value = NULL
-    _put(out, cell, step, FIRST_SHIFT, value)
-    if kind == COUNTED:
-        _put(out, cell, step, SECOND_SHIFT, 1)
+    _put(out, cell, step, protobuf_plan.FIRST_SHIFT, value)
+    if kind == protobuf_plan.COUNTED:
+        _put(out, cell, step, protobuf_plan.SECOND_SHIFT, 1)
 
 
 @inlined
@@ -253,13 +217,13 @@ def _put_word(out: ScanOutput, cell: Cell, step: int, value: int) -> int:
         return LIMITED
     if used >= len(out.words):
         return FULL
-    count = _get(out, cell, step, SECOND_SHIFT)
+    count = _get(out, cell, step, protobuf_plan.SECOND_SHIFT)
     if count == NULL:
-        _put(out, cell, step, FIRST_SHIFT, used)
+        _put(out, cell, step, protobuf_plan.FIRST_SHIFT, used)
         count = 0
     out.words[used] = value
     out.used[USED_WORDS] = used + 1
-    _put(out, cell, step, SECOND_SHIFT, count + 1)
+    _put(out, cell, step, protobuf_plan.SECOND_SHIFT, count + 1)
     return READ
 
 
@@ -285,28 +249,35 @@ def _put_pair_value(
     out: ScanOutput, row: int, pair: Int64Array, data: ByteArray, value: Span
 ) -> None:
     """The value of a known key to its column; text that is no number leaves it null."""
-    out.cells[pair[PAIR_FLAG], row] = max(out.cells[pair[PAIR_FLAG], row], 0) | pair[PAIR_BIT]
-    if pair[PAIR_KIND] != DECIMAL and pair[PAIR_KIND] != POSITION:
-        out.cells[pair[PAIR_COLUMN], row] = intern(out.names, data, value.at, value.end - value.at)
+    out.cells[pair[protobuf_plan.PAIR_FLAG], row] = (
+        max(out.cells[pair[protobuf_plan.PAIR_FLAG], row], 0) | pair[protobuf_plan.PAIR_BIT]
+    )
+    if (
+        pair[protobuf_plan.PAIR_KIND] != protobuf_plan.DECIMAL
+        and pair[protobuf_plan.PAIR_KIND] != protobuf_plan.POSITION
+    ):
+        out.cells[pair[protobuf_plan.PAIR_COLUMN], row] = intern(
+            out.names, data, value.at, value.end - value.at
+        )
         return
     first = decimal(data, value.at, value.end)
-    if pair[PAIR_KIND] == DECIMAL:
+    if pair[protobuf_plan.PAIR_KIND] == protobuf_plan.DECIMAL:
         if first.next == value.end:
-            out.cells[pair[PAIR_COLUMN], row] = first.value
+            out.cells[pair[protobuf_plan.PAIR_COLUMN], row] = first.value
     elif 0 < first.next < value.end and byte(data, first.next) == 0x3A:
         second = decimal(data, first.next + 1, value.end)
         if second.next == value.end:
-            out.cells[pair[PAIR_COLUMN], row] = first.value
-            out.cells[pair[PAIR_SECOND], row] = second.value
+            out.cells[pair[protobuf_plan.PAIR_COLUMN], row] = first.value
+            out.cells[pair[protobuf_plan.PAIR_SECOND], row] = second.value
 
 
 @inlined
 def _is_key(plan: FieldPlan, pair: Int64Array, data: ByteArray, key: Span) -> bool:
     length = key.end - key.at
-    if pair[PAIR_KEY_BYTES] != length:
+    if pair[protobuf_plan.PAIR_KEY_BYTES] != length:
         return False
     for k in range(length):
-        if byte(data, key.at + k) != byte(plan.text, pair[PAIR_KEY_AT] + k):
+        if byte(data, key.at + k) != byte(plan.text, pair[protobuf_plan.PAIR_KEY_AT] + k):
             return False
     return True
 
@@ -330,8 +301,10 @@ def _put_pair(
                 key = Span(found.next, at, 0)
             elif found.number == 2:
                 value = Span(found.next, at, 0)
-    first = (step >> FIRST_SHIFT) & ARGUMENT_BITS
-    for number in range(first, first + ((step >> SECOND_SHIFT) & ARGUMENT_BITS)):
+    first = (step >> protobuf_plan.FIRST_SHIFT) & protobuf_plan.ARGUMENT_BITS
+    for number in range(
+        first, first + ((step >> protobuf_plan.SECOND_SHIFT) & protobuf_plan.ARGUMENT_BITS)
+    ):
         pair = plan.pairs[:, number]
         if _is_key(plan, pair, data, key):
             _put_pair_value(out, cell.row, pair, data, value)
@@ -343,18 +316,18 @@ def _put_bytes(
     plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span
 ) -> int:
     """A field with a length that is no nested message: READ, BAD, LIMITED or FULL."""
-    kind = step & KIND_BITS
-    if kind == NAME:
+    kind = step & protobuf_plan.KIND_BITS
+    if kind == protobuf_plan.NAME:
         code = intern(out.names, data, span.at, span.end - span.at)
-        _put(out, cell, step, FIRST_SHIFT, code)
-    elif kind == SPAN:
-        _put(out, cell, step, FIRST_SHIFT, span.at)
-        _put(out, cell, step, SECOND_SHIFT, span.end - span.at)
-    elif kind == PAIR:
+        _put(out, cell, step, protobuf_plan.FIRST_SHIFT, code)
+    elif kind == protobuf_plan.SPAN:
+        _put(out, cell, step, protobuf_plan.FIRST_SHIFT, span.at)
+        _put(out, cell, step, protobuf_plan.SECOND_SHIFT, span.end - span.at)
+    elif kind == protobuf_plan.PAIR:
         return _put_pair(plan, out, cell, step, data, span)
-    elif kind == PRESENT:
-        _put(out, cell, step, FIRST_SHIFT, 1)
-    elif kind == WORD:
+    elif kind == protobuf_plan.PRESENT:
+        _put(out, cell, step, protobuf_plan.FIRST_SHIFT, 1)
+    elif kind == protobuf_plan.WORD:
         return _put_words(out, cell, step, data, span)
     return READ
 
@@ -367,7 +340,7 @@ def _new_child(out: ScanOutput, row: int, step: int) -> int:
         return _NO_MORE
     if used >= out.ids.shape[1]:
         return _NO_ROOM
-    first = (step >> SECOND_SHIFT) & ARGUMENT_BITS
+    first = (step >> protobuf_plan.SECOND_SHIFT) & protobuf_plan.ARGUMENT_BITS
     count = used - out.used[_IDS_BEFORE]
     if count == 0:
         out.cells[first, row] = used
@@ -381,8 +354,8 @@ def _new_child(out: ScanOutput, row: int, step: int) -> int:
 
 @inlined
 def _put_defaults(plan: FieldPlan, out: ScanOutput, row: int, node: int) -> None:
-    first = plan.nodes[NODE_DEFAULTS, node]
-    for number in range(first, first + plan.nodes[NODE_DEFAULT_COUNT, node]):
+    first = plan.nodes[protobuf_plan.NODE_DEFAULTS, node]
+    for number in range(first, first + plan.nodes[protobuf_plan.NODE_DEFAULT_COUNT, node]):
         out.cells[plan.defaults[0, number], row] = plan.defaults[1, number]
 
 
@@ -391,15 +364,15 @@ def _put_value(
     plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, found: Found
 ) -> int:
     """A field that is no nested message to its column: READ, BAD, LIMITED or FULL."""
-    kind = step & KIND_BITS
+    kind = step & protobuf_plan.KIND_BITS
     if found.wire == 2:
-        if kind < WORD:
+        if kind < protobuf_plan.WORD:
             return READ
         span = Span(found.next, found.next + found.value, 0)
         return _put_bytes(plan, out, cell, step, data, span)
-    if found.wire == 0 and kind < WORD:
+    if found.wire == 0 and kind < protobuf_plan.WORD:
         _put_number(out, cell, step, found.value)
-    elif found.wire == 0 and kind == WORD:
+    elif found.wire == 0 and kind == protobuf_plan.WORD:
         return _put_word(out, cell, step, found.value)
     return READ
 
@@ -413,15 +386,15 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
     """
     out.used[_IDS_BEFORE] = out.used[USED_IDS]
     out.used[_WORDS_BEFORE] = out.used[USED_WORDS]
-    out.odd_here[ODD_FIELDS_HERE] = 0
+    out.odd_here[protobuf_odd_fields.ODD_FIELDS_HERE] = 0
     at = span.at
     end = span.end
     node = span.root
     child = -1
     depth = 0
     status = READ
-    base = plan.nodes[NODE_BASE, node]
-    limit = plan.nodes[NODE_LIMIT, node]
+    base = plan.nodes[protobuf_plan.NODE_BASE, node]
+    limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
     _put_defaults(plan, out, row, node)
     while True:
         if at >= end:
@@ -430,35 +403,35 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
             depth -= 1
             end = out.stack[0, depth]
             node = out.stack[1, depth]
-            base = plan.nodes[NODE_BASE, node]
-            limit = plan.nodes[NODE_LIMIT, node]
+            base = plan.nodes[protobuf_plan.NODE_BASE, node]
+            limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
             continue
         found = _next_field(data, at, end)
         if found.next < 0:
             status = BAD
             break
         at = found.next
-        step = plan.steps[base + found.number] if found.number <= limit else SKIP
-        kind = step & KIND_BITS
-        if found.wire == 2 and (kind in (NESTED, CHILD)):
-            made = _new_child(out, row, step) if kind == CHILD else child
-            if kind == NESTED or made >= 0:
+        step = plan.steps[base + found.number] if found.number <= limit else protobuf_plan.SKIP
+        kind = step & protobuf_plan.KIND_BITS
+        if found.wire == 2 and (kind in (protobuf_plan.NESTED, protobuf_plan.CHILD)):
+            made = _new_child(out, row, step) if kind == protobuf_plan.CHILD else child
+            if kind == protobuf_plan.NESTED or made >= 0:
                 child = made
                 out.stack[0, depth] = end
                 out.stack[1, depth] = node
                 depth += 1
-                node = (step >> FIRST_SHIFT) & ARGUMENT_BITS
+                node = (step >> protobuf_plan.FIRST_SHIFT) & protobuf_plan.ARGUMENT_BITS
                 end = at + found.value
-                base = plan.nodes[NODE_BASE, node]
-                limit = plan.nodes[NODE_LIMIT, node]
+                base = plan.nodes[protobuf_plan.NODE_BASE, node]
+                limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
                 _put_defaults(plan, out, row, node)
                 continue
             result = LIMITED if made == _NO_MORE else FULL
         else:
             result = READ
-            if step == SKIP:
-                keep_odd_field(out.odd_here, node, found.number)
-            elif step != UNWANTED:
+            if step == protobuf_plan.SKIP:
+                protobuf_odd_fields.keep_odd_field(out.odd_here, node, found.number)
+            elif step != protobuf_plan.UNWANTED:
                 result = _put_value(plan, out, Cell(row, child), step, data, found)
         if result in (BAD, FULL):
             status = result
@@ -469,8 +442,8 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
     if status == FULL:
         out.used[USED_IDS] = out.used[_IDS_BEFORE]
         out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
-    elif status != BAD and out.odd_here[ODD_FIELDS_HERE] > 0:
-        count_odd_fields(out.odd_fields, out.odd_here, row)
+    elif status != BAD and out.odd_here[protobuf_odd_fields.ODD_FIELDS_HERE] > 0:
+        protobuf_odd_fields.count_odd_fields(out.odd_fields, out.odd_here, row)
     return status
 
 

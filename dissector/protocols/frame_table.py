@@ -8,13 +8,7 @@ from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans
 from dissector.bundles import Bundle
 from dissector.jit import kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import (
-    CHECKSUM_NAMES,
-    COLUMN_NUMBER,
-    DIRECTION_NAMES,
-    NAME_SOURCE_NAMES,
-    STATUS_NAMES,
-)
+from dissector.protocols import columns as protocols_columns
 from dissector.protocols.interface import FrameBlock, Sources
 from dissector.schemas import TABLES
 
@@ -22,14 +16,14 @@ from dissector.schemas import TABLES
 PLAIN: Final = tuple(
     column.name
     for column in TABLES["frames"].columns
-    if column.type in ("bigint", "boolean") and column.name in COLUMN_NUMBER
+    if column.type in ("bigint", "boolean") and column.name in protocols_columns.COLUMN_NUMBER
 )
 # Frame columns whose numbers are indexes into our own lists of words.
 WORDS: Final = {
-    "direction": DIRECTION_NAMES,
-    "status": STATUS_NAMES,
-    "checksum": CHECKSUM_NAMES,
-    "name_source": NAME_SOURCE_NAMES,
+    "direction": protocols_columns.DIRECTION_NAMES,
+    "status": protocols_columns.STATUS_NAMES,
+    "checksum": protocols_columns.CHECKSUM_NAMES,
+    "name_source": protocols_columns.NAME_SOURCE_NAMES,
 }
 
 
@@ -96,7 +90,7 @@ def picked(block: FrameBlock, numbers: Int64Array, rows: Int64Array) -> dict[int
 
 
 _COPIED: Final = (*PLAIN, *WORDS)
-_NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _COPIED], np.int64)
+_NUMBERS: Final = np.array([protocols_columns.COLUMN_NUMBER[name] for name in _COPIED], np.int64)
 
 
 def common_columns(block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
@@ -140,7 +134,13 @@ def copied_spans(
     Args:
         at, size: names of the frame columns that hold the spans.
     """
-    found = picked(block, np.array([COLUMN_NUMBER[size], COLUMN_NUMBER[at]], np.int64), rows)
+    found = picked(
+        block,
+        np.array(
+            [protocols_columns.COLUMN_NUMBER[size], protocols_columns.COLUMN_NUMBER[at]], np.int64
+        ),
+        rows,
+    )
     if len(found) < 2:
         return None
     lengths, starts = found[0], found[1]

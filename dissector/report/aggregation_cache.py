@@ -28,19 +28,9 @@ from dissector.limits import MAX_CACHE_BATCHES
 from dissector.queries.catalogue import Query, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files, quoted, reading
 from dissector.queries.selection import Selection
+from dissector.report import partitions
 from dissector.report.closing import CHANGED
-from dissector.report.partitions import (
-    Engine,
-    EngineIn,
-    Inputs,
-    Partition,
-    Tables,
-    closed_as,
-    partitioned,
-    run_partition,
-    tables_of,
-    write_rows,
-)
+from dissector.report.partitions import Engine, EngineIn, Inputs, Partition, Tables
 from dissector.schemas.small_tables import no_rows
 
 Queries = Mapping[str, Query | RuleQuery]
@@ -177,7 +167,7 @@ def join_captures(
     tasks: list[Sequence[Sequence[Any]]] = []
     cut: list[tuple[IncrementCache, str, list[Increment]]] = []
     for part in parts:
-        name = closed_as(part.groups[0])
+        name = partitions.closed_as(part.groups[0])
         increments = [] if read.memory is None else read.memory.increments(part)
         if read.memory is not None and len(increments) > 1:
             tasks += read.memory.tasks(increments, settings)
@@ -303,7 +293,7 @@ class AggregationCache:
         One task per partition; partitions too large for a task, and what `look` needs whole, run
         here.
         """
-        parts = partitioned(cache_partitions, self._read, engine.at_once)
+        parts = partitions.partitioned(cache_partitions, self._read, engine.at_once)
         if self._look is not None:
             whole, parts = list(cache_partitions), []
         else:
@@ -324,13 +314,13 @@ class AggregationCache:
                 )
                 for number, (_, some) in enumerate(parts, start=len(pieces))
             ]  # fmt: skip
-            engine.each(run_partition, todo)
+            engine.each(partitions.run_partition, todo)
             pieces += [each.folder for each in todo]
             if whole:
                 self._tables(whole, joined, selection).open(engine)
                 pieces.append(folder / f".{len(pieces)}")
                 pieces[-1].mkdir()
-                write_rows(engine, mine, pieces[-1])
+                partitions.write_rows(engine, mine, pieces[-1])
         if whole and self._look is not None:
             self._look(engine)
         for name in queries:
@@ -362,7 +352,7 @@ class AggregationCache:
         captures = frozenset(
             name for cache_partition in cache_partitions for name in cache_partition.captures
         )
-        return tables_of(self._read, captures, closed, selection)
+        return partitions.tables_of(self._read, captures, closed, selection)
 
     def keep(
         self, folder: Path, cache_partitions: Sequence[CachePartition], digests: Mapping[str, str]

@@ -25,26 +25,8 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
-from dissector.report import closing
-from dissector.report.aggregation_cache import (
-    CLOSED,
-    FINDINGS,
-    JOINED,
-    AggregationCache,
-    Queries,
-    queries_of,
-    read_sources,
-    select_sources,
-    survey_captures,
-    text_of,
-    with_plain_types,
-)
-from dissector.report.capture_verdicts import (
-    SCHEMA,
-    rows_to_judge,
-    verdict_rows,
-    verdict_section,
-)
+from dissector.report import aggregation_cache, capture_verdicts, closing
+from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
 from dissector.report.merged_tables import MergedTables, empty_tables
 from dissector.report.numbers import Row, step_ns
@@ -86,7 +68,11 @@ class Scope(NamedTuple):
     @property
     def sections_made(self) -> tuple[str, ...]:
         """Those that are asked for, and those that rules over totals read if findings are."""
-        read = totals_rules().sections(self.rules) if FINDINGS in self.sections else ()
+        read = (
+            totals_rules().sections(self.rules)
+            if aggregation_cache.FINDINGS in self.sections
+            else ()
+        )
         return tuple(name for name in SECTIONS if name in (*self.sections, *read))
 
     @property
@@ -200,11 +186,11 @@ def make_report(
     digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     progress.step(0, _STEPS, "what the captures hold")
     kept = Cache(lake.folder, work) if has_memory else None
-    read = survey_captures(lake, digests, kept, work)
+    read = aggregation_cache.survey_captures(lake, digests, kept, work)
     if has_memory:
         read = read._replace(memory=IncrementCache(lake, digests, read.known, work))
     progress.step(1, _STEPS, "the rows of new captures")
-    queries = queries_of(scope.sections_made, scope.rules)
+    queries = aggregation_cache.queries_of(scope.sections_made, scope.rules)
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
@@ -221,7 +207,9 @@ def make_report(
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, scope.selection)
         report, merged = _build(read, scope, {**tables, **exact}, verdicts)
-        if len(read.captures) > 1 and (scope.is_whole or FINDINGS in scope.sections):
+        if len(read.captures) > 1 and (
+            scope.is_whole or aggregation_cache.FINDINGS in scope.sections
+        ):
             report["closing"] = _closing(db, cache, read)
         found = _judged(db, report, merged, scope)
         if scope.is_whole and twice:
@@ -231,7 +219,7 @@ def make_report(
     if scope.is_kept and not scope.captures:
         cache.tidy()
     writers = _closed_tables(cache) if scope.is_whole else {}
-    if FINDINGS in scope.sections:
+    if aggregation_cache.FINDINGS in scope.sections:
         writers[f"{TABLES}/findings_findings"] = partial(_write_findings, found)
     return Report(report, writers, found)
 
@@ -239,11 +227,11 @@ def make_report(
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
     tables_of(read, read.captures, None, scope.selection).open(db)
-    texts = {name: text_of(query) for name, query in queries.items()}
+    texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
-    tables = {name: with_plain_types(found) for name, found in rows.items()}
+    tables = {name: aggregation_cache.with_plain_types(found) for name, found in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
-    verdicts = verdict_rows(tables, db) if scope.is_whole else None
+    verdicts = capture_verdicts.verdict_rows(tables, db) if scope.is_whole else None
     report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
     return Report(report, {}, _judged(db, report, merged, scope))
 
@@ -251,7 +239,7 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
 def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
     """What rules found, those over the numbers of the report among them; sections that nobody
     asked for but them are gone from it then."""
-    if FINDINGS not in scope.sections:
+    if aggregation_cache.FINDINGS not in scope.sections:
         return Found([], [])
     found = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
@@ -261,7 +249,7 @@ def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -
 
 def _exact(engine: Engine) -> dict[str, pa.Table]:
     """Percentiles of all values, taken while an engine has the tables."""
-    return {"exact": with_plain_types(send_latency.exact(engine.table))}
+    return {"exact": aggregation_cache.with_plain_types(send_latency.exact(engine.table))}
 
 
 def _build(
@@ -277,7 +265,7 @@ def _build(
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
     tables = {**empty_tables().tables, "files": read.known.files, **tables}
     merged = MergedTables(tables, step_ns(*widest), steps)
-    section = None if verdicts is None else verdict_section(verdicts.to_pylist())
+    section = None if verdicts is None else capture_verdicts.verdict_section(verdicts.to_pylist())
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
@@ -286,7 +274,9 @@ def _build(
 
 def _closing(db: DuckdbEngine, cache: AggregationCache, read: Inputs) -> Row:
     changes = {
-        name: read_sources(db, cache.sources.get(f"{JOINED}{name}", ()), CLOSED_SCHEMAS[name])
+        name: aggregation_cache.read_sources(
+            db, cache.sources.get(f"{aggregation_cache.JOINED}{name}", ()), CLOSED_SCHEMAS[name]
+        )
         for name in CHANGED
     }
     return closing.section(read.plan, read.captures, changes)
@@ -308,7 +298,7 @@ def find(
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    scope = Scope(captures, sections=(FINDINGS,), rules=rules)
+    scope = Scope(captures, sections=(aggregation_cache.FINDINGS,), rules=rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
     wrong = [one for one in made.found.findings if is_wrong(one)]
     return wrong, made.found.problems, made.report["sources"]
@@ -338,11 +328,11 @@ def _merged(
     tables = {}
     for name, query in queries.items():
         if isinstance(query, RuleQuery):
-            found = db.table(select_sources(cache.sources[name], by_name=True))
+            found = db.table(aggregation_cache.select_sources(cache.sources[name], by_name=True))
             tables[name] = _selected(found, selection)
         else:
-            rows = select_sources(cache.sources[name])
-            tables[name] = with_plain_types(db.table(query.merged(f"({rows})")))
+            rows = aggregation_cache.select_sources(cache.sources[name])
+            tables[name] = aggregation_cache.with_plain_types(db.table(query.merged(f"({rows})")))
     return tables
 
 
@@ -371,10 +361,10 @@ def _verdicts(
             for start in range(0, len(captures), _JUDGED_AT_ONCE)
         ]
         folder = cache.folder()
-        rows = pa.concat_tables([no_rows(SCHEMA), *made])
+        rows = pa.concat_tables([no_rows(capture_verdicts.SCHEMA), *made])
         pq.write_table(rows, folder / f"{VERDICTS}.parquet", compression="zstd")
         cache.keep(folder, missing, {VERDICTS: digest})
-    return read_sources(db, cache.sources[VERDICTS], SCHEMA)
+    return aggregation_cache.read_sources(db, cache.sources[VERDICTS], capture_verdicts.SCHEMA)
 
 
 def _judge(
@@ -387,15 +377,17 @@ def _judge(
     tables = {}
     for name, query in queries.items():
         is_rule = isinstance(query, RuleQuery)
-        rows = select_sources(cache.sources[name], by_name=is_rule)
+        rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
         mine = f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
         if isinstance(query, RuleQuery):
             tables[name] = _selected(db.table(mine), scope.selection)
         else:
-            tables[name] = with_plain_types(db.table(rows_to_judge(query, f"({mine}) AS mine")))
+            tables[name] = aggregation_cache.with_plain_types(
+                db.table(capture_verdicts.rows_to_judge(query, f"({mine}) AS mine"))
+            )
     files = read.known.files
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
-    return verdict_rows(tables, db)
+    return capture_verdicts.verdict_rows(tables, db)
 
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
@@ -404,8 +396,8 @@ def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
             folder.mkdir(parents=True)
-            sources = cache.sources.get(f"{JOINED}{name}", ())
-            query = select_sources(sources)
+            sources = cache.sources.get(f"{aggregation_cache.JOINED}{name}", ())
+            query = aggregation_cache.select_sources(sources)
             if not query:
                 empty = no_rows(CLOSED_SCHEMAS[name])
                 pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")
@@ -415,7 +407,7 @@ def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]
 
         return write
 
-    return {f"{TABLES}/closed_{name}": writer(name) for name in CLOSED}
+    return {f"{TABLES}/closed_{name}": writer(name) for name in aggregation_cache.CLOSED}
 
 
 def write(

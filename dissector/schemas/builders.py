@@ -17,13 +17,8 @@ import pyarrow as pa
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans
 from dissector.limits import NULL
 from dissector.schemas import column as declaration
+from dissector.schemas import text as schemas_text
 from dissector.schemas.arrow import ARROW_TYPES, in_memory_type
-from dissector.schemas.text import (
-    all_null,
-    gathered,
-    spans_array,
-    text_array,
-)
 
 _Cell = TypeVar("_Cell", bound=np.generic)
 
@@ -193,7 +188,7 @@ class NumberBuilder(ColumnBuilder):
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         found = numbers(values, start, stop)
         if not self.is_live:
-            if all_null(found, NULL):
+            if schemas_text.all_null(found, NULL):
                 return
             self.is_live = True
             self.skip(0, at)
@@ -226,7 +221,7 @@ class FlagBuilder(ColumnBuilder):
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
         found = numbers(values, start, stop)
         if not self.is_live:
-            if all_null(found, NULL):
+            if schemas_text.all_null(found, NULL):
                 return
             self.is_live = True
             self.skip(0, at)
@@ -373,23 +368,23 @@ class TextBuilder(ColumnBuilder):
         """The names in use as Arrow text, made anew only where they differ from the last."""
         if names is not self._last_names or not np.array_equal(used, self._last_used):
             self._last_names, self._last_used = names, used
-            self._last_texts = text_array([names[number] for number in used.tolist()])
+            self._last_texts = schemas_text.text_array([names[number] for number in used.tolist()])
         return self._last_texts
 
 
 def _decoded(codes: npt.NDArray[np.int32], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
     """The text itself of coded rows, where codes and text have to stand in one array."""
-    return text_array([names[code] if code >= 0 else None for code in codes.tolist()])
+    return schemas_text.text_array([names[code] if code >= 0 else None for code in codes.tolist()])
 
 
 def _plain_array(values: Column, start: int, stop: int) -> pa.Array:
     if isinstance(values, Spans):
-        if all_null(np.sign(values.lengths[start:stop]), -1):
+        if schemas_text.all_null(np.sign(values.lengths[start:stop]), -1):
             return pa.nulls(stop - start, pa.string())
-        return spans_array(values, start, stop)
+        return schemas_text.spans_array(values, start, stop)
     assert not isinstance(values, np.ndarray | Coded | Lists), "text is expected"
     texts: Sequence[Any] = values[start:stop]
-    return text_array(texts)
+    return schemas_text.text_array(texts)
 
 
 class ListBuilder(ColumnBuilder):
@@ -406,7 +401,7 @@ class ListBuilder(ColumnBuilder):
             if len(counts) == 0 or (counts[0] < 0 and counts.max() < 0):
                 self.skip(at, len(counts))
                 return
-            found = gathered(values.values, values.starts[start:stop], counts)
+            found = schemas_text.gathered(values.values, values.starts[start:stop], counts)
         else:
             assert not isinstance(values, np.ndarray | Coded | Spans), "lists are expected"
             lists: Sequence[Any] = values[start:stop]
@@ -456,12 +451,15 @@ class ObjectBuilder(ColumnBuilder):
         counts = np.array([-1 if found is None else len(found) for found in objects], np.int64)
         there = [found for found in objects if found is not None]
         if not pa.types.is_map(self._type):
-            elements = text_array([text for found in there for text in found])
+            elements = schemas_text.text_array([text for found in there for text in found])
             return _list_array(self._type, counts, elements)
         pairs = [pair for found in there for pair in dict(found).items()]
-        keys, values = text_array([key for key, _ in pairs]), [value for _, value in pairs]
+        keys, values = (
+            schemas_text.text_array([key for key, _ in pairs]),
+            [value for _, value in pairs],
+        )
         if pa.types.is_string(self._type.item_type):
-            items = text_array(values)
+            items = schemas_text.text_array(values)
         else:
             items = number_array(np.array(values, np.int64), has_nulls=False)
         entry = pa.struct([self._type.key_field, self._type.item_field])

@@ -17,13 +17,8 @@ from typing import IO, Final, Protocol
 import lz4.frame
 import zstandard
 
+from dissector import limits
 from dissector.errors import InputError
-from dissector.limits import (
-    MAX_FRUITLESS_BYTES,
-    MAX_XZ_BYTES,
-    MAX_ZSTD_WINDOW_BYTES,
-    MEMBER_CHARGE_BYTES,
-)
 from dissector.sources.bundled import ZIP_HEAD, open_packets
 
 STDIN: Final = "-"
@@ -102,7 +97,7 @@ class _ZstdMember:
     needs_input = True
 
     def __init__(self) -> None:
-        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=limits.MAX_ZSTD_WINDOW_BYTES)
         self._inner = decompressor.decompressobj()
 
     @property
@@ -125,7 +120,7 @@ def _new_member(codec: str) -> _Member:
     if codec == _LZ4:
         frame: _Member = lz4.frame.LZ4FrameDecompressor()
         return frame
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES)
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.MAX_XZ_BYTES)
 
 
 def codec_of(head: bytes) -> str | None:
@@ -270,8 +265,8 @@ class InputBytes:
         self._ready = memoryview(self._step(max_length))
         if self._ready:
             self._fruitless_bytes = 0
-        elif self._fruitless_bytes > MAX_FRUITLESS_BYTES:
-            size = MAX_FRUITLESS_BYTES >> 20
+        elif self._fruitless_bytes > limits.MAX_FRUITLESS_BYTES:
+            size = limits.MAX_FRUITLESS_BYTES >> 20
             self._end(f"gives nothing for {size} MiB (the rest of the file is not read)")
 
     def _step(self, max_length: int) -> bytes:
@@ -308,7 +303,7 @@ class InputBytes:
         elif codec_of(self._head) == self.codec:
             assert self.codec is not None
             self._member = _new_member(self.codec)
-            self._fruitless_bytes += MEMBER_CHARGE_BYTES
+            self._fruitless_bytes += limits.MEMBER_CHARGE_BYTES
         else:
             self._end("is followed by something else")
 

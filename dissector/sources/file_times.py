@@ -13,13 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.capture.pcap import (
-    IN_ORDER,
-    LONGEST_WITHOUT_SNAPLEN,
-    PcapLayout,
-    header_bytes,
-    read_header,
-)
+from dissector.capture import pcap
+from dissector.capture.pcap import PcapLayout
 from dissector.capture.reader import HEAD_BYTES, PCAP, CaptureReader, capture_format
 from dissector.sources.decompress import InputBytes
 from dissector.sources.files import FileProblem, not_a_capture, unreadable
@@ -177,10 +172,10 @@ def _last_of_pcap(path: str) -> int | None:
             return None
         file.seek(size - _TAIL_BYTES)
         tail = file.read(_TAIL_BYTES)
-    layout = read_header(head).layout
-    if layout.lengths != IN_ORDER:
+    layout = pcap.read_header(head).layout
+    if layout.lengths != pcap.IN_ORDER:
         return None
-    at = header_bytes(int.from_bytes(head[:4], "big"))
+    at = pcap.header_bytes(int.from_bytes(head[:4], "big"))
     first = int.from_bytes(head[at : at + 4], "big" if layout.is_big_endian else "little")
     return _last_in_tail(tail, layout, first)
 
@@ -196,7 +191,7 @@ def _last_in_tail(tail: bytes, layout: PcapLayout, first_seconds: int) -> int | 
     seconds, fraction, captured, wire = words(0), words(4), words(8), words(12)
     is_credible = (
         (wire >= captured)
-        & (wire <= LONGEST_WITHOUT_SNAPLEN)
+        & (wire <= pcap.LONGEST_WITHOUT_SNAPLEN)
         & (fraction < 1_000_000_000 // layout.unit_ns)
         & (seconds >= first_seconds - _DAY_SECONDS)
         & ((seconds | fraction | wire) != 0)  # as in the scan: zeros are damage

@@ -7,56 +7,19 @@ waiting nodes; release.py lets it out in the same step if nothing is missing bef
 
 from typing import Final
 
+from dissector import limits
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
-from dissector.limits import (
-    MAX_START_BACK,
-    NULL,
-    RST_REACH_BYTES,
-)
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
+from dissector.stream import duplicates, handshake, history, records
 from dissector.stream.checksums import is_damaged
 from dissector.stream.columns import DATA, GAP_CUT
 from dissector.stream.connections import join_list, touch
-from dissector.stream.duplicates import (
-    WINDOW_NS,
-    is_old_packet,
-    note_ip_id,
-    remember,
-    remembered,
-    signature,
-)
-from dissector.stream.handshake import (
-    confirm_start,
-    measure_handshake,
-    receive_syn,
-    set_origin,
-    start_midstream,
-)
-from dissector.stream.history import (
-    LETTER_ACK,
-    LETTER_DATA,
-    LETTER_FIN,
-    LETTER_RETRANSMISSION,
-    LETTER_RST,
-    LETTER_SYN,
-    LETTER_SYN_ACK,
-    LETTER_ZERO_WINDOW,
-    add_letter,
-)
 from dissector.stream.numbering import ack_reach, is_beyond, is_no_answer
 from dissector.stream.out_of_order import Inserted, SegmentSpan, insert
 from dissector.stream.output import note_direction
-from dissector.stream.records import (
-    LRU_OPEN,
-    LRU_SYN_ONLY,
-    TCP_ACK,
-    TCP_FIN,
-    TCP_RST,
-    TCP_SYN,
-    TCP_URG,
-    Directions,
-)
+from dissector.stream.records import Directions
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
@@ -85,16 +48,24 @@ def _count_packet(state: StreamState, direction_index: int, segment: Segment) ->
         directions.range_packet[direction_index] = segment.packet
         directions.range_ts_ns[direction_index] = segment.ts_ns
     flags = segment.flags
-    if flags & TCP_SYN:
-        add_letter(connections, direction_index, LETTER_SYN_ACK if flags & TCP_ACK else LETTER_SYN)
-    elif flags & TCP_ACK and segment.wire_bytes == 0 and not flags & (TCP_FIN | TCP_RST):
-        add_letter(connections, direction_index, LETTER_ACK)
+    if flags & records.TCP_SYN:
+        history.add_letter(
+            connections,
+            direction_index,
+            history.LETTER_SYN_ACK if flags & records.TCP_ACK else history.LETTER_SYN,
+        )
+    elif (
+        flags & records.TCP_ACK
+        and segment.wire_bytes == 0
+        and not flags & (records.TCP_FIN | records.TCP_RST)
+    ):
+        history.add_letter(connections, direction_index, history.LETTER_ACK)
     if segment.wire_bytes > 0:
-        add_letter(connections, direction_index, LETTER_DATA)
-    if flags & TCP_FIN:
-        add_letter(connections, direction_index, LETTER_FIN)
-    if flags & TCP_RST:
-        add_letter(connections, direction_index, LETTER_RST)
+        history.add_letter(connections, direction_index, history.LETTER_DATA)
+    if flags & records.TCP_FIN:
+        history.add_letter(connections, direction_index, history.LETTER_FIN)
+    if flags & records.TCP_RST:
+        history.add_letter(connections, direction_index, history.LETTER_RST)
 
 
 @kernel
@@ -102,22 +73,24 @@ def _is_copy(state: StreamState, direction_index: int, segment: Segment, data: B
     """Whether the tap has shown this packet before; remembers it if not."""
     connections = state.connections
     connection = direction_index >> 1
-    value = signature(
+    value = duplicates.signature(
         segment, connections.connection_id[connection] * 2 + (direction_index & 1), data
     )
-    apart = remembered(state.signatures, value, segment.ts_ns)
+    apart = duplicates.remembered(state.signatures, value, segment.ts_ns)
     is_copy = False
-    if 0 <= apart <= WINDOW_NS:
-        is_bare = segment.wire_bytes == 0 and not segment.flags & (TCP_SYN | TCP_FIN | TCP_RST)
+    if 0 <= apart <= duplicates.WINDOW_NS:
+        is_bare = segment.wire_bytes == 0 and not segment.flags & (
+            records.TCP_SYN | records.TCP_FIN | records.TCP_RST
+        )
         has_id = not (is_bare and segment.ip_id <= 0)
         is_copy = has_id or connections.has_copies[connection] != 0
-    elif apart >= 0 and is_old_packet(state.directions, direction_index, segment):
+    elif apart >= 0 and duplicates.is_old_packet(state.directions, direction_index, segment):
         is_copy = True
         if not connections.has_two_clocks[connection]:
             connections.has_two_clocks[connection] = 1
             note_direction(state, direction_index, _TWO_CLOCKS, NULL, apart)
     if not is_copy:
-        remember(state.signatures, value, segment.ts_ns)
+        duplicates.remember(state.signatures, value, segment.ts_ns)
         return False
     if segment.wire_bytes > 0:
         connections.has_copies[connection] = 1
@@ -145,44 +118,46 @@ def receive_segment(
     if is_stray:
         _drop(directions, direction_index, segment)
         return
-    note_ip_id(directions, direction_index, segment.ip_id)
+    duplicates.note_ip_id(directions, direction_index, segment.ip_id)
     addresses = connections.address_sum[connection]
     if is_damaged(directions, state.counters, direction_index, addresses, segment, data):
         _receive_damaged(state, direction_index, segment, data)
         return
-    if not segment.flags & TCP_SYN and is_no_answer(directions, direction_index, segment):
+    if not segment.flags & records.TCP_SYN and is_no_answer(directions, direction_index, segment):
         _drop(directions, direction_index, segment)
         return
     state.counters.is_damaged[0] = 0
     directions.last_tsval[direction_index] = segment.tsval
-    is_plain_syn = segment.flags & (TCP_SYN | TCP_ACK) == TCP_SYN
-    if connections.lru_list[connection] == LRU_SYN_ONLY and not is_plain_syn:
-        join_list(state, connection, LRU_OPEN)
-    if segment.flags & TCP_SYN:
-        receive_syn(state, direction_index, segment, data)
+    is_plain_syn = segment.flags & (records.TCP_SYN | records.TCP_ACK) == records.TCP_SYN
+    if connections.lru_list[connection] == records.LRU_SYN_ONLY and not is_plain_syn:
+        join_list(state, connection, records.LRU_OPEN)
+    if segment.flags & records.TCP_SYN:
+        handshake.receive_syn(state, direction_index, segment, data)
     elif not directions.has_origin[direction_index]:
-        start_midstream(state, direction_index, segment)
-    if not segment.flags & TCP_SYN:
-        measure_handshake(connections, direction_index, segment)
-    if segment.flags & TCP_ACK:
+        handshake.start_midstream(state, direction_index, segment)
+    if not segment.flags & records.TCP_SYN:
+        handshake.measure_handshake(connections, direction_index, segment)
+    if segment.flags & records.TCP_ACK:
         _receive_acknowledgement(state, direction_index, segment)
-    if not segment.flags & (TCP_SYN | TCP_RST):
+    if not segment.flags & (records.TCP_SYN | records.TCP_RST):
         _measure_zero_window(state, direction_index, segment)
-    if segment.flags & TCP_RST:
+    if segment.flags & records.TCP_RST:
         directions.dropped_bytes[direction_index] += segment.wire_bytes
         receive_rst(state, direction_index, segment)
         return
-    start = segment.sequence + (1 if segment.flags & TCP_SYN else 0)
+    start = segment.sequence + (1 if segment.flags & records.TCP_SYN else 0)
     offset = offset_near(
         start, directions.origin[direction_index], directions.released[direction_index]
     )
-    if segment.flags & TCP_URG and not directions.has_urgent[direction_index]:
+    if segment.flags & records.TCP_URG and not directions.has_urgent[direction_index]:
         directions.has_urgent[direction_index] = 1
         note_direction(state, direction_index, _URGENT_DATA, offset, segment.wire_bytes)
     _note_own_number(state, direction_index, offset)
-    if segment.wire_bytes > 0 or segment.flags & TCP_FIN:
+    if segment.wire_bytes > 0 or segment.flags & records.TCP_FIN:
         _receive_payload(state, direction_index, segment, data, offset)
-    elif _is_last_number(directions, direction_index, offset) and not segment.flags & TCP_SYN:
+    elif (
+        _is_last_number(directions, direction_index, offset) and not segment.flags & records.TCP_SYN
+    ):
         directions.keepalive_packets[direction_index] += 1
 
 
@@ -198,9 +173,9 @@ def _receive_damaged(
     note_direction(state, direction_index, _WRONG_CHECKSUM, offset, segment.wire_bytes)
     if (
         segment.wire_bytes == 0
-        or segment.flags & (TCP_SYN | TCP_RST)
+        or segment.flags & (records.TCP_SYN | records.TCP_RST)
         or not directions.has_origin[direction_index]
-        or abs(offset - directions.highest[direction_index]) > RST_REACH_BYTES
+        or abs(offset - directions.highest[direction_index]) > limits.RST_REACH_BYTES
     ):
         _drop(directions, direction_index, segment)
         return
@@ -280,14 +255,14 @@ def _receive_acknowledgement(state: StreamState, direction_index: int, segment: 
             # The opener's first acknowledgement is that of a SYN-ACK which was not captured, unless
             # it overtook the first: so earlier bytes are welcome for a reorder window.
             directions.isn[peer] = sequence_at(number, -1)
-            set_origin(directions, peer, number, clock)
+            handshake.set_origin(directions, peer, number, clock)
             directions.start_is_open[peer] = 1
             directions.start_since[peer] = clock
         else:
             note_raw_ack(directions, peer, number)
         return
-    if not segment.flags & (TCP_SYN | TCP_RST):
-        confirm_start(state, direction_index, segment)
+    if not segment.flags & (records.TCP_SYN | records.TCP_RST):
+        handshake.confirm_start(state, direction_index, segment)
     before = directions.acked[peer]
     gain = distance(number, sequence_at(directions.origin[peer], before))
     if gain <= 0:
@@ -313,7 +288,7 @@ def _measure_zero_window(state: StreamState, direction_index: int, segment: Segm
     if segment.window == 0:
         if since == NULL:
             directions.zero_window_since[direction_index] = segment.ts_ns
-            add_letter(state.connections, direction_index, LETTER_ZERO_WINDOW)
+            history.add_letter(state.connections, direction_index, history.LETTER_ZERO_WINDOW)
     elif since != NULL:
         directions.zero_window_ns[direction_index] += max(0, segment.ts_ns - since)
         directions.zero_window_since[direction_index] = NULL
@@ -330,14 +305,14 @@ def _receive_payload(
         _drop(directions, direction_index, segment)
         note_direction(state, direction_index, _SEQUENCE_JUMP, NULL, NULL)
         return
-    is_probe = segment.wire_bytes <= 1 and not segment.flags & (TCP_FIN | TCP_SYN)
+    is_probe = segment.wire_bytes <= 1 and not segment.flags & (records.TCP_FIN | records.TCP_SYN)
     if is_probe and _is_last_number(directions, direction_index, offset):
         # A keep-alive repeats the last sequence number, with no byte or a made-up one.
         directions.keepalive_packets[direction_index] += 1
         return
     if segment.wire_bytes > 0:
         _receive_data(state, direction_index, segment, data, offset)
-    if segment.flags & TCP_FIN and not state.counters.is_damaged[0]:
+    if segment.flags & records.TCP_FIN and not state.counters.is_damaged[0]:
         receive_fin(state, direction_index, segment, end)
 
 
@@ -352,10 +327,10 @@ def _first_useful(directions: Directions, direction_index: int, offset: int, end
     if directions.has_released[direction_index]:
         return int(edge)
     if directions.start_is_open[direction_index]:
-        return int(min(edge, -MAX_START_BACK))
+        return int(min(edge, -limits.MAX_START_BACK))
     if directions.isn[direction_index] != NULL:
         return int(edge)
-    if -MAX_START_BACK <= offset < edge <= end:
+    if -limits.MAX_START_BACK <= offset < edge <= end:
         directions.released[direction_index] = offset
         return offset
     return int(edge)
@@ -395,7 +370,7 @@ def _receive_data(
     )
     if again > 0 and (fresh > 0 or not was_given_up):
         directions.retransmitted_packets[direction_index] += 1
-        add_letter(state.connections, direction_index, LETTER_RETRANSMISSION)
+        history.add_letter(state.connections, direction_index, history.LETTER_RETRANSMISSION)
     elif again > 0 or (fresh > 0 and offset < highest):
         directions.out_of_order_packets[direction_index] += 1
 

@@ -19,23 +19,12 @@ from dissector.limits import LINGER_MS, MAX_PROBES, NULL, SYN_ONLY_TIMEOUT_MS
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import SegmentColumns
 from dissector.packet.tcp import address_sum
+from dissector.stream import records
 from dissector.stream.columns import ENDED_IDLE
 from dissector.stream.index import enter, find_row, leave
 from dissector.stream.output import note
 from dissector.stream.queue import queue_put, queue_remove
-from dissector.stream.records import (
-    LRU_LINGERING,
-    LRU_LISTS,
-    LRU_OPEN,
-    LRU_SYN_ONLY,
-    NEVER,
-    TCP_ACK,
-    TCP_SYN,
-    Connections,
-    Counters,
-    clear_connection,
-    direction_at,
-)
+from dissector.stream.records import Connections, Counters
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import sequence_at
 from dissector.stream.state import StreamState, hash_of_id
@@ -118,7 +107,7 @@ def has_key(connections: Connections, row: int, key: ConnectionKey) -> bool:
 @inlined
 def direction_of(connections: Connections, row: int, is_upper: int) -> int:
     """The row of the side of one endpoint of a connection."""
-    return direction_at(row, is_upper ^ connections.endpoint0_is_upper[row])
+    return records.direction_at(row, is_upper ^ connections.endpoint0_is_upper[row])
 
 
 @inlined
@@ -192,7 +181,7 @@ def retire(state: StreamState, connection: int) -> None:
     leave_list(state, connection)
     directions = state.directions
     for endpoint_index in range(2):
-        direction_index = direction_at(connection, endpoint_index)
+        direction_index = records.direction_at(connection, endpoint_index)
         queue_remove(state.timers, directions.timer_position, direction_index)
         is_known = directions.has_origin[direction_index]
         last_seq = (
@@ -215,7 +204,7 @@ def close_now(state: StreamState, connection: int, cause: int) -> None:
     _detach(state, connection)
     if connections.closing[connection] < 0:
         connections.closing[connection] = cause
-    connections.close_due[connection] = -NEVER
+    connections.close_due[connection] = -records.NEVER
     make_ready(state, connection)
 
 
@@ -224,11 +213,11 @@ def expire(state: StreamState) -> None:
     """Close what has been silent for too long; at most once per second of capture time."""
     connections = state.connections
     clock = state.counters.clock[0]
-    for kind in range(LRU_LISTS):
+    for kind in range(records.LRU_LISTS):
         seconds = state.settings.idle_timeout_ns[0] // _SECOND_NS
-        if kind == LRU_SYN_ONLY:
+        if kind == records.LRU_SYN_ONLY:
             seconds = min(seconds, _SYN_ONLY_SECONDS)
-        elif kind == LRU_LINGERING:
+        elif kind == records.LRU_LINGERING:
             seconds = min(seconds, _LINGER_SECONDS)
         for _ in range(state.lru.length[kind]):
             row = state.lru.first[kind]
@@ -240,7 +229,7 @@ def expire(state: StreamState) -> None:
                 # none of its packets had a time.
                 join_list(state, row, kind)
             else:
-                if kind != LRU_LINGERING:
+                if kind != records.LRU_LINGERING:
                     leave_list(state, row)
                 close_now(state, row, ENDED_IDLE)
 
@@ -264,19 +253,19 @@ def _reserve(state: StreamState) -> None:
     lru = state.lru
     most_brief = state.settings.brief_connections[0]
     most = state.settings.connections[0]
-    for _ in range(lru.length[LRU_LINGERING] - most_brief + 1):
-        close_now(state, lru.first[LRU_LINGERING], ENDED_IDLE)
+    for _ in range(lru.length[records.LRU_LINGERING] - most_brief + 1):
+        close_now(state, lru.first[records.LRU_LINGERING], ENDED_IDLE)
     for _ in range(len(state.connections.connection_id)):
-        if lru.length[LRU_SYN_ONLY] < most_brief and state.counters.live[0] < most:
+        if lru.length[records.LRU_SYN_ONLY] < most_brief and state.counters.live[0] < most:
             return
-        if lru.length[LRU_SYN_ONLY] >= most_brief:
-            evict(state, lru.first[LRU_SYN_ONLY])
-        elif lru.length[LRU_LINGERING] > 0:
-            close_now(state, lru.first[LRU_LINGERING], ENDED_IDLE)
-        elif lru.length[LRU_SYN_ONLY] > 0:
-            evict(state, lru.first[LRU_SYN_ONLY])
+        if lru.length[records.LRU_SYN_ONLY] >= most_brief:
+            evict(state, lru.first[records.LRU_SYN_ONLY])
+        elif lru.length[records.LRU_LINGERING] > 0:
+            close_now(state, lru.first[records.LRU_LINGERING], ENDED_IDLE)
+        elif lru.length[records.LRU_SYN_ONLY] > 0:
+            evict(state, lru.first[records.LRU_SYN_ONLY])
         else:
-            evict(state, lru.first[LRU_OPEN])
+            evict(state, lru.first[records.LRU_OPEN])
 
 
 @kernel
@@ -304,13 +293,13 @@ def open_connection(state: StreamState, key: ConnectionKey, segment: Segment) ->
     )
     connections.connection_id[row] = connection_id
     connections.id_hash[row] = hash_of_id(state.secret, connection_id)
-    is_syn = segment.flags & TCP_SYN != 0
-    is_answer = is_syn and segment.flags & TCP_ACK != 0
+    is_syn = segment.flags & records.TCP_SYN != 0
+    is_answer = is_syn and segment.flags & records.TCP_ACK != 0
     connections.endpoint0_is_upper[row] = key.is_upper ^ 1 if is_answer else key.is_upper
     counters.steps[0] += enter(state.index, connections.key_hash, row)
     counters.steps[0] += enter(state.ids, connections.id_hash, row)
     counters.live[0] += 1
-    join_list(state, row, LRU_SYN_ONLY if is_syn and not is_answer else LRU_OPEN)
+    join_list(state, row, records.LRU_SYN_ONLY if is_syn and not is_answer else records.LRU_OPEN)
     return row
 
 
@@ -319,7 +308,7 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     """Set all fields of a connection to what they are before its first packet."""
     connections = state.connections
     directions = state.directions
-    clear_connection(connections, directions, row)
+    records.clear_connection(connections, directions, row)
     connections.is_slow[row] = 1
     connections.first_ts_ns[row] = segment.ts_ns
     connections.last_ts_ns[row] = segment.ts_ns
@@ -332,7 +321,7 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
     connections.handshake_rtt_ns[row] = NULL
     connections.lru_list[row] = -1
     for endpoint_index in range(2):
-        direction_index = direction_at(row, endpoint_index)
+        direction_index = records.direction_at(row, endpoint_index)
         for level in range(state.heads.shape[1]):
             state.heads[direction_index, level] = -1
             state.tails[direction_index, level] = -1
@@ -348,9 +337,9 @@ def _set_up(state: StreamState, row: int, segment: Segment) -> None:
         directions.zero_window_since[direction_index] = NULL
         directions.scale[direction_index] = NULL
         directions.other_isn[direction_index] = NULL
-        directions.denied_at[direction_index] = -NEVER
-        directions.progress_at[direction_index] = -NEVER
-        directions.covered_at[direction_index] = -NEVER
+        directions.denied_at[direction_index] = -records.NEVER
+        directions.progress_at[direction_index] = -records.NEVER
+        directions.covered_at[direction_index] = -records.NEVER
 
 
 @inlined
@@ -370,14 +359,14 @@ def set_clock(counters: Counters, ts_ns: int, leap_ns: int) -> None:
     a leap of more than `leap_ns` counts only when the next packet confirms it.
     """
     if ts_ns == NULL or ts_ns <= counters.clock[0]:
-        counters.leap_ts_ns[0] = -NEVER
+        counters.leap_ts_ns[0] = -records.NEVER
         return
-    if counters.clock[0] != -NEVER and ts_ns > counters.clock[0] + leap_ns:
-        if counters.leap_ts_ns[0] == -NEVER:
+    if counters.clock[0] != -records.NEVER and ts_ns > counters.clock[0] + leap_ns:
+        if counters.leap_ts_ns[0] == -records.NEVER:
             counters.leap_ts_ns[0] = ts_ns
             return
         ts_ns = min(ts_ns, counters.leap_ts_ns[0])
-    counters.leap_ts_ns[0] = -NEVER
+    counters.leap_ts_ns[0] = -records.NEVER
     counters.clock[0] = ts_ns
     counters.second[0] = ts_ns // _SECOND_NS
     counters.second_end[0] = (counters.second[0] + 1) * _SECOND_NS

@@ -19,17 +19,12 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_MOVED_SEGMENTS, MAX_START_BACK, NULL
+from dissector.stream import records
 from dissector.stream.duplicates import remembered, signature
 from dissector.stream.history import LETTER_SYN, LETTER_SYN_ACK, has_letter
 from dissector.stream.numbering import ack_reach, acknowledges_syn, is_beyond, window_scale
 from dissector.stream.out_of_order import drop_first, shift_offsets
-from dissector.stream.records import (
-    LRU_SYN_ONLY,
-    TCP_ACK,
-    TCP_RST,
-    Connections,
-    Directions,
-)
+from dissector.stream.records import Connections, Directions
 from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
@@ -64,7 +59,7 @@ def classify_syn(
         return STRAY
     if has_ended:
         return REUSE
-    if segment.flags & TCP_ACK and directions.isn[peer] != NULL and not is_answer:
+    if segment.flags & records.TCP_ACK and directions.isn[peer] != NULL and not is_answer:
         # It answers another SYN than the one that this side has to answer.
         is_open = (
             directions.is_isn_acked[direction_index] != 0
@@ -75,7 +70,7 @@ def classify_syn(
     if isn == NULL:
         # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
         # split handshake).
-        is_plain = segment.flags & TCP_ACK == 0
+        is_plain = segment.flags & records.TCP_ACK == 0
         is_split = (
             directions.isn[peer] != NULL and directions.highest[direction_index] == 0 and is_plain
         )
@@ -93,7 +88,7 @@ def classify_syn(
         )
     is_acked = directions.is_isn_acked[direction_index] != 0 or directions.is_isn_acked[peer] != 0
     is_half_open = _is_unused(directions, direction_index) and not is_acked
-    if connections.lru_list[connection] == LRU_SYN_ONLY or is_half_open:
+    if connections.lru_list[connection] == records.LRU_SYN_ONLY or is_half_open:
         return REUSE
     at = offset_near(
         segment.sequence, directions.origin[direction_index], directions.highest[direction_index]
@@ -112,7 +107,7 @@ def _has_syn(connections: Connections, direction_index: int) -> bool:
 def _is_answer(directions: Directions, direction_index: int, segment: Segment) -> bool:
     """Whether a SYN-ACK acknowledges the SYN of its peer, maybe with data that came with it."""
     peer = direction_index ^ 1
-    if segment.flags & TCP_ACK == 0 or directions.isn[peer] == NULL:
+    if segment.flags & records.TCP_ACK == 0 or directions.isn[peer] == NULL:
         return False
     other = directions.other_isn[peer]
     is_other = other != NULL and segment.acknowledgement == sequence_at(other, 1)
@@ -135,7 +130,7 @@ def _tries_again(
 
     It may be a copy of the first one, too, which a tap shows late.
     """
-    if segment.flags & TCP_ACK or not _is_unused(state.directions, direction_index):
+    if segment.flags & records.TCP_ACK or not _is_unused(state.directions, direction_index):
         return False
     direction = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
     value = signature(segment, direction, data)
@@ -253,13 +248,13 @@ def receive_syn(
         and directions.packets[direction_index] > 1
     ):
         directions.retransmitted_packets[direction_index] += 1
-        if not segment.flags & TCP_ACK and directions.packets[peer] == 0:
+        if not segment.flags & records.TCP_ACK and directions.packets[peer] == 0:
             connections.syn_ts_ns[connection] = segment.ts_ns
     else:
         _begin(state, direction_index, segment.sequence)
-        if not segment.flags & TCP_ACK:
+        if not segment.flags & records.TCP_ACK:
             directions.is_isn_acked[peer] = 0  # acknowledged before there was anything to answer
-    if not segment.flags & TCP_ACK:
+    if not segment.flags & records.TCP_ACK:
         if connections.opener[connection] < 0:
             connections.opener[connection] = direction_index & 1
             connections.syn_ts_ns[connection] = segment.ts_ns
@@ -318,7 +313,7 @@ def measure_handshake(connections: Connections, direction_index: int, segment: S
     connection = direction_index >> 1
     if not connections.rtt_pending[connection]:
         return
-    if connections.opener[connection] == direction_index & 1 and segment.flags & TCP_ACK:
+    if connections.opener[connection] == direction_index & 1 and segment.flags & records.TCP_ACK:
         connections.rtt_pending[connection] = 0
         elapsed = segment.ts_ns - connections.syn_ts_ns[connection]
         if segment.ts_ns != NULL and elapsed >= 0:
@@ -335,7 +330,7 @@ def start_midstream(state: StreamState, direction_index: int, segment: Segment) 
     directions = state.directions
     clock = state.counters.clock[0]
     set_origin(directions, direction_index, segment.sequence, clock)
-    if segment.flags & TCP_RST:
+    if segment.flags & records.TCP_RST:
         return
     directions.start_is_open[direction_index] = 1
     directions.start_since[direction_index] = clock

@@ -13,16 +13,11 @@ numbering are put back into the first, so that its packets are what they are: co
 
 from typing import Final
 
+from dissector import limits
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
-from dissector.limits import (
-    LEAST_REACH_BYTES,
-    MAX_ACK_REACH,
-    MAX_REACH_BACK,
-    NULL,
-    TAG_REACH_BYTES,
-)
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.tcp import HEADER_BYTES, find_option
 from dissector.stream.duplicates import WINDOW_NS, remembered, signature
@@ -62,7 +57,7 @@ def reach_of(directions: Directions, direction_index: int) -> int:
 @inlined
 def ack_reach(directions: Directions, direction_index: int) -> int:
     """How far beyond all bytes seen of a side an acknowledgement of them is believed."""
-    return min(reach_of(directions, direction_index), MAX_ACK_REACH)
+    return min(reach_of(directions, direction_index), limits.MAX_ACK_REACH)
 
 
 @inlined
@@ -71,7 +66,9 @@ def is_beyond(directions: Directions, direction_index: int, offset: int, end: in
     reach = reach_of(directions, direction_index)
     ahead = offset - max(directions.highest[direction_index], directions.acked[direction_index])
     back = directions.released[direction_index] - end
-    return bool(ahead > max(reach, LEAST_REACH_BYTES) or back > max(reach, MAX_REACH_BACK))
+    return bool(
+        ahead > max(reach, limits.LEAST_REACH_BYTES) or back > max(reach, limits.MAX_REACH_BACK)
+    )
 
 
 @inlined
@@ -105,7 +102,7 @@ def is_no_answer(directions: Directions, direction_index: int, segment: Segment)
     ahead = distance(segment.acknowledgement, sequence_at(directions.isn[peer], 1))
     return (
         segment.flags & TCP_ACK != 0
-        and not 0 <= ahead <= directions.highest[peer] + TAG_REACH_BYTES
+        and not 0 <= ahead <= directions.highest[peer] + limits.TAG_REACH_BYTES
     )
 
 
@@ -144,7 +141,7 @@ def acknowledges_another_stream(
     else:
         return False
     ahead = distance(segment.acknowledgement, end)
-    most_back = max(reach_of(directions, peer), MAX_REACH_BACK)
+    most_back = max(reach_of(directions, peer), limits.MAX_REACH_BACK)
     return bool(ahead > ack_reach(directions, peer) or -ahead > most_back)
 
 
@@ -186,7 +183,7 @@ def _find_shift(
         return
     more = distance(segment.sequence, sequence)
     further = distance(segment.acknowledgement, acknowledgement)
-    if max(abs(more), abs(further)) <= TAG_REACH_BYTES:
+    if max(abs(more), abs(further)) <= limits.TAG_REACH_BYTES:
         return
     direction = state.connections.connection_id[direction_index >> 1] * 2 + (direction_index & 1)
     value = signature(_renumbered(segment, sequence, acknowledgement), direction, data)

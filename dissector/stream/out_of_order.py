@@ -30,19 +30,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import NODE_CHARGE_BYTES, NULL
-from dissector.stream.columns import (
-    DATA,
-    ENDS_PACKET,
-    RETRANSMITTED,
-    STARTS_PACKET,
-)
-from dissector.stream.records import (
-    LEVELS,
-    NODE_FREE,
-    OVERLAP_FIRST,
-    OVERLAP_LAST,
-    OVERLAP_LINUX,
-)
+from dissector.stream import columns, records
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
 from dissector.tables import allocate_row, give_row
@@ -91,12 +79,12 @@ def find_before(state: StreamState, direction_index: int, offset: int) -> None:
     predecessors = state.predecessors
     last = state.tails[direction_index, 0]
     if last < 0 or nodes.offset[last] < offset:
-        for level in range(LEVELS):
+        for level in range(records.LEVELS):
             predecessors[level] = state.tails[direction_index, level]
         return
     node = -1
-    for step in range(LEVELS):
-        level = LEVELS - 1 - step
+    for step in range(records.LEVELS):
+        level = records.LEVELS - 1 - step
         ahead = state.heads[direction_index, level] if node < 0 else state.successors[node, level]
         for _ in range(len(nodes.offset)):
             if ahead < 0 or nodes.offset[ahead] >= offset:
@@ -125,7 +113,7 @@ def _step_over(state: StreamState, node: int) -> None:
 def _levels(serial: int, seed: int) -> int:
     value = mix(serial ^ seed) >> 7
     levels = 1
-    while levels < LEVELS and value & 7 == 0:
+    while levels < records.LEVELS and value & 7 == 0:
         levels += 1
         value >>= 3
     return levels
@@ -134,8 +122,8 @@ def _levels(serial: int, seed: int) -> int:
 @inlined
 def _packet_flags(span: SegmentSpan, start: int, end: int) -> int:
     """Whether start..end of a span are the first or last bytes of their packet."""
-    flags = STARTS_PACKET if start == span.segment_start else 0
-    return flags | ENDS_PACKET if end == span.segment_end else flags
+    flags = columns.STARTS_PACKET if start == span.segment_start else 0
+    return flags | columns.ENDS_PACKET if end == span.segment_end else flags
 
 
 @kernel
@@ -162,7 +150,7 @@ def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: in
     if is_acked and since + state.settings.reorder_window_ns[0] < opened:
         opened = since  # the peer has long had the bytes of the hole
     # Below the highest byte seen it came late; what a repetition has beyond that is new.
-    came_late = RETRANSMITTED if start < state.directions.highest[direction_index] else 0
+    came_late = columns.RETRANSMITTED if start < state.directions.highest[direction_index] else 0
     nodes.offset[node] = start
     nodes.length[node] = end - start
     nodes.heap_at[node] = -1
@@ -194,7 +182,7 @@ def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: in
 
 @inlined
 def _charged_bytes(kind: int, length: int) -> int:
-    return NODE_CHARGE_BYTES + (length if kind == DATA else 0)
+    return NODE_CHARGE_BYTES + (length if kind == columns.DATA else 0)
 
 
 @inlined
@@ -228,12 +216,12 @@ def _new_copy_wins(state: StreamState, node: int, span: SegmentSpan) -> bool:
     first = nodes.segment_start[node]
     if nodes.is_damaged[node] != span.is_damaged:
         return span.is_damaged == 0
-    if policy == OVERLAP_FIRST:
+    if policy == records.OVERLAP_FIRST:
         return False
-    if policy == OVERLAP_LAST:
+    if policy == records.OVERLAP_LAST:
         return True
     if span.segment_start == first:
-        return bool(policy == OVERLAP_LINUX and span.segment_end > nodes.segment_end[node])
+        return bool(policy == records.OVERLAP_LINUX and span.segment_end > nodes.segment_end[node])
     return bool(span.segment_start < first)
 
 
@@ -271,15 +259,15 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
         nodes.ts_ns[node], nodes.is_damaged[node],
     )  # fmt: skip
     # What the second part's link charges the first part gives back.
-    moved = end - offset if kind == DATA else 0
+    moved = end - offset if kind == columns.DATA else 0
     nodes.length[node] = length
     flags = nodes.flags[node]
-    nodes.flags[node] = flags & ~ENDS_PACKET
+    nodes.flags[node] = flags & ~columns.ENDS_PACKET
     part = _link(state, direction_index, span, offset, end)
     _charge(state, direction_index, 0, -moved)
-    nodes.flags[part] = flags & ~STARTS_PACKET
+    nodes.flags[part] = flags & ~columns.STARTS_PACKET
     nodes.opened[part] = nodes.opened[node]
-    if kind == DATA:
+    if kind == columns.DATA:
         nodes.heap_at[part] = nodes.heap_at[node] + length
     return part
 
@@ -297,7 +285,7 @@ def _replace_bytes(state: StreamState, node: int, span: SegmentSpan, data: ByteA
         heap[held + index] = data[new + index]
     if nodes.is_damaged[node] > span.is_damaged:
         # Only now are these bytes there.
-        nodes.flags[node] = RETRANSMITTED | _packet_flags(span, start, start + length)
+        nodes.flags[node] = columns.RETRANSMITTED | _packet_flags(span, start, start + length)
         nodes.packet[node] = span.packet
         nodes.ts_ns[node] = span.ts_ns
     nodes.segment_start[node] = span.segment_start
@@ -321,9 +309,9 @@ def _overlap(
     """
     nodes = state.nodes
     differing = 0
-    nodes.flags[node] |= RETRANSMITTED
+    nodes.flags[node] |= columns.RETRANSMITTED
     wins = False
-    if span.kind == DATA and nodes.kind[node] == DATA:
+    if span.kind == columns.DATA and nodes.kind[node] == columns.DATA:
         differing = _differing(state, node, span, data, edges)
         wins = _new_copy_wins(state, node, span)
     if wins:
@@ -372,7 +360,7 @@ def insert(
         else:
             end = span.end if node < 0 else min(span.end, nodes.offset[node])
             node = _link(state, direction_index, span, at, end)
-            if span.kind == DATA:
+            if span.kind == columns.DATA:
                 _keep_bytes(state, node, data, span.at + at - span.start)
             fresh += end - at
             at = end
@@ -399,10 +387,10 @@ def drop_first(state: StreamState, direction_index: int) -> None:
             state.tails[direction_index, level] = -1
     kind = nodes.kind[node]
     length = nodes.length[node]
-    if kind == DATA:
+    if kind == columns.DATA:
         state.counters.heap_live[0] -= length
     _charge(state, direction_index, -1, -_charged_bytes(kind, length))
-    nodes.kind[node] = NODE_FREE
+    nodes.kind[node] = records.NODE_FREE
     give_row(state.free_nodes, node)
 
 

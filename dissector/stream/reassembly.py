@@ -57,43 +57,16 @@ from dissector.jit import inlined, kernel
 from dissector.limits import CLOCK_LEAP_MS, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
+from dissector.stream import columns, records
+from dissector.stream import connections as stream_connections
 from dissector.stream.arrival import note_raw_ack, receive_segment
 from dissector.stream.checksums import WRONG, checksum_of, looks_damaged
-from dissector.stream.columns import (
-    DATA,
-    ENDED_CAPTURE_END,
-    ENDED_IDLE,
-    ENDED_REUSED,
-    ENDS_PACKET,
-    SOURCE_BLOCK,
-    SOURCE_SIDE,
-    STARTS_PACKET,
-)
-from dissector.stream.connections import (
-    ConnectionKey,
-    close_now,
-    direction_of,
-    expire,
-    find_connection,
-    key_at,
-    make_ready,
-    open_connection,
-    retire,
-    set_clock,
-)
+from dissector.stream.connections import ConnectionKey
 from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
 from dissector.stream.handshake import REUSE, STRAY, classify_syn
 from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
 from dissector.stream.numbering import in_first_numbering
 from dissector.stream.output import Range, note_direction, put_range
-from dissector.stream.records import (
-    LRU_LINGERING,
-    LRU_SYN_ONLY,
-    NEVER,
-    TCP_ACK,
-    TCP_RST,
-    TCP_SYN,
-)
 from dissector.stream.release import await_missing_end, fire_timers, release, relieve
 from dissector.stream.segment import Segment, segment_at
 from dissector.stream.sequence import distance, sequence_at
@@ -128,7 +101,7 @@ def _room_for(state: StreamState, segment: Segment) -> int:
 def _classify(state: StreamState, direction_index: int, segment: Segment, data: ByteArray) -> int:
     """What a SYN on a known address pair is; one that can be no sender's own is a stray."""
     addresses = state.connections.address_sum[direction_index >> 1]
-    if segment.flags & TCP_RST or looks_damaged(
+    if segment.flags & records.TCP_RST or looks_damaged(
         state.directions, state.counters, direction_index, addresses, segment, data
     ):
         return STRAY
@@ -139,8 +112,10 @@ def _classify(state: StreamState, direction_index: int, segment: Segment, data: 
 def _inherit_isn(state: StreamState, connection: int, before: int, key: ConnectionKey) -> None:
     """Keep the number of a SYN that nobody answered: the answer to come may be one to that."""
     connections = state.connections
-    isn = state.directions.isn[direction_of(connections, before, key.is_upper)]
-    state.directions.other_isn[direction_of(connections, connection, key.is_upper)] = isn
+    isn = state.directions.isn[stream_connections.direction_of(connections, before, key.is_upper)]
+    state.directions.other_isn[
+        stream_connections.direction_of(connections, connection, key.is_upper)
+    ] = isn
 
 
 @kernel
@@ -158,21 +133,21 @@ def _connection_of(
     is_stray = False
     is_lone_syn = False
     if found >= 0:
-        direction_index = direction_of(connections, found, key.is_upper)
+        direction_index = stream_connections.direction_of(connections, found, key.is_upper)
         last = connections.last_ts_ns[found]
         if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
-            close_now(state, found, ENDED_IDLE)
+            stream_connections.close_now(state, found, columns.ENDED_IDLE)
             before, found = found, -1
-        elif segment.flags & TCP_SYN:
+        elif segment.flags & records.TCP_SYN:
             syn = _classify(state, direction_index, segment, data)
             is_stray = syn == STRAY
             if syn == REUSE:
-                is_lone_syn = connections.lru_list[found] == LRU_SYN_ONLY
+                is_lone_syn = connections.lru_list[found] == records.LRU_SYN_ONLY
                 note_direction(state, direction_index, _PORT_REUSED, NULL, NULL)
-                close_now(state, found, ENDED_REUSED)
+                stream_connections.close_now(state, found, columns.ENDED_REUSED)
                 before, found = found, -1
     if found < 0:
-        found = open_connection(state, key, segment)
+        found = stream_connections.open_connection(state, key, segment)
         inherit_tags(state, found, before, key)
         if is_lone_syn:
             _inherit_isn(state, found, before, key)
@@ -192,19 +167,19 @@ def _receive_slow(
         return stop
     counters.packet[0] = segment.packet
     second = counters.second[0]
-    set_clock(counters, segment.ts_ns, _LEAP_NS)
+    stream_connections.set_clock(counters, segment.ts_ns, _LEAP_NS)
     if counters.second[0] != second:
-        expire(state)
-    key = key_at(segments, row, state.secret)
+        stream_connections.expire(state)
+    key = stream_connections.key_at(segments, row, state.secret)
     data = buffers.block if segment.source == 0 else buffers.assembled
-    known = find_connection(state, key)
+    known = stream_connections.find_connection(state, key)
     if known >= 0:
-        direction_index = direction_of(state.connections, known, key.is_upper)
+        direction_index = stream_connections.direction_of(state.connections, known, key.is_upper)
         segment = in_first_numbering(state, direction_index, segment, data)
     connection, is_stray = _connection_of(state, key, segment, data)
-    direction_index = direction_of(state.connections, connection, key.is_upper)
+    direction_index = stream_connections.direction_of(state.connections, connection, key.is_upper)
     receive_segment(state, direction_index, segment, data, is_stray)
-    make_ready(state, connection)
+    stream_connections.make_ready(state, connection)
     fire_timers(state)
     return DONE
 
@@ -221,7 +196,7 @@ def _is_plain(state: StreamState, direction_index: int, segment: Segment) -> boo
     clock = max(ts_ns, counters.clock[0])
     return (
         connections.is_slow[connection] == 0
-        and segment.flags == TCP_ACK
+        and segment.flags == records.TCP_ACK
         and segment.window != 0
         and segment.captured_bytes == segment.wire_bytes
         and segment.sequence
@@ -266,11 +241,11 @@ def _receive_fast(
     directions = state.directions
     counters = state.counters
     segment = segment_at(segments, row)
-    key = key_at(segments, row, state.secret)
-    connection = find_connection(state, key)
+    key = stream_connections.key_at(segments, row, state.secret)
+    connection = stream_connections.find_connection(state, key)
     if connection < 0:
         return False
-    direction_index = direction_of(connections, connection, key.is_upper)
+    direction_index = stream_connections.direction_of(connections, connection, key.is_upper)
     if not _is_plain(state, direction_index, segment):
         return False
     length = segment.wire_bytes
@@ -287,7 +262,7 @@ def _receive_fast(
             return False
         directions.right_checksums[direction_index] += 1
     counters.clock[0] = max(counters.clock[0], segment.ts_ns)
-    counters.leap_ts_ns[0] = -NEVER
+    counters.leap_ts_ns[0] = -records.NEVER
     if not _acknowledge(state, direction_index, segment):
         return False
     remember(state.signatures, value, segment.ts_ns)
@@ -310,11 +285,11 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
     directions = state.directions
     length = segment.wire_bytes
     start = directions.released[direction_index]
-    source = SOURCE_BLOCK if segment.source == 0 else SOURCE_SIDE
+    source = columns.SOURCE_BLOCK if segment.source == 0 else columns.SOURCE_SIDE
     packet = segment.packet
     ts_ns = segment.ts_ns
-    flags = STARTS_PACKET | ENDS_PACKET
-    whole = Range(DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
+    flags = columns.STARTS_PACKET | columns.ENDS_PACKET
+    whole = Range(columns.DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
     put_range(state, direction_index, whole)
     directions.released[direction_index] = start + length
     directions.highest[direction_index] = start + length
@@ -365,11 +340,11 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
 @kernel
 def end_all(state: StreamState) -> None:
     """End the capture: nothing more is waited for, what is closed may be written."""
-    for _ in range(state.lru.length[LRU_LINGERING]):
-        retire(state, state.lru.first[LRU_LINGERING])
-    for kind in range(LRU_LINGERING):
+    for _ in range(state.lru.length[records.LRU_LINGERING]):
+        stream_connections.retire(state, state.lru.first[records.LRU_LINGERING])
+    for kind in range(records.LRU_LINGERING):
         connection = state.lru.first[kind]
         for _ in range(state.lru.length[kind]):
             after = state.connections.next[connection]
-            close_now(state, connection, ENDED_CAPTURE_END)
+            stream_connections.close_now(state, connection, columns.ENDED_CAPTURE_END)
             connection = after

@@ -12,27 +12,8 @@ from typing import Final
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import (
-    CLOSE,
-    DATA,
-    ENDED_CAPTURE_END,
-    ENDED_FIN,
-    FIN,
-    GAP_CUT,
-    GAP_LOST,
-    RETRANSMITTED,
-    SOURCE_BLOCK,
-    SOURCE_HEAP,
-)
+from dissector.stream import columns, deliverable
 from dissector.stream.connections import join_list, make_ready, retire
-from dissector.stream.deliverable import (
-    HOLE,
-    MISSING_END,
-    NOTHING,
-    SEGMENT,
-    missing_end,
-    next_deliverable,
-)
 from dissector.stream.history import LETTER_GAP, add_letter
 from dissector.stream.out_of_order import drop_first
 from dissector.stream.output import Range, note_direction, put_range
@@ -55,11 +36,11 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
     length = nodes.length[head]
     packet = nodes.packet[head]
     flags = nodes.flags[head]
-    if packet < directions.released_packet[direction_index] and kind != FIN:
-        flags |= RETRANSMITTED  # it came before a byte that stands before it
+    if packet < directions.released_packet[direction_index] and kind != columns.FIN:
+        flags |= columns.RETRANSMITTED  # it came before a byte that stands before it
     at = max(0, nodes.heap_at[head])
     offset = nodes.offset[head]
-    source = SOURCE_HEAP if kind == DATA else SOURCE_BLOCK
+    source = columns.SOURCE_HEAP if kind == columns.DATA else columns.SOURCE_BLOCK
     ts_ns = nodes.ts_ns[head]
     put_range(
         state, direction_index, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0)
@@ -75,9 +56,9 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
     directions.range_ts_ns[direction_index] = ts_ns
     directions.stream_bytes[direction_index] += length
     directions.has_released[direction_index] = 1
-    if kind == GAP_CUT:
+    if kind == columns.GAP_CUT:
         directions.snaplen_cut_bytes[direction_index] += length
-    if kind == FIN:
+    if kind == columns.FIN:
         directions.fin_packet[direction_index] = packet
         _drop_rest(state, direction_index)
 
@@ -107,7 +88,9 @@ def _put_gap(state: StreamState, direction_index: int, end: int) -> None:
     packet = directions.range_packet[direction_index]
     ts_ns = directions.range_ts_ns[direction_index]
     put_range(
-        state, direction_index, Range(GAP_LOST, start, length, SOURCE_BLOCK, 0, packet, ts_ns, 0, 0)
+        state,
+        direction_index,
+        Range(columns.GAP_LOST, start, length, columns.SOURCE_BLOCK, 0, packet, ts_ns, 0, 0),
     )
     note_direction(state, direction_index, _GAP_LOST, start, length)
     add_letter(state.connections, direction_index, LETTER_GAP)
@@ -126,11 +109,11 @@ def _put_gap(state: StreamState, direction_index: int, end: int) -> None:
 def _deliver(state: StreamState, direction_index: int, kind: int) -> None:
     """Let what a side can deliver leave. kind: of its Deliverable."""
     directions = state.directions
-    if kind == SEGMENT:
+    if kind == deliverable.SEGMENT:
         _put_segment(state, direction_index)
-    elif kind == HOLE:
+    elif kind == deliverable.HOLE:
         _put_gap(state, direction_index, state.nodes.offset[state.heads[direction_index, 0]])
-    elif kind == MISSING_END:
+    elif kind == deliverable.MISSING_END:
         _put_gap(state, direction_index, directions.acked[direction_index])
     else:
         note_direction(state, direction_index, _SEQUENCE_JUMP, NULL, NULL)
@@ -161,7 +144,7 @@ def _put_close(state: StreamState, connection: int) -> None:
     packet = connections.last_packet[connection]
     connections.ended_packet[connection] = packet
     cause = connections.closing[connection]
-    closed = Range(CLOSE, 0, 0, SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
+    closed = Range(columns.CLOSE, 0, 0, columns.SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
     put_range(state, direction_at(connection, endpoint_index), closed)
     if connections.is_detached[connection]:
         retire(state, connection)
@@ -176,7 +159,10 @@ def _is_complete(state: StreamState, direction_index: int) -> bool:
     return (
         state.heads[direction_index, 0] < 0
         and not directions.start_is_open[direction_index]
-        and missing_end(directions, direction_index, state.settings.reorder_window_ns[0]) == 0
+        and deliverable.missing_end(
+            directions, direction_index, state.settings.reorder_window_ns[0]
+        )
+        == 0
         and directions.released[direction_index] + 1 >= directions.reset_offset[direction_index]
     )
 
@@ -192,8 +178,8 @@ def _can_close(state: StreamState, connection: int, is_over: bool) -> bool:
         return False
     if fin_packet[one] != NULL and fin_packet[other] != NULL:
         # The end of the capture may only have let out the FINs that waited behind a hole.
-        if closing[connection] < 0 or closing[connection] == ENDED_CAPTURE_END:
-            closing[connection] = ENDED_FIN
+        if closing[connection] < 0 or closing[connection] == columns.ENDED_CAPTURE_END:
+            closing[connection] = columns.ENDED_FIN
         return True
     if is_over:
         return True
@@ -305,11 +291,11 @@ def _release_connection(state: StreamState, connection: int) -> int:
         if connections.closing[connection] < 0:
             close_due = NEVER
         is_over = state.counters.clock[0] >= close_due
-        first = next_deliverable(state, one, is_over)
-        second = next_deliverable(state, other, is_over)
-        if first.kind != NOTHING and first.packet <= second.bound:
+        first = deliverable.next_deliverable(state, one, is_over)
+        second = deliverable.next_deliverable(state, other, is_over)
+        if first.kind != deliverable.NOTHING and first.packet <= second.bound:
             _deliver(state, one, first.kind)
-        elif second.kind != NOTHING and second.packet <= first.bound:
+        elif second.kind != deliverable.NOTHING and second.packet <= first.bound:
             _deliver(state, other, second.kind)
         elif _can_close(state, connection, is_over):
             _put_close(state, connection)

@@ -13,6 +13,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.keyed_hash import following_secret, hash_of_five, hash_of_words, new_secret
 from dissector.jit import inlined, kernel
 from dissector.states import State
+from dissector.stream import records
 from dissector.stream.columns import (
     DATA,
     NoticeColumns,
@@ -22,11 +23,6 @@ from dissector.stream.duplicates import SIGNATURES, Signatures
 from dissector.stream.index import leave, new_index
 from dissector.stream.queue import Queue, grown_queue, new_queue
 from dissector.stream.records import (
-    LEVELS,
-    LRU_LISTS,
-    NEVER,
-    NODE_FREE,
-    OVERLAP_NAMES,
     Connections,
     Counters,
     Directions,
@@ -123,15 +119,15 @@ def new_state(options: StreamOptions) -> StreamState:
         free_connections=new_pool(0),
         index=np.full(2, -1, np.int64),
         ids=np.full(2, -1, np.int64),
-        lru=new_ends(LRU_LISTS),
+        lru=new_ends(records.LRU_LISTS),
         timers=new_queue(0),
         ready=new_queue(0),
         nodes=WaitingRanges.new(0),
         free_nodes=new_pool(0),
-        heads=np.empty((0, LEVELS), np.int64),
-        tails=np.empty((0, LEVELS), np.int64),
-        successors=np.empty((0, LEVELS), np.int64),
-        predecessors=np.full(LEVELS, -1, np.int64),
+        heads=np.empty((0, records.LEVELS), np.int64),
+        tails=np.empty((0, records.LEVELS), np.int64),
+        successors=np.empty((0, records.LEVELS), np.int64),
+        predecessors=np.full(records.LEVELS, -1, np.int64),
         heap=np.empty(_FIRST_HEAP_BYTES, np.uint8),
         signatures=Signatures.new(SIGNATURES),
         counters=_new_counters(secret),
@@ -149,7 +145,7 @@ def new_state(options: StreamOptions) -> StreamState:
 def _new_counters(secret: Int64Array) -> Counters:
     counters = Counters.new(1)
     for clock in (counters.clock, counters.second, counters.leap_ts_ns):
-        clock[0] = -NEVER
+        clock[0] = -records.NEVER
     # No input can know beforehand where lists are slow.
     counters.level_seed[0] = int(secret[-1]) & 0x7FFF_FFFF
     return counters
@@ -164,7 +160,7 @@ def _settings(options: StreamOptions) -> StreamSettings:
     settings.held_bytes_per_connection[0] = options.held_bytes_per_connection
     settings.connections[0] = options.connections
     settings.brief_connections[0] = options.brief_connections
-    settings.overlap[0] = OVERLAP_NAMES.index(options.overlap)
+    settings.overlap[0] = records.OVERLAP_NAMES.index(options.overlap)
     settings.vlan_in_key[0] = options.vlan_in_key
     return settings
 
@@ -265,7 +261,7 @@ def add_nodes(state: StreamState, nodes: int) -> None:
         free_nodes=grown_pool(state.free_nodes, had + nodes),
         successors=_longer(state.successors, had + nodes),
     )
-    state.nodes.kind[had:] = NODE_FREE
+    state.nodes.kind[had:] = records.NODE_FREE
 
 
 def add_heap(state: StreamState, needed: int) -> None:

@@ -7,27 +7,13 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.packet.columns import PacketBuffers, SegmentColumns
+from dissector.stream import state as stream_state
 from dissector.stream.columns import NoticeColumns, RangeColumns
 from dissector.stream.connections import find_rows
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
 from dissector.stream.records import Connections, Directions
-from dissector.stream.state import (
-    DONE,
-    FULL,
-    NEED_HEAP,
-    NEED_NODES,
-    NEED_ROWS,
-    StreamOptions,
-    add_block_rows,
-    add_heap,
-    add_nodes,
-    add_rows,
-    free_retired,
-    known_rows,
-    new_state,
-    settle_indexes,
-)
+from dissector.stream.state import StreamOptions
 
 _SMALLEST_BLOCK = 64
 
@@ -61,7 +47,7 @@ class Streams:
     def __init__(self, options: StreamOptions | None = None) -> None:
         chosen = StreamOptions() if options is None else options
         self._block_rows = max(chosen.block_rows, _SMALLEST_BLOCK)
-        self._state = new_state(chosen._replace(block_rows=self._block_rows))
+        self._state = stream_state.new_state(chosen._replace(block_rows=self._block_rows))
         self._no_segments = SegmentColumns.new(0)
         self._no_buffers = PacketBuffers(np.empty(0, np.uint8), np.empty(0, np.uint8))
 
@@ -95,7 +81,7 @@ class Streams:
         state = self._state
         counters = state.counters
         counters.row[0] = 0
-        settle_indexes(state)
+        stream_state.settle_indexes(state)
         while True:
             if counters.heap_live[0] == 0:
                 counters.heap_used[0] = 0
@@ -104,7 +90,7 @@ class Streams:
             status = advance(state, segments, rows, buffers)
             if counters.ranges[0] or counters.notices[0]:
                 yield state.ranges, int(counters.ranges[0])
-            if status == DONE:
+            if status == stream_state.DONE:
                 return
             self._reserve(status, segments)
 
@@ -128,7 +114,7 @@ class Streams:
 
     def recycle(self) -> None:
         """Forget the retired connections: their rows have been written."""
-        free_retired(self._state)
+        stream_state.free_retired(self._state)
 
     def rows_of(self, connection_ids: Int64Array) -> Int64Array:
         """Slots of connections that were not recycled, -1 for others."""
@@ -138,7 +124,7 @@ class Streams:
 
     def open_rows(self) -> Int64Array:
         """Slots of all connections that were not recycled, by connection id."""
-        return known_rows(self._state)
+        return stream_state.known_rows(self._state)
 
     def open_gaps(self) -> tuple[int, int]:
         """Holes that were given up, and their bytes, of all connections that are still open."""
@@ -169,14 +155,16 @@ class Streams:
 
     def _reserve(self, status: int, segments: SegmentColumns) -> None:
         state = self._state
-        if status == NEED_HEAP:
-            add_heap(state, int(segments.captured_bytes[int(state.counters.row[0])]))
-        elif status == NEED_NODES:
-            add_nodes(state, len(state.nodes.matrix))
-        elif status == NEED_ROWS:
-            add_rows(state, len(state.connections.matrix) // 2)  # memory, not time, is short
-        elif status == FULL:
-            add_block_rows(state, self._block_rows)
+        if status == stream_state.NEED_HEAP:
+            stream_state.add_heap(state, int(segments.captured_bytes[int(state.counters.row[0])]))
+        elif status == stream_state.NEED_NODES:
+            stream_state.add_nodes(state, len(state.nodes.matrix))
+        elif status == stream_state.NEED_ROWS:
+            stream_state.add_rows(
+                state, len(state.connections.matrix) // 2
+            )  # memory, not time, is short
+        elif status == stream_state.FULL:
+            stream_state.add_block_rows(state, self._block_rows)
 
 
 def _by_direction(

@@ -27,23 +27,11 @@ from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_SHARED_ADDRESSES, NULL, TAG_REACH_BYTES
 from dissector.notices import NOTICE_NUMBER
+from dissector.stream import connections as stream_connections
+from dissector.stream import numbering
 from dissector.stream.checksums import looks_damaged
 from dissector.stream.columns import ENDED_IDLE
-from dissector.stream.connections import (
-    NO_TAG,
-    ConnectionKey,
-    close_now,
-    direction_of,
-    evict,
-    find_connection,
-    has_key,
-    note_steps,
-)
-from dissector.stream.numbering import (
-    acknowledges_another_stream,
-    acknowledges_syn,
-    is_of_another_stream,
-)
+from dissector.stream.connections import ConnectionKey
 from dissector.stream.output import note
 from dissector.stream.records import TCP_ACK, TCP_SYN, Directions, direction_at
 from dissector.stream.segment import Segment
@@ -99,8 +87,10 @@ def _is_at_home(directions: Directions, direction_index: int, segment: Segment) 
     """Whether nothing about a packet's numbers keeps it from belonging to a side."""
     if segment.flags & TCP_SYN:
         return True
-    is_foreign = is_of_another_stream(directions, direction_index, segment)
-    return not is_foreign and not acknowledges_another_stream(directions, direction_index, segment)
+    is_foreign = numbering.is_of_another_stream(directions, direction_index, segment)
+    return not is_foreign and not numbering.acknowledges_another_stream(
+        directions, direction_index, segment
+    )
 
 
 @inlined
@@ -109,7 +99,7 @@ def _is_syn_of(directions: Directions, direction_index: int, segment: Segment) -
     if segment.flags & TCP_SYN == 0:
         return False
     is_answer = segment.flags & TCP_ACK != 0
-    is_answer = is_answer and acknowledges_syn(
+    is_answer = is_answer and numbering.acknowledges_syn(
         directions, direction_index ^ 1, segment.acknowledgement
     )
     return bool(is_answer or directions.isn[direction_index] == segment.sequence)
@@ -121,20 +111,20 @@ def _fit(
 ) -> int:
     """How well a connection of the same addresses fits a packet."""
     directions = state.directions
-    direction_index = direction_of(state.connections, connection, key.is_upper)
+    direction_index = stream_connections.direction_of(state.connections, connection, key.is_upper)
     by_tag = _NOT
     if _has_tag(directions, direction_index, key.tag):
         by_tag = _KNOWN
-    elif directions.tag[direction_index] == NO_TAG and _has_tag(
+    elif directions.tag[direction_index] == stream_connections.NO_TAG and _has_tag(
         directions, direction_index ^ 1, key.tag
     ):
         by_tag = _BY_OTHER_SIDE
     if not _is_at_home(directions, direction_index, segment):
         # Payload that is not damaged makes a stream of its own, other packets do not.
         addresses = state.connections.address_sum[connection]
-        stays = not is_of_another_stream(directions, direction_index, segment) or looks_damaged(
-            directions, state.counters, direction_index, addresses, segment, data
-        )
+        stays = not numbering.is_of_another_stream(
+            directions, direction_index, segment
+        ) or looks_damaged(directions, state.counters, direction_index, addresses, segment, data)
         return _STAYS if stays and by_tag != _NOT else _NOT
     if by_tag != _NOT:
         return _BY_SYN if _is_syn_of(directions, direction_index, segment) else by_tag
@@ -151,9 +141,9 @@ def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: 
     for the longest time is evicted: every packet of theirs passes by all of them.
     """
     connections = state.connections
-    found = find_connection(state, key)
+    found = stream_connections.find_connection(state, key)
     if found >= 0:
-        direction_index = direction_of(connections, found, key.is_upper)
+        direction_index = stream_connections.direction_of(connections, found, key.is_upper)
         is_sure = segment.flags & TCP_SYN == 0 or _is_syn_of(
             state.directions, direction_index, segment
         )
@@ -167,9 +157,9 @@ def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: 
     for steps in range(mask + 1):
         row = state.index[(key.hash + steps) & mask]
         if row < 0:
-            note_steps(state, steps)
+            stream_connections.note_steps(state, steps)
             break
-        if has_key(connections, row, key):
+        if stream_connections.has_key(connections, row, key):
             fellows += 1
             if oldest < 0 or connections.last_ts_ns[row] < connections.last_ts_ns[oldest]:
                 oldest = row
@@ -182,9 +172,9 @@ def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: 
                 found = row
     if found < 0 and fellows >= MAX_SHARED_ADDRESSES:
         if connections.ended_packet[oldest] != NULL:
-            close_now(state, oldest, ENDED_IDLE)
+            stream_connections.close_now(state, oldest, ENDED_IDLE)
         else:
-            evict(state, oldest)
+            stream_connections.evict(state, oldest)
     return int(found)
 
 
@@ -199,20 +189,22 @@ def inherit_tags(state: StreamState, connection: int, before: int, key: Connecti
     directions = state.directions
     if before >= 0:
         for is_upper in range(2):
-            direction_index = direction_of(connections, before, is_upper)
+            direction_index = stream_connections.direction_of(connections, before, is_upper)
             tag = directions.tag[direction_index]
             if is_upper == key.is_upper and tag == key.tag:
                 tag = directions.previous_tag[direction_index]
-            directions.previous_tag[direction_of(connections, connection, is_upper)] = tag
+            directions.previous_tag[
+                stream_connections.direction_of(connections, connection, is_upper)
+            ] = tag
     mask = len(state.index) - 1
     for steps in range(mask + 1):
         row = state.index[(key.hash + steps) & mask]
         if row < 0:
             return
         is_open = connections.ended_packet[row] == NULL
-        if row != connection and is_open and has_key(connections, row, key):
+        if row != connection and is_open and stream_connections.has_key(connections, row, key):
             other = connections.connection_id[row]
-            direction_index = direction_of(connections, row, key.is_upper)
+            direction_index = stream_connections.direction_of(connections, row, key.is_upper)
             is_tagged = _has_tag(directions, direction_index, key.tag) or _has_tag(
                 directions, direction_index ^ 1, key.tag
             )
@@ -226,9 +218,9 @@ def keep_tag(state: StreamState, connection: int, key: ConnectionKey) -> None:
     """Remember what was around a packet of a connection."""
     connections = state.connections
     directions = state.directions
-    direction_index = direction_of(connections, connection, key.is_upper)
+    direction_index = stream_connections.direction_of(connections, connection, key.is_upper)
     if directions.tag[direction_index] != key.tag:
-        if directions.tag[direction_index] != NO_TAG:
+        if directions.tag[direction_index] != stream_connections.NO_TAG:
             directions.previous_tag[direction_index] = directions.tag[direction_index]
         directions.tag[direction_index] = key.tag
         if connections.vlans[connection] == 0:

@@ -23,16 +23,9 @@ from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.queries.catalogue import SharedView, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.tap import window_tables
 from dissector.tap.priority import step_back
-from dissector.tap.window_tables import (
-    Columns,
-    Rows,
-    as_tables,
-    columns_of,
-    joined,
-    name_tables,
-    name_views,
-)
+from dissector.tap.window_tables import Columns, Rows
 from dissector.tap.windows import Window
 
 HISTORY_NS: Final = 600_000_000_000  # what a rule takes together at most: unload_churn
@@ -57,7 +50,7 @@ def reading() -> Reading:
         text for each in queries.values() for text in (each.text, *each.needs, *each.needs.values())
     ]
     views = used_views("\n".join(texts))
-    return Reading(queries, views, columns_of(texts, views))
+    return Reading(queries, views, window_tables.columns_of(texts, views))
 
 
 class _Look(NamedTuple):
@@ -167,7 +160,7 @@ class Judging:
         while (look := self._waiting.get()) is not None:
             began, used = time.monotonic(), time.thread_time()
             try:
-                self._found.put(judge(look.window, joined(look.rows)))
+                self._found.put(judge(look.window, window_tables.joined(look.rows)))
                 self.judged += 1
                 self.problem = None
             except Exception as error:  # a rule, or want of memory: packets go on
@@ -180,11 +173,13 @@ class Judging:
 def judge(window: Window, rows: Rows) -> list[Finding]:
     """What the rules find in rows that closed, and those that stood open at a window's end."""
     run, read = window.run, reading()
-    tables = joined([rows, as_tables(window.open_rows or (), run, read.columns)])
+    tables = window_tables.joined(
+        [rows, window_tables.as_tables(window.open_rows or (), run, read.columns)]
+    )
     with DuckdbEngine(threads=1, memory=_MEMORY) as db:
         db.expect(sum(each.num_rows for each in tables.values()))
-        name_tables(db, run, window.last_ns, tables, read.columns)
-        name_views(db, read.columns)
+        window_tables.name_tables(db, run, window.last_ns, tables, read.columns)
+        window_tables.name_views(db, read.columns)
         db.shared_views(read.views)
         made = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(

@@ -22,14 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray
-from dissector.capture.tpacket import (
-    BLOCK_FIRST,
-    BLOCK_PACKETS,
-    BLOCK_STATUS,
-    STATUS_LOSING,
-    STATUS_USER,
-    VLAN_TAG_BYTES,
-)
+from dissector.capture import tpacket
 from dissector.errors import DependencyError, UsageError
 from dissector.tap.filters import NOTHING, Program, attachment
 from dissector.tap.interfaces import Interface, find_interface
@@ -131,7 +124,7 @@ class Ring:
         self.begin()
         option = self.socket.setsockopt
         option(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        option(_SOL_PACKET, _RESERVE, VLAN_TAG_BYTES)
+        option(_SOL_PACKET, _RESERVE, tpacket.VLAN_TAG_BYTES)
         # Stamped where packets enter the system, not where this socket gets its copy.
         option(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         option(_SOL_PACKET, _TIMESTAMP, _STAMPS_OF_KERNEL)
@@ -201,11 +194,11 @@ class Ring:
         start = self._start + (self._next % self.blocks) * BLOCK_BYTES
         status, packets, first = (
             int(self.memory[start + at : start + at + 4].view(np.uint32)[0])
-            for at in (BLOCK_STATUS, BLOCK_PACKETS, BLOCK_FIRST)
+            for at in (tpacket.BLOCK_STATUS, tpacket.BLOCK_PACKETS, tpacket.BLOCK_FIRST)
         )
-        if not status & STATUS_USER:
+        if not status & tpacket.STATUS_USER:
             return None
-        self._is_losing |= bool(status & STATUS_LOSING)
+        self._is_losing |= bool(status & tpacket.STATUS_LOSING)
         self._next += 1
         return RingBlock(start, start + BLOCK_BYTES, first, packets)
 
@@ -217,7 +210,7 @@ class Ring:
             return
         self._is_losing = False
         for _ in range(self._done):
-            start = self._start + (self._oldest % self.blocks) * BLOCK_BYTES + BLOCK_STATUS
+            start = self._start + (self._oldest % self.blocks) * BLOCK_BYTES + tpacket.BLOCK_STATUS
             self.memory[start : start + 4].view(np.uint32)[0] = 0
             self._oldest += 1
         self._done = 0
@@ -227,8 +220,8 @@ class Ring:
         count = 0
         while count < most and self.taken + count < self.blocks:
             number = (self._next + count) % self.blocks
-            start = self._start + number * BLOCK_BYTES + BLOCK_STATUS
-            if not self.memory[start : start + 4].view(np.uint32)[0] & STATUS_USER:
+            start = self._start + number * BLOCK_BYTES + tpacket.BLOCK_STATUS
+            if not self.memory[start : start + 4].view(np.uint32)[0] & tpacket.STATUS_USER:
                 break
             count += 1
         return count

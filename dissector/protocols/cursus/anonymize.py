@@ -18,15 +18,9 @@ from dissector.codecs.redaction import masked
 from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
 from dissector.codecs.secret_forms import credentials
 from dissector.codecs.sentences import Sentences
-from dissector.protocols.cursus import compressed
+from dissector.protocols.cursus import compressed, secrets
 from dissector.protocols.cursus.commands import NUMBER
 from dissector.protocols.cursus.headers import shape_of
-from dissector.protocols.cursus.secrets import (
-    APPENDED,
-    BATCH_MAGIC,
-    PACKED_HEADS,
-    text_spans,
-)
 
 _LENGTH: Final = 4
 _FIRST_LETTER: Final = 0x61
@@ -112,12 +106,12 @@ class CursusAnonymizer:
             size: bytes that it has when whole. is_packed: its text is compressed.
         """
         head, body = frame[:_LENGTH], frame[_LENGTH:]
-        if is_packed or body.startswith(PACKED_HEADS):
+        if is_packed or body.startswith(secrets.PACKED_HEADS):
             return head + self._packed(body, is_whole=size == len(frame))
         return head + self._body(body)
 
     def _body(self, body: bytes) -> bytes:
-        if body.startswith(BATCH_MAGIC):
+        if body.startswith(secrets.BATCH_MAGIC):
             return self._batch(body)
         if body.startswith((b"{", b"[")):
             return self._json(body)
@@ -131,8 +125,8 @@ class CursusAnonymizer:
         if is_whole and opened is not None:
             after = np.frombuffer(bytearray(self._body(opened[1])), np.uint8)
             free = np.zeros(len(after), bool)
-            is_batch = opened[1].startswith(BATCH_MAGIC)
-            for start, end, is_name in text_spans(opened[1]) if is_batch else ():
+            is_batch = opened[1].startswith(secrets.BATCH_MAGIC)
+            for start, end, is_name in secrets.text_spans(opened[1]) if is_batch else ():
                 free[start:end] = not is_name
             made = repacked(_PACKERS[opened[0]], np.where(free, ~after, after), after, len(body))
         if made is None:
@@ -149,7 +143,7 @@ class CursusAnonymizer:
     def _batch(self, body: bytes) -> bytes:
         out = bytearray(body)
         end = len(body)
-        for start, stop, is_name in text_spans(body):
+        for start, stop, is_name in secrets.text_spans(body):
             if stop > end:
                 out[start:] = self._hidden(body[start:])
                 break
@@ -160,7 +154,7 @@ class CursusAnonymizer:
     def _payload(self, payload: bytes) -> bytes:
         """Noise; that credentials stand in it can be seen, and is a finding."""
         out = bytearray(self._hidden(payload))
-        found = APPENDED.search(payload)
+        found = secrets.APPENDED.search(payload)
         if found is not None:
             out[found.start() : found.end()] = payload[found.start() : found.end() - 1] + b"*"
         return bytes(out)
@@ -182,7 +176,7 @@ class CursusAnonymizer:
         noise = self._payload(payload)
         # Letters: of other bytes some at the ends would not count.
         letters = bytes(_FIRST_LETTER + sign % _LETTERS for sign in noise)
-        kept = APPENDED.search(payload)
+        kept = secrets.APPENDED.search(payload)
         if kept is not None:
             letters = (
                 letters[: kept.start()] + noise[kept.start() : kept.end()] + letters[kept.end() :]

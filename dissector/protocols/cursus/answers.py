@@ -11,12 +11,7 @@ from typing import Any, Final, NamedTuple
 from dissector.codecs.redaction import hidden, secrets
 from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_ANSWER_DEPTH, MAX_ANSWER_JSON_BYTES, MAX_DETAIL_ITEMS
-from dissector.protocols.cursus.commands import (
-    RESPONSE_ERROR,
-    RESPONSE_JSON,
-    RESPONSE_OK,
-    STREAM_CONTROL,
-)
+from dissector.protocols.cursus import commands
 from dissector.protocols.cursus.lines import shown, shown_field, whole_number
 
 _PAIR: Final = re.compile(
@@ -84,14 +79,14 @@ def read_answer(body: bytes) -> Answer:
         return _json_answer(body)
     text = body.strip(_BLANKS)
     if text == b"OK" or text.startswith(b"OK "):
-        return Answer(RESPONSE_OK, _fields(text[3:]))
+        return Answer(commands.RESPONSE_OK, _fields(text[3:]))
     if text.startswith((b"ERROR:", b"ERROR ")):
         return _error(text[6:].strip(_BLANKS))
     if text.startswith(b"STREAM_CONTROL "):
-        return Answer(STREAM_CONTROL, _fields(text[15:]))
+        return Answer(commands.STREAM_CONTROL, _fields(text[15:]))
     if text.startswith(_BARE_REFUSALS):
         return _error(text)
-    return Answer(RESPONSE_OK, {"text": body}, is_legacy=True)
+    return Answer(commands.RESPONSE_OK, {"text": body}, is_legacy=True)
 
 
 def _fields(text: bytes) -> dict[str, Any]:
@@ -118,9 +113,9 @@ def _error(text: bytes) -> Answer:
     """A refusal: its first word is its code where it looks like one; older texts have none."""
     word, _, rest = text.partition(b" ")
     if not _CODE.match(word):
-        return Answer(RESPONSE_ERROR, {}, True, None, text or None)
+        return Answer(commands.RESPONSE_ERROR, {}, True, None, text or None)
     rest = rest.strip(_BLANKS)
-    return Answer(RESPONSE_ERROR, _fields(rest), True, word.decode(), rest or None)
+    return Answer(commands.RESPONSE_ERROR, _fields(rest), True, word.decode(), rest or None)
 
 
 def log_ends(answer: Answer) -> list[tuple[int, int]]:
@@ -153,16 +148,16 @@ def _json_answer(body: bytes) -> Answer:
         numbers = [_signed(int(each)) for each in (last, epoch, start, end)]
         ack = Ack(numbers[0], numbers[1], producer, *numbers[2:])
         if status == b"OK":
-            return Answer(RESPONSE_JSON, fields, ack=ack)
+            return Answer(commands.RESPONSE_JSON, fields, ack=ack)
         return _refused(fields, ack, error or b"")
     if len(body) > MAX_ANSWER_JSON_BYTES:
-        return Answer(RESPONSE_JSON, {})
+        return Answer(commands.RESPONSE_JSON, {})
     try:
         parsed = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        return Answer(RESPONSE_JSON, {"text": body})
+        return Answer(commands.RESPONSE_JSON, {"text": body})
     if not isinstance(parsed, dict):
-        return Answer(RESPONSE_JSON, {"value": parsed})
+        return Answer(commands.RESPONSE_JSON, {"value": parsed})
     ack_of = _ack_of(parsed)
     if ack_of is not None:
         parsed = {key: value for key, value in parsed.items() if key not in _ACK_KEYS}
@@ -172,7 +167,7 @@ def _json_answer(body: bytes) -> Answer:
     if is_refusal:
         text = parsed.get("error")
         return _refused(parsed, ack_of, text.encode() if isinstance(text, str) else b"")
-    return Answer(RESPONSE_JSON, parsed, ack=ack_of)
+    return Answer(commands.RESPONSE_JSON, parsed, ack=ack_of)
 
 
 def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
@@ -180,7 +175,7 @@ def _refused(fields: dict[str, Any], ack: Ack | None, text: bytes) -> Answer:
     if not text and status in (b"PARTIAL", "PARTIAL"):
         text = b"PARTIAL"
     inner = _error(text.removeprefix(b"ERROR:").strip(_BLANKS))
-    return Answer(RESPONSE_JSON, fields, True, inner.error_code, inner.error_text, ack)
+    return Answer(commands.RESPONSE_JSON, fields, True, inner.error_code, inner.error_text, ack)
 
 
 def _ack_of(parsed: dict[str, Any]) -> Ack | None:

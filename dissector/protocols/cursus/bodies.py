@@ -15,13 +15,7 @@ from dissector.codecs.names import NameColumns, intern
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT, FrameColumns
-from dissector.protocols.cursus.batches import (
-    CURRENT,
-    LAYOUTS,
-    choose_layout,
-    read_head,
-    read_record,
-)
+from dissector.protocols.cursus import batches
 from dissector.protocols.cursus.headers import BATCH_BODY, LENGTH_BYTES, shape_of
 from dissector.tables import HashTable, find, put
 
@@ -134,7 +128,7 @@ def _read_records(
     is_rising = 1
     previous = 0
     for number in range(out.records[row]):
-        record = read_record(data, cursor, out.end[row], layout)
+        record = batches.read_record(data, cursor, out.end[row], layout)
         if number == 0:
             producer_at = record.producer_at
             producer_bytes = record.producer_bytes
@@ -170,7 +164,7 @@ def _fill_head(
     names: NameColumns,
 ) -> bool:  # fmt: skip
     """The columns that a batch's header fills; False if it cannot be read."""
-    head = read_head(data, out.at[row], out.end[row], layout)
+    head = batches.read_head(data, out.at[row], out.end[row], layout)
     if head.records_at < 0:
         return False
     out.layout[row] = layout
@@ -222,18 +216,18 @@ def read_batches(
         connection = frames.connection_id[row]
         known = find(layouts, connection, 0, 0, 0)
         if frames.status[row] != COMPLETE:
-            if _fill_head(frames, row, data, out, max(known, CURRENT), names):
+            if _fill_head(frames, row, data, out, max(known, batches.CURRENT), names):
                 _read_first(frames, row, data, out)
             continue
-        chosen = choose_layout(data, out.at[row], out.end[row], known)
+        chosen = batches.choose_layout(data, out.at[row], out.end[row], known)
         if chosen < 0:
-            _fill_head(frames, row, data, out, max(known, CURRENT), names)
+            _fill_head(frames, row, data, out, max(known, batches.CURRENT), names)
             continue
-        layout = chosen % LAYOUTS
+        layout = chosen % batches.LAYOUTS
         if _fill_head(frames, row, data, out, layout, names):
             out.records[row] = frames.message_count[row]
             _read_records(frames, row, data, out, names)
-            if chosen < LAYOUTS and out.records[row] > 0 and chosen != known:
+            if chosen < batches.LAYOUTS and out.records[row] > 0 and chosen != known:
                 put(layouts, connection, 0, 0, 0, layout)
             if frames.direction[row] != TO_BROKER and out.records[row] > 0:
                 frames.entry_id[row] = out.first_offset[row]

@@ -14,15 +14,7 @@ import numpy as np
 from dissector.blocks import ByteArray
 from dissector.codecs.compression import Budget
 from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
-from dissector.protocols.cursus.headers import (
-    BATCH_BODY,
-    ENVELOPE,
-    GZIP,
-    LZ4_FRAME,
-    TEXT,
-    XERIAL,
-    shape_of,
-)
+from dissector.protocols.cursus import headers
 
 CODEC_NAMES: Final = ("NONE", "GZIP", "LZ4", "SNAPPY")
 NONE_CODEC: Final = 0
@@ -31,7 +23,11 @@ LZ4_CODEC: Final = 2
 SNAPPY_CODEC: Final = 3
 
 _XERIAL_HEADER: Final = 16  # magic, version, oldest compatible version
-_CODEC_OF: Final = {GZIP: GZIP_CODEC, LZ4_FRAME: LZ4_CODEC, XERIAL: SNAPPY_CODEC}
+_CODEC_OF: Final = {
+    headers.GZIP: GZIP_CODEC,
+    headers.LZ4_FRAME: LZ4_CODEC,
+    headers.XERIAL: SNAPPY_CODEC,
+}
 
 
 def room_for(packed: int) -> int:
@@ -89,11 +85,11 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
     data = packed.tobytes()
     room = min(room_for(len(data)), budget.room(len(data)))
     try:
-        if shape == GZIP:
+        if shape == headers.GZIP:
             plain = _gunzip(data, room)
-        elif shape == LZ4_FRAME:
+        elif shape == headers.LZ4_FRAME:
             plain = _unlz4(data, room)
-        elif shape == XERIAL:
+        elif shape == headers.XERIAL:
             plain = _unsnap_xerial(data, room)
         else:
             plain = _unsnap_block(data, room)
@@ -103,7 +99,7 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
         return None
     budget.spend(len(data), len(plain))
     if shape not in _CODEC_OF:
-        opened = shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
-        if opened not in (BATCH_BODY, ENVELOPE, TEXT):
+        opened = headers.shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
+        if opened not in (headers.BATCH_BODY, headers.ENVELOPE, headers.TEXT):
             return None
     return _CODEC_OF.get(shape, SNAPPY_CODEC), plain

@@ -18,104 +18,51 @@ from dissector.codecs.texts import bounded
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import (
-    COMPLETE,
-    CUT_BY_END,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
-    EVENT_SKIPPED,
-    TO_BROKER,
-    TO_CLIENT,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.cursus import commands
+from dissector.protocols.cursus import rows as cursus_rows
+from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.answers import Answer
-from dissector.protocols.cursus.commands import (
-    ACKS,
-    BATCH,
-    CONSUMES,
-    KEEPALIVE,
-    NUMBER,
-    PUBLISHES,
-    RESPONSE_ERROR,
-    RESPONSE_JSON,
-    RESPONSE_OK,
-    STREAM_CONTROL,
-)
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.forwarded import is_passed_on
 from dissector.protocols.cursus.lines import CommandLine
-from dissector.protocols.cursus.rows import (
-    DELIVERY_COLUMNS,
-    EXCHANGE_COLUMNS,
-    AckRow,
-    ClosedRows,
-    ConsumerRow,
-    ProducerRow,
-)
-from dissector.protocols.cursus.sessions import (
-    NOW,
-    UNKNOWN_STREAM,
-    OpenSessions,
-    PassContext,
-    ask,
-    close_exchange,
-    inherit,
-    pop_oldest,
-    respond,
-    respond_unasked,
-    taint,
-)
+from dissector.protocols.cursus.rows import AckRow, ClosedRows, ConsumerRow, ProducerRow
+from dissector.protocols.cursus.sessions import OpenSessions, PassContext
 from dissector.protocols.cursus.state_updates import StateUpdates
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
-from dissector.schemas.enums import (
-    CONN_CLOSED,
-    DUP_OR_DROPPED,
-    ERROR_ANSWER,
-    EVICTED,
-    KIND_ACK,
-    KIND_AUTH,
-    KIND_CONSUME,
-    KIND_PING,
-    KIND_PUBLISH,
-    KIND_REQUEST,
-    LOST_IN_GAP,
-    NOT_AWAITED,
-    OK,
-    ORPHAN_RESPONSE,
-    OTHER_SIDE_NOT_CAPTURED,
-    RESPONSE_CUT,
-    UNANSWERED_AT_END,
-)
+from dissector.schemas import enums
 from dissector.states import State
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT
 
-_STREAM: Final = NUMBER["STREAM"]
-_READ_STREAM: Final = NUMBER["READ_STREAM"]
-_LEAVE_GROUP: Final = NUMBER["LEAVE_GROUP"]
-_NEVER_AWAITED: Final = frozenset((_LEAVE_GROUP, NUMBER["HEARTBEAT_CLUSTER"]))
-_BATCHES: Final = (BATCH, NUMBER["INTERNAL_BATCH"])
+_STREAM: Final = commands.NUMBER["STREAM"]
+_READ_STREAM: Final = commands.NUMBER["READ_STREAM"]
+_LEAVE_GROUP: Final = commands.NUMBER["LEAVE_GROUP"]
+_NEVER_AWAITED: Final = frozenset((_LEAVE_GROUP, commands.NUMBER["HEARTBEAT_CLUSTER"]))
+_BATCHES: Final = (commands.BATCH, commands.NUMBER["INTERNAL_BATCH"])
 _KINDS: Final = {
-    **dict.fromkeys(PUBLISHES, KIND_PUBLISH),
-    **dict.fromkeys(ACKS, KIND_ACK),
-    **dict.fromkeys(CONSUMES, KIND_CONSUME),
-    NUMBER["HEARTBEAT"]: KIND_PING,
-    NUMBER["AUTH"]: KIND_AUTH,
+    **dict.fromkeys(commands.PUBLISHES, enums.KIND_PUBLISH),
+    **dict.fromkeys(commands.ACKS, enums.KIND_ACK),
+    **dict.fromkeys(commands.CONSUMES, enums.KIND_CONSUME),
+    commands.NUMBER["HEARTBEAT"]: enums.KIND_PING,
+    commands.NUMBER["AUTH"]: enums.KIND_AUTH,
 }
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
 _TELLING_FIELDS: Final = {
-    "assignments": frozenset((NUMBER["JOIN_GROUP"], NUMBER["SYNC_GROUP"])),
-    "batched": frozenset((NUMBER["BATCH_COMMIT"],)),
-    "leaders": frozenset((NUMBER["METADATA"],)),
-    "offsets": frozenset((NUMBER["LIST_OFFSETS"], NUMBER["END_TXN"], NUMBER["TXN_STATUS"])),
-    "coordinator_id": frozenset((NUMBER["FIND_COORDINATOR"],)),
-    "topics": frozenset((NUMBER["LIST"],)),
-    "authenticated": frozenset((NUMBER["AUTH"],)),
+    "assignments": frozenset((commands.NUMBER["JOIN_GROUP"], commands.NUMBER["SYNC_GROUP"])),
+    "batched": frozenset((commands.NUMBER["BATCH_COMMIT"],)),
+    "leaders": frozenset((commands.NUMBER["METADATA"],)),
+    "offsets": frozenset(
+        (commands.NUMBER["LIST_OFFSETS"], commands.NUMBER["END_TXN"], commands.NUMBER["TXN_STATUS"])
+    ),
+    "coordinator_id": frozenset((commands.NUMBER["FIND_COORDINATOR"],)),
+    "topics": frozenset((commands.NUMBER["LIST"],)),
+    "authenticated": frozenset((commands.NUMBER["AUTH"],)),
     "left": frozenset((_LEAVE_GROUP,)),
     "version": frozenset(
-        NUMBER[name] for name in ("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT")
+        commands.NUMBER[name] for name in ("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT")
     ),
 }
 
@@ -166,7 +113,9 @@ class Correlation:
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
-            self._state.counts[NOW] = max(self._state.counts[NOW], frames.last_ts_ns[row])
+            self._state.counts[cursus_sessions.NOW] = max(
+                self._state.counts[cursus_sessions.NOW], frames.last_ts_ns[row]
+            )
             if frames.frame_no[row] == NULL:
                 self._event(frames, row)
             else:
@@ -185,9 +134,9 @@ class Correlation:
         out = self._gathered
         deliveries = self._updates.groups.open.drain_closed()
         return [
-            *out.block("exchanges", EXCHANGE_COLUMNS, self._open.drain_closed()),
+            *out.block("exchanges", cursus_rows.EXCHANGE_COLUMNS, self._open.drain_closed()),
             *out.drain(AckRow),
-            *out.block("deliveries", DELIVERY_COLUMNS, deliveries),
+            *out.block("deliveries", cursus_rows.DELIVERY_COLUMNS, deliveries),
         ]
 
     # -- events
@@ -201,18 +150,18 @@ class Correlation:
     def _event(self, frames: FrameColumns, row: int) -> None:
         connection, command = int(frames.connection_id[row]), int(frames.command[row])
         direction = int(frames.direction[row])
-        if command == EVENT_CLOSE:
+        if command == columns.EVENT_CLOSE:
             self._connection_over(connection, int(frames.status[row]) == ENDED_CAPTURE_END)
             return
         session = self._session(connection)
         sessions = self._state.sessions
-        is_hole = command in (EVENT_GAP, EVENT_SKIPPED)
-        if direction == TO_CLIENT and (is_hole or command == EVENT_FIN):
+        is_hole = command in (columns.EVENT_GAP, columns.EVENT_SKIPPED)
+        if direction == columns.TO_CLIENT and (is_hole or command == columns.EVENT_FIN):
             sessions.has_answered[session] = 1
         if is_hole:
             sessions.has_hole[session] = 1
             if sessions.stream[session] == ABSENT:
-                taint(self._state, session, direction != TO_BROKER)
+                cursus_sessions.taint(self._state, session, direction != columns.TO_BROKER)
 
     def _connection_over(self, connection: int, is_capture_over: bool) -> None:
         """A connection is over, or the capture is, and what waits may be joined to the next."""
@@ -227,7 +176,7 @@ class Correlation:
             exchanges = self._state.exchanges
             left = self._open.waiting(session)
             for which in sorted(left, key=lambda each: int(exchanges.request_frame_no[each])):
-                self._close(which, self._unanswered(session, which, CONN_CLOSED))
+                self._close(which, self._unanswered(session, which, enums.CONN_CLOSED))
             self._updates.session_over(connection, session, False)
             self._open.close(connection, session)
         self._updates.groups.open.close_connection(connection)
@@ -252,13 +201,13 @@ class Correlation:
             for which in self._open.waiting(session)
         ]
         for _, which, session in sorted(left):
-            self._close(which, self._unanswered(session, which, UNANSWERED_AT_END))
+            self._close(which, self._unanswered(session, which, enums.UNANSWERED_AT_END))
         for connection, session in self._sessions.items():
             self._updates.session_over(connection, session, True)
         self._sessions.clear()
         if self._evicted:
             kind = NOTICE_NUMBER["pending_limit"]
-            now = int(self._state.counts[NOW])
+            now = int(self._state.counts[cursus_sessions.NOW])
             self._notices.add([Notice(kind, now, value=self._evicted)])
         self._updates.finish()
 
@@ -268,9 +217,9 @@ class Correlation:
         frames = context.frames
         session = self._session(int(frames.connection_id[row]))
         direction = int(frames.direction[row])
-        if direction == TO_BROKER:
+        if direction == columns.TO_BROKER:
             self._request(context, session, row, decoded.line if decoded else None)
-        elif direction == TO_CLIENT:
+        elif direction == columns.TO_CLIENT:
             self._state.sessions.has_answered[session] = 1
             answer = decoded.answer if decoded else self._decoder.frequent(frames, row)
             self._answer(context, session, row, answer)
@@ -281,16 +230,16 @@ class Correlation:
         sessions, exchanges = self._state.sessions, self._state.exchanges
         is_forwarded = line is not None and is_passed_on(line)
         command = int(context.frames.command[row])
-        kind = KIND_REQUEST if is_forwarded else _KINDS.get(command, KIND_REQUEST)
+        kind = enums.KIND_REQUEST if is_forwarded else _KINDS.get(command, enums.KIND_REQUEST)
         while sessions.length[session] and not sessions.has_pipelined[session]:
             oldest = sessions.first[session]
             if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
                 break
             # Its client asks again though no answer was seen: the answer was lost.
-            self._close(pop_oldest(self._state, session), LOST_IN_GAP)
-        if kind == KIND_PUBLISH:
+            self._close(cursus_sessions.pop_oldest(self._state, session), enums.LOST_IN_GAP)
+        if kind == enums.KIND_PUBLISH:
             self._updates.note_order(session, row)
-        which = ask(context, session, row, kind, is_forwarded)
+        which = cursus_sessions.ask(context, session, row, kind, is_forwarded)
         if line is not None:
             self._lines[which] = line
         if not is_forwarded:
@@ -301,12 +250,12 @@ class Correlation:
     def _evict(self, session: int) -> None:
         """Too much waits: the oldest request of a session is given up, its answer passed."""
         self._evicted += 1
-        which = pop_oldest(self._state, session)
+        which = cursus_sessions.pop_oldest(self._state, session)
         if self._state.sessions.stream[session] != ABSENT:
-            self._close(which, NOT_AWAITED)
+            self._close(which, enums.NOT_AWAITED)
             return
         self._state.sessions.missed[session] += 1
-        self._close(which, self._unanswered(session, which, EVICTED))
+        self._close(which, self._unanswered(session, which, enums.EVICTED))
 
     def _is_never_awaited(self, which: int) -> bool:
         """Whether clients close without reading the answer."""
@@ -315,7 +264,7 @@ class Correlation:
     def _is_silent(self, which: int) -> bool:
         """Whether a client may not wait for the answer."""
         exchanges = self._state.exchanges
-        is_publish = exchanges.kind[which] == KIND_PUBLISH
+        is_publish = exchanges.kind[which] == enums.KIND_PUBLISH
         return self._is_never_awaited(which) or bool(is_publish and exchanges.acks[which] == 0)
 
     def _unanswered(self, session: int, which: int, otherwise: int) -> int:
@@ -323,20 +272,20 @@ class Correlation:
         sessions = self._state.sessions
         may_be_lost = self._state.exchanges.may_be_lost[which] == 1
         if self._is_never_awaited(which) and not may_be_lost:
-            return NOT_AWAITED
+            return enums.NOT_AWAITED
         if not sessions.has_answered[session]:
-            return OTHER_SIDE_NOT_CAPTURED
+            return enums.OTHER_SIDE_NOT_CAPTURED
         if may_be_lost:
-            return LOST_IN_GAP
+            return enums.LOST_IN_GAP
         if self._is_silent(which) or sessions.stream[session] != ABSENT:
-            return NOT_AWAITED
+            return enums.NOT_AWAITED
         return otherwise
 
     def _close(self, which: int, outcome: int) -> None:
         """Write an exchange whose request waits no longer."""
         self._lines.pop(which, None)
         self._open.make_closed_room(1)
-        close_exchange(self._state, which, outcome, self._gathered.row)
+        cursus_sessions.close_exchange(self._state, which, outcome, self._gathered.row)
 
     # -- answers
 
@@ -356,45 +305,49 @@ class Correlation:
             oldest = int(sessions.first[session])
             if exchanges.may_be_lost[oldest] != 1 or self._fits(context, oldest, row, answer):
                 break
-            self._close(pop_oldest(self._state, session), LOST_IN_GAP)
+            self._close(cursus_sessions.pop_oldest(self._state, session), enums.LOST_IN_GAP)
         head = int(sessions.first[session]) if sessions.length[session] else ABSENT
         asked = int(exchanges.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
             self._first_of_stream(context, session, row, answer)
-        elif command == KEEPALIVE:
+        elif command == commands.KEEPALIVE:
             if head == ABSENT and not sessions.has_asked[session]:
-                sessions.stream[session] = UNKNOWN_STREAM
+                sessions.stream[session] = cursus_sessions.UNKNOWN_STREAM
         elif sessions.missed[session] and head != ABSENT:
             sessions.missed[session] -= 1
         elif head == ABSENT:
             self._unasked(context, session, row, answer)
         elif asked == _READ_STREAM and _is_first_of_two(context.frames, row, answer):
-            sessions.second[session] = pop_oldest(self._state, session)
-            inherit(context, head, row)
+            sessions.second[session] = cursus_sessions.pop_oldest(self._state, session)
+            cursus_sessions.inherit(context, head, row)
         else:
-            pop_oldest(self._state, session)
+            cursus_sessions.pop_oldest(self._state, session)
             self._close_answered(context, session, head, row, answer)
 
     def _fits(self, context: PassContext, which: int, row: int, answer: Answer | None) -> bool:
         """Whether an answer can be that of a request, by what it says."""
         exchanges, command = self._state.exchanges, int(context.frames.command[row])
         asked = int(exchanges.request_command[which])
-        if asked == NULL or command in (NULL, RESPONSE_ERROR):
+        if asked == NULL or command in (NULL, commands.RESPONSE_ERROR):
             return True
-        if command == BATCH:
+        if command == commands.BATCH:
             topic = exchanges.topic[which]
-            return asked in CONSUMES and bool(topic == NULL or topic == context.frames.topic[row])
-        if command in (KEEPALIVE, STREAM_CONTROL):
+            return asked in commands.CONSUMES and bool(
+                topic == NULL or topic == context.frames.topic[row]
+            )
+        if command in (commands.KEEPALIVE, commands.STREAM_CONTROL):
             return asked == _STREAM
-        if command == RESPONSE_JSON:
+        if command == commands.RESPONSE_JSON:
             if answer is not None and answer.ack is not None:
                 if asked in _BATCHES:
                     return int(exchanges.sequence_id[which]) in (NULL, answer.ack.seq_start)
-                return asked in PUBLISHES
+                return asked in commands.PUBLISHES
             kind = int(exchanges.kind[which])
-            return asked not in PUBLISHES and kind not in (KIND_ACK, KIND_PING)
-        if command == RESPONSE_OK:
-            if asked in CONSUMES or (asked == BATCH and exchanges.acks[which] != 0):
+            return asked not in commands.PUBLISHES and kind not in (enums.KIND_ACK, enums.KIND_PING)
+        if command == commands.RESPONSE_OK:
+            if asked in commands.CONSUMES or (
+                asked == commands.BATCH and exchanges.acks[which] != 0
+            ):
                 return False
             for name, verbs in _TELLING_FIELDS.items():
                 if answer is not None and name in answer.fields:
@@ -407,19 +360,19 @@ class Correlation:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
         sessions = self._state.sessions
         head, command = int(sessions.first[session]), int(context.frames.command[row])
-        if command == KEEPALIVE and not sessions.has_hole[session]:
+        if command == commands.KEEPALIVE and not sessions.has_hole[session]:
             # The stream has begun; the exchange waits for the first batch.
-            inherit(context, head, row)
+            cursus_sessions.inherit(context, head, row)
             return
-        pop_oldest(self._state, session)
-        if command in (BATCH, KEEPALIVE, STREAM_CONTROL, NULL):
+        cursus_sessions.pop_oldest(self._state, session)
+        if command in (commands.BATCH, commands.KEEPALIVE, commands.STREAM_CONTROL, NULL):
             # From here on the connection is a push, and what the client sent since is not read.
             sessions.stream[session] = head
             self._state.exchanges.is_stream[head] = 1
-        if command == STREAM_CONTROL:
-            self._close(head, CONN_CLOSED)
+        if command == commands.STREAM_CONTROL:
+            self._close(head, enums.CONN_CLOSED)
             self._updates.stream_control(head, answer)
-            inherit(context, head, row)
+            cursus_sessions.inherit(context, head, row)
             return
         self._close_answered(context, session, head, row, answer)
 
@@ -427,28 +380,30 @@ class Correlation:
         """A frame of a stream."""
         stream = int(self._state.sessions.stream[session])
         command = int(context.frames.command[row])
-        if command == BATCH:
+        if command == commands.BATCH:
             self._updates.delivered(stream, row, True)
-        elif command == STREAM_CONTROL and stream != UNKNOWN_STREAM:
+        elif command == commands.STREAM_CONTROL and stream != cursus_sessions.UNKNOWN_STREAM:
             self._updates.stream_control(stream, answer)
-        if stream != UNKNOWN_STREAM:
-            inherit(context, stream, row)
+        if stream != cursus_sessions.UNKNOWN_STREAM:
+            cursus_sessions.inherit(context, stream, row)
 
     def _unasked(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a broker that no request waits for."""
         sessions, command = self._state.sessions, int(context.frames.command[row])
-        if command in (BATCH, STREAM_CONTROL) and not sessions.has_asked[session]:
-            sessions.stream[session] = UNKNOWN_STREAM
+        if command in (commands.BATCH, commands.STREAM_CONTROL) and not sessions.has_asked[session]:
+            sessions.stream[session] = cursus_sessions.UNKNOWN_STREAM
             self._pushed(context, session, row, answer)
             return
-        if command == BATCH:
+        if command == commands.BATCH:
             self._updates.delivered(ABSENT, row, False)
-        kind = KIND_CONSUME if command == BATCH else KIND_REQUEST
+        kind = enums.KIND_CONSUME if command == commands.BATCH else enums.KIND_REQUEST
         if answer is not None and answer.ack is not None:
-            kind = KIND_PUBLISH
-        which = respond_unasked(context, row, kind, bool(sessions.has_hole[session]))
+            kind = enums.KIND_PUBLISH
+        which = cursus_sessions.respond_unasked(
+            context, row, kind, bool(sessions.has_hole[session])
+        )
         self._fill_error(which, answer)
-        self._close(which, ORPHAN_RESPONSE)
+        self._close(which, enums.ORPHAN_RESPONSE)
 
     def _fill_error(self, which: int, answer: Answer | None) -> None:
         if answer is None or not answer.is_error:
@@ -463,30 +418,34 @@ class Correlation:
         self, context: PassContext, session: int, which: int, row: int, answer: Answer | None
     ) -> None:
         status = int(context.frames.status[row])
-        outcome = OK
+        outcome = enums.OK
         if answer is not None and answer.is_error:
-            outcome = ERROR_ANSWER
-        elif status != COMPLETE:
-            outcome = RESPONSE_CUT
-        if outcome == RESPONSE_CUT and status == CUT_BY_END and self._is_silent(which):
-            inherit(context, which, row)
-            self._close(which, NOT_AWAITED)
+            outcome = enums.ERROR_ANSWER
+        elif status != columns.COMPLETE:
+            outcome = enums.RESPONSE_CUT
+        if (
+            outcome == enums.RESPONSE_CUT
+            and status == columns.CUT_BY_END
+            and self._is_silent(which)
+        ):
+            cursus_sessions.inherit(context, which, row)
+            self._close(which, enums.NOT_AWAITED)
             return
         line = self._lines.get(which)
-        is_stored = self._updates.answered(which, row, line, answer, outcome == OK)
+        is_stored = self._updates.answered(which, row, line, answer, outcome == enums.OK)
         if answer is not None:
             self._updates.read_session(session, which, row, answer)
-        if outcome == OK and not is_stored:
-            outcome = DUP_OR_DROPPED
-        respond(context, which, row)
+        if outcome == enums.OK and not is_stored:
+            outcome = enums.DUP_OR_DROPPED
+        cursus_sessions.respond(context, which, row)
         self._fill_error(which, answer)
-        inherit(context, which, row)
+        cursus_sessions.inherit(context, which, row)
         self._close(which, outcome)
 
 
 def _is_first_of_two(frames: FrameColumns, row: int, answer: Answer | None) -> bool:
     """Whether this is the JSON head of a READ_STREAM's answer, behind which a batch must come."""
-    if answer is None or answer.is_error or frames.command[row] == RESPONSE_ERROR:
+    if answer is None or answer.is_error or frames.command[row] == commands.RESPONSE_ERROR:
         return False
-    is_cut = frames.status[row] != COMPLETE
+    is_cut = frames.status[row] != columns.COMPLETE
     return "count" in answer.fields or "key" in answer.fields or bool(is_cut)

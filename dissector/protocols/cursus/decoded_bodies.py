@@ -7,41 +7,23 @@ import numpy as np
 from dissector.blocks import Int64Array
 from dissector.codecs.names import NameTable
 from dissector.limits import MAX_KEPT_ANSWERS, NULL
-from dissector.protocols.columns import (
-    COMPLETE,
-    MALFORMED,
-    NAME_OBSERVED,
-    TO_BROKER,
-    TO_CLIENT,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.cursus import commands, headers
 from dissector.protocols.cursus.answers import Ack, Answer, answer_detail, read_answer, shown_value
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
 from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.commands import (
-    BATCH,
-    NUMBER,
-    RESPONSE_JSON,
-    RESPONSE_OK,
-    UNKNOWN,
-)
 from dissector.protocols.cursus.compact_acks import ACK_READ, OK_READ
 from dissector.protocols.cursus.forwarded import NOTHING, Forwarded, read_forwarded
-from dissector.protocols.cursus.headers import (
-    ENVELOPE,
-    JSON,
-    OTHER,
-    TEXT,
-)
 from dissector.protocols.cursus.lines import CommandLine, line_detail, read_line
 from dissector.protocols.cursus.unpacked_bodies import MARKED, BodyUnpacker
 from dissector.protocols.interface import FrameBlock
 
 _SHORT_BYTES: Final = 128
 _WITH_MESSAGE: Final = frozenset(
-    NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
+    commands.NUMBER[name] for name in ("PUBLISH", "TXN_PUBLISH", "APPEND_STREAM")
 )
-_COMMITS: Final = frozenset(NUMBER[name] for name in ("COMMIT_OFFSET", "COMMIT"))
+_COMMITS: Final = frozenset(commands.NUMBER[name] for name in ("COMMIT_OFFSET", "COMMIT"))
 _NAMED: Final = (
     (b"topic", "topic"),
     (b"group", "subscription"),
@@ -121,22 +103,23 @@ class BodyDecoder:
             return _PLAIN
         wrapped = self.opening.wrapped.get(row)
         if wrapped is not None:
-            frames.name_source[row] = NAME_OBSERVED
+            frames.name_source[row] = columns.NAME_OBSERVED
             return self._fill_line(frames, row, wrapped)
-        is_request = int(frames.direction[row]) == TO_BROKER or (
-            int(frames.direction[row]) != TO_CLIENT and shape in (ENVELOPE, OTHER)
+        is_request = int(frames.direction[row]) == columns.TO_BROKER or (
+            int(frames.direction[row]) != columns.TO_CLIENT
+            and shape in (headers.ENVELOPE, headers.OTHER)
         )
         body = self.opening.body(block, row)
-        is_whole = int(frames.status[row]) == COMPLETE
+        is_whole = int(frames.status[row]) == columns.COMPLETE
         if not is_whole:
             body = _whole_words(body, shape)
             if not body:
                 return _PLAIN
         if is_request:
             return self._request(frames, row, body, shape)
-        if shape in MARKED or (shape in (OTHER, ENVELOPE) and not _is_utf8(body)):
-            frames.command[row] = UNKNOWN
-            frames.status[row] = MALFORMED if is_whole else frames.status[row]
+        if shape in MARKED or (shape in (headers.OTHER, headers.ENVELOPE) and not _is_utf8(body)):
+            frames.command[row] = commands.UNKNOWN
+            frames.status[row] = columns.MALFORMED if is_whole else frames.status[row]
             return _PLAIN
         return self._answer(frames, row, body, is_whole)
 
@@ -144,12 +127,16 @@ class BodyDecoder:
         line = read_line(body)
         command = line.command
         frames.command[row] = command
-        if command == UNKNOWN and not _is_utf8(line.word):
-            frames.status[row] = MALFORMED if frames.status[row] == COMPLETE else frames.status[row]
+        if command == commands.UNKNOWN and not _is_utf8(line.word):
+            frames.status[row] = (
+                columns.MALFORMED if frames.status[row] == columns.COMPLETE else frames.status[row]
+            )
             return _PLAIN
-        if shape in MARKED or (command == UNKNOWN and shape not in (TEXT, ENVELOPE)):
-            if int(frames.status[row]) == COMPLETE:
-                frames.status[row] = MALFORMED
+        if shape in MARKED or (
+            command == commands.UNKNOWN and shape not in (headers.TEXT, headers.ENVELOPE)
+        ):
+            if int(frames.status[row]) == columns.COMPLETE:
+                frames.status[row] = columns.MALFORMED
             return _PLAIN
         if command in _WITH_MESSAGE and line.payload is not None:
             self._note_message(frames, row, body, line, line.payload)
@@ -163,7 +150,7 @@ class BodyDecoder:
             value = line.arguments.get(name)
             if value:
                 getattr(frames, column)[row] = self.codes.of(value)
-                frames.name_source[row] = NAME_OBSERVED
+                frames.name_source[row] = columns.NAME_OBSERVED
         for name, column in _NUMBERED:
             number = line.number(name)
             if number is not None:
@@ -180,7 +167,7 @@ class BodyDecoder:
         forwarded = read_forwarded(line)
         for column, text in forwarded.texts.items():
             getattr(frames, column)[row] = self.codes.of(text)
-            frames.name_source[row] = NAME_OBSERVED
+            frames.name_source[row] = columns.NAME_OBSERVED
         for column, figure in forwarded.numbers.items():
             getattr(frames, column)[row] = figure
         return DecodedBody(line=line, forwarded=forwarded)
@@ -208,8 +195,8 @@ class BodyDecoder:
 
     def _answer(self, frames: FrameColumns, row: int, body: bytes, is_whole: bool) -> DecodedBody:
         if not is_whole and body[:1] in (b"{", b"["):
-            frames.command[row] = RESPONSE_JSON
-            return DecodedBody(answer=Answer(RESPONSE_JSON, {}))
+            frames.command[row] = commands.RESPONSE_JSON
+            return DecodedBody(answer=Answer(commands.RESPONSE_JSON, {}))
         answer = self._answers.get(body)
         if answer is None:
             answer = read_answer(body)
@@ -225,7 +212,7 @@ class BodyDecoder:
             frames.sequence_id[row] = ack.seq_start
             frames.highest_sequence_id[row] = ack.seq_end
             frames.producer_name[row] = self.codes.of(ack.producer_id)
-            frames.name_source[row] = NAME_OBSERVED
+            frames.name_source[row] = columns.NAME_OBSERVED
             return DecodedBody(answer=answer)
         for name, column in _ANSWER_NAMED:
             value = answer.fields.get(name)
@@ -233,7 +220,7 @@ class BodyDecoder:
                 value = value.encode("utf-8", "replace")
             if isinstance(value, bytes) and value and not answer.is_error:
                 getattr(frames, column)[row] = self.codes.of(value)
-                frames.name_source[row] = NAME_OBSERVED
+                frames.name_source[row] = columns.NAME_OBSERVED
         for name, column in (("partition", "partition"), ("epoch", "producer_epoch")):
             number = None if answer.is_error else answer.number(name)
             if number is not None:
@@ -254,7 +241,7 @@ class BodyDecoder:
             return found
         if decoded.answer is not None:
             return answer_detail(decoded.answer, self._redact, is_full)
-        if is_full and int(frames.command[row]) == BATCH:
+        if is_full and int(frames.command[row]) == commands.BATCH:
             return self._batch_detail(frames, row)
         if is_full and int(self.bodies.decoded[row]) == ACK_READ:
             return answer_detail(self.ack_of(frames, row), self._redact, is_full)
@@ -269,14 +256,14 @@ class BodyDecoder:
             int(frames.sequence_id[row]),
             int(frames.highest_sequence_id[row]),
         )
-        return Answer(RESPONSE_JSON, {}, ack=ack)
+        return Answer(commands.RESPONSE_JSON, {}, ack=ack)
 
     def frequent(self, frames: FrameColumns, row: int) -> Answer | None:
         """The answer of a row that was read without the interpreter; None for a batch, or none."""
         decoded = int(self.bodies.decoded[row])
         if decoded == ACK_READ:
             return self.ack_of(frames, row)
-        return Answer(RESPONSE_OK, {}) if decoded == OK_READ else None
+        return Answer(commands.RESPONSE_OK, {}) if decoded == OK_READ else None
 
     def _batch_detail(self, frames: FrameColumns, row: int) -> dict[str, Any]:
         bodies = self.bodies
@@ -296,9 +283,9 @@ class BodyDecoder:
 
 def _whole_words(body: bytes, shape: int) -> bytes:
     """The part of a cut text that is certain: without its last word, which may go on."""
-    if shape == JSON:
+    if shape == headers.JSON:
         return body
-    start = 2 + body[1] if shape == ENVELOPE and len(body) > 1 else 0
+    start = 2 + body[1] if shape == headers.ENVELOPE and len(body) > 1 else 0
     end = max(body.rfind(blank) for blank in (b" ", b"\t", b"\n"))
     return body[:end] if end > start else b""
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
@@ -17,20 +18,7 @@ from dissector.limits import NULL
 from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, ClosesRows, DeliveryRows
 from dissector.schemas.enums import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    TAKEN,
-    HashTable,
-    Pool,
-    find,
-    give_row,
-    grown_pool,
-    new_hash_table,
-    new_pool,
-    put,
-    remove,
-    reserved,
-)
+from dissector.tables import HashTable, Pool
 
 LARGEST: Final = (1 << 63) - 1
 _COLUMNS: Final = len(DELIVERY_COLUMNS)
@@ -170,7 +158,7 @@ def write_delivery(state: DeliveryState, which: int, outcome: int, row: int) -> 
     for column in range(_COLUMNS):
         closed.matrix[at, column] = deliveries.matrix[which, column]
     state.counts[_CLOSED] = at + 1
-    give_row(state.free, which)
+    tables.give_row(state.free, which)
 
 
 @inlined
@@ -178,11 +166,11 @@ def _unlink(state: DeliveryState, position: int, before: int, which: int) -> Non
     """Take a delivery out of its list. before: the one before it, ABSENT for the first."""
     positions, deliveries = state.positions, state.deliveries
     after = deliveries.next[which]
-    if before == ABSENT:
+    if before == tables.ABSENT:
         positions.first[position] = after
     else:
         deliveries.next[before] = after
-    if after == ABSENT:
+    if after == tables.ABSENT:
         positions.last[position] = before
     positions.length[position] -= 1
     if positions.length[position] == 0:
@@ -206,7 +194,7 @@ def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
     positions.committed[position] = commit.following
     positions.commit_frame_no[position] = commit.frame_no
     positions.commit_ns[position] = commit.ns
-    before = ABSENT
+    before = tables.ABSENT
     which = positions.first[position]
     for _ in range(positions.length[position]):
         after = deliveries.next[which]
@@ -241,7 +229,7 @@ def unlink_overlapping(
     """
     positions, deliveries = state.positions, state.deliveries
     count = 0
-    before = ABSENT
+    before = tables.ABSENT
     which = positions.first[position]
     for _ in range(positions.length[position]):
         after = deliveries.next[which]
@@ -260,7 +248,7 @@ def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row:
     """Close deliveries that are in no list, with another outcome where their connection is over."""
     for index in range(len(found)):
         connection = state.deliveries.connection_id[found[index]]
-        is_over = find(state.closed_connections, connection, 0, 0, 0) != ABSENT
+        is_over = tables.find(state.closed_connections, connection, 0, 0, 0) != tables.ABSENT
         is_other = is_over and outcome != UNRESOLVED_AT_LIMIT
         write_delivery(state, found[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
 
@@ -279,11 +267,11 @@ class OpenDeliveries(ClosesRows):
     def __init__(self, limit: int, key: int = 0) -> None:
         self.limit = limit
         self.state = DeliveryState(
-            by_position=new_hash_table(128, key),
+            by_position=tables.new_hash_table(128, key),
             positions=ReadPositions.new(64),
             deliveries=DeliveryRows.new(64),
-            free=new_pool(64),
-            closed_connections=new_hash_table(64, key),
+            free=tables.new_pool(64),
+            closed_connections=tables.new_hash_table(64, key),
             ended=EndedRuns.new(1024),
             closed=DeliveryRows.new(64),
             counts=np.array([0, 0, limit, 0], np.int64),
@@ -302,7 +290,9 @@ class OpenDeliveries(ClosesRows):
         rows = len(state.free.rows)
         if int(state.free.free[0]) < more and rows < self.limit + 2:
             rows = min(self.limit + 2, 1 << (rows + more).bit_length())
-            state.grow(deliveries=state.deliveries.grown(rows), free=grown_pool(state.free, rows))
+            state.grow(
+                deliveries=state.deliveries.grown(rows), free=tables.grown_pool(state.free, rows)
+            )
         self.make_closed_room(more)
 
     def new_position(self, subscription: int, topic: int, partition: int) -> int:
@@ -324,14 +314,14 @@ class OpenDeliveries(ClosesRows):
     def name_position(self, position: int, subscription: int, topic: int, partition: int) -> None:
         """Say whose a position is."""
         state = self.state
-        state.grow(by_position=reserved(state.by_position, 1))
+        state.grow(by_position=tables.reserved(state.by_position, 1))
         state.positions.matrix[position, :3] = subscription, topic, partition
-        put(state.by_position, subscription, topic, partition, 0, position)
+        tables.put(state.by_position, subscription, topic, partition, 0, position)
 
     def forget_name(self, position: int) -> None:
         """A position is nobody's for now."""
         subscription, topic, partition = self.state.positions.matrix[position, :3].tolist()
-        remove(self.state.by_position, subscription, topic, partition, 0)
+        tables.remove(self.state.by_position, subscription, topic, partition, 0)
 
     def drop_position(self, position: int) -> None:
         """A position is given up; its record is used again."""
@@ -358,6 +348,6 @@ class OpenDeliveries(ClosesRows):
     def close_connection(self, connection: int) -> None:
         """A connection is over; what it was given may still be committed on another."""
         state = self.state
-        if int(state.closed_connections.counts[TAKEN]) < self.limit:
-            state.grow(closed_connections=reserved(state.closed_connections, 1))
-            put(state.closed_connections, connection, 0, 0, 0, 0)
+        if int(state.closed_connections.counts[tables.TAKEN]) < self.limit:
+            state.grow(closed_connections=tables.reserved(state.closed_connections, 1))
+            tables.put(state.closed_connections, connection, 0, 0, 0, 0)

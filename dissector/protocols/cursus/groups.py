@@ -12,28 +12,11 @@ import numpy as np
 
 from dissector.limits import MAX_GROUP_DELIVERIES, MAX_GROUP_MEMBERS, MAX_GROUP_PARTITIONS, NULL
 from dissector.protocols.columns import NAME_OBSERVED
-from dissector.protocols.cursus.deliveries import (
-    LARGEST,
-    Commit,
-    OpenDeliveries,
-    handle_commit,
-    open_delivery,
-    write_delivery,
-)
+from dissector.protocols.cursus import deliveries as cursus_deliveries
+from dissector.protocols.cursus.deliveries import Commit, OpenDeliveries
 from dissector.protocols.cursus.offsets import Intervals
 from dissector.protocols.cursus.rows import ClosedRows, ConsumerRow
-from dissector.schemas.enums import (
-    ACKED,
-    BY_CAPTURE_END,
-    BY_CLIENT,
-    CAUSE_NO_COMMIT,
-    CAUSE_REBALANCE,
-    CAUSE_RECONNECT,
-    CAUSE_RESET,
-    REDELIVERY_REQUESTED,
-    UNACKED_AT_END,
-    UNRESOLVED_AT_LIMIT,
-)
+from dissector.schemas import enums
 
 
 @dataclass(slots=True)
@@ -102,9 +85,9 @@ class Groups:
         """A member was admitted."""
         key = (member.subscription, member.topic, member.name)
         if len(self._members) >= MAX_GROUP_MEMBERS:
-            self._close_member(next(iter(self._members)), NULL, BY_CAPTURE_END)
+            self._close_member(next(iter(self._members)), NULL, enums.BY_CAPTURE_END)
         if key in self._members:
-            self._close_member(key, NULL, BY_CLIENT)
+            self._close_member(key, NULL, enums.BY_CLIENT)
         member.incarnation = self._joins.get(key, -1) + 1
         if len(self._joins) < MAX_GROUP_MEMBERS or key in self._joins:
             self._joins[key] = member.incarnation
@@ -119,7 +102,7 @@ class Groups:
         """A member has left."""
         key = (subscription, topic, name)
         if key in self._members:
-            self._close_member(key, frame_no, BY_CLIENT)
+            self._close_member(key, frame_no, enums.BY_CLIENT)
         self.reassigned(subscription)
 
     def _close_member(self, key: tuple[int, int, int], frame_no: int, closed_by: int) -> None:
@@ -170,13 +153,13 @@ class Groups:
             deliveries.messages_acked[which] = deliveries.message_count[which]
             deliveries.ack_frame_no[which] = positions.commit_frame_no[position]
             deliveries.ack_ns[which] = positions.commit_ns[position]
-            self._write(which, ACKED)
+            self._write(which, enums.ACKED)
         else:
             if not is_new:
                 self._mark_redelivered(position, which, is_push)
                 older = self.open.unlinked(position, first, last)
-                self.open.close(older, REDELIVERY_REQUESTED, self._out.row)
-            open_delivery(self._state, position, which, is_push, self._out.row)
+                self.open.close(older, enums.REDELIVERY_REQUESTED, self._out.row)
+            cursus_deliveries.open_delivery(self._state, position, which, is_push, self._out.row)
         self._keep_top(position, fetched)
         if self.open.open > self.open.limit:
             self._give_up_oldest()
@@ -184,7 +167,7 @@ class Groups:
     def _write(self, which: int, outcome: int) -> None:
         """Close a delivery that never waited for a commit."""
         self.open.make_closed_room(1)
-        write_delivery(self._state, which, outcome, self._out.row)
+        cursus_deliveries.write_delivery(self._state, which, outcome, self._out.row)
 
     def _mark_redelivered(self, position: int, which: int, is_push: bool) -> None:
         deliveries, positions = self._state.deliveries, self._state.positions
@@ -207,15 +190,15 @@ class Groups:
                 return int(positions.last_cause[position])
         committed = positions.committed[position]
         if committed != NULL and first < committed:
-            return CAUSE_RESET
+            return enums.CAUSE_RESET
         reassigned_row = self.group(int(deliveries.subscription[which])).reassigned_row
         if reassigned_row > positions.last_row[position]:
-            return CAUSE_REBALANCE
+            return enums.CAUSE_REBALANCE
         if not has_last or is_here:
-            return CAUSE_NO_COMMIT
+            return enums.CAUSE_NO_COMMIT
         # Who polls may have a connection for each poll; a stream has one for life.
         is_polled = not (positions.last_is_push[position] == 1 or is_push)
-        return CAUSE_NO_COMMIT if is_polled and is_same else CAUSE_RECONNECT
+        return enums.CAUSE_NO_COMMIT if is_polled and is_same else enums.CAUSE_RECONNECT
 
     def _position(self, subscription: int, topic: int, partition: int) -> int:
         key = (subscription, topic, partition)
@@ -248,8 +231,8 @@ class Groups:
         """Take the topmost run out, which kernels extend."""
         positions = self._state.positions
         first, top = fetched.top_first(), fetched.top()
-        if top > LARGEST:
-            first = top = LARGEST
+        if top > cursus_deliveries.LARGEST:
+            first = top = cursus_deliveries.LARGEST
         else:
             fetched.drop_top()
         positions.run_first[position], positions.top[position] = first, top
@@ -263,8 +246,10 @@ class Groups:
 
     def _end(self, position: int) -> int:
         """Give up what is open at a position; returns how many deliveries that were."""
-        left = self.open.unlinked(position, -LARGEST - 1, LARGEST)
-        self.open.close(left, UNRESOLVED_AT_LIMIT, self._out.row)
+        left = self.open.unlinked(
+            position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST
+        )
+        self.open.close(left, enums.UNRESOLVED_AT_LIMIT, self._out.row)
         return len(left)
 
     # -- commits
@@ -274,7 +259,7 @@ class Groups:
         self._adopt_open(subscription, topic, partition)
         position = self._position(subscription, topic, partition)
         self.open.make_closed_room(int(self._state.positions.length[position]))
-        handle_commit(self._state, position, commit)
+        cursus_deliveries.handle_commit(self._state, position, commit)
 
     def _adopt_open(self, subscription: int, topic: int, partition: int) -> None:
         """What streams of an unknown group were given is this group's if it is the only one."""
@@ -300,12 +285,12 @@ class Groups:
     def finish(self) -> None:
         """The capture is over: close what is open, in the order of its frames."""
         found = [
-            self.open.unlinked(position, -LARGEST - 1, LARGEST)
+            self.open.unlinked(position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST)
             for position in self._positions.values()
         ]
         if found:
             left = np.concatenate(found)
             order = np.argsort(self._state.deliveries.frame_no[left], kind="stable")
-            self.open.close(left[order], UNACKED_AT_END, self._out.row)
+            self.open.close(left[order], enums.UNACKED_AT_END, self._out.row)
         for key in list(self._members):
-            self._close_member(key, NULL, BY_CAPTURE_END)
+            self._close_member(key, NULL, enums.BY_CAPTURE_END)

@@ -12,13 +12,7 @@ from dissector.codecs.integers import be16, be32, byte
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CURSUS_BODY_BYTES
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
-from dissector.protocols.cursus.batches import (
-    LAYOUTS,
-    MAGIC,
-    choose_layout,
-    read_head,
-    read_record,
-)
+from dissector.protocols.cursus import batches
 from dissector.protocols.cursus.commands import CUT_VERB, NO_VERB, find_verb, is_blank
 
 LENGTH_BYTES: Final = 4
@@ -93,7 +87,7 @@ def shape_of(data: ByteArray, at: int, end: int) -> int:
     if have <= 0:
         return EMPTY
     first = byte(data, at)
-    if first == 0xBA and have >= 2 and be16(data, at) == MAGIC:
+    if first == 0xBA and have >= 2 and be16(data, at) == batches.MAGIC:
         return BATCH_BODY
     if first == 0x00 and have >= 2 and byte(data, at + 1) <= MAX_TOPIC_BYTES:
         return ENVELOPE
@@ -273,7 +267,7 @@ def _judge_plain(
     if first == 0xBA:
         if end - at < 2:
             return 0 if end < body_end else -1
-        return _judge_batch(data, at, end, body_end) if be16(data, at) == MAGIC else -1
+        return _judge_batch(data, at, end, body_end) if be16(data, at) == batches.MAGIC else -1
     if first == 0x00:
         return _judge_envelope(data, at, end, body_end, direction, level)
     if first == 0x7B or first == 0x5B:
@@ -401,7 +395,7 @@ def check_header(
     at = offset + LENGTH_BYTES
     body_end = at + size
     seen = min(end, body_end, at + _WINDOW + LENGTH_BYTES)
-    if is_strict == _ALONE and (seen - at < 2 or be16(data, at) != MAGIC):
+    if is_strict == _ALONE and (seen - at < 2 or be16(data, at) != batches.MAGIC):
         return 0 if seen - at < min(2, size) else -1
     judged = _judge_body(data, at, seen, body_end, direction, is_strict)
     return size + LENGTH_BYTES if judged == 1 else judged
@@ -413,8 +407,8 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     end = offset + length
     shape = shape_of(data, at, end)
     if shape == BATCH_BODY:
-        layout = choose_layout(data, at, end, -1)
-        return 1 if 0 <= layout < LAYOUTS else 0
+        layout = batches.choose_layout(data, at, end, -1)
+        return 1 if 0 <= layout < batches.LAYOUTS else 0
     if shape in (ENVELOPE, TEXT, JSON):
         judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _OWN)
     else:
@@ -426,10 +420,10 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
 def _direction_of_batch(data: ByteArray, at: int, end: int) -> int:
     """Clients write offset 0 in every record, brokers the stored ones and always acks 1."""
     for layout in (0, 2, 3):
-        head = read_head(data, at, end, layout)
+        head = batches.read_head(data, at, end, layout)
         if head.records_at < 0 or head.records < 0:
             continue
-        first = read_record(data, head.records_at, end, layout)
+        first = batches.read_record(data, head.records_at, end, layout)
         if first.next < 0:
             continue
         if head.acks != 1 or head.idempotent == 1:
@@ -437,7 +431,7 @@ def _direction_of_batch(data: ByteArray, at: int, end: int) -> int:
         if first.offset != 0:
             return TO_CLIENT
         if head.records > 1:
-            second = read_record(data, first.next, end, layout)
+            second = batches.read_record(data, first.next, end, layout)
             if second.next >= 0:
                 return TO_BROKER if second.offset == 0 else TO_CLIENT
         return UNKNOWN_DIRECTION

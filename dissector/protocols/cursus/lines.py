@@ -14,13 +14,7 @@ from dissector.codecs.redaction import cleaned, hidden
 from dissector.codecs.secret_forms import credentials
 from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_DETAIL_TEXT
-from dissector.protocols.cursus.commands import (
-    MAX_WORD_BYTES,
-    NOT_IMPLEMENTED,
-    NUMBER,
-    UNKNOWN,
-    VERB_NUMBER,
-)
+from dissector.protocols.cursus import commands
 
 KEY_VALUE: Final = "key_value"
 POSITIONAL: Final = "positional"
@@ -29,31 +23,34 @@ MAX_ENVELOPE_BYTES: Final = 249
 _BLANKS: Final = b" \t\r\n"
 _TRIMMED: Final = b"\0 \r\n"
 _TO_LINE_END: Final = (b"message=", b"payload=")
-_COMMIT_LISTS: Final = frozenset(NUMBER[name] for name in ("BATCH_COMMIT", "SEND_OFFSETS_TO_TXN"))
-_DISCOVERY_VERBS: Final = frozenset(
-    NUMBER[name] for name in ("JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER", "LIST_CLUSTER")
+_COMMIT_LISTS: Final = frozenset(
+    commands.NUMBER[name] for name in ("BATCH_COMMIT", "SEND_OFFSETS_TO_TXN")
 )
-_AUTH: Final = NUMBER["AUTH"]
+_DISCOVERY_VERBS: Final = frozenset(
+    commands.NUMBER[name]
+    for name in ("JOIN_CLUSTER", "LEAVE_CLUSTER", "HEARTBEAT_CLUSTER", "LIST_CLUSTER")
+)
+_AUTH: Final = commands.NUMBER["AUTH"]
 _WORDS: Final = re.compile(rb"\S++")
 
 # Arguments by position, in the order of the published document.
 _POSITIONS: Final = {
-    NUMBER["CREATE"]: ("topic", "partitions"),
-    NUMBER["DELETE"]: ("topic",),
-    NUMBER["SUBSCRIBE"]: ("topic", "group"),
-    NUMBER["CONSUME"]: ("topic", "partition", "offset", "member"),
-    NUMBER["STREAM"]: ("topic", "partition", "offset", "member"),
-    NUMBER["JOIN_GROUP"]: ("topic", "group", "member"),
-    NUMBER["SYNC_GROUP"]: ("topic", "group", "member", "generation"),
-    NUMBER["LEAVE_GROUP"]: ("topic", "group", "member"),
-    NUMBER["HEARTBEAT"]: ("topic", "group", "consumer", "member", "generation"),
-    NUMBER["COMMIT"]: ("topic", "group", "partition", "offset"),
-    NUMBER["COMMIT_OFFSET"]: ("topic", "group", "partition", "offset"),
-    NUMBER["BATCH_COMMIT"]: ("topic", "group", "member", "generation"),
-    NUMBER["FETCH_OFFSET"]: ("topic", "partition", "group"),
-    NUMBER["METADATA"]: ("topic",),
-    NUMBER["LIST_OFFSETS"]: ("topic", "partition"),
-    NUMBER["PUBLISH"]: ("topic", "message"),
+    commands.NUMBER["CREATE"]: ("topic", "partitions"),
+    commands.NUMBER["DELETE"]: ("topic",),
+    commands.NUMBER["SUBSCRIBE"]: ("topic", "group"),
+    commands.NUMBER["CONSUME"]: ("topic", "partition", "offset", "member"),
+    commands.NUMBER["STREAM"]: ("topic", "partition", "offset", "member"),
+    commands.NUMBER["JOIN_GROUP"]: ("topic", "group", "member"),
+    commands.NUMBER["SYNC_GROUP"]: ("topic", "group", "member", "generation"),
+    commands.NUMBER["LEAVE_GROUP"]: ("topic", "group", "member"),
+    commands.NUMBER["HEARTBEAT"]: ("topic", "group", "consumer", "member", "generation"),
+    commands.NUMBER["COMMIT"]: ("topic", "group", "partition", "offset"),
+    commands.NUMBER["COMMIT_OFFSET"]: ("topic", "group", "partition", "offset"),
+    commands.NUMBER["BATCH_COMMIT"]: ("topic", "group", "member", "generation"),
+    commands.NUMBER["FETCH_OFFSET"]: ("topic", "partition", "group"),
+    commands.NUMBER["METADATA"]: ("topic",),
+    commands.NUMBER["LIST_OFFSETS"]: ("topic", "partition"),
+    commands.NUMBER["PUBLISH"]: ("topic", "message"),
 }
 
 
@@ -93,20 +90,20 @@ def whole_number(text: bytes | None) -> int | None:
 
 def first_word(text: bytes) -> bytes:
     """The first word of a text, in upper case."""
-    stripped = text.lstrip(_BLANKS)[: MAX_WORD_BYTES + 1]
+    stripped = text.lstrip(_BLANKS)[: commands.MAX_WORD_BYTES + 1]
     parts = stripped.split(None, 1)
     return parts[0].upper() if parts and stripped[:1].strip() else b""
 
 
 def _verb(text: bytes) -> int:
-    return VERB_NUMBER.get(first_word(text), UNKNOWN)
+    return commands.VERB_NUMBER.get(first_word(text), commands.UNKNOWN)
 
 
 def split_body(body: bytes) -> tuple[bytes | None, int]:
     """The topic of the envelope, None of a bare body, and where the line begins."""
     envelope = None
     start = 0
-    if len(body) >= 2 and (body[0] == 0 or _verb(body) == UNKNOWN):
+    if len(body) >= 2 and (body[0] == 0 or _verb(body) == commands.UNKNOWN):
         size = int.from_bytes(body[:2], "big")
         if size <= MAX_ENVELOPE_BYTES and 2 + size <= len(body):
             envelope = body[2 : 2 + size]
@@ -123,7 +120,7 @@ def read_line(body: bytes) -> CommandLine:
     if command == _AUTH:
         words = line.split(None, 3)
         if len(words) > 2 and b"=" not in words[1]:
-            behind = VERB_NUMBER.get(words[2].upper(), UNKNOWN)
+            behind = commands.VERB_NUMBER.get(words[2].upper(), commands.UNKNOWN)
             if behind in _DISCOVERY_VERBS:
                 return _discovery(behind, envelope, words[1], words[3] if len(words) > 3 else b"")
         arguments = _who_and_token(line)
@@ -228,13 +225,13 @@ def shown_field(name: str, value: bytes, redact: bool) -> str:
 def line_detail(line: CommandLine, redact: bool, is_full: bool = False) -> dict[str, Any]:
     """What a command says beyond the columns of its frame; is_full: the columns' part, too."""
     found: dict[str, Any] = {}
-    if line.command == UNKNOWN:
+    if line.command == commands.UNKNOWN:
         found["word"] = shown(line.word, redact)
     if line.envelope is not None:
         found["envelope"] = shown(line.envelope, redact)
     if line.grammar == POSITIONAL:
         found["grammar"] = POSITIONAL
-    if line.command in NOT_IMPLEMENTED:
+    if line.command in commands.NOT_IMPLEMENTED:
         found["implemented"] = False
     for name, value in line.arguments.items():
         if is_full or name not in _IN_COLUMNS:

@@ -11,13 +11,9 @@ from dissector.codecs.names import NameColumns, NameTable, intern
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import DIRECTION_NAMES, TO_BROKER, FrameColumns
+from dissector.protocols.cursus import bodies as cursus_bodies
 from dissector.protocols.cursus.batches import Record, read_record
-from dissector.protocols.cursus.bodies import (
-    AllSources,
-    BodyColumns,
-    is_marker,
-    same_bytes,
-)
+from dissector.protocols.cursus.bodies import AllSources, BodyColumns
 
 _ROWS: Final = (1 << 15) + 8  # of one block; a batch of more records makes room for itself
 _TEXT_BYTES: Final = 1 << 20
@@ -145,10 +141,12 @@ def _fill_batch(
     for index in range(bodies.records[row]):
         record = read_record(data, cursor, bodies.end[row], bodies.layout[row])
         cursor = record.next
-        if is_marker(data, record.payload_at, record.payload_bytes):
+        if cursus_bodies.is_marker(data, record.payload_at, record.payload_bytes):
             continue
         size = record.producer_bytes
-        if size != producer_bytes or not same_bytes(data, producer_at, record.producer_at, size):
+        if size != producer_bytes or not cursus_bodies.same_bytes(
+            data, producer_at, record.producer_at, size
+        ):
             producer_at, producer_bytes = record.producer_at, size
             producer = intern(names, data, producer_at, size) if size > 0 else NULL
         _fill_frame(frames, row, messages, count, index, bodies.source[row])

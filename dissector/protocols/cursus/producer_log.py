@@ -10,26 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import difference, total
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_PRODUCED_BATCHES, NULL
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    Pool,
-    allocate_row,
-    find,
-    give_row,
-    grown_pool,
-    new_hash_table,
-    new_pool,
-    put,
-    remove,
-    reserved,
-)
+from dissector.tables import HashTable, Pool
 
 _SMALL: Final = 64
 
@@ -155,23 +143,23 @@ def _forget_batch(state: ProducedState, at: int) -> None:
     """Forget the batch of a record, and its series if it was the last of it."""
     batches = state.batches
     series = batches.series[at]
-    remove(state.by_batch, series, batches.seq_start[at], batches.seq_end[at], 0)
+    tables.remove(state.by_batch, series, batches.seq_start[at], batches.seq_end[at], 0)
     state.series.batches[series] -= 1
     if state.series.batches[series] == 0:
         known = state.series
-        remove(
+        tables.remove(
             state.by_series,
             known.topic[series],
             known.partition[series],
             known.producer[series],
             known.epoch[series],
         )
-        give_row(state.free_series, series)
+        tables.give_row(state.free_series, series)
 
 
 @inlined
 def _begin_series(state: ProducedState, batch: BatchKey) -> int:
-    series = allocate_row(state.free_series)
+    series = tables.allocate_row(state.free_series)
     known = state.series
     known.topic[series] = batch.topic
     known.partition[series] = batch.partition
@@ -180,7 +168,7 @@ def _begin_series(state: ProducedState, batch: BatchKey) -> int:
     known.batches[series] = 0
     known.newest[series] = 0
     known.newest_start[series] = 0
-    put(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch, series)
+    tables.put(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch, series)
     return series
 
 
@@ -209,10 +197,10 @@ def _chain(state: ProducedState, series: int, number: int, at: int, seq_start: i
 @kernel
 def find_batch(state: ProducedState, batch: BatchKey) -> int:
     """The number of a batch that was sent before, ABSENT if it was not."""
-    series = find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
-    if series == ABSENT:
-        return ABSENT
-    return int(find(state.by_batch, series, batch.seq_start, batch.seq_end, 0))
+    series = tables.find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
+    if series == tables.ABSENT:
+        return tables.ABSENT
+    return int(tables.find(state.by_batch, series, batch.seq_start, batch.seq_end, 0))
 
 
 @kernel
@@ -222,13 +210,13 @@ def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
     Returns:
         The number of the batch.
     """
-    series = find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
-    if series == ABSENT:
+    series = tables.find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
+    if series == tables.ABSENT:
         series = _begin_series(state, batch)
     batches = state.batches
     capacity = len(batches.series)
-    number = find(state.by_batch, series, batch.seq_start, batch.seq_end, 0)
-    if number != ABSENT:
+    number = tables.find(state.by_batch, series, batch.seq_start, batch.seq_end, 0)
+    if number != tables.ABSENT:
         batches.copies[_slot(number, capacity)] += 1
         return number
     state.series.batches[series] += 1
@@ -243,7 +231,7 @@ def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
     batches.last_ns[at] = last_ns
     batches.copies[at] = 1
     batches.is_stored[at] = 0
-    put(state.by_batch, series, batch.seq_start, batch.seq_end, 0, number)
+    tables.put(state.by_batch, series, batch.seq_start, batch.seq_end, 0, number)
     _chain(state, series, number, at, batch.seq_start)
     _advance(state, batch.topic, batch.partition, batch.producer, batch.epoch, batch.seq_end)
     return int(number)
@@ -273,8 +261,8 @@ def published_ns(
     state: ProducedState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
 ) -> int:
     """When the batch that held a record was complete on the wire; NULL if that is not known."""
-    series = find(state.by_series, topic, partition, producer, epoch)
-    if series == ABSENT:
+    series = tables.find(state.by_series, topic, partition, producer, epoch)
+    if series == tables.ABSENT:
         return NULL
     batches = state.batches
     capacity = len(batches.series)
@@ -297,14 +285,14 @@ def published_ns(
 @kernel
 def is_stored_once(state: ProducedState, topic: int, idempotent: int) -> bool:
     """Whether a batch is stored once, however often it is sent."""
-    return idempotent == 1 or find(state.once, topic, 0, 0, 0) != ABSENT
+    return idempotent == 1 or tables.find(state.once, topic, 0, 0, 0) != tables.ABSENT
 
 
 @kernel
 def order_of(state: ProducedState, batch: BatchKey, idempotent: int) -> Order:
     """Whether a batch that is to be counted goes on where its producer is; copies always do."""
-    at = find(state.by_progress, batch.topic, batch.partition, batch.producer, 0)
-    if at == ABSENT or find_batch(state, batch) != ABSENT:
+    at = tables.find(state.by_progress, batch.topic, batch.partition, batch.producer, 0)
+    if at == tables.ABSENT or find_batch(state, batch) != tables.ABSENT:
         return Order(IN_ORDER, 0, 0)
     epoch, seq_end = state.progress.epoch[at], state.progress.reached[at]
     flaw = IN_ORDER
@@ -321,16 +309,18 @@ def _advance(
 ) -> None:
     """Note how far a producer or a log has come, unless it was further already."""
     known = state.progress
-    at = find(state.by_progress, topic, partition, producer, 0)
-    if at == ABSENT:
+    at = tables.find(state.by_progress, topic, partition, producer, 0)
+    if at == tables.ABSENT:
         state.counts[_PROGRESS] += 1
         at = _slot(state.counts[_PROGRESS], len(known.topic))
         if state.counts[_PROGRESS] > len(known.topic):
-            remove(state.by_progress, known.topic[at], known.partition[at], known.producer[at], 0)
+            tables.remove(
+                state.by_progress, known.topic[at], known.partition[at], known.producer[at], 0
+            )
         known.topic[at] = topic
         known.partition[at] = partition
         known.producer[at] = producer
-        put(state.by_progress, topic, partition, producer, 0, at)
+        tables.put(state.by_progress, topic, partition, producer, 0, at)
     elif epoch < known.epoch[at] or (epoch == known.epoch[at] and reached <= known.reached[at]):
         return
     known.epoch[at] = epoch
@@ -347,8 +337,8 @@ def see_log_end(state: ProducedState, topic: int, partition: int, following: int
 @kernel
 def lag_from(state: ProducedState, topic: int, partition: int, following: int) -> int:
     """How many records there are from an offset on; NULL where the end was not seen."""
-    at = find(state.by_progress, topic, partition, _LOG, 0)
-    if at == ABSENT:
+    at = tables.find(state.by_progress, topic, partition, _LOG, 0)
+    if at == tables.ABSENT:
         return NULL
     return max(difference(state.progress.reached[at], following), 0)
 
@@ -364,14 +354,14 @@ class Produced:
         self._limit = limit
         rows = min(_SMALL, limit)
         self.state = ProducedState(
-            by_series=new_hash_table(2 * _SMALL, key),
+            by_series=tables.new_hash_table(2 * _SMALL, key),
             series=BatchSeries.new(rows + 1),
-            free_series=new_pool(rows + 1),
-            by_batch=new_hash_table(2 * _SMALL, key),
+            free_series=tables.new_pool(rows + 1),
+            by_batch=tables.new_hash_table(2 * _SMALL, key),
             batches=Batches.new(rows),
-            by_progress=new_hash_table(2 * _SMALL, key),
+            by_progress=tables.new_hash_table(2 * _SMALL, key),
             progress=ProducerProgress.new(rows),
-            once=new_hash_table(2 * _SMALL, key),
+            once=tables.new_hash_table(2 * _SMALL, key),
             counts=np.zeros(2, np.int64),
         )
 
@@ -379,21 +369,21 @@ class Produced:
         """Room for `more` further batches, producers and logs, or for as many as are kept."""
         state = self.state
         state.grow(
-            by_series=reserved(state.by_series, more),
-            by_batch=reserved(state.by_batch, more),
+            by_series=tables.reserved(state.by_series, more),
+            by_batch=tables.reserved(state.by_batch, more),
         )
         rows = self._rows_for(_BATCHES, more)
         if rows > len(state.batches.matrix):
             state.grow(
                 series=state.series.grown(rows + 1),
-                free_series=grown_pool(state.free_series, rows + 1),
+                free_series=tables.grown_pool(state.free_series, rows + 1),
                 batches=state.batches.grown(rows),
             )
         self._make_progress_room(2 * more)
 
     def _make_progress_room(self, more: int) -> None:
         state = self.state
-        state.grow(by_progress=reserved(state.by_progress, more))
+        state.grow(by_progress=tables.reserved(state.by_progress, more))
         rows = self._rows_for(_PROGRESS, more)
         if rows > len(state.progress.matrix):
             state.grow(progress=state.progress.grown(rows))
@@ -414,5 +404,5 @@ class Produced:
 
     def store_once(self, topic: int) -> None:
         """A topic stores each batch once, whatever its producers say."""
-        self.state.grow(once=reserved(self.state.once, 1))
-        put(self.state.once, topic, 0, 0, 0, 0)
+        self.state.grow(once=tables.reserved(self.state.once, 1))
+        tables.put(self.state.once, topic, 0, 0, 0, 0)

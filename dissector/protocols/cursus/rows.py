@@ -10,14 +10,7 @@ from dissector.buckets import buckets_of
 from dissector.bundles import Records
 from dissector.codecs.names import NameTable
 from dissector.protocols.cursus.commands import NAMES
-from dissector.schemas.enums import (
-    CAUSES,
-    CLOSERS,
-    DELIVERY_OUTCOMES,
-    KINDS,
-    NAME_SOURCES,
-    OUTCOMES,
-)
+from dissector.schemas import enums
 
 
 class Exchanges(Records):
@@ -192,15 +185,18 @@ _TABLES: Final[dict[type, str]] = {
 }
 _WORDS: Final[dict[str, dict[str, Sequence[str]]]] = {
     "exchanges": {
-        "kind": tuple(KINDS),
-        "outcome": tuple(OUTCOMES),
+        "kind": tuple(enums.KINDS),
+        "outcome": tuple(enums.OUTCOMES),
         "request_command": NAMES,
         "response_command": NAMES,
     },
-    "deliveries": {"outcome": tuple(DELIVERY_OUTCOMES), "redelivery_cause": tuple(CAUSES)},
+    "deliveries": {
+        "outcome": tuple(enums.DELIVERY_OUTCOMES),
+        "redelivery_cause": tuple(enums.CAUSES),
+    },
     "acks": {},
-    "producers": {"closed_by": tuple(CLOSERS), "name_source": tuple(NAME_SOURCES)},
-    "consumers": {"closed_by": tuple(CLOSERS), "name_source": tuple(NAME_SOURCES)},
+    "producers": {"closed_by": tuple(enums.CLOSERS), "name_source": tuple(enums.NAME_SOURCES)},
+    "consumers": {"closed_by": tuple(enums.CLOSERS), "name_source": tuple(enums.NAME_SOURCES)},
 }
 _TEXTS: Final = (
     "topic",

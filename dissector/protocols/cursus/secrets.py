@@ -10,13 +10,7 @@ import numpy as np
 from dissector.codecs.redaction import merged, secrets
 from dissector.codecs.secret_forms import credentials
 from dissector.codecs.secret_keys import Span
-from dissector.protocols.cursus.batches import (
-    CURRENT,
-    LAYOUTS,
-    choose_layout,
-    read_head,
-    read_record,
-)
+from dissector.protocols.cursus import batches
 from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.lines import split_body
 
@@ -79,9 +73,9 @@ def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     cannot be read is payload."""
     data = np.frombuffer(bytearray(body), np.uint8)
     end = len(body)
-    layout = choose_layout(data, 0, end, -1)
-    layout = (layout if layout >= 0 else CURRENT) % LAYOUTS
-    head = read_head(data, 0, end, layout)
+    layout = batches.choose_layout(data, 0, end, -1)
+    layout = (layout if layout >= 0 else batches.CURRENT) % batches.LAYOUTS
+    head = batches.read_head(data, 0, end, layout)
     if head.records_at < 0:
         # Cut: what stands before the records is numbers, but for the topic.
         start = len(BATCH_MAGIC) + 2
@@ -93,7 +87,7 @@ def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     yield head.topic_at, head.topic_at + head.topic_bytes, True
     at = head.records_at
     for _ in range(min(max(head.records, 0), end)):
-        record = read_record(data, at, end, layout)
+        record = batches.read_record(data, at, end, layout)
         if record.next < 0:
             break
         yield record.producer_at, record.producer_at + record.producer_bytes, True

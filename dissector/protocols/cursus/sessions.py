@@ -9,47 +9,23 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.codecs.wrapping import difference, total
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import (
-    COMPLETE,
-    CUT_BY_SNAPLEN,
-    NAME_OBSERVED,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.cursus import producer_log as cursus_producer_log
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.deliveries import DeliveryState
-from dissector.protocols.cursus.producer_log import (
-    BatchKey,
-    ProducedState,
-    copies_of,
-    count_batch,
-    is_stored_once,
-    lag_from,
-    published_ns,
-    see_log_end,
-    store_batch,
-)
+from dissector.protocols.cursus.producer_log import BatchKey, ProducedState
 from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, ClosesRows, Exchanges
 from dissector.schemas.enums import KIND_PUBLISH
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    Pool,
-    allocate_row,
-    give_row,
-    grown_pool,
-    new_hash_table,
-    new_pool,
-    put,
-    remove,
-    reserved,
-)
+from dissector.tables import HashTable, Pool
 
 UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
 
@@ -143,13 +119,13 @@ def batch_key(frames: FrameColumns, row: int) -> BatchKey:
 def _new_exchange(context: PassContext, row: int, kind: int) -> int:
     """A record that has nothing but its connection and kind."""
     exchanges = context.state.exchanges
-    which = allocate_row(context.state.free)
+    which = tables.allocate_row(context.state.free)
     for column in range(exchanges.matrix.shape[1]):
         exchanges.matrix[which, column] = NULL
     exchanges.connection_id[which] = context.frames.connection_id[row]
     exchanges.kind[which] = kind
     exchanges.batch[which] = 0
-    exchanges.next[which] = ABSENT
+    exchanges.next[which] = tables.ABSENT
     context.state.counts[PENDING] += 1
     return which
 
@@ -158,7 +134,7 @@ def _new_exchange(context: PassContext, row: int, kind: int) -> int:
 def _enqueue(state: SessionState, session: int, which: int) -> None:
     """Put a request at the end of its session's queue."""
     sessions, exchanges = state.sessions, state.exchanges
-    if sessions.stream[session] == ABSENT and exchanges.kind[which] == KIND_PUBLISH:
+    if sessions.stream[session] == tables.ABSENT and exchanges.kind[which] == KIND_PUBLISH:
         exchanges.outstanding_before[which] = sessions.publishes[session]
         sessions.publishes[session] += 1
     if sessions.length[session] == 0:
@@ -166,7 +142,7 @@ def _enqueue(state: SessionState, session: int, which: int) -> None:
     else:
         exchanges.next[sessions.last[session]] = which
         is_lost = exchanges.may_be_lost[sessions.first[session]] == 1
-        if sessions.stream[session] == ABSENT and not is_lost:
+        if sessions.stream[session] == tables.ABSENT and not is_lost:
             sessions.has_pipelined[session] = 1
     sessions.last[session] = which
     sessions.length[session] += 1
@@ -191,7 +167,7 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
     exchanges.transmit_ns[which] = transmit if transmit >= 0 else NULL
     exchanges.ts[which] = frames.last_ts_ns[row]
     exchanges.request_bytes[which] = frames.frame_bytes[row]
-    is_tainted = frames.retransmitted[row] == 1 or frames.status[row] != COMPLETE
+    is_tainted = frames.retransmitted[row] == 1 or frames.status[row] != columns.COMPLETE
     exchanges.tainted[which] = 1 if is_tainted else 0
     exchanges.topic[which] = frames.topic[row]
     exchanges.partition[which] = frames.partition[row]
@@ -209,9 +185,11 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
         exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
         exchanges.message_count[which] = frames.message_count[row]
     if kind == KIND_PUBLISH and is_countable(frames, row):
-        number = count_batch(context.producer_log, batch_key(frames, row), frames.last_ts_ns[row])
+        number = cursus_producer_log.count_batch(
+            context.producer_log, batch_key(frames, row), frames.last_ts_ns[row]
+        )
         exchanges.batch[which] = number
-        exchanges.attempt[which] = copies_of(context.producer_log, number)
+        exchanges.attempt[which] = cursus_producer_log.copies_of(context.producer_log, number)
     _enqueue(state, session, which)
     state.sessions.has_asked[session] = 1
     return which
@@ -258,11 +236,13 @@ def respond(context: PassContext, which: int, row: int) -> None:
     exchanges.response_frame_no[which] = frames.frame_no[row]
     exchanges.response_first_ns[which] = frames.first_ts_ns[row]
     exchanges.response_last_ns[which] = frames.last_ts_ns[row]
-    is_timed = frames.status[row] == COMPLETE or frames.status[row] == CUT_BY_SNAPLEN
+    is_timed = (
+        frames.status[row] == columns.COMPLETE or frames.status[row] == columns.CUT_BY_SNAPLEN
+    )
     if is_timed and exchanges.request_last_ns[which] != NULL:
         latency = difference(frames.last_ts_ns[row], exchanges.request_last_ns[which])
         exchanges.latency_ns[which] = latency if latency >= 0 else NULL
-    if frames.retransmitted[row] == 1 or frames.status[row] != COMPLETE:
+    if frames.retransmitted[row] == 1 or frames.status[row] != columns.COMPLETE:
         exchanges.tainted[which] = 1
     if frames.command[row] != BATCH:
         exchanges.entry_id[which] = frames.entry_id[row]
@@ -288,8 +268,8 @@ def respond_unasked(context: PassContext, row: int, kind: int, is_tainted: bool)
 def store(context: PassContext, which: int) -> bool:
     """A batch was acknowledged; False if it was stored already and is stored once."""
     exchanges = context.state.exchanges
-    was_stored = store_batch(context.producer_log, exchanges.batch[which]) == 1
-    is_once = is_stored_once(
+    was_stored = cursus_producer_log.store_batch(context.producer_log, exchanges.batch[which]) == 1
+    is_once = cursus_producer_log.is_stored_once(
         context.producer_log, exchanges.topic[which], exchanges.idempotent[which]
     )
     return not (was_stored and is_once)
@@ -313,7 +293,7 @@ def inherit(context: PassContext, which: int, row: int) -> None:
         frames.consumer_name[row] = asked.consumer_name[which]
         is_named = True
     if is_named:
-        frames.name_source[row] = NAME_OBSERVED
+        frames.name_source[row] = columns.NAME_OBSERVED
 
 
 @kernel
@@ -328,7 +308,7 @@ def close_exchange(state: SessionState, which: int, outcome: int, ordinal: int) 
     state.counts[_CLOSED] = at + 1
     state.counts[PENDING] -= 1
     if exchanges.is_stream[which] != 1:
-        give_row(state.free, which)
+        tables.give_row(state.free, which)
 
 
 @kernel
@@ -340,7 +320,7 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
     """
     frames, bodies, state = context.frames, context.bodies, context.deliveries
     deliveries = state.deliveries
-    which = allocate_row(state.free)
+    which = tables.allocate_row(state.free)
     for column in range(deliveries.matrix.shape[1]):
         deliveries.matrix[which, column] = NULL
     topic, partition, ts = frames.topic[row], frames.partition[row], frames.last_ts_ns[row]
@@ -361,10 +341,10 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
     deliveries.message_count[which] = count
     deliveries.messages_acked[which] = 0
     deliveries.is_redelivered[which] = 0
-    deliveries.next[which] = ABSENT
+    deliveries.next[which] = tables.ABSENT
     if records > 0:
         producer, epoch = bodies.first_producer[row], bodies.first_epoch[row]
-        sent = published_ns(
+        sent = cursus_producer_log.published_ns(
             context.producer_log, topic, partition, producer, epoch, bodies.first_seq[row]
         )
         since = difference(ts, sent)
@@ -374,8 +354,10 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
         deliveries.last_offset[which] = last
         if last != NULL:
             following = total(last, 1)
-            deliveries.lag[which] = lag_from(context.producer_log, topic, partition, following)
-            see_log_end(context.producer_log, topic, partition, following)
+            deliveries.lag[which] = cursus_producer_log.lag_from(
+                context.producer_log, topic, partition, following
+            )
+            cursus_producer_log.see_log_end(context.producer_log, topic, partition, following)
     return which
 
 
@@ -393,10 +375,10 @@ class OpenSessions(ClosesRows):
     def __init__(self, limit: int, key: int = 0) -> None:
         self._limit = limit
         self.state = SessionState(
-            by_connection=new_hash_table(128, key),
+            by_connection=tables.new_hash_table(128, key),
             sessions=Sessions.new(64),
             exchanges=Exchanges.new(64),
-            free=new_pool(64),
+            free=tables.new_pool(64),
             closed=Exchanges.new(64),
             counts=np.array([0, limit, 0, NULL], np.int64),
         )
@@ -414,7 +396,9 @@ class OpenSessions(ClosesRows):
         rows, limit = len(state.free.rows), self._limit + self._used + _SPARE
         if int(state.free.free[0]) < more and rows < limit:
             rows = min(limit, 1 << (rows + more).bit_length())
-            state.grow(exchanges=state.exchanges.grown(rows), free=grown_pool(state.free, rows))
+            state.grow(
+                exchanges=state.exchanges.grown(rows), free=tables.grown_pool(state.free, rows)
+            )
         self.make_closed_room(more)
 
     def open(self, connection: int) -> int:
@@ -427,31 +411,31 @@ class OpenSessions(ClosesRows):
             self._used += 1
             if session >= len(state.sessions.matrix):
                 state.grow(sessions=state.sessions.grown(2 * session))
-        state.grow(by_connection=reserved(state.by_connection, 1))
+        state.grow(by_connection=tables.reserved(state.by_connection, 1))
         state.sessions.matrix[session] = 0
         for name in ("stream", "second"):
-            getattr(state.sessions, name)[session] = ABSENT
+            getattr(state.sessions, name)[session] = tables.ABSENT
         state.sessions.last_topic[session] = NULL
-        put(state.by_connection, connection, 0, 0, 0, session)
+        tables.put(state.by_connection, connection, 0, 0, 0, session)
         self.reserve(1)
         return session
 
     def close(self, connection: int, session: int) -> None:
         """A connection is over, and nothing waits on it any more."""
         state = self.state
-        remove(state.by_connection, connection, 0, 0, 0)
+        tables.remove(state.by_connection, connection, 0, 0, 0)
         stream = int(state.sessions.stream[session])
         if stream >= 0:
-            give_row(state.free, stream)
+            tables.give_row(state.free, stream)
         self._free_sessions.append(session)
 
     def waiting(self, session: int) -> list[int]:
         """Requests of a session that wait, in the order of their frames; none do then."""
         sessions = self.state.sessions
         found = []
-        if sessions.second[session] != ABSENT:
+        if sessions.second[session] != tables.ABSENT:
             found.append(int(sessions.second[session]))
-            sessions.second[session] = ABSENT
+            sessions.second[session] = tables.ABSENT
         while sessions.length[session]:
             found.append(pop_oldest(self.state, session))
         return found

@@ -2,16 +2,11 @@
 
 from typing import Final
 
+from dissector.protocols.cursus import headers
 from dissector.protocols.cursus.anonymize import CursusAnonymizer
 from dissector.protocols.cursus.commands import NAMES
 from dissector.protocols.cursus.compressed import CODEC_NAMES, NONE_CODEC
 from dissector.protocols.cursus.facts import CursusDecoder
-from dissector.protocols.cursus.headers import (
-    announced_limit,
-    check_header,
-    one_way,
-    prove_frame,
-)
 from dissector.protocols.cursus.secrets import secret_spans
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 
@@ -40,10 +35,10 @@ def _new_anonymizer(keys: AnonymizerKeys) -> CursusAnonymizer:
 SPEC: Final = ProtocolSpec(
     "cursus",
     (9000,),
-    check_header,
-    prove_frame,
-    one_way,
-    announced_limit,
+    headers.check_header,
+    headers.prove_frame,
+    headers.one_way,
+    headers.announced_limit,
     CursusDecoder,
     commands=NAMES,
     secret_spans=secret_spans,

@@ -6,6 +6,7 @@ from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
+from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.answers import Answer, log_ends
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH, NUMBER
@@ -16,14 +17,7 @@ from dissector.protocols.cursus.lines import CommandLine
 from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, Produced, order_of
 from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
-from dissector.protocols.cursus.sessions import (
-    OpenSessions,
-    PassContext,
-    batch_key,
-    is_countable,
-    new_delivery,
-    store,
-)
+from dissector.protocols.cursus.sessions import OpenSessions, PassContext
 from dissector.protocols.interface import ConnectionFacts
 from dissector.schemas.enums import BY_CAPTURE_END, BY_CONNECTION, KIND_PUBLISH
 from dissector.states import State
@@ -101,10 +95,10 @@ class StateUpdates:
             sessions.last_topic[session] = topic
             sessions.last_producer[session] = name
             sessions.last_epoch[session] = epoch
-        if not is_countable(frames, row):
+        if not cursus_sessions.is_countable(frames, row):
             return
         idempotent = int(self._context.bodies.idempotent[row])
-        batch = batch_key(frames, row)
+        batch = cursus_sessions.batch_key(frames, row)
         order = order_of(self._producer_log.state, batch, idempotent)
         if order.flaw == EPOCH_BACK:
             self._note("producer_epoch_back", row, epoch, order.epoch)
@@ -209,7 +203,7 @@ class StateUpdates:
         topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
         if exchanges.kind[which] == KIND_PUBLISH:
             self._see_log_end(which, answer)
-            return store(self._context, which)
+            return cursus_sessions.store(self._context, which)
         if command in (_LIST_OFFSETS, _DESCRIBE):
             for partition, following in log_ends(answer):
                 self._producer_log.see_log_end(topic, partition, following)
@@ -280,7 +274,7 @@ class StateUpdates:
 
     def delivered(self, asked: int, row: int, is_push: bool) -> None:
         """A client was given a batch. asked: the request behind it, negative if not known."""
-        self.groups.deliver(int(new_delivery(self._context, row, asked)), is_push)
+        self.groups.deliver(int(cursus_sessions.new_delivery(self._context, row, asked)), is_push)
 
     def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
         """What an answer says of its session: versions, and whether it is authenticated."""

@@ -8,26 +8,12 @@ from dissector.codecs.wrapping import total
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT
+from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
 from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
-from dissector.protocols.cursus.sessions import (
-    LIMIT,
-    NOW,
-    PENDING,
-    UNKNOWN_STREAM,
-    PassContext,
-    ask,
-    batch_key,
-    close_exchange,
-    inherit,
-    is_countable,
-    new_delivery,
-    pop_oldest,
-    respond,
-    store,
-)
+from dissector.protocols.cursus.sessions import PassContext
 from dissector.schemas.enums import DUP_OR_DROPPED, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
 
@@ -42,14 +28,17 @@ def _produce(context: PassContext, session: int, row: int) -> bool:
         and sessions.last_producer[session] == frames.producer_name[row]
         and sessions.last_epoch[session] == frames.producer_epoch[row]
     )
-    if not is_same or not is_countable(frames, row):
+    if not is_same or not cursus_sessions.is_countable(frames, row):
         return False
-    if state.counts[PENDING] >= state.counts[LIMIT]:
+    if state.counts[cursus_sessions.PENDING] >= state.counts[cursus_sessions.LIMIT]:
         return False
     idempotent = max(context.bodies.idempotent[row], 0)
-    if order_of(context.producer_log, batch_key(frames, row), idempotent).flaw != IN_ORDER:
+    if (
+        order_of(context.producer_log, cursus_sessions.batch_key(frames, row), idempotent).flaw
+        != IN_ORDER
+    ):
         return False
-    ask(context, session, row, KIND_PUBLISH, False)
+    cursus_sessions.ask(context, session, row, KIND_PUBLISH, False)
     return True
 
 
@@ -61,7 +50,7 @@ def _acknowledge(context: PassContext, session: int, row: int, ordinal: int) -> 
     which = sessions.first[session]
     if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
         return False
-    pop_oldest(state, session)
+    cursus_sessions.pop_oldest(state, session)
     sessions.has_answered[session] = 1
     if context.bodies.decoded[row] == ACK_READ:
         sessions.has_stored[session] = 1
@@ -70,10 +59,10 @@ def _acknowledge(context: PassContext, session: int, row: int, ordinal: int) -> 
             see_log_end(
                 context.producer_log, exchanges.topic[which], exchanges.partition[which], following
             )
-    outcome = OK if store(context, which) else DUP_OR_DROPPED
-    respond(context, which, row)
-    inherit(context, which, row)
-    close_exchange(state, which, outcome, ordinal)
+    outcome = OK if cursus_sessions.store(context, which) else DUP_OR_DROPPED
+    cursus_sessions.respond(context, which, row)
+    cursus_sessions.inherit(context, which, row)
+    cursus_sessions.close_exchange(state, which, outcome, ordinal)
     return True
 
 
@@ -92,7 +81,7 @@ def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
         state, position, first, last, context.frames.last_ts_ns[row]
     ):
         return False
-    which = new_delivery(context, row, stream)
+    which = cursus_sessions.new_delivery(context, row, stream)
     extend_fetched(state, position, first, last)
     open_delivery(state, position, which, True, ordinal)
     return True
@@ -108,13 +97,13 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
         return False
     if stream != ABSENT:
-        if stream == UNKNOWN_STREAM or direction != TO_CLIENT:
+        if stream == cursus_sessions.UNKNOWN_STREAM or direction != TO_CLIENT:
             return False
         is_pushed = decoded == BATCH_READ and _push(context, session, row, ordinal)
         if decoded != EMPTY_READ and not is_pushed:
             return False
         sessions.has_answered[session] = 1
-        inherit(context, stream, row)
+        cursus_sessions.inherit(context, stream, row)
         return True
     oldest = sessions.first[session]
     is_lost = sessions.length[session] > 0 and context.state.exchanges.may_be_lost[oldest] == 1
@@ -150,6 +139,6 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
                 session = find(context.state.by_connection, connection, 0, 0, 0)
             if session == ABSENT or not _step(context, session, row, base + row):
                 break
-            counts[NOW] = max(counts[NOW], frames.last_ts_ns[row])
+            counts[cursus_sessions.NOW] = max(counts[cursus_sessions.NOW], frames.last_ts_ns[row])
         row += 1
     return row

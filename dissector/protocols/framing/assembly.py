@@ -14,31 +14,14 @@ from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MA
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
 from dissector.protocols.framing.connection_table import grown_connections, release_connections
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT, SMALL_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext
 from dissector.protocols.framing.splitting import split
-from dissector.protocols.framing.state import (
-    ARENA_FULL,
-    BUFFERS_FULL,
-    CONNECTIONS_FULL,
-    COUNTER_AGAIN,
-    COUNTER_ARENA_NEEDED,
-    COUNTER_ARENA_USED,
-    COUNTER_CONNECTION,
-    COUNTER_CURSOR,
-    COUNTER_NAMING,
-    COUNTER_NOTICES,
-    COUNTER_POSITION,
-    DONE,
-    FULL,
-    POOLS_FULL,
-    ROLE_DECIDED,
-    FramingState,
-    grown_pools,
-)
+from dissector.protocols.framing.state import FramingState
 from dissector.protocols.framing.unsynchronised import decide_largest
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import RangeColumns
@@ -82,19 +65,19 @@ class Framing:
     ) -> None:
         """Take a block of ranges; frames go to the sink as blocks fill up."""
         self._output.sources = sources
-        self.state.counters[[COUNTER_CURSOR, COUNTER_POSITION]] = 0
-        status = FULL
-        while status != DONE:
+        self.state.counters[[framing_state.COUNTER_CURSOR, framing_state.COUNTER_POSITION]] = 0
+        status = framing_state.FULL
+        while status != framing_state.DONE:
             status = self._split(ranges, rows)
-            if status == FULL:
+            if status == framing_state.FULL:
                 self._output.flush()
-            elif status == ARENA_FULL:
+            elif status == framing_state.ARENA_FULL:
                 self._reserve(ranges)
-            elif status == CONNECTIONS_FULL:
+            elif status == framing_state.CONNECTIONS_FULL:
                 self._output.state = grown_connections(self.state)
-            elif status == POOLS_FULL:
-                self._output.state = grown_pools(self.state)
-            elif status == BUFFERS_FULL:
+            elif status == framing_state.POOLS_FULL:
+                self._output.state = framing_state.grown_pools(self.state)
+            elif status == framing_state.BUFFERS_FULL:
                 self._decide_largest()
 
     def _split(self, ranges: RangeColumns, rows: int) -> int:
@@ -103,33 +86,33 @@ class Framing:
         output.rows, status = split(
             state, ranges, rows, sources, output.frames, output.rows, self._calls
         )
-        if self.state.counters[COUNTER_NOTICES]:
+        if self.state.counters[framing_state.COUNTER_NOTICES]:
             self._take_notices()
-        if self.state.counters[COUNTER_NAMING]:
+        if self.state.counters[framing_state.COUNTER_NAMING]:
             self._detection.read_names(self.state)
         return int(status)
 
     def _take_notices(self) -> None:
         """Notices that kernels wrote."""
         counters = self.state.counters
-        rows = self.state.notices.matrix[: int(counters[COUNTER_NOTICES])].tolist()
+        rows = self.state.notices.matrix[: int(counters[framing_state.COUNTER_NOTICES])].tolist()
         self.notices += [Notice(*row) for row in rows]
-        counters[COUNTER_NOTICES] = 0
+        counters[framing_state.COUNTER_NOTICES] = 0
 
     def _reserve(self, ranges: RangeColumns) -> None:
         """More room for bytes in the arena; at the bound the frame that wants it is given up.
 
         What was gathered of it comes out as cut, and the next frame is found by its length.
         """
-        needed = int(self.state.counters[COUNTER_ARENA_NEEDED])
+        needed = int(self.state.counters[framing_state.COUNTER_ARENA_NEEDED])
         self._output.grow_arena(needed)
         state, directions = self.state, self.state.directions
-        is_again = state.counters[COUNTER_AGAIN] != ABSENT
-        row = 0 if is_again else int(state.counters[COUNTER_CURSOR])
+        is_again = state.counters[framing_state.COUNTER_AGAIN] != ABSENT
+        row = 0 if is_again else int(state.counters[framing_state.COUNTER_CURSOR])
         of_range: RangeColumns = state.again if is_again else ranges
-        connection_index = int(state.counters[COUNTER_CONNECTION])
+        connection_index = int(state.counters[framing_state.COUNTER_CONNECTION])
         direction_index = 2 * connection_index + int(of_range.endpoint_index[row])
-        used = int(state.counters[COUNTER_ARENA_USED])
+        used = int(state.counters[framing_state.COUNTER_ARENA_USED])
         if used + needed <= MAX_PENDING_ARENA_BYTES or directions.total[direction_index] == 0:
             return
         directions.broken[direction_index] = CUT_BY_GAP
@@ -137,7 +120,7 @@ class Framing:
             directions.total[direction_index] - directions.have[direction_index]
         )
         known, direction = state.connections, 2
-        if known.role[connection_index] == ROLE_DECIDED:
+        if known.role[connection_index] == framing_state.ROLE_DECIDED:
             direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
         self.notices.append(
             Notice(
@@ -172,7 +155,7 @@ class Framing:
             decided = decide_largest(context, order, limit - eighth)
             order = order[decided:]
             self._take_notices()
-            self._output.state = grown_pools(self.state)
+            self._output.state = framing_state.grown_pools(self.state)
             if self.state.pool.counts[LARGE_HELD] <= limit - eighth:
                 break
         held = int(self.state.pool.counts[LARGE_HELD])
@@ -192,4 +175,4 @@ class Framing:
 
     def pending_bytes(self) -> int:
         """Bytes that the framing holds for unfinished frames and searches."""
-        return int(self.state.counters[COUNTER_ARENA_USED])
+        return int(self.state.counters[framing_state.COUNTER_ARENA_USED])

@@ -5,28 +5,10 @@ See `range_pool` for what they are. The caller has seen to rows of the pools (`s
 
 from dissector.jit import inlined, kernel
 from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
+from dissector.protocols.framing import range_pool, row_output, search_state
 from dissector.protocols.framing.first_bytes import RecordsFound, follow_records
-from dissector.protocols.framing.range_pool import (
-    ARRIVALS,
-    LARGE_HELD,
-    RANGE_BYTES,
-    SMALL_HELD,
-    SMALL_LIMIT,
-)
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
-from dissector.protocols.framing.row_output import (
-    SOURCE_ARENA,
-    PassContext,
-    direction_of,
-    room_at,
-)
-from dissector.protocols.framing.search_state import (
-    BEGAN_AT,
-    CONFIRMED_AT,
-    GAP_CELLS,
-    OFFSET_CELLS,
-    RESUME,
-)
+from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import COUNTER_AGAIN, HELD, UNDECIDED, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import DATA, STARTS_PACKET
@@ -104,7 +86,7 @@ def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: in
         work.calls.check,
         work.calls.prove,
         protocol,
-        direction_of(state, connection_index, direction_index & 1),
+        row_output.direction_of(state, connection_index, direction_index & 1),
         state.directions.limit[direction_index],
         is_final,
         int(state.connections.protocol[connection_index] == UNDECIDED),
@@ -116,14 +98,16 @@ def rule_of(work: PassContext, direction_index: int, protocol: int, is_final: in
 def _hold(state: FramingState, buffer: int, count: int) -> None:
     """A buffer counts for so many bytes more."""
     pool = state.pool
-    pool.counts[LARGE_HELD if pool.buffers.is_large[buffer] else SMALL_HELD] += count
+    pool.counts[
+        range_pool.LARGE_HELD if pool.buffers.is_large[buffer] else range_pool.SMALL_HELD
+    ] += count
 
 
 @inlined
 def _held(state: FramingState, buffer: int) -> int:
     """What a buffer counts for."""
     buffers = state.pool.buffers
-    return int(buffers.size[buffer] + RANGE_BYTES * buffers.ranges[buffer])
+    return int(buffers.size[buffer] + range_pool.RANGE_BYTES * buffers.ranges[buffer])
 
 
 @inlined
@@ -134,7 +118,11 @@ def _promote(state: FramingState, buffer: int, length: int) -> None:
         return
     is_large = buffers.size[buffer] + length > SMALL_BUFFER_BYTES
     is_large |= buffers.ranges[buffer] >= SMALL_BUFFER_RANGES
-    if is_large or counts[SMALL_HELD] + length + RANGE_BYTES > counts[SMALL_LIMIT]:
+    if (
+        is_large
+        or counts[range_pool.SMALL_HELD] + length + range_pool.RANGE_BYTES
+        > counts[range_pool.SMALL_LIMIT]
+    ):
         _hold(state, buffer, -_held(state, buffer))
         buffers.is_large[buffer] = 1
         _hold(state, buffer, _held(state, buffer))
@@ -148,7 +136,7 @@ def reserve(state: FramingState, buffer: int, more: int) -> bool:
     if buffers.room[buffer] >= size + more:
         return True
     room = max(size + more, min(2 * size, size + (1 << 20)), HEADER_WINDOW)
-    fresh = room_at(state, at, size, buffers.room[buffer], room)
+    fresh = row_output.room_at(state, at, size, buffers.room[buffer], room)
     if fresh < 0:
         return False
     if fresh != at:
@@ -176,7 +164,7 @@ def append_row(state: FramingState, direction_index: int, length: int) -> int:
         ranges.next[buffers.last[buffer]] = row
     buffers.last[buffer] = row
     buffers.ranges[buffer] += 1
-    _hold(state, buffer, length + RANGE_BYTES)
+    _hold(state, buffer, length + range_pool.RANGE_BYTES)
     return row
 
 
@@ -185,7 +173,7 @@ def next_order(work: PassContext) -> int:
     """The place of the range that is handled among those of its connection."""
     if work.row != ABSENT:
         return int(work.state.pool.ranges.order[work.row])
-    return int(work.state.pool.counts[ARRIVALS]) + 1
+    return int(work.state.pool.counts[range_pool.ARRIVALS]) + 1
 
 
 @kernel
@@ -206,7 +194,7 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
     rows.flags[row] = ranges.flags[index] if position == 0 else ranges.flags[index] & ~STARTS_PACKET
     rows.order[row] = next_order(work)
     if work.row == ABSENT:
-        state.pool.counts[ARRIVALS] += 1
+        state.pool.counts[range_pool.ARRIVALS] += 1
     elif position == 0:
         rows.starts_chain[row] = rows.starts_chain[work.row]
         rows.is_judged[row] = rows.is_judged[work.row]
@@ -264,13 +252,13 @@ def drop_bytes(work: PassContext, direction_index: int, count: int) -> None:
         buffers.first_gap[buffer] = ranges.next_gap[gap]
     for protocol in range(len(work.calls.check)):
         search = pool.searches[search_of(state, buffer, protocol)]
-        search[RESUME] = max(0, search[RESUME] - count)
-        for cell in OFFSET_CELLS:
+        search[search_state.RESUME] = max(0, search[search_state.RESUME] - count)
+        for cell in search_state.OFFSET_CELLS:
             search[cell] = max(-1, search[cell] - count)
-        for cell in GAP_CELLS:
+        for cell in search_state.GAP_CELLS:
             if search[cell] != ABSENT and ranges.begin[search[cell]] <= base:
                 search[cell] = ABSENT
-        search[BEGAN_AT] = search[CONFIRMED_AT] = -1
+        search[search_state.BEGAN_AT] = search[search_state.CONFIRMED_AT] = -1
     _drop_rows(state, buffer, count)
     _hold(state, buffer, _held(state, buffer))
 
@@ -405,7 +393,7 @@ def take_row(state: FramingState, row: int) -> None:
     ranges.kind[0] = rows.kind[row]
     ranges.stream_offset[0] = rows.stream_offset[row]
     ranges.length[0] = rows.length[row]
-    ranges.source[0] = SOURCE_ARENA
+    ranges.source[0] = row_output.SOURCE_ARENA
     ranges.offset[0] = rows.at[row]
     ranges.packet[0] = rows.packet[row]
     ranges.ts_ns[0] = rows.ts_ns[row]

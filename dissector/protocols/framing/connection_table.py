@@ -1,34 +1,18 @@
 """The table of connections: a row for each that is open, found by its id and used again."""
 
+from dissector import tables
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.framing.state import (
-    CHAIN,
-    COUNTER_AGAIN,
-    HELD,
-    ROLE_PROVISIONAL,
-    ROLE_UNDECIDED,
-    UNDECIDED,
-    FramingState,
-)
+from dissector.protocols.framing import state as framing_state
+from dissector.protocols.framing.state import FramingState
 from dissector.stream.columns import DATA
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    find,
-    give_row,
-    grown_pool,
-    put,
-    remove,
-    reserved,
-)
 
 
 @inlined
 def find_slot(state: FramingState, connection: int) -> int:
     """The row of a connection, or ABSENT."""
-    return find(state.connection_indexes, connection, 0, 0, 0)
+    return tables.find(state.connection_indexes, connection, 0, 0, 0)
 
 
 @kernel
@@ -50,15 +34,17 @@ def allocate_connection(
         opener: the side that sent the SYN, -1 if that was not seen. ports: of side 0 << 16 | of
             side 1. limit: bytes of a frame.
     """
-    connection_index = allocate_row(state.free_connections)
-    if connection_index == ABSENT:
-        return ABSENT
-    put(state.connection_indexes, connection, 0, 0, 0, connection_index)
+    connection_index = tables.allocate_row(state.free_connections)
+    if connection_index == tables.ABSENT:
+        return tables.ABSENT
+    tables.put(state.connection_indexes, connection, 0, 0, 0, connection_index)
     known = state.connections
     known.matrix[:, connection_index] = 0
     known.connection_id[connection_index] = connection
-    known.protocol[connection_index] = UNDECIDED
-    known.role[connection_index] = ROLE_PROVISIONAL if opener >= 0 else ROLE_UNDECIDED
+    known.protocol[connection_index] = framing_state.UNDECIDED
+    known.role[connection_index] = (
+        framing_state.ROLE_PROVISIONAL if opener >= 0 else framing_state.ROLE_UNDECIDED
+    )
     known.is_from_syn[connection_index] = 1 if opener >= 0 else 0
     known.client_endpoint[connection_index] = max(opener, 0)
     known.ports[connection_index] = ports
@@ -71,7 +57,7 @@ def allocate_connection(
         directions.last_ts[direction_index] = NULL
         directions.limit[direction_index] = limit
         directions.is_first[direction_index] = 1
-        directions.buffer[direction_index] = ABSENT
+        directions.buffer[direction_index] = tables.ABSENT
     return connection_index
 
 
@@ -79,21 +65,23 @@ def allocate_connection(
 def release_connections(state: FramingState, connections: Int64Array) -> None:
     """Free the rows of closed connections; ids without a row are passed over."""
     for index in range(len(connections)):
-        connection_index = remove(state.connection_indexes, connections[index], 0, 0, 0)
-        if connection_index != ABSENT:
-            give_row(state.free_connections, connection_index)
+        connection_index = tables.remove(state.connection_indexes, connections[index], 0, 0, 0)
+        if connection_index != tables.ABSENT:
+            tables.give_row(state.free_connections, connection_index)
 
 
 def grown_connections(state: FramingState) -> FramingState:
     """The same state with room for twice the connections."""
     before = len(state.free_connections.rows)
     directions = state.directions.grown(4 * before)
-    directions.buffer[2 * before :] = ABSENT
+    directions.buffer[2 * before :] = tables.ABSENT
     return state._replace(
         directions=directions,
         connections=state.connections.grown(2 * before),
-        connection_indexes=reserved(state.connection_indexes, 3 * before),  # a quarter full at most
-        free_connections=grown_pool(state.free_connections, 2 * before),
+        connection_indexes=tables.reserved(
+            state.connection_indexes, 3 * before
+        ),  # a quarter full at most
+        free_connections=tables.grown_pool(state.free_connections, 2 * before),
     )
 
 
@@ -118,22 +106,22 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
     for direction_index in range(len(directions.mode)):
         have = (
             directions.have[direction_index]
-            if directions.mode[direction_index] in (CHAIN, HELD)
+            if directions.mode[direction_index] in (framing_state.CHAIN, framing_state.HELD)
             else 0
         )
         at = directions.arena_at[direction_index]
         directions.arena_at[direction_index], directions.arena_room[direction_index] = used, have
         used = _move(state, at, have, fresh, used)
         buffer = directions.buffer[direction_index]
-        if buffer != ABSENT:
+        if buffer != tables.ABSENT:
             at, size = buffers.at[buffer], buffers.size[buffer]
             for index in range(size):
                 fresh_marks[used + index] = state.marks[at + index]
             buffers.at[buffer], buffers.room[buffer] = used, size
             used = _move(state, at, size, fresh, used)
-    row = state.counters[COUNTER_AGAIN]
+    row = state.counters[framing_state.COUNTER_AGAIN]
     for _ in range(len(ranges.next)):
-        if row == ABSENT:
+        if row == tables.ABSENT:
             break
         at = ranges.at[row]
         ranges.at[row] = used

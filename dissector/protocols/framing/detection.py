@@ -4,17 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from dissector.limits import MAX_FRAME_BYTES, MAX_ROLE_WAIT_FRAMES
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.first_bytes import IS_TLS, proxied_client, server_name
-from dissector.protocols.framing.state import (
-    COUNTER_FRAME_LIMIT,
-    COUNTER_IS_ASKED,
-    COUNTER_MOST_WAITING,
-    COUNTER_NAMING,
-    COUNTER_ONLY,
-    PORT_OF_BROKER,
-    PROTOCOL_SHIFT,
-    FramingState,
-)
+from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import Specs
 
 
@@ -50,18 +42,18 @@ class Detection:
     def instruct(self, state: FramingState) -> None:
         """Tell the kernels what the user chose."""
         options, counters = self._options, state.counters
-        counters[COUNTER_FRAME_LIMIT] = options.max_frame_bytes
-        counters[COUNTER_IS_ASKED] = bool(options.forced) or options.only is not None
-        counters[COUNTER_ONLY] = 0 if options.only is None else options.only + 1
-        counters[COUNTER_MOST_WAITING] = MAX_ROLE_WAIT_FRAMES
-        state.port_hints[list(self.broker_ports)] = PORT_OF_BROKER
+        counters[framing_state.COUNTER_FRAME_LIMIT] = options.max_frame_bytes
+        counters[framing_state.COUNTER_IS_ASKED] = bool(options.forced) or options.only is not None
+        counters[framing_state.COUNTER_ONLY] = 0 if options.only is None else options.only + 1
+        counters[framing_state.COUNTER_MOST_WAITING] = MAX_ROLE_WAIT_FRAMES
+        state.port_hints[list(self.broker_ports)] = framing_state.PORT_OF_BROKER
         for port, protocol in options.forced.items():
-            state.port_hints[port] |= protocol + 1 << PROTOCOL_SHIFT
+            state.port_hints[port] |= protocol + 1 << framing_state.PROTOCOL_SHIFT
 
     def read_names(self, state: FramingState) -> None:
         """Read the names in first bytes that kernels found."""
         found = state.naming
-        for row in range(int(state.counters[COUNTER_NAMING])):
+        for row in range(int(state.counters[framing_state.COUNTER_NAMING])):
             at = int(found.at[row])
             head = state.arena[at : at + int(found.size[row])].tobytes()
             is_tls = found.verdict[row] == IS_TLS
@@ -69,4 +61,4 @@ class Detection:
             if name:
                 names = self.server_names if is_tls else self.proxied
                 names[int(found.connection_id[row])] = name
-        state.counters[COUNTER_NAMING] = 0
+        state.counters[framing_state.COUNTER_NAMING] = 0

@@ -10,29 +10,12 @@ from typing import Final
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.framing import first_bytes
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import drop_bytes
-from dissector.protocols.framing.first_bytes import (
-    IS_HTTP,
-    IS_PROXY_HEADER,
-    IS_TLS,
-    MORE_NEEDED,
-    judge_head,
-)
 from dissector.protocols.framing.resync import STRICT
 from dissector.protocols.framing.row_output import PassContext
-from dissector.protocols.framing.state import (
-    COUNTER_FRAME_LIMIT,
-    COUNTER_IS_ASKED,
-    COUNTER_NAMING,
-    COUNTER_NOTICES,
-    COUNTER_ONLY,
-    HTTP,
-    PORT_OF_BROKER,
-    PROTOCOL_SHIFT,
-    TLS,
-    UNDECIDED,
-    FramingState,
-)
+from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 
 HEAD_BYTES: Final = 4096  # of a direction, looked at for TLS, HTTP and PROXY headers
@@ -45,17 +28,17 @@ def has_broker_port(state: FramingState, connection_index: int) -> bool:
     """Whether a port of a connection is one of a known protocol's."""
     ports = state.connections.ports[connection_index]
     hints = state.port_hints[ports >> 16] | state.port_hints[ports & 0xFFFF]
-    return bool(hints & PORT_OF_BROKER)
+    return bool(hints & framing_state.PORT_OF_BROKER)
 
 
 @inlined
 def _asked(state: FramingState, connection_index: int) -> int:
     """The protocol that the user says a connection speaks, or UNDECIDED."""
     ports = state.connections.ports[connection_index]
-    by_port = state.port_hints[ports >> 16] >> PROTOCOL_SHIFT
+    by_port = state.port_hints[ports >> 16] >> framing_state.PROTOCOL_SHIFT
     if by_port == 0:
-        by_port = state.port_hints[ports & 0xFFFF] >> PROTOCOL_SHIFT
-    return int(by_port if by_port > 0 else state.counters[COUNTER_ONLY]) - 1
+        by_port = state.port_hints[ports & 0xFFFF] >> framing_state.PROTOCOL_SHIFT
+    return int(by_port if by_port > 0 else state.counters[framing_state.COUNTER_ONLY]) - 1
 
 
 @kernel
@@ -66,26 +49,28 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
         Whether there must be more bytes to judge them.
     """
     state, connection_index = work.state, direction_index >> 1
-    asked = UNDECIDED
-    if state.counters[COUNTER_IS_ASKED]:
+    asked = framing_state.UNDECIDED
+    if state.counters[framing_state.COUNTER_IS_ASKED]:
         asked = _asked(state, connection_index)
     found = _opaque(work, direction_index, is_final)
-    if found == UNDECIDED and asked != UNDECIDED:
+    if found == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
         found = _begun(work, direction_index, asked, is_final)
     if found == _MORE:
         return True
-    if asked != UNDECIDED and found not in (UNDECIDED, asked):
+    if asked != framing_state.UNDECIDED and found not in (framing_state.UNDECIDED, asked):
         _note_contradiction(state, direction_index)
-    state.connections.protocol[connection_index] = found if asked == UNDECIDED else asked
+    state.connections.protocol[connection_index] = (
+        found if asked == framing_state.UNDECIDED else asked
+    )
     return False
 
 
 @inlined
 def _note_contradiction(state: FramingState, direction_index: int) -> None:
     """First bytes are plainly not of the protocol that was asked for."""
-    notices, notice = state.notices, state.counters[COUNTER_NOTICES]
+    notices, notice = state.notices, state.counters[framing_state.COUNTER_NOTICES]
     first = state.pool.buffers.first[state.directions.buffer[direction_index]]
-    state.counters[COUNTER_NOTICES] = notice + 1
+    state.counters[framing_state.COUNTER_NOTICES] = notice + 1
     notices.matrix[notice, :] = NULL
     notices.kind[notice] = _READ_AS_ASKED
     notices.ts_ns[notice] = state.pool.ranges.ts_ns[first]
@@ -97,8 +82,10 @@ def _note_contradiction(state: FramingState, direction_index: int) -> None:
 def _add_name(state: FramingState, direction_index: int, verdict: int, at: int, size: int) -> None:
     """First bytes may name somebody: whoever reads texts looks at them."""
     naming = state.naming
-    row = min(state.counters[COUNTER_NAMING], len(naming.at) - 1)  # the last ones, of many at once
-    state.counters[COUNTER_NAMING] = row + 1
+    row = min(
+        state.counters[framing_state.COUNTER_NAMING], len(naming.at) - 1
+    )  # the last ones, of many at once
+    state.counters[framing_state.COUNTER_NAMING] = row + 1
     naming.connection_id[row] = state.connections.connection_id[direction_index >> 1]
     naming.verdict[row] = verdict
     naming.at[row] = at
@@ -111,23 +98,29 @@ def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
     state = work.state
     buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.is_tls[buffer]:
-        return TLS
+        return framing_state.TLS
     while buffers.size[buffer] > 0:
         at, size = buffers.at[buffer], min(buffers.size[buffer], HEAD_BYTES)
-        head = judge_head(state.arena, at, size, buffers.at_start[buffer] != 0)
-        if head.verdict == IS_PROXY_HEADER:
+        head = first_bytes.judge_head(state.arena, at, size, buffers.at_start[buffer] != 0)
+        if head.verdict == first_bytes.IS_PROXY_HEADER:
             _add_name(state, direction_index, head.verdict, at, head.header_bytes)
             drop_bytes(work, direction_index, head.header_bytes)
             buffers.at_start[buffer] = 1
             continue
-        needed = HEAD_BYTES if head.verdict == MORE_NEEDED else min(head.header_bytes, HEAD_BYTES)
+        needed = (
+            HEAD_BYTES
+            if head.verdict == first_bytes.MORE_NEEDED
+            else min(head.header_bytes, HEAD_BYTES)
+        )
         if size < needed and not is_final:
             return _MORE  # the rest of a ClientHello may name the server
-        if head.verdict == IS_TLS:
+        if head.verdict == first_bytes.IS_TLS:
             _add_name(state, direction_index, head.verdict, at, size)
-            return TLS
-        return HTTP if head.verdict == IS_HTTP else UNDECIDED
-    return UNDECIDED
+            return framing_state.TLS
+        return (
+            framing_state.HTTP if head.verdict == first_bytes.IS_HTTP else framing_state.UNDECIDED
+        )
+    return framing_state.UNDECIDED
 
 
 @inlined
@@ -139,9 +132,9 @@ def _begun(work: PassContext, direction_index: int, asked: int, is_final: bool) 
     state, count = work.state, len(work.calls.check)
     buffers, buffer = state.pool.buffers, state.directions.buffer[direction_index]
     if buffers.at_start[buffer] == 0:
-        return UNDECIDED
+        return framing_state.UNDECIDED
     at, size = buffers.at[buffer], min(buffers.size[buffer], HEADER_WINDOW)
-    limit = state.counters[COUNTER_FRAME_LIMIT]
+    limit = state.counters[framing_state.COUNTER_FRAME_LIMIT]
     for turn in range(-1, count):
         protocol = asked if turn < 0 else turn
         if turn == asked:
@@ -151,4 +144,4 @@ def _begun(work: PassContext, direction_index: int, asked: int, is_final: bool) 
             return protocol
         if judged == 0 and size < HEADER_WINDOW and not is_final:
             return _MORE
-    return UNDECIDED
+    return framing_state.UNDECIDED

@@ -25,33 +25,8 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
+from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.protocols.framing.search_state import (
-    AT,
-    BEGAN_AT,
-    BEGAN_TS,
-    COMBED,
-    CONFIRMED_AT,
-    CURSOR,
-    FRAMES,
-    IS_BEGUN,
-    IS_CONFIRMED,
-    IS_HOLED,
-    IS_OPEN,
-    IS_OWN,
-    IS_PLAIN,
-    LAST,
-    PASSED_GAP,
-    PROOFS,
-    RESUME,
-    RESUME_GAP,
-    SECOND,
-    STEPS,
-    SUMMED,
-    THIRD,
-    TO_GO,
-    TOTAL,
-)
 from dissector.stream.columns import DATA, STARTS_PACKET
 from dissector.tables import ABSENT
 
@@ -148,7 +123,7 @@ def _mark(buffer: Searched, offset: int, rule: Rule, mark: int) -> None:
 
 @inlined
 def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> int:
-    buffer.search[STEPS] += 1
+    buffer.search[search_state.STEPS] += 1
     return int(
         rule.check[rule.protocol](buffer.data, offset, end, rule.direction, rule.limit, level)
     )
@@ -158,8 +133,8 @@ def _judge(buffer: Searched, offset: int, end: int, rule: Rule, level: int) -> i
 def begin_search(search: Int64Array) -> None:
     """Make the cells those of a search that has not begun."""
     search[:] = 0
-    search[AT] = search[BEGAN_AT] = search[CONFIRMED_AT] = -1
-    search[PASSED_GAP] = search[RESUME_GAP] = ABSENT
+    search[search_state.AT] = search[search_state.BEGAN_AT] = search[search_state.CONFIRMED_AT] = -1
+    search[search_state.PASSED_GAP] = search[search_state.RESUME_GAP] = ABSENT
 
 
 @inlined
@@ -190,10 +165,17 @@ def _pass_gaps(buffer: Searched, passed: int, offset: int) -> int:
 def _is_sound(buffer: Searched, rule: Rule) -> int:
     """The verdict on the chain's last frame, which is whole: 1 proven, 0 not known, -1 wrong."""
     search = buffer.search
-    if search[SUMMED] + search[TOTAL] > _BUDGET * len(buffer.data) + _BUDGET_BYTES:
+    if (
+        search[search_state.SUMMED] + search[search_state.TOTAL]
+        > _BUDGET * len(buffer.data) + _BUDGET_BYTES
+    ):
         return 0
-    search[SUMMED] += search[TOTAL]
-    return int(rule.prove[rule.protocol](buffer.data, search[LAST], search[TOTAL]))
+    search[search_state.SUMMED] += search[search_state.TOTAL]
+    return int(
+        rule.prove[rule.protocol](
+            buffer.data, search[search_state.LAST], search[search_state.TOTAL]
+        )
+    )
 
 
 @kernel
@@ -203,11 +185,14 @@ def _holds_chain(buffer: Searched, rule: Rule) -> bool:
     Then it is no frame: it began in a payload, and its end is a frame's end by chance.
     """
     search = buffer.search
-    start = search[LAST]
-    end = start + search[TOTAL]
-    if search[COMBED] + search[TOTAL] > _BUDGET * len(buffer.data) + _BUDGET_BYTES:
+    start = search[search_state.LAST]
+    end = start + search[search_state.TOTAL]
+    if (
+        search[search_state.COMBED] + search[search_state.TOTAL]
+        > _BUDGET * len(buffer.data) + _BUDGET_BYTES
+    ):
         return False
-    search[COMBED] += search[TOTAL]
+    search[search_state.COMBED] += search[search_state.TOTAL]
     for offset in range(start + 1, end):
         position = offset
         proofs = 0
@@ -216,8 +201,8 @@ def _holds_chain(buffer: Searched, rule: Rule) -> bool:
             if total <= 0 or total > end - position:
                 break
             _mark(buffer, position, rule, _COMBED_MARK)
-            if search[SUMMED] + total <= _BUDGET * len(buffer.data) + _BUDGET_BYTES:
-                search[SUMMED] += total
+            if search[search_state.SUMMED] + total <= _BUDGET * len(buffer.data) + _BUDGET_BYTES:
+                search[search_state.SUMMED] += total
                 proofs += rule.prove[rule.protocol](buffer.data, position, total) == 1
             position += total
         if position == end and proofs > 0:
@@ -229,10 +214,10 @@ def _holds_chain(buffer: Searched, rule: Rule) -> bool:
 def _next_candidate(buffer: Searched, rule: Rule) -> bool:
     """Look for the next strict header; False if there is none yet."""
     search, size = buffer.search, len(buffer.data)
-    passed = search[RESUME_GAP]
+    passed = search[search_state.RESUME_GAP]
     gap = _gap_behind(buffer, passed)
     end = _gap_at(buffer, gap)
-    for offset in range(search[RESUME], size):
+    for offset in range(search[search_state.RESUME], size):
         if gap != ABSENT and end <= offset:
             passed = _pass_gaps(buffer, passed, offset)
             gap = _gap_behind(buffer, passed)
@@ -243,30 +228,30 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
         if total < 0:
             continue
         if total == 0 and gap == ABSENT and rule.is_final == 0:
-            search[RESUME] = offset
-            search[RESUME_GAP] = passed
+            search[search_state.RESUME] = offset
+            search[search_state.RESUME_GAP] = passed
             return False
         if total == 0 and end - offset < HEADER_EVIDENCE:
             continue
-        search[RESUME] = offset
-        search[RESUME_GAP] = passed
-        search[AT] = offset
-        search[CURSOR] = offset
-        search[TO_GO] = 0
-        search[PASSED_GAP] = passed
-        search[FRAMES] = 0
-        search[PROOFS] = 0
-        search[LAST] = offset
-        search[IS_OPEN] = 0
-        search[SECOND] = -1
-        search[THIRD] = -1
-        search[IS_OWN] = search[IS_PLAIN] = 0
+        search[search_state.RESUME] = offset
+        search[search_state.RESUME_GAP] = passed
+        search[search_state.AT] = offset
+        search[search_state.CURSOR] = offset
+        search[search_state.TO_GO] = 0
+        search[search_state.PASSED_GAP] = passed
+        search[search_state.FRAMES] = 0
+        search[search_state.PROOFS] = 0
+        search[search_state.LAST] = offset
+        search[search_state.IS_OPEN] = 0
+        search[search_state.SECOND] = -1
+        search[search_state.THIRD] = -1
+        search[search_state.IS_OWN] = search[search_state.IS_PLAIN] = 0
         if rule.is_open == 1:
-            search[IS_OWN] = _judge(buffer, offset, end, rule, OWN) > 0
-            search[IS_PLAIN] = _judge(buffer, offset, end, rule, ALONE) >= 0
+            search[search_state.IS_OWN] = _judge(buffer, offset, end, rule, OWN) > 0
+            search[search_state.IS_PLAIN] = _judge(buffer, offset, end, rule, ALONE) >= 0
         return True
-    search[RESUME] = max(search[RESUME], size)
-    search[RESUME_GAP] = passed
+    search[search_state.RESUME] = max(search[search_state.RESUME], size)
+    search[search_state.RESUME_GAP] = passed
     return False
 
 
@@ -275,20 +260,20 @@ def _reach_end(buffer: Searched) -> int:
     """Move the cursor on to the end of the chain's last frame; LIVE there or where bytes end."""
     search = buffer.search
     for _ in range(buffer.row_count):
-        gap = _gap_behind(buffer, search[PASSED_GAP])
-        step = _gap_at(buffer, gap) - search[CURSOR]
-        if search[TO_GO] == 0 or gap == ABSENT or search[TO_GO] < step:
+        gap = _gap_behind(buffer, search[search_state.PASSED_GAP])
+        step = _gap_at(buffer, gap) - search[search_state.CURSOR]
+        if search[search_state.TO_GO] == 0 or gap == ABSENT or search[search_state.TO_GO] < step:
             break
-        search[CURSOR] += step
-        search[TO_GO] -= step
-        if search[TO_GO] < buffer.ranges.length[gap]:
+        search[search_state.CURSOR] += step
+        search[search_state.TO_GO] -= step
+        if search[search_state.TO_GO] < buffer.ranges.length[gap]:
             return BLIND
-        search[TO_GO] -= buffer.ranges.length[gap]
-        search[IS_HOLED] = 1
-        search[PASSED_GAP] = gap
-    step = min(search[TO_GO], len(buffer.data) - search[CURSOR])
-    search[CURSOR] += step
-    search[TO_GO] -= step
+        search[search_state.TO_GO] -= buffer.ranges.length[gap]
+        search[search_state.IS_HOLED] = 1
+        search[search_state.PASSED_GAP] = gap
+    step = min(search[search_state.TO_GO], len(buffer.data) - search[search_state.CURSOR])
+    search[search_state.CURSOR] += step
+    search[search_state.TO_GO] -= step
     return LIVE
 
 
@@ -299,23 +284,23 @@ def _follow(buffer: Searched, rule: Rule) -> int:
     while True:
         if _reach_end(buffer) == BLIND:
             return BLIND
-        if search[TO_GO] > 0:
+        if search[search_state.TO_GO] > 0:
             return LIVE
-        if search[IS_OPEN] == 1:
-            search[IS_OPEN] = 0
+        if search[search_state.IS_OPEN] == 1:
+            search[search_state.IS_OPEN] = 0
             verdict = 0
-            if search[IS_HOLED] == 0:
+            if search[search_state.IS_HOLED] == 0:
                 verdict = _is_sound(buffer, rule)
             if verdict == 1:
-                search[PROOFS] += 1
+                search[search_state.PROOFS] += 1
             elif verdict < 0 and _holds_chain(buffer, rule):
                 return _BROKEN
-            if search[FRAMES] == 1:
-                search[SECOND] = search[CURSOR]
-            elif search[FRAMES] == 2:
-                search[THIRD] = search[CURSOR]
-        at = search[CURSOR]
-        gap = _gap_behind(buffer, search[PASSED_GAP])
+            if search[search_state.FRAMES] == 1:
+                search[search_state.SECOND] = search[search_state.CURSOR]
+            elif search[search_state.FRAMES] == 2:
+                search[search_state.THIRD] = search[search_state.CURSOR]
+        at = search[search_state.CURSOR]
+        gap = _gap_behind(buffer, search[search_state.PASSED_GAP])
         end = _gap_at(buffer, gap)
         if gap != ABSENT and end == at:
             return BLIND
@@ -329,12 +314,12 @@ def _follow(buffer: Searched, rule: Rule) -> int:
         if total == 0:
             return BLIND if gap != ABSENT or rule.is_final == 1 else LIVE
         _mark(buffer, at, rule, _VISITED)
-        search[FRAMES] += 1
-        search[LAST] = at
-        search[TOTAL] = total
-        search[TO_GO] = total
-        search[IS_HOLED] = 0
-        search[IS_OPEN] = 1
+        search[search_state.FRAMES] += 1
+        search[search_state.LAST] = at
+        search[search_state.TOTAL] = total
+        search[search_state.TO_GO] = total
+        search[search_state.IS_HOLED] = 0
+        search[search_state.IS_OPEN] = 1
 
 
 @kernel
@@ -348,28 +333,33 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
         is_end: the chain ends as it stands.
     """
     search = buffer.search
-    if rule.is_open == 0 or search[IS_PLAIN] == 1:
+    if rule.is_open == 0 or search[search_state.IS_PLAIN] == 1:
         return True
-    if search[IS_OWN] == 0 and search[PROOFS] == 0:
+    if search[search_state.IS_OWN] == 0 and search[search_state.PROOFS] == 0:
         return False
-    is_all = search[AT] == 0 and rule.skipped == 0 and search[TO_GO] == 0 and search[IS_OPEN] == 0
-    return bool(search[FRAMES] > 1 or (is_end == 1 and is_all))
+    is_all = (
+        search[search_state.AT] == 0
+        and rule.skipped == 0
+        and search[search_state.TO_GO] == 0
+        and search[search_state.IS_OPEN] == 0
+    )
+    return bool(search[search_state.FRAMES] > 1 or (is_end == 1 and is_all))
 
 
 @kernel
 def find_chain(buffer: Searched, rule: Rule) -> int:
     """Go on with the search of a run; NOTHING, LIVE or BLIND."""
     search = buffer.search
-    search[IS_BEGUN] = 1
+    search[search_state.IS_BEGUN] = 1
     while True:
-        if search[AT] < 0 and not _next_candidate(buffer, rule):
+        if search[search_state.AT] < 0 and not _next_candidate(buffer, rule):
             return NOTHING
         status = _follow(buffer, rule)
         is_decided = status == BLIND or rule.is_final == 1
         if status != _BROKEN and (not is_decided or tells_protocol(buffer, rule, 1)):
             return status
-        search[RESUME] = search[AT] + 1
-        search[AT] = -1
+        search[search_state.RESUME] = search[search_state.AT] + 1
+        search[search_state.AT] = -1
 
 
 @kernel
@@ -389,7 +379,10 @@ def range_at(buffer: Searched, offset: int) -> ByteOfRange:
 def _is_long(buffer: Searched) -> bool:
     """Whether the end of the chain's last frame is far: it would cover frames that it only says it
     holds, if it is none."""
-    return bool(buffer.search[IS_OPEN] == 1 and buffer.search[TOTAL] > _SHORT_FRAME_BYTES)
+    return bool(
+        buffer.search[search_state.IS_OPEN] == 1
+        and buffer.search[search_state.TOTAL] > _SHORT_FRAME_BYTES
+    )
 
 
 @inlined
@@ -405,7 +398,11 @@ def _have_uneven_sizes(first: int, second: int) -> bool:
 def _begin_packets(buffer: Searched) -> bool:
     """Whether three frames of a chain begin packets, few of which are tiny."""
     search, ranges = buffer.search, buffer.ranges
-    start, middle, end = search[AT], search[SECOND], search[THIRD]
+    start, middle, end = (
+        search[search_state.AT],
+        search[search_state.SECOND],
+        search[search_state.THIRD],
+    )
     if not _have_uneven_sizes(middle - start, end - middle):
         return False
     offset = begun = packets = 0
@@ -430,22 +427,28 @@ def is_confirmed_by_packets(buffer: Searched) -> bool:
     packets are tiny, any byte begins one, which proves nothing.
     """
     search = buffer.search
-    if search[FRAMES] < 3 or search[THIRD] < 0 or search[THIRD] >= len(buffer.data):
+    if (
+        search[search_state.FRAMES] < 3
+        or search[search_state.THIRD] < 0
+        or search[search_state.THIRD] >= len(buffer.data)
+    ):
         return False
-    if search[CONFIRMED_AT] != search[AT]:
-        search[CONFIRMED_AT] = search[AT]
-        search[IS_CONFIRMED] = _begin_packets(buffer)
-    return bool(search[IS_CONFIRMED] == 1)
+    if search[search_state.CONFIRMED_AT] != search[search_state.AT]:
+        search[search_state.CONFIRMED_AT] = search[search_state.AT]
+        search[search_state.IS_CONFIRMED] = _begin_packets(buffer)
+    return bool(search[search_state.IS_CONFIRMED] == 1)
 
 
 @inlined
 def _began(buffer: Searched) -> int:
     """When the first packet of a chain was captured, ns."""
     search = buffer.search
-    if search[BEGAN_AT] != search[AT]:
-        search[BEGAN_AT] = search[AT]
-        search[BEGAN_TS] = buffer.ranges.ts_ns[range_at(buffer, search[AT]).row]
-    return int(search[BEGAN_TS])
+    if search[search_state.BEGAN_AT] != search[search_state.AT]:
+        search[search_state.BEGAN_AT] = search[search_state.AT]
+        search[search_state.BEGAN_TS] = buffer.ranges.ts_ns[
+            range_at(buffer, search[search_state.AT]).row
+        ]
+    return int(search[search_state.BEGAN_TS])
 
 
 @kernel
@@ -470,12 +473,16 @@ def is_believed(buffer: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
         return True
     if _is_long(buffer):
         return False
-    if search[LAST] - search[AT] >= RESYNC_HOLD_BYTES:
+    if search[search_state.LAST] - search[search_state.AT] >= RESYNC_HOLD_BYTES:
         return True
-    return bool(search[FRAMES] > 1 and ts_ns - _began(buffer) > HOLD_NS)
+    return bool(search[search_state.FRAMES] > 1 and ts_ns - _began(buffer) > HOLD_NS)
 
 
 @kernel
 def has_some(buffer: Searched, frames: int) -> bool:
     """Whether there is a chain of so many frames, and no long one at its end."""
-    return buffer.search[AT] >= 0 and buffer.search[FRAMES] >= frames and not _is_long(buffer)
+    return (
+        buffer.search[search_state.AT] >= 0
+        and buffer.search[search_state.FRAMES] >= frames
+        and not _is_long(buffer)
+    )

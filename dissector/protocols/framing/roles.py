@@ -4,20 +4,9 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns, FramingColumns
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.row_output import SOURCE_ARENA, PassContext, direction_of
-from dissector.protocols.framing.state import (
-    COUNTER_ARENA_USED,
-    COUNTER_FRAME_NO,
-    COUNTER_MOST_WAITING,
-    COUNTER_NOTICES,
-    COUNTER_RELEASE_PACKET,
-    COUNTER_RELEASED,
-    PORT_OF_BROKER,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_DECIDED,
-    FramingState,
-)
+from dissector.protocols.framing.state import FramingState
 from dissector.tables import ABSENT, allocate_row, give_row
 
 _COLUMNS = len(FramingColumns._fields)  # the first ones of frames
@@ -27,9 +16,12 @@ _ROLE_FLIPPED = NOTICE_NUMBER["role_flipped"]
 @inlined
 def may_wait(state: FramingState, connection_index: int, source: int, count: int) -> bool:
     """Whether the arena has room for a frame of so many bytes, should it wait for the role."""
-    if source == SOURCE_ARENA or state.connections.role[connection_index] == ROLE_DECIDED:
+    if (
+        source == SOURCE_ARENA
+        or state.connections.role[connection_index] == framing_state.ROLE_DECIDED
+    ):
         return True
-    return bool(state.counters[COUNTER_ARENA_USED] + count <= len(state.arena))
+    return bool(state.counters[framing_state.COUNTER_ARENA_USED] + count <= len(state.arena))
 
 
 @kernel
@@ -43,13 +35,16 @@ def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
         Whether it stays; else it waits.
     """
     state, known = work.state, work.state.connections
-    is_decided = known.role[connection_index] == ROLE_DECIDED
+    is_decided = known.role[connection_index] == framing_state.ROLE_DECIDED
     if is_decided and known.is_from_syn[connection_index] and known.role_source[connection_index]:
         _note_flip(state, work.out, row)
     if is_decided and known.waiting[connection_index] == 0:
         return True
     _hold(work, connection_index, row)
-    if is_decided or known.waiting[connection_index] >= state.counters[COUNTER_MOST_WAITING]:
+    if (
+        is_decided
+        or known.waiting[connection_index] >= state.counters[framing_state.COUNTER_MOST_WAITING]
+    ):
         decide_role_at_last(state, connection_index, work.out.release_packet[row])
     for column in range(_COLUMNS):
         work.out.matrix[column, row] = NULL
@@ -59,8 +54,8 @@ def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
 @inlined
 def _note_flip(state: FramingState, out: FrameColumns, row: int) -> None:
     """A command contradicts the SYN."""
-    notices, notice = state.notices, state.counters[COUNTER_NOTICES]
-    state.counters[COUNTER_NOTICES] = notice + 1
+    notices, notice = state.notices, state.counters[framing_state.COUNTER_NOTICES]
+    state.counters[framing_state.COUNTER_NOTICES] = notice + 1
     notices.matrix[notice, :] = NULL
     notices.kind[notice] = _ROLE_FLIPPED
     notices.ts_ns[notice] = out.last_ts_ns[row]
@@ -80,12 +75,12 @@ def _hold(work: PassContext, connection_index: int, row: int) -> None:
         frames.matrix[held, column] = out.matrix[column, row]
     if out.source[row] != SOURCE_ARENA:
         data, at = work.sources[out.source[row]], out.data_offset[row]
-        used = state.counters[COUNTER_ARENA_USED]
+        used = state.counters[framing_state.COUNTER_ARENA_USED]
         for index in range(out.data_bytes[row]):
             state.arena[used + index] = data[at + index]
         frames.data_offset[held] = used
-        state.counters[COUNTER_ARENA_USED] = used + out.data_bytes[row]
-    state.counters[COUNTER_FRAME_NO] -= 1
+        state.counters[framing_state.COUNTER_ARENA_USED] = used + out.data_bytes[row]
+    state.counters[framing_state.COUNTER_FRAME_NO] -= 1
     if known.waiting[connection_index] == 0:
         known.first_waiting[connection_index] = held
     else:
@@ -101,23 +96,23 @@ def decide_role_at_last(state: FramingState, connection_index: int, release_pack
     Without a one-way command the SYN decides, else a known port, else who spoke first.
     """
     known = state.connections
-    state.counters[COUNTER_RELEASED] = connection_index
-    state.counters[COUNTER_RELEASE_PACKET] = release_packet
-    if known.role[connection_index] == ROLE_DECIDED:
+    state.counters[framing_state.COUNTER_RELEASED] = connection_index
+    state.counters[framing_state.COUNTER_RELEASE_PACKET] = release_packet
+    if known.role[connection_index] == framing_state.ROLE_DECIDED:
         return
     if known.is_from_syn[connection_index]:
-        known.role[connection_index] = ROLE_DECIDED
+        known.role[connection_index] = framing_state.ROLE_DECIDED
         return
     # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
     ports = known.ports[connection_index]
-    first = state.port_hints[ports >> 16] & PORT_OF_BROKER
-    second = state.port_hints[ports & 0xFFFF] & PORT_OF_BROKER
+    first = state.port_hints[ports >> 16] & framing_state.PORT_OF_BROKER
+    second = state.port_hints[ports & 0xFFFF] & framing_state.PORT_OF_BROKER
     if first != second:
         known.client_endpoint[connection_index] = first
-        known.role[connection_index] = ROLE_DECIDED
-        known.role_source[connection_index] = ROLE_BY_PORT
+        known.role[connection_index] = framing_state.ROLE_DECIDED
+        known.role_source[connection_index] = framing_state.ROLE_BY_PORT
     else:
-        known.role_source[connection_index] = ROLE_BY_FIRST_SEEN
+        known.role_source[connection_index] = framing_state.ROLE_BY_FIRST_SEEN
 
 
 @kernel
@@ -128,21 +123,21 @@ def release_frames(work: PassContext, filled: int, limit: int) -> int:
         rows filled in all.
     """
     state, out, frames = work.state, work.out, work.state.waiting
-    known, connection_index = state.connections, state.counters[COUNTER_RELEASED]
+    known, connection_index = state.connections, state.counters[framing_state.COUNTER_RELEASED]
     for _ in range(known.waiting[connection_index]):
         if filled >= limit:
             return filled
         row = known.first_waiting[connection_index]
         for column in range(_COLUMNS):
             out.matrix[column, filled] = frames.matrix[row, column]
-        state.counters[COUNTER_FRAME_NO] += 1
-        out.frame_no[filled] = state.counters[COUNTER_FRAME_NO]
+        state.counters[framing_state.COUNTER_FRAME_NO] += 1
+        out.frame_no[filled] = state.counters[framing_state.COUNTER_FRAME_NO]
         out.source[filled] = SOURCE_ARENA
-        out.release_packet[filled] = state.counters[COUNTER_RELEASE_PACKET]
+        out.release_packet[filled] = state.counters[framing_state.COUNTER_RELEASE_PACKET]
         out.direction[filled] = direction_of(state, connection_index, frames.endpoint_index[row])
         known.first_waiting[connection_index] = frames.next[row]
         known.waiting[connection_index] -= 1
         give_row(state.free_waiting, row)
         filled += 1
-    state.counters[COUNTER_RELEASED] = ABSENT
+    state.counters[framing_state.COUNTER_RELEASED] = ABSENT
     return filled

@@ -9,19 +9,8 @@ from dissector.blocks import ByteArray
 from dissector.jit import inlined
 from dissector.limits import MAX_FRAME_BYTES_HARD, NULL
 from dissector.protocols.columns import COMPLETE, FrameColumns
-from dissector.protocols.framing.state import (
-    COUNTER_ARENA_NEEDED,
-    COUNTER_ARENA_USED,
-    COUNTER_FRAME_NO,
-    COUNTER_NOTICES,
-    DONE,
-    ROLE_BY_COMMAND,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_DECIDED,
-    ROLE_PROVISIONAL,
-    ROLE_WAIT,
-    FramingState,
-)
+from dissector.protocols.framing import state as framing_state
+from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import HEADER_WINDOW, Sources
 from dissector.stream.columns import RETRANSMITTED, RangeColumns
 
@@ -70,7 +59,7 @@ class Step(NamedTuple):
 @inlined
 def direction_of(state: FramingState, connection_index: int, endpoint_index: int) -> int:
     """0 to_broker, 1 to_client, 2 while the role is open."""
-    if state.connections.role[connection_index] != ROLE_DECIDED:
+    if state.connections.role[connection_index] != framing_state.ROLE_DECIDED:
         return 2
     return 0 if state.connections.client_endpoint[connection_index] == endpoint_index else 1
 
@@ -81,8 +70,8 @@ def note(
 ) -> None:
     """Add a notice of a direction at a range. kind: number in notices.NOTICES."""
     state, ranges, notices = work.state, work.ranges, work.state.notices
-    row, connection_index = state.counters[COUNTER_NOTICES], direction_index >> 1
-    state.counters[COUNTER_NOTICES] = row + 1
+    row, connection_index = state.counters[framing_state.COUNTER_NOTICES], direction_index >> 1
+    state.counters[framing_state.COUNTER_NOTICES] = row + 1
     notices.kind[row] = kind
     notices.ts_ns[row] = ranges.ts_ns[index]
     notices.connection_id[row] = state.connections.connection_id[connection_index]
@@ -160,7 +149,7 @@ def emit_frame(
     directions = state.directions
     connection_index = direction_index >> 1
     endpoint_index = direction_index & 1
-    state.counters[COUNTER_FRAME_NO] += 1
+    state.counters[framing_state.COUNTER_FRAME_NO] += 1
     out.connection_id[row] = state.connections.connection_id[connection_index]
     out.endpoint_index[row] = endpoint_index
     out.direction[row] = direction_of(state, connection_index, endpoint_index)
@@ -174,7 +163,7 @@ def emit_frame(
     out.frame_bytes[row] = frame_bytes
     out.status[row] = status
     out.retransmitted[row] = directions.retransmitted[direction_index]
-    out.frame_no[row] = state.counters[COUNTER_FRAME_NO]
+    out.frame_no[row] = state.counters[framing_state.COUNTER_FRAME_NO]
     directions.frames[direction_index] += 1
     directions.is_first[direction_index] = 0
     if status == COMPLETE:
@@ -188,24 +177,34 @@ def decide_role(
     """Let a frame decide the role; DONE, or ROLE_WAIT if its row (or rows before it) must wait."""
     known = state.connections
     connection_index = direction_index >> 1
-    if known.role[connection_index] == ROLE_DECIDED:
-        return DONE
+    if known.role[connection_index] == framing_state.ROLE_DECIDED:
+        return framing_state.DONE
     direction = calls.one_way[known.protocol[connection_index]](data, at, end)
     if direction == 2:
-        return DONE if known.role_source[connection_index] == ROLE_BY_FIRST_SEEN else ROLE_WAIT
+        return (
+            framing_state.DONE
+            if known.role_source[connection_index] == framing_state.ROLE_BY_FIRST_SEEN
+            else framing_state.ROLE_WAIT
+        )
     client_endpoint = (direction_index & 1) if direction == 0 else 1 - (direction_index & 1)
     if (
-        known.role[connection_index] == ROLE_PROVISIONAL
+        known.role[connection_index] == framing_state.ROLE_PROVISIONAL
         and client_endpoint == known.client_endpoint[connection_index]
     ):
-        known.role[connection_index] = ROLE_DECIDED
-        return ROLE_WAIT if known.waiting[connection_index] > 0 else DONE
-    was_provisional = known.role[connection_index] == ROLE_PROVISIONAL
-    known.role[connection_index] = ROLE_DECIDED
+        known.role[connection_index] = framing_state.ROLE_DECIDED
+        return (
+            framing_state.ROLE_WAIT if known.waiting[connection_index] > 0 else framing_state.DONE
+        )
+    was_provisional = known.role[connection_index] == framing_state.ROLE_PROVISIONAL
+    known.role[connection_index] = framing_state.ROLE_DECIDED
     known.client_endpoint[connection_index] = client_endpoint
-    known.role_source[connection_index] = ROLE_BY_COMMAND
+    known.role_source[connection_index] = framing_state.ROLE_BY_COMMAND
     # A contradiction of the SYN is a notice, which `roles` writes.
-    return ROLE_WAIT if was_provisional or known.waiting[connection_index] > 0 else DONE
+    return (
+        framing_state.ROLE_WAIT
+        if was_provisional or known.waiting[connection_index] > 0
+        else framing_state.DONE
+    )
 
 
 @inlined
@@ -262,15 +261,15 @@ def finish_frame(work: PassContext, row: int, index: int, direction_index: int, 
 def room_at(state: FramingState, at: int, have: int, had_room: int, room: int) -> int:
     """Where there is more room for some bytes of the arena, which are moved there; -1 if it is
     full, and nothing changes."""
-    used = state.counters[COUNTER_ARENA_USED]
+    used = state.counters[framing_state.COUNTER_ARENA_USED]
     is_last = have > 0 and at + had_room == used
     fresh = at if is_last else used  # the last piece of the arena grows where it is
     if used + room > len(state.arena):
-        state.counters[COUNTER_ARENA_NEEDED] = room
+        state.counters[framing_state.COUNTER_ARENA_NEEDED] = room
         return -1
     for index in range(0 if is_last else have):
         state.arena[fresh + index] = state.arena[at + index]
-    state.counters[COUNTER_ARENA_USED] = fresh + room
+    state.counters[framing_state.COUNTER_ARENA_USED] = fresh + room
     return int(fresh)
 
 

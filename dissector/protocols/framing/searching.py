@@ -7,35 +7,13 @@ or waits. Without a chain it is dropped as far as no frame begins in it, or give
 
 from typing import Final
 
+from dissector import limits
 from dissector.jit import inlined, kernel
-from dissector.limits import (
-    MAX_HEAD_BYTES,
-    MAX_SEARCH_BYTES,
-    NULL,
-    REFUSED_BYTES,
-    RESYNC_HOLD_BYTES,
-)
+from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.framing.buffers import (
-    SEARCHED,
-    drop_bytes,
-    give_up,
-    pass_again,
-    rule_of,
-    search_of,
-    searched,
-    wait_for_peer,
-)
+from dissector.protocols.framing import buffers as framing_buffers
+from dissector.protocols.framing import resync
 from dissector.protocols.framing.recognition import has_broker_port, recognise
-from dissector.protocols.framing.resync import (
-    SURE_FRAMES,
-    find_chain,
-    has_some,
-    is_believed,
-    is_confirmed_by_packets,
-    range_at,
-    tells_protocol,
-)
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import AT, IS_BEGUN, RESUME
 from dissector.protocols.framing.state import OPAQUE, SEARCH, UNDECIDED, UNKNOWN, FramingState
@@ -43,7 +21,7 @@ from dissector.protocols.interface import HEADER_WINDOW
 from dissector.tables import ABSENT
 
 # Bytes before a chain are worth dropping where they are many, and most of the buffer.
-_DROPPED_BYTES: Final = RESYNC_HOLD_BYTES // 16
+_DROPPED_BYTES: Final = limits.RESYNC_HOLD_BYTES // 16
 NOTHING_TOLD: Final = -1  # no protocol
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 _MIDSTREAM_START: Final = NOTICE_NUMBER["midstream_start"]
@@ -59,7 +37,9 @@ _RESYNC_UNCONFIRMED: Final = NOTICE_NUMBER["resync_unconfirmed"]
 def is_searched(state: FramingState, direction_index: int) -> bool:
     """Whether a direction has a buffer that does not only wait."""
     buffer = state.directions.buffer[direction_index]
-    return bool(buffer != ABSENT and state.pool.buffers.resume_mode[buffer] == SEARCHED)
+    return bool(
+        buffer != ABSENT and state.pool.buffers.resume_mode[buffer] == framing_buffers.SEARCHED
+    )
 
 
 @inlined
@@ -77,7 +57,7 @@ def has_chain(work: PassContext, direction_index: int) -> bool:
     state, found = work.state, False
     buffer = state.directions.buffer[direction_index]
     for protocol in range(len(work.calls.check)):
-        found |= state.pool.searches[search_of(state, buffer, protocol), AT] >= 0
+        found |= state.pool.searches[framing_buffers.search_of(state, buffer, protocol), AT] >= 0
     return found
 
 
@@ -88,7 +68,7 @@ def _resume_offset(work: PassContext, direction_index: int) -> int:
     buffer = state.directions.buffer[direction_index]
     offset = state.pool.buffers.size[buffer]
     for protocol in range(len(work.calls.check)):
-        row = search_of(state, buffer, protocol)
+        row = framing_buffers.search_of(state, buffer, protocol)
         if state.pool.searches[row, IS_BEGUN]:
             offset = min(offset, state.pool.searches[row, RESUME])
     return int(offset)
@@ -122,10 +102,12 @@ def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple
     is_live = False
     first, stop = _protocols(work, direction_index)
     for protocol in range(first, stop):
-        contents = searched(work.state, direction_index, protocol)
+        contents = framing_buffers.searched(work.state, direction_index, protocol)
         if contents.search[AT] >= 0:
             is_live = True
-            if tells_protocol(contents, rule_of(work, direction_index, protocol, is_end), is_end):
+            if resync.tells_protocol(
+                contents, framing_buffers.rule_of(work, direction_index, protocol, is_end), is_end
+            ):
                 return protocol, True
     return NOTHING_TOLD, is_live
 
@@ -141,7 +123,7 @@ def look_for_frames(work: PassContext, index: int, direction_index: int, is_fina
     if known.protocol[connection_index] == UNDECIDED and recognise(work, direction_index, is_final):
         return False
     if known.protocol[connection_index] >= len(work.calls.check):
-        give_up(state, direction_index, OPAQUE)
+        framing_buffers.give_up(state, direction_index, OPAQUE)
         return False
     protocol = _search(work, direction_index, work.ranges.ts_ns[index], is_final)
     if protocol >= 0:
@@ -180,9 +162,9 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
     judged = work.calls.check[protocol](state.arena, at, at + end, 2, limit, int(is_open))
     if judged <= 0:
         return 0 if judged == 0 and gap == ABSENT else -1
-    contents = searched(state, direction_index, protocol)
+    contents = framing_buffers.searched(state, direction_index, protocol)
     contents.search[AT] = 0
-    state.pool.ranges.is_judged[range_at(contents, 0).row] = 1
+    state.pool.ranges.is_judged[resync.range_at(contents, 0).row] = 1
     buffers.is_confirmed[buffer] = 1
     return 1
 
@@ -199,13 +181,13 @@ def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool)
             return protocol
         if begins == 0 and not is_final and buffers.size[buffer] < HEADER_WINDOW:
             return _WAITS
-        contents = searched(state, direction_index, protocol)
-        rule = rule_of(work, direction_index, protocol, int(is_final))
-        status = find_chain(contents, rule)
+        contents = framing_buffers.searched(state, direction_index, protocol)
+        rule = framing_buffers.rule_of(work, direction_index, protocol, int(is_final))
+        status = resync.find_chain(contents, rule)
         if _must_begin_with_frame(state, direction_index):
             continue
-        if is_believed(contents, rule, status, ts_ns):
-            buffers.is_confirmed[buffer] = is_confirmed_by_packets(contents)
+        if resync.is_believed(contents, rule, status, ts_ns):
+            buffers.is_confirmed[buffer] = resync.is_confirmed_by_packets(contents)
             return protocol
     return NOTHING_TOLD
 
@@ -217,7 +199,7 @@ def _skip(work: PassContext, direction_index: int, count: int) -> None:
     state.directions.skipped[direction_index] += count
     if count > 0:
         state.pool.buffers.is_known_start[state.directions.buffer[direction_index]] = 0
-    drop_bytes(work, direction_index, count)
+    framing_buffers.drop_bytes(work, direction_index, count)
 
 
 @kernel
@@ -235,14 +217,18 @@ def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> 
     size = resume_at = buffers.size[buffer]
     first, stop = _protocols(work, direction_index)
     for protocol in range(first, stop):
-        row = search_of(state, buffer, protocol)
+        row = framing_buffers.search_of(state, buffer, protocol)
         resume_at = min(resume_at, state.pool.searches[row, RESUME])
     is_start = buffers.is_known_start[buffer] != 0 and is_open
-    is_refused = is_start and resume_at > 0 and size > REFUSED_BYTES
-    most = MAX_SEARCH_BYTES if has_broker_port(state, connection_index) else MAX_HEAD_BYTES
+    is_refused = is_start and resume_at > 0 and size > limits.REFUSED_BYTES
+    most = (
+        limits.MAX_SEARCH_BYTES
+        if has_broker_port(state, connection_index)
+        else limits.MAX_HEAD_BYTES
+    )
     if is_refused:
-        give_up(state, peer, OPAQUE)
-        refuse(work, index, direction_index, REFUSED_BYTES)
+        framing_buffers.give_up(state, peer, OPAQUE)
+        refuse(work, index, direction_index, limits.REFUSED_BYTES)
     elif is_open and not is_live and directions.skipped[direction_index] + size > most:
         refuse(work, index, direction_index, most)
     elif not is_live and buffers.peer_waits[buffer]:
@@ -263,7 +249,7 @@ def _let_peer_wait(work: PassContext, direction_index: int) -> None:
     if buffers.peer_waits[buffer] == 0:
         buffers.peer_waits[buffer] = 1
         if directions.buffer[peer] == ABSENT and directions.mode[peer] != OPAQUE:
-            wait_for_peer(work, peer)
+            framing_buffers.wait_for_peer(work, peer)
 
 
 # -- how a search ends
@@ -286,11 +272,13 @@ def accept(work: PassContext, index: int, direction_index: int, protocol: int) -
         directions.mode[peer] = SEARCH
     if was_open and directions.buffer[peer] != ABSENT:
         is_found = _search(work, peer, work.ranges.ts_ns[index], False) >= 0
-        peer_too = is_found or has_some(searched(state, peer, protocol), SURE_FRAMES)
+        peer_too = is_found or resync.has_some(
+            framing_buffers.searched(state, peer, protocol), resync.SURE_FRAMES
+        )
         if peer_too:
             _start_chain(work, index, peer, protocol)
     is_live = was_open and directions.buffer[peer] != ABSENT and has_chain(work, peer)
-    pass_again(work, index, direction_index, peer_too)
+    framing_buffers.pass_again(work, index, direction_index, peer_too)
     if is_live and not peer_too:
         _keep_within_bounds(work, index, peer)
 
@@ -301,8 +289,10 @@ def _start_chain(work: PassContext, index: int, direction_index: int, protocol: 
     such bytes, or doubts."""
     state, directions = work.state, work.state.directions
     buffer = directions.buffer[direction_index]
-    _skip(work, direction_index, searched(state, direction_index, protocol).search[AT])
-    row = range_at(searched(state, direction_index, protocol), 0).row
+    _skip(
+        work, direction_index, framing_buffers.searched(state, direction_index, protocol).search[AT]
+    )
+    row = resync.range_at(framing_buffers.searched(state, direction_index, protocol), 0).row
     state.pool.ranges.starts_chain[row] = 1
     directions.mode[direction_index] = SEARCH
     offset, skipped = state.pool.ranges.stream_offset[row], directions.skipped[direction_index]
@@ -319,7 +309,7 @@ def _abandon(work: PassContext, index: int, direction_index: int, count: int) ->
     """A buffer without a chain: its gaps, what is behind its first bytes and the other direction go
     on."""
     _skip(work, direction_index, count)
-    pass_again(work, index, direction_index, False)
+    framing_buffers.pass_again(work, index, direction_index, False)
 
 
 @inlined
@@ -331,11 +321,11 @@ def refuse(work: PassContext, index: int, direction_index: int, looked_for: int)
         looked_for: bytes in which none were found.
     """
     state, directions, peer = work.state, work.state.directions, direction_index ^ 1
-    give_up(state, direction_index, OPAQUE)
+    framing_buffers.give_up(state, direction_index, OPAQUE)
     if directions.mode[peer] == OPAQUE or not directions.is_seen[peer]:
         note(work, index, direction_index, _NOT_RECOGNISED, NULL, looked_for)
         state.connections.protocol[direction_index >> 1] = UNKNOWN
-        give_up(state, peer, OPAQUE)
+        framing_buffers.give_up(state, peer, OPAQUE)
 
 
 @inlined
@@ -349,9 +339,9 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
         return False
     buffer, contents = (
         state.directions.buffer[direction_index],
-        searched(state, direction_index, protocol),
+        framing_buffers.searched(state, direction_index, protocol),
     )
-    state.pool.buffers.is_confirmed[buffer] = is_confirmed_by_packets(contents)
+    state.pool.buffers.is_confirmed[buffer] = resync.is_confirmed_by_packets(contents)
     accept(work, index, direction_index, protocol)
     return True
 
@@ -366,13 +356,13 @@ def finish_search(work: PassContext, index: int, direction_index: int) -> bool:
     if buffer == ABSENT:
         return False
     buffers = state.pool.buffers
-    is_awaited = peer != ABSENT and buffers.resume_mode[peer] != SEARCHED
+    is_awaited = peer != ABSENT and buffers.resume_mode[peer] != framing_buffers.SEARCHED
     if buffers.has_events[buffer] or is_awaited:
         first, stop = _protocols(work, direction_index)
         for protocol in range(first, stop):
-            search = state.pool.searches[search_of(state, buffer, protocol)]
+            search = state.pool.searches[framing_buffers.search_of(state, buffer, protocol)]
             search[RESUME], search[IS_BEGUN] = buffers.size[buffer], 1
         _abandon(work, index, direction_index, _resume_offset(work, direction_index))
         return True
-    give_up(state, direction_index, directions.mode[direction_index])
+    framing_buffers.give_up(state, direction_index, directions.mode[direction_index])
     return False

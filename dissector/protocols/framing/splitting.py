@@ -20,76 +20,16 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
-from dissector.protocols.columns import (
-    COMPLETE,
-    CUT_BY_END,
-    CUT_BY_GAP,
-    CUT_BY_SNAPLEN,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.framing import roles, row_output, unsynchronised
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import has_buffer, take_row
 from dissector.protocols.framing.connection_table import allocate_connection, find_slot
 from dissector.protocols.framing.other_protocols import keep_head
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
-from dissector.protocols.framing.roles import (
-    decide_role_at_last,
-    may_wait,
-    release_frames,
-    settle_role,
-)
-from dissector.protocols.framing.row_output import (
-    HANDSHAKE_FRAMES,
-    Callbacks,
-    PassContext,
-    Step,
-    append_bytes,
-    decide_role,
-    direction_of,
-    emit_event,
-    emit_frame,
-    finish_frame,
-    learn_limit,
-    reserve,
-    start_frame,
-    touch_frame,
-)
-from dissector.protocols.framing.state import (
-    AGAIN,
-    ARENA_FULL,
-    BROKEN,
-    BUFFERS_FULL,
-    CHAIN,
-    CONNECTIONS_FULL,
-    COUNTER_AGAIN,
-    COUNTER_ARENA_NEEDED,
-    COUNTER_CONNECTION,
-    COUNTER_CURSOR,
-    COUNTER_FRAME_LIMIT,
-    COUNTER_IS_ASKED,
-    COUNTER_POSITION,
-    COUNTER_RELEASED,
-    DONE,
-    FULL,
-    HEAD,
-    HEADS,
-    OPAQUE,
-    POOLS_FULL,
-    ROLE_DECIDED,
-    ROLE_WAIT,
-    SEARCH,
-    UNDECIDED,
-    FramingState,
-    has_rows,
-)
-from dissector.protocols.framing.unsynchronised import (
-    handle_bytes,
-    handle_close,
-    handle_fin,
-    handle_gap,
-)
+from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
+from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
 from dissector.tables import ABSENT, give_row
@@ -105,7 +45,7 @@ def _check_header(
     no.
     """
     check = calls.check[state.connections.protocol[flow >> 1]]
-    direction = direction_of(state, flow >> 1, flow & 1)
+    direction = row_output.direction_of(state, flow >> 1, flow & 1)
     return int(
         check(data, at, end, direction, state.directions.limit[flow], state.directions.verify[flow])
     )
@@ -117,10 +57,10 @@ def _skip_broken(work: PassContext, index: int, position: int, flow: int, filled
     flows = work.state.directions
     count = min(work.ranges.length[index] - position, flows.skip[flow])
     flows.skip[flow] -= count
-    touch_frame(work.state, flow, work.ranges, index)
+    row_output.touch_frame(work.state, flow, work.ranges, index)
     if flows.skip[flow] > 0:
-        return Step(position + count, filled, DONE)
-    status = finish_frame(work, filled, index, flow, flows.broken[flow])
+        return Step(position + count, filled, framing_state.DONE)
+    status = row_output.finish_frame(work, filled, index, flow, flows.broken[flow])
     return Step(position + count, filled + 1, status)
 
 
@@ -134,24 +74,24 @@ def _fill_frame(
     had = flows.have[flow]
     total = flows.total[flow]
     count = min(ranges.length[index] - position, HEADER_WINDOW - had if total == 0 else total - had)
-    if not reserve(state, flow, had + count):
-        return Step(position, filled, ARENA_FULL)
-    append_bytes(state, flow, data, ranges.offset[index] + position, count)
+    if not row_output.reserve(state, flow, had + count):
+        return Step(position, filled, framing_state.ARENA_FULL)
+    row_output.append_bytes(state, flow, data, ranges.offset[index] + position, count)
     if total == 0:
         at = flows.arena_at[flow]
         total = _check_header(state, flow, state.arena, at, at + had + count, work.calls)
         if total < 0 or (total == 0 and had + count >= HEADER_WINDOW):
             flows.have[flow] = had
-            return Step(position, filled, BROKEN)
+            return Step(position, filled, framing_state.BROKEN)
         flows.total[flow] = total
         if 0 < total < had + count:
             count = total - had
             flows.have[flow] = total
-    touch_frame(state, flow, ranges, index)
+    row_output.touch_frame(state, flow, ranges, index)
     position += count
     if total == 0 or flows.have[flow] < total:
-        return Step(position, filled, DONE)
-    status = finish_frame(work, filled, index, flow, COMPLETE)
+        return Step(position, filled, framing_state.DONE)
+    status = row_output.finish_frame(work, filled, index, flow, columns.COMPLETE)
     return Step(position, filled + 1, status)
 
 
@@ -166,29 +106,29 @@ def _new_frame(
     at = ranges.offset[index] + position
     total = _check_header(state, flow, data, at, at + left, work.calls)
     if total < 0 or (total == 0 and left >= HEADER_WINDOW):
-        return Step(position, filled, BROKEN)
-    if not may_wait(state, flow >> 1, ranges.source[index], total):
-        state.counters[COUNTER_ARENA_NEEDED] = total
-        return Step(position, filled, ARENA_FULL)
-    start_frame(state, flow, ranges, index, position)
+        return Step(position, filled, framing_state.BROKEN)
+    if not roles.may_wait(state, flow >> 1, ranges.source[index], total):
+        state.counters[framing_state.COUNTER_ARENA_NEEDED] = total
+        return Step(position, filled, framing_state.ARENA_FULL)
+    row_output.start_frame(state, flow, ranges, index, position)
     if total == 0 or total > left:
-        if not reserve(state, flow, left):
-            return Step(position, filled, ARENA_FULL)
-        append_bytes(state, flow, data, at, left)
+        if not row_output.reserve(state, flow, left):
+            return Step(position, filled, framing_state.ARENA_FULL)
+        row_output.append_bytes(state, flow, data, at, left)
         flows.total[flow] = total
-        return Step(position + left, filled, DONE)
-    emit_frame(state, out, filled, flow, total, COMPLETE)
+        return Step(position + left, filled, framing_state.DONE)
+    row_output.emit_frame(state, out, filled, flow, total, columns.COMPLETE)
     out.release_packet[filled] = ranges.release_packet[index]
     out.source[filled] = ranges.source[index]
     out.data_offset[filled] = at
     out.data_bytes[filled] = total
     flows.verify[flow] = 0
-    status = DONE
-    if state.connections.role[flow >> 1] != ROLE_DECIDED:
-        status = decide_role(state, flow, data, at, at + total, work.calls)
-        out.direction[filled] = direction_of(state, flow >> 1, flow & 1)
-    if flows.frames[flow] <= HANDSHAKE_FRAMES:
-        learn_limit(state, flow, data, at, total, work.calls)
+    status = framing_state.DONE
+    if state.connections.role[flow >> 1] != framing_state.ROLE_DECIDED:
+        status = row_output.decide_role(state, flow, data, at, at + total, work.calls)
+        out.direction[filled] = row_output.direction_of(state, flow >> 1, flow & 1)
+    if flows.frames[flow] <= row_output.HANDSHAKE_FRAMES:
+        row_output.learn_limit(state, flow, data, at, total, work.calls)
     return Step(position + total, filled + 1, status)
 
 
@@ -200,7 +140,7 @@ def _handle_data(
     flows = work.state.directions
     while position < work.ranges.length[index]:
         if filled >= len(work.out.command):
-            return Step(position, filled, FULL)
+            return Step(position, filled, framing_state.FULL)
         if flows.skip[flow] > 0:
             step = _skip_broken(work, index, position, flow, filled)
         elif flows.have[flow] > 0:
@@ -209,9 +149,9 @@ def _handle_data(
             step = _new_frame(work, index, position, flow, data, filled)
         position = step.position
         filled = step.filled
-        if step.status != DONE:
+        if step.status != framing_state.DONE:
             return Step(position, filled, step.status)
-    return Step(position, filled, DONE)
+    return Step(position, filled, framing_state.DONE)
 
 
 @inlined
@@ -229,9 +169,9 @@ def _announced_total(state: FramingState, flow: int) -> int:
 @inlined
 def _emit_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     """Write the event of a gap; frames may be missing with it where the chain does not go on."""
-    emit_event(work, filled, index, flow >> 1, EVENT_GAP)
-    work.out.frames_missing[filled] = int(work.state.directions.mode[flow] != CHAIN)
-    return Step(0, filled + 1, DONE)
+    row_output.emit_event(work, filled, index, flow >> 1, columns.EVENT_GAP)
+    work.out.frames_missing[filled] = int(work.state.directions.mode[flow] != framing_state.CHAIN)
+    return Step(0, filled + 1, framing_state.DONE)
 
 
 @kernel
@@ -241,10 +181,10 @@ def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
     flows = state.directions
     length = ranges.length[index]
     is_cut = ranges.kind[index] == GAP_CUT
-    status = CUT_BY_SNAPLEN if is_cut else CUT_BY_GAP
-    settled = DONE
+    status = columns.CUT_BY_SNAPLEN if is_cut else columns.CUT_BY_GAP
+    settled = framing_state.DONE
     if flows.have[flow] == 0 and flows.skip[flow] == 0:
-        flows.mode[flow] = SEARCH
+        flows.mode[flow] = framing_state.SEARCH
     else:
         if flows.broken[flow] == 0:
             flows.total[flow] = _announced_total(state, flow)
@@ -255,21 +195,21 @@ def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
             flows.have[flow] = 0
             flows.broken[flow] = 0
             flows.skip[flow] = 0
-            flows.mode[flow] = SEARCH
+            flows.mode[flow] = framing_state.SEARCH
         else:
             if is_cut:
-                touch_frame(state, flow, ranges, index)
+                row_output.touch_frame(state, flow, ranges, index)
             remaining = flows.skip[flow]
             if length < remaining:
                 flows.skip[flow] = remaining - length
             else:
-                settled = finish_frame(work, filled, index, flow, flows.broken[flow])
+                settled = row_output.finish_frame(work, filled, index, flow, flows.broken[flow])
                 filled += 1
                 if length > remaining:
-                    flows.mode[flow] = SEARCH
-    if settled == ROLE_WAIT:
+                    flows.mode[flow] = framing_state.SEARCH
+    if settled == framing_state.ROLE_WAIT:
         # The gap's own event comes when the kernel is called again for this range.
-        return Step(-1, filled, ROLE_WAIT)
+        return Step(-1, filled, framing_state.ROLE_WAIT)
     return _emit_gap(work, index, flow, filled)
 
 
@@ -281,21 +221,21 @@ def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step
     first = state.connections.client_endpoint[slot]
     for turn in range(2):
         flow = 2 * slot + (first if turn == 0 else 1 - first)
-        if flows.mode[flow] == CHAIN and flows.have[flow] > 0:
+        if flows.mode[flow] == framing_state.CHAIN and flows.have[flow] > 0:
             total = _announced_total(state, flow)
-            status = flows.broken[flow] if flows.broken[flow] > 0 else CUT_BY_END
-            flows.mode[flow] = OPAQUE
+            status = flows.broken[flow] if flows.broken[flow] > 0 else columns.CUT_BY_END
+            flows.mode[flow] = framing_state.OPAQUE
             if total > 0:
                 flows.total[flow] = total
-                settled = finish_frame(work, filled, index, flow, status)
+                settled = row_output.finish_frame(work, filled, index, flow, status)
                 filled += 1
-                if settled == ROLE_WAIT:
-                    return Step(0, filled, ROLE_WAIT)
+                if settled == framing_state.ROLE_WAIT:
+                    return Step(0, filled, framing_state.ROLE_WAIT)
     if state.connections.waiting[slot] > 0:
-        decide_role_at_last(state, slot, work.ranges.release_packet[index])
-        return Step(0, filled, AGAIN)
-    emit_event(work, filled, index, slot, EVENT_CLOSE)
-    return Step(0, filled + 1, DONE)
+        roles.decide_role_at_last(state, slot, work.ranges.release_packet[index])
+        return Step(0, filled, framing_state.AGAIN)
+    row_output.emit_event(work, filled, index, slot, columns.EVENT_CLOSE)
+    return Step(0, filled + 1, framing_state.DONE)
 
 
 @inlined
@@ -316,9 +256,9 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
     protocol = known.protocol[slot]
     if protocol >= len(calls.check):
         return False
-    if protocol != UNDECIDED:
+    if protocol != framing_state.UNDECIDED:
         return bool(calls.check[protocol](data, base, end, 2, limit, 0) > 0)
-    if state.counters[COUNTER_IS_ASKED]:
+    if state.counters[framing_state.COUNTER_IS_ASKED]:
         return False
     for candidate in range(len(calls.check)):
         judged = calls.check[candidate](data, base, end, 2, limit, 1)
@@ -334,20 +274,20 @@ def _handle_bytes(work: PassContext, index: int, position: int, flow: int, fille
     """Take the bytes of one DATA range, from a position on."""
     flows = work.state.directions
     data = work.sources[work.ranges.source[index]]
-    if flows.head_bytes[flow] < HEADS:
+    if flows.head_bytes[flow] < framing_state.HEADS:
         keep_head(flows, work.ranges, index, flow, data)
     mode = flows.mode[flow]
-    if mode == OPAQUE:
-        return Step(0, filled, DONE)
+    if mode == framing_state.OPAQUE:
+        return Step(0, filled, framing_state.DONE)
     flows.is_seen[flow] = 1
-    if mode == HEAD and _begin_chain(work, index, flow, data):
-        flows.mode[flow] = mode = CHAIN
-    if mode == CHAIN:
+    if mode == framing_state.HEAD and _begin_chain(work, index, flow, data):
+        flows.mode[flow] = mode = framing_state.CHAIN
+    if mode == framing_state.CHAIN:
         step = _handle_data(work, index, position, flow, data, filled)
-        if step.status != BROKEN:
+        if step.status != framing_state.BROKEN:
             return step
         position, filled = step.position, step.filled
-    return Step(position, filled, handle_bytes(work, index, position, flow))
+    return Step(position, filled, unsynchronised.handle_bytes(work, index, position, flow))
 
 
 @inlined
@@ -356,23 +296,23 @@ def _handle_event(work: PassContext, index: int, position: int, flow: int, fille
     state, flows, slot = work.state, work.state.directions, flow >> 1
     mode, is_buffered = flows.mode[flow], has_buffer(work.state, slot)
     if work.ranges.kind[index] == FIN:
-        if is_buffered and mode != CHAIN and mode != OPAQUE:
-            status = handle_fin(work, index, flow)
+        if is_buffered and mode != framing_state.CHAIN and mode != framing_state.OPAQUE:
+            status = unsynchronised.handle_fin(work, index, flow)
             if status >= 0:
                 return Step(0, filled, status)
-        emit_event(work, filled, index, slot, EVENT_FIN)
-        return Step(0, filled + 1, DONE)
-    if mode == OPAQUE:
-        return Step(0, filled, DONE)
+        row_output.emit_event(work, filled, index, slot, columns.EVENT_FIN)
+        return Step(0, filled + 1, framing_state.DONE)
+    if mode == framing_state.OPAQUE:
+        return Step(0, filled, framing_state.DONE)
     if position < 0:  # the frame that it cuts is out
         return _emit_gap(work, index, flow, filled)
-    if mode == CHAIN:
+    if mode == framing_state.CHAIN:
         return _handle_gap(work, index, flow, filled)
-    if is_buffered and handle_gap(work, index, flow):
-        return Step(0, filled, DONE)
-    if state.connections.protocol[slot] == UNDECIDED:
-        return Step(0, filled, DONE)
-    flows.mode[flow] = SEARCH
+    if is_buffered and unsynchronised.handle_gap(work, index, flow):
+        return Step(0, filled, framing_state.DONE)
+    if state.connections.protocol[slot] == framing_state.UNDECIDED:
+        return Step(0, filled, framing_state.DONE)
+    flows.mode[flow] = framing_state.SEARCH
     return _emit_gap(work, index, flow, filled)
 
 
@@ -386,8 +326,8 @@ def _handle_range(work: PassContext, index: int, position: int, slot: int, fille
     if kind != CLOSE:
         return _handle_event(work, index, position, flow, filled)
     if has_buffer(work.state, slot):
-        status = handle_close(work, index, slot)
-        if status != DONE:
+        status = unsynchronised.handle_close(work, index, slot)
+        if status != framing_state.DONE:
             return Step(0, filled, status)
     return _handle_close(work, index, slot, filled)
 
@@ -395,23 +335,23 @@ def _handle_range(work: PassContext, index: int, position: int, slot: int, fille
 @kernel
 def _split_again(work: PassContext, position: int, filled: int) -> Step:
     """Take the first of the ranges that come again, from a position on, unless it is taken."""
-    state, row = work.state, work.state.counters[COUNTER_AGAIN]
+    state, row = work.state, work.state.counters[framing_state.COUNTER_AGAIN]
     rows = state.pool.ranges
     if rows.kind[row] == _TAKEN:
-        state.counters[COUNTER_AGAIN] = rows.next[row]
+        state.counters[framing_state.COUNTER_AGAIN] = rows.next[row]
         give_row(state.pool.free_ranges, row)
-        return Step(0, filled, DONE)
+        return Step(0, filled, framing_state.DONE)
     take_row(state, row)
     again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
     slot = rows.direction_index[row] >> 1
-    state.counters[COUNTER_CONNECTION] = slot
+    state.counters[framing_state.COUNTER_CONNECTION] = slot
     step = _handle_range(again, 0, position, slot, filled)
-    if step.status == ROLE_WAIT:
-        stays = settle_role(again, slot, step.filled - 1)
-        return Step(step.position, step.filled - (0 if stays else 1), AGAIN)
-    if step.status == DONE:
+    if step.status == framing_state.ROLE_WAIT:
+        stays = roles.settle_role(again, slot, step.filled - 1)
+        return Step(step.position, step.filled - (0 if stays else 1), framing_state.AGAIN)
+    if step.status == framing_state.DONE:
         rows.kind[row] = _TAKEN
-        return Step(0, step.filled, DONE)
+        return Step(0, step.filled, framing_state.DONE)
     return step
 
 
@@ -422,7 +362,7 @@ def _slot_of(work: PassContext, index: int) -> int:
     connection = ranges.connection[index]
     slot = find_slot(state, connection)
     if slot == ABSENT and ranges.kind[index] != CLOSE:
-        longest = state.counters[COUNTER_FRAME_LIMIT]
+        longest = state.counters[framing_state.COUNTER_FRAME_LIMIT]
         slot = allocate_connection(
             state, connection, ranges.opener[index], ranges.ports[index], longest
         )
@@ -451,44 +391,51 @@ def split(
     """
     work = PassContext(state, ranges, sources, out, calls, ABSENT)
     counters, limit = state.counters, len(out.command) - 4
-    index, position, status = counters[COUNTER_CURSOR], counters[COUNTER_POSITION], DONE
-    while status == DONE:
-        if counters[COUNTER_RELEASED] != ABSENT:
-            filled = release_frames(work, filled, limit)
+    index, position, status = (
+        counters[framing_state.COUNTER_CURSOR],
+        counters[framing_state.COUNTER_POSITION],
+        framing_state.DONE,
+    )
+    while status == framing_state.DONE:
+        if counters[framing_state.COUNTER_RELEASED] != ABSENT:
+            filled = roles.release_frames(work, filled, limit)
         if filled >= limit:
-            status = FULL
-        elif not has_rows(state):
-            status = POOLS_FULL
-        elif counters[COUNTER_AGAIN] != ABSENT:
+            status = framing_state.FULL
+        elif not framing_state.has_rows(state):
+            status = framing_state.POOLS_FULL
+        elif counters[framing_state.COUNTER_AGAIN] != ABSENT:
             step = _split_again(work, position, filled)
             position, filled = step.position, step.filled
-            status = DONE if step.status == AGAIN else step.status
-            if status == DONE and state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
-                status = BUFFERS_FULL
+            status = framing_state.DONE if step.status == framing_state.AGAIN else step.status
+            if (
+                status == framing_state.DONE
+                and state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]
+            ):
+                status = framing_state.BUFFERS_FULL
         elif index >= rows:
             break
         else:
             slot = _slot_of(work, index)
             if slot == ABSENT and ranges.kind[index] != CLOSE:
-                status = CONNECTIONS_FULL
+                status = framing_state.CONNECTIONS_FULL
                 break
             if slot == ABSENT:
                 index += 1  # it never had a byte
                 continue
-            counters[COUNTER_CONNECTION] = slot
+            counters[framing_state.COUNTER_CONNECTION] = slot
             step = _handle_range(work, index, position, slot, filled)
             position, filled = step.position, step.filled
-            if step.status == ROLE_WAIT:
-                filled -= 0 if settle_role(work, slot, filled - 1) else 1
-            elif step.status == DONE:
+            if step.status == framing_state.ROLE_WAIT:
+                filled -= 0 if roles.settle_role(work, slot, filled - 1) else 1
+            elif step.status == framing_state.DONE:
                 position = 0
                 index += 1
                 if state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
                     for column in range(ranges.matrix.shape[0]):
                         state.again.matrix[column, 0] = ranges.matrix[column, index - 1]
-                    status = BUFFERS_FULL
-            elif step.status != AGAIN:
+                    status = framing_state.BUFFERS_FULL
+            elif step.status != framing_state.AGAIN:
                 status = step.status
-    counters[COUNTER_CURSOR] = index
-    counters[COUNTER_POSITION] = position
+    counters[framing_state.COUNTER_CURSOR] = index
+    counters[framing_state.COUNTER_POSITION] = position
     return filled, status

@@ -12,48 +12,14 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_WAIT_BYTES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.framing.buffers import (
-    SEARCHED,
-    append_range,
-    append_row,
-    begin_buffer,
-    give_up,
-    next_order,
-    reserve,
-    resume,
-    search_of,
-    searched,
-    wait_for_peer,
-)
+from dissector.protocols.framing import buffers as framing_buffers
+from dissector.protocols.framing import searching
+from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.range_pool import LARGE_HELD
 from dissector.protocols.framing.resync import HOLD_NS, has_some
 from dissector.protocols.framing.roles import decide_role_at_last
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import IS_BEGUN, RESUME
-from dissector.protocols.framing.searching import (
-    NOTHING_TOLD,
-    accept,
-    accept_what_tells,
-    finish_search,
-    has_chain,
-    is_searched,
-    look_for_frames,
-    may_be_accepted,
-    refuse,
-    told_protocol,
-)
-from dissector.protocols.framing.state import (
-    AGAIN,
-    ARENA_FULL,
-    CHAIN,
-    COUNTER_NOTICES,
-    DONE,
-    HEAD,
-    OPAQUE,
-    SEARCH,
-    UNDECIDED,
-    UNKNOWN,
-)
 from dissector.stream.columns import DATA
 from dissector.tables import ABSENT
 
@@ -76,33 +42,33 @@ def handle_bytes(work: PassContext, index: int, position: int, direction_index: 
     if buffer == ABSENT and work.row != ABSENT and position == 0:
         rows, row = state.pool.ranges, work.row
         if rows.starts_chain[row]:
-            directions.mode[direction_index] = CHAIN
+            directions.mode[direction_index] = framing_state.CHAIN
             directions.verify[direction_index] = 1 - rows.is_judged[row]
             rows.starts_chain[row] = 0
-            return AGAIN
+            return framing_state.AGAIN
     is_new = buffer == ABSENT
     if is_new:
-        buffer = begin_buffer(work, direction_index)
+        buffer = framing_buffers.begin_buffer(work, direction_index)
     more = work.ranges.length[index] - position
-    if not reserve(state, buffer, more + directions.have[direction_index]):
+    if not framing_buffers.reserve(state, buffer, more + directions.have[direction_index]):
         if is_new:
-            give_up(state, direction_index, directions.mode[direction_index])
-        return ARENA_FULL
+            framing_buffers.give_up(state, direction_index, directions.mode[direction_index])
+        return framing_state.ARENA_FULL
     buffers = state.pool.buffers
-    if buffers.resume_mode[buffer] != SEARCHED:
+    if buffers.resume_mode[buffer] != framing_buffers.SEARCHED:
         _go_on_waiting(work, index, position, direction_index)
-        return DONE
-    if directions.mode[direction_index] == CHAIN:
+        return framing_state.DONE
+    if directions.mode[direction_index] == framing_state.CHAIN:
         _break_chain(work, index, position, direction_index)
-    elif is_new and directions.mode[direction_index] == HEAD:
+    elif is_new and directions.mode[direction_index] == framing_state.HEAD:
         is_at_start = work.ranges.stream_offset[index] + position == 0
         is_known = is_at_start and state.connections.is_from_syn[direction_index >> 1] != 0
         buffers.at_start[buffer] = is_at_start
         buffers.is_known_start[buffer] = is_known
         buffers.follows_records[buffer] = not is_known
-    append_range(work, index, position, direction_index)
-    look_for_frames(work, index, direction_index, False)
-    return DONE
+    framing_buffers.append_range(work, index, position, direction_index)
+    searching.look_for_frames(work, index, direction_index, False)
+    return framing_state.DONE
 
 
 @kernel
@@ -112,11 +78,11 @@ def handle_gap(work: PassContext, index: int, direction_index: int) -> bool:
     buffer = _buffer_for(work, direction_index)
     if buffer == ABSENT:
         return False
-    if state.pool.buffers.resume_mode[buffer] != SEARCHED:
+    if state.pool.buffers.resume_mode[buffer] != framing_buffers.SEARCHED:
         _go_on_waiting(work, index, 0, direction_index)
         return True
-    append_range(work, index, 0, direction_index)
-    look_for_frames(work, index, direction_index, False)
+    framing_buffers.append_range(work, index, 0, direction_index)
+    searching.look_for_frames(work, index, direction_index, False)
     return True
 
 
@@ -133,20 +99,20 @@ def handle_fin(work: PassContext, index: int, direction_index: int) -> int:
     buffer = _buffer_for(work, direction_index)
     if buffer != ABSENT:
         buffers = state.pool.buffers
-        if buffers.resume_mode[buffer] != SEARCHED:
+        if buffers.resume_mode[buffer] != framing_buffers.SEARCHED:
             _go_on_waiting(work, index, 0, direction_index)
-            return DONE
-        is_open = state.connections.protocol[direction_index >> 1] == UNDECIDED
-        if is_open and has_chain(work, direction_index):
-            if accept_what_tells(work, index, direction_index):
-                return AGAIN
+            return framing_state.DONE
+        is_open = state.connections.protocol[direction_index >> 1] == framing_state.UNDECIDED
+        if is_open and searching.has_chain(work, direction_index):
+            if searching.accept_what_tells(work, index, direction_index):
+                return framing_state.AGAIN
             if not buffers.is_known_start[buffer]:
-                append_range(work, index, 0, direction_index)
-                return DONE
-        if finish_search(work, index, direction_index):
-            return AGAIN
-    if directions.mode[direction_index] != OPAQUE:
-        directions.mode[direction_index] = CHAIN
+                framing_buffers.append_range(work, index, 0, direction_index)
+                return framing_state.DONE
+        if searching.finish_search(work, index, direction_index):
+            return framing_state.AGAIN
+    if directions.mode[direction_index] != framing_state.OPAQUE:
+        directions.mode[direction_index] = framing_state.CHAIN
         directions.have[direction_index] = 0
         directions.skip[direction_index] = 0
     return -1
@@ -161,25 +127,25 @@ def handle_close(work: PassContext, index: int, connection_index: int) -> int:
     """
     state, known, directions = work.state, work.state.connections, work.state.directions
     first = 2 * connection_index + known.client_endpoint[connection_index]
-    if known.protocol[connection_index] == UNDECIDED:
+    if known.protocol[connection_index] == framing_state.UNDECIDED:
         for direction_index in (first, first ^ 1):
-            if accept_what_tells(work, index, direction_index):
-                return AGAIN
+            if searching.accept_what_tells(work, index, direction_index):
+                return framing_state.AGAIN
     for direction_index in (first, first ^ 1):
-        if is_searched(state, direction_index):
-            if finish_search(work, index, direction_index):
-                return AGAIN
-            directions.mode[direction_index] = OPAQUE
+        if searching.is_searched(state, direction_index):
+            if searching.finish_search(work, index, direction_index):
+                return framing_state.AGAIN
+            directions.mode[direction_index] = framing_state.OPAQUE
     for direction_index in (first, first ^ 1):
         if directions.buffer[direction_index] != ABSENT:
-            give_up(state, direction_index, OPAQUE)
+            framing_buffers.give_up(state, direction_index, framing_state.OPAQUE)
     is_seen = directions.is_seen[first] or directions.is_seen[first ^ 1]
-    if known.protocol[connection_index] == UNDECIDED and is_seen:
-        known.protocol[connection_index] = UNKNOWN
+    if known.protocol[connection_index] == framing_state.UNDECIDED and is_seen:
+        known.protocol[connection_index] = framing_state.UNKNOWN
     if known.waiting[connection_index] > 0:
         decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
-        return AGAIN
-    return DONE
+        return framing_state.AGAIN
+    return framing_state.DONE
 
 
 @kernel
@@ -196,18 +162,20 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
     state = work.state
     for at in range(len(order)):
         direction_index = order[at]
-        has_room = state.counters[COUNTER_NOTICES] + _CHAIN_NOTICES <= len(state.notices.kind)
+        has_room = state.counters[framing_state.COUNTER_NOTICES] + _CHAIN_NOTICES <= len(
+            state.notices.kind
+        )
         has_room &= state.pool.free_buffers.free[0] > 1
         if state.pool.counts[LARGE_HELD] <= most or not has_room:
             return at
-        if not may_be_accepted(state, direction_index):
+        if not searching.may_be_accepted(state, direction_index):
             continue
-        told, is_live = told_protocol(work, direction_index, 0)
-        if told != NOTHING_TOLD:
-            accept(work, 0, direction_index, told)
+        told, is_live = searching.told_protocol(work, direction_index, 0)
+        if told != searching.NOTHING_TOLD:
+            searching.accept(work, 0, direction_index, told)
         elif is_live:
             size = state.pool.buffers.size[state.directions.buffer[direction_index]]
-            refuse(work, 0, direction_index, size)
+            searching.refuse(work, 0, direction_index, size)
     return len(order)
 
 
@@ -218,7 +186,7 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
 def _go_on_waiting(work: PassContext, index: int, position: int, direction_index: int) -> None:
     """A direction waits for the other one's search, but not for ever."""
     pool, buffer = work.state.pool, work.state.directions.buffer[direction_index]
-    append_range(work, index, position, direction_index)
+    framing_buffers.append_range(work, index, position, direction_index)
     began = pool.ranges.ts_ns[pool.buffers.first[buffer]]
     is_too_much = pool.buffers.size[buffer] > MAX_WAIT_BYTES
     if is_too_much or work.ranges.ts_ns[index] - began > HOLD_NS:
@@ -230,14 +198,14 @@ def _end_wait(work: PassContext, index: int, direction_index: int) -> None:
     """A direction waited long enough: the other one's chain goes out, or is not waited for."""
     state, peer = work.state, direction_index ^ 1
     protocol = state.connections.protocol[direction_index >> 1]
-    if is_searched(state, peer):
-        if has_some(searched(state, peer, protocol), 1):
-            accept(work, index, peer, protocol)
+    if searching.is_searched(state, peer):
+        if has_some(framing_buffers.searched(state, peer, protocol), 1):
+            searching.accept(work, index, peer, protocol)
             return
         buffer = state.directions.buffer[peer]
         state.pool.buffers.peer_waits[buffer] = 0
         state.pool.buffers.peer_timed_out[buffer] = 1
-    resume(work, index, direction_index)
+    framing_buffers.resume(work, index, direction_index)
 
 
 # -- what begins a buffer
@@ -252,7 +220,7 @@ def _buffer_for(work: PassContext, direction_index: int) -> int:
         state.directions.buffer[direction_index ^ 1],
     )
     if buffer == ABSENT and peer != ABSENT and state.pool.buffers.peer_waits[peer]:
-        return wait_for_peer(work, direction_index)
+        return framing_buffers.wait_for_peer(work, direction_index)
     return int(buffer)
 
 
@@ -264,21 +232,21 @@ def _break_chain(work: PassContext, index: int, position: int, direction_index: 
     have, at = directions.have[direction_index], directions.arena_at[direction_index]
     offset = work.ranges.stream_offset[index] + position - have
     note(work, index, direction_index, _DESYNC, offset, NULL)
-    directions.mode[direction_index] = SEARCH
+    directions.mode[direction_index] = framing_state.SEARCH
     directions.have[direction_index] = directions.total[direction_index] = 0
     search = state.pool.searches[
-        search_of(state, buffer, state.connections.protocol[direction_index >> 1])
+        framing_buffers.search_of(state, buffer, state.connections.protocol[direction_index >> 1])
     ]
     search[RESUME] = search[IS_BEGUN] = 1  # the first byte is known to start no frame
     if have == 0:
         return
-    row = append_row(state, direction_index, have)
+    row = framing_buffers.append_row(state, direction_index, have)
     rows.kind[row] = DATA
     rows.stream_offset[row] = offset
     rows.length[row] = have
     rows.packet[row] = directions.first_packet[direction_index]
     rows.ts_ns[row] = directions.first_ts[direction_index]
-    rows.order[row] = next_order(work)
+    rows.order[row] = framing_buffers.next_order(work)
     for each in range(have):
         state.arena[buffers.at[buffer] + each] = state.arena[at + each]
         state.marks[buffers.at[buffer] + each] = 0

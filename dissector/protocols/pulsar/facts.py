@@ -6,16 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from dissector import limits
 from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock, coded
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
-from dissector.limits import (
-    MAX_CONSUMERS,
-    MAX_DETAIL_TEXT,
-    MAX_IDENTITY_INTERVALS,
-    MAX_OPEN_DELIVERIES,
-    NULL,
-)
+from dissector.limits import NULL
 from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
@@ -80,9 +75,9 @@ class PulsarDecoder:
         )
         self._consumption = PulsarConsumption(
             options.protocol_number,
-            options.bounded(MAX_OPEN_DELIVERIES),
-            options.bounded(MAX_IDENTITY_INTERVALS),
-            options.bounded(MAX_CONSUMERS),
+            options.bounded(limits.MAX_OPEN_DELIVERIES),
+            options.bounded(limits.MAX_IDENTITY_INTERVALS),
+            options.bounded(limits.MAX_CONSUMERS),
             options.hash_key,
         )
         self._handshakes = Handshakes(options.protocol_number, self._decoder.unknown)
@@ -270,7 +265,7 @@ def _is_bytes(column: str) -> bool:
 
 def _bounded_texts(spans: Spans) -> Column:
     """Texts as they are, unless one is too long."""
-    if int(spans.lengths.max(initial=0)) <= MAX_DETAIL_TEXT:
+    if int(spans.lengths.max(initial=0)) <= limits.MAX_DETAIL_TEXT:
         return spans
     extents = zip(spans.starts.tolist(), spans.lengths.tolist(), strict=True)
     return [

@@ -5,14 +5,9 @@ from typing import Final
 from dissector.codecs.sentences import Sentences
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 from dissector.protocols.pulsar.facts import PulsarDecoder
+from dissector.protocols.pulsar.wire import headers
 from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer
 from dissector.protocols.pulsar.wire.commands import COMMANDS
-from dissector.protocols.pulsar.wire.headers import (
-    announced_limit,
-    check_header,
-    one_way,
-    prove_frame,
-)
 from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
 
 
@@ -24,10 +19,10 @@ def _new_anonymizer(keys: AnonymizerKeys) -> PulsarAnonymizer:
 SPEC: Final = ProtocolSpec(
     "pulsar",
     (6650, 6651),
-    check_header,
-    prove_frame,
-    one_way,
-    announced_limit,
+    headers.check_header,
+    headers.prove_frame,
+    headers.one_way,
+    headers.announced_limit,
     PulsarDecoder,
     commands=tuple(command.name for command in COMMANDS),
     secret_spans=lambda frame, is_packed: secret_spans(frame),

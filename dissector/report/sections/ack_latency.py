@@ -2,22 +2,10 @@
 
 from typing import Any, Final
 
+from dissector.report import numbers
 from dissector.report.formatting import count_text, duration_text
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
-from dissector.report.numbers import (
-    NS_PER_US,
-    Row,
-    by_time,
-    counts_by,
-    grouped,
-    high,
-    known,
-    milliseconds,
-    nulls_last,
-    share,
-    timed,
-    unseen,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
@@ -43,14 +31,14 @@ def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
 
 def _oldest_ms(deliveries: list[Row]) -> float | None:
     """How long the oldest delivery that nobody acknowledged had waited when its capture ended."""
-    age_us = high(row["oldest_us"] for row in deliveries)
-    return None if age_us is None else milliseconds(age_us * NS_PER_US)
+    age_us = numbers.high(row["oldest_us"] for row in deliveries)
+    return None if age_us is None else numbers.milliseconds(age_us * numbers.NS_PER_US)
 
 
 def _group(deliveries: list[Row], commands: list[Row]) -> Row:
     """The numbers of some deliveries, and of the ACK commands of the same consumers."""
-    outcomes = counts_by(deliveries, "outcome", "deliveries")
-    latency = timed(deliveries, "timed", "ack_latency_ns")
+    outcomes = numbers.counts_by(deliveries, "outcome", "deliveries")
+    latency = numbers.timed(deliveries, "timed", "ack_latency_ns")
     single = [row for row in commands if row["ack_type"] != "Cumulative"]
     ids = sum(row["ids"] for row in single)
     count = sum(row["ack_commands"] for row in single)
@@ -65,19 +53,21 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
         "cumulative_commands": sum(row["ack_commands"] for row in commands) - count,
         "answered_commands": answered,
         "ids_acked": ids,
-        "ids_per_command": share(ids, count),
+        "ids_per_command": numbers.share(ids, count),
         "grouping_floor_ms": _floor(
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
         "validation_errors": _validation_errors(commands),
         "oldest_unacknowledged_ms": _oldest_ms(deliveries),
-        "not_judged": known({**outcomes, "acked_without_latency": acked - latency["count"]}),
+        "not_judged": numbers.known(
+            {**outcomes, "acked_without_latency": acked - latency["count"]}
+        ),
     }
 
 
 def _validation_errors(commands: list[Row]) -> dict[str, int]:
     """Why clients discarded messages, as their ACKs say; ids of entries per reason."""
-    found = counts_by(commands, "validation_error", "ids")
+    found = numbers.counts_by(commands, "validation_error", "ids")
     found.pop(None, None)
     return {str(reason): found[reason] for reason in sorted(found, key=str)}
 
@@ -93,7 +83,7 @@ def _lag(found: list[Row], which: str) -> Row:
             newest[log] = (when, row["last_lag"])
     return {
         f"lag_{which}_last": sum(lag for _, lag in newest.values()) if newest else None,
-        f"lag_{which}_max": high(row["lag_max"] for row in judged),
+        f"lag_{which}_max": numbers.high(row["lag_max"] for row in judged),
     }
 
 
@@ -126,7 +116,7 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
         for row in found:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[index].append(row)
-    lags_of = grouped(lags, _KEYS)
+    lags_of = numbers.grouped(lags, _KEYS)
     listed = [
         {
             **dict(zip(_KEYS, key, strict=True)),
@@ -135,7 +125,7 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
         }
         for key, found in groups.items()
     ]
-    listed.sort(key=lambda row: (-row["acked"], nulls_last(*(row[name] for name in _KEYS))))
+    listed.sort(key=lambda row: (-row["acked"], numbers.nulls_last(*(row[name] for name in _KEYS))))
     section: dict[str, Any] = {
         "total": {**_group(deliveries, commands), **_lags(lags)},
         "by_subscription": listed,
@@ -146,12 +136,14 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
     for direction, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
         if is_direction_missing(merged, direction):
-            section["total"] = unseen(section["total"], *keys)
-            section["by_subscription"] = [unseen(row, *keys) for row in section["by_subscription"]]
+            section["total"] = numbers.unseen(section["total"], *keys)
+            section["by_subscription"] = [
+                numbers.unseen(row, *keys) for row in section["by_subscription"]
+            ]
     passed = {row["outcome"]: row["passed_over"] for row in merged.rows("passed_delivery_counts")}
     section["total"]["passed_over"] = sum(passed.values())
     section["total"]["passed_over_by_outcome"] = dict(sorted(passed.items()))
-    section["passed_over"] = by_time(merged.rows("passed_deliveries"), _PASSED)
+    section["passed_over"] = numbers.by_time(merged.rows("passed_deliveries"), _PASSED)
     return section
 
 

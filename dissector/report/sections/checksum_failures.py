@@ -3,19 +3,11 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_FAILURES
+from dissector.report import numbers
 from dissector.report.crc_errors import Difference, difference, of_checksum_field
 from dissector.report.formatting import count_text, many
 from dissector.report.merged_tables import MergedTables, is_without_permits
-from dissector.report.numbers import (
-    Row,
-    applicable,
-    counts_by,
-    grouped,
-    instant,
-    known,
-    nulls_last,
-    share,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, not_judged
 
 # What a mismatch is worth: how the view `mismatches` tells them says its comment.
@@ -27,10 +19,10 @@ _ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
 
 def _group(frames: list[Row]) -> Row:
     """The numbers of one group of frames that can carry a checksum."""
-    counts = counts_by(frames, "checksum", "frames")
-    of = grouped(frames, ("checksum",))
-    notes = counts_by(of.get(("not_evaluated",), ()), "checksum_note", "frames")
-    verdicts = counts_by(of.get(("mismatch",), ()), "verdict", "frames")
+    counts = numbers.counts_by(frames, "checksum", "frames")
+    of = numbers.grouped(frames, ("checksum",))
+    notes = numbers.counts_by(of.get(("not_evaluated",), ()), "checksum_note", "frames")
+    verdicts = numbers.counts_by(of.get(("mismatch",), ()), "verdict", "frames")
     ok, mismatch = counts.get("ok", 0), counts.get("mismatch", 0)
     return {
         "evaluated": ok + mismatch,
@@ -38,20 +30,20 @@ def _group(frames: list[Row]) -> Row:
         "mismatch": mismatch,
         "absent": counts.get("absent", 0),
         "not_evaluated": counts.get("not_evaluated", 0),
-        "not_evaluated_by_reason": known(notes),
+        "not_evaluated_by_reason": numbers.known(notes),
         **{verdict: verdicts.get(verdict, 0) for verdict in VERDICTS},
-        "rate": share(mismatch, ok + mismatch),
+        "rate": numbers.share(mismatch, ok + mismatch),
     }
 
 
 def _listed(frames: list[Row], keys: tuple[str, ...]) -> list[tuple[Row, Row]]:
     """The first row of each group and its numbers, groups with most mismatches first."""
-    listed = [(rows[0], _group(rows)) for rows in grouped(frames, keys).values()]
+    listed = [(rows[0], _group(rows)) for rows in numbers.grouped(frames, keys).values()]
     listed.sort(
         key=lambda pair: (
             -pair[1]["mismatch"],
             -pair[1]["evaluated"],
-            nulls_last(*(pair[0][key] for key in keys)),
+            numbers.nulls_last(*(pair[0][key] for key in keys)),
         )
     )
     return listed
@@ -84,12 +76,12 @@ def _differs(row: Row) -> Row:
 def _failures(merged: MergedTables) -> list[Row]:
     """The first mismatches, each with what is damaged, in order of time."""
     found = merged.rows("checksum_failures")
-    found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
+    found.sort(key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
     listed = []
     for row in found[:MAX_FAILURES]:
         damage = _differs(row)
         del row["copy_crc32c"]
-        row["ts"] = instant(row.pop("at_ns"))
+        row["ts"] = numbers.instant(row.pop("at_ns"))
         worth = {name: row.pop(name) for name in ("verdict", "evidence_frame_no")}
         listed.append(row | worth | damage)
     return listed
@@ -101,7 +93,7 @@ def checksum_failures(merged: MergedTables) -> dict[str, Any]:
     by_topic = [row for row in rows if row["grouping"] == "topic"]
     by_connection = [row for row in rows if row["grouping"] == "connection"]
     reason = _NOT_APPLICABLE if is_without_permits(merged) else None
-    total = applicable(_group(by_topic), reason)
+    total = numbers.applicable(_group(by_topic), reason)
     if merged.only_totals:
         return {"total": total}
     return {

@@ -3,32 +3,24 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_BURSTS, MAX_CLOSED_CONNECTIONS, MAX_OPENING_CHAINS
+from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, unread
-from dissector.report.numbers import (
-    Row,
-    counts_by,
-    high,
-    instant,
-    known,
-    milliseconds,
-    nulls_last,
-    timed,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
 
 def _chain(row: Row) -> Row:
     """One chain; what its steps took: lookups, connecting, opening, and the time between them."""
     steps = {
-        name: milliseconds(max(0, row[took] or 0)) or 0.0
+        name: numbers.milliseconds(max(0, row[took] or 0)) or 0.0
         for name, took in (
             ("lookup_ms", "lookup_ns"), ("connect_ms", "connect_took_ns"), ("open_ms", "open_ns"),
         )
     }  # fmt: skip
-    took = milliseconds(row["chain_ns"]) or 0.0
+    took = numbers.milliseconds(row["chain_ns"]) or 0.0
     return {
         "chain_ms": took,
-        "ts": instant(row["first_ns"]),
+        "ts": numbers.instant(row["first_ns"]),
         **{name: row[name] for name in ("topic", "opened", "client_ip")},
         **steps,
         # Steps of one chain may overlap, where a client connects to two brokers at once.
@@ -45,7 +37,7 @@ def _chains(merged: MergedTables) -> list[Row]:
         key=lambda row: (
             -row["chain_ms"],
             row["ts"] or "",
-            nulls_last(row["capture"], row["response_frame_no"]),
+            numbers.nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
     return found[:MAX_OPENING_CHAINS]
@@ -56,7 +48,7 @@ def _bursts(merged: MergedTables) -> list[Row]:
     found = [
         {
             **{name: row[name] for name in ("client_ip", "broker_ip", "broker_port", "opened")},
-            "opened_within_10_s": row["within_10_s"], "ts": instant(row["at_ns"]),
+            "opened_within_10_s": row["within_10_s"], "ts": numbers.instant(row["at_ns"]),
             "not_established": row["vain"], "capture": row["capture"],
         }
         for row in merged.rows("bursts")
@@ -64,7 +56,9 @@ def _bursts(merged: MergedTables) -> list[Row]:
     found.sort(
         key=lambda row: (
             -row["opened_within_10_s"],
-            nulls_last(row["client_ip"], row["broker_ip"], row["broker_port"], row["capture"]),
+            numbers.nulls_last(
+                row["client_ip"], row["broker_ip"], row["broker_port"], row["capture"]
+            ),
         )
     )
     return found[:MAX_BURSTS]
@@ -73,7 +67,9 @@ def _bursts(merged: MergedTables) -> list[Row]:
 def _closed(merged: MergedTables) -> list[Row]:
     """Producers and consumers that the broker closed, in the order of their frames."""
     found = merged.rows("closed_by_broker")
-    found.sort(key=lambda row: nulls_last(row["capture"], row["closed_frame_no"], row["what"]))
+    found.sort(
+        key=lambda row: numbers.nulls_last(row["capture"], row["closed_frame_no"], row["what"])
+    )
     shown = (
         "what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no",
         "cause",
@@ -85,10 +81,12 @@ def _links(merged: MergedTables) -> list[Row]:
     """The connections of most frames: who speaks, in which versions, and who ended it first."""
     found = merged.rows("links")
     columns = ("first_ts_ns", "connection_id", "capture")
-    found.sort(key=lambda row: (-row["frames"], nulls_last(*(row[name] for name in columns))))
+    found.sort(
+        key=lambda row: (-row["frames"], numbers.nulls_last(*(row[name] for name in columns)))
+    )
     for row in found:
         row["first_ts"], row["last_ts"] = (
-            instant(row.pop("first_ts_ns")), instant(row.pop("last_ts_ns"))
+            numbers.instant(row.pop("first_ts_ns")), numbers.instant(row.pop("last_ts_ns"))
         )  # fmt: skip
     return found
 
@@ -105,17 +103,19 @@ def connecting(merged: MergedTables) -> dict[str, Any]:
         "connections": count("connections"),
         "opened": count("opened"),
         "not_established": count("vain"),
-        "network_round_trip_ms": timed(found, "round_trips", "round_trip_ns"),
-        "opened_within_10_s": high(row["opened_within_10_s"] for row in found),
+        "network_round_trip_ms": numbers.timed(found, "round_trips", "round_trip_ns"),
+        "opened_within_10_s": numbers.high(row["opened_within_10_s"] for row in found),
         "bursts": count("bursts"),
         "closed_by_broker": {
             "connections": count("closed"),
             "producers": count("closed_producers"),
             "consumers": count("closed_consumers"),
         },
-        "closed_by_cause": known(counts_by(merged.rows("closed_causes"), "cause", "closed")),
+        "closed_by_cause": numbers.known(
+            numbers.counts_by(merged.rows("closed_causes"), "cause", "closed")
+        ),
         "chains": sum(row["chains"] for row in chains),
-        "chain_ms": timed(chains, "chains", "chain_ns"),
+        "chain_ms": numbers.timed(chains, "chains", "chain_ns"),
         "chains_with_refusals": sum(row["refused"] for row in chains),
         "not_judged": {
             "opened_before_capture": count("connections") - count("opened"),

@@ -3,19 +3,10 @@
 from typing import Any, Final
 
 from dissector.limits import MAX_ERROR_TEXTS, MAX_LISTED_INCIDENTS
+from dissector.report import numbers
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, is_direction_missing
-from dissector.report.numbers import (
-    Row,
-    grouped,
-    high,
-    instant,
-    known,
-    low,
-    milliseconds,
-    nulls_last,
-    unseen,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # What clients of Cursus send in every run though its brokers never take it, and live with: a
@@ -29,9 +20,9 @@ def _incident(row: Row) -> Row:
     columns = ("capture", "connection_id", "request_frame_no", "response_frame_no", "packet")
     return {
         **{name: row[name] for name in shown},
-        "first_ts": instant(row["first_ns"]),
-        "last_ts": instant(row["last_ns"]),
-        "span_ms": milliseconds(row["last_ns"] - row["first_ns"]),
+        "first_ts": numbers.instant(row["first_ns"]),
+        "last_ts": numbers.instant(row["last_ns"]),
+        "span_ms": numbers.milliseconds(row["last_ns"] - row["first_ns"]),
         **{name: row[name] for name in columns},
     }
 
@@ -46,32 +37,33 @@ def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
     return {
         "answers": sum(row["answers"] for row in found),
         "incidents": sum(row["incidents"] for row in found),
-        "by_request": known(commands),
+        "by_request": numbers.known(commands),
         "connections": sum(row[connections] for row in found),
         "topics": len({row["topic"] for row in found if row["topic"] is not None}),
-        "first_ts": instant(low(row["first_ns"] for row in found)),
-        "last_ts": instant(high(row["last_ns"] for row in found)),
+        "first_ts": numbers.instant(numbers.low(row["first_ns"] for row in found)),
+        "last_ts": numbers.instant(numbers.high(row["last_ns"] for row in found)),
         "texts": list(seen)[:MAX_ERROR_TEXTS],
     }
 
 
 def _by_code(found: list[Row], texts: list[Row]) -> list[Row]:
     listed = []
-    for (code,), mine in grouped(found, ("error_code",)).items():
+    for (code,), mine in numbers.grouped(found, ("error_code",)).items():
         texts_of_code = [row for row in texts if row["error_code"] == code]
         listed.append({"error_code": code, **_group(mine, "connections_of_code", texts_of_code)})
-    listed.sort(key=lambda row: (-row["answers"], nulls_last(row["error_code"])))
+    listed.sort(key=lambda row: (-row["answers"], numbers.nulls_last(row["error_code"])))
     return listed
 
 
 def _by_text(texts: list[Row]) -> list[Row]:
     order = sorted(
-        texts, key=lambda row: (-row["answers"], nulls_last(row["error_code"], row["error_text"]))
+        texts,
+        key=lambda row: (-row["answers"], numbers.nulls_last(row["error_code"], row["error_text"])),
     )
     return [
         {
             **{name: row[name] for name in ("error_code", "error_text", "answers")},
-            "first_ts": instant(row["first_ns"]),
+            "first_ts": numbers.instant(row["first_ns"]),
         }
         for row in order[:MAX_LISTED_INCIDENTS]
     ]
@@ -81,13 +73,13 @@ def errors(merged: MergedTables) -> dict[str, Any]:
     """The section `errors`: total, by_code, by_text, incidents."""
     found = merged.rows("refused")
     texts = merged.rows("refused_texts")
-    texts.sort(key=lambda row: (row["first_ns"], nulls_last(row["first_frame_no"])))
+    texts.sort(key=lambda row: (row["first_ns"], numbers.nulls_last(row["first_frame_no"])))
     incidents = [_incident(row) for row in merged.rows("incidents")]
     incidents.sort(
         key=lambda row: (
             -row["answers"],
             row["first_ts"] or "",
-            nulls_last(row["capture"], row["response_frame_no"]),
+            numbers.nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
     total = _group(found, "connections", texts)
@@ -95,7 +87,7 @@ def errors(merged: MergedTables) -> dict[str, Any]:
         row["answers"] for row in found if (row["request_command"], row["error_code"]) in EXPECTED
     )
     if is_direction_missing(merged, "to_client"):
-        total = unseen(total, "answers", "incidents", "connections", "topics", "expected")
+        total = numbers.unseen(total, "answers", "incidents", "connections", "topics", "expected")
     return {
         "total": total,
         "by_code": _by_code(found, texts),

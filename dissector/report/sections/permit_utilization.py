@@ -2,26 +2,10 @@
 
 from typing import Any, Final
 
+from dissector.report import merged_tables, numbers
 from dissector.report.formatting import count_text, duration_text, many
-from dissector.report.merged_tables import (
-    MergedTables,
-    is_direction_missing,
-    is_without_permits,
-    unread,
-    with_unread,
-)
-from dissector.report.numbers import (
-    NS_PER_US,
-    Row,
-    applicable,
-    grouped,
-    high,
-    instant,
-    milliseconds,
-    nulls_last,
-    share,
-    unseen,
-)
+from dissector.report.merged_tables import MergedTables
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, not_judged
 
 STALL_US: Final = 1_000_000  # a balance of nothing, or silence with permits left, for this long
@@ -42,7 +26,7 @@ def _identity(row: Row) -> tuple[Any, ...]:
 
 
 def _us(duration_us: int) -> float | None:
-    return milliseconds(duration_us * NS_PER_US)
+    return numbers.milliseconds(duration_us * numbers.NS_PER_US)
 
 
 def _times(consumers: list[Row], *kinds: str) -> Row:
@@ -50,7 +34,7 @@ def _times(consumers: list[Row], *kinds: str) -> Row:
 
     kinds: names of counts of a consumer; beside each stand `<kind>_us` and `<kind>_us_max`.
     """
-    longest = high(row[f"{kind}_us_max"] for row in consumers for kind in kinds)
+    longest = numbers.high(row[f"{kind}_us_max"] for row in consumers for kind in kinds)
     return {
         "count": sum(row[kind] for row in consumers for kind in kinds),
         "total_ms": _us(sum(row[f"{kind}_us"] for row in consumers for kind in kinds)),
@@ -116,14 +100,14 @@ def _group(consumers: list[Row]) -> Row:
         "granted": sum(row["granted"] for row in consumers),
         "deliveries": sum(row["deliveries"] for row in consumers),
         "delivered": sum(row["delivered"] for row in consumers),
-        "utilization": share(delivered, max(1, allowed)) if judged else None,
+        "utilization": numbers.share(delivered, max(1, allowed)) if judged else None,
         "utilization_of": {"delivered": delivered, "allowed": allowed} if judged else None,
-        "occupancy": share(sum(_busy_us(row) for row in judged), observed),
-        "exhausted_share": share(sum(row["exhausted_us"] for row in judged), observed),
+        "occupancy": numbers.share(sum(_busy_us(row) for row in judged), observed),
+        "exhausted_share": numbers.share(sum(row["exhausted_us"] for row in judged), observed),
         "observed_ms": _us(observed),
         "overshoot": max(0, -min(least)) if least else None,
-        "drift": high(_drift(row) for row in judged),
-        "unacked_max": high(row["unacked_max"] for row in judged),
+        "drift": numbers.high(_drift(row) for row in judged),
+        "unacked_max": numbers.high(row["unacked_max"] for row in judged),
         "stalls": _stalls(judged),
     }
 
@@ -160,12 +144,12 @@ def _consumer(row: Row) -> Row:
 
 
 def _at(time_us: int | None) -> str | None:
-    return None if time_us is None else instant(time_us * NS_PER_US)
+    return None if time_us is None else numbers.instant(time_us * numbers.NS_PER_US)
 
 
 def _interest(row: Row) -> tuple[Any, ...]:
     """Which consumer's balance is drawn: the most hindered, then the busiest, then the first."""
-    return (-row["exhausted_us"], -row["granted"], nulls_last(*_identity(row)))
+    return (-row["exhausted_us"], -row["granted"], numbers.nulls_last(*_identity(row)))
 
 
 def chosen(consumers: list[Row]) -> Row | None:
@@ -187,10 +171,10 @@ def _balance(merged: MergedTables, consumers: list[Row]) -> Row | None:
     names = ("consumer_name", "topic", "subscription", "first_grant")
     return {
         **{name: row[name] for name in (*_IDENTITY, *names)},
-        "step_ms": milliseconds(step_ns),
+        "step_ms": numbers.milliseconds(step_ns),
         "points": [
             {
-                "ts": instant(point["at_ns"]),
+                "ts": numbers.instant(point["at_ns"]),
                 "available_min": point["available_min"],
                 "available_max": point["available_max"],
                 "available_last": point["available_last"],
@@ -204,7 +188,7 @@ def _stall_rows(merged: MergedTables, consumers: list[Row]) -> list[Row]:
     """The longest stalls, each with the frames between which it lies; open ones end with none."""
     longest = sorted(
         merged.rows("stalls"),
-        key=lambda row: (-row["stall_us"], row["start_us"], nulls_last(*_identity(row))),
+        key=lambda row: (-row["stall_us"], row["start_us"], numbers.nulls_last(*_identity(row))),
     )
     whose = {_identity(row) for row in longest}
     named = {_identity(row): row for row in consumers if _identity(row) in whose}
@@ -213,7 +197,7 @@ def _stall_rows(merged: MergedTables, consumers: list[Row]) -> list[Row]:
         {
             **{name: row[name] for name in _IDENTITY},
             **{name: named.get(_identity(row), {}).get(name) for name in names},
-            "start_ts": instant(row["start_us"] * NS_PER_US),
+            "start_ts": numbers.instant(row["start_us"] * numbers.NS_PER_US),
             "stall_ms": _us(row["stall_us"]),
             "confirmed": row["confirmed"],
             "start_frame_no": row["start_frame_no"],
@@ -233,13 +217,15 @@ def permit_utilization(merged: MergedTables) -> dict[str, Any]:
             "subscription_type": max(r["subscription_type"] or "" for r in group) or None,
             **_summed(group),
         }
-        for (topic, subscription), group in grouped(consumers, ("topic", "subscription")).items()
+        for (topic, subscription), group in numbers.grouped(
+            consumers, ("topic", "subscription")
+        ).items()
     ]
     subscriptions.sort(
-        key=lambda row: (-row["delivered"], nulls_last(row["topic"], row["subscription"]))
+        key=lambda row: (-row["delivered"], numbers.nulls_last(row["topic"], row["subscription"]))
     )
     listed = [_consumer(row) for row in consumers]
-    listed.sort(key=lambda row: (-row["delivered"], nulls_last(*_identity(row))))
+    listed.sort(key=lambda row: (-row["delivered"], numbers.nulls_last(*_identity(row))))
     section: dict[str, Any] = {
         "total": _summed(consumers),
         "by_subscription": subscriptions,
@@ -247,15 +233,15 @@ def permit_utilization(merged: MergedTables) -> dict[str, Any]:
         "longest_stalls": _stall_rows(merged, consumers),
         "balance_over_time": _balance(merged, consumers),
     }
-    count = unread(merged, "delivery")
-    section = with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
+    count = merged_tables.unread(merged, "delivery")
+    section = merged_tables.with_unread(section, "message_unread", count, "deliveries", _DELIVERED)
     for direction, keys in (("to_client", _DELIVERED), ("to_broker", _GRANTED)):
-        if is_direction_missing(merged, direction):
-            section["total"] = unseen(section["total"], *keys)
+        if merged_tables.is_direction_missing(merged, direction):
+            section["total"] = numbers.unseen(section["total"], *keys)
             for name in ("by_subscription", "by_consumer"):
-                section[name] = [unseen(row, *keys) for row in section[name]]
-    reason = _NOT_APPLICABLE if is_without_permits(merged) else None
-    return section | {"total": applicable(section["total"], reason)}
+                section[name] = [numbers.unseen(row, *keys) for row in section[name]]
+    reason = _NOT_APPLICABLE if merged_tables.is_without_permits(merged) else None
+    return section | {"total": numbers.applicable(section["total"], reason)}
 
 
 def about(report: Row) -> str:

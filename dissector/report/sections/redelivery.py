@@ -5,17 +5,9 @@ from itertools import islice
 from typing import Any, Final
 
 from dissector.limits import MAX_EXAMPLES
+from dissector.report import numbers
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
-from dissector.report.numbers import (
-    Row,
-    by_time,
-    counts_by,
-    high,
-    known,
-    nulls_last,
-    share,
-    unseen,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
 # Causes that say the application asked for it; the others come from the infrastructure.
@@ -83,11 +75,13 @@ def _publishes(aside: list[Row], kind: str) -> int:
 
 
 def _causes(again: list[Row]) -> Row:
-    causes = counts_by(again, "redelivery_cause", "deliveries")
+    causes = numbers.counts_by(again, "redelivery_cause", "deliveries")
     asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
-        "by_cause": known(causes),
-        "messages_by_cause": known(counts_by(again, "redelivery_cause", "messages")),
+        "by_cause": numbers.known(causes),
+        "messages_by_cause": numbers.known(
+            numbers.counts_by(again, "redelivery_cause", "messages")
+        ),
         "asked_for": asked,
         "infrastructure": sum(causes.values()) - asked,
     }
@@ -105,25 +99,25 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
         "messages": sum(row["messages"] for row in deliveries),
         "redelivered": sum(row["deliveries"] for row in again),
         "redelivered_messages": sum(row["messages"] for row in again),
-        "rate_messages": share(
+        "rate_messages": numbers.share(
             sum(row["messages"] for row in again if has_identity(row["topic"])),
             sum(row["messages"] for row in judged),
         ),
-        "rate_entries": share(
+        "rate_entries": numbers.share(
             sum(row["deliveries"] for row in again if has_identity(row["topic"])),
             sum(row["deliveries"] for row in judged),
         ),
         **_causes(again),
         "counted_by_broker": sum(row["counted_by_broker"] for row in deliveries),
         "seen_before": sum(row["seen_before"] for row in deliveries),
-        "max_redelivery_count": high(row["redelivery_count_max"] for row in deliveries),
+        "max_redelivery_count": numbers.high(row["redelivery_count_max"] for row in deliveries),
         "ids_requested": sum(row["ids_requested"] for row in requests),
         "requests_for_all": sum(row["requests_for_all"] for row in requests),
         "dead_letter_publishes": _publishes(aside, "dead_letter_publishes"),
         "retry_publishes": _publishes(aside, "retry_publishes"),
         "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
-        "delivery_outcomes": known(counts_by(deliveries, "outcome", "deliveries")),
-        "not_judged": known(
+        "delivery_outcomes": numbers.known(numbers.counts_by(deliveries, "outcome", "deliveries")),
+        "not_judged": numbers.known(
             {
                 "no_identity": unjudged,
                 "message_count_unknown": sum(row["counts_unknown"] for row in deliveries),
@@ -152,7 +146,7 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
         key=lambda row: (
             -row["redelivered"],
             -row["deliveries"],
-            nulls_last(*(row[k] for k in keys)),
+            numbers.nulls_last(*(row[k] for k in keys)),
         )
     )
     return listed
@@ -160,7 +154,7 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
 
 def _examples(found: list[Row]) -> list[Row]:
     """The first ones, the first of each cause among them, by time."""
-    rows = by_time(found, _EXAMPLE)
+    rows = numbers.by_time(found, _EXAMPLE)
     first: dict[str | None, int] = {}
     for place, row in enumerate(rows):
         first.setdefault(row["redelivery_cause"], place)
@@ -194,9 +188,9 @@ def redelivery(merged: MergedTables) -> dict[str, Any]:
     count = unread(merged, "delivery")
     section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
     if is_direction_missing(merged, "to_client"):
-        section["total"] = unseen(section["total"], *_OF_DELIVERIES)
+        section["total"] = numbers.unseen(section["total"], *_OF_DELIVERIES)
         for name in ("by_topic", "by_subscription"):
-            section[name] = [unseen(row, *_OF_DELIVERIES) for row in section[name]]
+            section[name] = [numbers.unseen(row, *_OF_DELIVERIES) for row in section[name]]
     return section
 
 

@@ -8,26 +8,10 @@ import pyarrow as pa
 
 from dissector.limits import MAX_MINUTE_CELLS, MAX_PASSED_OVER
 from dissector.queries.catalogue import catalogue
+from dissector.report import numbers
 from dissector.report.formatting import duration_text, many
 from dissector.report.merged_tables import MergedTables, is_direction_missing
-from dissector.report.numbers import (
-    NOT_JUDGED,
-    NS_PER_MINUTE,
-    PERCENTILES,
-    Row,
-    counts_by,
-    durations,
-    grouped,
-    high,
-    histogram,
-    instant,
-    known,
-    low,
-    milliseconds,
-    nulls_last,
-    timed,
-    unseen,
-)
+from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
 
 GROUPINGS: Final = {
@@ -68,14 +52,14 @@ def _per(window: str, found: list[Row]) -> list[Row]:
         if row["minute"] is not None:
             windows.setdefault(row["minute"] // width, []).append(row)
     return [
-        {window: instant(number * width * NS_PER_MINUTE), **_cell(windows[number])}
+        {window: numbers.instant(number * width * numbers.NS_PER_MINUTE), **_cell(windows[number])}
         for number in sorted(windows)
     ]
 
 
 def _cell(found: list[Row]) -> Row:
     """One point of a series over time."""
-    latency = timed(found, "latencies", "latency_ns")
+    latency = numbers.timed(found, "latencies", "latency_ns")
     return {
         "sends": sum(row["sends"] for row in found),
         "messages": sum(row["messages"] for row in found),
@@ -93,11 +77,15 @@ class _Lists:
         group = tuple(keys)
         self.grouping = grouping
         self.keys = group
-        self.sends = grouped(merged.rows("sends", [*keys, "outcome"]), group)
-        self.minutes = grouped(merged.rows("send_minutes", [*keys, "minute", "bucket"]), group)
-        self.transmits = grouped(merged.rows("transmits", [*keys, "bucket"]), group)
-        self.logical = grouped(merged.rows("logical", [*keys, "bucket"]), group)
-        messages = grouped(merged.rows("messages", ["grouping", *keys]), ("grouping", *keys))
+        self.sends = numbers.grouped(merged.rows("sends", [*keys, "outcome"]), group)
+        self.minutes = numbers.grouped(
+            merged.rows("send_minutes", [*keys, "minute", "bucket"]), group
+        )
+        self.transmits = numbers.grouped(merged.rows("transmits", [*keys, "bucket"]), group)
+        self.logical = numbers.grouped(merged.rows("logical", [*keys, "bucket"]), group)
+        messages = numbers.grouped(
+            merged.rows("messages", ["grouping", *keys]), ("grouping", *keys)
+        )
         self.messages = {
             key[1:]: sum(row["messages"] for row in found)
             for key, found in messages.items()
@@ -120,10 +108,10 @@ def _group(lists: _Lists, key: Group) -> Row:
     minutes = lists.minutes.get(key, [])
     transmits = lists.transmits.get(key, [])
     logical = lists.logical.get(key, [])
-    outcomes = counts_by(sends, "outcome", "sends")
+    outcomes = numbers.counts_by(sends, "outcome", "sends")
     requests = [row for row in sends if row["outcome"] != "orphan_response"]
     total = {name: sum(row[name] for row in requests) for name in catalogue()["sends"].sums}
-    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
+    not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in numbers.NOT_JUDGED}
     not_judged["ok_without_latency"] = outcomes.get("ok", 0) - total["latencies"]
     is_unread = 0 < total["sends"] == total["counts_unknown"]
     return {
@@ -132,32 +120,34 @@ def _group(lists: _Lists, key: Group) -> Row:
         "published": None if is_unread else total["published"],
         "stored": None if is_unread else _stored(sends),
         "request_bytes": total["request_bytes"],
-        "first_message_ts": instant(low(row["message_ns_min"] for row in requests)),
-        "last_message_ts": instant(high(row["message_ns_max"] for row in requests)),
-        "outcomes": known(outcomes),
-        "messages_by_outcome": known(counts_by(sends, "outcome", "messages")),
+        "first_message_ts": numbers.instant(numbers.low(row["message_ns_min"] for row in requests)),
+        "last_message_ts": numbers.instant(numbers.high(row["message_ns_max"] for row in requests)),
+        "outcomes": numbers.known(outcomes),
+        "messages_by_outcome": numbers.known(numbers.counts_by(sends, "outcome", "messages")),
         "tainted": total["tainted"],
-        "latency_ms": timed(minutes, "latencies", "latency_ns", lists.exact.get(("latency", *key))),
-        "transmit_ms": durations(
-            histogram(transmits, "transmits"),
+        "latency_ms": numbers.timed(
+            minutes, "latencies", "latency_ns", lists.exact.get(("latency", *key))
+        ),
+        "transmit_ms": numbers.durations(
+            numbers.histogram(transmits, "transmits"),
             total["transmit_ns"],
-            low(row["transmit_ns_min"] for row in requests),
-            high(row["transmit_ns_max"] for row in requests),
+            numbers.low(row["transmit_ns_min"] for row in requests),
+            numbers.high(row["transmit_ns_max"] for row in requests),
             lists.exact.get(("transmit", *key)),
         ),
         "resent": total["resent"],
-        "outstanding_max": high(row["outstanding_max"] for row in requests),
-        "last_receipt_ts": instant(
-            high(row["response_ns_max"] for row in sends if row["outcome"] == "ok")
+        "outstanding_max": numbers.high(row["outstanding_max"] for row in requests),
+        "last_receipt_ts": numbers.instant(
+            numbers.high(row["response_ns_max"] for row in sends if row["outcome"] == "ok")
         ),
-        "oldest_unanswered_ts": instant(
-            low(row["request_ns_min"] for row in sends if row["outcome"] in _UNANSWERED)
+        "oldest_unanswered_ts": numbers.instant(
+            numbers.low(row["request_ns_min"] for row in sends if row["outcome"] in _UNANSWERED)
         ),
-        "logical_latency_ms": timed(
+        "logical_latency_ms": numbers.timed(
             logical, "logicals", "logical_ns", lists.exact.get(("logical", *key))
         ),
         "sends_of_unknown_count": total["counts_unknown"],
-        "not_judged": known(not_judged),
+        "not_judged": numbers.known(not_judged),
         **{
             f"per_{window}": _per(window, minutes) if lists.has_minutes else None
             for window in _WINDOWS
@@ -179,9 +169,9 @@ def _over_time(merged: MergedTables) -> Row:
         if row["at_ns"] is not None:
             points.setdefault(row["at_ns"] // merged.step_ns, []).append(row)
     return {
-        "step_ms": milliseconds(merged.step_ns),
+        "step_ms": numbers.milliseconds(merged.step_ns),
         "points": [
-            {"ts": instant(point * merged.step_ns), **_cell(points[point])}
+            {"ts": numbers.instant(point * merged.step_ns), **_cell(points[point])}
             for point in sorted(points)
         ],
     }
@@ -190,9 +180,11 @@ def _over_time(merged: MergedTables) -> Row:
 def _passed_over(merged: MergedTables) -> list[Row]:
     """Sends that were never answered although later ones of their producer were, in order."""
     found = merged.rows("passed_over")
-    found.sort(key=lambda row: nulls_last(row["at_ns"], row["capture"], row["request_frame_no"]))
+    found.sort(
+        key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["request_frame_no"])
+    )
     for row in found:
-        row["ts"] = instant(row.pop("at_ns"))
+        row["ts"] = numbers.instant(row.pop("at_ns"))
     return found
 
 
@@ -205,14 +197,16 @@ def send_latency(merged: MergedTables) -> dict[str, Any]:
         lists = _Lists(merged, grouping)
         if grouping == "total":
             section["total"] = _group(lists, ())
-            buckets = histogram(lists.minutes.get((), []), "latencies")
+            buckets = numbers.histogram(lists.minutes.get((), []), "latencies")
             section["total"]["latency_histogram"] = [list(item) for item in sorted(buckets.items())]
             section["total"]["over_time"] = None if merged.only_totals else _over_time(merged)
             continue
         groups = [
             {**dict(zip(keys, key, strict=True)), **_group(lists, key)} for key in lists.sends
         ]
-        groups.sort(key=lambda row: (-row["sends"], nulls_last(*(row[key] for key in keys))))
+        groups.sort(
+            key=lambda row: (-row["sends"], numbers.nulls_last(*(row[key] for key in keys)))
+        )
         section[grouping] = groups
     section["total"]["passed_over"] = sum(
         row["passed_over"] for row in merged.rows("passed_over_counts")
@@ -224,7 +218,9 @@ def send_latency(merged: MergedTables) -> dict[str, Any]:
             if name == "passed_over":
                 continue
             section[name] = (
-                unseen(found, *keys) if name == "total" else [unseen(row, *keys) for row in found]
+                numbers.unseen(found, *keys)
+                if name == "total"
+                else [numbers.unseen(row, *keys) for row in found]
             )
     return section
 
@@ -276,7 +272,7 @@ def _ranked(grouping: str, keys: tuple[str, ...]) -> str:
     values = ", ".join(
         f"max(CASE WHEN place = greatest(1, floor_div(number * {permille} + 999, 1000)) "
         f"THEN value_ns END) AS {name}"
-        for name, permille in PERCENTILES
+        for name, permille in numbers.PERCENTILES
     )
     return (
         f"SELECT '{grouping}' AS grouping, {names}, measure, {values} FROM ("

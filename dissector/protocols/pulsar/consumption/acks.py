@@ -6,36 +6,14 @@ from dissector.jit import inlined, kernel
 from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, FrameColumns
-from dissector.protocols.pulsar.consumption.bitsets import (
-    allocate_words,
-    bits_left,
-    masked_word,
-    popcount,
-    words_at,
-    words_for,
-)
-from dissector.protocols.pulsar.consumption.claims import (
-    add_claim,
-    is_decided_later,
-    keep_bits,
-    set_aside,
-    take_bits,
-    take_messages,
-)
+from dissector.protocols.pulsar.consumption import bitsets, claims
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_broker_side
 from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import PassContext, add_notice
-from dissector.protocols.pulsar.consumption.state import (
-    CLOCK,
-    DELIVERIES_GIVEN_UP,
-    LOOKED_AT,
-    OUT_ACKS,
-    PAGE_ENTRIES,
-    SPENT_STEPS,
-    ConsumptionState,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.protocols.pulsar.wire.commands import REDELIVER
 from dissector.schemas.enums import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
@@ -57,8 +35,8 @@ def _add_ack_row(
     frames = block.frames
     ids = block.ids
     acks = block.out.acks
-    row = state.counters[OUT_ACKS]
-    state.counters[OUT_ACKS] = row + 1
+    row = state.counters[consumption_state.OUT_ACKS]
+    state.counters[consumption_state.OUT_ACKS] = row + 1
     acks.matrix[:, row] = NULL
     acks.connection_id[row] = frames.connection_id[frame]
     acks.frame_no[row] = frames.frame_no[frame]
@@ -87,7 +65,7 @@ def _add_ack_row(
         acks.ack_set_count[row] = count
         if count > 0:
             bits = batch_size if batch_size > 0 else NULL
-            acks.remaining_in_batch[row] = bits_left(block.words, at, count, bits)
+            acks.remaining_in_batch[row] = bitsets.bits_left(block.words, at, count, bits)
 
 
 @inlined
@@ -96,10 +74,10 @@ def _find_open(state: ConsumptionState, group: int, guess: int, ledger: int, ent
     if group == ABSENT or ledger < 0 or entry < 0:
         return ABSENT
     page = find_page(state, guess, state.groups.serial[group], ledger, entry)
-    bit = entry & (PAGE_ENTRIES - 1)
+    bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     if page == ABSENT or (state.pages.known[page] >> bit) & 1 == 0:
         return ABSENT
-    return int(state.cells.delivery[page * PAGE_ENTRIES + bit])
+    return int(state.cells.delivery[page * consumption_state.PAGE_ENTRIES + bit])
 
 
 @kernel
@@ -138,20 +116,20 @@ def _begin_left(state: ConsumptionState, delivery: int, bits: int) -> int:
     """Lay out the bits left of a delivery, all that came with it; returns words, ABSENT if none."""
     deliveries = state.deliveries
     set_words = max(deliveries.set_words[delivery], 0)
-    count = words_for(bits)
+    count = bitsets.words_for(bits)
     if set_words > 0:
         # So much room was kept with the ack_set.
-        count = min(count, max(set_words, words_for(deliveries.messages[delivery])))
+        count = min(count, max(set_words, bitsets.words_for(deliveries.messages[delivery])))
     if count > MAX_BATCH_WORDS:
         return ABSENT
     if set_words == 0:
-        deliveries.word_block[delivery] = allocate_words(state, count)
+        deliveries.word_block[delivery] = bitsets.allocate_words(state, count)
     if deliveries.word_block[delivery] == ABSENT:
         return ABSENT
-    first = words_at(deliveries.word_block[delivery])
+    first = bitsets.words_at(deliveries.word_block[delivery])
     for word_index in range(count):
         if set_words > 0:
-            word = masked_word(state.words, first, set_words, word_index, bits)
+            word = bitsets.masked_word(state.words, first, set_words, word_index, bits)
         else:
             word = ~(-1 << (bits - 64 * word_index)) if bits - 64 * word_index < 64 else -1
         state.words[first + set_words + word_index] = word
@@ -182,18 +160,22 @@ def _narrow(
         count = _begin_left(state, delivery, bits)
         if count == ABSENT:
             return ABSENT
-    base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
-    if claim != ABSENT and not keep_bits(state, claim, count):
+    base = bitsets.words_at(deliveries.word_block[delivery]) + max(
+        deliveries.set_words[delivery], 0
+    )
+    if claim != ABSENT and not claims.keep_bits(state, claim, count):
         return ABSENT
     left = 0
     for word_index in range(count):
-        word = masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
+        word = bitsets.masked_word(block.words, ids.ack_set_at[index], asked, word_index, bits)
         before = int(state.words[base + word_index])
         word = int(word) & before
         if claim != ABSENT:
-            state.words[words_at(state.claims.word_block[claim]) + word_index] = before & ~word
+            state.words[bitsets.words_at(state.claims.word_block[claim]) + word_index] = (
+                before & ~word
+            )
         state.words[base + word_index] = word
-        left += popcount(word)
+        left += bitsets.popcount(word)
     return left
 
 
@@ -215,7 +197,7 @@ def _ack_part(
         state.consumers.unacked[deliveries.consumer[delivery]] -= before - left
         deliveries.left[delivery] = left
         if claim != ABSENT:
-            take_messages(state, claim, before - left)
+            claims.take_messages(state, claim, before - left)
     return False
 
 
@@ -229,8 +211,8 @@ def _claim(
     is_part: bool,
 ) -> int:
     """The claim of an ACK that is decided later. Without room the delivery ends: ABSENT."""
-    claim = add_claim(state, block.frames, row, delivery, transaction)
-    if claim == ABSENT or not (is_part or take_bits(state, claim, delivery)):
+    claim = claims.add_claim(state, block.frames, row, delivery, transaction)
+    if claim == ABSENT or not (is_part or claims.take_bits(state, claim, delivery)):
         end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
         return ABSENT
     return claim
@@ -251,7 +233,7 @@ def _ack_delivery(
     """
     frames = block.frames
     deliveries = state.deliveries
-    is_later = is_decided_later(frames, row)
+    is_later = claims.is_decided_later(frames, row)
     if deliveries.is_claimed[delivery] == 1:
         if not is_later:
             end_delivery(state, block, row, delivery, ACKED)
@@ -276,7 +258,7 @@ def _ack_delivery(
     elif cell != ABSENT:
         deliveries.ack_latency_ns[delivery] = elapsed
     if deliveries.claims[delivery] > 0:
-        set_aside(state, delivery)
+        claims.set_aside(state, delivery)
     else:
         end_delivery(state, block, row, delivery, ACKED)
 
@@ -326,7 +308,7 @@ def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: 
     ledger, entry = block.ids.ledger_id[first], block.ids.entry_id[first]
     delivery = state.consumers.first[consumer]
     for count in range(waiting):
-        state.counters[LOOKED_AT] += 1
+        state.counters[consumption_state.LOOKED_AT] += 1
         if _is_after(state, delivery, ledger, entry):
             return count
         delivery = state.deliveries.next[delivery]
@@ -347,18 +329,18 @@ def _ack_up_to(
     ledger = block.ids.ledger_id[index]
     entry = block.ids.entry_id[index]
     delivery = state.consumers.first[consumer]
-    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[CLOCK]
+    budget = FREE_ACK_STEPS + ACK_STEPS_PER_FRAME * state.counters[consumption_state.CLOCK]
     for _ in range(state.consumers.length[consumer]):
-        state.counters[LOOKED_AT] += 1
+        state.counters[consumption_state.LOOKED_AT] += 1
         following = deliveries.next[delivery]
         is_last = deliveries.ledger[delivery] == ledger and deliveries.entry[delivery] == entry
         is_after = _is_after(state, delivery, ledger, entry)
         if is_after and state.consumers.is_ascending[consumer] == 1:
             return
         if is_after or deliveries.is_superseded[delivery] == 1:
-            state.counters[SPENT_STEPS] += 1
-            if state.counters[SPENT_STEPS] > budget:
-                state.counters[DELIVERIES_GIVEN_UP] += 1
+            state.counters[consumption_state.SPENT_STEPS] += 1
+            if state.counters[consumption_state.SPENT_STEPS] > budget:
+                state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
                 return
         else:
             its_index = index if is_last else ABSENT

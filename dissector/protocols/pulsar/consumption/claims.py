@@ -15,39 +15,18 @@ otherwise leaves its claims behind, which `frame_no` tells. Claims have the boun
 ACK that finds no room leaves its delivery `unresolved_at_limit`.
 """
 
+from dissector import tables
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import allocate_words, free_words, words_at
 from dissector.protocols.pulsar.consumption.deliveries import append_delivery, end_delivery
 from dissector.protocols.pulsar.consumption.published import find_transaction
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import (
-    KEY_ACK,
-    KEY_ANSWERS,
-    KEY_COMMIT,
-    STATE_CLOSED,
-    TRANSACTION_ABORTED,
-    TRANSACTION_COMMITTED,
-    ConsumptionState,
-)
-from dissector.schemas.enums import (
-    ACK_REFUSED,
-    ACK_ROLLED_BACK,
-    ACK_UNCOMMITTED,
-    ACKED,
-)
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    put,
-    remove,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.schemas import enums
 
 
 @inlined
@@ -62,14 +41,14 @@ def is_decided_later(frames: FrameColumns, row: int) -> bool:
 @kernel
 def _waiting_of(state: ConsumptionState, a: int, b: int, kind: int) -> int:
     """The list of claims of a key, taken up if it is new; ABSENT without room."""
-    waiting = find(state.table, a, b, 0, kind)
-    if waiting == ABSENT:
-        waiting = allocate_row(state.waiting_pool)
-        if waiting != ABSENT:
-            state.waiting.first[waiting] = ABSENT
-            state.waiting.last[waiting] = ABSENT
+    waiting = tables.find(state.table, a, b, 0, kind)
+    if waiting == tables.ABSENT:
+        waiting = tables.allocate_row(state.waiting_pool)
+        if waiting != tables.ABSENT:
+            state.waiting.first[waiting] = tables.ABSENT
+            state.waiting.last[waiting] = tables.ABSENT
             state.waiting.length[waiting] = 0
-            put(state.table, a, b, 0, kind, waiting)
+            tables.put(state.table, a, b, 0, kind, waiting)
     return waiting
 
 
@@ -80,33 +59,33 @@ def add_claim(
     """A claim of an ACK on all that is left of a delivery; ABSENT without room."""
     claims = state.claims
     deliveries = state.deliveries
-    if transaction != ABSENT:
+    if transaction != tables.ABSENT:
         most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
-        waiting = _waiting_of(state, most, least, KEY_COMMIT)
+        waiting = _waiting_of(state, most, least, consumption_state.KEY_COMMIT)
     else:
-        waiting = _waiting_of(state, frames.connection_id[row], 0, KEY_ANSWERS)
-    claim = allocate_row(state.claim_pool) if waiting != ABSENT else ABSENT
-    if claim == ABSENT:
-        return ABSENT
+        waiting = _waiting_of(state, frames.connection_id[row], 0, consumption_state.KEY_ANSWERS)
+    claim = tables.allocate_row(state.claim_pool) if waiting != tables.ABSENT else tables.ABSENT
+    if claim == tables.ABSENT:
+        return tables.ABSENT
     claims.waiting[claim] = waiting
     claims.delivery[claim] = delivery
     claims.frame_no[claim] = deliveries.frame_no[delivery]
     claims.ack_frame_no[claim] = frames.frame_no[row]
     claims.of_ack[claim] = 0
     claims.messages[claim] = deliveries.left[delivery]
-    claims.word_block[claim] = ABSENT
-    claims.is_uncommitted[claim] = 1 if transaction != ABSENT else 0
-    list_append(state.waiting, claims, waiting, claim)
+    claims.word_block[claim] = tables.ABSENT
+    claims.is_uncommitted[claim] = 1 if transaction != tables.ABSENT else 0
+    tables.list_append(state.waiting, claims, waiting, claim)
     deliveries.claims[delivery] += 1
-    if transaction != ABSENT:
+    if transaction != tables.ABSENT:
         deliveries.transaction[delivery] = transaction
         deliveries.uncommitted[delivery] += 1
         deliveries.uncommitted_messages[delivery] += max(claims.messages[claim], 0)
     if frames.request_id[row] != NULL:
-        first = find(state.table, frames.frame_no[row], 0, 0, KEY_ACK)
-        if first == ABSENT:
+        first = tables.find(state.table, frames.frame_no[row], 0, 0, consumption_state.KEY_ACK)
+        if first == tables.ABSENT:
             first = claim
-            put(state.table, frames.frame_no[row], 0, 0, KEY_ACK, claim)
+            tables.put(state.table, frames.frame_no[row], 0, 0, consumption_state.KEY_ACK, claim)
         claims.of_ack[first] += 1
     return claim
 
@@ -116,7 +95,7 @@ def keep_bits(state: ConsumptionState, claim: int, words: int) -> bool:
     """Make room for the bits that a claim takes of a batch; False without room."""
     word_block = allocate_words(state, words)
     state.claims.word_block[claim] = word_block
-    if word_block == ABSENT:
+    if word_block == tables.ABSENT:
         return False
     for word in range(words):
         state.words[words_at(word_block) + word] = 0
@@ -156,7 +135,7 @@ def set_aside(state: ConsumptionState, delivery: int) -> None:
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
-    list_unlink(consumers, deliveries, consumer, delivery)
+    tables.list_unlink(consumers, deliveries, consumer, delivery)
     if consumers.length[consumer] == 0:
         consumers.is_ascending[consumer] = 1
     if deliveries.left[delivery] == NULL:
@@ -173,15 +152,15 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
     """Take a claim out of its list; returns its delivery, ABSENT if that has ended."""
     claims = state.claims
     deliveries = state.deliveries
-    list_unlink(state.waiting, claims, claims.waiting[claim], claim)
+    tables.list_unlink(state.waiting, claims, claims.waiting[claim], claim)
     if claims.of_ack[claim] > 0:
-        remove(state.table, claims.ack_frame_no[claim], 0, 0, KEY_ACK)
-    if claims.word_block[claim] != ABSENT:
+        tables.remove(state.table, claims.ack_frame_no[claim], 0, 0, consumption_state.KEY_ACK)
+    if claims.word_block[claim] != tables.ABSENT:
         free_words(state, claims.word_block[claim])
-    give_row(state.claim_pool, claim)
+    tables.give_row(state.claim_pool, claim)
     delivery = claims.delivery[claim]
     if deliveries.frame_no[delivery] != claims.frame_no[claim]:
-        return ABSENT
+        return tables.ABSENT
     deliveries.claims[delivery] -= 1
     if claims.is_uncommitted[claim] == 1:
         deliveries.uncommitted[delivery] -= 1
@@ -193,11 +172,11 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
 def _grant(state: ConsumptionState, block: PassContext, row: int, claim: int) -> None:
     """The ACK of a claim counts."""
     delivery = _free_claim(state, claim)
-    if delivery == ABSENT:
+    if delivery == tables.ABSENT:
         return
     deliveries = state.deliveries
     if deliveries.is_claimed[delivery] == 1 and deliveries.claims[delivery] == 0:
-        end_delivery(state, block, row, delivery, ACKED)
+        end_delivery(state, block, row, delivery, enums.ACKED)
 
 
 @kernel
@@ -205,7 +184,7 @@ def _restore_bits(state: ConsumptionState, claim: int, delivery: int) -> None:
     """Bits that a claim took of a batch are left again."""
     deliveries = state.deliveries
     word_block = state.claims.word_block[claim]
-    if word_block == ABSENT:
+    if word_block == tables.ABSENT:
         return
     base = words_at(deliveries.word_block[delivery]) + max(deliveries.set_words[delivery], 0)
     for word in range(deliveries.left_words[delivery]):
@@ -243,18 +222,21 @@ def _take_back(
     if deliveries.frame_no[delivery] == state.claims.frame_no[claim]:
         _restore_bits(state, claim, delivery)
     delivery = _free_claim(state, claim)
-    if delivery == ABSENT:
+    if delivery == tables.ABSENT:
         return
     deliveries.taken_back[delivery] = outcome
     if messages == NULL:
         deliveries.left[delivery] = NULL
     elif deliveries.left[delivery] != NULL:
         deliveries.left[delivery] += messages
-    if deliveries.uncommitted[delivery] == 0 and outcome == ACK_REFUSED:
-        deliveries.transaction[delivery] = ABSENT
+    if deliveries.uncommitted[delivery] == 0 and outcome == enums.ACK_REFUSED:
+        deliveries.transaction[delivery] = tables.ABSENT
     consumer = deliveries.consumer[delivery]
     if deliveries.is_claimed[delivery] == 1:
-        if outcome == ACK_ROLLED_BACK or consumers.state[consumer] == STATE_CLOSED:
+        if (
+            outcome == enums.ACK_ROLLED_BACK
+            or consumers.state[consumer] == consumption_state.STATE_CLOSED
+        ):
             end_delivery(state, block, row, delivery, outcome)
             return
         _reopen(state, delivery)
@@ -272,29 +254,29 @@ def _end_waiting(
         if is_granted:
             _grant(state, block, row, claim)
         else:
-            _take_back(state, block, row, claim, ACK_ROLLED_BACK)
-    give_row(state.waiting_pool, waiting)
+            _take_back(state, block, row, claim, enums.ACK_ROLLED_BACK)
+    tables.give_row(state.waiting_pool, waiting)
 
 
 @kernel
 def claims_of_transaction(state: ConsumptionState, most: int, least: int) -> int:
     """How many claims the end of a transaction decides."""
-    waiting = find(state.table, most, least, 0, KEY_COMMIT)
-    return int(state.waiting.length[waiting]) if waiting != ABSENT else 0
+    waiting = tables.find(state.table, most, least, 0, consumption_state.KEY_COMMIT)
+    return int(state.waiting.length[waiting]) if waiting != tables.ABSENT else 0
 
 
 @kernel
 def claims_of_connection(state: ConsumptionState, connection: int) -> int:
     """How many claims the end of a connection decides."""
-    waiting = find(state.table, connection, 0, 0, KEY_ANSWERS)
-    return int(state.waiting.length[waiting]) if waiting != ABSENT else 0
+    waiting = tables.find(state.table, connection, 0, 0, consumption_state.KEY_ANSWERS)
+    return int(state.waiting.length[waiting]) if waiting != tables.ABSENT else 0
 
 
 @kernel
 def claims_of_ack(state: ConsumptionState, ack_frame_no: int) -> int:
     """How many claims the answer to an ACK decides."""
-    claim = find(state.table, ack_frame_no, 0, 0, KEY_ACK)
-    return int(state.claims.of_ack[claim]) if claim != ABSENT else 0
+    claim = tables.find(state.table, ack_frame_no, 0, 0, consumption_state.KEY_ACK)
+    return int(state.claims.of_ack[claim]) if claim != tables.ABSENT else 0
 
 
 @kernel
@@ -302,8 +284,8 @@ def end_claims_of_transaction(
     state: ConsumptionState, block: PassContext, row: int, most: int, least: int, is_committed: bool
 ) -> None:
     """A transaction has ended."""
-    waiting = remove(state.table, most, least, 0, KEY_COMMIT)
-    if waiting != ABSENT:
+    waiting = tables.remove(state.table, most, least, 0, consumption_state.KEY_COMMIT)
+    if waiting != tables.ABSENT:
         _end_waiting(state, block, row, waiting, is_committed)
 
 
@@ -312,8 +294,8 @@ def end_claims_of_connection(
     state: ConsumptionState, block: PassContext, row: int, connection: int
 ) -> None:
     """No answer will come any more."""
-    waiting = remove(state.table, connection, 0, 0, KEY_ANSWERS)
-    if waiting != ABSENT:
+    waiting = tables.remove(state.table, connection, 0, 0, consumption_state.KEY_ANSWERS)
+    if waiting != tables.ABSENT:
         _end_waiting(state, block, row, waiting, True)
 
 
@@ -323,17 +305,17 @@ def answer_claims(
 ) -> None:
     """The broker answers an ACK. One inside a transaction, if not refused, goes on waiting."""
     claims = state.claims
-    claim = remove(state.table, ack_frame_no, 0, 0, KEY_ACK)
-    if claim == ABSENT:
+    claim = tables.remove(state.table, ack_frame_no, 0, 0, consumption_state.KEY_ACK)
+    if claim == tables.ABSENT:
         return
     left = claims.of_ack[claim]
     claims.of_ack[claim] = 0
     for _ in range(left):
-        if claim == ABSENT or claims.ack_frame_no[claim] != ack_frame_no:
+        if claim == tables.ABSENT or claims.ack_frame_no[claim] != ack_frame_no:
             break
         following = claims.next[claim]
         if is_refused:
-            _take_back(state, block, row, claim, ACK_REFUSED)
+            _take_back(state, block, row, claim, enums.ACK_REFUSED)
         elif claims.is_uncommitted[claim] == 0:
             _grant(state, block, row, claim)
         claim = following
@@ -347,9 +329,13 @@ def outcome_at_end(state: ConsumptionState, delivery: int) -> int:
     """
     deliveries = state.deliveries
     if deliveries.uncommitted[delivery] == 0:
-        return ACKED
+        return enums.ACKED
     transaction = find_transaction(state, deliveries.transaction[delivery])
-    action = state.transactions.action[transaction] if transaction != ABSENT else NULL
-    if action == TRANSACTION_COMMITTED:
-        return ACKED
-    return ACK_ROLLED_BACK if action == TRANSACTION_ABORTED else ACK_UNCOMMITTED
+    action = state.transactions.action[transaction] if transaction != tables.ABSENT else NULL
+    if action == consumption_state.TRANSACTION_COMMITTED:
+        return enums.ACKED
+    return (
+        enums.ACK_ROLLED_BACK
+        if action == consumption_state.TRANSACTION_ABORTED
+        else enums.ACK_UNCOMMITTED
+    )

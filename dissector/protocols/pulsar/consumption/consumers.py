@@ -7,37 +7,12 @@ by its row until the row is needed: redeliveries ask how the holder before went.
 
 from typing import Final, NamedTuple
 
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
-from dissector.protocols.pulsar.consumption.state import (
-    CLOCK,
-    CONSUMERS_REFUSED,
-    KEY_CONNECTION,
-    KEY_CONSUMER,
-    KEY_LOCAL_GROUP,
-    KEY_NAMED_GROUP,
-    LIST_CLOSED,
-    LIST_IDLE,
-    NEXT_SERIAL,
-    OVERFLOW_CONSUMER,
-    REQUESTS,
-    ROW_BITS,
-    STATE_CLOSED,
-    STATE_READY,
-    ConsumptionState,
-)
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    note_cut_walk,
-    put,
-    remove,
-)
+from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 
 FAILOVER: Final = 2  # subscription type on the wire
 
@@ -59,21 +34,21 @@ class ConsumerNames(NamedTuple):
 @inlined
 def next_serial(state: ConsumptionState) -> int:
     """A number that is never given twice."""
-    serial = state.counters[NEXT_SERIAL]
-    state.counters[NEXT_SERIAL] = serial + 1
+    serial = state.counters[consumption_state.NEXT_SERIAL]
+    state.counters[consumption_state.NEXT_SERIAL] = serial + 1
     return int(serial)
 
 
 @inlined
 def find_consumer(state: ConsumptionState, connection: int, consumer_id: int) -> int:
     """The consumer that has this id now or had it last, or ABSENT."""
-    return find(state.table, connection, consumer_id, 0, KEY_CONSUMER)
+    return tables.find(state.table, connection, consumer_id, 0, consumption_state.KEY_CONSUMER)
 
 
 @inlined
 def find_connection(state: ConsumptionState, connection: int) -> int:
     """The row of a connection, or ABSENT."""
-    return find(state.table, connection, 0, 0, KEY_CONNECTION)
+    return tables.find(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION)
 
 
 @kernel
@@ -91,16 +66,16 @@ def add_consumer(
     """
     consumers = state.consumers
     connection_row = add_connection(state, connection)
-    row = ABSENT
-    if connection_row != ABSENT:
-        row = allocate_row(state.consumer_pool)
-        if row == ABSENT and state.lists.length[LIST_CLOSED] > 0:
-            row = state.lists.first[LIST_CLOSED]
-            list_unlink(state.lists, state.closed, LIST_CLOSED, row)
+    row = tables.ABSENT
+    if connection_row != tables.ABSENT:
+        row = tables.allocate_row(state.consumer_pool)
+        if row == tables.ABSENT and state.lists.length[consumption_state.LIST_CLOSED] > 0:
+            row = state.lists.first[consumption_state.LIST_CLOSED]
+            tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
             _detach(state, row)
-    if row == ABSENT:
-        row = OVERFLOW_CONSUMER
-        state.counters[CONSUMERS_REFUSED] += 1
+    if row == tables.ABSENT:
+        row = consumption_state.OVERFLOW_CONSUMER
+        state.counters[consumption_state.CONSUMERS_REFUSED] += 1
     consumers.matrix[:, row] = 0
     consumers.connection[row] = connection
     consumers.id[row] = consumer_id
@@ -109,21 +84,21 @@ def add_consumer(
     consumers.subscription[row] = names.subscription
     consumers.name[row] = names.name
     consumers.type[row] = NULL
-    consumers.state[row] = STATE_READY
-    consumers.group[row] = ABSENT
-    consumers.local[row] = ABSENT
+    consumers.state[row] = consumption_state.STATE_READY
+    consumers.group[row] = tables.ABSENT
+    consumers.local[row] = tables.ABSENT
     consumers.known_at[row] = -1
     consumers.is_ascending[row] = 1
-    consumers.page[row] = ABSENT
+    consumers.page[row] = tables.ABSENT
     consumers.serial[row] = next_serial(state)
-    consumers.connection_row[row] = ABSENT
-    consumers.first[row] = ABSENT
-    consumers.last[row] = ABSENT
-    if row == OVERFLOW_CONSUMER:
+    consumers.connection_row[row] = tables.ABSENT
+    consumers.first[row] = tables.ABSENT
+    consumers.last[row] = tables.ABSENT
+    if row == consumption_state.OVERFLOW_CONSUMER:
         return row
     consumers.connection_row[row] = connection_row
-    put(state.table, connection, consumer_id, 0, KEY_CONSUMER, row)
-    list_append(state.connections, consumers, connection_row, row)
+    tables.put(state.table, connection, consumer_id, 0, consumption_state.KEY_CONSUMER, row)
+    tables.list_append(state.connections, consumers, connection_row, row)
     learn_names(state, row, names, is_volatile)
     return row
 
@@ -132,16 +107,16 @@ def add_consumer(
 def add_connection(state: ConsumptionState, connection: int) -> int:
     """The row of a connection, taken up if it is new; ABSENT without room."""
     row = find_connection(state, connection)
-    if row == ABSENT:
+    if row == tables.ABSENT:
         connections = state.connections
-        row = allocate_row(state.connection_pool)
-        if row != ABSENT:
-            put(state.table, connection, 0, 0, KEY_CONNECTION, row)
+        row = tables.allocate_row(state.connection_pool)
+        if row != tables.ABSENT:
+            tables.put(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION, row)
             connections.matrix[:, row] = 0
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
-            connections.first[row] = ABSENT
-            connections.last[row] = ABSENT
+            connections.first[row] = tables.ABSENT
+            connections.last[row] = tables.ABSENT
     return row
 
 
@@ -160,19 +135,28 @@ def learn_names(
     topic = consumers.topic[row]
     subscription = consumers.subscription[row]
     if topic != NULL and subscription != NULL:
-        group = _join(state, topic, subscription, names.proxy_side, KEY_NAMED_GROUP)
+        group = _join(
+            state, topic, subscription, names.proxy_side, consumption_state.KEY_NAMED_GROUP
+        )
         if consumers.group[row] == group:
             _leave(state, group)
         else:
             consumers.local[row] = consumers.group[row]
             consumers.group[row] = group
-    elif consumers.group[row] == ABSENT:
+    elif consumers.group[row] == tables.ABSENT:
         consumer_id = consumers.id[row]
         connection = consumers.connection[row]
-        group = _join(state, connection, consumer_id, names.proxy_side, KEY_LOCAL_GROUP)
+        group = _join(
+            state, connection, consumer_id, names.proxy_side, consumption_state.KEY_LOCAL_GROUP
+        )
         consumers.group[row] = group
     group = consumers.group[row]
-    if group != ABSENT and topic >= 0 and topic < len(is_volatile) and is_volatile[topic] == 1:
+    if (
+        group != tables.ABSENT
+        and topic >= 0
+        and topic < len(is_volatile)
+        and is_volatile[topic] == 1
+    ):
         state.groups.has_identity[group] = 0
 
 
@@ -181,20 +165,20 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
     """The group of a key with one member more; ABSENT without room for another group."""
     groups = state.groups
     # The group's row stands under its key; c is a leg, so that kinds cannot meet.
-    row = find(state.table, a, b, c, kind)
-    if row != ABSENT:
+    row = tables.find(state.table, a, b, c, kind)
+    if row != tables.ABSENT:
         if groups.members[row] == 0:
-            list_unlink(state.lists, groups, LIST_IDLE, row)
+            tables.list_unlink(state.lists, groups, consumption_state.LIST_IDLE, row)
         groups.members[row] += 1
         return row
-    row = allocate_row(state.group_pool)
-    if row == ABSENT and state.lists.length[LIST_IDLE] > 0:
-        row = state.lists.first[LIST_IDLE]
-        list_unlink(state.lists, groups, LIST_IDLE, row)
+    row = tables.allocate_row(state.group_pool)
+    if row == tables.ABSENT and state.lists.length[consumption_state.LIST_IDLE] > 0:
+        row = state.lists.first[consumption_state.LIST_IDLE]
+        tables.list_unlink(state.lists, groups, consumption_state.LIST_IDLE, row)
         a_old, b_old = groups.key_a[row], groups.key_b[row]
-        remove(state.table, a_old, b_old, groups.key_c[row], groups.key_d[row])
-    if row == ABSENT:
-        return ABSENT
+        tables.remove(state.table, a_old, b_old, groups.key_c[row], groups.key_d[row])
+    if row == tables.ABSENT:
+        return tables.ABSENT
     groups.matrix[:, row] = 0
     groups.serial[row] = next_serial(state)
     groups.members[row] = 1
@@ -204,18 +188,18 @@ def _join(state: ConsumptionState, a: int, b: int, c: int, kind: int) -> int:
     groups.key_b[row] = b
     groups.key_c[row] = c
     groups.key_d[row] = kind
-    put(state.table, a, b, c, kind, row)
+    tables.put(state.table, a, b, c, kind, row)
     return row
 
 
 @kernel
 def _leave(state: ConsumptionState, group: int) -> None:
     """One member less; a group without members may be given up when room is needed."""
-    if group == ABSENT:
+    if group == tables.ABSENT:
         return
     state.groups.members[group] -= 1
     if state.groups.members[group] == 0:
-        list_append(state.lists, state.groups, LIST_IDLE, group)
+        tables.list_append(state.lists, state.groups, consumption_state.LIST_IDLE, group)
 
 
 @kernel
@@ -223,24 +207,24 @@ def _detach(state: ConsumptionState, row: int) -> None:
     """Take a closed consumer out of its connection and groups; what it was is still to be read."""
     consumers = state.consumers
     connection_row = consumers.connection_row[row]
-    if connection_row == ABSENT:
+    if connection_row == tables.ABSENT:
         return
-    list_unlink(state.connections, consumers, connection_row, row)
-    consumers.connection_row[row] = ABSENT
+    tables.list_unlink(state.connections, consumers, connection_row, row)
+    consumers.connection_row[row] = tables.ABSENT
     connection = consumers.connection[row]
     if find_consumer(state, connection, consumers.id[row]) == row:
-        remove(state.table, connection, consumers.id[row], 0, KEY_CONSUMER)
+        tables.remove(state.table, connection, consumers.id[row], 0, consumption_state.KEY_CONSUMER)
     _leave(state, consumers.group[row])
     _leave(state, consumers.local[row])
-    consumers.group[row] = ABSENT
-    consumers.local[row] = ABSENT
+    consumers.group[row] = tables.ABSENT
+    consumers.local[row] = tables.ABSENT
 
 
 @inlined
 def mark_leaving(state: ConsumptionState, row: int, by: int) -> None:
     """The consumer begins to go: the first reason counts."""
     if state.consumers.left_at[row] == 0:
-        state.consumers.left_at[row] = max(state.counters[CLOCK], 1)
+        state.consumers.left_at[row] = max(state.counters[consumption_state.CLOCK], 1)
         state.consumers.left_by[row] = by
 
 
@@ -249,19 +233,19 @@ def mark_present(state: ConsumptionState, row: int) -> None:
     """The consumer goes on after all, or is in use though it seemed closed."""
     state.consumers.left_at[row] = 0
     state.consumers.left_by[row] = 0
-    state.consumers.state[row] = STATE_READY
+    state.consumers.state[row] = consumption_state.STATE_READY
 
 
 @inlined
 def retire(state: ConsumptionState, row: int) -> None:
     """Make a consumer CLOSED; it must have no open deliveries."""
     consumers = state.consumers
-    if consumers.state[row] != STATE_CLOSED:
-        consumers.state[row] = STATE_CLOSED
+    if consumers.state[row] != consumption_state.STATE_CLOSED:
+        consumers.state[row] = consumption_state.STATE_CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
         if consumers.claimed[row] == 0:
-            list_append(state.lists, state.closed, LIST_CLOSED, row)
+            tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
 
 
 @inlined
@@ -269,16 +253,16 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
     """A delivery of the consumer waits for claims no longer: without one, its row may be reused."""
     consumers = state.consumers
     consumers.claimed[row] -= 1
-    if consumers.claimed[row] == 0 and consumers.state[row] == STATE_CLOSED:
-        list_append(state.lists, state.closed, LIST_CLOSED, row)
+    if consumers.claimed[row] == 0 and consumers.state[row] == consumption_state.STATE_CLOSED:
+        tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
 
 
 @inlined
 def revive(state: ConsumptionState, row: int) -> None:
     """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
-    if state.consumers.state[row] == STATE_CLOSED:
+    if state.consumers.state[row] == consumption_state.STATE_CLOSED:
         if state.consumers.claimed[row] == 0:
-            list_unlink(state.lists, state.closed, LIST_CLOSED, row)
+            tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
         state.consumers.known_at[row] = -1
         mark_present(state, row)
 
@@ -287,21 +271,21 @@ def revive(state: ConsumptionState, row: int) -> None:
 def forget_connection(state: ConsumptionState, connection: int) -> None:
     """Drop a closed connection; all its consumers are CLOSED."""
     row = find_connection(state, connection)
-    if row == ABSENT:
+    if row == tables.ABSENT:
         return
     for _ in range(state.connections.length[row]):
         _detach(state, state.connections.first[row])
-    remove(state.table, connection, 0, 0, KEY_CONNECTION)
-    give_row(state.connection_pool, row)
+    tables.remove(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION)
+    tables.give_row(state.connection_pool, row)
 
 
 @kernel
 def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
     """Frames of one direction may be missing: no balance of this connection is known any more."""
     row = find_connection(state, connection)
-    if row == ABSENT:
+    if row == tables.ABSENT:
         return
-    clock = state.counters[CLOCK]
+    clock = state.counters[consumption_state.CLOCK]
     if to_broker:
         state.connections.broker_gap_at[row] = clock
         return
@@ -310,24 +294,28 @@ def note_gap(state: ConsumptionState, connection: int, to_broker: bool) -> None:
     consumer = state.connections.first[row]
     for _ in range(min(state.connections.length[row], MAX_CHAIN_STEPS)):
         group = state.consumers.group[consumer]
-        if group != ABSENT:
+        if group != tables.ABSENT:
             state.groups.gap_at[group] = clock
         consumer = state.consumers.next[consumer]
     if state.connections.length[row] > MAX_CHAIN_STEPS:
-        note_cut_walk(state.table)
+        tables.note_cut_walk(state.table)
 
 
 @inlined
 def packed_consumer(state: ConsumptionState, row: int) -> int:
     """Serial and row of a consumer in one number."""
-    return int((state.consumers.serial[row] << ROW_BITS) | row)
+    return int((state.consumers.serial[row] << consumption_state.ROW_BITS) | row)
 
 
 @inlined
 def unpacked_consumer(state: ConsumptionState, number: int) -> int:
     """The row behind a packed number, or ABSENT if another consumer has it now."""
-    row = number & ((1 << ROW_BITS) - 1)
-    return row if state.consumers.serial[row] == number >> ROW_BITS else ABSENT
+    row = number & ((1 << consumption_state.ROW_BITS) - 1)
+    return (
+        row
+        if state.consumers.serial[row] == number >> consumption_state.ROW_BITS
+        else tables.ABSENT
+    )
 
 
 @inlined
@@ -353,13 +341,13 @@ def note_switch(state: ConsumptionState, row: int, is_active: int) -> None:
     """ACTIVE_CONSUMER_CHANGE: only Failover subscriptions have it."""
     state.consumers.is_failover[row] = 1
     if is_active == 0:
-        state.consumers.inactive_at[row] = state.counters[CLOCK]
+        state.consumers.inactive_at[row] = state.counters[consumption_state.CLOCK]
 
 
 @inlined
 def remember_asked(state: ConsumptionState, frame_no: int, about: int) -> None:
     """What a frame is about whose answer will not say it: a packed number."""
-    slot = frame_no & (REQUESTS - 1)
+    slot = frame_no & (consumption_state.REQUESTS - 1)
     state.requests[slot, 0] = frame_no
     state.requests[slot, 1] = about
 
@@ -367,9 +355,9 @@ def remember_asked(state: ConsumptionState, frame_no: int, about: int) -> None:
 @inlined
 def find_asked(state: ConsumptionState, frame_no: int) -> int:
     """The number of remember_asked, or ABSENT."""
-    slot = frame_no & (REQUESTS - 1)
+    slot = frame_no & (consumption_state.REQUESTS - 1)
     if frame_no < 0 or state.requests[slot, 0] != frame_no:
-        return ABSENT
+        return tables.ABSENT
     return int(state.requests[slot, 1])
 
 
@@ -383,14 +371,14 @@ def remember_request(state: ConsumptionState, row: int, frame_no: int) -> None:
 def find_requester(state: ConsumptionState, frame_no: int) -> int:
     """The consumer of remember_request's frame, or ABSENT."""
     number = find_asked(state, frame_no)
-    return unpacked_consumer(state, number) if number != ABSENT else ABSENT
+    return unpacked_consumer(state, number) if number != tables.ABSENT else tables.ABSENT
 
 
 @inlined
 def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     """SEEK: what the subscription delivers from now on starts at another position."""
     group = state.consumers.group[row]
-    if group != ABSENT:
+    if group != tables.ABSENT:
         state.groups.seek_before[group] = state.groups.seek_at[group]
         state.groups.seek_at[group] = frame_no
 
@@ -399,7 +387,7 @@ def note_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
     """The broker refused the SEEK of this frame."""
     group = state.consumers.group[row]
-    if group != ABSENT and state.groups.seek_at[group] == frame_no:
+    if group != tables.ABSENT and state.groups.seek_at[group] == frame_no:
         state.groups.seek_at[group] = state.groups.seek_before[group]
 
 
@@ -407,7 +395,7 @@ def undo_seek(state: ConsumptionState, row: int, frame_no: int) -> None:
 def see_broker_side(state: ConsumptionState, row: int) -> None:
     """Something from this consumer was seen, so its acks can be."""
     connection_row = state.consumers.connection_row[row]
-    if connection_row != ABSENT:
+    if connection_row != tables.ABSENT:
         state.connections.is_broker_seen[connection_row] = 1
 
 
@@ -415,5 +403,5 @@ def see_broker_side(state: ConsumptionState, row: int) -> None:
 def see_client_side(state: ConsumptionState, row: int) -> None:
     """Something for this consumer was seen, so what it is sent can be."""
     connection_row = state.consumers.connection_row[row]
-    if connection_row != ABSENT:
+    if connection_row != tables.ABSENT:
         state.connections.is_client_missing[connection_row] = 0

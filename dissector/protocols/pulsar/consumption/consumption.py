@@ -6,41 +6,19 @@ from typing import Final
 
 import numpy as np
 
+from dissector import limits
 from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock, coded
 from dissector.bundles import Bundle
-from dissector.limits import (
-    FRAME_BLOCK_ROWS,
-    MAX_CONSUMERS,
-    MAX_IDENTITY_INTERVALS,
-    MAX_OPEN_DELIVERIES,
-    MAX_SPARE_ROWS,
-)
 from dissector.native.zeros import zeros
 from dissector.notice_log import Notice, NoticeLog
-from dissector.protocols.columns import (
-    FrameColumns,
-    IdColumns,
-    new_frame_columns,
-    new_id_columns,
-)
+from dissector.protocols import columns as protocols_columns
+from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.frame_table import filled_columns
+from dissector.protocols.pulsar.consumption import state
 from dissector.protocols.pulsar.consumption.acks import ACTION_NAMES
 from dissector.protocols.pulsar.consumption.published import set_proxy_side
 from dissector.protocols.pulsar.consumption.rows import PassContext, new_rows
-from dissector.protocols.pulsar.consumption.state import (
-    ORDINAL,
-    OUT_ACKS,
-    OUT_DELIVERIES,
-    OUT_NOTICES,
-    OUT_PERMITS,
-    OUT_WORDS,
-    ROWS_MADE,
-    WORDS_USED,
-    ConsumptionState,
-    make_key_room,
-    new_state,
-    reserve,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.protocols.pulsar.consumption.walk import DONE, end_capture, walk
 from dissector.schemas.enums import CAUSES, CHECKSUMS, DELIVERY_OUTCOMES, PERMIT_EVENTS
 
@@ -87,14 +65,14 @@ class PulsarConsumption:
     def __init__(
         self,
         protocol: int = 0,
-        deliveries: int = MAX_OPEN_DELIVERIES,
-        nodes: int = MAX_IDENTITY_INTERVALS,
-        consumers: int = MAX_CONSUMERS,
+        deliveries: int = limits.MAX_OPEN_DELIVERIES,
+        nodes: int = limits.MAX_IDENTITY_INTERVALS,
+        consumers: int = limits.MAX_CONSUMERS,
         key: int = 0,
     ) -> None:
         self._protocol = protocol
         self._bounds = (consumers, deliveries, nodes)
-        self._state = new_state(
+        self._state = state.new_state(
             min(consumers, _START_CONSUMERS),
             min(deliveries, _START_DELIVERIES),
             min(nodes, _START_NODES),
@@ -110,7 +88,7 @@ class PulsarConsumption:
 
         To be called before the connection's first consumer; the connection's end forgets it.
         """
-        make_key_room(self._state, 1)
+        state.make_key_room(self._state, 1)
         set_proxy_side(self._state, connection_id, int(is_broker_side))
 
     def advance(
@@ -135,23 +113,26 @@ class PulsarConsumption:
             deliveries in the order in which they ended.
         """
         self._learn_names(names)
-        self._widen(min(rows, FRAME_BLOCK_ROWS))
+        self._widen(min(rows, limits.FRAME_BLOCK_ROWS))
         blocks: list[TableBlock] = []
         row = needed = 0
         while True:
-            reserve(self._state, rows - row, needed, *self._bounds)
+            state.reserve(self._state, rows - row, needed, *self._bounds)
             block = PassContext(frames, ids, words, self._is_volatile, self._out)
             row, status, needed = walk(self._state, block, row, rows, self._protocol)
             blocks.extend(self._flush(words, notices))
             if status == DONE:
                 return blocks
-            self._widen(needed, min(needed, MAX_SPARE_ROWS))
+            self._widen(needed, min(needed, limits.MAX_SPARE_ROWS))
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """End everything that is open, in the order of its frames."""
         blocks: list[TableBlock] = []
-        self._state.counters[ORDINAL] += 1
-        frames, ids = new_frame_columns(1)[1], new_id_columns(1)[1]
+        self._state.counters[state.ORDINAL] += 1
+        frames, ids = (
+            protocols_columns.new_frame_columns(1)[1],
+            protocols_columns.new_id_columns(1)[1],
+        )
         nothing = np.zeros(1, np.int64)
         while True:
             self._widen(0)
@@ -195,11 +176,11 @@ class PulsarConsumption:
         anew only when less than half of these are left: so neither that, nor taking rows away,
         happens for each frame of a consumer that holds many deliveries.
         """
-        words = int(2 * self._state.counters[WORDS_USED]) + _START_WORDS
+        words = int(2 * self._state.counters[state.WORDS_USED]) + _START_WORDS
         have = len(self._out.deliveries.frame_no)
         if needed + spare // 2 > have:
             rows = needed + 2 * spare
-            self._state.counters[ROWS_MADE] += rows
+            self._state.counters[state.ROWS_MADE] += rows
             self._out = new_rows(rows, max(words, len(self._out.words)))
         elif words > len(self._out.words):
             self._out.grow(words=zeros(2 * words))
@@ -208,20 +189,28 @@ class PulsarConsumption:
         """The rows so far as blocks of their own arrays; the room is free again."""
         counters = self._state.counters
         out = self._out
-        own_words = out.words[: counters[OUT_WORDS]]
+        own_words = out.words[: counters[state.OUT_WORDS]]
         blocks = [
             self._block(table, rows, int(count), sets)
             for table, rows, count, sets in (
-                ("acks", out.acks, counters[OUT_ACKS], words),
-                ("permits", out.permits, counters[OUT_PERMITS], words),
-                ("deliveries", out.deliveries, counters[OUT_DELIVERIES], own_words),
+                ("acks", out.acks, counters[state.OUT_ACKS], words),
+                ("permits", out.permits, counters[state.OUT_PERMITS], words),
+                ("deliveries", out.deliveries, counters[state.OUT_DELIVERIES], own_words),
             )
             if count
         ]
-        if counters[OUT_NOTICES]:
-            found = out.notices.matrix[:, : counters[OUT_NOTICES]].T.tolist()
+        if counters[state.OUT_NOTICES]:
+            found = out.notices.matrix[:, : counters[state.OUT_NOTICES]].T.tolist()
             notices.add(Notice(*each) for each in found)
-        counters[[OUT_ACKS, OUT_PERMITS, OUT_DELIVERIES, OUT_WORDS, OUT_NOTICES]] = 0
+        counters[
+            [
+                state.OUT_ACKS,
+                state.OUT_PERMITS,
+                state.OUT_DELIVERIES,
+                state.OUT_WORDS,
+                state.OUT_NOTICES,
+            ]
+        ] = 0
         return blocks
 
     def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:

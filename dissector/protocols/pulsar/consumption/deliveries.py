@@ -18,57 +18,12 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
-from dissector.protocols.pulsar.consumption.bitsets import (
-    allocate_words,
-    bit_of,
-    free_words,
-    words_at,
-    words_for,
-)
+from dissector.protocols.pulsar.consumption import bitsets, identities, published, redelivery
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import packed_consumer, release_claimed
-from dissector.protocols.pulsar.consumption.identities import (
-    add_page,
-    cell_of,
-    evict_page,
-    find_page,
-    page_to_evict,
-)
-from dissector.protocols.pulsar.consumption.published import (
-    domain_of,
-    forget_published,
-    proxy_side_of,
-    published_ns,
-)
-from dissector.protocols.pulsar.consumption.redelivery import (
-    cause_of_forgotten,
-    cause_of_known,
-    cause_of_unseen,
-)
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
-from dissector.protocols.pulsar.consumption.state import (
-    DELIVERIES_GIVEN_UP,
-    END_BITS,
-    END_IN_TRANSACTION,
-    END_OTHER,
-    END_REQUESTED,
-    LIST_AGES,
-    ORDINAL,
-    OUT_DELIVERIES,
-    OUT_WORDS,
-    PAGE_ENTRIES,
-    ConsumptionState,
-)
-from dissector.schemas.enums import (
-    ACK_REFUSED,
-    ACK_ROLLED_BACK,
-    ACK_UNCOMMITTED,
-    ACKED,
-    CAUSE_TXN_ABORT,
-    DISCARDED,
-    REDELIVERY_REQUESTED,
-    UNKNOWN_GAP,
-    UNRESOLVED_AT_LIMIT,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.schemas import enums
 from dissector.tables import ABSENT, allocate_row, give_row, list_append, list_unlink
 
 _NEGATIVE_DURATION: Final = NOTICE_NUMBER["negative_duration"]
@@ -82,7 +37,7 @@ def end_delivery(
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
-    list_unlink(state.lists, state.ages, LIST_AGES, delivery)
+    list_unlink(state.lists, state.ages, consumption_state.LIST_AGES, delivery)
     if deliveries.is_claimed[delivery] == 1:
         release_claimed(state, consumer)
     else:
@@ -95,16 +50,16 @@ def end_delivery(
         else:
             consumers.unacked[consumer] -= left
     _settle_ack(state, delivery, outcome)
-    cell = cell_of(state, delivery)
+    cell = identities.cell_of(state, delivery)
     if cell != ABSENT:
         state.pages.open[deliveries.page[delivery]] -= 1
         state.cells.delivery[cell] = ABSENT
         state.cells.end[cell] = _end_of(deliveries.transaction[delivery], outcome)
-    if outcome == UNRESOLVED_AT_LIMIT:
-        state.counters[DELIVERIES_GIVEN_UP] += 1
+    if outcome == enums.UNRESOLVED_AT_LIMIT:
+        state.counters[consumption_state.DELIVERIES_GIVEN_UP] += 1
     _write_row(state, block, row, delivery, outcome)
     if deliveries.word_block[delivery] != ABSENT:
-        free_words(state, deliveries.word_block[delivery])
+        bitsets.free_words(state, deliveries.word_block[delivery])
     deliveries.frame_no[delivery] = NULL  # claims on it are void
     give_row(state.delivery_pool, delivery)
 
@@ -113,23 +68,30 @@ def end_delivery(
 def _settle_ack(state: ConsumptionState, delivery: int, outcome: int) -> None:
     """What is said of its ACK: all of it if that counts, the frame if it is why it does not."""
     deliveries = state.deliveries
-    if outcome == ACKED:
+    if outcome == enums.ACKED:
         if deliveries.left[delivery] != NULL:
             deliveries.left[delivery] = 0
         return
     deliveries.ack_latency_ns[delivery] = NULL
-    if outcome not in (DISCARDED, ACK_REFUSED, ACK_ROLLED_BACK, ACK_UNCOMMITTED):
+    if outcome not in (
+        enums.DISCARDED,
+        enums.ACK_REFUSED,
+        enums.ACK_ROLLED_BACK,
+        enums.ACK_UNCOMMITTED,
+    ):
         deliveries.ack_frame_no[delivery] = NULL
 
 
 @inlined
 def _end_of(transaction: int, outcome: int) -> int:
     """How the delivery of a cell ended, for the cause of the next one."""
-    if outcome == REDELIVERY_REQUESTED:
-        return END_REQUESTED
-    if outcome in (ACKED, ACK_ROLLED_BACK) and transaction != ABSENT:
-        return END_IN_TRANSACTION | (int(transaction) << END_BITS)
-    return END_OTHER
+    if outcome == enums.REDELIVERY_REQUESTED:
+        return consumption_state.END_REQUESTED
+    if outcome in (enums.ACKED, enums.ACK_ROLLED_BACK) and transaction != ABSENT:
+        return consumption_state.END_IN_TRANSACTION | (
+            int(transaction) << consumption_state.END_BITS
+        )
+    return consumption_state.END_OTHER
 
 
 @inlined
@@ -145,9 +107,9 @@ def unresolved(state: ConsumptionState, delivery: int, outcome: int) -> int:
     if row == ABSENT:
         return outcome
     if state.connections.is_broker_seen[row] == 0:
-        return UNKNOWN_GAP
+        return enums.UNKNOWN_GAP
     if state.connections.broker_gap_at[row] >= state.deliveries.frame_no[delivery]:
-        return UNKNOWN_GAP
+        return enums.UNKNOWN_GAP
     return outcome
 
 
@@ -156,7 +118,7 @@ def end_all(
     state: ConsumptionState, block: PassContext, row: int, consumer: int, outcome: int
 ) -> None:
     """End every open delivery of a consumer; a request and a limit are certain."""
-    is_certain = outcome in (REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT)
+    is_certain = outcome in (enums.REDELIVERY_REQUESTED, enums.UNRESOLVED_AT_LIMIT)
     for _ in range(state.consumers.length[consumer]):
         delivery = state.consumers.first[consumer]
         its_outcome = outcome if is_certain else unresolved(state, delivery, outcome)
@@ -171,7 +133,9 @@ def sent_at(state: ConsumptionState, delivery: int) -> int:
     connection = state.consumers.connection[consumer]
     topic = state.consumers.topic[consumer]
     ledger, entry = deliveries.ledger[delivery], deliveries.entry[delivery]
-    return published_ns(state, topic, connection, ledger, entry, proxy_side_of(state, connection))
+    return published.published_ns(
+        state, topic, connection, ledger, entry, published.proxy_side_of(state, connection)
+    )
 
 
 @inlined
@@ -197,14 +161,14 @@ def _publish_to_delivery(
 def _write_set(state: ConsumptionState, out: ConsumptionRows, delivery: int, row: int) -> None:
     """Copy the ack_set that came with the message."""
     count = state.deliveries.set_words[delivery]
-    target = state.counters[OUT_WORDS]
+    target = state.counters[consumption_state.OUT_WORDS]
     out.deliveries.ack_set_at[row] = target
     out.deliveries.ack_set_count[row] = count
     if count > 0:
-        at = words_at(state.deliveries.word_block[delivery])
+        at = bitsets.words_at(state.deliveries.word_block[delivery])
         for word in range(count):
             out.words[target + word] = state.words[at + word]
-        state.counters[OUT_WORDS] = target + count
+        state.counters[consumption_state.OUT_WORDS] = target + count
 
 
 @inlined
@@ -215,8 +179,8 @@ def _write_row(
     deliveries = state.deliveries
     consumers = state.consumers
     consumer = deliveries.consumer[delivery]
-    row = state.counters[OUT_DELIVERIES]
-    state.counters[OUT_DELIVERIES] = row + 1
+    row = state.counters[consumption_state.OUT_DELIVERIES]
+    state.counters[consumption_state.OUT_DELIVERIES] = row + 1
     to = block.out.deliveries
     to.connection_id[row] = consumers.connection[consumer]
     to.frame_no[row] = deliveries.frame_no[delivery]
@@ -234,7 +198,7 @@ def _write_row(
     count = deliveries.count[delivery]
     left = deliveries.left[delivery]
     to.message_count[row] = count
-    if outcome != ACKED and left != NULL:
+    if outcome != enums.ACKED and left != NULL:
         left += deliveries.uncommitted_messages[delivery]
     to.messages_acked[row] = max(count - left, 0) if count != NULL and left != NULL else NULL
     _write_set(state, block.out, delivery, row)
@@ -251,20 +215,20 @@ def _write_row(
     to.deliver_at_ms[row] = deliveries.deliver_at_ms[delivery]
     to.checksum[row] = deliveries.checksum[delivery]
     to.crc32c_stored[row] = deliveries.crc32c[delivery]
-    to.closing_row[row] = state.counters[ORDINAL]
+    to.closing_row[row] = state.counters[consumption_state.ORDINAL]
 
 
 @kernel
 def _free_page(state: ConsumptionState, block: PassContext, row: int) -> None:
     """Give back a page of ids; deliveries that are open on it cannot be followed any more."""
-    page = page_to_evict(state)
+    page = identities.page_to_evict(state)
     if state.pages.open[page] > 0:
-        for cell in range(PAGE_ENTRIES):
+        for cell in range(consumption_state.PAGE_ENTRIES):
             if (state.pages.known[page] >> cell) & 1:
-                delivery = state.cells.delivery[page * PAGE_ENTRIES + cell]
+                delivery = state.cells.delivery[page * consumption_state.PAGE_ENTRIES + cell]
                 if delivery != ABSENT:
-                    end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
-    evict_page(state, page)
+                    end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)
+    identities.evict_page(state, page)
 
 
 @inlined
@@ -300,7 +264,7 @@ def _sound(state: ConsumptionState, delivery: int, value: int) -> int:
 @inlined
 def _is_another(state: ConsumptionState, delivery: int, page: int, cell: int) -> bool:
     """Whether the message that an id stood for before is not the one that it stands for now."""
-    if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1 == 0:
+    if (state.pages.known[page] >> (cell & (consumption_state.PAGE_ENTRIES - 1))) & 1 == 0:
         return False
     deliveries = state.deliveries
     before = state.cells.crc32c[cell]
@@ -319,7 +283,7 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
     ledger = deliveries.ledger[delivery]
     entry = deliveries.entry[delivery]
     connection = state.consumers.connection[consumer]
-    proxy_side = proxy_side_of(state, connection)
+    proxy_side = published.proxy_side_of(state, connection)
     topic = state.consumers.topic[consumer]
     older = state.cells.delivery[cell]
     if older != ABSENT and deliveries.published_ns[older] == NULL:
@@ -328,8 +292,10 @@ def _forget_sends(state: ConsumptionState, consumer: int, delivery: int, cell: i
             deliveries.published_ns[older] = sent_ns
     until_ns = state.cells.last_ns[cell]
     if topic >= 0:
-        forget_published(state, topic, ledger, entry, proxy_side, until_ns)
-    forget_published(state, domain_of(NULL, connection), ledger, entry, proxy_side, until_ns)
+        published.forget_published(state, topic, ledger, entry, proxy_side, until_ns)
+    published.forget_published(
+        state, published.domain_of(NULL, connection), ledger, entry, proxy_side, until_ns
+    )
 
 
 @kernel
@@ -340,18 +306,18 @@ def _recognise(
     deliveries = state.deliveries
     consumer = deliveries.consumer[delivery]
     group = state.consumers.group[consumer]
-    if (state.pages.known[page] >> (cell & (PAGE_ENTRIES - 1))) & 1:
+    if (state.pages.known[page] >> (cell & (consumption_state.PAGE_ENTRIES - 1))) & 1:
         deliveries.previous_frame_no[delivery] = state.cells.frame_no[cell]
         deliveries.previous_connection[delivery] = state.cells.connection[cell]
-        cause = cause_of_known(state, group, consumer, cell)
+        cause = redelivery.cause_of_known(state, group, consumer, cell)
         deliveries.cause[delivery] = cause
         older = state.cells.delivery[cell]
         _part_with(state, page, cell)
         is_open = older != ABSENT and deliveries.is_claimed[older] == 1
-        if cause == CAUSE_TXN_ABORT and is_open:
-            end_delivery(state, block, row, older, ACK_ROLLED_BACK)
+        if cause == enums.CAUSE_TXN_ABORT and is_open:
+            end_delivery(state, block, row, older, enums.ACK_ROLLED_BACK)
     else:
-        deliveries.cause[delivery] = cause_of_forgotten(state, group)
+        deliveries.cause[delivery] = redelivery.cause_of_forgotten(state, group)
 
 
 @inlined
@@ -365,14 +331,14 @@ def _identify(
     entry = deliveries.entry[delivery]
     group = state.consumers.group[consumer]
     serial = state.groups.serial[group]
-    page = find_page(state, state.consumers.page[consumer], serial, ledger, entry)
+    page = identities.find_page(state, state.consumers.page[consumer], serial, ledger, entry)
     if page == ABSENT:
         if state.page_pool.free[0] == 0:
             _free_page(state, block, row)
-        page = add_page(state, group, serial, ledger, entry)
+        page = identities.add_page(state, group, serial, ledger, entry)
     state.consumers.page[consumer] = page
-    bit = entry & (PAGE_ENTRIES - 1)
-    cell = page * PAGE_ENTRIES + bit
+    bit = entry & (consumption_state.PAGE_ENTRIES - 1)
+    cell = page * consumption_state.PAGE_ENTRIES + bit
     is_another = _is_another(state, delivery, page, cell)
     if is_another:
         _forget_sends(state, consumer, delivery, cell)
@@ -380,16 +346,16 @@ def _identify(
     if not is_another and (pages.seen[page] >> bit) & 1:
         _recognise(state, block, row, delivery, page, cell)
     elif deliveries.redelivery_count[delivery] > 0:
-        deliveries.cause[delivery] = cause_of_unseen(state, group)
-    pages.seen[page] = wrapped(int(pages.seen[page]) | bit_of(bit))
-    pages.known[page] = wrapped(int(pages.known[page]) | bit_of(bit))
+        deliveries.cause[delivery] = redelivery.cause_of_unseen(state, group)
+    pages.seen[page] = wrapped(int(pages.seen[page]) | bitsets.bit_of(bit))
+    pages.known[page] = wrapped(int(pages.known[page]) | bitsets.bit_of(bit))
     pages.open[page] += 1
     cells = state.cells
     cells.delivery[cell] = delivery
     cells.frame_no[cell] = deliveries.frame_no[delivery]
     cells.connection[cell] = state.consumers.connection[consumer]
     cells.owner[cell] = packed_consumer(state, consumer)
-    cells.end[cell] = END_OTHER
+    cells.end[cell] = consumption_state.END_OTHER
     cells.last_ns[cell] = deliveries.last_ns[delivery]
     cells.crc32c[cell] = _sound(state, delivery, deliveries.crc32c[delivery])
     cells.publish_time_ms[cell] = _sound(state, delivery, deliveries.publish_time_ms[delivery])
@@ -438,13 +404,13 @@ def _keep_set(
 ) -> bool:
     """Keep the ack_set that came with a message; False without room."""
     deliveries = state.deliveries
-    needed = max(count, words_for(deliveries.messages[delivery]))
+    needed = max(count, bitsets.words_for(deliveries.messages[delivery]))
     if needed > MAX_BATCH_WORDS:
         return False
-    word_block = allocate_words(state, count + needed)
+    word_block = bitsets.allocate_words(state, count + needed)
     if word_block == ABSENT:
         return False
-    target = words_at(word_block)
+    target = bitsets.words_at(word_block)
     for word in range(count):
         state.words[target + word] = words[at + word]
     deliveries.word_block[delivery] = word_block
@@ -475,19 +441,25 @@ def open_delivery(
     frames = block.frames
     deliveries = state.deliveries
     if state.delivery_pool.free[0] == 0:
-        end_delivery(state, block, row, state.lists.first[LIST_AGES], UNRESOLVED_AT_LIMIT)
+        end_delivery(
+            state,
+            block,
+            row,
+            state.lists.first[consumption_state.LIST_AGES],
+            enums.UNRESOLVED_AT_LIMIT,
+        )
     delivery = allocate_row(state.delivery_pool)
     _fill(state, frames, row, consumer, delivery, cost)
     if has_identity(state, consumer, deliveries.ledger[delivery], deliveries.entry[delivery]):
         _identify(state, block, row, consumer, delivery)
     elif deliveries.redelivery_count[delivery] > 0:
-        deliveries.cause[delivery] = cause_of_unseen(state, ABSENT)
+        deliveries.cause[delivery] = redelivery.cause_of_unseen(state, ABSENT)
     append_delivery(state, consumer, delivery)
-    list_append(state.lists, state.ages, LIST_AGES, delivery)
+    list_append(state.lists, state.ages, consumption_state.LIST_AGES, delivery)
     if cost == NULL:
         state.consumers.unread[consumer] += 1
     else:
         state.consumers.unacked[consumer] += cost
     count = frames.ack_set_count[row]
     if count > 0 and not _keep_set(state, delivery, block.words, frames.ack_set_at[row], count):
-        end_delivery(state, block, row, delivery, UNRESOLVED_AT_LIMIT)
+        end_delivery(state, block, row, delivery, enums.UNRESOLVED_AT_LIMIT)

@@ -9,31 +9,11 @@ holes holds at most 11 nodes, and to add or look up an id costs at most 11 probe
 
 from typing import Final
 
+from dissector import tables
 from dissector.jit import inlined, kernel
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bit_of
-from dissector.protocols.pulsar.consumption.state import (
-    CLOCK,
-    IDENTITIES_FORGOTTEN,
-    KEY_NODE,
-    KEY_PAGE,
-    LIST_PAGES,
-    NEXT_NODE,
-    NODE_LEVELS,
-    NODES_EVER,
-    PAGE_BITS,
-    PAGE_ENTRIES,
-    ConsumptionState,
-)
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    put,
-    remove,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 
 _FULL: Final = -1  # a bit set with all 64 bits
 _TRIES: Final = 64  # how far to look for something that may be given up
@@ -43,15 +23,18 @@ _TRIES: Final = 64  # how far to look for something that may be given up
 def cell_of(state: ConsumptionState, delivery: int) -> int:
     """The cell of an open delivery, or ABSENT if its id does not stand for it."""
     page = state.deliveries.page[delivery]
-    if page == ABSENT:
-        return ABSENT
-    return int(page * PAGE_ENTRIES + (state.deliveries.entry[delivery] & (PAGE_ENTRIES - 1)))
+    if page == tables.ABSENT:
+        return tables.ABSENT
+    return int(
+        page * consumption_state.PAGE_ENTRIES
+        + (state.deliveries.entry[delivery] & (consumption_state.PAGE_ENTRIES - 1))
+    )
 
 
 @inlined
 def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, entry: int) -> int:
     """The page of an id, or ABSENT. guess: a page that it may well be, or ABSENT."""
-    number = entry >> PAGE_BITS
+    number = entry >> consumption_state.PAGE_BITS
     pages = state.pages
     if (
         guess >= 0
@@ -60,7 +43,7 @@ def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, ent
         and pages.serial[guess] == serial
     ):
         return guess
-    return find(state.table, serial, ledger, number, KEY_PAGE)
+    return tables.find(state.table, serial, ledger, number, consumption_state.KEY_PAGE)
 
 
 @kernel
@@ -68,12 +51,12 @@ def page_to_evict(state: ConsumptionState) -> int:
     """The oldest page without open deliveries; the oldest of all if a good many have some."""
     lists = state.lists
     for _ in range(_TRIES):
-        page = lists.first[LIST_PAGES]
+        page = lists.first[consumption_state.LIST_PAGES]
         if state.pages.open[page] == 0:
             return int(page)
-        list_unlink(lists, state.pages, LIST_PAGES, page)
-        list_append(lists, state.pages, LIST_PAGES, page)
-    return int(lists.first[LIST_PAGES])
+        tables.list_unlink(lists, state.pages, consumption_state.LIST_PAGES, page)
+        tables.list_append(lists, state.pages, consumption_state.LIST_PAGES, page)
+    return int(lists.first[consumption_state.LIST_PAGES])
 
 
 @kernel
@@ -83,20 +66,22 @@ def evict_page(state: ConsumptionState, page: int) -> None:
     group = pages.group[page]
     serial = pages.serial[page]
     if state.groups.serial[group] == serial:
-        state.groups.forgotten_at[group] = state.counters[CLOCK]
+        state.groups.forgotten_at[group] = state.counters[consumption_state.CLOCK]
         _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
-    remove(state.table, serial, pages.ledger[page], pages.number[page], KEY_PAGE)
-    pages.serial[page] = ABSENT  # so that no guess hits it
-    list_unlink(state.lists, pages, LIST_PAGES, page)
-    give_row(state.page_pool, page)
+    tables.remove(
+        state.table, serial, pages.ledger[page], pages.number[page], consumption_state.KEY_PAGE
+    )
+    pages.serial[page] = tables.ABSENT  # so that no guess hits it
+    tables.list_unlink(state.lists, pages, consumption_state.LIST_PAGES, page)
+    tables.give_row(state.page_pool, page)
 
 
 @kernel
 def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entry: int) -> int:
     """A fresh page for an id that has none; there must be room."""
     pages = state.pages
-    page = allocate_row(state.page_pool)
-    number = entry >> PAGE_BITS
+    page = tables.allocate_row(state.page_pool)
+    number = entry >> consumption_state.PAGE_BITS
     pages.group[page] = group
     pages.serial[page] = serial
     pages.ledger[page] = ledger
@@ -104,8 +89,8 @@ def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entr
     pages.seen[page] = _remembered(state, serial, ledger, number)
     pages.known[page] = 0
     pages.open[page] = 0
-    put(state.table, serial, ledger, number, KEY_PAGE, page)
-    list_append(state.lists, pages, LIST_PAGES, page)
+    tables.put(state.table, serial, ledger, number, consumption_state.KEY_PAGE, page)
+    tables.list_append(state.lists, pages, consumption_state.LIST_PAGES, page)
     return page
 
 
@@ -115,25 +100,27 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
     nodes = state.nodes
     bits = seen
     prefix = number
-    for level in range(NODE_LEVELS):
-        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
-        if node != ABSENT:
+    for level in range(consumption_state.NODE_LEVELS):
+        node = tables.find(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+        if node != tables.ABSENT:
             bits = bits | nodes.bits[node]
-        if bits != _FULL or level == NODE_LEVELS - 1:
-            if node == ABSENT:
+        if bits != _FULL or level == consumption_state.NODE_LEVELS - 1:
+            if node == tables.ABSENT:
                 node = _allocate_node(state)
                 nodes.serial[node] = serial
                 nodes.ledger[node] = ledger
                 nodes.prefix[node] = prefix
                 nodes.level[node] = level
-                put(state.table, serial, ledger, prefix, KEY_NODE + level, node)
+                tables.put(
+                    state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level, node
+                )
             nodes.bits[node] = bits
             return
-        if node != ABSENT:
+        if node != tables.ABSENT:
             nodes.is_used[node] = 0
-            remove(state.table, serial, ledger, prefix, KEY_NODE + level)
-        bits = bit_of(prefix & (PAGE_ENTRIES - 1))
-        prefix = prefix >> PAGE_BITS
+            tables.remove(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+        bits = bit_of(prefix & (consumption_state.PAGE_ENTRIES - 1))
+        prefix = prefix >> consumption_state.PAGE_BITS
 
 
 @kernel
@@ -142,17 +129,23 @@ def _allocate_node(state: ConsumptionState) -> int:
     nodes = state.nodes
     counters = state.counters
     rows = len(nodes.bits)
-    node = counters[NEXT_NODE] % rows
+    node = counters[consumption_state.NEXT_NODE] % rows
     for _ in range(_TRIES):
         if nodes.is_used[node] == 0 or nodes.level[node] == 0:
             break
         node = (node + 1) % rows
-    counters[NEXT_NODE] = node + 1
-    counters[NODES_EVER] += 1
+    counters[consumption_state.NEXT_NODE] = node + 1
+    counters[consumption_state.NODES_EVER] += 1
     if nodes.is_used[node]:
         serial, ledger = nodes.serial[node], nodes.ledger[node]
-        remove(state.table, serial, ledger, nodes.prefix[node], KEY_NODE + nodes.level[node])
-        counters[IDENTITIES_FORGOTTEN] += 1
+        tables.remove(
+            state.table,
+            serial,
+            ledger,
+            nodes.prefix[node],
+            consumption_state.KEY_NODE + nodes.level[node],
+        )
+        counters[consumption_state.IDENTITIES_FORGOTTEN] += 1
     nodes.is_used[node] = 1
     return int(node)
 
@@ -160,14 +153,14 @@ def _allocate_node(state: ConsumptionState) -> int:
 @kernel
 def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) -> int:
     """The ids of a page that the nodes know, as a bit set."""
-    if state.counters[NODES_EVER] == 0:
+    if state.counters[consumption_state.NODES_EVER] == 0:
         return 0
     prefix = number
-    for level in range(1, NODE_LEVELS):
-        bit = prefix & (PAGE_ENTRIES - 1)
-        prefix = prefix >> PAGE_BITS
-        node = find(state.table, serial, ledger, prefix, KEY_NODE + level)
-        if node != ABSENT and (state.nodes.bits[node] >> bit) & 1:
+    for level in range(1, consumption_state.NODE_LEVELS):
+        bit = prefix & (consumption_state.PAGE_ENTRIES - 1)
+        prefix = prefix >> consumption_state.PAGE_BITS
+        node = tables.find(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+        if node != tables.ABSENT and (state.nodes.bits[node] >> bit) & 1:
             return _FULL
-    node = find(state.table, serial, ledger, number, KEY_NODE)
-    return state.nodes.bits[node] if node != ABSENT else 0
+    node = tables.find(state.table, serial, ledger, number, consumption_state.KEY_NODE)
+    return state.nodes.bits[node] if node != tables.ABSENT else 0

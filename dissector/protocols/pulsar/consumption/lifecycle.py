@@ -2,90 +2,17 @@
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_LEAVING_CONSUMERS, NULL
-from dissector.protocols.columns import (
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
-    EVENT_SKIPPED,
-    LIFECYCLE_CLOSED_BY_BROKER,
-    LIFECYCLE_CLOSED_BY_CLIENT,
-    LIFECYCLE_CLOSING_BY_CLIENT,
-    LIFECYCLE_OPENING,
-    LIFECYCLE_READY,
-    LIFECYCLE_REFUSED,
-    LIFECYCLE_REPEATED,
-    MALFORMED,
-    TO_BROKER,
-    TO_CLIENT,
-    FrameColumns,
-)
-from dissector.protocols.pulsar.consumption.claims import (
-    answer_claims,
-    end_claims_of_connection,
-    end_claims_of_transaction,
-)
-from dissector.protocols.pulsar.consumption.consumers import (
-    ConsumerNames,
-    add_connection,
-    add_consumer,
-    find_asked,
-    find_connection,
-    find_consumer,
-    find_requester,
-    forget_connection,
-    learn_names,
-    mark_leaving,
-    mark_present,
-    note_gap,
-    note_seek,
-    note_switch,
-    remember_asked,
-    remember_request,
-    retire,
-    see_broker_side,
-    see_client_side,
-    undo_seek,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.consumption import claims, published
+from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
+from dissector.protocols.pulsar.consumption import state as consumption_state
+from dissector.protocols.pulsar.consumption.consumers import ConsumerNames
 from dissector.protocols.pulsar.consumption.deliveries import end_all
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
-from dissector.protocols.pulsar.consumption.published import (
-    end_transaction,
-    find_transaction,
-    proxy_side_of,
-    set_proxy_side,
-)
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import (
-    LEFT_BY_BROKER,
-    LEFT_BY_CLIENT,
-    LEFT_BY_CONNECTION,
-    STATE_CLOSED,
-    STATE_CLOSING,
-    STATE_OPENING,
-    STATE_READY,
-    TRANSACTION_ABORTED,
-    TRANSACTION_COMMITTED,
-    ConsumptionState,
-)
-from dissector.protocols.pulsar.wire.commands import (
-    ACK,
-    ACK_RESPONSE,
-    ACTIVE_CONSUMER_CHANGE,
-    CLOSE_CONSUMER,
-    CONNECT,
-    CONNECTED,
-    CONSUMER_STATS,
-    CONSUMER_STATS_RESPONSE,
-    END_TXN,
-    END_TXN_ON_SUBSCRIPTION,
-    END_TXN_RESPONSE,
-    ERROR,
-    FLOW,
-    MESSAGE,
-    REDELIVER,
-    SEEK,
-    UNSUBSCRIBE,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT, note_cut_walk
@@ -99,7 +26,7 @@ def names_of(state: ConsumptionState, frames: FrameColumns, row: int) -> Consume
         frames.subscription[row],
         frames.consumer_name[row],
         frames.incarnation[row],
-        proxy_side_of(state, frames.connection_id[row]),
+        published.proxy_side_of(state, frames.connection_id[row]),
     )
 
 
@@ -110,8 +37,10 @@ def _meet_consumer(state: ConsumptionState, block: PassContext, row: int, consum
     names = names_of(state, frames, row)
     if consumer == ABSENT:
         connection = frames.connection_id[row]
-        return add_consumer(state, connection, frames.consumer_id[row], names, block.is_volatile)
-    learn_names(state, consumer, names, block.is_volatile)
+        return consumption_consumers.add_consumer(
+            state, connection, frames.consumer_id[row], names, block.is_volatile
+        )
+    consumption_consumers.learn_names(state, consumer, names, block.is_volatile)
     return consumer
 
 
@@ -120,7 +49,9 @@ def consumer_of(state: ConsumptionState, block: PassContext, row: int) -> int:
     """The consumer that a frame is about."""
     frames = block.frames
     consumers = state.consumers
-    consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
+    consumer = consumption_consumers.find_consumer(
+        state, frames.connection_id[row], frames.consumer_id[row]
+    )
     if (
         consumer == ABSENT
         or (consumers.topic[consumer] == NULL and frames.topic[row] != NULL)
@@ -136,9 +67,9 @@ def _end_consumer(
     state: ConsumptionState, block: PassContext, row: int, consumer: int, by: int, outcome: int
 ) -> None:
     """A consumer is gone: its deliveries will not be acked any more."""
-    mark_leaving(state, consumer, by)
+    consumption_consumers.mark_leaving(state, consumer, by)
     end_all(state, block, row, consumer, outcome)
-    retire(state, consumer)
+    consumption_consumers.retire(state, consumer)
 
 
 @kernel
@@ -148,22 +79,24 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
     connection = frames.connection_id[row]
     consumer_id = frames.handle_id[row]
     consumers = state.consumers
-    before = find_consumer(state, connection, consumer_id)
-    if before != ABSENT and consumers.state[before] != STATE_CLOSED:
-        _end_consumer(state, block, row, before, LEFT_BY_CLIENT, CONSUMER_CLOSED)
+    before = consumption_consumers.find_consumer(state, connection, consumer_id)
+    if before != ABSENT and consumers.state[before] != consumption_state.STATE_CLOSED:
+        _end_consumer(state, block, row, before, consumption_state.LEFT_BY_CLIENT, CONSUMER_CLOSED)
     names = ConsumerNames(
         frames.topic[row],
         frames.subscription[row],
         frames.consumer_name[row],
         frames.handle_incarnation[row],
-        proxy_side_of(state, connection),
+        published.proxy_side_of(state, connection),
     )
-    consumer = add_consumer(state, connection, consumer_id, names, block.is_volatile)
-    consumers.state[consumer] = STATE_OPENING
+    consumer = consumption_consumers.add_consumer(
+        state, connection, consumer_id, names, block.is_volatile
+    )
+    consumers.state[consumer] = consumption_state.STATE_OPENING
     consumers.type[consumer] = frames.subscription_type[row]
     consumers.opened_at[consumer] = frames.frame_no[row]
     consumers.known_at[consumer] = frames.frame_no[row]
-    see_broker_side(state, consumer)
+    consumption_consumers.see_broker_side(state, consumer)
     if before != ABSENT or frames.handle_incarnation[row] > 0:
         add_permit_row(state, block, row, consumer, RESET, NULL)
 
@@ -173,32 +106,40 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
     """A frame that opens or closes a consumer, or answers one that does."""
     frames = block.frames
     step = frames.lifecycle[row]
-    if step == LIFECYCLE_OPENING:
+    if step == columns.LIFECYCLE_OPENING:
         _open_consumer(state, block, row)
         return
     consumers = state.consumers
-    consumer = find_consumer(state, frames.connection_id[row], frames.handle_id[row])
-    if consumer == ABSENT or consumers.state[consumer] == STATE_CLOSED:
+    consumer = consumption_consumers.find_consumer(
+        state, frames.connection_id[row], frames.handle_id[row]
+    )
+    if consumer == ABSENT or consumers.state[consumer] == consumption_state.STATE_CLOSED:
         return
-    if step == LIFECYCLE_REPEATED:
+    if step == columns.LIFECYCLE_REPEATED:
         # Nothing starts anew, but it may say what a capture that began later did not know.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
-        learn_names(state, consumer, names_of(state, frames, row), block.is_volatile)
-        see_broker_side(state, consumer)
-    elif step == LIFECYCLE_READY:
-        see_client_side(state, consumer)
-        if consumers.state[consumer] == STATE_OPENING:
-            consumers.state[consumer] = STATE_READY
-    elif step == LIFECYCLE_CLOSING_BY_CLIENT:
-        mark_leaving(state, consumer, LEFT_BY_CLIENT)
-        remember_request(state, consumer, frames.frame_no[row])
-        consumers.state[consumer] = STATE_CLOSING
-        see_broker_side(state, consumer)
-    elif step == LIFECYCLE_CLOSED_BY_BROKER:
-        _end_consumer(state, block, row, consumer, LEFT_BY_BROKER, CONSUMER_CLOSED)
-    elif step in (LIFECYCLE_CLOSED_BY_CLIENT, LIFECYCLE_REFUSED):
-        _end_consumer(state, block, row, consumer, LEFT_BY_CLIENT, CONSUMER_CLOSED)
+        consumption_consumers.learn_names(
+            state, consumer, names_of(state, frames, row), block.is_volatile
+        )
+        consumption_consumers.see_broker_side(state, consumer)
+    elif step == columns.LIFECYCLE_READY:
+        consumption_consumers.see_client_side(state, consumer)
+        if consumers.state[consumer] == consumption_state.STATE_OPENING:
+            consumers.state[consumer] = consumption_state.STATE_READY
+    elif step == columns.LIFECYCLE_CLOSING_BY_CLIENT:
+        consumption_consumers.mark_leaving(state, consumer, consumption_state.LEFT_BY_CLIENT)
+        consumption_consumers.remember_request(state, consumer, frames.frame_no[row])
+        consumers.state[consumer] = consumption_state.STATE_CLOSING
+        consumption_consumers.see_broker_side(state, consumer)
+    elif step == columns.LIFECYCLE_CLOSED_BY_BROKER:
+        _end_consumer(
+            state, block, row, consumer, consumption_state.LEFT_BY_BROKER, CONSUMER_CLOSED
+        )
+    elif step in (columns.LIFECYCLE_CLOSED_BY_CLIENT, columns.LIFECYCLE_REFUSED):
+        _end_consumer(
+            state, block, row, consumer, consumption_state.LEFT_BY_CLIENT, CONSUMER_CLOSED
+        )
 
 
 @kernel
@@ -207,19 +148,21 @@ def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None
     if block.frames.status[row] == ENDED_CAPTURE_END:
         return
     connection = block.frames.connection_id[row]
-    connection_row = find_connection(state, connection)
-    end_claims_of_connection(state, block, row, connection)
+    connection_row = consumption_consumers.find_connection(state, connection)
+    claims.end_claims_of_connection(state, block, row, connection)
     if connection_row != ABSENT:
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
         for _ in range(state.connections.length[connection_row]):
-            if consumers.state[consumer] != STATE_CLOSED:
-                is_closing = consumers.state[consumer] == STATE_CLOSING
+            if consumers.state[consumer] != consumption_state.STATE_CLOSED:
+                is_closing = consumers.state[consumer] == consumption_state.STATE_CLOSING
                 outcome = CONSUMER_CLOSED if is_closing else DELIVERY_CONN_CLOSED
-                _end_consumer(state, block, row, consumer, LEFT_BY_CONNECTION, outcome)
+                _end_consumer(
+                    state, block, row, consumer, consumption_state.LEFT_BY_CONNECTION, outcome
+                )
             consumer = consumers.next[consumer]
-        forget_connection(state, connection)
-    set_proxy_side(state, connection, 0)
+        consumption_consumers.forget_connection(state, connection)
+    published.set_proxy_side(state, connection, 0)
 
 
 @kernel
@@ -229,12 +172,12 @@ def _handle_fin(state: ConsumptionState, connection: int) -> None:
     The end of the connection is reported only when the other side has ended as well, and another
     consumer may have got the messages by then.
     """
-    connection_row = find_connection(state, connection)
+    connection_row = consumption_consumers.find_connection(state, connection)
     if connection_row == ABSENT:
         return
     consumer = state.connections.first[connection_row]
     for _ in range(min(state.connections.length[connection_row], MAX_LEAVING_CONSUMERS)):
-        mark_leaving(state, consumer, LEFT_BY_CONNECTION)
+        consumption_consumers.mark_leaving(state, consumer, consumption_state.LEFT_BY_CONNECTION)
         consumer = state.consumers.next[consumer]
     if state.connections.length[connection_row] > MAX_LEAVING_CONSUMERS:
         note_cut_walk(state.table)
@@ -245,15 +188,17 @@ def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
     """What happens between frames."""
     frames = block.frames
     event = frames.command[row]
-    if event == EVENT_CLOSE:
+    if event == columns.EVENT_CLOSE:
         _handle_close(state, block, row)
-    elif event == EVENT_FIN:
+    elif event == columns.EVENT_FIN:
         _handle_fin(state, frames.connection_id[row])
-    elif event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
-        if frames.direction[row] != TO_CLIENT:
-            note_gap(state, frames.connection_id[row], True)
-        if frames.direction[row] != TO_BROKER:
-            note_gap(state, frames.connection_id[row], False)
+    elif event == columns.EVENT_SKIPPED or (
+        event == columns.EVENT_GAP and frames.frames_missing[row] != 0
+    ):
+        if frames.direction[row] != columns.TO_CLIENT:
+            consumption_consumers.note_gap(state, frames.connection_id[row], True)
+        if frames.direction[row] != columns.TO_BROKER:
+            consumption_consumers.note_gap(state, frames.connection_id[row], False)
 
 
 @kernel
@@ -262,9 +207,11 @@ def _handle_transaction(state: ConsumptionState, block: PassContext, row: int) -
     frames = block.frames
     command = frames.command[row]
     most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
-    if command == END_TXN_RESPONSE:
-        transaction = find_transaction(state, find_asked(state, frames.answered_frame_no[row]))
-        if transaction == ABSENT or frames.answered_command[row] != END_TXN:
+    if command == commands.END_TXN_RESPONSE:
+        transaction = published.find_transaction(
+            state, consumption_consumers.find_asked(state, frames.answered_frame_no[row])
+        )
+        if transaction == ABSENT or frames.answered_command[row] != commands.END_TXN:
             return
         if frames.error_code[row] != NULL:
             state.transactions.action[transaction] = NULL
@@ -274,15 +221,15 @@ def _handle_transaction(state: ConsumptionState, block: PassContext, row: int) -
     elif most == NULL or least == NULL:
         return
     else:
-        transaction = end_transaction(state, most, least, frames.txn_action[row])
-        if command == END_TXN:
-            remember_asked(state, frames.frame_no[row], transaction)
+        transaction = published.end_transaction(state, most, least, frames.txn_action[row])
+        if command == commands.END_TXN:
+            consumption_consumers.remember_asked(state, frames.frame_no[row], transaction)
             return
-        transaction = find_transaction(state, transaction)
+        transaction = published.find_transaction(state, transaction)
     action = state.transactions.action[transaction]
-    if action in (TRANSACTION_COMMITTED, TRANSACTION_ABORTED):
-        is_committed = action == TRANSACTION_COMMITTED
-        end_claims_of_transaction(state, block, row, most, least, is_committed)
+    if action in (consumption_state.TRANSACTION_COMMITTED, consumption_state.TRANSACTION_ABORTED):
+        is_committed = action == consumption_state.TRANSACTION_COMMITTED
+        claims.end_claims_of_transaction(state, block, row, most, least, is_committed)
 
 
 @kernel
@@ -291,20 +238,21 @@ def _handle_answer(state: ConsumptionState, block: PassContext, row: int) -> Non
     frames = block.frames
     asked_at = frames.answered_frame_no[row]
     asked = frames.answered_command[row]
-    if asked == ACK:
-        answer_claims(state, block, row, asked_at, frames.error_code[row] != NULL)
+    if asked == commands.ACK:
+        claims.answer_claims(state, block, row, asked_at, frames.error_code[row] != NULL)
         return
-    consumer = find_requester(state, asked_at)
+    consumer = consumption_consumers.find_requester(state, asked_at)
     if consumer == ABSENT:
         return
-    if frames.command[row] == CONSUMER_STATS_RESPONSE:
+    if frames.command[row] == commands.CONSUMER_STATS_RESPONSE:
         learn_balance(state, consumer, frames.available_permits[row], frames.frame_no[row])
-    elif asked == SEEK:
-        undo_seek(state, consumer, asked_at)
+    elif asked == commands.SEEK:
+        consumption_consumers.undo_seek(state, consumer, asked_at)
     elif (
-        asked in (UNSUBSCRIBE, CLOSE_CONSUMER) and state.consumers.state[consumer] == STATE_CLOSING
+        asked in (commands.UNSUBSCRIBE, commands.CLOSE_CONSUMER)
+        and state.consumers.state[consumer] == consumption_state.STATE_CLOSING
     ):
-        mark_present(state, consumer)
+        consumption_consumers.mark_present(state, consumer)
 
 
 @kernel
@@ -312,25 +260,25 @@ def handle_slow_path(state: ConsumptionState, block: PassContext, row: int) -> N
     """Commands that change what is known of a consumer or a transaction, without rows."""
     frames = block.frames
     command = frames.command[row]
-    if command in (CONNECT, CONNECTED):
-        connection_row = add_connection(state, frames.connection_id[row])
+    if command in (commands.CONNECT, commands.CONNECTED):
+        connection_row = consumption_consumers.add_connection(state, frames.connection_id[row])
         if connection_row != ABSENT:
-            is_request = command == CONNECT
+            is_request = command == commands.CONNECT
             state.connections.is_client_missing[connection_row] = 1 if is_request else 0
             if is_request:
                 state.connections.is_broker_seen[connection_row] = 1
-    elif command in (END_TXN, END_TXN_RESPONSE, END_TXN_ON_SUBSCRIPTION):
+    elif command in (commands.END_TXN, commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
         _handle_transaction(state, block, row)
-    elif command in (CONSUMER_STATS_RESPONSE, ERROR, ACK_RESPONSE):
+    elif command in (commands.CONSUMER_STATS_RESPONSE, commands.ERROR, commands.ACK_RESPONSE):
         _handle_answer(state, block, row)
     elif frames.consumer_id[row] != NULL:
         consumer = consumer_of(state, block, row)
-        if command in (SEEK, CONSUMER_STATS):
-            remember_request(state, consumer, frames.frame_no[row])
-        if command == SEEK:
-            note_seek(state, consumer, frames.frame_no[row])
-        elif command == ACTIVE_CONSUMER_CHANGE:
-            note_switch(state, consumer, frames.is_active[row])
+        if command in (commands.SEEK, commands.CONSUMER_STATS):
+            consumption_consumers.remember_request(state, consumer, frames.frame_no[row])
+        if command == commands.SEEK:
+            consumption_consumers.note_seek(state, consumer, frames.frame_no[row])
+        elif command == commands.ACTIVE_CONSUMER_CHANGE:
+            consumption_consumers.note_switch(state, consumer, frames.is_active[row])
 
 
 @kernel
@@ -341,16 +289,18 @@ def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
     """
     command = frames.command[row]
     is_nameless = (
-        frames.status[row] != MALFORMED
+        frames.status[row] != columns.MALFORMED
         and frames.consumer_id[row] == NULL
         and frames.producer_id[row] == NULL
         and frames.request_id[row] == NULL
     )
     is_hidden = command == NULL or is_nameless
-    if frames.direction[row] == TO_BROKER:
-        if command in (ACK, REDELIVER) or (command == FLOW and frames.permits[row] == NULL):
+    if frames.direction[row] == columns.TO_BROKER:
+        if command in (commands.ACK, commands.REDELIVER) or (
+            command == commands.FLOW and frames.permits[row] == NULL
+        ):
             is_hidden = True
         if is_hidden:
-            note_gap(state, frames.connection_id[row], True)
-    elif is_hidden or (command == MESSAGE and frames.consumer_id[row] == NULL):
-        note_gap(state, frames.connection_id[row], False)
+            consumption_consumers.note_gap(state, frames.connection_id[row], True)
+    elif is_hidden or (command == commands.MESSAGE and frames.consumer_id[row] == NULL):
+        consumption_consumers.note_gap(state, frames.connection_id[row], False)

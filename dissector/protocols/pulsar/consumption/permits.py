@@ -10,16 +10,11 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bits_left
 from dissector.protocols.pulsar.consumption.consumers import revive
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import (
-    OUT_PERMITS,
-    STATE_CLOSED,
-    STATE_OPENING,
-    STATE_READY,
-    ConsumptionState,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.tables import ABSENT
 
 
@@ -80,8 +75,8 @@ def add_permit_row(
     """One row with the balance as it is now."""
     consumers = state.consumers
     permits = block.out.permits
-    row = state.counters[OUT_PERMITS]
-    state.counters[OUT_PERMITS] = row + 1
+    row = state.counters[consumption_state.OUT_PERMITS]
+    state.counters[consumption_state.OUT_PERMITS] = row + 1
     is_known = is_balance_known(state, consumer)
     permits.connection_id[row] = consumers.connection[consumer]
     permits.consumer_id[row] = consumers.id[consumer]
@@ -119,12 +114,12 @@ def counts_flow(state: ConsumptionState, consumer: int) -> bool:
     consumers = state.consumers
     connections = state.connections
     row = consumers.connection_row[consumer]
-    if consumers.state[consumer] == STATE_OPENING and row != ABSENT:
+    if consumers.state[consumer] == consumption_state.STATE_OPENING and row != ABSENT:
         has_gap = connections.client_gap_at[row] >= consumers.opened_at[consumer]
         if not has_gap and connections.is_client_missing[row] == 0:
             return False
-        consumers.state[consumer] = STATE_READY
-    elif consumers.state[consumer] == STATE_CLOSED and row != ABSENT:
+        consumers.state[consumer] = consumption_state.STATE_READY
+    elif consumers.state[consumer] == consumption_state.STATE_CLOSED and row != ABSENT:
         if connections.broker_gap_at[row] < consumers.left_at[consumer]:
             return False
         revive(state, consumer)

@@ -3,41 +3,30 @@
 from dissector.codecs.integers import wrapped
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bit_of
 from dissector.protocols.pulsar.consumption.consumers import next_serial
-from dissector.protocols.pulsar.consumption.state import (
-    KEY_LEG,
-    KEY_PUBLISHED,
-    KEY_TRANSACTION,
-    LEGS,
-    NEXT_PUBLISHED,
-    NEXT_TRANSACTION,
-    PAGE_BITS,
-    PAGE_ENTRIES,
-    ROW_BITS,
-    TRANSACTION_COMMITTED,
-    ConsumptionState,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.tables import ABSENT, find, put, remove
 
 
 @inlined
 def proxy_side_of(state: ConsumptionState, connection: int) -> int:
     """1 for a connection of a proxy's broker leg, else 0."""
-    if state.counters[LEGS] == 0:
+    if state.counters[consumption_state.LEGS] == 0:
         return 0
-    return max(find(state.table, connection, 0, 0, KEY_LEG), 0)
+    return max(find(state.table, connection, 0, 0, consumption_state.KEY_LEG), 0)
 
 
 @kernel
 def set_proxy_side(state: ConsumptionState, connection: int, proxy_side: int) -> None:
     """Say on which leg of a proxy a connection is."""
-    before = remove(state.table, connection, 0, 0, KEY_LEG)
+    before = remove(state.table, connection, 0, 0, consumption_state.KEY_LEG)
     if before != ABSENT:
-        state.counters[LEGS] -= 1
+        state.counters[consumption_state.LEGS] -= 1
     if proxy_side == 1:
-        put(state.table, connection, 0, 0, KEY_LEG, 1)
-        state.counters[LEGS] += 1
+        put(state.table, connection, 0, 0, consumption_state.KEY_LEG, 1)
+        state.counters[consumption_state.LEGS] += 1
 
 
 @inlined
@@ -59,24 +48,24 @@ def remember_published(
     """
     published = state.published
     counters = state.counters
-    number = entry >> PAGE_BITS
-    page = find(state.table, topic, ledger, number, KEY_PUBLISHED + proxy_side)
+    number = entry >> consumption_state.PAGE_BITS
+    page = find(state.table, topic, ledger, number, consumption_state.KEY_PUBLISHED + proxy_side)
     if page == ABSENT:
-        page = counters[NEXT_PUBLISHED] % len(published.topic)
-        if counters[NEXT_PUBLISHED] >= len(published.topic):
+        page = counters[consumption_state.NEXT_PUBLISHED] % len(published.topic)
+        if counters[consumption_state.NEXT_PUBLISHED] >= len(published.topic):
             old_topic, old_ledger = published.topic[page], published.ledger[page]
-            old_key = KEY_PUBLISHED + published.proxy_side[page]
+            old_key = consumption_state.KEY_PUBLISHED + published.proxy_side[page]
             remove(state.table, old_topic, old_ledger, published.number[page], old_key)
-        counters[NEXT_PUBLISHED] += 1
+        counters[consumption_state.NEXT_PUBLISHED] += 1
         published.topic[page] = topic
         published.ledger[page] = ledger
         published.number[page] = number
         published.proxy_side[page] = proxy_side
         published.known[page] = 0
-        put(state.table, topic, ledger, number, KEY_PUBLISHED + proxy_side, page)
-    bit = entry & (PAGE_ENTRIES - 1)
+        put(state.table, topic, ledger, number, consumption_state.KEY_PUBLISHED + proxy_side, page)
+    bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     published.known[page] = wrapped(int(published.known[page]) | bit_of(bit))
-    state.stamps[page * PAGE_ENTRIES + bit] = last_ns
+    state.stamps[page * consumption_state.PAGE_ENTRIES + bit] = last_ns
 
 
 @inlined
@@ -87,7 +76,7 @@ def published_ns(
 
     connection: that of the consumer; the receipt may have come on it without a known topic.
     """
-    if ledger < 0 or entry < 0 or state.counters[NEXT_PUBLISHED] == 0:
+    if ledger < 0 or entry < 0 or state.counters[consumption_state.NEXT_PUBLISHED] == 0:
         return NULL
     found = NULL
     if topic >= 0:
@@ -105,9 +94,15 @@ def forget_published(
 
     topic: of domain_of.
     """
-    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + proxy_side)
-    bit = entry & (PAGE_ENTRIES - 1)
-    if page != ABSENT and state.stamps[page * PAGE_ENTRIES + bit] <= until_ns:
+    page = find(
+        state.table,
+        topic,
+        ledger,
+        entry >> consumption_state.PAGE_BITS,
+        consumption_state.KEY_PUBLISHED + proxy_side,
+    )
+    bit = entry & (consumption_state.PAGE_ENTRIES - 1)
+    if page != ABSENT and state.stamps[page * consumption_state.PAGE_ENTRIES + bit] <= until_ns:
         known = int(state.published.known[page])
         state.published.known[page] = wrapped(known & ~bit_of(bit))
 
@@ -115,11 +110,17 @@ def forget_published(
 @kernel
 def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
     """What was noted of an entry; null if nothing was."""
-    page = find(state.table, topic, ledger, entry >> PAGE_BITS, KEY_PUBLISHED + proxy_side)
-    bit = entry & (PAGE_ENTRIES - 1)
+    page = find(
+        state.table,
+        topic,
+        ledger,
+        entry >> consumption_state.PAGE_BITS,
+        consumption_state.KEY_PUBLISHED + proxy_side,
+    )
+    bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> bit) & 1 == 0:
         return NULL
-    return int(state.stamps[page * PAGE_ENTRIES + bit])
+    return int(state.stamps[page * consumption_state.PAGE_ENTRIES + bit])
 
 
 @kernel
@@ -127,39 +128,51 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
     """The packed number of a transaction, which is taken up if it is new."""
     transactions = state.transactions
     counters = state.counters
-    row = find(state.table, most, least, 0, KEY_TRANSACTION)
+    row = find(state.table, most, least, 0, consumption_state.KEY_TRANSACTION)
     if row == ABSENT:
-        row = counters[NEXT_TRANSACTION] % len(transactions.serial)
-        if counters[NEXT_TRANSACTION] >= len(transactions.serial):
-            remove(state.table, transactions.most[row], transactions.least[row], 0, KEY_TRANSACTION)
-        counters[NEXT_TRANSACTION] += 1
+        row = counters[consumption_state.NEXT_TRANSACTION] % len(transactions.serial)
+        if counters[consumption_state.NEXT_TRANSACTION] >= len(transactions.serial):
+            remove(
+                state.table,
+                transactions.most[row],
+                transactions.least[row],
+                0,
+                consumption_state.KEY_TRANSACTION,
+            )
+        counters[consumption_state.NEXT_TRANSACTION] += 1
         transactions.serial[row] = next_serial(state)
         transactions.action[row] = NULL
         transactions.most[row] = most
         transactions.least[row] = least
-        put(state.table, most, least, 0, KEY_TRANSACTION, row)
-    return int((transactions.serial[row] << ROW_BITS) | row)
+        put(state.table, most, least, 0, consumption_state.KEY_TRANSACTION, row)
+    return int((transactions.serial[row] << consumption_state.ROW_BITS) | row)
 
 
 @kernel
 def end_transaction(state: ConsumptionState, most: int, least: int, action: int) -> int:
     """END_TXN: commit or abort; returns the packed number."""
     packed = transaction_of(state, most, least)
-    state.transactions.action[packed & ((1 << ROW_BITS) - 1)] = action
+    state.transactions.action[packed & ((1 << consumption_state.ROW_BITS) - 1)] = action
     return packed
 
 
 @inlined
 def find_transaction(state: ConsumptionState, packed: int) -> int:
     """The row behind a packed number; ABSENT if there is none, or another one has it now."""
-    row = packed & ((1 << ROW_BITS) - 1)
+    row = packed & ((1 << consumption_state.ROW_BITS) - 1)
     if packed == ABSENT or row >= len(state.transactions.serial):
         return ABSENT
-    return int(row) if state.transactions.serial[row] == packed >> ROW_BITS else ABSENT
+    return (
+        int(row)
+        if state.transactions.serial[row] == packed >> consumption_state.ROW_BITS
+        else ABSENT
+    )
 
 
 @kernel
 def was_committed(state: ConsumptionState, packed: int) -> bool:
     """Whether a transaction is known to have been committed."""
     row = find_transaction(state, packed)
-    return bool(row != ABSENT and state.transactions.action[row] == TRANSACTION_COMMITTED)
+    return bool(
+        row != ABSENT and state.transactions.action[row] == consumption_state.TRANSACTION_COMMITTED
+    )

@@ -3,33 +3,14 @@
 from typing import Final
 
 from dissector.jit import kernel
-from dissector.protocols.pulsar.consumption.consumers import (
-    came_back,
-    is_failover,
-    unpacked_consumer,
-)
+from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.published import was_committed
-from dissector.protocols.pulsar.consumption.state import (
-    END_BITS,
-    END_IN_TRANSACTION,
-    END_REQUESTED,
-    LEFT_BY_BROKER,
-    ConsumptionState,
-)
-from dissector.schemas.enums import (
-    CAUSE_CONSUMER_GONE,
-    CAUSE_EXPLICIT,
-    CAUSE_FAILOVER_SWITCH,
-    CAUSE_PRE_CAPTURE,
-    CAUSE_RECONNECT,
-    CAUSE_SEEK,
-    CAUSE_TXN_ABORT,
-    CAUSE_UNKNOWN,
-    CAUSE_UNLOAD,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.schemas import enums
 from dissector.tables import ABSENT
 
-_END_MASK: Final = (1 << END_BITS) - 1
+_END_MASK: Final = (1 << consumption_state.END_BITS) - 1
 
 
 @kernel
@@ -42,49 +23,55 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
     consumers = state.consumers
     before = cells.frame_no[cell]
     if state.groups.seek_at[group] > before:
-        return CAUSE_SEEK
+        return enums.CAUSE_SEEK
     end = cells.end[cell] & _END_MASK
-    if end == END_REQUESTED:
-        return CAUSE_EXPLICIT
+    if end == consumption_state.END_REQUESTED:
+        return enums.CAUSE_EXPLICIT
     # An ack inside a transaction that ended otherwise than by a commit did not hold. The broker
     # then delivers again without having been asked.
     transaction = ABSENT
-    if end == END_IN_TRANSACTION:
-        transaction = cells.end[cell] >> END_BITS
+    if end == consumption_state.END_IN_TRANSACTION:
+        transaction = cells.end[cell] >> consumption_state.END_BITS
     elif cells.delivery[cell] != ABSENT:
         transaction = state.deliveries.transaction[cells.delivery[cell]]
     if transaction != ABSENT and not was_committed(state, transaction):
-        return CAUSE_TXN_ABORT
-    owner = unpacked_consumer(state, cells.owner[cell])
+        return enums.CAUSE_TXN_ABORT
+    owner = consumption_consumers.unpacked_consumer(state, cells.owner[cell])
     if owner == ABSENT:
-        return CAUSE_UNKNOWN
-    if is_failover(state, consumer) or is_failover(state, owner):
+        return enums.CAUSE_UNKNOWN
+    if consumption_consumers.is_failover(state, consumer) or consumption_consumers.is_failover(
+        state, owner
+    ):
         if consumers.inactive_at[owner] > before:
-            return CAUSE_FAILOVER_SWITCH
-        if owner != consumer and not came_back(state, owner, consumer):
-            return CAUSE_FAILOVER_SWITCH
+            return enums.CAUSE_FAILOVER_SWITCH
+        if owner != consumer and not consumption_consumers.came_back(state, owner, consumer):
+            return enums.CAUSE_FAILOVER_SWITCH
     if consumers.left_at[owner] == 0:
         # A request for all crosses what is on its way: it is seen before messages that the broker
         # had sent by then, and all of these come again. Several in a row bring the same several
         # times, and nothing else does so while a consumer is there.
         is_asked = owner == consumer and consumers.wants_all[consumer] == 1
-        return CAUSE_EXPLICIT if is_asked else CAUSE_UNKNOWN
-    if consumers.left_by[owner] == LEFT_BY_BROKER:
-        return CAUSE_UNLOAD
-    return CAUSE_RECONNECT if came_back(state, owner, consumer) else CAUSE_CONSUMER_GONE
+        return enums.CAUSE_EXPLICIT if is_asked else enums.CAUSE_UNKNOWN
+    if consumers.left_by[owner] == consumption_state.LEFT_BY_BROKER:
+        return enums.CAUSE_UNLOAD
+    return (
+        enums.CAUSE_RECONNECT
+        if consumption_consumers.came_back(state, owner, consumer)
+        else enums.CAUSE_CONSUMER_GONE
+    )
 
 
 @kernel
 def cause_of_forgotten(state: ConsumptionState, group: int) -> int:
     """The cause where only the id is remembered: a seek that came later than its delivery."""
     if state.groups.seek_at[group] > state.groups.forgotten_at[group]:
-        return CAUSE_SEEK
-    return CAUSE_UNKNOWN
+        return enums.CAUSE_SEEK
+    return enums.CAUSE_UNKNOWN
 
 
 @kernel
 def cause_of_unseen(state: ConsumptionState, group: int) -> int:
     """The cause where the broker counts a delivery that is not in the capture."""
     if group != ABSENT and state.groups.gap_at[group] >= 0:
-        return CAUSE_UNKNOWN
-    return CAUSE_PRE_CAPTURE
+        return enums.CAUSE_UNKNOWN
+    return enums.CAUSE_PRE_CAPTURE

@@ -18,28 +18,12 @@ from typing import Final
 
 import numpy as np
 
+from dissector import limits, tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
-from dissector.limits import (
-    MAX_ACK_SET_WORDS,
-    MAX_IDENTITY_PAGES,
-    MAX_PUBLISH_WINDOW,
-    MAX_TRANSACTIONS,
-)
 from dissector.native.zeros import zeros
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    ListHeads,
-    ListLinks,
-    Pool,
-    grow_rows,
-    new_ends,
-    new_hash_table,
-    new_pool,
-    reserved,
-)
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
 # -- keys of the table, last word; levels of nodes count up from KEY_NODE
 KEY_CONSUMER: Final = 1  # connection, consumer id
@@ -419,35 +403,35 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
     counters = np.zeros(COUNTERS, np.int64)
     counters[NEXT_SERIAL] = 1
     counters[NOTICE_FROM:MOST_CLAIMS] = 1
-    consumer_pool = new_pool(consumers)
+    consumer_pool = tables.new_pool(consumers)
     consumer_pool.free[0] -= 1  # OVERFLOW_CONSUMER, the row handed out first
-    published = MAX_PUBLISH_WINDOW // PAGE_ENTRIES
+    published = limits.MAX_PUBLISH_WINDOW // PAGE_ENTRIES
     return ConsumptionState(
-        table=new_hash_table(1 << 14, key),
+        table=tables.new_hash_table(1 << 14, key),
         consumers=Consumers.new(consumers),
         consumer_pool=consumer_pool,
         closed=ListLinks.new(consumers),
         connections=ConsumerConnections.new(consumers),
-        connection_pool=new_pool(consumers),
+        connection_pool=tables.new_pool(consumers),
         groups=IdentityDomains.new(consumers),
-        group_pool=new_pool(consumers),
+        group_pool=tables.new_pool(consumers),
         deliveries=Deliveries.new(deliveries),
-        delivery_pool=new_pool(deliveries),
+        delivery_pool=tables.new_pool(deliveries),
         ages=ListLinks.new(deliveries),
         claims=Claims.new(deliveries),
-        claim_pool=new_pool(deliveries),
-        waiting=new_ends(consumers),
-        waiting_pool=new_pool(consumers),
-        pages=EntryIdPages.new(MAX_IDENTITY_PAGES),
-        page_pool=new_pool(MAX_IDENTITY_PAGES),
-        cells=EntrySlots.new(MAX_IDENTITY_PAGES * PAGE_ENTRIES),
+        claim_pool=tables.new_pool(deliveries),
+        waiting=tables.new_ends(consumers),
+        waiting_pool=tables.new_pool(consumers),
+        pages=EntryIdPages.new(limits.MAX_IDENTITY_PAGES),
+        page_pool=tables.new_pool(limits.MAX_IDENTITY_PAGES),
+        cells=EntrySlots.new(limits.MAX_IDENTITY_PAGES * PAGE_ENTRIES),
         nodes=DeliveredSet.new(nodes),
         published=Published.new(published),
         stamps=zeros(published * PAGE_ENTRIES),
-        transactions=Transactions.new(MAX_TRANSACTIONS),
-        lists=new_ends(LISTS),
-        words=zeros(MAX_ACK_SET_WORDS),
-        free_words=np.full(WORD_CLASSES, ABSENT, np.int64),
+        transactions=Transactions.new(limits.MAX_TRANSACTIONS),
+        lists=tables.new_ends(LISTS),
+        words=zeros(limits.MAX_ACK_SET_WORDS),
+        free_words=np.full(WORD_CLASSES, tables.ABSENT, np.int64),
         requests=np.zeros((REQUESTS, 2), np.int64),
         counters=counters,
     )
@@ -455,7 +439,7 @@ def new_state(consumers: int, deliveries: int, nodes: int, key: int = 0) -> Cons
 
 def make_key_room(state: ConsumptionState, more: int) -> None:
     """Room for so many further keys."""
-    state.grow(table=reserved(state.table, more))
+    state.grow(table=tables.reserved(state.table, more))
 
 
 def reserve(
@@ -466,13 +450,13 @@ def reserve(
     claims: that one frame needs at most.
     """
     make_key_room(state, _KEYS_PER_FRAME * rows)
-    grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0)
-    grow_rows(state, "connection_pool", rows, consumers, connections=0)
-    grow_rows(state, "group_pool", rows, consumers, groups=0)
-    grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
+    tables.grow_rows(state, "consumer_pool", rows, consumers, consumers=0, closed=0)
+    tables.grow_rows(state, "connection_pool", rows, consumers, connections=0)
+    tables.grow_rows(state, "group_pool", rows, consumers, groups=0)
+    tables.grow_rows(state, "delivery_pool", rows, deliveries, deliveries=0, ages=0)
     state.counters[MOST_CLAIMS] = deliveries
-    grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0)
-    grow_rows(state, "waiting_pool", rows, deliveries, waiting=ABSENT)
+    tables.grow_rows(state, "claim_pool", max(rows, claims), deliveries, claims=0)
+    tables.grow_rows(state, "waiting_pool", rows, deliveries, waiting=tables.ABSENT)
     have, needed = len(state.nodes.bits), int(state.counters[NEXT_NODE]) + 2 * rows
     if have < min(needed, nodes):
         state.grow(nodes=state.nodes.grown(min(max(2 * have, needed), nodes)))

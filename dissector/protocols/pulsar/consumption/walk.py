@@ -6,91 +6,13 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, EVENT_CLOSE, FrameColumns
-from dissector.protocols.pulsar.consumption.acks import (
-    CUMULATIVE,
-    handle_ack,
-    handle_redeliver,
-    most_ended,
-)
-from dissector.protocols.pulsar.consumption.claims import (
-    claims_of_ack,
-    claims_of_connection,
-    claims_of_transaction,
-    is_decided_later,
-    outcome_at_end,
-)
-from dissector.protocols.pulsar.consumption.consumers import (
-    find_asked,
-    find_connection,
-    find_consumer,
-    revive,
-    see_broker_side,
-    see_client_side,
-)
-from dissector.protocols.pulsar.consumption.deliveries import (
-    end_all,
-    end_delivery,
-    open_delivery,
-    unresolved,
-)
-from dissector.protocols.pulsar.consumption.lifecycle import (
-    consumer_of,
-    handle_event,
-    handle_lifecycle,
-    handle_slow_path,
-    note_cut,
-)
-from dissector.protocols.pulsar.consumption.permits import (
-    add_permit_row,
-    change_balance,
-    counts_flow,
-    message_cost,
-)
-from dissector.protocols.pulsar.consumption.published import (
-    domain_of,
-    find_transaction,
-    proxy_side_of,
-    remember_published,
-)
+from dissector.protocols.pulsar.consumption import acks, claims, deliveries, lifecycle, published
+from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
+from dissector.protocols.pulsar.consumption import permits as consumption_permits
+from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
-from dissector.protocols.pulsar.consumption.state import (
-    CLOCK,
-    DELIVERIES_GIVEN_UP,
-    LIST_AGES,
-    MOST_CLAIMS,
-    NOTICE_FROM,
-    ORDINAL,
-    OUT_ACKS,
-    OUT_DELIVERIES,
-    OUT_NOTICES,
-    OUT_PERMITS,
-    OUT_WORDS,
-    OVERFLOW_CONSUMER,
-    PAGE_ENTRIES,
-    STATE_CLOSED,
-    STATE_OPENING,
-    STATE_READY,
-    WORDS_USED,
-    ConsumptionState,
-)
-from dissector.protocols.pulsar.wire.commands import (
-    ACK,
-    ACK_RESPONSE,
-    ACTIVE_CONSUMER_CHANGE,
-    CONNECT,
-    CONNECTED,
-    CONSUMER_STATS,
-    CONSUMER_STATS_RESPONSE,
-    END_TXN,
-    END_TXN_ON_SUBSCRIPTION,
-    END_TXN_RESPONSE,
-    ERROR,
-    FLOW,
-    MESSAGE,
-    REDELIVER,
-    SEEK,
-    SEND_RECEIPT,
-)
+from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
 
@@ -100,7 +22,7 @@ FULL: Final = 1  # no room for the rows of the next frame: take the rows, make r
 _CONSUMER: Final = 2  # handle_kind
 
 # Rows that any one frame may need beside those counted for it: a page of ids given up, a notice.
-_SPARE_ROWS: Final = PAGE_ENTRIES + 16
+_SPARE_ROWS: Final = consumption_state.PAGE_ENTRIES + 16
 
 _FLOW_BEFORE_SUBSCRIBE: Final = NOTICE_NUMBER["flow_before_subscribe"]
 # Of DELIVERIES_GIVEN_UP and the counters behind it.
@@ -114,33 +36,33 @@ _LIMIT_NOTICES: Final = (
 @inlined
 def _handle_message(state: ConsumptionState, block: PassContext, row: int) -> None:
     """MESSAGE: a delivery opens and its permits are spent."""
-    consumer = consumer_of(state, block, row)
+    consumer = lifecycle.consumer_of(state, block, row)
     consumers = state.consumers
-    if consumers.state[consumer] == STATE_CLOSED:
-        revive(state, consumer)
-    elif consumers.state[consumer] == STATE_OPENING:
-        consumers.state[consumer] = STATE_READY
-    see_client_side(state, consumer)
-    cost = message_cost(block.frames, row, block.words)
-    open_delivery(state, block, row, consumer, cost)
-    if consumer == OVERFLOW_CONSUMER:
-        end_all(state, block, row, consumer, UNRESOLVED_AT_LIMIT)
-    delta = change_balance(state, consumer, -cost if cost != NULL else NULL)
-    add_permit_row(state, block, row, consumer, DELIVERY, delta)
+    if consumers.state[consumer] == consumption_state.STATE_CLOSED:
+        consumption_consumers.revive(state, consumer)
+    elif consumers.state[consumer] == consumption_state.STATE_OPENING:
+        consumers.state[consumer] = consumption_state.STATE_READY
+    consumption_consumers.see_client_side(state, consumer)
+    cost = consumption_permits.message_cost(block.frames, row, block.words)
+    deliveries.open_delivery(state, block, row, consumer, cost)
+    if consumer == consumption_state.OVERFLOW_CONSUMER:
+        deliveries.end_all(state, block, row, consumer, UNRESOLVED_AT_LIMIT)
+    delta = consumption_permits.change_balance(state, consumer, -cost if cost != NULL else NULL)
+    consumption_permits.add_permit_row(state, block, row, consumer, DELIVERY, delta)
 
 
 @kernel
 def _handle_flow(state: ConsumptionState, block: PassContext, row: int) -> None:
     """FLOW: permits are granted, unless the broker does not know the consumer yet."""
     permits = block.frames.permits[row]
-    consumer = consumer_of(state, block, row)
-    see_broker_side(state, consumer)
+    consumer = lifecycle.consumer_of(state, block, row)
+    consumption_consumers.see_broker_side(state, consumer)
     delta = 0
-    if counts_flow(state, consumer):
-        delta = change_balance(state, consumer, permits)
+    if consumption_permits.counts_flow(state, consumer):
+        delta = consumption_permits.change_balance(state, consumer, permits)
     else:
         add_notice(state, block, row, _FLOW_BEFORE_SUBSCRIBE, permits)
-    add_permit_row(state, block, row, consumer, GRANT, delta)
+    consumption_permits.add_permit_row(state, block, row, consumer, GRANT, delta)
 
 
 @inlined
@@ -158,19 +80,23 @@ def _handle_receipt(state: ConsumptionState, block: PassContext, row: int) -> No
     if 0 <= topic < len(block.is_volatile) and block.is_volatile[topic] == 1:
         return
     connection = frames.connection_id[row]
-    proxy_side = proxy_side_of(state, connection)
-    remember_published(state, domain_of(topic, connection), ledger, entry, proxy_side, sent_ns)
+    proxy_side = published.proxy_side_of(state, connection)
+    published.remember_published(
+        state, published.domain_of(topic, connection), ledger, entry, proxy_side, sent_ns
+    )
 
 
 @kernel
 def _claims_of_transaction(state: ConsumptionState, frames: FrameColumns, row: int) -> int:
     """Claims that a frame decides which ends a transaction, by its ids or those of its request."""
     most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
-    transaction = find_transaction(state, find_asked(state, frames.answered_frame_no[row]))
-    if frames.command[row] == END_TXN_RESPONSE and transaction != ABSENT:
+    transaction = published.find_transaction(
+        state, consumption_consumers.find_asked(state, frames.answered_frame_no[row])
+    )
+    if frames.command[row] == commands.END_TXN_RESPONSE and transaction != ABSENT:
         most = state.transactions.most[transaction]
         least = state.transactions.least[transaction]
-    return int(claims_of_transaction(state, most, least))
+    return int(claims.claims_of_transaction(state, most, least))
 
 
 @kernel
@@ -180,25 +106,25 @@ def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
     connection = frames.connection_id[row]
     consumers = state.consumers
     needed = _SPARE_ROWS
-    if frames.command[row] == ACK_RESPONSE:
-        return int(needed + claims_of_ack(state, frames.answered_frame_no[row]))
-    if frames.command[row] in (END_TXN_RESPONSE, END_TXN_ON_SUBSCRIPTION):
+    if frames.command[row] == commands.ACK_RESPONSE:
+        return int(needed + claims.claims_of_ack(state, frames.answered_frame_no[row]))
+    if frames.command[row] in (commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
         return int(needed + _claims_of_transaction(state, frames, row))
     if frames.command[row] == EVENT_CLOSE:
-        needed += claims_of_connection(state, connection)
-        connection_row = find_connection(state, connection)
+        needed += claims.claims_of_connection(state, connection)
+        connection_row = consumption_consumers.find_connection(state, connection)
         if connection_row != ABSENT:
             consumer = state.connections.first[connection_row]
             for _ in range(state.connections.length[connection_row]):
                 needed += consumers.length[consumer]
                 consumer = consumers.next[consumer]
-    elif frames.command[row] in (ACK, REDELIVER):
+    elif frames.command[row] in (commands.ACK, commands.REDELIVER):
         needed += max(frames.id_count[row], 0)
-        consumer = find_consumer(state, connection, frames.consumer_id[row])
+        consumer = consumption_consumers.find_consumer(state, connection, frames.consumer_id[row])
         if consumer != ABSENT:
-            needed += most_ended(state, block, row, consumer)
+            needed += acks.most_ended(state, block, row, consumer)
     elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
-        consumer = find_consumer(state, connection, frames.handle_id[row])
+        consumer = consumption_consumers.find_consumer(state, connection, frames.handle_id[row])
         if consumer != ABSENT:
             needed += consumers.length[consumer]
     return int(needed)
@@ -209,12 +135,13 @@ def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> boo
     """Whether each table takes so many rows more."""
     counters = state.counters
     used = max(
-        max(counters[OUT_DELIVERIES], counters[OUT_PERMITS]),
-        max(counters[OUT_ACKS], counters[OUT_NOTICES]),
+        max(counters[consumption_state.OUT_DELIVERIES], counters[consumption_state.OUT_PERMITS]),
+        max(counters[consumption_state.OUT_ACKS], counters[consumption_state.OUT_NOTICES]),
     )
     return bool(
         len(out.deliveries.frame_no) - used >= needed
-        and len(out.words) - counters[OUT_WORDS] > 2 * counters[WORDS_USED] + 4096
+        and len(out.words) - counters[consumption_state.OUT_WORDS]
+        > 2 * counters[consumption_state.WORDS_USED] + 4096
     )
 
 
@@ -223,20 +150,20 @@ def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed:
     """Whether an ACK that is decided later finds room for its claims, if there can be more."""
     pool = state.claim_pool
     return bool(
-        frames.command[row] != ACK
+        frames.command[row] != commands.ACK
         or pool.free[0] >= needed
-        or len(pool.rows) >= state.counters[MOST_CLAIMS]
-        or not is_decided_later(frames, row)
+        or len(pool.rows) >= state.counters[consumption_state.MOST_CLAIMS]
+        or not claims.is_decided_later(frames, row)
     )
 
 
 @kernel
 def _note_limit(state: ConsumptionState, block: PassContext, row: int, which: int) -> None:
     """A notice at the first hit of a limit and whenever their number has doubled."""
-    total = state.counters[DELIVERIES_GIVEN_UP + which]
+    total = state.counters[consumption_state.DELIVERIES_GIVEN_UP + which]
     add_notice(state, block, row, _LIMIT_NOTICES[which], total)
-    while state.counters[NOTICE_FROM + which] <= total:
-        state.counters[NOTICE_FROM + which] *= 2
+    while state.counters[consumption_state.NOTICE_FROM + which] <= total:
+        state.counters[consumption_state.NOTICE_FROM + which] *= 2
 
 
 @inlined
@@ -244,47 +171,47 @@ def _handle_frame(state: ConsumptionState, block: PassContext, row: int) -> None
     """One row of frames that may matter here."""
     frames = block.frames
     command = frames.command[row]
-    if command in (MESSAGE, ACK, FLOW, REDELIVER):
+    if command in (commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER):
         if frames.consumer_id[row] == NULL:
             return
-        if command == MESSAGE:
+        if command == commands.MESSAGE:
             _handle_message(state, block, row)
-        elif command == ACK:
-            handle_ack(state, block, row)
-        elif command == FLOW:
+        elif command == commands.ACK:
+            acks.handle_ack(state, block, row)
+        elif command == commands.FLOW:
             _handle_flow(state, block, row)
         else:
-            handle_redeliver(state, block, row)
+            acks.handle_redeliver(state, block, row)
     elif command < 0:
-        handle_event(state, block, row)
+        lifecycle.handle_event(state, block, row)
     elif frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
-        handle_lifecycle(state, block, row)
+        lifecycle.handle_lifecycle(state, block, row)
     else:
-        handle_slow_path(state, block, row)
+        lifecycle.handle_slow_path(state, block, row)
 
 
 @inlined
 def _matters(frames: FrameColumns, row: int) -> bool:
     """Whether a row can change anything here."""
     command = frames.command[row]
-    if command in (MESSAGE, ACK, FLOW, REDELIVER):
+    if command in (commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER):
         return True
     if frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
         return True
     if command < 0:
         return bool(command != NULL)
     return command in (
-        CONNECT,
-        CONNECTED,
-        ERROR,
-        SEEK,
-        CONSUMER_STATS,
-        CONSUMER_STATS_RESPONSE,
-        ACTIVE_CONSUMER_CHANGE,
-        ACK_RESPONSE,
-        END_TXN,
-        END_TXN_RESPONSE,
-        END_TXN_ON_SUBSCRIPTION,
+        commands.CONNECT,
+        commands.CONNECTED,
+        commands.ERROR,
+        commands.SEEK,
+        commands.CONSUMER_STATS,
+        commands.CONSUMER_STATS_RESPONSE,
+        commands.ACTIVE_CONSUMER_CHANGE,
+        commands.ACK_RESPONSE,
+        commands.END_TXN,
+        commands.END_TXN_RESPONSE,
+        commands.END_TXN_ON_SUBSCRIPTION,
     )
 
 
@@ -292,9 +219,13 @@ def _matters(frames: FrameColumns, row: int) -> bool:
 def _may_end_many(frames: FrameColumns, row: int) -> bool:
     """Whether a row can write more than a few rows."""
     command = frames.command[row]
-    if command in (MESSAGE, FLOW):
+    if command in (commands.MESSAGE, commands.FLOW):
         return False
-    return bool(command != ACK or frames.id_count[row] > 1 or frames.ack_type[row] == CUMULATIVE)
+    return bool(
+        command != commands.ACK
+        or frames.id_count[row] > 1
+        or frames.ack_type[row] == acks.CUMULATIVE
+    )
 
 
 @kernel
@@ -311,30 +242,33 @@ def walk(
     """
     frames = block.frames
     counters = state.counters
-    before = counters[ORDINAL] - start
+    before = counters[consumption_state.ORDINAL] - start
     for row in range(start, rows):
-        counters[ORDINAL] = before + row + 1
+        counters[consumption_state.ORDINAL] = before + row + 1
         command = frames.command[row]
         if frames.frame_no[row] != NULL:
-            counters[CLOCK] = frames.frame_no[row]
+            counters[consumption_state.CLOCK] = frames.frame_no[row]
         if frames.protocol[row] != protocol:
             continue
-        if command == SEND_RECEIPT:
+        if command == commands.SEND_RECEIPT:
             _handle_receipt(state, block, row)
             continue
         if frames.status[row] != COMPLETE and (command >= 0 or command == NULL):
-            note_cut(state, frames, row)
+            lifecycle.note_cut(state, frames, row)
         if not _matters(frames, row):
             continue
         needed = _SPARE_ROWS
         if _may_end_many(frames, row):
             needed = _rows_needed(state, block, row)
         if not _has_room(state, block.out, needed) or not _has_claims(state, frames, row, needed):
-            counters[ORDINAL] = before + row
+            counters[consumption_state.ORDINAL] = before + row
             return row, FULL, needed
         _handle_frame(state, block, row)
         for which in range(3):
-            if counters[DELIVERIES_GIVEN_UP + which] >= counters[NOTICE_FROM + which]:
+            if (
+                counters[consumption_state.DELIVERIES_GIVEN_UP + which]
+                >= counters[consumption_state.NOTICE_FROM + which]
+            ):
                 _note_limit(state, block, row, which)
     return rows, DONE, 0
 
@@ -345,12 +279,12 @@ def end_capture(state: ConsumptionState, block: PassContext) -> bool:
 
     block: one row without a frame.
     """
-    for _ in range(state.lists.length[LIST_AGES]):
+    for _ in range(state.lists.length[consumption_state.LIST_AGES]):
         if not _has_room(state, block.out, _SPARE_ROWS):
             return False
-        delivery = state.lists.first[LIST_AGES]
-        outcome = outcome_at_end(state, delivery)
+        delivery = state.lists.first[consumption_state.LIST_AGES]
+        outcome = claims.outcome_at_end(state, delivery)
         if state.deliveries.is_claimed[delivery] == 0:
-            outcome = unresolved(state, delivery, UNACKED_AT_END)
-        end_delivery(state, block, 0, delivery, outcome)
+            outcome = deliveries.unresolved(state, delivery, UNACKED_AT_END)
+        deliveries.end_delivery(state, block, 0, delivery, outcome)
     return True

@@ -15,33 +15,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Records
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER, MAX_CHAIN_STEPS
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    ListHeads,
-    ListLinks,
-    Pool,
-    allocate_row,
-    find,
-    give_row,
-    grown_pool,
-    has_room,
-    list_append,
-    list_unlink,
-    new_ends,
-    new_hash_table,
-    new_pool,
-    note_cut_walk,
-    note_probes,
-    put,
-    remove,
-    reserved,
-    slot_of,
-)
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
 _KEY_SOURCE: Final = -1  # first word of the keys of sources
 _KEY_LEG: Final = -2  # the second word is a connection of a proxy's leg
@@ -100,22 +79,22 @@ def new_attempts(rows: int, max_rows: int, max_sources: int, key: int = 0) -> At
     return Attempts(
         rows=AttemptColumns.new(rows),
         heads=new_heads(rows),
-        pool=new_pool(rows),
+        pool=tables.new_pool(rows),
         links=ListLinks.new(rows),
-        answered=new_ends(64),
-        sources=new_hash_table(1024, key),
+        answered=tables.new_ends(64),
+        sources=tables.new_hash_table(1024, key),
         counts=np.array([0, 0, max_sources, max_rows], np.int64),
     )
 
 
 def with_room(attempts: Attempts, more: int) -> Attempts:
     """The same, or larger copies, with room for `more` further rows, up to the bounds."""
-    sources = reserved(attempts.sources, more)
+    sources = tables.reserved(attempts.sources, more)
     is_anew = sources.secret is not attempts.sources.secret
     if sources is not attempts.sources:
         attempts = attempts._replace(sources=sources)
     if is_anew:
-        attempts = attempts._replace(heads=np.full_like(attempts.heads, ABSENT))
+        attempts = attempts._replace(heads=np.full_like(attempts.heads, tables.ABSENT))
         link_all(attempts)
     free, rows = int(attempts.pool.free[0]), len(attempts.pool.rows)
     needed = min(max(2 * rows, rows + more - free), int(attempts.counts[_MAX_ROWS]))
@@ -123,7 +102,7 @@ def with_room(attempts: Attempts, more: int) -> Attempts:
         attempts = attempts._replace(
             rows=attempts.rows.grown(needed),
             heads=new_heads(needed),
-            pool=grown_pool(attempts.pool, needed),
+            pool=tables.grown_pool(attempts.pool, needed),
             links=attempts.links.grown(needed),
         )
         link_all(attempts)
@@ -138,7 +117,7 @@ def has_attempt_room(attempts: Attempts) -> bool:
     """Whether one more send fits."""
     sources = attempts.counts[_SOURCES]
     return bool(
-        has_room(attempts.sources, 1)
+        tables.has_room(attempts.sources, 1)
         and (sources < len(attempts.answered.length) or sources == attempts.counts[_MAX_SOURCES])
         and (attempts.pool.free[0] > 0 or len(attempts.pool.rows) == attempts.counts[_MAX_ROWS])
     )
@@ -146,14 +125,14 @@ def has_attempt_room(attempts: Attempts) -> bool:
 
 def new_heads(count: int) -> Int64Array:
     """Heads of empty chains for so many rows, int64[power of two]."""
-    return np.full(1 << max(1, (2 * count - 1).bit_length()), ABSENT, np.int64)
+    return np.full(1 << max(1, (2 * count - 1).bit_length()), tables.ABSENT, np.int64)
 
 
 @inlined
 def _head_of(attempts: Attempts, row: int) -> int:
     """The slot in `heads` of a row's chain."""
     rows = attempts.rows
-    return slot_of(
+    return tables.slot_of(
         attempts.sources.secret,
         rows.source[row],
         rows.sequence_id[row],
@@ -170,20 +149,20 @@ def find_attempt(
     """The row of a key, or ABSENT."""
     rows, heads, sources = attempts.rows, attempts.heads, attempts.sources
     mask = len(heads) - 1
-    row = heads[slot_of(sources.secret, source, sequence_id, chunk_id, crc32c_stored, mask)]
+    row = heads[tables.slot_of(sources.secret, source, sequence_id, chunk_id, crc32c_stored, mask)]
     for steps in range(len(rows.count) + 1):
-        if row == ABSENT or (
+        if row == tables.ABSENT or (
             rows.sequence_id[row] == sequence_id
             and rows.source[row] == source
             and rows.chunk_id[row] == chunk_id
             and rows.crc32c_stored[row] == crc32c_stored
         ):
             if steps > 0:
-                note_probes(sources.counts, steps)
+                tables.note_probes(sources.counts, steps)
             return int(row)
         row = rows.next[row]
-    note_cut_walk(sources)
-    return ABSENT
+    tables.note_cut_walk(sources)
+    return tables.ABSENT
 
 
 @kernel
@@ -193,8 +172,8 @@ def link_attempt(attempts: Attempts, row: int) -> None:
     head = _head_of(attempts, row)
     after = heads[head]
     rows.next[row] = after
-    rows.previous[row] = ABSENT
-    if after != ABSENT:
+    rows.previous[row] = tables.ABSENT
+    if after != tables.ABSENT:
         rows.previous[after] = row
     heads[head] = row
 
@@ -205,11 +184,11 @@ def unlink_attempt(attempts: Attempts, row: int) -> None:
     rows = attempts.rows
     before = rows.previous[row]
     after = rows.next[row]
-    if before == ABSENT:
+    if before == tables.ABSENT:
         attempts.heads[_head_of(attempts, row)] = after
     else:
         rows.next[before] = after
-    if after != ABSENT:
+    if after != tables.ABSENT:
         rows.previous[after] = before
     rows.count[row] = 0
 
@@ -226,21 +205,21 @@ def link_all(attempts: Attempts) -> None:
 def set_proxy_side(attempts: Attempts, connection: int, is_proxy_side: int) -> None:
     """Say whether a connection is the proxy's leg of a pair; called again when it ends."""
     if is_proxy_side == 1:
-        put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
+        tables.put(attempts.sources, _KEY_LEG, connection, 0, 0, 1)
     else:
-        remove(attempts.sources, _KEY_LEG, connection, 0, 0)
+        tables.remove(attempts.sources, _KEY_LEG, connection, 0, 0)
 
 
 @kernel
 def source_of(attempts: Attempts, connection: int, topic: int, producer_name: int) -> int:
     """The source of a topic and a producer name, made if it is new; ABSENT without room."""
     table = attempts.sources
-    proxy_side = max(find(table, _KEY_LEG, connection, 0, 0), 0)
-    source = find(table, _KEY_SOURCE, topic, producer_name, proxy_side)
-    if source == ABSENT and attempts.counts[_SOURCES] < attempts.counts[_MAX_SOURCES]:
+    proxy_side = max(tables.find(table, _KEY_LEG, connection, 0, 0), 0)
+    source = tables.find(table, _KEY_SOURCE, topic, producer_name, proxy_side)
+    if source == tables.ABSENT and attempts.counts[_SOURCES] < attempts.counts[_MAX_SOURCES]:
         source = attempts.counts[_SOURCES]
         attempts.counts[_SOURCES] = source + 1
-        put(table, _KEY_SOURCE, topic, producer_name, proxy_side, source)
+        tables.put(table, _KEY_SOURCE, topic, producer_name, proxy_side, source)
     return int(source)
 
 
@@ -251,12 +230,12 @@ def begin_attempt(
     """The attempt row of a send, with this send counted in it; ABSENT without room."""
     rows = attempts.rows
     row = find_attempt(attempts, source, sequence_id, chunk_id, crc32c_stored)
-    if row == ABSENT:
-        row = allocate_row(attempts.pool)
-        if row == ABSENT and _forget_some(attempts):
-            row = allocate_row(attempts.pool)
-        if row == ABSENT:
-            return ABSENT
+    if row == tables.ABSENT:
+        row = tables.allocate_row(attempts.pool)
+        if row == tables.ABSENT and _forget_some(attempts):
+            row = tables.allocate_row(attempts.pool)
+        if row == tables.ABSENT:
+            return tables.ABSENT
         rows.source[row] = source
         rows.sequence_id[row] = sequence_id
         rows.chunk_id[row] = chunk_id
@@ -265,7 +244,7 @@ def begin_attempt(
         rows.waiting[row] = 0
         link_attempt(attempts, row)
     elif rows.waiting[row] == 0:
-        list_unlink(attempts.answered, attempts.links, source, row)
+        tables.list_unlink(attempts.answered, attempts.links, source, row)
     rows.count[row] += 1
     rows.waiting[row] += 1
     return int(row)
@@ -278,7 +257,7 @@ def end_attempt(attempts: Attempts, row: int) -> None:
     rows.waiting[row] -= 1
     if rows.waiting[row] == 0:
         source = rows.source[row]
-        list_append(attempts.answered, attempts.links, source, row)
+        tables.list_append(attempts.answered, attempts.links, source, row)
         for _ in range(_FORGET_AT_ONCE):
             if attempts.answered.length[source] > MAX_ANSWERED_PER_PRODUCER:
                 _forget_oldest(attempts, source)
@@ -288,9 +267,9 @@ def end_attempt(attempts: Attempts, row: int) -> None:
 def _forget_oldest(attempts: Attempts, source: int) -> None:
     """Forget the attempt row of a source that was answered longest ago."""
     row = attempts.answered.first[source]
-    list_unlink(attempts.answered, attempts.links, source, row)
+    tables.list_unlink(attempts.answered, attempts.links, source, row)
     unlink_attempt(attempts, row)
-    give_row(attempts.pool, row)
+    tables.give_row(attempts.pool, row)
 
 
 @kernel
@@ -300,7 +279,7 @@ def _forget_some(attempts: Attempts) -> bool:
     for _ in range(min(MAX_CHAIN_STEPS, sources)):
         hand = attempts.counts[_HAND] % sources
         attempts.counts[_HAND] = hand + 1
-        if attempts.answered.first[hand] != ABSENT:
+        if attempts.answered.first[hand] != tables.ABSENT:
             _forget_oldest(attempts, hand)
             return True
     return False

@@ -1,34 +1,18 @@
 """Kernels that keep track of connections, their directions and their groups of requests."""
 
+from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED, FrameColumns
+from dissector.protocols.pulsar.exchanges import state as exchanges_state
 from dissector.protocols.pulsar.exchanges.rows import PassContext, given_up, write_unanswered
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_PRODUCERS,
-    COUNT_ROW,
-    KEY_CONNECTION,
-    KEY_GROUP,
-    LIMIT_PRODUCERS,
-    RECENT,
-    ExchangeState,
-)
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    put,
-    remove,
-)
+from dissector.protocols.pulsar.exchanges.state import ExchangeState
 
 
 @inlined
 def connection_of(state: ExchangeState, connection_id: int) -> int:
     """The row of a connection, made if it has none."""
-    glance = int(connection_id) & (RECENT - 1)
+    glance = int(connection_id) & (exchanges_state.RECENT - 1)
     row = state.recent_connections[glance]
     if state.connections.connection_id[row] == connection_id:
         return int(row)
@@ -40,11 +24,11 @@ def connection_of(state: ExchangeState, connection_id: int) -> int:
 @kernel
 def _find_connection(state: ExchangeState, connection_id: int) -> int:
     """connection_of without the glance."""
-    row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
-    if row != ABSENT:
+    row = tables.find(state.table, exchanges_state.KEY_CONNECTION, connection_id, 0, 0)
+    if row != tables.ABSENT:
         return int(row)
-    row = allocate_row(state.connection_pool)
-    put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
+    row = tables.allocate_row(state.connection_pool)
+    tables.put(state.table, exchanges_state.KEY_CONNECTION, connection_id, 0, 0, row)
     state.connections.connection_id[row] = connection_id
     for direction_index in range(2 * row, 2 * row + 2):
         state.directions.is_seen[direction_index] = 0
@@ -56,7 +40,7 @@ def _find_connection(state: ExchangeState, connection_id: int) -> int:
 @kernel
 def _new_group(state: ExchangeState, connection: int, producer_id: int) -> int:
     """A group without requests."""
-    group = allocate_row(state.group_pool)
+    group = tables.allocate_row(state.group_pool)
     groups = state.groups
     groups.connection[group] = connection
     groups.producer_id[group] = producer_id
@@ -65,8 +49,8 @@ def _new_group(state: ExchangeState, connection: int, producer_id: int) -> int:
     groups.has_positions[group] = 0
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
-    groups.source[group] = ABSENT
-    list_append(state.connection_lists, state.group_links, connection, group)
+    groups.source[group] = tables.ABSENT
+    tables.list_append(state.connection_lists, state.group_links, connection, group)
     return int(group)
 
 
@@ -76,7 +60,7 @@ def group_of(state: ExchangeState, connection: int, producer_id: int) -> int:
 
     Without room for another producer it is that of the connection's other requests.
     """
-    glance = (connection * 31 + int(producer_id)) & (RECENT - 1)
+    glance = (connection * 31 + int(producer_id)) & (exchanges_state.RECENT - 1)
     group = state.recent_groups[glance]
     groups = state.groups
     if groups.connection[group] == connection and groups.producer_id[group] == producer_id:
@@ -89,14 +73,17 @@ def group_of(state: ExchangeState, connection: int, producer_id: int) -> int:
 @kernel
 def _find_group(state: ExchangeState, connection: int, producer_id: int) -> int:
     """group_of without the glance."""
-    group = find(state.table, KEY_GROUP, connection, producer_id, 0)
-    if group != ABSENT:
+    group = tables.find(state.table, exchanges_state.KEY_GROUP, connection, producer_id, 0)
+    if group != tables.ABSENT:
         return int(group)
-    if state.counters[COUNT_PRODUCERS] >= state.limits[LIMIT_PRODUCERS]:
+    if (
+        state.counters[exchanges_state.COUNT_PRODUCERS]
+        >= state.limits[exchanges_state.LIMIT_PRODUCERS]
+    ):
         return int(state.connections.requests[connection])
-    state.counters[COUNT_PRODUCERS] += 1
+    state.counters[exchanges_state.COUNT_PRODUCERS] += 1
     group = _new_group(state, connection, producer_id)
-    put(state.table, KEY_GROUP, connection, producer_id, 0, group)
+    tables.put(state.table, exchanges_state.KEY_GROUP, connection, producer_id, 0, group)
     return group
 
 
@@ -106,11 +93,13 @@ def free_group(state: ExchangeState, group: int) -> None:
     groups = state.groups
     connection = groups.connection[group]
     if groups.producer_id[group] != NULL:
-        remove(state.table, KEY_GROUP, connection, groups.producer_id[group], 0)
-        state.counters[COUNT_PRODUCERS] -= 1
-    list_unlink(state.connection_lists, state.group_links, connection, group)
-    groups.connection[group] = ABSENT
-    give_row(state.group_pool, group)
+        tables.remove(
+            state.table, exchanges_state.KEY_GROUP, connection, groups.producer_id[group], 0
+        )
+        state.counters[exchanges_state.COUNT_PRODUCERS] -= 1
+    tables.list_unlink(state.connection_lists, state.group_links, connection, group)
+    groups.connection[group] = tables.ABSENT
+    tables.give_row(state.group_pool, group)
 
 
 @kernel
@@ -122,9 +111,15 @@ def close_connection(state: ExchangeState, run: PassContext, connection: int, ou
             row = state.group_lists.first[group]
             write_unanswered(state, run, row, given_up(state, row, outcome))
         free_group(state, group)
-    remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
+    tables.remove(
+        state.table,
+        exchanges_state.KEY_CONNECTION,
+        state.connections.connection_id[connection],
+        0,
+        0,
+    )
     state.connections.connection_id[connection] = NULL
-    give_row(state.connection_pool, connection)
+    tables.give_row(state.connection_pool, connection)
 
 
 @kernel
@@ -134,4 +129,4 @@ def note_event(
     """Missing bytes, bytes without frames, or the end of a direction."""
     state.directions.is_seen[direction_index] = 1
     if event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0):
-        state.directions.hole_row[direction_index] = state.counters[COUNT_ROW]
+        state.directions.hole_row[direction_index] = state.counters[exchanges_state.COUNT_ROW]

@@ -17,21 +17,11 @@ from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.exchanges import state as exchanges_state
 from dissector.protocols.pulsar.exchanges.attempts import set_proxy_side
 from dissector.protocols.pulsar.exchanges.columns import ExchangeColumns
 from dissector.protocols.pulsar.exchanges.rows import PassContext
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_AT,
-    COUNT_EVICTED,
-    COUNT_NOTICES,
-    COUNT_NOW,
-    COUNT_OUT,
-    UNMATCHED,
-    ExchangeBounds,
-    ExchangeState,
-    new_exchange_state,
-    reserve,
-)
+from dissector.protocols.pulsar.exchanges.state import ExchangeBounds, ExchangeState
 from dissector.protocols.pulsar.exchanges.steps import close_rest, pair_frames
 from dissector.protocols.pulsar.registry import Registering
 from dissector.protocols.pulsar.wire.commands import rule_columns
@@ -63,7 +53,9 @@ class PulsarExchanges:
         self._protocol = protocol
         self._window_ns = reorder_window_ns
         self._rules = rule_columns()
-        self._state = new_exchange_state(_START_ROWS, bounds or ExchangeBounds(), key)
+        self._state = exchanges_state.new_exchange_state(
+            _START_ROWS, bounds or ExchangeBounds(), key
+        )
         self._names: Sequence[bytes] = []
         self._texts: list[bytes] = []
 
@@ -72,7 +64,7 @@ class PulsarExchanges:
 
         To be called before the connection's first producer, and with False when it is over.
         """
-        reserve(self._state, 1)
+        exchanges_state.reserve(self._state, 1)
         set_proxy_side(self._state.attempts, connection, int(is_proxy_side))
 
     def pair(
@@ -98,14 +90,16 @@ class PulsarExchanges:
         """
         self._names = names
         state = self._state
-        state.counters[[COUNT_AT, COUNT_OUT, COUNT_NOTICES]] = 0
+        state.counters[
+            [exchanges_state.COUNT_AT, exchanges_state.COUNT_OUT, exchanges_state.COUNT_NOTICES]
+        ] = 0
         waiting = len(state.pending_pool.rows) - int(state.pending_pool.free[0])
         run = self._pairing(error_texts, waiting + 2 * rows)
         more = _ROOM_ROWS
-        reserve(state, more)
+        exchanges_state.reserve(state, more)
         while pair_frames(state, frames, rows, self._protocol, run, registering):
             more *= 2
-            reserve(state, more)
+            exchanges_state.reserve(state, more)
         blocks = self._blocks(run, notices)
         self._keep_texts()
         return blocks
@@ -116,15 +110,17 @@ class PulsarExchanges:
         blocks = []
         left = 1
         while left:
-            state.counters[COUNT_OUT] = 0
-            state.counters[COUNT_NOTICES] = 0
+            state.counters[exchanges_state.COUNT_OUT] = 0
+            state.counters[exchanges_state.COUNT_NOTICES] = 0
             run = self._pairing(np.zeros(1, np.int64), _REST_ROWS)
             left = close_rest(state, run, _REST_ROWS)
             blocks += self._blocks(run, notices)
-        evicted = int(state.counters[COUNT_EVICTED])
+        evicted = int(state.counters[exchanges_state.COUNT_EVICTED])
         if evicted:
             kind = NOTICE_NUMBER["pending_limit"]
-            notices.add([Notice(kind, int(state.counters[COUNT_NOW]), value=evicted)])
+            notices.add(
+                [Notice(kind, int(state.counters[exchanges_state.COUNT_NOW]), value=evicted)]
+            )
         return blocks
 
     def open_rows(self) -> list[TableBlock]:
@@ -176,7 +172,7 @@ class PulsarExchanges:
         """Start a new list of texts with those of early answers, which are still to be written."""
         state = self._state
         kept: list[bytes] = []
-        unmatched = int(state.order.first[UNMATCHED])
+        unmatched = int(state.order.first[exchanges_state.UNMATCHED])
         while unmatched != ABSENT and self._texts:
             index = int(state.pending.error_text[unmatched])
             if index != NULL:
@@ -191,10 +187,10 @@ class PulsarExchanges:
         notices.add(
             Notice(kind, ts_ns, connection_id, frame_no=frame_no)
             for kind, frame_no, connection_id, ts_ns in run.notices[
-                : state.counters[COUNT_NOTICES]
+                : state.counters[exchanges_state.COUNT_NOTICES]
             ].tolist()
         )
-        rows = int(state.counters[COUNT_OUT])
+        rows = int(state.counters[exchanges_state.COUNT_OUT])
         if rows == 0:
             return []
         part = _in_order(run.rows, rows)

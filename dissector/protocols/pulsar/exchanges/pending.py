@@ -3,39 +3,13 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.columns import CUT_BY_GAP, MALFORMED, FrameColumns
+from dissector.protocols.pulsar.exchanges import rows
+from dissector.protocols.pulsar.exchanges import state as exchanges_state
 from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS
-from dissector.protocols.pulsar.exchanges.rows import (
-    PassContext,
-    answer_of_frame,
-    answering_direction,
-    given_up,
-    last_hole,
-    write_unanswered,
-)
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_EVICTED,
-    COUNT_NOW,
-    COUNT_ROW,
-    FOR_EARLY,
-    KEY_LAST,
-    KEY_REQUEST,
-    KEY_SEND,
-    KEY_SOURCE_POSITION,
-    KEY_TURN,
-    KEY_WATCHER,
-    UNMATCHED,
-    ExchangeState,
-)
+from dissector.protocols.pulsar.exchanges.rows import PassContext
+from dissector.protocols.pulsar.exchanges.state import ExchangeState
 from dissector.protocols.pulsar.registry import Asked
-from dissector.protocols.pulsar.wire.commands import (
-    BROKER_REQUEST_ID,
-    BY_REQUEST_ID,
-    BY_TURN,
-    CONNECT,
-    CONSUMER_SUBJECT,
-    ERROR,
-    SEND_RECEIPT,
-)
+from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import EVICTED, LOST_IN_GAP
 from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append, note_cut_walk
 
@@ -44,9 +18,11 @@ from dissector.tables import ABSENT, allocate_row, chain_append, find, list_appe
 def _evict_first(state: ExchangeState, which: int, run: PassContext) -> None:
     """Give up the oldest row of a list, which is full."""
     oldest = state.order.first[which]
-    state.counters[COUNT_EVICTED] += 1
-    outcome = EVICTED if which == UNMATCHED else given_up(state, oldest, EVICTED)
-    write_unanswered(state, run, oldest, outcome)
+    state.counters[exchanges_state.COUNT_EVICTED] += 1
+    outcome = (
+        EVICTED if which == exchanges_state.UNMATCHED else rows.given_up(state, oldest, EVICTED)
+    )
+    rows.write_unanswered(state, run, oldest, outcome)
 
 
 @inlined
@@ -71,7 +47,7 @@ def new_pending(
     pending.first_ns[new] = frames.first_ts_ns[row]
     pending.last_ns[new] = frames.last_ts_ns[row]
     pending.frame_bytes[new] = frames.frame_bytes[row]
-    pending.row[new] = state.counters[COUNT_ROW]
+    pending.row[new] = state.counters[exchanges_state.COUNT_ROW]
     is_tainted = frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP
     pending.is_tainted[new] = 1 if is_tainted else 0
     pending.other_kind[new] = 0
@@ -96,7 +72,7 @@ def into_chain(state: ExchangeState, row: int, kind: int, value: int, extra: int
     pending.key_kind[row] = kind
     pending.key_value[row] = value
     pending.key_extra[row] = extra
-    shift = FOR_EARLY if pending.list[row] == UNMATCHED else 0
+    shift = exchanges_state.FOR_EARLY if pending.list[row] == exchanges_state.UNMATCHED else 0
     chain_append(
         state.table, state.chain_links, kind + shift, pending.group[row], value, extra, row
     )
@@ -126,8 +102,8 @@ def keep_unmatched(
     producers hold nothing but sends.
     """
     group = state.connections.requests[connection]
-    unmatched = new_pending(state, frames, row, group, UNMATCHED, run)
-    answer = answer_of_frame(frames, row, run.error_texts)
+    unmatched = new_pending(state, frames, row, group, exchanges_state.UNMATCHED, run)
+    answer = rows.answer_of_frame(frames, row, run.error_texts)
     pending = state.pending
     pending.endpoint_index[unmatched] = 1 - frames.endpoint_index[row]
     pending.ledger_id[unmatched] = answer.ledger_id
@@ -137,7 +113,7 @@ def keep_unmatched(
     pending.status[unmatched] = answer.status
     pending.is_error[unmatched] = answer.is_error
     pending.is_tainted[unmatched] = answer.is_tainted
-    pending.deadline_ns[unmatched] = state.counters[COUNT_NOW] + run.window_ns
+    pending.deadline_ns[unmatched] = state.counters[exchanges_state.COUNT_NOW] + run.window_ns
     return unmatched
 
 
@@ -152,15 +128,17 @@ def send_of(state: ExchangeState, frames: FrameColumns, row: int, group: int) ->
     sequence_id = frames.sequence_id[row]
     producer_id = frames.producer_id[row]
     highest = frames.highest_sequence_id[row]
-    if frames.command[row] == SEND_RECEIPT:
+    if frames.command[row] == commands.SEND_RECEIPT:
         if state.groups.has_positions[group] == 1:
-            found = find(state.table, KEY_SOURCE_POSITION, group, sequence_id, highest)
+            found = find(
+                state.table, exchanges_state.KEY_SOURCE_POSITION, group, sequence_id, highest
+            )
             if found != ABSENT:
                 return found
-        found = find(state.table, KEY_SEND, group, sequence_id, producer_id)
+        found = find(state.table, exchanges_state.KEY_SEND, group, sequence_id, producer_id)
         if found == ABSENT:
             # Some brokers repeat the last sequence id of a batch.
-            return find(state.table, KEY_LAST, group, sequence_id, producer_id)
+            return find(state.table, exchanges_state.KEY_LAST, group, sequence_id, producer_id)
         if highest > 0 and state.chain_links.next[found] != ABSENT:
             return _with_highest(state, found, highest)
         return found
@@ -187,8 +165,8 @@ def _send_of_error(state: ExchangeState, group: int, sequence_id: int, producer_
 
     A last id that was only reckoned from the number of messages counts if nothing else fits.
     """
-    by_first = find(state.table, KEY_SEND, group, sequence_id, producer_id)
-    by_last = find(state.table, KEY_LAST, group, sequence_id, producer_id)
+    by_first = find(state.table, exchanges_state.KEY_SEND, group, sequence_id, producer_id)
+    by_last = find(state.table, exchanges_state.KEY_LAST, group, sequence_id, producer_id)
     if by_first == ABSENT:
         return int(by_last)
     if by_last == ABSENT or state.pending.highest_sequence_id[by_last] == NULL:
@@ -210,21 +188,23 @@ def request_of(
     command = frames.command[row]
     asking_endpoint = 1 - frames.endpoint_index[row]
     key = run.rules.reply_key[command]
-    has_no_id = key == BY_REQUEST_ID and frames.request_id[row] == NULL
+    has_no_id = key == commands.BY_REQUEST_ID and frames.request_id[row] == NULL
     if frames.status[row] == MALFORMED or has_no_id:
         return ABSENT
     group = state.connections.requests[connection]
-    if command == ERROR and frames.request_id[row] == BROKER_REQUEST_ID:
+    if command == commands.ERROR and frames.request_id[row] == commands.BROKER_REQUEST_ID:
         # Before it has accepted a connection the broker refuses without a request id.
-        return find(state.table, KEY_TURN, group, CONNECT, asking_endpoint)
-    if key == BY_REQUEST_ID:
-        first = find(state.table, KEY_REQUEST, group, frames.request_id[row], asking_endpoint)
+        return find(state.table, exchanges_state.KEY_TURN, group, commands.CONNECT, asking_endpoint)
+    if key == commands.BY_REQUEST_ID:
+        first = find(
+            state.table, exchanges_state.KEY_REQUEST, group, frames.request_id[row], asking_endpoint
+        )
         return _request_by_id(state, first, command, run)
     asked = run.rules.asked_by[command]
-    if key == BY_TURN:
-        found = find(state.table, KEY_TURN, group, asked, asking_endpoint)
+    if key == commands.BY_TURN:
+        found = find(state.table, exchanges_state.KEY_TURN, group, asked, asking_endpoint)
         return _next_in_turn(state, found, run)
-    return find(state.table, KEY_WATCHER, group, frames.watcher_id[row], asked)
+    return find(state.table, exchanges_state.KEY_WATCHER, group, frames.watcher_id[row], asked)
 
 
 @inlined
@@ -236,7 +216,7 @@ def asked_of(state: ExchangeState, request: int, run: PassContext) -> Asked:
     command = pending.command[request]
     kind = run.rules.client_handle[command]
     number = pending.producer_id[request]
-    if kind == CONSUMER_SUBJECT:
+    if kind == commands.CONSUMER_SUBJECT:
         number = pending.consumer_id[request]
     return Asked(
         command,
@@ -274,10 +254,10 @@ def _next_in_turn(state: ExchangeState, first: int, run: PassContext) -> int:
         after = state.chain_links.next[row]
         if (
             after == ABSENT
-            or last_hole(state, answering_direction(state, row)) < state.pending.row[row]
+            or rows.last_hole(state, rows.answering_direction(state, row)) < state.pending.row[row]
         ):
             return int(row)
-        write_unanswered(state, run, row, LOST_IN_GAP)
+        rows.write_unanswered(state, run, row, LOST_IN_GAP)
         row = after
     note_cut_walk(state.table)
     return int(row)
@@ -290,9 +270,17 @@ def unmatched_response_of(state: ExchangeState, row: int, run: PassContext) -> i
     kind = pending.key_kind[row]
     value, extra = pending.key_value[row], pending.key_extra[row]
     found = _early_of(state, row, value, extra, NULL, run)
-    if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_LAST:
+    if (
+        found == ABSENT
+        and kind == exchanges_state.KEY_SEND
+        and pending.other_kind[row] == exchanges_state.KEY_LAST
+    ):
         found = _early_of(state, row, pending.other_value[row], extra, NULL, run)
-    if found == ABSENT and kind == KEY_SEND and pending.other_kind[row] == KEY_SOURCE_POSITION:
+    if (
+        found == ABSENT
+        and kind == exchanges_state.KEY_SEND
+        and pending.other_kind[row] == exchanges_state.KEY_SOURCE_POSITION
+    ):
         ledger, entry = pending.other_value[row], pending.other_extra[row]
         found = _early_of(state, row, ledger, extra, entry, run)
     return int(found)
@@ -311,15 +299,17 @@ def _early_of(
     """
     pending = state.pending
     group = state.connections.requests[state.groups.connection[pending.group[row]]]
-    unmatched = find(state.table, pending.key_kind[row] + FOR_EARLY, group, value, extra)
+    unmatched = find(
+        state.table, pending.key_kind[row] + exchanges_state.FOR_EARLY, group, value, extra
+    )
     for _ in range(MAX_CHAIN_STEPS):
         if unmatched == ABSENT:
             return ABSENT
         # A highest id of 0 counts as none.
         named = max(pending.highest_sequence_id[unmatched], 0)
-        is_of_entry = pending.command[unmatched] == SEND_RECEIPT and named == entry
+        is_of_entry = pending.command[unmatched] == commands.SEND_RECEIPT and named == entry
         is_pair = run.rules.may_answer[pending.command[row], pending.command[unmatched]] == 1
-        if pending.key_kind[row] == KEY_SEND:
+        if pending.key_kind[row] == exchanges_state.KEY_SEND:
             is_pair &= pending.incarnation[unmatched] == pending.incarnation[row]
         if is_pair and (entry == NULL or is_of_entry):
             return int(unmatched)

@@ -8,41 +8,13 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN, FrameColumns
+from dissector.protocols.pulsar.exchanges import state as exchanges_state
 from dissector.protocols.pulsar.exchanges.attempts import end_attempt
 from dissector.protocols.pulsar.exchanges.columns import REQUEST_COLUMNS, ExchangeColumns
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_NOTICES,
-    COUNT_NOW,
-    COUNT_OUT,
-    COUNT_ROW,
-    FOR_EARLY,
-    SENDS,
-    UNMATCHED,
-    ExchangeState,
-)
-from dissector.protocols.pulsar.wire.commands import (
-    ERROR,
-    LOOKUP_RESPONSE,
-    PARTITIONED_METADATA_RESPONSE,
-    SEND,
-    SEND_ERROR,
-    SEND_RECEIPT,
-    WATCH_SCALABLE_TOPICS,
-    RuleColumns,
-)
-from dissector.schemas.enums import (
-    CONN_CLOSED,
-    DROPPED_AFTER_CLOSE,
-    DUP_OR_DROPPED,
-    ERROR_ANSWER,
-    LOST_IN_GAP,
-    NOT_AWAITED,
-    OK,
-    ORPHAN_RESPONSE,
-    OTHER_SIDE_NOT_CAPTURED,
-    RESPONSE_CUT,
-    UNANSWERED_AT_END,
-)
+from dissector.protocols.pulsar.exchanges.state import ExchangeState
+from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.commands import RuleColumns
+from dissector.schemas import enums
 from dissector.tables import ABSENT, chain_unlink, give_row, list_unlink
 
 NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
@@ -91,10 +63,10 @@ def answer_of_frame(frames: FrameColumns, row: int, error_texts: Int64Array) -> 
     command = frames.command[row]
     response = frames.response[row]
     is_error = (
-        command in (SEND_ERROR, ERROR)
+        command in (commands.SEND_ERROR, commands.ERROR)
         or frames.error_code[row] != NULL
-        or (command == PARTITIONED_METADATA_RESPONSE and response == _METADATA_FAILED)
-        or (command == LOOKUP_RESPONSE and response == _LOOKUP_FAILED)
+        or (command == commands.PARTITIONED_METADATA_RESPONSE and response == _METADATA_FAILED)
+        or (command == commands.LOOKUP_RESPONSE and response == _LOOKUP_FAILED)
     )
     return PairedAnswer(
         command,
@@ -154,17 +126,17 @@ def given_up(state: ExchangeState, row: int, otherwise: int) -> int:
     pending = state.pending
     answers = answering_direction(state, row)
     if state.directions.is_seen[answers] == 0:
-        return OTHER_SIDE_NOT_CAPTURED
-    if pending.list[row] == SENDS:
+        return enums.OTHER_SIDE_NOT_CAPTURED
+    if pending.list[row] == exchanges_state.SENDS:
         group = pending.group[row]
         is_older = state.groups.incarnation[group] > pending.incarnation[row]
         if state.groups.is_broker_closed[group] == 1 or is_older:
-            return DROPPED_AFTER_CLOSE
+            return enums.DROPPED_AFTER_CLOSE
     if last_hole(state, answers) > pending.row[row]:
-        return LOST_IN_GAP
-    may_be_silent = pending.command[row] == WATCH_SCALABLE_TOPICS
-    if may_be_silent and otherwise in (CONN_CLOSED, UNANSWERED_AT_END):
-        return NOT_AWAITED
+        return enums.LOST_IN_GAP
+    may_be_silent = pending.command[row] == commands.WATCH_SCALABLE_TOPICS
+    if may_be_silent and otherwise in (enums.CONN_CLOSED, enums.UNANSWERED_AT_END):
+        return enums.NOT_AWAITED
     return otherwise
 
 
@@ -172,24 +144,24 @@ def given_up(state: ExchangeState, row: int, otherwise: int) -> int:
 def _answered_outcome(answer: PairedAnswer) -> int:
     """The outcome of a request that was answered."""
     if answer.status != COMPLETE:
-        return RESPONSE_CUT
+        return enums.RESPONSE_CUT
     if answer.is_error == 1:
-        return ERROR_ANSWER
-    if answer.command == SEND_RECEIPT and answer.ledger_id == -1 and answer.entry_id == -1:
-        return DUP_OR_DROPPED
-    return OK
+        return enums.ERROR_ANSWER
+    if answer.command == commands.SEND_RECEIPT and answer.ledger_id == -1 and answer.entry_id == -1:
+        return enums.DUP_OR_DROPPED
+    return enums.OK
 
 
 @inlined
 def _note_negative(state: ExchangeState, run: PassContext, row: int, frame_no: int) -> None:
     """A notice about a duration that came out negative."""
-    notice = state.counters[COUNT_NOTICES]
-    state.counters[COUNT_NOTICES] = notice + 1
+    notice = state.counters[exchanges_state.COUNT_NOTICES]
+    state.counters[exchanges_state.COUNT_NOTICES] = notice + 1
     connection = state.groups.connection[state.pending.group[row]]
     run.notices[notice, 0] = NEGATIVE_DURATION
     run.notices[notice, 1] = frame_no
     run.notices[notice, 2] = state.connections.connection_id[connection]
-    run.notices[notice, 3] = state.counters[COUNT_NOW]
+    run.notices[notice, 3] = state.counters[exchanges_state.COUNT_NOW]
 
 
 @inlined
@@ -201,7 +173,7 @@ def _write_answer(rows: ExchangeColumns, out_row: int, answer: PairedAnswer) -> 
     rows.response_last_ns[out_row] = answer.last_ns
     rows.error_code[out_row] = answer.error_code
     rows.error_text[out_row] = answer.error_text
-    is_stored = answer.command == SEND_RECEIPT
+    is_stored = answer.command == commands.SEND_RECEIPT
     rows.ledger_id[out_row] = answer.ledger_id if is_stored and answer.ledger_id != -1 else NULL
     rows.entry_id[out_row] = answer.entry_id if is_stored and answer.entry_id != -1 else NULL
 
@@ -224,8 +196,8 @@ def _write_no_answer(rows: ExchangeColumns, out_row: int) -> None:
 @inlined
 def _write_request(state: ExchangeState, run: PassContext, row: int) -> int:
     """The columns that come from the request; returns the index of the new row."""
-    out_row = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = out_row + 1
+    out_row = state.counters[exchanges_state.COUNT_OUT]
+    state.counters[exchanges_state.COUNT_OUT] = out_row + 1
     rows = run.rows
     pending = state.pending
     group = pending.group[row]
@@ -243,13 +215,13 @@ def _write_request(state: ExchangeState, run: PassContext, row: int) -> int:
     rows.transmit_ns[out_row] = transmit
     for column in range(REQUEST_COLUMNS):
         rows.matrix[column, out_row] = pending.matrix[row, column]
-    if command == SEND and state.groups.producer_id[group] != NULL:
+    if command == commands.SEND and state.groups.producer_id[group] != NULL:
         rows.topic[out_row] = state.groups.topic[group]
         if state.groups.producer_name[group] != NULL:
             rows.producer_name[out_row] = state.groups.producer_name[group]
     rows.request_bytes[out_row] = pending.frame_bytes[row]
     rows.ts[out_row] = pending.last_ns[row]
-    rows.closing_row[out_row] = state.counters[COUNT_ROW]
+    rows.closing_row[out_row] = state.counters[exchanges_state.COUNT_ROW]
     return int(out_row)
 
 
@@ -286,7 +258,7 @@ def write_answered(state: ExchangeState, run: PassContext, row: int, answer: Pai
 @kernel
 def write_unanswered(state: ExchangeState, run: PassContext, row: int, outcome: int) -> None:
     """Write the row of a request without answer, or of an early answer, and forget it."""
-    if state.pending.list[row] == UNMATCHED:
+    if state.pending.list[row] == exchanges_state.UNMATCHED:
         _write_orphan(state, run, row)
         release(state, row)
         return
@@ -300,8 +272,8 @@ def write_unanswered(state: ExchangeState, run: PassContext, row: int, outcome: 
 @inlined
 def _write_orphan(state: ExchangeState, run: PassContext, row: int) -> None:
     """An answer whose request never came: the request's columns are null."""
-    out_row = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = out_row + 1
+    out_row = state.counters[exchanges_state.COUNT_OUT]
+    state.counters[exchanges_state.COUNT_OUT] = out_row + 1
     rows = run.rows
     for column in range(REQUEST_COLUMNS, rows.matrix.shape[0]):
         rows.matrix[column, out_row] = NULL
@@ -311,7 +283,7 @@ def _write_orphan(state: ExchangeState, run: PassContext, row: int) -> None:
     group = pending.group[row]
     rows.connection_id[out_row] = state.connections.connection_id[state.groups.connection[group]]
     rows.kind[out_row] = run.rules.reply_kind[answer.command]
-    rows.outcome[out_row] = ORPHAN_RESPONSE
+    rows.outcome[out_row] = enums.ORPHAN_RESPONSE
     # The request was before the capture, or in a hole.
     direction_index = 2 * state.groups.connection[group]
     has_hole = max(last_hole(state, direction_index), last_hole(state, direction_index + 1)) >= 0
@@ -319,7 +291,7 @@ def _write_orphan(state: ExchangeState, run: PassContext, row: int) -> None:
     for column in range(REQUEST_COLUMNS):
         rows.matrix[column, out_row] = pending.matrix[row, column]
     rows.ts[out_row] = answer.last_ns
-    rows.closing_row[out_row] = state.counters[COUNT_ROW]
+    rows.closing_row[out_row] = state.counters[exchanges_state.COUNT_ROW]
 
 
 @kernel
@@ -327,7 +299,7 @@ def release(state: ExchangeState, row: int) -> None:
     """Take a pending row out of everything."""
     pending = state.pending
     group = pending.group[row]
-    shift = FOR_EARLY if pending.list[row] == UNMATCHED else 0
+    shift = exchanges_state.FOR_EARLY if pending.list[row] == exchanges_state.UNMATCHED else 0
     chain_unlink(
         state.table,
         state.chain_links,

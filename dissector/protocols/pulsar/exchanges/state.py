@@ -28,32 +28,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import limits as dissector_limits
+from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
-from dissector.limits import (
-    MAX_ATTEMPT_SOURCES,
-    MAX_ATTEMPTS,
-    MAX_EARLY_ANSWERS,
-    MAX_PENDING_REQUESTS,
-    MAX_PENDING_SENDS,
-    MAX_SUBJECTS,
-    NULL,
-)
+from dissector.limits import NULL
 from dissector.protocols.pulsar.exchanges.attempts import Attempts, new_attempts, with_room
 from dissector.protocols.pulsar.exchanges.columns import RequestColumns
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    ListHeads,
-    ListLinks,
-    Pool,
-    grow_rows,
-    new_ends,
-    new_hash_table,
-    new_pool,
-    reserved,
-)
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
 # Lists of pending rows in the order in which they came.
 SENDS: Final = 0
@@ -204,34 +187,34 @@ class ExchangeState(State):
 class ExchangeBounds(NamedTuple):
     """How many rows of each kind there may be; attempts and sources: see `attempts`."""
 
-    sends: int = MAX_PENDING_SENDS
-    requests: int = MAX_PENDING_REQUESTS
-    unmatched: int = MAX_EARLY_ANSWERS
-    producers: int = MAX_SUBJECTS
-    attempts: int = MAX_ATTEMPTS
-    sources: int = MAX_ATTEMPT_SOURCES
+    sends: int = dissector_limits.MAX_PENDING_SENDS
+    requests: int = dissector_limits.MAX_PENDING_REQUESTS
+    unmatched: int = dissector_limits.MAX_EARLY_ANSWERS
+    producers: int = dissector_limits.MAX_SUBJECTS
+    attempts: int = dissector_limits.MAX_ATTEMPTS
+    sources: int = dissector_limits.MAX_ATTEMPT_SOURCES
 
 
 def new_exchange_state(rows: int, bounds: ExchangeBounds, key: int = 0) -> ExchangeState:
     """A state with room for so many of each kind; it grows from there. key: of hash tables."""
     return ExchangeState(
-        table=new_hash_table(1024, key),
+        table=tables.new_hash_table(1024, key),
         counters=np.zeros(COUNTERS, np.int64),
         limits=np.array(bounds, np.int64),
         recent_connections=np.zeros(RECENT, np.int64),
         recent_groups=np.zeros(RECENT, np.int64),
         connections=ExchangeConnections.new(rows, NULL),
-        connection_pool=new_pool(rows),
-        connection_lists=new_ends(rows),
+        connection_pool=tables.new_pool(rows),
+        connection_lists=tables.new_ends(rows),
         directions=DirectionColumns.new(2 * rows, 0),
-        groups=GroupColumns.new(rows, ABSENT),
-        group_pool=new_pool(rows),
+        groups=GroupColumns.new(rows, tables.ABSENT),
+        group_pool=tables.new_pool(rows),
         group_links=ListLinks.new(rows),
-        group_lists=new_ends(rows),
+        group_lists=tables.new_ends(rows),
         pending=PendingColumns.new(rows, NULL),
-        pending_pool=new_pool(rows),
+        pending_pool=tables.new_pool(rows),
         order_links=ListLinks.new(rows),
-        order=new_ends(3),
+        order=tables.new_ends(3),
         member_links=ListLinks.new(rows),
         chain_links=ListLinks.new(rows),
         other_links=ListLinks.new(rows),
@@ -246,21 +229,30 @@ def reserve(state: ExchangeState, more: int) -> None:
     beyond a bound the kernels make room themselves.
     """
     state.grow(
-        table=reserved(state.table, ROW_KEYS * more),
+        table=tables.reserved(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
-    grow_rows(state, "connection_pool", more, connections=NULL, connection_lists=ABSENT)
+    tables.grow_rows(
+        state, "connection_pool", more, connections=NULL, connection_lists=tables.ABSENT
+    )
     directions = 2 * len(state.connection_pool.rows)
     if directions > len(state.directions.is_seen):
         state.grow(directions=state.directions.grown(directions))
-    grow_rows(state, "group_pool", 2 * more, groups=ABSENT, group_links=ABSENT, group_lists=ABSENT)
-    grow_rows(
+    tables.grow_rows(
+        state,
+        "group_pool",
+        2 * more,
+        groups=tables.ABSENT,
+        group_links=tables.ABSENT,
+        group_lists=tables.ABSENT,
+    )
+    tables.grow_rows(
         state,
         "pending_pool",
         more + 1,
         pending=NULL,
-        order_links=ABSENT,
-        member_links=ABSENT,
-        chain_links=ABSENT,
-        other_links=ABSENT,
+        order_links=tables.ABSENT,
+        member_links=tables.ABSENT,
+        chain_links=tables.ABSENT,
+        other_links=tables.ABSENT,
     )

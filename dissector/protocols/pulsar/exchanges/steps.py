@@ -7,81 +7,17 @@ registry takes the frame, then the exchange goes on.
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import (
-    COMPLETE,
-    EVENT_CLOSE,
-    LIFECYCLE_CLOSED_BY_BROKER,
-    LIFECYCLE_CLOSED_BY_CLIENT,
-    LIFECYCLE_READY,
-    LIFECYCLE_REFUSED,
-    MALFORMED,
-    TO_CLIENT,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.exchanges import connections
+from dissector.protocols.pulsar.exchanges import pending as exchanges_pending
+from dissector.protocols.pulsar.exchanges import rows as exchanges_rows
+from dissector.protocols.pulsar.exchanges import state as exchanges_state
 from dissector.protocols.pulsar.exchanges.attempts import begin_attempt, has_attempt_room, source_of
-from dissector.protocols.pulsar.exchanges.connections import (
-    close_connection,
-    connection_of,
-    free_group,
-    group_of,
-    note_event,
-)
-from dissector.protocols.pulsar.exchanges.pending import (
-    asked_of,
-    into_chain,
-    into_other_chain,
-    keep_unmatched,
-    new_pending,
-    request_of,
-    send_of,
-    unmatched_response_of,
-)
-from dissector.protocols.pulsar.exchanges.rows import (
-    PassContext,
-    answer_of_frame,
-    answer_of_unmatched,
-    given_up,
-    release,
-    write_answered,
-    write_unanswered,
-)
-from dissector.protocols.pulsar.exchanges.state import (
-    COUNT_AT,
-    COUNT_NOW,
-    COUNT_OUT,
-    COUNT_ROW,
-    KEY_GROUP,
-    KEY_LAST,
-    KEY_REQUEST,
-    KEY_SEND,
-    KEY_SOURCE_POSITION,
-    KEY_TURN,
-    KEY_WATCHER,
-    REQUESTS,
-    ROW_KEYS,
-    SENDS,
-    UNMATCHED,
-    ExchangeState,
-)
+from dissector.protocols.pulsar.exchanges.rows import PassContext
+from dissector.protocols.pulsar.exchanges.state import ExchangeState
 from dissector.protocols.pulsar.registry import Registering, register_frame
-from dissector.protocols.pulsar.wire.commands import (
-    BROKER_REQUEST_ID,
-    BY_NOTHING,
-    BY_REQUEST_ID,
-    BY_SEND,
-    BY_TURN,
-    BY_WATCHER,
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    COMMAND_SLOTS,
-    FLOW,
-    MESSAGE,
-    PRODUCER_SUBJECT,
-    PRODUCER_SUCCESS,
-    SEND,
-    SEND_ERROR,
-    SEND_RECEIPT,
-)
+from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import CONN_CLOSED, DROPPED_AFTER_CLOSE, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT, find, has_room
@@ -104,37 +40,40 @@ def pair_frames(
         How many rows are left.
     """
     counters = state.counters
-    first = counters[COUNT_AT]
+    first = counters[exchanges_state.COUNT_AT]
     for row in range(first, rows):
         if not _has_room(state):
             return rows - row
-        counters[COUNT_AT] = row + 1
-        counters[COUNT_ROW] += 1
-        if frames.last_ts_ns[row] > counters[COUNT_NOW]:
-            counters[COUNT_NOW] = frames.last_ts_ns[row]
-        if state.order.first[UNMATCHED] != ABSENT:
+        counters[exchanges_state.COUNT_AT] = row + 1
+        counters[exchanges_state.COUNT_ROW] += 1
+        if frames.last_ts_ns[row] > counters[exchanges_state.COUNT_NOW]:
+            counters[exchanges_state.COUNT_NOW] = frames.last_ts_ns[row]
+        if state.order.first[exchanges_state.UNMATCHED] != ABSENT:
             _end_waiting(state, run)
         if frames.protocol[row] != protocol:
             continue
-        connection = connection_of(state, frames.connection_id[row])
+        connection = connections.connection_of(state, frames.connection_id[row])
         direction_index = 2 * connection + frames.endpoint_index[row]
         command = frames.command[row]
         request = ABSENT
-        if 0 <= command < COMMAND_SLOTS and run.rules.reply_key[command] > BY_SEND:
-            request = request_of(state, frames, row, connection, run)
-        register_frame(frames, row, asked_of(state, request, run), registering)
+        if (
+            0 <= command < commands.COMMAND_SLOTS
+            and run.rules.reply_key[command] > commands.BY_SEND
+        ):
+            request = exchanges_pending.request_of(state, frames, row, connection, run)
+        register_frame(frames, row, exchanges_pending.asked_of(state, request, run), registering)
         if command < 0:
             _handle_event(state, frames, row, connection, run)
             continue
         state.directions.is_seen[direction_index] = 1
-        if command == SEND:
+        if command == commands.SEND:
             _handle_send(state, frames, row, connection, run)
-        elif command in (SEND_RECEIPT, SEND_ERROR):
+        elif command in (commands.SEND_RECEIPT, commands.SEND_ERROR):
             _handle_send_answer(state, frames, row, connection, run)
-        elif command in (MESSAGE, FLOW):
+        elif command in (commands.MESSAGE, commands.FLOW):
             continue
-        elif frames.status[row] == MALFORMED or command >= COMMAND_SLOTS:
-            state.directions.hole_row[direction_index] = counters[COUNT_ROW]
+        elif frames.status[row] == columns.MALFORMED or command >= commands.COMMAND_SLOTS:
+            state.directions.hole_row[direction_index] = counters[exchanges_state.COUNT_ROW]
         else:
             _handle_other(state, frames, row, connection, request, run)
     return 0
@@ -144,7 +83,7 @@ def pair_frames(
 def _has_room(state: ExchangeState) -> bool:
     """Whether the state can take what one row adds at most; see `reserve`."""
     return bool(
-        has_room(state.table, ROW_KEYS)
+        has_room(state.table, exchanges_state.ROW_KEYS)
         and state.pending_pool.free[0] > 1
         and state.group_pool.free[0] > 1
         and state.connection_pool.free[0] > 0
@@ -155,11 +94,11 @@ def _has_room(state: ExchangeState) -> bool:
 @kernel
 def _end_waiting(state: ExchangeState, run: PassContext) -> None:
     """Early answers whose request has not come within the window are orphans."""
-    for _ in range(state.order.length[UNMATCHED]):
-        unmatched = state.order.first[UNMATCHED]
-        if state.pending.deadline_ns[unmatched] >= state.counters[COUNT_NOW]:
+    for _ in range(state.order.length[exchanges_state.UNMATCHED]):
+        unmatched = state.order.first[exchanges_state.UNMATCHED]
+        if state.pending.deadline_ns[unmatched] >= state.counters[exchanges_state.COUNT_NOW]:
             return
-        write_unanswered(state, run, unmatched, NULL)
+        exchanges_rows.write_unanswered(state, run, unmatched, NULL)
 
 
 @kernel
@@ -178,11 +117,11 @@ def _handle_event(
     direction_index = 2 * connection + frames.endpoint_index[row]
     if command == NULL:
         state.directions.is_seen[direction_index] = 1
-        state.directions.hole_row[direction_index] = state.counters[COUNT_ROW]
-    elif command != EVENT_CLOSE:
-        note_event(state, frames, row, direction_index, command)
+        state.directions.hole_row[direction_index] = state.counters[exchanges_state.COUNT_ROW]
+    elif command != columns.EVENT_CLOSE:
+        connections.note_event(state, frames, row, direction_index, command)
     elif frames.status[row] != ENDED_CAPTURE_END:
-        close_connection(state, run, connection, CONN_CLOSED)
+        connections.close_connection(state, run, connection, CONN_CLOSED)
 
 
 @inlined
@@ -196,14 +135,14 @@ def _handle_send(
     """SEND: it waits for its receipt or error."""
     producer_id = frames.producer_id[row]
     sequence_id = frames.sequence_id[row]
-    if producer_id == NULL or sequence_id == NULL or frames.status[row] == MALFORMED:
+    if producer_id == NULL or sequence_id == NULL or frames.status[row] == columns.MALFORMED:
         return
-    group = group_of(state, connection, producer_id)
+    group = connections.group_of(state, connection, producer_id)
     if frames.incarnation[row] != state.groups.incarnation[group]:
         _begin_incarnation(state, group, frames.incarnation[row], run)
     _note_names(state, frames, row, group)
     outstanding = state.group_lists.length[group]
-    send = new_pending(state, frames, row, group, SENDS, run)
+    send = exchanges_pending.new_pending(state, frames, row, group, exchanges_state.SENDS, run)
     pending = state.pending
     is_producer = state.groups.producer_id[group] != NULL
     pending.outstanding_before[send] = outstanding if is_producer else NULL
@@ -211,7 +150,7 @@ def _handle_send(
     pending.chunk_id[send] = frames.chunk_id[row]
     pending.crc32c_stored[send] = frames.crc32c_stored[row]
     pending.message_count[send] = _messages_of(frames, row)
-    into_chain(state, send, KEY_SEND, sequence_id, producer_id)
+    exchanges_pending.into_chain(state, send, exchanges_state.KEY_SEND, sequence_id, producer_id)
     _note_second_key(state, frames, row, group, send)
     source = state.groups.source[group]
     if source != ABSENT and is_producer:
@@ -221,7 +160,7 @@ def _handle_send(
         pending.attempt_row[send] = attempt
         if attempt != ABSENT:
             pending.attempt[send] = state.attempts.rows.count[attempt]
-    if state.order.first[UNMATCHED] != ABSENT:
+    if state.order.first[exchanges_state.UNMATCHED] != ABSENT:
         _handle_unmatched_response(state, send, run)
 
 
@@ -263,7 +202,9 @@ def _note_second_key(
         ledger_id = frames.repl_source_ledger_id[row]
         entry_id = frames.repl_source_entry_id[row]
         state.groups.has_positions[group] = 1
-        into_other_chain(state, send, KEY_SOURCE_POSITION, ledger_id, entry_id)
+        exchanges_pending.into_other_chain(
+            state, send, exchanges_state.KEY_SOURCE_POSITION, ledger_id, entry_id
+        )
         return
     last = sequence_id
     if highest > 0:
@@ -271,7 +212,9 @@ def _note_second_key(
     elif frames.message_count[row] > 1:
         last = sequence_id + frames.message_count[row] - 1
     if last != sequence_id:
-        into_other_chain(state, send, KEY_LAST, last, frames.producer_id[row])
+        exchanges_pending.into_other_chain(
+            state, send, exchanges_state.KEY_LAST, last, frames.producer_id[row]
+        )
 
 
 @kernel
@@ -287,7 +230,9 @@ def _begin_incarnation(
     row = state.group_lists.first[group]
     for _ in range(state.group_lists.length[group]):
         after = state.member_links.next[row]
-        write_unanswered(state, run, row, given_up(state, row, DROPPED_AFTER_CLOSE))
+        exchanges_rows.write_unanswered(
+            state, run, row, exchanges_rows.given_up(state, row, DROPPED_AFTER_CLOSE)
+        )
         row = after
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
@@ -297,11 +242,11 @@ def _begin_incarnation(
 @kernel
 def _handle_unmatched_response(state: ExchangeState, row: int, run: PassContext) -> None:
     """A request whose answer was captured before it."""
-    unmatched = unmatched_response_of(state, row, run)
+    unmatched = exchanges_pending.unmatched_response_of(state, row, run)
     if unmatched != ABSENT:
-        answer = answer_of_unmatched(state, unmatched)
-        release(state, unmatched)
-        write_answered(state, run, row, answer)
+        answer = exchanges_rows.answer_of_unmatched(state, unmatched)
+        exchanges_rows.release(state, unmatched)
+        exchanges_rows.write_answered(state, run, row, answer)
 
 
 @inlined
@@ -323,25 +268,29 @@ def _handle_send_answer(
     """SEND_RECEIPT and SEND_ERROR."""
     producer_id = frames.producer_id[row]
     is_readable = producer_id != NULL and frames.sequence_id[row] != NULL
-    if not is_readable or frames.status[row] == MALFORMED:
+    if not is_readable or frames.status[row] == columns.MALFORMED:
         state.directions.hole_row[2 * connection + frames.endpoint_index[row]] = state.counters[
-            COUNT_ROW
+            exchanges_state.COUNT_ROW
         ]
         return
-    group = group_of(state, connection, producer_id)
-    send = send_of(state, frames, row, group)
+    group = connections.group_of(state, connection, producer_id)
+    send = exchanges_pending.send_of(state, frames, row, group)
     if send == ABSENT:
-        unmatched = keep_unmatched(state, frames, row, connection, run)
+        unmatched = exchanges_pending.keep_unmatched(state, frames, row, connection, run)
         state.pending.sequence_id[unmatched] = frames.sequence_id[row]
         if frames.highest_sequence_id[row] > 0:
             state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
-        into_chain(state, unmatched, KEY_SEND, frames.sequence_id[row], producer_id)
+        exchanges_pending.into_chain(
+            state, unmatched, exchanges_state.KEY_SEND, frames.sequence_id[row], producer_id
+        )
         return
     groups = state.groups
     if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
         groups.topic[group] = frames.topic[row]
     _set_answered(state, frames, row, send)
-    write_answered(state, run, send, answer_of_frame(frames, row, run.error_texts))
+    exchanges_rows.write_answered(
+        state, run, send, exchanges_rows.answer_of_frame(frames, row, run.error_texts)
+    )
 
 
 @kernel
@@ -355,7 +304,7 @@ def _handle_other(
 ) -> None:
     """Every other command: a request, an answer, or the end or return of a producer."""
     command = frames.command[row]
-    if frames.handle_kind[row] == PRODUCER_SUBJECT:
+    if frames.handle_kind[row] == commands.PRODUCER_SUBJECT:
         _handle_lifecycle(state, frames, row, connection, run)
     if run.rules.request_key[command] != -1:
         _handle_request(state, frames, row, connection, run)
@@ -376,21 +325,21 @@ def _handle_lifecycle(
     number = frames.handle_id[row]
     incarnation = frames.handle_incarnation[row]
     groups = state.groups
-    if lifecycle == LIFECYCLE_CLOSED_BY_BROKER:
-        group = group_of(state, connection, number)
+    if lifecycle == columns.LIFECYCLE_CLOSED_BY_BROKER:
+        group = connections.group_of(state, connection, number)
         if groups.incarnation[group] == NULL:
             groups.incarnation[group] = incarnation
         if groups.incarnation[group] == incarnation and groups.producer_id[group] != NULL:
             groups.is_broker_closed[group] = 1
         return
-    group = find(state.table, KEY_GROUP, connection, number, 0)
+    group = find(state.table, exchanges_state.KEY_GROUP, connection, number, 0)
     if group == ABSENT:
         return
-    if lifecycle == LIFECYCLE_READY and incarnation > groups.incarnation[group]:
+    if lifecycle == columns.LIFECYCLE_READY and incarnation > groups.incarnation[group]:
         _begin_incarnation(state, group, incarnation, run)
-    is_over = lifecycle in (LIFECYCLE_CLOSED_BY_CLIENT, LIFECYCLE_REFUSED)
+    is_over = lifecycle in (columns.LIFECYCLE_CLOSED_BY_CLIENT, columns.LIFECYCLE_REFUSED)
     if is_over and state.group_lists.length[group] == 0:
-        free_group(state, group)
+        connections.free_group(state, group)
 
 
 @kernel
@@ -404,24 +353,36 @@ def _handle_request(
     """A request other than a send. ACKs without a request id and closes by the broker are none."""
     command = frames.command[row]
     key = run.rules.request_key[command]
-    is_close = command in (CLOSE_PRODUCER, CLOSE_CONSUMER)
-    is_of_broker = is_close and frames.direction[row] == TO_CLIENT
-    has_no_id = frames.request_id[row] in (NULL, BROKER_REQUEST_ID)
-    if key == BY_REQUEST_ID and (is_of_broker or has_no_id):
+    is_close = command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER)
+    is_of_broker = is_close and frames.direction[row] == columns.TO_CLIENT
+    has_no_id = frames.request_id[row] in (NULL, commands.BROKER_REQUEST_ID)
+    if key == commands.BY_REQUEST_ID and (is_of_broker or has_no_id):
         return
-    if key == BY_WATCHER and frames.watcher_id[row] == NULL:
+    if key == commands.BY_WATCHER and frames.watcher_id[row] == NULL:
         return
     group = state.connections.requests[connection]
-    request = new_pending(state, frames, row, group, REQUESTS, run)
-    if key == BY_REQUEST_ID:
-        into_chain(state, request, KEY_REQUEST, frames.request_id[row], frames.endpoint_index[row])
-    elif key == BY_WATCHER:
-        into_chain(state, request, KEY_WATCHER, frames.watcher_id[row], command)
+    request = exchanges_pending.new_pending(
+        state, frames, row, group, exchanges_state.REQUESTS, run
+    )
+    if key == commands.BY_REQUEST_ID:
+        exchanges_pending.into_chain(
+            state,
+            request,
+            exchanges_state.KEY_REQUEST,
+            frames.request_id[row],
+            frames.endpoint_index[row],
+        )
+    elif key == commands.BY_WATCHER:
+        exchanges_pending.into_chain(
+            state, request, exchanges_state.KEY_WATCHER, frames.watcher_id[row], command
+        )
     else:
-        into_chain(state, request, KEY_TURN, command, frames.endpoint_index[row])
-    if key == BY_NOTHING:
-        write_unanswered(state, run, request, NOT_AWAITED)
-    elif state.order.first[UNMATCHED] != ABSENT:
+        exchanges_pending.into_chain(
+            state, request, exchanges_state.KEY_TURN, command, frames.endpoint_index[row]
+        )
+    if key == commands.BY_NOTHING:
+        exchanges_rows.write_unanswered(state, run, request, NOT_AWAITED)
+    elif state.order.first[exchanges_state.UNMATCHED] != ABSENT:
         _handle_unmatched_response(state, request, run)
 
 
@@ -437,31 +398,45 @@ def _handle_reply(
     """An answer other than to a send. request: that it answers, or ABSENT."""
     command = frames.command[row]
     key = run.rules.reply_key[command]
-    if key == BY_REQUEST_ID and frames.request_id[row] == NULL:
-        if frames.status[row] != COMPLETE:
+    if key == commands.BY_REQUEST_ID and frames.request_id[row] == NULL:
+        if frames.status[row] != columns.COMPLETE:
             state.directions.hole_row[2 * connection + frames.endpoint_index[row]] = state.counters[
-                COUNT_ROW
+                exchanges_state.COUNT_ROW
             ]
         return
     if request == ABSENT:
         # Later updates of a watcher answer nothing: they are pushes.
-        if key != BY_WATCHER:
-            unmatched = keep_unmatched(state, frames, row, connection, run)
+        if key != commands.BY_WATCHER:
+            unmatched = exchanges_pending.keep_unmatched(state, frames, row, connection, run)
             asking_endpoint = state.pending.endpoint_index[unmatched]
-            if key == BY_TURN:
-                into_chain(state, unmatched, KEY_TURN, run.rules.asked_by[command], asking_endpoint)
+            if key == commands.BY_TURN:
+                exchanges_pending.into_chain(
+                    state,
+                    unmatched,
+                    exchanges_state.KEY_TURN,
+                    run.rules.asked_by[command],
+                    asking_endpoint,
+                )
             else:
-                into_chain(state, unmatched, KEY_REQUEST, frames.request_id[row], asking_endpoint)
+                exchanges_pending.into_chain(
+                    state,
+                    unmatched,
+                    exchanges_state.KEY_REQUEST,
+                    frames.request_id[row],
+                    asking_endpoint,
+                )
         return
     _set_answered(state, frames, row, request)
-    if command == PRODUCER_SUCCESS and frames.is_ready[row] == 0:
+    if command == commands.PRODUCER_SUCCESS and frames.is_ready[row] == 0:
         return
     pending = state.pending
     if frames.topic[row] != NULL:
         pending.topic[request] = frames.topic[row]
     if frames.producer_name[row] != NULL:
         pending.producer_name[request] = frames.producer_name[row]
-    write_answered(state, run, request, answer_of_frame(frames, row, run.error_texts))
+    exchanges_rows.write_answered(
+        state, run, request, exchanges_rows.answer_of_frame(frames, row, run.error_texts)
+    )
 
 
 @kernel
@@ -471,22 +446,32 @@ def close_rest(state: ExchangeState, run: PassContext, room: int) -> int:
     Returns:
         How many pending rows are left because `room` rows were written.
     """
-    state.counters[COUNT_ROW] += 1
+    state.counters[exchanges_state.COUNT_ROW] += 1
     order = state.order
-    for _ in range(order.length[SENDS] + order.length[REQUESTS] + order.length[UNMATCHED]):
-        if state.counters[COUNT_OUT] >= room:
+    for _ in range(
+        order.length[exchanges_state.SENDS]
+        + order.length[exchanges_state.REQUESTS]
+        + order.length[exchanges_state.UNMATCHED]
+    ):
+        if state.counters[exchanges_state.COUNT_OUT] >= room:
             break
-        row = order.first[SENDS]
-        other = order.first[REQUESTS]
+        row = order.first[exchanges_state.SENDS]
+        other = order.first[exchanges_state.REQUESTS]
         if row == ABSENT or (
             other != ABSENT and state.pending.frame_no[other] < state.pending.frame_no[row]
         ):
             row = other
         if row == ABSENT:
-            row = order.first[UNMATCHED]
+            row = order.first[exchanges_state.UNMATCHED]
             if row == ABSENT:
                 break
-            write_unanswered(state, run, row, NULL)
+            exchanges_rows.write_unanswered(state, run, row, NULL)
         else:
-            write_unanswered(state, run, row, given_up(state, row, UNANSWERED_AT_END))
-    return int(order.length[SENDS] + order.length[REQUESTS] + order.length[UNMATCHED])
+            exchanges_rows.write_unanswered(
+                state, run, row, exchanges_rows.given_up(state, row, UNANSWERED_AT_END)
+            )
+    return int(
+        order.length[exchanges_state.SENDS]
+        + order.length[exchanges_state.REQUESTS]
+        + order.length[exchanges_state.UNMATCHED]
+    )

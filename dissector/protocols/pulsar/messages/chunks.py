@@ -15,14 +15,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
-from dissector.limits import (
-    MAX_CHUNKED_BYTES,
-    MAX_CHUNKED_MESSAGES,
-    MAX_CHUNKS,
-    MAX_COMPLETED_MESSAGES,
-    NULL,
-)
+from dissector.limits import NULL
 from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
@@ -121,9 +116,9 @@ class Chunks:
     def __init__(
         self,
         keeps_pieces: bool = False,
-        max_messages: int = MAX_CHUNKED_MESSAGES,
-        max_bytes: int = MAX_CHUNKED_BYTES,
-        max_chunks: int = MAX_CHUNKS,
+        max_messages: int = limits.MAX_CHUNKED_MESSAGES,
+        max_bytes: int = limits.MAX_CHUNKED_BYTES,
+        max_chunks: int = limits.MAX_CHUNKS,
     ) -> None:
         """keeps_pieces: whether the bytes are needed, not only their number."""
         self._keeps_pieces = keeps_pieces
@@ -183,7 +178,7 @@ class Chunks:
     def _remember(self, key: bytes) -> None:
         self._done.pop(key, None)
         self._done[key] = None
-        if len(self._done) > MAX_COMPLETED_MESSAGES:
+        if len(self._done) > limits.MAX_COMPLETED_MESSAGES:
             del self._done[next(iter(self._done))]
 
     def _keep_bounds(self) -> None:

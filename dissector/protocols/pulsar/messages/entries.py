@@ -20,29 +20,11 @@ from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
 from dissector.protocols.frame_table import filled_columns
+from dissector.protocols.pulsar.messages import rows as messages_rows
+from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, notice_at
-from dissector.protocols.pulsar.messages.rows import (
-    DONE,
-    FULL,
-    PACKED,
-    Sources,
-    list_batches,
-    list_chunks,
-    open_entries,
-)
-from dissector.protocols.pulsar.messages.state import (
-    CURSOR_BATCHES,
-    CURSOR_COUNT,
-    CURSOR_JOINED,
-    CURSOR_ODD,
-    CURSOR_ROW,
-    CURSOR_ROWS,
-    CURSOR_TEXT,
-    MessageColumns,
-    OddEntries,
-    make_more_room,
-    new_unpacking,
-)
+from dissector.protocols.pulsar.messages.rows import Sources
+from dissector.protocols.pulsar.messages.state import MessageColumns, OddEntries
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
 
@@ -90,7 +72,7 @@ class Entries:
         self._wants_properties = properties
         self._wants_digest = payload_sha256
         self._redact = redact
-        self._opening = new_unpacking(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
+        self._opening = state.new_unpacking(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
         self._decompressor = Decompressor()
         self._chunks = Chunks(keeps_pieces=payload_sha256)
         self._opened: ByteArray = np.zeros(1, np.uint8)
@@ -120,35 +102,37 @@ class Entries:
         if self._opening.odd.matrix.shape[1] <= rows:
             self._opening.grow(odd=OddEntries.new(rows + 1))
         cursor = self._opening.cursor
-        cursor[[CURSOR_ROW, CURSOR_COUNT, CURSOR_TEXT, CURSOR_ODD]] = 0
-        cursor[CURSOR_ROWS] = rows
-        cursor[CURSOR_JOINED] = -1
-        cursor[CURSOR_BATCHES] = 0
+        cursor[[state.CURSOR_ROW, state.CURSOR_COUNT, state.CURSOR_TEXT, state.CURSOR_ODD]] = 0
+        cursor[state.CURSOR_ROWS] = rows
+        cursor[state.CURSOR_JOINED] = -1
+        cursor[state.CURSOR_BATCHES] = 0
         blocks: list[TableBlock] = []
         status = -1
         # The kernel comes back for compressed batches and for chunks.
         passed, passed_words, opened = prepacked(sources), prepacked(words), self._opened
         passed_opened = prepacked(opened)
-        while status != DONE:
-            first = int(cursor[CURSOR_COUNT])
+        while status != messages_rows.DONE:
+            first = int(cursor[state.CURSOR_COUNT])
             if opened is not self._opened:
                 opened = self._opened
                 passed_opened = prepacked(opened)
-            status = open_entries(self._opening, frames, passed, passed_opened, passed_words)
+            status = messages_rows.open_entries(
+                self._opening, frames, passed, passed_opened, passed_words
+            )
             self._add_extras(first, frames, sources)
-            if status == FULL:
-                is_too_small = not cursor[CURSOR_COUNT]
-                if cursor[CURSOR_COUNT]:
+            if status == messages_rows.FULL:
+                is_too_small = not cursor[state.CURSOR_COUNT]
+                if cursor[state.CURSOR_COUNT]:
                     blocks.append(self._flush())
                 if is_too_small or self._opening.messages.matrix.shape[1] < _BLOCK_ROWS:
-                    make_more_room(self._opening)
-            elif status == PACKED:
+                    state.make_more_room(self._opening)
+            elif status == messages_rows.PACKED:
                 self._unpack(frames, sources, notices)
-            elif status != DONE:
+            elif status != messages_rows.DONE:
                 self._join(frames, sources)
         self._report(frames, notices)
         self._joined.clear()
-        if cursor[CURSOR_COUNT]:
+        if cursor[state.CURSOR_COUNT]:
             blocks.append(self._flush())
         return blocks
 
@@ -160,8 +144,8 @@ class Entries:
     def _unpack(self, frames: FrameColumns, sources: Sources, notices: NoticeLog) -> None:
         """Uncompress the batch in the cursor's row, and those behind it while there is room."""
         opening = self._opening
-        self._decompressor.reserve(int(list_batches(opening, frames, _AT_ONCE_BYTES)))
-        count = int(opening.cursor[CURSOR_BATCHES])
+        self._decompressor.reserve(int(messages_rows.list_batches(opening, frames, _AT_ONCE_BYTES)))
+        count = int(opening.cursor[state.CURSOR_BATCHES])
         rows = opening.batches.row[:count]
         columns = (frames.source, frames.payload_at, frames.payload_bytes, frames.compression)
         facts = zip(*(column[rows].tolist() for column in columns), strict=True)
@@ -184,18 +168,20 @@ class Entries:
         kernel."""
         cursor = self._opening.cursor
         if not self._listed:
-            rows = self._chunk_rows[: list_chunks(self._opening, frames, self._chunk_rows)]
+            rows = self._chunk_rows[
+                : messages_rows.list_chunks(self._opening, frames, self._chunk_rows)
+            ]
             self._listed = [*zip(rows.tolist(), chunks_at(frames, rows), strict=True)][::-1]
         while self._listed:
             row, chunk = self._listed.pop()
             joined = self._chunks.add(chunk, sources)
             if joined is None:
-                cursor[CURSOR_ROW] = row + 1
+                cursor[state.CURSOR_ROW] = row + 1
                 continue
-            cursor[CURSOR_ROW] = row
+            cursor[state.CURSOR_ROW] = row
             unpacked = int(frames.uncompressed_bytes[row])
             is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
-            cursor[CURSOR_JOINED] = unpacked if is_packed else joined.size
+            cursor[state.CURSOR_JOINED] = unpacked if is_packed else joined.size
             if self._wants_digest:
                 self._joined[row] = joined
             return
@@ -203,7 +189,7 @@ class Entries:
     def _report(self, frames: FrameColumns, notices: NoticeLog) -> None:
         """Hand on what the kernel and the chunks found odd."""
         odd = self._opening.odd
-        for k in range(int(self._opening.cursor[CURSOR_ODD])):
+        for k in range(int(self._opening.cursor[state.CURSOR_ODD])):
             notice = notice_at(int(odd.kind[k]), frames, int(odd.row[k]))
             value, value2 = int(odd.value[k]), int(odd.value2[k])
             notices.add([notice._replace(value=value, value2=value2)])
@@ -212,7 +198,7 @@ class Entries:
     def _flush(self) -> TableBlock:
         """The messages so far as a block of their own; the room is free again."""
         messages, cursor = self._opening.messages, self._opening.cursor
-        count = int(cursor[CURSOR_COUNT])
+        count = int(cursor[state.CURSOR_COUNT])
         cells = filled_columns(messages, count)
         columns: dict[str, Column] = {name: cells[name] for name in _PLAIN if name in cells}
         columns["direction"] = Coded(cells["direction"], DIRECTION_NAMES)
@@ -220,7 +206,7 @@ class Entries:
         for name in _NAMED:
             if name in cells:
                 columns[name] = Coded(cells[name], names)
-        text = self._opening.text[: int(cursor[CURSOR_TEXT])].copy()
+        text = self._opening.text[: int(cursor[state.CURSOR_TEXT])].copy()
         for name, stem, is_hex in _SPANS:
             lengths = cells.get(f"{stem}_bytes")
             if lengths is not None:
@@ -230,7 +216,7 @@ class Entries:
             columns["properties"], self._properties = self._properties, []
         if self._wants_digest:
             columns["payload_sha256"], self._digests = self._digests, []
-        cursor[CURSOR_COUNT] = cursor[CURSOR_TEXT] = 0
+        cursor[state.CURSOR_COUNT] = cursor[state.CURSOR_TEXT] = 0
         return TableBlock("messages", count, columns)
 
     def _add_extras(self, first: int, frames: FrameColumns, sources: Sources) -> None:
@@ -239,7 +225,7 @@ class Entries:
             return
         buffers = (*sources, self._opened)
         messages = self._opening.messages
-        for number in range(first, int(self._opening.cursor[CURSOR_COUNT])):
+        for number in range(first, int(self._opening.cursor[state.CURSOR_COUNT])):
             row = int(messages.row[number])
             data = buffers[int(messages.source[number])]
             if self._wants_properties:

@@ -16,19 +16,8 @@ from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.scan import READ, Span, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
-from dissector.protocols.pulsar.messages.state import (
-    CURSOR_BATCH,
-    CURSOR_BATCHES,
-    CURSOR_COUNT,
-    CURSOR_JOINED,
-    CURSOR_ODD,
-    CURSOR_PROTOCOL,
-    CURSOR_ROW,
-    CURSOR_ROWS,
-    CURSOR_TEXT,
-    MessageColumns,
-    Unpacking,
-)
+from dissector.protocols.pulsar.messages import state
+from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
 # Why the kernel stopped.
@@ -60,21 +49,21 @@ Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 @inlined
 def _note(opening: Unpacking, row: int, kind: int, value: int, value2: int) -> None:
     odd = opening.odd
-    index = opening.cursor[CURSOR_ODD]
+    index = opening.cursor[state.CURSOR_ODD]
     odd.row[index] = row
     odd.kind[index] = kind
     odd.value[index] = value
     odd.value2[index] = value2
-    opening.cursor[CURSOR_ODD] = index + 1
+    opening.cursor[state.CURSOR_ODD] = index + 1
 
 
 @inlined
 def _keep(opening: Unpacking, data: ByteArray, at: int, length: int) -> int:
     """Copy bytes to the messages' own text, where there is room; returns their offset there."""
-    start = opening.cursor[CURSOR_TEXT]
+    start = opening.cursor[state.CURSOR_TEXT]
     for k in range(length):
         opening.text[start + k] = data[at + k]
-    opening.cursor[CURSOR_TEXT] = start + length
+    opening.cursor[state.CURSOR_TEXT] = start + length
     return int(start)
 
 
@@ -112,12 +101,12 @@ def _fill_from_frame(messages: MessageColumns, count: int, frames: FrameColumns,
 def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteArray) -> int:
     """The one message of an entry that is no batch: DONE or FULL."""
     messages = opening.messages
-    count = opening.cursor[CURSOR_COUNT]
+    count = opening.cursor[state.CURSOR_COUNT]
     key = frames.partition_key_bytes[row]
     ordering = frames.ordering_key_bytes[row]
     version = frames.schema_version_hex_bytes[row]
     needed = max(key, 0) + max(ordering, 0) + max(version, 0)
-    if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+    if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
         return FULL
     _fill_from_frame(messages, count, frames, row)
     messages.sequence_id[count] = frames.sequence_id[row]
@@ -146,7 +135,7 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     elif frames.compression[row] != NONE:
         size = frames.uncompressed_bytes[row]
     messages.payload_bytes[count] = size
-    opening.cursor[CURSOR_COUNT] = count + 1
+    opening.cursor[state.CURSOR_COUNT] = count + 1
     return DONE
 
 
@@ -209,7 +198,7 @@ def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: i
     messages.payload_at[number] = at
     key = messages.partition_key_bytes[number]
     ordering = messages.ordering_key_bytes[number]
-    if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+    if max(key, 0) + max(ordering, 0) > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
     if key >= 0:
         kept_at = _keep(opening, data, messages.partition_key_at[number], key)
@@ -285,7 +274,7 @@ def _keep_version(opening: Unpacking, frames: FrameColumns, row: int, data: Byte
     size = frames.schema_version_hex_bytes[row]
     if size < 0:
         return NULL
-    if size > len(opening.text) - opening.cursor[CURSOR_TEXT]:
+    if size > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
         return _NO_ROOM
     return _keep(opening, data, frames.schema_version_hex_at[row], size)
 
@@ -302,7 +291,7 @@ def _open_batch(
     """All messages of a batch: DONE, FULL or SPOILT. span.root: offset of the schema version."""
     cursor = opening.cursor
     messages = opening.messages
-    first = cursor[CURSOR_COUNT]
+    first = cursor[state.CURSOR_COUNT]
     size = frames.message_count[row]
     if size > MAX_BATCH_MESSAGES:
         _note(opening, row, _ENTRY_NOT_OPENED, TOO_LARGE, NULL)
@@ -332,7 +321,7 @@ def _open_batch(
         OPENED_SOURCE if frames.compression[row] != NONE else frames.source[row]
     )
     messages.schema_version_at[first:stop] = span.root
-    cursor[CURSOR_COUNT] = stop
+    cursor[state.CURSOR_COUNT] = stop
     return DONE
 
 
@@ -341,11 +330,11 @@ def _opened_batch(opening: Unpacking, row: int) -> int:
     """The index in opening.batches of the compressed batch in a row; -1 if it is not there."""
     cursor = opening.cursor
     batches = opening.batches
-    index = cursor[CURSOR_BATCH]
-    while index < cursor[CURSOR_BATCHES] and batches.row[index] < row:
+    index = cursor[state.CURSOR_BATCH]
+    while index < cursor[state.CURSOR_BATCHES] and batches.row[index] < row:
         index += 1
-    cursor[CURSOR_BATCH] = index
-    return int(index) if index < cursor[CURSOR_BATCHES] and batches.row[index] == row else -1
+    cursor[state.CURSOR_BATCH] = index
+    return int(index) if index < cursor[state.CURSOR_BATCHES] and batches.row[index] == row else -1
 
 
 @inlined
@@ -360,14 +349,14 @@ def _open_entry(
     """The messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
     if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
         return DONE  # written by brokers among themselves, no application message
-    ready = opening.cursor[CURSOR_JOINED]
+    ready = opening.cursor[state.CURSOR_JOINED]
     is_chunk = frames.chunk_count[row] > 1
     if is_chunk or frames.is_batch[row] != 1:
         if is_chunk and ready < 0:
             return CHUNK
         status = _open_single(opening, frames, row, data)
         if is_chunk and status == DONE and frames.is_encrypted[row] != 1:
-            opening.messages.payload_bytes[opening.cursor[CURSOR_COUNT] - 1] = ready
+            opening.messages.payload_bytes[opening.cursor[state.CURSOR_COUNT] - 1] = ready
         return status
     if frames.is_encrypted[row] == 1:
         _note(opening, row, _ENCRYPTED_BATCH, frames.message_count[row], NULL)
@@ -415,12 +404,12 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
     """
     cursor = opening.cursor
     batches = opening.batches
-    row = cursor[CURSOR_ROW]
+    row = cursor[state.CURSOR_ROW]
     count = 0
     total = 0
-    while row < cursor[CURSOR_ROWS] and count < len(batches.row):
+    while row < cursor[state.CURSOR_ROWS] and count < len(batches.row):
         if (
-            _is_readable(frames, row, cursor[CURSOR_PROTOCOL])
+            _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL])
             and frames.is_batch[row] == 1
             and frames.compression[row] != NONE
             and frames.is_encrypted[row] != 1
@@ -439,8 +428,8 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
             total += size
             count += 1
         row += 1
-    cursor[CURSOR_BATCH] = 0
-    cursor[CURSOR_BATCHES] = count
+    cursor[state.CURSOR_BATCH] = 0
+    cursor[state.CURSOR_BATCHES] = count
     return int(total)
 
 
@@ -453,11 +442,11 @@ def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> i
     """
     cursor = opening.cursor
     count = 0
-    for row in range(cursor[CURSOR_ROW], cursor[CURSOR_ROWS]):
+    for row in range(cursor[state.CURSOR_ROW], cursor[state.CURSOR_ROWS]):
         if count == len(rows):
             break
         if (
-            _is_readable(frames, row, cursor[CURSOR_PROTOCOL])
+            _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL])
             and frames.marker_type[row] == NULL
             and frames.is_marker[row] != 1
         ):
@@ -483,18 +472,18 @@ def open_entries(
         DONE, or FULL, PACKED or CHUNK about the row at the cursor, which is not consumed.
     """
     cursor = opening.cursor
-    while cursor[CURSOR_ROW] < cursor[CURSOR_ROWS]:
-        row = cursor[CURSOR_ROW]
-        if _is_readable(frames, row, cursor[CURSOR_PROTOCOL]):
-            count = cursor[CURSOR_COUNT]
-            text = cursor[CURSOR_TEXT]
+    while cursor[state.CURSOR_ROW] < cursor[state.CURSOR_ROWS]:
+        row = cursor[state.CURSOR_ROW]
+        if _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL]):
+            count = cursor[state.CURSOR_COUNT]
+            text = cursor[state.CURSOR_TEXT]
             data = sources[frames.source[row]]
             status = _open_entry(opening, frames, row, data, opened, words)
             if status in (FULL, SPOILT):
-                cursor[CURSOR_COUNT] = count
-                cursor[CURSOR_TEXT] = text
+                cursor[state.CURSOR_COUNT] = count
+                cursor[state.CURSOR_TEXT] = text
             if status in (FULL, PACKED, CHUNK):
                 return status
-        cursor[CURSOR_ROW] = row + 1
-        cursor[CURSOR_JOINED] = -1
+        cursor[state.CURSOR_ROW] = row + 1
+        cursor[state.CURSOR_JOINED] = -1
     return DONE

@@ -9,15 +9,8 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
-from dissector.protobuf.plan import (
-    DECIMAL,
-    TEXT,
-    FieldColumn,
-    FieldPlan,
-    KeyValueColumn,
-    Root,
-    build_plan,
-)
+from dissector.protobuf import plan as protobuf_plan
+from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, Root
 from dissector.protobuf.scan import ScanOutput, new_output
 from dissector.states import State
 
@@ -142,9 +135,17 @@ _ITEM_FIELDS: Final = (
 )
 _ITEM_PAIRS: Final = (
     KeyValueColumn(
-        "properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1
+        "properties",
+        b"RECONSUMETIMES",
+        protobuf_plan.DECIMAL,
+        "reconsume_times",
+        "",
+        "has_property",
+        1,
     ),
-    KeyValueColumn("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+    KeyValueColumn(
+        "properties", b"REAL_TOPIC", protobuf_plan.TEXT, "real_topic", "", "has_property", 2
+    ),
 )
 
 
@@ -152,7 +153,7 @@ _ITEM_PAIRS: Final = (
 def item_plan() -> FieldPlan:
     """The plan for the metadata of one message in a batch."""
     root = Root("SingleMessageMetadata", _ITEM_FIELDS, _ITEM_PAIRS, ())
-    return build_plan([root], MessageColumns._fields)
+    return protobuf_plan.build_plan([root], MessageColumns._fields)
 
 
 def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int) -> Unpacking:

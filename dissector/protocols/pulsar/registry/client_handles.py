@@ -1,59 +1,22 @@
 """Kernels on producers and consumers: finding them, learning their names, closing them."""
 
+from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import (
-    LIFECYCLE_NONE,
-    NAME_BACKFILLED,
-    NAME_LEDGER_JOIN,
-    NAME_OBSERVED,
-    NAME_UNKNOWN,
-    FrameColumns,
-)
-from dissector.protocols.pulsar.registry.state import (
-    AMBIGUOUS,
-    CLOSED,
-    CLOSING,
-    COUNT_OUT,
-    COUNT_REFUSED,
-    COUNT_ROW,
-    IDENTITY_COLUMNS,
-    KEY_CONNECTION,
-    KEY_LEDGER,
-    KEY_NAMELESS,
-    KEY_PRODUCER_NAME,
-    OPEN,
-    OPENING,
-    RECENT,
-    SHARED_COLUMNS,
-    UNOPENED,
-    HandleRows,
-    RegistryState,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.registry import state as registry_state
+from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
-from dissector.tables import (
-    ABSENT,
-    allocate_row,
-    chain_append,
-    chain_unlink,
-    find,
-    give_row,
-    list_append,
-    list_unlink,
-    note_cut_walk,
-    put,
-    remember,
-    remove,
-)
 
 
 @kernel
 def connection_row(state: RegistryState, connection_id: int) -> int:
     """The row of a connection, made if it has none."""
-    row = find(state.table, KEY_CONNECTION, connection_id, 0, 0)
-    if row == ABSENT:
-        row = allocate_row(state.connection_pool)
-        put(state.table, KEY_CONNECTION, connection_id, 0, 0, row)
+    row = tables.find(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0)
+    if row == tables.ABSENT:
+        row = tables.allocate_row(state.connection_pool)
+        tables.put(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0, row)
         state.connections.connection_id[row] = connection_id
         state.connections.is_whole[row] = 0
         state.connections.hole_row[row] = -1
@@ -64,10 +27,10 @@ def connection_row(state: RegistryState, connection_id: int) -> int:
 def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
     """The row of a producer or consumer, made if it has none; ABSENT if there is no room."""
     client_handles = state.client_handles
-    glance = (int(connection_id) * 31 + int(number) * 2 + kind) & (RECENT - 1)
+    glance = (int(connection_id) * 31 + int(number) * 2 + kind) & (registry_state.RECENT - 1)
     row = state.recent[glance]
     if (
-        row != ABSENT
+        row != tables.ABSENT
         and client_handles.id[row] == number
         and client_handles.connection_id[row] == connection_id
         and client_handles.kind[row] == kind
@@ -82,17 +45,17 @@ def handle_of(state: RegistryState, connection_id: int, kind: int, number: int) 
 def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: int) -> int:
     """handle_of without the glance."""
     connection = connection_row(state, connection_id)
-    row = find(state.table, kind, connection, number, 0)
-    if row != ABSENT:
+    row = tables.find(state.table, kind, connection, number, 0)
+    if row != tables.ABSENT:
         return int(row)
-    row = allocate_row(state.handle_pool)
-    if row == ABSENT:
+    row = tables.allocate_row(state.handle_pool)
+    if row == tables.ABSENT:
         oldest = state.closed_list.first[0]
-        state.counters[COUNT_REFUSED] += 1
-        if oldest == ABSENT:
-            return ABSENT
+        state.counters[registry_state.COUNT_REFUSED] += 1
+        if oldest == tables.ABSENT:
+            return tables.ABSENT
         drop_handle(state, oldest)
-        row = allocate_row(state.handle_pool)
+        row = tables.allocate_row(state.handle_pool)
     client_handles = state.client_handles
     clear_incarnation(state, row)
     client_handles.connection_id[row] = connection_id
@@ -101,9 +64,11 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
     client_handles.connection[row] = connection
     client_handles.incarnation[row] = 0
     client_handles.is_waiting[row] = 0
-    client_handles.state[row] = UNOPENED if state.connections.is_whole[connection] else OPEN
-    put(state.table, kind, connection, number, 0, row)
-    list_append(state.handle_lists, state.handle_links, connection, row)
+    client_handles.state[row] = (
+        registry_state.UNOPENED if state.connections.is_whole[connection] else registry_state.OPEN
+    )
+    tables.put(state.table, kind, connection, number, 0, row)
+    tables.list_append(state.handle_lists, state.handle_links, connection, row)
     return int(row)
 
 
@@ -116,11 +81,11 @@ def clear_incarnation(state: RegistryState, client_handle: int) -> None:
     _stop_waiting(state, client_handle)
     client_handles = state.client_handles
     incarnation = client_handles.incarnation[client_handle]
-    for column in range(IDENTITY_COLUMNS, SHARED_COLUMNS):
+    for column in range(registry_state.IDENTITY_COLUMNS, registry_state.SHARED_COLUMNS):
         client_handles.matrix[column, client_handle] = NULL
     client_handles.incarnation[client_handle] = incarnation
     client_handles.open_requests[client_handle] = 0
-    client_handles.opened_row[client_handle] = state.counters[COUNT_ROW]
+    client_handles.opened_row[client_handle] = state.counters[registry_state.COUNT_ROW]
     client_handles.last_ledger[client_handle] = NULL
 
 
@@ -129,11 +94,11 @@ def drop_handle(state: RegistryState, client_handle: int) -> None:
     """Forget a producer or consumer altogether."""
     client_handles = state.client_handles
     _stop_waiting(state, client_handle)
-    if client_handles.state[client_handle] == CLOSED:
-        list_unlink(state.closed_list, state.closed_links, 0, client_handle)
+    if client_handles.state[client_handle] == registry_state.CLOSED:
+        tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
     connection = client_handles.connection[client_handle]
-    list_unlink(state.handle_lists, state.handle_links, connection, client_handle)
-    remove(
+    tables.list_unlink(state.handle_lists, state.handle_links, connection, client_handle)
+    tables.remove(
         state.table,
         client_handles.kind[client_handle],
         connection,
@@ -141,20 +106,20 @@ def drop_handle(state: RegistryState, client_handle: int) -> None:
         0,
     )
     client_handles.kind[client_handle] = NO_SUBJECT
-    give_row(state.handle_pool, client_handle)
+    tables.give_row(state.handle_pool, client_handle)
 
 
 @kernel
 def write_row(state: RegistryState, out: HandleRows, client_handle: int, closed_by: int) -> None:
     """Write the row of an incarnation that is over."""
-    row = state.counters[COUNT_OUT]
-    state.counters[COUNT_OUT] = row + 1
-    for column in range(SHARED_COLUMNS):
+    row = state.counters[registry_state.COUNT_OUT]
+    state.counters[registry_state.COUNT_OUT] = row + 1
+    for column in range(registry_state.SHARED_COLUMNS):
         out.matrix[column, row] = state.client_handles.matrix[column, client_handle]
     if out.name_source[row] == NULL:
-        out.name_source[row] = NAME_UNKNOWN
+        out.name_source[row] = columns.NAME_UNKNOWN
     out.closed_by[row] = closed_by
-    out.closing_row[row] = state.counters[COUNT_ROW]
+    out.closing_row[row] = state.counters[registry_state.COUNT_ROW]
 
 
 @kernel
@@ -171,19 +136,19 @@ def close_handle(
         client_handles.closed_frame_no[client_handle] = frame_no
     write_row(state, out, client_handle, closed_by)
     _stop_waiting(state, client_handle)
-    client_handles.state[client_handle] = CLOSED
-    list_append(state.closed_list, state.closed_links, 0, client_handle)
+    client_handles.state[client_handle] = registry_state.CLOSED
+    tables.list_append(state.closed_list, state.closed_links, 0, client_handle)
 
 
 @kernel
 def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -> None:
     """Make a subject that is UNOPENED or CLOSED an OPENING one."""
     client_handles = state.client_handles
-    if client_handles.state[client_handle] == CLOSED:
-        list_unlink(state.closed_list, state.closed_links, 0, client_handle)
+    if client_handles.state[client_handle] == registry_state.CLOSED:
+        tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
         client_handles.incarnation[client_handle] += 1
     clear_incarnation(state, client_handle)
-    client_handles.state[client_handle] = OPENING
+    client_handles.state[client_handle] = registry_state.OPENING
     client_handles.opened_frame_no[client_handle] = frame_no
 
 
@@ -194,8 +159,14 @@ def _stop_waiting(state: RegistryState, client_handle: int) -> None:
     if client_handles.is_waiting[client_handle] == 1:
         name = client_handles.name[client_handle]
         number = client_handles.id[client_handle]
-        chain_unlink(
-            state.table, state.nameless_links, KEY_NAMELESS, name, number, 0, client_handle
+        tables.chain_unlink(
+            state.table,
+            state.nameless_links,
+            registry_state.KEY_NAMELESS,
+            name,
+            number,
+            0,
+            client_handle,
         )
         client_handles.is_waiting[client_handle] = 0
 
@@ -206,7 +177,7 @@ def learn_topic(state: RegistryState, client_handle: int, topic: int, source: in
     client_handles = state.client_handles
     if topic == NULL:
         return
-    if source != NAME_OBSERVED and client_handles.topic[client_handle] != NULL:
+    if source != columns.NAME_OBSERVED and client_handles.topic[client_handle] != NULL:
         return
     _stop_waiting(state, client_handle)
     client_handles.topic[client_handle] = topic
@@ -229,29 +200,46 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     client_handles.name[client_handle] = name
     number = client_handles.id[client_handle]
     topic = client_handles.topic[client_handle]
-    hint = find(state.topics_of_names.table, KEY_PRODUCER_NAME, name, number, 0)
+    hint = tables.find(
+        state.topics_of_names.table, registry_state.KEY_PRODUCER_NAME, name, number, 0
+    )
     if topic == NULL:
-        if hint != ABSENT and hint != AMBIGUOUS:
-            learn_topic(state, client_handle, hint, NAME_BACKFILLED)
-        elif hint == ABSENT:
-            chain_append(
-                state.table, state.nameless_links, KEY_NAMELESS, name, number, 0, client_handle
+        if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
+            learn_topic(state, client_handle, hint, columns.NAME_BACKFILLED)
+        elif hint == tables.ABSENT:
+            tables.chain_append(
+                state.table,
+                state.nameless_links,
+                registry_state.KEY_NAMELESS,
+                name,
+                number,
+                0,
+                client_handle,
             )
             client_handles.is_waiting[client_handle] = 1
         return
-    if client_handles.name_source[client_handle] != NAME_OBSERVED:
+    if client_handles.name_source[client_handle] != columns.NAME_OBSERVED:
         return
-    if hint == ABSENT:
-        remember(state.topics_of_names, KEY_PRODUCER_NAME, name, number, 0, topic)
+    if hint == tables.ABSENT:
+        tables.remember(
+            state.topics_of_names, registry_state.KEY_PRODUCER_NAME, name, number, 0, topic
+        )
     elif hint != topic:
-        remember(state.topics_of_names, KEY_PRODUCER_NAME, name, number, 0, AMBIGUOUS)
+        tables.remember(
+            state.topics_of_names,
+            registry_state.KEY_PRODUCER_NAME,
+            name,
+            number,
+            0,
+            registry_state.AMBIGUOUS,
+        )
         return
     for _ in range(len(client_handles.kind)):
-        waiting = find(state.table, KEY_NAMELESS, name, number, 0)
-        if waiting == ABSENT:
+        waiting = tables.find(state.table, registry_state.KEY_NAMELESS, name, number, 0)
+        if waiting == tables.ABSENT:
             return
-        learn_topic(state, waiting, topic, NAME_BACKFILLED)
-    note_cut_walk(state.table)
+        learn_topic(state, waiting, topic, columns.NAME_BACKFILLED)
+    tables.note_cut_walk(state.table)
 
 
 @kernel
@@ -267,16 +255,23 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
     topic = client_handles.topic[client_handle]
     if topic != NULL and ledger == client_handles.last_ledger[client_handle]:
         return
-    hint = find(state.topics_of_ledgers.table, KEY_LEDGER, ledger, 0, 0)
+    hint = tables.find(state.topics_of_ledgers.table, registry_state.KEY_LEDGER, ledger, 0, 0)
     if topic == NULL:
-        if hint != ABSENT and hint != AMBIGUOUS:
-            learn_topic(state, client_handle, hint, NAME_LEDGER_JOIN)
+        if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
+            learn_topic(state, client_handle, hint, columns.NAME_LEDGER_JOIN)
         return
     client_handles.last_ledger[client_handle] = ledger
-    if hint == ABSENT:
-        remember(state.topics_of_ledgers, KEY_LEDGER, ledger, 0, 0, topic)
-    elif hint != topic and hint != AMBIGUOUS:
-        remember(state.topics_of_ledgers, KEY_LEDGER, ledger, 0, 0, AMBIGUOUS)
+    if hint == tables.ABSENT:
+        tables.remember(state.topics_of_ledgers, registry_state.KEY_LEDGER, ledger, 0, 0, topic)
+    elif hint != topic and hint != registry_state.AMBIGUOUS:
+        tables.remember(
+            state.topics_of_ledgers,
+            registry_state.KEY_LEDGER,
+            ledger,
+            0,
+            0,
+            registry_state.AMBIGUOUS,
+        )
 
 
 @inlined
@@ -288,11 +283,11 @@ def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle
     frames.handle_id[row] = client_handles.id[client_handle]
     frames.incarnation[row] = client_handles.incarnation[client_handle]
     frames.handle_incarnation[row] = client_handles.incarnation[client_handle]
-    frames.lifecycle[row] = LIFECYCLE_NONE
+    frames.lifecycle[row] = columns.LIFECYCLE_NONE
     topic = client_handles.topic[client_handle]
     frames.topic[row] = topic
     frames.name_source[row] = (
-        NAME_UNKNOWN if topic == NULL else client_handles.name_source[client_handle]
+        columns.NAME_UNKNOWN if topic == NULL else client_handles.name_source[client_handle]
     )
     if kind == CONSUMER_SUBJECT:
         frames.subscription[row] = client_handles.subscription[client_handle]
@@ -309,8 +304,8 @@ def close_connection(
     for _ in range(state.handle_lists.length[connection]):
         client_handle = state.handle_lists.first[connection]
         phase = state.client_handles.state[client_handle]
-        if phase == CLOSING:
+        if phase == registry_state.CLOSING:
             write_row(state, out, client_handle, 0)
-        elif phase != UNOPENED and phase != CLOSED:
+        elif phase != registry_state.UNOPENED and phase != registry_state.CLOSED:
             write_row(state, out, client_handle, closed_by)
         drop_handle(state, client_handle)

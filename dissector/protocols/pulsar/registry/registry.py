@@ -16,23 +16,11 @@ from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import Registering
-from dissector.protocols.pulsar.registry.state import (
-    COUNT_NOTICES,
-    COUNT_OUT,
-    COUNT_REFUSED,
-    COUNT_ROW,
-    HandleRows,
-    RegistryState,
-    new_registry_state,
-    reserve,
-)
+from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.registry.steps import close_all
-from dissector.protocols.pulsar.wire.commands import (
-    CONSUMER_SUBJECT,
-    PRODUCER_SUBJECT,
-    rule_columns,
-)
+from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import CLOSERS
 
 _START_ROWS: Final = 1024
@@ -63,8 +51,8 @@ class PulsarRegistry:
 
     def __init__(self, protocol: int, key: int = 0) -> None:
         self._protocol = protocol
-        self._rules = rule_columns()
-        self._state = new_registry_state(_START_ROWS, key)
+        self._rules = commands.rule_columns()
+        self._state = registry_state.new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
         self._schema_versions: list[str] = []
         self._schema_codes: dict[bytes, int] = {}
@@ -83,12 +71,12 @@ class PulsarRegistry:
         """
         self._names = names
         state = self._state
-        reserve(state, rows)
-        state.counters[COUNT_OUT] = 0
-        state.counters[COUNT_NOTICES] = 0
+        registry_state.reserve(state, rows)
+        state.counters[registry_state.COUNT_OUT] = 0
+        state.counters[registry_state.COUNT_NOTICES] = 0
         versions = self._schema_versions_of(frames, rows, sources)
         notices = np.empty((rows + 1, 2), np.int64)
-        before = int(state.counters[COUNT_ROW])
+        before = int(state.counters[registry_state.COUNT_ROW])
         return Registering(state, before, self._rules, versions, self._output(rows), notices)
 
     def closed(
@@ -100,7 +88,7 @@ class PulsarRegistry:
             rows: of the block, as `begin` was told.
             notices: gets what is odd.
         """
-        self._state.counters[COUNT_ROW] = run.rows_before + rows
+        self._state.counters[registry_state.COUNT_ROW] = run.rows_before + rows
         notices.add(
             Notice(
                 kind,
@@ -112,16 +100,18 @@ class PulsarRegistry:
                 int(frames.stream_offset[row]),
                 value=int(frames.handle_id[row]),
             )
-            for kind, row in run.notices[: self._state.counters[COUNT_NOTICES]].tolist()
+            for kind, row in run.notices[
+                : self._state.counters[registry_state.COUNT_NOTICES]
+            ].tolist()
         )
         return self._blocks(run.out)
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
         """Rows of everything that is still open: closed by the end of the capture."""
-        self._state.counters[COUNT_OUT] = 0
+        self._state.counters[registry_state.COUNT_OUT] = 0
         out = self._output(0)
         close_all(self._state, out)
-        refused = int(self._state.counters[COUNT_REFUSED])
+        refused = int(self._state.counters[registry_state.COUNT_REFUSED])
         if refused:
             notices.add([Notice(NOTICE_NUMBER["subjects_limit"], value=refused)])
         return self._blocks(out)
@@ -173,9 +163,12 @@ class PulsarRegistry:
     def _blocks(self, out: HandleRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""
         blocks = []
-        rows = int(self._state.counters[COUNT_OUT])
+        rows = int(self._state.counters[registry_state.COUNT_OUT])
         cells = out.matrix[:, :rows]
-        for kind, table in ((PRODUCER_SUBJECT, "producers"), (CONSUMER_SUBJECT, "consumers")):
+        for kind, table in (
+            (commands.PRODUCER_SUBJECT, "producers"),
+            (commands.CONSUMER_SUBJECT, "consumers"),
+        ):
             chosen = np.flatnonzero(out.kind[:rows] == kind)
             if len(chosen):
                 part = HandleRows(np.ascontiguousarray(cells[:, _in_order(out, chosen)]))

@@ -5,32 +5,13 @@ from typing import NamedTuple
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import (
-    LIFECYCLE_CLOSED_BY_CLIENT,
-    LIFECYCLE_INTERIM,
-    LIFECYCLE_NONE,
-    LIFECYCLE_READY,
-    LIFECYCLE_REFUSED,
-    FrameColumns,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.client_handles import close_handle, learn_name
-from dissector.protocols.pulsar.registry.state import (
-    CLOSING,
-    OPEN,
-    OPENING,
-    HandleRows,
-    RegistryState,
-)
-from dissector.protocols.pulsar.wire.commands import (
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    ERROR,
-    PRODUCER,
-    PRODUCER_SUCCESS,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    RuleColumns,
-)
+from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.commands import RuleColumns
 from dissector.schemas.enums import BY_BROKER, BY_CLIENT
 
 
@@ -78,35 +59,39 @@ def settle(
 ) -> int:
     """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
     client_handles = state.client_handles
-    is_error = frames.command[row] == ERROR
+    is_error = frames.command[row] == commands.ERROR
     phase = client_handles.state[client_handle]
-    if asked in (PRODUCER, SUBSCRIBE):
+    if asked in (commands.PRODUCER, commands.SUBSCRIBE):
         if is_error:
             client_handles.open_requests[client_handle] -= 1
-            if phase != OPENING or client_handles.open_requests[client_handle] > 0:
-                return LIFECYCLE_NONE
+            if phase != registry_state.OPENING or client_handles.open_requests[client_handle] > 0:
+                return columns.LIFECYCLE_NONE
             client_handles.refused_code[client_handle] = frames.error_code[row]
             close_handle(state, run.out, client_handle, BY_BROKER, frames.frame_no[row])
-            return LIFECYCLE_REFUSED
-        if frames.command[row] == PRODUCER_SUCCESS:
+            return columns.LIFECYCLE_REFUSED
+        if frames.command[row] == commands.PRODUCER_SUCCESS:
             learn_name(state, client_handle, frames.wire_producer_name[row])
             if frames.is_ready[row] == 0:
-                return LIFECYCLE_INTERIM
+                return columns.LIFECYCLE_INTERIM
             client_handles.last_sequence_id[client_handle] = frames.last_sequence_id[row]
             client_handles.topic_epoch[client_handle] = frames.topic_epoch[row]
             client_handles.schema_version[client_handle] = run.schema_versions[row]
         client_handles.open_requests[client_handle] -= 1
-        if client_handles.ready_frame_no[client_handle] == NULL and (phase in (OPENING, OPEN)):
+        if client_handles.ready_frame_no[client_handle] == NULL and (
+            phase in (registry_state.OPENING, registry_state.OPEN)
+        ):
             client_handles.ready_frame_no[client_handle] = frames.frame_no[row]
-        if phase != OPENING:
-            return LIFECYCLE_NONE
-        client_handles.state[client_handle] = OPEN
+        if phase != registry_state.OPENING:
+            return columns.LIFECYCLE_NONE
+        client_handles.state[client_handle] = registry_state.OPEN
         client_handles.first_flow_permits[client_handle] = NULL
-        return LIFECYCLE_READY
-    if phase == CLOSING and (asked in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE)):
+        return columns.LIFECYCLE_READY
+    if phase == registry_state.CLOSING and (
+        asked in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER, commands.UNSUBSCRIBE)
+    ):
         if not is_error:
             close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
-            return LIFECYCLE_CLOSED_BY_CLIENT
-        client_handles.state[client_handle] = OPEN
+            return columns.LIFECYCLE_CLOSED_BY_CLIENT
+        client_handles.state[client_handle] = registry_state.OPEN
         client_handles.closed_frame_no[client_handle] = NULL
-    return LIFECYCLE_NONE
+    return columns.LIFECYCLE_NONE

@@ -23,30 +23,13 @@ from typing import Final
 
 import numpy as np
 
+from dissector import limits, tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
-from dissector.limits import (
-    MAX_SUBJECTS,
-    MAX_TOPIC_HINTS,
-    NULL,
-)
+from dissector.limits import NULL
 from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.states import State
-from dissector.tables import (
-    ABSENT,
-    HashTable,
-    ListHeads,
-    ListLinks,
-    Pool,
-    RecentKeys,
-    grow_rows,
-    new_ends,
-    new_hash_table,
-    new_memory,
-    new_pool,
-    reserved,
-    settled,
-)
+from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
 UNOPENED: Final = 0
 OPENING: Final = 1
@@ -179,38 +162,38 @@ def new_registry_state(rows: int, key: int = 0) -> RegistryState:
     key: of its hash tables.
     """
     return RegistryState(
-        table=new_hash_table(1024, key),
-        recent=np.full(RECENT, ABSENT, np.int64),
+        table=tables.new_hash_table(1024, key),
+        recent=np.full(RECENT, tables.ABSENT, np.int64),
         counters=np.zeros(COUNTERS, np.int64),
         connections=RegistryConnections.new(rows, NULL),
-        connection_pool=new_pool(rows),
+        connection_pool=tables.new_pool(rows),
         client_handles=HandleColumns.new(rows, NO_SUBJECT),
-        handle_pool=new_pool(rows),
+        handle_pool=tables.new_pool(rows),
         handle_links=ListLinks.new(rows),
-        handle_lists=new_ends(rows),
+        handle_lists=tables.new_ends(rows),
         closed_links=ListLinks.new(rows),
-        closed_list=new_ends(1),
+        closed_list=tables.new_ends(1),
         nameless_links=ListLinks.new(rows),
-        topics_of_ledgers=new_memory(MAX_TOPIC_HINTS, key),
-        topics_of_names=new_memory(MAX_TOPIC_HINTS, key),
+        topics_of_ledgers=tables.new_memory(limits.MAX_TOPIC_HINTS, key),
+        topics_of_names=tables.new_memory(limits.MAX_TOPIC_HINTS, key),
     )
 
 
 def reserve(state: RegistryState, more: int) -> None:
     """Make room for what `more` further rows can add: one of each kind per row."""
     state.grow(
-        table=reserved(state.table, 3 * more),
-        topics_of_ledgers=settled(state.topics_of_ledgers),
-        topics_of_names=settled(state.topics_of_names),
+        table=tables.reserved(state.table, 3 * more),
+        topics_of_ledgers=tables.settled(state.topics_of_ledgers),
+        topics_of_names=tables.settled(state.topics_of_names),
     )
-    grow_rows(state, "connection_pool", more, connections=NULL, handle_lists=ABSENT)
-    grow_rows(
+    tables.grow_rows(state, "connection_pool", more, connections=NULL, handle_lists=tables.ABSENT)
+    tables.grow_rows(
         state,
         "handle_pool",
         more,
-        MAX_SUBJECTS,
+        limits.MAX_SUBJECTS,
         client_handles=NO_SUBJECT,
-        handle_links=ABSENT,
-        closed_links=ABSENT,
-        nameless_links=ABSENT,
+        handle_links=tables.ABSENT,
+        closed_links=tables.ABSENT,
+        nameless_links=tables.ABSENT,
     )

@@ -1,79 +1,23 @@
 """What the command of each frame does to producers and consumers."""
 
+from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import (
-    EVENT_CLOSE,
-    EVENT_GAP,
-    EVENT_SKIPPED,
-    LIFECYCLE_CLOSED_BY_BROKER,
-    LIFECYCLE_CLOSING_BY_CLIENT,
-    LIFECYCLE_NONE,
-    LIFECYCLE_OPENING,
-    LIFECYCLE_REPEATED,
-    MALFORMED,
-    NAME_OBSERVED,
-    TO_BROKER,
-    TO_CLIENT,
-    FrameColumns,
-)
-from dissector.protocols.pulsar.registry.client_handles import (
-    begin_incarnation,
-    close_connection,
-    close_handle,
-    connection_row,
-    describe,
-    handle_of,
-    learn_ledger,
-    learn_name,
-    learn_topic,
-)
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
+from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
     Asked,
     Registering,
     settle,
 )
-from dissector.protocols.pulsar.registry.state import (
-    CLOSED,
-    CLOSING,
-    COUNT_NOTICES,
-    COUNT_ROW,
-    KEY_CONNECTION,
-    OPEN,
-    OPENING,
-    UNOPENED,
-    HandleRows,
-    RegistryState,
-)
-from dissector.protocols.pulsar.wire.commands import (
-    ACK,
-    BROKER_REQUEST_ID,
-    BY_REQUEST_ID,
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    COMMAND_SLOTS,
-    CONNECT,
-    CONSUMER_SUBJECT,
-    FLOW,
-    MESSAGE,
-    PRODUCER,
-    PRODUCER_SUBJECT,
-    SEND,
-    SEND_ERROR,
-    SEND_RECEIPT,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    RuleColumns,
-)
+from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.commands import RuleColumns
 from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
-from dissector.tables import (
-    ABSENT,
-    find,
-    give_row,
-    remove,
-)
 
 ID_REOPENED = NOTICE_NUMBER["id_reopened"]
 REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's producer
@@ -87,15 +31,15 @@ def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registerin
         asked: what the frame answers, if it is an answer by request id.
     """
     state = run.state
-    state.counters[COUNT_ROW] = run.rows_before + row + 1
+    state.counters[registry_state.COUNT_ROW] = run.rows_before + row + 1
     command = frames.command[row]
-    if command in (SEND, SEND_RECEIPT, SEND_ERROR):
+    if command in (commands.SEND, commands.SEND_RECEIPT, commands.SEND_ERROR):
         _handle_send(state, frames, row, command)
-    elif command == MESSAGE:
+    elif command == commands.MESSAGE:
         _handle_message(state, frames, row)
     elif command < 0:
         _handle_event(state, frames, row, run.out)
-    elif frames.status[row] != MALFORMED:
+    elif frames.status[row] != columns.MALFORMED:
         _handle_rest(frames, row, asked, run)
 
 
@@ -103,11 +47,11 @@ def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registerin
 def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
     """Every command that does not come in masses."""
     command = frames.command[row]
-    if command >= COMMAND_SLOTS:
+    if command >= commands.COMMAND_SLOTS:
         _copy_names(frames, row)
-    elif run.rules.request_key[command] == BY_REQUEST_ID:
+    elif run.rules.request_key[command] == commands.BY_REQUEST_ID:
         _handle_request(run.state, frames, row, run)
-    elif run.rules.reply_key[command] == BY_REQUEST_ID:
+    elif run.rules.reply_key[command] == commands.BY_REQUEST_ID:
         _handle_reply(run.state, frames, row, asked, run)
     else:
         _handle_other(run.state, frames, row, run.rules)
@@ -117,24 +61,28 @@ def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering)
 def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: int) -> None:
     """SEND and its answers: the incarnation in use, the producer's name, the ledger."""
     number = frames.producer_id[row]
-    if number == NULL or frames.status[row] == MALFORMED:
+    if number == NULL or frames.status[row] == columns.MALFORMED:
         return
-    client_handle = handle_of(state, frames.connection_id[row], PRODUCER_SUBJECT, number)
-    if client_handle == ABSENT:
+    client_handle = registry_client_handles.handle_of(
+        state, frames.connection_id[row], commands.PRODUCER_SUBJECT, number
+    )
+    if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
-    if command == SEND:
-        if client_handles.state[client_handle] != OPEN:
+    if command == commands.SEND:
+        if client_handles.state[client_handle] != registry_state.OPEN:
             _use(state, client_handle)
         if client_handles.name[client_handle] == NULL:
             _learn_from_send(state, frames, row, client_handle)
-    elif command == SEND_RECEIPT and (
+    elif command == commands.SEND_RECEIPT and (
         client_handles.topic[client_handle] == NULL
         or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
     ):
-        learn_ledger(state, client_handle, frames.ledger_id[row], frames.entry_id[row])
-    describe(state, frames, row, client_handle)
-    if command != SEND:
+        registry_client_handles.learn_ledger(
+            state, client_handle, frames.ledger_id[row], frames.entry_id[row]
+        )
+    registry_client_handles.describe(state, frames, row, client_handle)
+    if command != commands.SEND:
         _step_back(state, frames, row, client_handle)
     elif frames.producer_name[row] == NULL:
         frames.producer_name[row] = frames.wire_producer_name[row]
@@ -144,18 +92,22 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
 def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> None:
     """MESSAGE: as SEND_RECEIPT, for a consumer."""
     number = frames.consumer_id[row]
-    if number == NULL or frames.status[row] == MALFORMED:
+    if number == NULL or frames.status[row] == columns.MALFORMED:
         return
-    client_handle = handle_of(state, frames.connection_id[row], CONSUMER_SUBJECT, number)
-    if client_handle == ABSENT:
+    client_handle = registry_client_handles.handle_of(
+        state, frames.connection_id[row], commands.CONSUMER_SUBJECT, number
+    )
+    if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
     if (
         client_handles.topic[client_handle] == NULL
         or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
     ):
-        learn_ledger(state, client_handle, frames.ledger_id[row], frames.entry_id[row])
-    describe(state, frames, row, client_handle)
+        registry_client_handles.learn_ledger(
+            state, client_handle, frames.ledger_id[row], frames.entry_id[row]
+        )
+    registry_client_handles.describe(state, frames, row, client_handle)
     frames.producer_name[row] = frames.wire_producer_name[row]
     _step_back(state, frames, row, client_handle)
 
@@ -166,8 +118,8 @@ def _use(state: RegistryState, client_handle: int) -> None:
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     is_whole = state.connections.is_whole[client_handles.connection[client_handle]]
-    if phase == OPENING or (phase == UNOPENED and is_whole == 0):
-        client_handles.state[client_handle] = OPEN
+    if phase == registry_state.OPENING or (phase == registry_state.UNOPENED and is_whole == 0):
+        client_handles.state[client_handle] = registry_state.OPEN
 
 
 @inlined
@@ -177,14 +129,14 @@ def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_hand
     Unless there is none before, or the answer may have been lost in a hole.
     """
     client_handles = state.client_handles
-    if client_handles.state[client_handle] != OPENING:
+    if client_handles.state[client_handle] != registry_state.OPENING:
         return
     hole = state.connections.hole_row[client_handles.connection[client_handle]]
     if (
         client_handles.incarnation[client_handle] == 0
         or hole > client_handles.opened_row[client_handle]
     ):
-        client_handles.state[client_handle] = OPEN
+        client_handles.state[client_handle] = registry_state.OPEN
         return
     frames.incarnation[row] -= 1
     frames.handle_incarnation[row] -= 1
@@ -199,7 +151,7 @@ def _learn_from_send(
     if has_property != NULL and has_property & REPLICATED:
         return
     if frames.replicated_from[row] == NULL:
-        learn_name(state, client_handle, frames.wire_producer_name[row])
+        registry_client_handles.learn_name(state, client_handle, frames.wire_producer_name[row])
 
 
 @kernel
@@ -208,17 +160,19 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
     """
-    connection = find(state.table, KEY_CONNECTION, frames.connection_id[row], 0, 0)
+    connection = tables.find(
+        state.table, registry_state.KEY_CONNECTION, frames.connection_id[row], 0, 0
+    )
     command = frames.command[row]
-    if connection == ABSENT:
+    if connection == tables.ABSENT:
         return
-    if command in (EVENT_GAP, EVENT_SKIPPED):
+    if command in (columns.EVENT_GAP, columns.EVENT_SKIPPED):
         direction = frames.direction[row]
-        if direction != TO_CLIENT:
+        if direction != columns.TO_CLIENT:
             state.connections.is_whole[connection] = 0
-        if direction != TO_BROKER:
-            state.connections.hole_row[connection] = state.counters[COUNT_ROW]
-    elif command == EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
+        if direction != columns.TO_BROKER:
+            state.connections.hole_row[connection] = state.counters[registry_state.COUNT_ROW]
+    elif command == columns.EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
         _forget_connection(state, out, connection, BY_CONNECTION)
 
 
@@ -227,16 +181,22 @@ def _forget_connection(
     state: RegistryState, out: HandleRows, connection: int, closed_by: int
 ) -> None:
     """Close a connection's subjects and forget it."""
-    close_connection(state, out, connection, closed_by)
-    remove(state.table, KEY_CONNECTION, state.connections.connection_id[connection], 0, 0)
+    registry_client_handles.close_connection(state, out, connection, closed_by)
+    tables.remove(
+        state.table,
+        registry_state.KEY_CONNECTION,
+        state.connections.connection_id[connection],
+        0,
+        0,
+    )
     state.connections.connection_id[connection] = NULL
-    give_row(state.connection_pool, connection)
+    tables.give_row(state.connection_pool, connection)
 
 
 @kernel
 def close_all(state: RegistryState, out: HandleRows) -> None:
     """The capture is over: close what is open on every connection."""
-    state.counters[COUNT_ROW] += 1
+    state.counters[registry_state.COUNT_ROW] += 1
     for connection in range(len(state.connections.connection_id)):
         if state.connections.connection_id[connection] != NULL:
             _forget_connection(state, out, connection, BY_CAPTURE_END)
@@ -246,9 +206,9 @@ def close_all(state: RegistryState, out: HandleRows) -> None:
 def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
     """A request by id: what it does to its subject."""
     command = frames.command[row]
-    if command in (PRODUCER, SUBSCRIBE):
+    if command in (commands.PRODUCER, commands.SUBSCRIBE):
         _handle_opening(state, frames, row, run)
-    elif command in (CLOSE_PRODUCER, CLOSE_CONSUMER, UNSUBSCRIBE):
+    elif command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER, commands.UNSUBSCRIBE):
         _handle_closing(state, frames, row, run.out)
     else:
         _handle_other(state, frames, row, run.rules)
@@ -258,40 +218,44 @@ def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: R
 def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
     """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
     command = frames.command[row]
-    kind = PRODUCER_SUBJECT if command == PRODUCER else CONSUMER_SUBJECT
-    number = frames.producer_id[row] if command == PRODUCER else frames.consumer_id[row]
+    kind = commands.PRODUCER_SUBJECT if command == commands.PRODUCER else commands.CONSUMER_SUBJECT
+    number = frames.producer_id[row] if command == commands.PRODUCER else frames.consumer_id[row]
     if number == NULL:
         return
-    client_handle = handle_of(state, frames.connection_id[row], kind, number)
-    if client_handle == ABSENT:
+    client_handle = registry_client_handles.handle_of(
+        state, frames.connection_id[row], kind, number
+    )
+    if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    lifecycle = LIFECYCLE_OPENING
+    lifecycle = columns.LIFECYCLE_OPENING
     # An id first met here is not open: its row was made by this very frame.
-    is_new = client_handles.opened_row[client_handle] == state.counters[COUNT_ROW]
-    if is_new and phase == OPEN:
-        client_handles.state[client_handle] = UNOPENED
-        phase = UNOPENED
-    if phase in (OPENING, OPEN):
-        lifecycle = LIFECYCLE_REPEATED
-        notice = state.counters[COUNT_NOTICES]
+    is_new = client_handles.opened_row[client_handle] == state.counters[registry_state.COUNT_ROW]
+    if is_new and phase == registry_state.OPEN:
+        client_handles.state[client_handle] = registry_state.UNOPENED
+        phase = registry_state.UNOPENED
+    if phase in (registry_state.OPENING, registry_state.OPEN):
+        lifecycle = columns.LIFECYCLE_REPEATED
+        notice = state.counters[registry_state.COUNT_NOTICES]
         run.notices[notice, 0] = ID_REOPENED
         run.notices[notice, 1] = row
-        state.counters[COUNT_NOTICES] = notice + 1
+        state.counters[registry_state.COUNT_NOTICES] = notice + 1
     else:
-        if phase == CLOSING:
-            close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
-        begin_incarnation(state, client_handle, frames.frame_no[row])
+        if phase == registry_state.CLOSING:
+            registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
+        registry_client_handles.begin_incarnation(state, client_handle, frames.frame_no[row])
     client_handles.open_requests[client_handle] += 1
-    learn_topic(state, client_handle, frames.wire_topic[row], NAME_OBSERVED)
-    if command == PRODUCER:
+    registry_client_handles.learn_topic(
+        state, client_handle, frames.wire_topic[row], columns.NAME_OBSERVED
+    )
+    if command == commands.PRODUCER:
         client_handles.epoch[client_handle] = frames.producer_epoch[row]
         client_handles.access_mode[client_handle] = frames.access_mode[row]
-        learn_name(state, client_handle, frames.wire_producer_name[row])
+        registry_client_handles.learn_name(state, client_handle, frames.wire_producer_name[row])
     else:
         _learn_subscription(state, frames, row, client_handle)
-    describe(state, frames, row, client_handle)
+    registry_client_handles.describe(state, frames, row, client_handle)
     frames.lifecycle[row] = lifecycle
 
 
@@ -314,29 +278,40 @@ def _learn_subscription(
 @kernel
 def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: HandleRows) -> None:
     """CLOSE_* and UNSUBSCRIBE: the broker's word is final, the client's waits for its answer."""
-    kind = PRODUCER_SUBJECT if frames.command[row] == CLOSE_PRODUCER else CONSUMER_SUBJECT
-    number = frames.producer_id[row] if kind == PRODUCER_SUBJECT else frames.consumer_id[row]
+    kind = (
+        commands.PRODUCER_SUBJECT
+        if frames.command[row] == commands.CLOSE_PRODUCER
+        else commands.CONSUMER_SUBJECT
+    )
+    number = (
+        frames.producer_id[row] if kind == commands.PRODUCER_SUBJECT else frames.consumer_id[row]
+    )
     if number == NULL:
         return
-    client_handle = handle_of(state, frames.connection_id[row], kind, number)
-    if client_handle == ABSENT:
+    client_handle = registry_client_handles.handle_of(
+        state, frames.connection_id[row], kind, number
+    )
+    if client_handle == tables.ABSENT:
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    is_live = phase in (OPENING, OPEN, CLOSING)
-    describe(state, frames, row, client_handle)
-    if frames.direction[row] == TO_CLIENT or frames.request_id[row] == BROKER_REQUEST_ID:
+    is_live = phase in (registry_state.OPENING, registry_state.OPEN, registry_state.CLOSING)
+    registry_client_handles.describe(state, frames, row, client_handle)
+    if (
+        frames.direction[row] == columns.TO_CLIENT
+        or frames.request_id[row] == commands.BROKER_REQUEST_ID
+    ):
         if is_live:
-            frames.lifecycle[row] = LIFECYCLE_CLOSED_BY_BROKER
-            closed_by = BY_CLIENT if phase == CLOSING else BY_BROKER
-            frame_no = NULL if phase == CLOSING else frames.frame_no[row]
-            close_handle(state, out, client_handle, closed_by, frame_no)
+            frames.lifecycle[row] = columns.LIFECYCLE_CLOSED_BY_BROKER
+            closed_by = BY_CLIENT if phase == registry_state.CLOSING else BY_BROKER
+            frame_no = NULL if phase == registry_state.CLOSING else frames.frame_no[row]
+            registry_client_handles.close_handle(state, out, client_handle, closed_by, frame_no)
         return
     if is_live:
-        client_handles.state[client_handle] = CLOSING
-        if phase != CLOSING:
+        client_handles.state[client_handle] = registry_state.CLOSING
+        if phase != registry_state.CLOSING:
             client_handles.closed_frame_no[client_handle] = frames.frame_no[row]
-        frames.lifecycle[row] = LIFECYCLE_CLOSING_BY_CLIENT
+        frames.lifecycle[row] = columns.LIFECYCLE_CLOSING_BY_CLIENT
 
 
 @kernel
@@ -345,19 +320,21 @@ def _handle_other(state: RegistryState, frames: FrameColumns, row: int, rules: R
     command = frames.command[row]
     kind = rules.client_handle[command]
     number = frames.consumer_id[row]
-    client_handle = ABSENT
-    if kind == CONSUMER_SUBJECT and number != NULL:
-        client_handle = handle_of(state, frames.connection_id[row], kind, number)
-    if client_handle == ABSENT:
+    client_handle = tables.ABSENT
+    if kind == commands.CONSUMER_SUBJECT and number != NULL:
+        client_handle = registry_client_handles.handle_of(
+            state, frames.connection_id[row], kind, number
+        )
+    if client_handle == tables.ABSENT:
         _copy_names(frames, row)
-        if command == CONNECT:
-            connection = connection_row(state, frames.connection_id[row])
-            if state.handle_lists.first[connection] == ABSENT:
+        if command == commands.CONNECT:
+            connection = registry_client_handles.connection_row(state, frames.connection_id[row])
+            if state.handle_lists.first[connection] == tables.ABSENT:
                 state.connections.is_whole[connection] = 1
     else:
-        if command == FLOW:
+        if command == commands.FLOW:
             _handle_flow(state, frames, row, client_handle)
-        describe(state, frames, row, client_handle)
+        registry_client_handles.describe(state, frames, row, client_handle)
 
 
 @kernel
@@ -369,7 +346,11 @@ def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_ha
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     is_known = client_handles.first_flow_permits[client_handle] != NULL
-    if client_handles.opened_frame_no[client_handle] == NULL or is_known or phase == CLOSED:
+    if (
+        client_handles.opened_frame_no[client_handle] == NULL
+        or is_known
+        or phase == registry_state.CLOSED
+    ):
         return
     client_handles.first_flow_permits[client_handle] = frames.permits[row]
 
@@ -382,8 +363,8 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
     frames.producer_name[row] = frames.wire_producer_name[row]
     frames.consumer_name[row] = frames.wire_consumer_name[row]
     if frames.wire_topic[row] != NULL:
-        frames.name_source[row] = NAME_OBSERVED
-    frames.lifecycle[row] = LIFECYCLE_NONE
+        frames.name_source[row] = columns.NAME_OBSERVED
+    frames.lifecycle[row] = columns.LIFECYCLE_NONE
 
 
 @kernel
@@ -392,16 +373,16 @@ def _handle_reply(
 ) -> None:
     """An answer by request id: its request tells what it is about."""
     # ACK_RESPONSE names its consumer itself.
-    if asked.command in (NULL, ACK):
+    if asked.command in (NULL, commands.ACK):
         _handle_other(state, frames, row, run.rules)
         return
-    connection = connection_row(state, frames.connection_id[row])
-    client_handle = find(state.table, asked.kind, connection, asked.id, 0)
-    if client_handle != ABSENT:
-        lifecycle = LIFECYCLE_NONE
+    connection = registry_client_handles.connection_row(state, frames.connection_id[row])
+    client_handle = tables.find(state.table, asked.kind, connection, asked.id, 0)
+    if client_handle != tables.ABSENT:
+        lifecycle = columns.LIFECYCLE_NONE
         if state.client_handles.incarnation[client_handle] == asked.incarnation:
             lifecycle = settle(state, frames, row, asked.command, client_handle, run)
-        describe(state, frames, row, client_handle)
+        registry_client_handles.describe(state, frames, row, client_handle)
         frames.incarnation[row] = asked.incarnation
         frames.handle_incarnation[row] = asked.incarnation
         frames.lifecycle[row] = lifecycle
@@ -409,6 +390,6 @@ def _handle_reply(
         _copy_names(frames, row)
         if frames.topic[row] == NULL and asked.topic != NULL:
             frames.topic[row] = asked.topic
-            frames.name_source[row] = NAME_OBSERVED
+            frames.name_source[row] = columns.NAME_OBSERVED
         if frames.subscription[row] == NULL:
             frames.subscription[row] = asked.subscription

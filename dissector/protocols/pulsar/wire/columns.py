@@ -8,21 +8,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from dissector.protobuf import plan
 from dissector.protobuf.descriptors import Field, descriptors
-from dissector.protobuf.plan import (
-    DECIMAL,
-    POSITION,
-    TEXT,
-    Default,
-    Extra,
-    FieldColumn,
-    FieldPlan,
-    KeyValueColumn,
-    Root,
-    build_plan,
-    column_paths,
-    plan_messages,
-)
+from dissector.protobuf.plan import Default, Extra, FieldColumn, FieldPlan, KeyValueColumn, Root
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.schemas.frames import TABLE
 
@@ -105,16 +93,16 @@ _METADATA_DEFAULTS: Final = (Default("", "is_batch", 0), Default("", "has_proper
 # Properties that Pulsar's own clients and brokers set: retries, dead letters, replication.
 _PAIRS: Final = (
     KeyValueColumn(
-        "properties", b"RECONSUMETIMES", DECIMAL, "reconsume_times", "", "has_property", 1
+        "properties", b"RECONSUMETIMES", plan.DECIMAL, "reconsume_times", "", "has_property", 1
     ),
-    KeyValueColumn("properties", b"REAL_TOPIC", TEXT, "real_topic", "", "has_property", 2),
+    KeyValueColumn("properties", b"REAL_TOPIC", plan.TEXT, "real_topic", "", "has_property", 2),
     KeyValueColumn(
-        "properties", b"REAL_SUBSCRIPTION", TEXT, "real_subscription", "", "has_property", 4
+        "properties", b"REAL_SUBSCRIPTION", plan.TEXT, "real_subscription", "", "has_property", 4
     ),
     KeyValueColumn(
         "properties",
         b"__MSG_PROP_REPL_SOURCE_POSITION",
-        POSITION,
+        plan.POSITION,
         "repl_source_ledger_id",
         "repl_source_entry_id",
         "has_property",
@@ -157,13 +145,13 @@ ROOTS: Final = (
 @cache
 def frame_plan() -> FieldPlan:
     """The plan for the frame columns; roots are the ROOT_* numbers."""
-    return build_plan(ROOTS, FrameColumns._fields, IdColumns._fields)
+    return plan.build_plan(ROOTS, FrameColumns._fields, IdColumns._fields)
 
 
 @cache
 def frame_plan_messages() -> list[str]:
     """The message of each node of that plan."""
-    return plan_messages(ROOTS, FrameColumns._fields, IdColumns._fields)
+    return plan.plan_messages(ROOTS, FrameColumns._fields, IdColumns._fields)
 
 
 @cache
@@ -172,7 +160,7 @@ def shown_paths() -> frozenset[tuple[str, ...]]:
     columns = {column.name for column in TABLE.columns} | {"ids"}
     return frozenset(
         path
-        for path, rule in column_paths(ROOTS[ROOT_COMMAND]).items()
+        for path, rule in plan.column_paths(ROOTS[ROOT_COMMAND]).items()
         if rule.column.removeprefix("wire_") in columns
     )
 
@@ -193,6 +181,6 @@ def _first_paths() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The message and the path below it of the first field that fills a column, by column."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for root in ROOTS:
-        for path, rule in column_paths(root).items():
+        for path, rule in plan.column_paths(root).items():
             found.setdefault(rule.column, (root.message, path))
     return found

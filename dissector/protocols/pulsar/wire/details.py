@@ -27,15 +27,9 @@ from dissector.limits import MAX_DETAIL_ITEMS, MAX_DETAIL_REMEMBERED, MAX_DETAIL
 from dissector.protobuf.descriptors import descriptor_bytes, descriptors
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.interface import Sources
+from dissector.protocols.pulsar.wire import contents
 from dissector.protocols.pulsar.wire.columns import shown_paths
 from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
-from dissector.protocols.pulsar.wire.contents import (
-    DOCUMENT,
-    SECRET,
-    content_of,
-    is_secret_field,
-    spans_of_field,
-)
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 
 _PACKAGE: Final = "pulsar.proto."
@@ -66,7 +60,9 @@ def _classes() -> dict[str, type[Message]]:
 @cache
 def _is_text(message: str, number: int) -> bool:
     field = descriptors().messages[message][number]
-    return field.type_name == "string" or content_of(message, field.name) == DOCUMENT
+    return (
+        field.type_name == "string" or contents.content_of(message, field.name) == contents.DOCUMENT
+    )
 
 
 def parse(message: str, data: bytes) -> Message | None:
@@ -94,7 +90,7 @@ def _nothing(message: str, field: str, value: bytes, key: str = "") -> list[Span
 
 
 def _judge(redact: bool) -> Judge:
-    return spans_of_field if redact else _nothing
+    return contents.spans_of_field if redact else _nothing
 
 
 def pair_text(pair: Any, redact: bool) -> str:
@@ -186,7 +182,9 @@ class _Renderer:
         return _number
 
     def _bytes(self, message: str, field: str, is_text: bool, value: bytes) -> str:
-        is_secret = self.judge is not _nothing and content_of(message, field) == SECRET
+        is_secret = (
+            self.judge is not _nothing and contents.content_of(message, field) == contents.SECRET
+        )
         if is_text and not is_secret:
             return self._text(_shown(self.judge, message, field, value))
         if is_secret or self.judge(message, field, value, ""):
@@ -285,8 +283,8 @@ def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:
     texts: list[bytes] = []
 
     def judge(message: str, field: str, value: bytes, key: str = "") -> list[Span]:
-        if is_secret_field(message, field, key):
-            return spans_of_field(message, field, value, key)
+        if contents.is_secret_field(message, field, key):
+            return contents.spans_of_field(message, field, value, key)
         texts.append(value)
         return []
 

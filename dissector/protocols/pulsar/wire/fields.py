@@ -18,43 +18,15 @@ from dissector.codecs.names import NameTable
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
+from dissector.protobuf import scan as protobuf_scan
 from dissector.protobuf.odd_fields import ODD_COUNT, ODD_SLOTS
-from dissector.protobuf.scan import (
-    BAD,
-    LIMITED,
-    USED_IDS,
-    USED_WORDS,
-    SpanColumns,
-    new_output,
-    scan,
-    with_more_room,
-)
-from dissector.protocols.columns import (
-    CHECKSUM_ABSENT,
-    CHECKSUM_MISMATCH,
-    CHECKSUM_NOT_EVALUATED,
-    CHECKSUM_OK,
-    COMPLETE,
-    FRAME_COLUMN_COUNT,
-    MALFORMED,
-    FrameColumns,
-    IdColumns,
-)
+from dissector.protobuf.scan import SpanColumns
+from dissector.protocols import columns
+from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.interface import Sources
-from dissector.protocols.pulsar.wire.columns import (
-    ROOT_BROKER_ENTRY,
-    ROOT_COMMAND,
-    ROOT_METADATA_OF_MESSAGE,
-    ROOT_METADATA_OF_SEND,
-    frame_plan,
-    frame_plan_messages,
-)
+from dissector.protocols.pulsar.wire import columns as wire_columns
+from dissector.protocols.pulsar.wire import headers
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND, TOPIC_MIGRATED
-from dissector.protocols.pulsar.wire.headers import (
-    MAGIC_BROKER_ENTRY,
-    MAGIC_CHECKSUM,
-    read_command,
-)
 from dissector.protocols.pulsar.wire.unknown import Unknown
 
 _SPANS_PER_FRAME: Final = 3
@@ -118,12 +90,12 @@ def _judge_checksum(
 ) -> None:
     """The verdict over a complete frame; extent.at is behind the checksum."""
     if not has_checksum:
-        frames.checksum[row] = CHECKSUM_ABSENT
+        frames.checksum[row] = columns.CHECKSUM_ABSENT
         return
     computed = crc32c(data, extent.at, extent.end - extent.at)
     frames.crc32c_computed[row] = computed
     is_right = computed == frames.crc32c_stored[row]
-    frames.checksum[row] = CHECKSUM_OK if is_right else CHECKSUM_MISMATCH
+    frames.checksum[row] = columns.CHECKSUM_OK if is_right else columns.CHECKSUM_MISMATCH
 
 
 @inlined
@@ -137,22 +109,22 @@ def _locate_entry(
     source = frames.source[row]
     at = extent.at
     end = extent.end
-    if end - at >= 6 and be16(data, at) == MAGIC_BROKER_ENTRY:
+    if end - at >= 6 and be16(data, at) == headers.MAGIC_BROKER_ENTRY:
         size = be32(data, at + 2)
         if size > extent.frame_end - at - 6:
             return -1 - count
         if size > end - at - 6:
             return count
         part = Extent(at + 6, at + 6 + size, 0)
-        count = _add_span(spans, count, row, source, part, ROOT_BROKER_ENTRY)
+        count = _add_span(spans, count, row, source, part, wire_columns.ROOT_BROKER_ENTRY)
         at = part.end
     if end < extent.frame_end and end - at < 6:
         return count  # cut where a checksum may stand
-    has_checksum = end - at >= 6 and be16(data, at) == MAGIC_CHECKSUM
+    has_checksum = end - at >= 6 and be16(data, at) == headers.MAGIC_CHECKSUM
     if has_checksum:
         frames.crc32c_stored[row] = be32(data, at + 2)
         at += 6
-    if frames.status[row] == COMPLETE:
+    if frames.status[row] == columns.COMPLETE:
         _judge_checksum(frames, row, data, Extent(at, end, 0), has_checksum)
     if end - at < 4:
         return count if extent.frame_end - at >= 4 else -1 - count
@@ -166,7 +138,9 @@ def _locate_entry(
     frames.payload_bytes[row] = extent.frame_end - at - size
     if size <= end - at:
         is_send = frames.command[row] == SEND
-        root = ROOT_METADATA_OF_SEND if is_send else ROOT_METADATA_OF_MESSAGE
+        root = (
+            wire_columns.ROOT_METADATA_OF_SEND if is_send else wire_columns.ROOT_METADATA_OF_MESSAGE
+        )
         count = _add_span(spans, count, row, source, Extent(at, at + size, 0), root)
     return count
 
@@ -181,11 +155,11 @@ def _locate_frame(
     frame_end = at + frames.frame_bytes[row]
     command = frames.command[row]
     if command == NULL:
-        command = read_command(data, at, end)
+        command = headers.read_command(data, at, end)
         frames.command[row] = command
     is_entry = command in (SEND, MESSAGE)
-    if is_entry and frames.status[row] != COMPLETE:
-        frames.checksum[row] = CHECKSUM_NOT_EVALUATED
+    if is_entry and frames.status[row] != columns.COMPLETE:
+        frames.checksum[row] = columns.CHECKSUM_NOT_EVALUATED
         frames.checksum_note[row] = frames.status[row]
     if end - at < 8:
         return count
@@ -195,7 +169,7 @@ def _locate_frame(
     if size > end - at - 8:
         return count
     part = Extent(at + 8, at + 8 + size, 0)
-    count = _add_span(spans, count, row, frames.source[row], part, ROOT_COMMAND)
+    count = _add_span(spans, count, row, frames.source[row], part, wire_columns.ROOT_COMMAND)
     if is_entry:
         return _locate_entry(frames, row, data, Extent(part.end, end, frame_end), spans, count)
     return count
@@ -204,13 +178,13 @@ def _locate_frame(
 @inlined
 def _spoil(frames: FrameColumns, row: int, notices: OddRows, found: int) -> int:
     """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
-    if frames.status[row] == MALFORMED:
+    if frames.status[row] == columns.MALFORMED:
         return found
-    if frames.status[row] == COMPLETE:
-        frames.status[row] = MALFORMED
+    if frames.status[row] == columns.COMPLETE:
+        frames.status[row] = columns.MALFORMED
     if frames.checksum[row] == NULL and frames.command[row] in (SEND, MESSAGE):
-        frames.checksum[row] = CHECKSUM_NOT_EVALUATED
-        frames.checksum_note[row] = MALFORMED
+        frames.checksum[row] = columns.CHECKSUM_NOT_EVALUATED
+        frames.checksum_note[row] = columns.MALFORMED
     notices.row[found] = row
     notices.kind[found] = _MALFORMED_FRAME
     return found + 1
@@ -257,20 +231,20 @@ def settle(
     for index in range(count):
         row = spans.row[index]
         status = spans.status[index]
-        if status == BAD:
-            is_command = spans.root[index] == ROOT_COMMAND
-            if is_command or frames.checksum[row] != CHECKSUM_MISMATCH:
+        if status == protobuf_scan.BAD:
+            is_command = spans.root[index] == wire_columns.ROOT_COMMAND
+            if is_command or frames.checksum[row] != columns.CHECKSUM_MISMATCH:
                 found = _spoil(frames, row, notices, found)
             if not is_command:
                 frames.message_count[row] = NULL
                 frames.is_batch[row] = NULL
                 frames.is_encrypted[row] = NULL
                 frames.compression[row] = NULL
-        elif status == LIMITED:
+        elif status == protobuf_scan.LIMITED:
             notices.row[found] = row
             notices.kind[found] = _IDS_LIMIT
             found += 1
-        if spans.root[index] == ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
+        if spans.root[index] == wire_columns.ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
             if frames.response[row] == _RESOURCE_IS_CONSUMER:
                 frames.consumer_id[row] = frames.producer_id[row]
                 frames.producer_id[row] = NULL
@@ -286,11 +260,11 @@ class FieldDecoder:
         self._names = names
         self._protocol = protocol
         self.unknown = Unknown(protocol)
-        self._plan = frame_plan()
+        self._plan = wire_columns.frame_plan()
         self._spans = SpanColumns.new(0)
         self._notices = OddRows.new(0)
-        empty = np.zeros((FRAME_COLUMN_COUNT, 0), np.int64)
-        self._out = new_output(empty, len(IdColumns._fields), names.columns)
+        empty = np.zeros((columns.FRAME_COLUMN_COUNT, 0), np.int64)
+        self._out = protobuf_scan.new_output(empty, len(IdColumns._fields), names.columns)
 
     def decode(self, frames: FrameColumns, rows: int, sources: Sources) -> Fields:
         """Fill the columns of rows 0 to rows - 1 of a block.
@@ -306,10 +280,10 @@ class FieldDecoder:
         count, found = locate(frames, sources, rows, self._protocol, spans, notices)
         out = self._out._replace(cells=frames.matrix)
         out.used[:] = 0
-        first = scan(self._plan, out, sources, spans, 0, count)
+        first = protobuf_scan.scan(self._plan, out, sources, spans, 0, count)
         while first < count:
-            out = with_more_room(out)
-            first = scan(self._plan, out, sources, spans, first, count)
+            out = protobuf_scan.with_more_room(out)
+            first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
         self._out = out
         self._note_unknown(frames, rows)
         found = settle(frames, spans, count, notices, found)
@@ -322,9 +296,9 @@ class FieldDecoder:
             notices.matrix[:, :found] = notices.matrix[:, order]
         return Fields(
             ids=IdColumns(out.ids),
-            id_count=int(out.used[USED_IDS]),
+            id_count=int(out.used[protobuf_scan.USED_IDS]),
             words=out.words,
-            word_count=int(out.used[USED_WORDS]),
+            word_count=int(out.used[protobuf_scan.USED_WORDS]),
             notices=notices,
             notice_count=int(found),
         )
@@ -336,7 +310,7 @@ class FieldDecoder:
         counts = table[ODD_COUNT]
         if not counts.any():
             return
-        messages = frame_plan_messages()
+        messages = wire_columns.frame_plan_messages()
         for slot in np.flatnonzero(counts[:ODD_SLOTS]):
             node, number, count, row = table[:, slot].tolist()
             self.unknown.add(frames, row, messages[node], number, count)

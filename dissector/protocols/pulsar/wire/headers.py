@@ -21,14 +21,7 @@ from dissector.codecs.integers import be16, be32, byte, varint
 from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, UNKNOWN_DIRECTION
-from dissector.protocols.pulsar.wire.commands import (
-    CLOSE_CONSUMER,
-    CLOSE_PRODUCER,
-    COMMANDS,
-    CONNECTED,
-    MESSAGE,
-    SEND,
-)
+from dissector.protocols.pulsar.wire import commands
 
 MAGIC_CHECKSUM: Final = 0x0E01
 MAGIC_BROKER_ENTRY: Final = 0x0E02
@@ -39,7 +32,7 @@ _TYPE_TAG: Final = 0x08
 _WITHIN_HEADER: Final = 40  # a command up to this size is short enough to look behind it
 
 _DIRECTIONS: Final[Int64Array] = np.full(128, -1, np.int64)  # by command number; -1: no such one
-for _command in COMMANDS:
+for _command in commands.COMMANDS:
     _DIRECTIONS[_command.number] = _command.direction
 
 
@@ -136,7 +129,7 @@ def check_header(
     command = varint(data, offset + 9, min(end, offset + 14, stop))
     if command.next < 0:
         return 0 if end < min(offset + 14, stop) else -1
-    if command.value == SEND or command.value == MESSAGE:
+    if command.value == commands.SEND or command.value == commands.MESSAGE:
         if total - size < 8:
             return -1
     elif total != size + 4 and _direction_of(command.value) >= 0:
@@ -149,7 +142,9 @@ def check_header(
     # A body size that the command's end cuts off will not come with more bytes.
     if fits <= 0:
         return -1 if fits < 0 or end >= stop else 0
-    if (command.value == SEND or command.value == MESSAGE) and size <= _WITHIN_HEADER:
+    if (
+        command.value == commands.SEND or command.value == commands.MESSAGE
+    ) and size <= _WITHIN_HEADER:
         fits = _second_half_fits(data, stop, end, total - 4 - size)
         if fits <= 0:
             return fits
@@ -167,7 +162,7 @@ def checksum_offset(data: ByteArray, offset: int, end: int) -> int:
         Its offset, or -1 if the frame carries none or is too short to tell.
     """
     command = read_command(data, offset, end)
-    if command != SEND and command != MESSAGE:
+    if command != commands.SEND and command != commands.MESSAGE:
         return -1
     size = be32(data, offset + 4)
     if size > end - offset - 8:
@@ -227,7 +222,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
     expects no answer.
     """
     command = read_command(data, offset, end)
-    if command in (CLOSE_PRODUCER, CLOSE_CONSUMER):
+    if command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER):
         request_id = _field_of_body(data, offset, end, 2)
         if request_id == NULL:
             return UNKNOWN_DIRECTION
@@ -239,7 +234,7 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
 def announced_limit(data: ByteArray, offset: int, length: int) -> int:
     """The largest frame that CONNECTED allows, its length field included; 0 if it says none."""
     end = offset + length
-    if read_command(data, offset, end) != CONNECTED:
+    if read_command(data, offset, end) != commands.CONNECTED:
         return 0
     size = _field_of_body(data, offset, end, 3)
     return size + FRAME_PADDING_BYTES if size != NULL and 0 < size < 1 << 31 else 0
