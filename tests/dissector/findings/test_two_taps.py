@@ -42,7 +42,9 @@ def test_the_holder_of_a_name_is_found_at_either_tap(tmp_path, capsys, at_host, 
     for file, tape in zip(files, (whole, part), strict=True):
         file.write_bytes(tape.capture())
     assert run(["findings", "-q", "--json", "--chain", "none", *map(str, files)]) == 0
-    (one,) = json.loads(capsys.readouterr().out)["findings"]
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [row["id"] for row in found] == ["D21", "V07"], "the same traffic twice is told, too"
+    one = found[0]
     assert one["title"] == "A client is kept out by another host"
     assert one["measured"]["holder_ip"] == HOLDER
     assert one["capture"].startswith(f"c-{names[0]}-") and one["incidents"] == 1
