@@ -14,7 +14,7 @@ from dissector.protocols.framing.buffers import (
     reserve,
     searched,
 )
-from dissector.protocols.framing.connection_table import allocate_slot
+from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
 from dissector.protocols.framing.resync import Rule, Searched
 from dissector.protocols.framing.row_output import Callbacks, PassContext
@@ -36,7 +36,7 @@ class Held:
 
     def __post_init__(self) -> None:
         self.state: FramingState = new_state(2, self.arena_bytes)
-        allocate_slot(self.state, 7, -1, 0, 1 << 20)
+        allocate_connection(self.state, 7, -1, 0, 1 << 20)
         self.calls = Callbacks(
             (callback(CHECK_SIGNATURE, self.spec.check),),
             *(
@@ -50,7 +50,7 @@ class Held:
     @property
     def buffer(self) -> int:
         """Its row."""
-        return int(self.state.flows.buffer[self.direction_index])
+        return int(self.state.directions.buffer[self.direction_index])
 
     def context(self) -> Any:
         """What kernels work on: one range, the last of the script."""
