@@ -11,7 +11,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from dissector.sources import decompress
+from dissector import limits
 from dissector.sources.decompress import InputBytes, codec_of
 
 DATA = bytes(random.Random(1).choices(range(64), k=300_000))
@@ -159,7 +159,7 @@ def test_what_needs_gigabytes_to_decompress_is_told_from_damage(stored, make):
 @codecs
 def test_members_without_a_byte_end_at_a_bound(stored, codec, monkeypatch):
     """A million of them are 9 MB of zstd, and would hold a command for minutes."""
-    monkeypatch.setattr(decompress, "MAX_FRUITLESS_BYTES", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_FRUITLESS_BYTES", 1 << 20)
     empty = CODECS[codec](b"")
     few, many = 2_000 * empty, 6_000 * empty
     data, source = read(stored(few + CODECS[codec](b"x") + few + CODECS[codec](b"y")))
