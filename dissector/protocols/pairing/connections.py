@@ -16,20 +16,28 @@ def connection_of(state: PairingState, connection_id: int) -> int:
     row = state.recent_connections[glance]
     if state.connections.connection_id[row] == connection_id:
         return int(row)
-    row = _find_connection(state, connection_id)
+    row = _make_connection(state, connection_id)
     state.recent_connections[glance] = row
     return row
 
 
 @kernel
-def _find_connection(state: PairingState, connection_id: int) -> int:
+def find_connection(state: PairingState, connection_id: int) -> int:
+    """The row of a connection, ABSENT if it has none."""
+    return tables.find(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+
+
+@kernel
+def _make_connection(state: PairingState, connection_id: int) -> int:
     """connection_of without the glance."""
-    row = tables.find(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+    row = find_connection(state, connection_id)
     if row != tables.ABSENT:
         return int(row)
     row = tables.allocate_row(state.connection_pool)
     tables.put(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0, row)
     state.connections.connection_id[row] = connection_id
+    state.connections.push[row] = tables.ABSENT
+    state.connections.skipped[row] = 0
     for direction_index in range(2 * row, 2 * row + 2):
         state.directions.is_seen[direction_index] = 0
         state.directions.hole_row[direction_index] = -1
@@ -50,6 +58,7 @@ def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
     groups.source[group] = tables.ABSENT
+    groups.publishes[group] = 0
     tables.list_append(state.connection_lists, state.group_links, connection, group)
     return int(group)
 
@@ -117,6 +126,8 @@ def close_connection(run: PassContext, connection: int, outcome: int) -> None:
     connection_id = state.connections.connection_id[connection]
     tables.remove(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
     state.connections.connection_id[connection] = NULL
+    if state.connections.push[connection] >= 0:
+        tables.give_row(state.pending_pool, state.connections.push[connection])
     tables.give_row(state.connection_pool, connection)
 
 

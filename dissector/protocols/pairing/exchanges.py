@@ -6,7 +6,7 @@ How requests and answers find each other: `state` (theory), `rules` (which comma
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -116,9 +116,13 @@ class Exchanges:
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now; everything stays open."""
+        return deepcopy(self).finish(NoticeLog())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """One with a state of its own, for the same names."""
         ended = copy(self)
-        ended._state = deepcopy(self._state)
-        return ended.finish(NoticeLog())
+        ended._state = deepcopy(self._state, memo)
+        return ended
 
     def memory(self) -> PairingState:
         """The state itself: to be saved, or to be filled in place before `resume`."""

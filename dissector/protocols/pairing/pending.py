@@ -19,6 +19,11 @@ def _evict_first(run: PassContext, which: int) -> None:
     state.counters[pairing_state.COUNT_EVICTED] += 1
     is_early = which == pairing_state.UNMATCHED
     outcome = EVICTED if is_early else rows.given_up(state, oldest, EVICTED)
+    connection = state.groups.connection[state.pending.group[oldest]]
+    key = run.rules.request_key[rules.slot_of(state.pending.command[oldest])]
+    is_by_order = key == rules.BY_ORDER and not is_early
+    if is_by_order and state.connections.push[connection] == ABSENT:
+        state.connections.skipped[connection] += 1  # its answer will come
     rows.write_unanswered(run, oldest, outcome)
 
 
@@ -31,11 +36,12 @@ def new_pending(run: PassContext, row: int, group: int, which: int) -> int:
     new = allocate_row(state.pending_pool)
     pending = state.pending
     command = frames.command[row]
+    slot = rules.slot_of(command)
     pending.list[new] = which
     pending.group[new] = group
     pending.endpoint_index[new] = frames.endpoint_index[row]
     pending.command[new] = command
-    pending.kind[new] = run.rules.kind[command]
+    pending.kind[new] = run.rules.kind[slot]
     pending.frame_no[new] = frames.frame_no[row]
     pending.first_ns[new] = frames.first_ts_ns[row]
     pending.last_ns[new] = frames.last_ts_ns[row]
@@ -43,7 +49,8 @@ def new_pending(run: PassContext, row: int, group: int, which: int) -> int:
     pending.row[new] = state.counters[pairing_state.COUNT_ROW]
     is_tainted = frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP
     pending.is_tainted[new] = 1 if is_tainted else 0
-    pending.may_be_silent[new] = run.rules.may_be_silent[command]
+    pending.silence[new] = run.rules.silence[slot]
+    pending.key_kind[new] = 0
     pending.other_kind[new] = 0
     for column in range(REQUEST_COLUMNS):
         pending.matrix[new, column] = NULL
@@ -115,11 +122,31 @@ def request_of(run: PassContext, row: int, connection: int) -> int:
     asked, side = run.rules.asked_by[command], 1 - frames.endpoint_index[row]
     if key == rules.BY_TURN:
         return next_in_turn(run, connection, asked, side)
+    if key == rules.BY_ORDER:
+        return next_in_order(run, connection, command)
     group = state.connections.requests[connection]
     if key == rules.BY_WATCHER:
         return find(state.table, pairing_state.KEY_WATCHER, group, frames.watcher_id[row], asked)
     first = find(state.table, pairing_state.KEY_REQUEST, group, frames.request_id[row], side)
     return _request_by_id(run, first, command)
+
+
+@kernel
+def next_in_order(run: PassContext, connection: int, command: int) -> int:
+    """The oldest request of a connection, ABSENT if there is none.
+
+    Those whose answers may have been lost are passed until one fits: they are lost.
+    """
+    state = run.state
+    group = state.connections.requests[connection]
+    for _ in range(state.group_lists.length[group]):
+        row = state.group_lists.first[group]
+        asked = rules.slot_of(state.pending.command[row])
+        is_pair = run.rules.may_answer[asked, rules.slot_of(command)] == 1
+        if is_pair or not rows.may_be_lost(state, row):
+            return int(row)
+        rows.write_unanswered(run, row, LOST_IN_GAP)
+    return ABSENT
 
 
 @kernel

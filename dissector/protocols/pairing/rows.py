@@ -8,6 +8,7 @@ from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.attempts import end_attempt
 from dissector.protocols.pairing.columns import REQUEST_COLUMNS, ExchangeColumns
+from dissector.protocols.pairing.rules import AWAITED, NEVER_AWAITED, slot_of
 from dissector.protocols.pairing.state import PairedAnswer, PairingState, PassContext
 from dissector.schemas import enums
 from dissector.tables import ABSENT, chain_unlink, give_row, list_unlink
@@ -18,7 +19,8 @@ NEGATIVE_DURATION = NOTICE_NUMBER["negative_duration"]
 @inlined
 def outcome_of(run: PassContext, row: int) -> int:
     """The outcome of the request that a frame answers."""
-    frames, rules, command = run.frames, run.rules, run.frames.command[row]
+    frames, rules = run.frames, run.rules
+    command = frames.command[row]
     if frames.status[row] != COMPLETE:
         return enums.RESPONSE_CUT
     is_failed = rules.failed_response[command] != NULL
@@ -35,7 +37,7 @@ def outcome_of(run: PassContext, row: int) -> int:
 def answer_of_frame(run: PassContext, row: int, outcome: int) -> PairedAnswer:
     """The answer that a frame is. A cut by the snap length leaves the time of the last byte."""
     frames, status = run.frames, run.frames.status[row]
-    is_receipt = run.rules.is_receipt[frames.command[row]] == 1
+    is_receipt = run.rules.is_receipt[slot_of(frames.command[row])] == 1
     ledger_id, entry_id = frames.ledger_id[row], frames.entry_id[row]
     return PairedAnswer(
         frames.command[row],
@@ -49,6 +51,24 @@ def answer_of_frame(run: PassContext, row: int, outcome: int) -> PairedAnswer:
         outcome,
         1 if status in (COMPLETE, CUT_BY_SNAPLEN) else 0,
         1 if frames.retransmitted[row] == 1 or status != COMPLETE else 0,
+    )
+
+
+@inlined
+def with_error(answer: PairedAnswer, error_code: int, error_text: int) -> PairedAnswer:
+    """The same answer with an error that no column of its frame says."""
+    return PairedAnswer(
+        answer.command,
+        answer.frame_no,
+        answer.first_ns,
+        answer.last_ns,
+        answer.ledger_id,
+        answer.entry_id,
+        error_code,
+        error_text,
+        answer.outcome,
+        answer.is_timed,
+        answer.is_tainted,
     )
 
 
@@ -89,6 +109,9 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
     """The outcome of a request that nothing will answer: the first that fits, else `otherwise`."""
     pending = state.pending
     answers = direction_of(state, row) + 1 - pending.endpoint_index[row]
+    silence, is_lost = pending.silence[row], may_be_lost(state, row)
+    if silence == NEVER_AWAITED and not is_lost:
+        return enums.NOT_AWAITED
     if state.directions.is_seen[answers] == 0:
         return enums.OTHER_SIDE_NOT_CAPTURED
     if pending.list[row] == pairing_state.SENDS:
@@ -96,9 +119,11 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
         is_older = state.groups.incarnation[group] > pending.incarnation[row]
         if state.groups.is_broker_closed[group] == 1 or is_older:
             return enums.DROPPED_AFTER_CLOSE
-    if may_be_lost(state, row):
+    if is_lost:
         return enums.LOST_IN_GAP
-    if pending.may_be_silent[row] == 1 and otherwise != enums.EVICTED:
+    is_silent = silence != AWAITED and otherwise != enums.EVICTED
+    # Behind a push nothing is answered.
+    if is_silent or state.connections.push[answers // 2] != ABSENT:
         return enums.NOT_AWAITED
     return otherwise
 
@@ -246,18 +271,22 @@ def _write_orphan(run: PassContext, row: int) -> None:
 
 @kernel
 def release(state: PairingState, row: int) -> None:
-    """Take a pending row out of everything."""
+    """Take a pending row out of everything; that of a push stays for the names of what comes."""
     pending = state.pending
-    group = pending.group[row]
+    group, which = pending.group[row], pending.list[row]
     kind, value, extra = pending.key_kind[row], pending.key_value[row], pending.key_extra[row]
-    if pending.list[row] == pairing_state.UNMATCHED:
-        kind += pairing_state.FOR_EARLY
-    chain_unlink(state.table, state.chain_links, kind, group, value, extra, row)
+    if kind != 0:
+        if which == pairing_state.UNMATCHED:
+            kind += pairing_state.FOR_EARLY
+        chain_unlink(state.table, state.chain_links, kind, group, value, extra, row)
     kind, value, extra = pending.other_kind[row], pending.other_value[row], pending.other_extra[row]
     if kind != 0:
         chain_unlink(state.table, state.other_links, kind, group, value, extra, row)
     list_unlink(state.group_lists, state.member_links, group, row)
-    list_unlink(state.order, state.order_links, pending.list[row], row)
+    list_unlink(state.order, state.order_links, which, row)
     if pending.attempt_row[row] != ABSENT:
         end_attempt(state.attempts, pending.attempt_row[row])
-    give_row(state.pending_pool, row)
+    if which == pairing_state.REQUESTS and pending.outstanding_before[row] != NULL:
+        state.groups.publishes[group] -= 1
+    if state.connections.push[state.groups.connection[group]] != row:
+        give_row(state.pending_pool, row)

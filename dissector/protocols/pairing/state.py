@@ -84,9 +84,9 @@ class PendingColumns(Records, RequestColumns):
     kind: of the exchange.
     row: ordinal of the frame.
     is_tainted: 1 if the frame itself was sent again or has a gap.
-    may_be_silent: 1 if no answer may be due.
+    silence: rules.AWAITED and so on.
     key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind 0
-        if it is in one only.
+        if it is in one only; key_kind 0 of what is found by order.
     attempt_row: see `attempts`. From ledger_id on only early answers.
     outcome: of the request that it answers.
     """
@@ -102,7 +102,7 @@ class PendingColumns(Records, RequestColumns):
     frame_bytes: Int64Array
     row: Int64Array
     is_tainted: Int64Array
-    may_be_silent: Int64Array
+    silence: Int64Array
     key_kind: Int64Array
     key_value: Int64Array
     key_extra: Int64Array
@@ -127,6 +127,7 @@ class GroupColumns(Records):
     is_broker_closed: 1 after the broker closed it.
     has_positions: 1 once a send was copied from another cluster.
     source: of attempts, ABSENT if names are not known.
+    publishes: requests in it that count as outstanding.
     """
 
     connection: Int64Array
@@ -137,13 +138,22 @@ class GroupColumns(Records):
     topic: Int64Array
     producer_name: Int64Array
     source: Int64Array
+    publishes: Int64Array
 
 
 class ConnectionColumns(Bundle):
-    """Connections, int64[rows] each. requests: the group of their requests that are no sends."""
+    """Connections, int64[rows] each.
+
+    requests: the group of their requests that are no sends.
+    push: the request that turned it into one way without answers, ABSENT if none did; its row stays
+        pending. Negative, too: there is one that was not seen.
+    skipped: answers still to come for requests by order that were given up.
+    """
 
     connection_id: Int64Array
     requests: Int64Array
+    push: Int64Array
+    skipped: Int64Array
 
 
 class DirectionColumns(Bundle):
@@ -278,27 +288,24 @@ def reserve(state: PairingState, more: int) -> None:
         table=tables.reserved(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
+    reserve_connections(state, more)
+    reserve_pending(state, more)
+
+
+def reserve_connections(state: PairingState, more: int) -> None:
+    """Make room for so many further connections."""
     tables.grow_rows(
         state, "connection_pool", more, connections=NULL, connection_lists=tables.ABSENT
     )
     directions = 2 * len(state.connection_pool.rows)
     if directions > len(state.directions.is_seen):
         state.grow(directions=state.directions.grown(directions))
-    tables.grow_rows(
-        state,
-        "group_pool",
-        2 * more,
-        groups=tables.ABSENT,
-        group_links=tables.ABSENT,
-        group_lists=tables.ABSENT,
-    )
-    tables.grow_rows(
-        state,
-        "pending_pool",
-        more + 1,
-        pending=NULL,
-        order_links=tables.ABSENT,
-        member_links=tables.ABSENT,
-        chain_links=tables.ABSENT,
-        other_links=tables.ABSENT,
-    )
+    links = dict.fromkeys(("groups", "group_links", "group_lists"), tables.ABSENT)
+    tables.grow_rows(state, "group_pool", 2 * more, **links)
+
+
+def reserve_pending(state: PairingState, more: int) -> None:
+    """Make room for so many further pending rows."""
+    links = ("order_links", "member_links", "chain_links", "other_links")
+    filled = dict.fromkeys(links, tables.ABSENT)
+    tables.grow_rows(state, "pending_pool", more + 1, pending=NULL, **filled)

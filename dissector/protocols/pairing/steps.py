@@ -26,7 +26,7 @@ def pair_frames(run: PassContext, stop: int, protocol: int) -> int:
     for row in range(first, stop):
         if not has_room_for_row(state):
             return stop - row
-        begin_row(run, row)
+        begin_row(run, row, state.counters[pairing_state.COUNT_ROW] + 1)
         if frames.protocol[row] != protocol:
             continue
         connection = connections.connection_of(state, frames.connection_id[row])
@@ -51,11 +51,11 @@ def has_room_for_row(state: PairingState) -> bool:
 
 
 @inlined
-def begin_row(run: PassContext, row: int) -> None:
+def begin_row(run: PassContext, row: int, ordinal: int) -> None:
     """The next row of the capture, of whatever protocol: time goes on."""
     counters = run.state.counters
     counters[pairing_state.COUNT_AT] = row + 1
-    counters[pairing_state.COUNT_ROW] += 1
+    counters[pairing_state.COUNT_ROW] = ordinal
     if run.frames.last_ts_ns[row] > counters[pairing_state.COUNT_NOW]:
         counters[pairing_state.COUNT_NOW] = run.frames.last_ts_ns[row]
     if run.state.order.first[pairing_state.UNMATCHED] != ABSENT:
@@ -135,6 +135,8 @@ def _handle_request(run: PassContext, row: int, connection: int) -> None:
         return
     group = state.connections.requests[connection]
     request = pending.new_pending(run, row, group, pairing_state.REQUESTS)
+    if key == rules.BY_ORDER:
+        return
     pending.into_chain(state, request, kind, value, extra)
     if key == rules.BY_NOTHING:
         rows.write_unanswered(run, request, NOT_AWAITED)
@@ -160,6 +162,9 @@ def _handle_reply(run: PassContext, row: int, connection: int, request: int) -> 
         if frames.producer_name[row] != NULL:
             state.pending.producer_name[request] = frames.producer_name[row]
         rows.write_answered(run, request, answer)
+    elif key == rules.BY_ORDER:
+        unmatched = pending.keep_unmatched(run, row, connection, answer)
+        rows.write_unanswered(run, unmatched, NULL)  # what comes later asks for something else
     elif key != rules.BY_WATCHER:  # later updates of a watcher answer nothing: they are pushes
         unmatched = pending.keep_unmatched(run, row, connection, answer)
         kind, value = pairing_state.KEY_TURN, run.rules.asked_by[command]

@@ -35,7 +35,7 @@ def pair_frames(run: PassContext, stop: int, protocol: int, registering: Registe
     for row in range(first, stop):
         if not steps.has_room_for_row(state):
             return stop - row
-        steps.begin_row(run, row)
+        steps.begin_row(run, row, state.counters[pairing_state.COUNT_ROW] + 1)
         if frames.protocol[row] != protocol:
             continue
         connection = connections.connection_of(state, frames.connection_id[row])

@@ -130,7 +130,9 @@ SCALABLE_TOPIC_SUBSCRIBE: Final = _request(73, rules.BY_REQUEST_ID)
 SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: Final = _answer(74, SCALABLE_TOPIC_SUBSCRIBE)
 SCALABLE_TOPIC_ASSIGNMENT_UPDATE: Final = _push(75)
 # Its first update comes when topics match.
-WATCH_SCALABLE_TOPICS: Final = _add(Command(76, TO_BROKER, rules.BY_WATCHER, may_be_silent=True))
+WATCH_SCALABLE_TOPICS: Final = _add(
+    Command(76, TO_BROKER, rules.BY_WATCHER, silence=rules.MAY_BE_SILENT)
+)
 WATCH_SCALABLE_TOPICS_UPDATE: Final = _answer(77, WATCH_SCALABLE_TOPICS)
 WATCH_SCALABLE_TOPICS_CLOSE: Final = _request(78, rules.BY_NOTHING)
 # -- generic answers: ERROR refuses whatever has a request id, and a CONNECT (with request id -1)

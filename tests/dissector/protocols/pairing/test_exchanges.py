@@ -25,7 +25,7 @@ TABLE = (
     Command(REFUSED, columns.TO_CLIENT, answers=(ASK,), is_refusal=True),
     Command(BEAT, rules.EITHER, rules.BY_TURN, kind=KIND_PING),
     Command(ALIVE, rules.EITHER, answers=(BEAT,)),
-    Command(WATCH, columns.TO_BROKER, rules.BY_WATCHER, may_be_silent=True),
+    Command(WATCH, columns.TO_BROKER, rules.BY_WATCHER, silence=rules.MAY_BE_SILENT),
     Command(SEEN, columns.TO_CLIENT, answers=(WATCH,)),
     Command(FORGET, columns.TO_BROKER, rules.BY_NOTHING),
 )
