@@ -22,7 +22,7 @@ NOT_BOUNDS = {
     "dissector/protocols/cursus/headers.py": "MAX_TOPIC_BYTES",  # the broker's
     "dissector/protocols/cursus/lines.py": "MAX_ENVELOPE_BYTES",  # the broker's
     "dissector/protocols/pulsar/consumption/state.py": "MOST_CLAIMS",  # a place among counters
-    "dissector/protocols/pulsar/exchanges/attempts.py": "_MAX_SOURCES _MAX_ROWS",  # likewise
+    "dissector/protocols/pairing/attempts.py": "_MAX_SOURCES _MAX_ROWS",  # likewise
     "dissector/report/crc_errors.py": "MAX_PAIR_BYTES",  # the polynomial's
     "dissector/stream/numbering.py": "_MAX_SCALE",  # RFC 7323
     "dissector/tap/filters.py": "MAX_BYTES",  # what the socket filter takes for all

@@ -127,6 +127,7 @@ MANY_PARAMETERS_IN = ("dissector/cli/", "spark_jobs/land.py")
 # it explains; each reason says what the parameters are.
 _PULSAR = "dissector/protocols/pulsar"
 _CURSUS = "dissector/protocols/cursus"
+_PAIRING = "dissector/protocols/pairing"
 _FRAMING = "dissector/protocols/framing"
 A_PLACE = "state, bundle and the coordinates of one place in them"
 A_PASS = "the pass over a block: state, columns, their number, names or rules, what it fills"
@@ -157,7 +158,7 @@ TESTED_THROUGH = {
     f"{_FRAMING}/test_resync.py": "search_state",
     f"{_FRAMING}/test_unsynchronised.py": "searching",
     f"{_PULSAR}/registry/test_registry.py": "requests steps client_handles",
-    f"{_PULSAR}/exchanges/test_exchanges.py": "connections pending rows steps",
+    f"{_PAIRING}/test_exchanges.py": "columns connections pending rows rules sends state steps",
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
     " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",

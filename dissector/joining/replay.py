@@ -120,9 +120,9 @@ def commands_with_detail() -> tuple[str, ...]:
     base = messages["BaseCommand"]
     fields = _IN_DETAIL.keys()
     return tuple(
-        command.name
+        wire_commands.command_name(command.number)
         for command in wire_commands.COMMANDS
-        if command.name in _RESPONSES
+        if wire_commands.command_name(command.number) in _RESPONSES
         or (
             command.number in base
             and any(field.name in fields for field in messages[base[command.number].of].values())
@@ -164,7 +164,10 @@ def _enum(name: str) -> dict[str, int]:
 
 @cache
 def _commands() -> dict[str, int]:
-    return {command.name: command.number for command in wire_commands.COMMANDS}
+    return {
+        wire_commands.command_name(command.number): command.number
+        for command in wire_commands.COMMANDS
+    }
 
 
 def _command_number(text: str | None) -> int:
@@ -185,7 +188,7 @@ def _number_of(text: str | None, enum: str) -> int:
 def frequent() -> tuple[str, ...]:
     """The commands that name nothing of ASKED themselves, though their rows do."""
     return tuple(
-        command.name
+        wire_commands.command_name(command.number)
         for command in wire_commands.COMMANDS
         if command.number in wire_commands.FREQUENT
     )
@@ -286,7 +289,7 @@ class Replay:
         texts = self._exchanges.read_texts(frames, count, sources)
         found, names = self._notices, self._names.texts
         run = self._registry.begin(frames, count, names, sources)
-        exchanges = self._exchanges.pair(frames, count, texts, names, run, found)
+        exchanges = self._exchanges.pair_named(frames, count, texts, names, run, found)
         blocks = self._registry.closed(frames, count, run, found) + exchanges
         blocks = named(blocks, self._commands)
         blocks += self._consumption.advance(frames, count, ids, words, names, found)

@@ -18,8 +18,8 @@ from dissector.limits import MAX_TOPIC_HINTS
 from dissector.notice_log import NoticeLog, of_limits
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameColumns, new_frame_columns
+from dissector.protocols.pairing.state import KEY_REQUEST, KEY_SEND
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.exchanges.state import KEY_REQUEST, KEY_SEND
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.registry.state import KEY_LEDGER
 from dissector.protocols.pulsar.wire import commands
@@ -105,7 +105,7 @@ class Walk:
 
     def take(self, frames: FrameColumns, rows: int) -> None:
         run = self.registry.begin(frames, rows, [], ())  # type: ignore[arg-type]
-        self.exchanges.pair(frames, rows, np.zeros(1, np.int64), [], run, NoticeLog())
+        self.exchanges.pair_named(frames, rows, np.zeros(1, np.int64), [], run, NoticeLog())
 
     def open_producer(self) -> None:
         """Producer 1, with a topic and a name."""

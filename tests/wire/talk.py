@@ -15,9 +15,9 @@ from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICES
 from dissector.protocols.columns import EVENT_CLOSE, EVENT_GAP, TO_BROKER, TO_CLIENT
+from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchanges.exchanges import PulsarExchanges
-from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
+from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.registry.registry import PulsarRegistry
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas import TABLES
@@ -160,7 +160,7 @@ class Talk:
 
         Args:
             cuts: rows before which a new block begins.
-            bounds: `exchanges`, an ExchangeBounds; others go to PulsarConsumption.
+            bounds: `exchanges`, an PairingBounds; others go to PulsarConsumption.
         """
         passes = _Passes(bounds)
         maker = FrameMaker()
@@ -176,7 +176,7 @@ class _Passes:
     """The three passes one after the other."""
 
     def __init__(self, bounds: Row) -> None:
-        exchange_bounds: ExchangeBounds | None = bounds.pop("exchanges", None)
+        exchange_bounds: PairingBounds | None = bounds.pop("exchanges", None)
         self._registry = PulsarRegistry(0)
         self._exchanges = PulsarExchanges(0, 200 * STEP_NS, exchange_bounds)
         self._consumption = PulsarConsumption(0, **bounds)
@@ -187,7 +187,7 @@ class _Passes:
         frames, rows, ids, words, names, sources, _ = block
         run = self._registry.begin(frames, rows, names, sources)
         texts = self._exchanges.read_texts(frames, rows, sources)
-        exchanges = self._exchanges.pair(frames, rows, texts, names, run, self._notices)
+        exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, self._notices)
         self._keep(self._registry.closed(frames, rows, run, self._notices))
         self._keep(exchanges)
         self._keep(self._consumption.advance(frames, rows, ids, words, names, self._notices))

@@ -1,4 +1,4 @@
-"""Cursus' commands and answers: their numbers and names, and what a command is about.
+"""Cursus' commands and answers: numbers and names, what is about what, and what answers what.
 
 A number is the index of the name in NAMES; it is ours alone, on the wire there are only words.
 """
@@ -11,6 +11,9 @@ from dissector.blocks import ByteArray, Coded, Int64Array
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.protocols.pairing import rules
+from dissector.protocols.pairing.rules import Command
+from dissector.schemas import enums
 
 # What is not a text command; UNKNOWN is one whose word is in no list.
 UNKNOWN: Final = 0
@@ -59,6 +62,36 @@ PUBLISHES: Final = frozenset(
 )
 ACKS: Final = frozenset(NUMBER[name] for name in ("COMMIT_OFFSET", "BATCH_COMMIT"))
 CONSUMES: Final = frozenset(NUMBER[name] for name in ("CONSUME", "STREAM", "READ_STREAM"))
+KINDS: Final = {
+    **dict.fromkeys(PUBLISHES, enums.KIND_PUBLISH),
+    **dict.fromkeys(ACKS, enums.KIND_ACK),
+    **dict.fromkeys(CONSUMES, enums.KIND_CONSUME),
+    NUMBER["HEARTBEAT"]: enums.KIND_PING,
+    NUMBER["AUTH"]: enums.KIND_AUTH,
+}
+# Their clients close without reading the answer.
+_NEVER_AWAITED: Final = frozenset(NUMBER[name] for name in ("LEAVE_GROUP", "HEARTBEAT_CLUSTER"))
+
+# -- which answers may follow which requests, by their words alone; `correlation` looks inside
+_ASKING: Final = (UNKNOWN, BATCH, *range(FIRST_VERB, len(NAMES)), rules.NOT_SEEN)
+_ANSWERS: Final = {
+    **dict.fromkeys((UNKNOWN, RESPONSE_ERROR, RESPONSE_JSON, rules.NOT_SEEN), _ASKING),
+    RESPONSE_OK: tuple(number for number in _ASKING if number not in CONSUMES),
+    BATCH: (*sorted(CONSUMES), rules.NOT_SEEN),
+    **dict.fromkeys((STREAM_CONTROL, KEEPALIVE), (NUMBER["STREAM"], rules.NOT_SEEN)),
+}
+TABLE: Final = tuple(
+    Command(
+        number,
+        rules.EITHER,
+        rules.BY_ORDER if number in _ASKING else rules.NO_REQUEST,
+        _ANSWERS.get(number, ()),
+        KINDS.get(number, enums.KIND_REQUEST),
+        silence=rules.NEVER_AWAITED if number in _NEVER_AWAITED else rules.AWAITED,
+        is_receipt=number in (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON),
+    )
+    for number in {*_ASKING, *_ANSWERS}
+)
 
 MAX_WORD_BYTES: Final = 19  # of a command; longer first words are none
 _WORDS: Final = 3  # 64-bit words that hold one

@@ -12,12 +12,13 @@ fits a later one, or until their client, which never had two outstanding, asks a
 
 from typing import Final
 
+import numpy as np
+
 from dissector.blocks import TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.cursus import commands
@@ -28,10 +29,18 @@ from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.forwarded import is_passed_on
 from dissector.protocols.cursus.lines import CommandLine
 from dissector.protocols.cursus.rows import AckRow, ClosedRows, ConsumerRow, ProducerRow
-from dissector.protocols.cursus.sessions import OpenSessions, PassContext
+from dissector.protocols.cursus.sessions import PassContext
 from dissector.protocols.cursus.state_updates import StateUpdates
 from dissector.protocols.cursus.walk import walk
 from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.pairing import connections as pairing_connections
+from dissector.protocols.pairing import pending as pairing_pending
+from dissector.protocols.pairing import rows as pairing_rows
+from dissector.protocols.pairing import rules
+from dissector.protocols.pairing import state as pairing_state
+from dissector.protocols.pairing.exchanges import Exchanges
+from dissector.protocols.pairing.state import PairingBounds
+from dissector.protocols.pairing.steps import begin_row
 from dissector.schemas import enums
 from dissector.states import State
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -39,16 +48,7 @@ from dissector.tables import ABSENT
 
 _STREAM: Final = commands.NUMBER["STREAM"]
 _READ_STREAM: Final = commands.NUMBER["READ_STREAM"]
-_LEAVE_GROUP: Final = commands.NUMBER["LEAVE_GROUP"]
-_NEVER_AWAITED: Final = frozenset((_LEAVE_GROUP, commands.NUMBER["HEARTBEAT_CLUSTER"]))
 _BATCHES: Final = (commands.BATCH, commands.NUMBER["INTERNAL_BATCH"])
-_KINDS: Final = {
-    **dict.fromkeys(commands.PUBLISHES, enums.KIND_PUBLISH),
-    **dict.fromkeys(commands.ACKS, enums.KIND_ACK),
-    **dict.fromkeys(commands.CONSUMES, enums.KIND_CONSUME),
-    commands.NUMBER["HEARTBEAT"]: enums.KIND_PING,
-    commands.NUMBER["AUTH"]: enums.KIND_AUTH,
-}
 # Commands whose success has fields that no other's has; a few are enough to tell answers apart.
 _TELLING_FIELDS: Final = {
     "assignments": frozenset((commands.NUMBER["JOIN_GROUP"], commands.NUMBER["SYNC_GROUP"])),
@@ -60,7 +60,7 @@ _TELLING_FIELDS: Final = {
     "coordinator_id": frozenset((commands.NUMBER["FIND_COORDINATOR"],)),
     "topics": frozenset((commands.NUMBER["LIST"],)),
     "authenticated": frozenset((commands.NUMBER["AUTH"],)),
-    "left": frozenset((_LEAVE_GROUP,)),
+    "left": frozenset((commands.NUMBER["LEAVE_GROUP"],)),
     "version": frozenset(
         commands.NUMBER[name] for name in ("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT")
     ),
@@ -83,16 +83,32 @@ class Correlation:
         requests: int = MAX_PENDING_REQUESTS,
     ) -> None:
         self._gathered = ClosedRows(names)
+        self._names = names
         self._decoder = decoder
         self._codes = decoder.codes
         self._notices = notices
         self._protocol = protocol
-        self._open = OpenSessions(requests, names.key)
-        self._state = self._open.state
-        self._updates = StateUpdates(self._gathered, decoder.codes, notices, self._open, names.key)
+        self._exchanges = Exchanges(
+            protocol,
+            rules.rules_of(commands.TABLE),
+            0,
+            PairingBounds(requests=requests),
+            names.key,
+            {
+                **dict.fromkeys(("request_command", "response_command"), commands.NAMES),
+                **dict.fromkeys(("error_code", "error_text"), names.names),
+            },
+        )
+        self._state = self._exchanges.memory()
+        own = cursus_sessions.new_session_state()
+        self._own = own
+        self._updates = StateUpdates(
+            self._gathered, decoder.codes, notices, self._state, own, names.key
+        )
         self._sessions: dict[int, int] = {}  # by connection
-        self._lines: dict[int, CommandLine] = {}  # of requests that are texts
-        self._evicted = 0
+        self._lines: dict[int, tuple[int, CommandLine]] = {}  # of requests that are texts
+        self._run: pairing_state.PassContext | None = None
+        self._blocks: list[TableBlock] = []
         self._ordinal = 0
         self.negotiated: dict[int, ConnectionFacts] = {}
 
@@ -105,7 +121,10 @@ class Correlation:
         if not mine:
             return
         bodies = self._decoder.bodies
-        context = self._updates.begin(frames, bodies, mine)
+        cursus_sessions.reserve(self._own, self._state, 0, mine)
+        no_texts = np.full(rows, NULL, np.int64)
+        self._run = self._exchanges.begin(frames, rows, no_texts, self._names.names)
+        context = self._updates.begin(self._run, bodies, mine)
         needs_slow_path = bodies.decoded[:rows] == NULL
         needs_slow_path |= frames.frame_no[:rows] == NULL
         needs_slow_path &= frames.protocol[:rows] == self._protocol
@@ -113,28 +132,29 @@ class Correlation:
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
-            self._state.counts[cursus_sessions.NOW] = max(
-                self._state.counts[cursus_sessions.NOW], frames.last_ts_ns[row]
-            )
+            begin_row(self._run, row, base + row)
             if frames.frame_no[row] == NULL:
-                self._event(frames, row)
+                self._event(context, row)
             else:
                 self._frame(context, row, decoder.get(row))
             row += 1
             if row < rows and not rare[row]:
-                self._open.make_closed_room(rows - row)
                 row = walk(context, row, rows, self._protocol, base)
 
     def client_handles(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
         return self._gathered.drain(ProducerRow) + self._gathered.drain(ConsumerRow)
 
-    def relations(self) -> list[TableBlock]:
+    def relations(self, notices: NoticeLog) -> list[TableBlock]:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
         out = self._gathered
+        if self._run is not None:
+            self._blocks += self._exchanges.blocks(self._run, notices)
+        self._names.update()  # texts of errors, too
+        exchanges, self._blocks, self._run = self._blocks, [], None
         deliveries = self._updates.groups.open.drain_closed()
         return [
-            *out.block("exchanges", cursus_rows.EXCHANGE_COLUMNS, self._open.drain_closed()),
+            *exchanges,
             *out.drain(AckRow),
             *out.block("deliveries", cursus_rows.DELIVERY_COLUMNS, deliveries),
         ]
@@ -144,26 +164,25 @@ class Correlation:
     def _session(self, connection: int) -> int:
         found = self._sessions.get(connection)
         if found is None:
-            found = self._sessions[connection] = self._open.open(connection)
+            found = cursus_sessions.open_session(self._own, self._state, connection)
+            self._sessions[connection] = found
         return found
 
-    def _event(self, frames: FrameColumns, row: int) -> None:
-        connection, command = int(frames.connection_id[row]), int(frames.command[row])
-        direction = int(frames.direction[row])
-        if command == columns.EVENT_CLOSE:
-            self._connection_over(connection, int(frames.status[row]) == ENDED_CAPTURE_END)
+    def _event(self, context: PassContext, row: int) -> None:
+        frames = context.frames
+        connection = int(frames.connection_id[row])
+        if frames.command[row] == columns.EVENT_CLOSE:
+            is_capture_over = int(frames.status[row]) == ENDED_CAPTURE_END
+            self._connection_over(context, connection, is_capture_over)
             return
         session = self._session(connection)
-        sessions = self._state.sessions
-        is_hole = command in (columns.EVENT_GAP, columns.EVENT_SKIPPED)
-        if direction == columns.TO_CLIENT and (is_hole or command == columns.EVENT_FIN):
-            sessions.has_answered[session] = 1
-        if is_hole:
-            sessions.has_hole[session] = 1
-            if sessions.stream[session] == ABSENT:
-                cursus_sessions.taint(self._state, session, direction != columns.TO_BROKER)
+        if self._stream_of(session) == ABSENT:
+            direction_index = 2 * session + int(frames.endpoint_index[row])
+            pairing_connections.note_event(context.pairing, row, direction_index)
 
-    def _connection_over(self, connection: int, is_capture_over: bool) -> None:
+    def _connection_over(
+        self, context: PassContext, connection: int, is_capture_over: bool
+    ) -> None:
         """A connection is over, or the capture is, and what waits may be joined to the next."""
         session = self._sessions.get(connection)
         facts = self.open_facts(connection)
@@ -173,12 +192,8 @@ class Correlation:
             return
         if session is not None:
             del self._sessions[connection]
-            exchanges = self._state.exchanges
-            left = self._open.waiting(session)
-            for which in sorted(left, key=lambda each: int(exchanges.request_frame_no[each])):
-                self._close(which, self._unanswered(session, which, enums.CONN_CLOSED))
             self._updates.session_over(connection, session, False)
-            self._open.close(connection, session)
+            pairing_connections.close_connection(context.pairing, session, enums.CONN_CLOSED)
         self._updates.groups.open.close_connection(connection)
 
     def open_facts(self, connection: int) -> ConnectionFacts | None:
@@ -194,21 +209,11 @@ class Correlation:
     def finish(self) -> None:
         """The capture is over: what waits, in the order of its frames."""
         self._gathered.row = self._ordinal + 1
-        exchanges = self._state.exchanges
-        left = [
-            (int(exchanges.request_frame_no[which]), which, session)
-            for session in self._sessions.values()
-            for which in self._open.waiting(session)
-        ]
-        for _, which, session in sorted(left):
-            self._close(which, self._unanswered(session, which, enums.UNANSWERED_AT_END))
+        self._state.counters[pairing_state.COUNT_ROW] = self._ordinal
+        self._blocks += self._exchanges.finish(self._notices)
         for connection, session in self._sessions.items():
             self._updates.session_over(connection, session, True)
         self._sessions.clear()
-        if self._evicted:
-            kind = NOTICE_NUMBER["pending_limit"]
-            now = int(self._state.counts[cursus_sessions.NOW])
-            self._notices.add([Notice(kind, now, value=self._evicted)])
         self._updates.finish()
 
     # -- requests
@@ -216,138 +221,109 @@ class Correlation:
     def _frame(self, context: PassContext, row: int, decoded: DecodedBody | None) -> None:
         frames = context.frames
         session = self._session(int(frames.connection_id[row]))
+        self._state.directions.is_seen[2 * session + int(frames.endpoint_index[row])] = 1
         direction = int(frames.direction[row])
         if direction == columns.TO_BROKER:
             self._request(context, session, row, decoded.line if decoded else None)
         elif direction == columns.TO_CLIENT:
-            self._state.sessions.has_answered[session] = 1
             answer = decoded.answer if decoded else self._decoder.frequent(frames, row)
             self._answer(context, session, row, answer)
 
     def _request(
         self, context: PassContext, session: int, row: int, line: CommandLine | None
     ) -> None:
-        sessions, exchanges = self._state.sessions, self._state.exchanges
         is_forwarded = line is not None and is_passed_on(line)
         command = int(context.frames.command[row])
-        kind = enums.KIND_REQUEST if is_forwarded else _KINDS.get(command, enums.KIND_REQUEST)
-        while sessions.length[session] and not sessions.has_pipelined[session]:
-            oldest = sessions.first[session]
-            if sessions.stream[session] != ABSENT or exchanges.may_be_lost[oldest] != 1:
+        kind = enums.KIND_REQUEST
+        if not is_forwarded:
+            kind = commands.KINDS.get(command, kind)
+        oldest = self._oldest(session)
+        while self._own.sessions.has_pipelined[session] == 0 and self._may_be_lost(oldest):
+            if self._stream_of(session) != ABSENT:
                 break
             # Its client asks again though no answer was seen: the answer was lost.
-            self._close(cursus_sessions.pop_oldest(self._state, session), enums.LOST_IN_GAP)
+            self._close(context, oldest, enums.LOST_IN_GAP)
+            oldest = self._oldest(session)
         if kind == enums.KIND_PUBLISH:
             self._updates.note_order(session, row)
         which = cursus_sessions.ask(context, session, row, kind, is_forwarded)
         if line is not None:
-            self._lines[which] = line
+            self._lines[which] = int(context.frames.frame_no[row]), line
         if not is_forwarded:
             self._updates.asked(which, row, line)
-        if self._open.is_over_limit:
-            self._evict(session)
 
-    def _evict(self, session: int) -> None:
-        """Too much waits: the oldest request of a session is given up, its answer passed."""
-        self._evicted += 1
-        which = cursus_sessions.pop_oldest(self._state, session)
-        if self._state.sessions.stream[session] != ABSENT:
-            self._close(which, enums.NOT_AWAITED)
-            return
-        self._state.sessions.missed[session] += 1
-        self._close(which, self._unanswered(session, which, enums.EVICTED))
+    def _oldest(self, session: int) -> int:
+        return int(self._state.group_lists.first[self._state.connections.requests[session]])
 
-    def _is_never_awaited(self, which: int) -> bool:
-        """Whether clients close without reading the answer."""
-        return int(self._state.exchanges.request_command[which]) in _NEVER_AWAITED
+    def _stream_of(self, session: int) -> int:
+        return int(self._state.connections.push[session])
 
-    def _is_silent(self, which: int) -> bool:
-        """Whether a client may not wait for the answer."""
-        exchanges = self._state.exchanges
-        is_publish = exchanges.kind[which] == enums.KIND_PUBLISH
-        return self._is_never_awaited(which) or bool(is_publish and exchanges.acks[which] == 0)
+    def _may_be_lost(self, which: int) -> bool:
+        return which != ABSENT and bool(pairing_rows.may_be_lost(self._state, which))
 
-    def _unanswered(self, session: int, which: int, otherwise: int) -> int:
-        """The outcome of a request that gets no answer."""
-        sessions = self._state.sessions
-        may_be_lost = self._state.exchanges.may_be_lost[which] == 1
-        if self._is_never_awaited(which) and not may_be_lost:
-            return enums.NOT_AWAITED
-        if not sessions.has_answered[session]:
-            return enums.OTHER_SIDE_NOT_CAPTURED
-        if may_be_lost:
-            return enums.LOST_IN_GAP
-        if self._is_silent(which) or sessions.stream[session] != ABSENT:
-            return enums.NOT_AWAITED
-        return otherwise
+    def _has_hole(self, session: int) -> bool:
+        return int(self._state.directions.hole_row[2 * session : 2 * session + 2].max()) >= 0
 
-    def _close(self, which: int, outcome: int) -> None:
+    def _line_of(self, which: int) -> CommandLine | None:
+        """The text of a request, None if it is a batch."""
+        frame_no, line = self._lines.get(which, (NULL, None))
+        return line if frame_no == self._state.pending.frame_no[which] else None
+
+    def _close(self, context: PassContext, which: int, outcome: int) -> None:
         """Write an exchange whose request waits no longer."""
         self._lines.pop(which, None)
-        self._open.make_closed_room(1)
-        cursus_sessions.close_exchange(self._state, which, outcome, self._gathered.row)
+        pairing_rows.write_unanswered(context.pairing, which, outcome)
 
     # -- answers
 
     def _answer(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A broker's frame."""
-        sessions, exchanges = self._state.sessions, self._state.exchanges
-        command = int(context.frames.command[row])
-        second = int(sessions.second[session])
-        if second != ABSENT:
-            sessions.second[session] = ABSENT
-            self._close_answered(context, session, second, row, answer)
+        frames, run = context.frames, context.pairing
+        command = int(frames.command[row])
+        head = self._oldest(session)
+        if head != ABSENT and self._own.requests.is_begun[head] == 1:
+            self._close_answered(context, session, head, row, answer)
             return
-        if sessions.stream[session] != ABSENT:
+        if self._stream_of(session) != ABSENT:
             self._pushed(context, session, row, answer)
             return
-        while sessions.length[session]:
-            oldest = int(sessions.first[session])
-            if exchanges.may_be_lost[oldest] != 1 or self._fits(context, oldest, row, answer):
-                break
-            self._close(cursus_sessions.pop_oldest(self._state, session), enums.LOST_IN_GAP)
-        head = int(sessions.first[session]) if sessions.length[session] else ABSENT
-        asked = int(exchanges.request_command[head]) if head != ABSENT else NULL
+        head = int(pairing_pending.next_in_order(run, session, command))
+        while self._may_be_lost(head) and not self._fits(context, head, row, answer):
+            self._close(context, head, enums.LOST_IN_GAP)
+            head = int(pairing_pending.next_in_order(run, session, command))
+        connections, has_asked = self._state.connections, self._own.sessions.has_asked[session]
+        asked = int(self._state.pending.command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
             self._first_of_stream(context, session, row, answer)
         elif command == commands.KEEPALIVE:
-            if head == ABSENT and not sessions.has_asked[session]:
-                sessions.stream[session] = cursus_sessions.UNKNOWN_STREAM
-        elif sessions.missed[session] and head != ABSENT:
-            sessions.missed[session] -= 1
+            if head == ABSENT and not has_asked:
+                connections.push[session] = cursus_sessions.UNKNOWN_STREAM
+        elif connections.skipped[session] and head != ABSENT:
+            connections.skipped[session] -= 1
         elif head == ABSENT:
             self._unasked(context, session, row, answer)
-        elif asked == _READ_STREAM and _is_first_of_two(context.frames, row, answer):
-            sessions.second[session] = cursus_sessions.pop_oldest(self._state, session)
+        elif asked == _READ_STREAM and _is_first_of_two(frames, row, answer):
+            self._own.requests.is_begun[head] = 1
             cursus_sessions.inherit(context, head, row)
         else:
-            cursus_sessions.pop_oldest(self._state, session)
             self._close_answered(context, session, head, row, answer)
 
     def _fits(self, context: PassContext, which: int, row: int, answer: Answer | None) -> bool:
-        """Whether an answer can be that of a request, by what it says."""
-        exchanges, command = self._state.exchanges, int(context.frames.command[row])
-        asked = int(exchanges.request_command[which])
-        if asked == NULL or command in (NULL, commands.RESPONSE_ERROR):
+        """Whether an answer whose word fits can be that of a request, by what else it says."""
+        pending, command = self._state.pending, int(context.frames.command[row])
+        asked, kind = int(pending.command[which]), int(pending.kind[which])
+        if NULL in (asked, command):
             return True
         if command == commands.BATCH:
-            topic = exchanges.topic[which]
-            return asked in commands.CONSUMES and bool(
-                topic == NULL or topic == context.frames.topic[row]
-            )
-        if command in (commands.KEEPALIVE, commands.STREAM_CONTROL):
-            return asked == _STREAM
+            return int(pending.topic[which]) in (NULL, int(context.frames.topic[row]))
         if command == commands.RESPONSE_JSON:
             if answer is not None and answer.ack is not None:
                 if asked in _BATCHES:
-                    return int(exchanges.sequence_id[which]) in (NULL, answer.ack.seq_start)
+                    return int(pending.sequence_id[which]) in (NULL, answer.ack.seq_start)
                 return asked in commands.PUBLISHES
-            kind = int(exchanges.kind[which])
             return asked not in commands.PUBLISHES and kind not in (enums.KIND_ACK, enums.KIND_PING)
         if command == commands.RESPONSE_OK:
-            if asked in commands.CONSUMES or (
-                asked == commands.BATCH and exchanges.acks[which] != 0
-            ):
+            if asked == commands.BATCH and self._own.requests.acks[which] != 0:
                 return False
             for name, verbs in _TELLING_FIELDS.items():
                 if answer is not None and name in answer.fields:
@@ -358,19 +334,16 @@ class Correlation:
         self, context: PassContext, session: int, row: int, answer: Answer | None
     ) -> None:
         """What first follows a STREAM: a push, a sign of life, a refusal, or a close."""
-        sessions = self._state.sessions
-        head, command = int(sessions.first[session]), int(context.frames.command[row])
-        if command == commands.KEEPALIVE and not sessions.has_hole[session]:
+        head, command = self._oldest(session), int(context.frames.command[row])
+        if command == commands.KEEPALIVE and not self._has_hole(session):
             # The stream has begun; the exchange waits for the first batch.
             cursus_sessions.inherit(context, head, row)
             return
-        cursus_sessions.pop_oldest(self._state, session)
         if command in (commands.BATCH, commands.KEEPALIVE, commands.STREAM_CONTROL, NULL):
             # From here on the connection is a push, and what the client sent since is not read.
-            sessions.stream[session] = head
-            self._state.exchanges.is_stream[head] = 1
+            self._state.connections.push[session] = head
         if command == commands.STREAM_CONTROL:
-            self._close(head, enums.CONN_CLOSED)
+            self._close(context, head, enums.CONN_CLOSED)
             self._updates.stream_control(head, answer)
             cursus_sessions.inherit(context, head, row)
             return
@@ -378,7 +351,7 @@ class Correlation:
 
     def _pushed(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a stream."""
-        stream = int(self._state.sessions.stream[session])
+        stream = self._stream_of(session)
         command = int(context.frames.command[row])
         if command == commands.BATCH:
             self._updates.delivered(stream, row, True)
@@ -389,9 +362,9 @@ class Correlation:
 
     def _unasked(self, context: PassContext, session: int, row: int, answer: Answer | None) -> None:
         """A frame of a broker that no request waits for."""
-        sessions, command = self._state.sessions, int(context.frames.command[row])
-        if command in (commands.BATCH, commands.STREAM_CONTROL) and not sessions.has_asked[session]:
-            sessions.stream[session] = cursus_sessions.UNKNOWN_STREAM
+        command, has_asked = int(context.frames.command[row]), self._own.sessions.has_asked
+        if command in (commands.BATCH, commands.STREAM_CONTROL) and not has_asked[session]:
+            self._state.connections.push[session] = cursus_sessions.UNKNOWN_STREAM
             self._pushed(context, session, row, answer)
             return
         if command == commands.BATCH:
@@ -399,20 +372,17 @@ class Correlation:
         kind = enums.KIND_CONSUME if command == commands.BATCH else enums.KIND_REQUEST
         if answer is not None and answer.ack is not None:
             kind = enums.KIND_PUBLISH
-        which = cursus_sessions.respond_unasked(
-            context, row, kind, bool(sessions.has_hole[session])
-        )
-        self._fill_error(which, answer)
-        self._close(which, enums.ORPHAN_RESPONSE)
+        cursus_sessions.respond_unasked(context, session, row, kind, *self._error_of(answer))
 
-    def _fill_error(self, which: int, answer: Answer | None) -> None:
+    def _error_of(self, answer: Answer | None) -> tuple[int, int]:
+        """Code and text of a refusal, as names."""
         if answer is None or not answer.is_error:
-            return
-        exchanges = self._state.exchanges
-        if answer.error_code is not None:
-            exchanges.error_code[which] = self._codes.of(answer.error_code.encode())
-        if answer.error_text is not None:
-            exchanges.error_text[which] = self._codes.of(bounded(answer.error_text))
+            return NULL, NULL
+        code, text = answer.error_code, answer.error_text
+        return (
+            NULL if code is None else self._codes.of(code.encode()),
+            NULL if text is None else self._codes.of(bounded(text)),
+        )
 
     def _close_answered(
         self, context: PassContext, session: int, which: int, row: int, answer: Answer | None
@@ -426,21 +396,19 @@ class Correlation:
         if (
             outcome == enums.RESPONSE_CUT
             and status == columns.CUT_BY_END
-            and self._is_silent(which)
+            and self._state.pending.silence[which] != rules.AWAITED
         ):
             cursus_sessions.inherit(context, which, row)
-            self._close(which, enums.NOT_AWAITED)
+            self._close(context, which, enums.NOT_AWAITED)
             return
-        line = self._lines.get(which)
+        line = self._line_of(which)
         is_stored = self._updates.answered(which, row, line, answer, outcome == enums.OK)
         if answer is not None:
             self._updates.read_session(session, which, row, answer)
         if outcome == enums.OK and not is_stored:
             outcome = enums.DUP_OR_DROPPED
-        cursus_sessions.respond(context, which, row)
-        self._fill_error(which, answer)
-        cursus_sessions.inherit(context, which, row)
-        self._close(which, outcome)
+        self._lines.pop(which, None)
+        cursus_sessions.respond(context, which, row, outcome, *self._error_of(answer))
 
 
 def _is_first_of_two(frames: FrameColumns, row: int, answer: Answer | None) -> bool:

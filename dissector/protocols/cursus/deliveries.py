@@ -15,7 +15,7 @@ from dissector.bundles import Records
 from dissector.codecs.wrapping import difference
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, ClosesRows, DeliveryRows
+from dissector.protocols.cursus.rows import DELIVERY_COLUMNS, DeliveryRows
 from dissector.schemas.enums import ACKED, DELIVERY_CONN_CLOSED, UNRESOLVED_AT_LIMIT
 from dissector.states import State
 from dissector.tables import HashTable, Pool
@@ -253,16 +253,12 @@ def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row:
         write_delivery(state, found[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
 
 
-class OpenDeliveries(ClosesRows):
-    """The state with room for what comes.
+class OpenDeliveries:
+    """The state with room for what comes; closed rows collect in `state.closed` until drained.
 
     limit: of deliveries that wait for a commit.
     key: of hash tables.
     """
-
-    CLOSED = _CLOSED
-    COLUMNS = _COLUMNS
-    state: DeliveryState
 
     def __init__(self, limit: int, key: int = 0) -> None:
         self.limit = limit
@@ -283,6 +279,19 @@ class OpenDeliveries(ClosesRows):
     def open(self) -> int:
         """Deliveries that wait for a commit, at all positions."""
         return int(self.state.counts[OPEN])
+
+    def make_closed_room(self, more: int) -> None:
+        """Room for `more` further rows that close."""
+        rows = int(self.state.counts[_CLOSED]) + more
+        if rows > len(self.state.closed.matrix):
+            self.state.grow(closed=self.state.closed.grown(2 * rows))
+
+    def drain_closed(self) -> Int64Array:
+        """Rows of the table, int64[columns, rows]; there are none then."""
+        count = int(self.state.counts[_CLOSED])
+        self.state.counts[_CLOSED] = 0
+        found: Int64Array = self.state.closed.matrix[:count, :_COLUMNS].T.copy()
+        return found
 
     def reserve(self, more: int) -> None:
         """Room for `more` further deliveries; one more than may wait is in hand at times."""

@@ -1,74 +1,22 @@
 """Rows of facts on their way to their tables: tuples of integers, gathered and made columns."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.buckets import buckets_of
 from dissector.bundles import Records
 from dissector.codecs.names import NameTable
-from dissector.protocols.cursus.commands import NAMES
 from dissector.schemas import enums
 
 
-class Exchanges(Records):
-    """Requests that wait for their answers, and exchanges that are over; NULL where not known.
+class DeliveryRows(Records):
+    """Batches that clients were given, open ones and closed ones; NULL where not known.
 
     The columns of the table come first; texts are codes of the name table;
 
-    closing_row: ordinal of the frame or event that closed it. Behind closing_row stands what only
-        requests have: acks, idempotent: of a batch.
-    batch: its number in `producer_log`, 0 for none.
-    is_passed_on: by a broker.
-    is_stream: it turned its connection into a stream.
-    may_be_lost: its answer may lie in a hole.
-    next: the request that came after it, ABSENT.
-    """
-
-    connection_id: Int64Array
-    kind: Int64Array
-    request_command: Int64Array
-    response_command: Int64Array
-    request_frame_no: Int64Array
-    response_frame_no: Int64Array
-    request_first_ns: Int64Array
-    request_last_ns: Int64Array
-    response_first_ns: Int64Array
-    response_last_ns: Int64Array
-    latency_ns: Int64Array
-    transmit_ns: Int64Array
-    outcome: Int64Array
-    error_code: Int64Array
-    error_text: Int64Array
-    tainted: Int64Array
-    topic: Int64Array
-    subscription: Int64Array
-    producer_name: Int64Array
-    sequence_id: Int64Array
-    highest_sequence_id: Int64Array
-    attempt: Int64Array
-    message_count: Int64Array
-    request_bytes: Int64Array
-    outstanding_before: Int64Array
-    entry_id: Int64Array
-    ts: Int64Array
-    closing_row: Int64Array
-    partition: Int64Array
-    consumer_name: Int64Array
-    acks: Int64Array
-    idempotent: Int64Array
-    batch: Int64Array
-    is_passed_on: Int64Array
-    is_stream: Int64Array
-    may_be_lost: Int64Array
-    next: Int64Array
-
-
-class DeliveryRows(Records):
-    """Batches that clients were given, open ones and closed ones; as above.
-
+    closing_row: ordinal of the frame or event that closed it.
     entry_id: the first offset. Behind closing_row: last_offset.
     ack_ns: of the commit of ack_frame_no.
     next: the delivery after it at its position, ABSENT.
@@ -100,37 +48,7 @@ class DeliveryRows(Records):
     next: Int64Array
 
 
-def _table_columns(kind: type[Records]) -> tuple[str, ...]:
-    return kind._fields[: kind._fields.index("closing_row") + 1]
-
-
-EXCHANGE_COLUMNS: Final = _table_columns(Exchanges)
-DELIVERY_COLUMNS: Final = _table_columns(DeliveryRows)
-
-
-class ClosesRows:
-    """Base of tables with open rows; closed rows collect in `state.closed` until drained.
-
-    CLOSED: index of their number in `state.counts`.
-    COLUMNS: of their table.
-    """
-
-    CLOSED: ClassVar[int]
-    COLUMNS: ClassVar[int]
-    state: Any
-
-    def make_closed_room(self, more: int) -> None:
-        """Room for `more` further rows that close."""
-        rows = int(self.state.counts[self.CLOSED]) + more
-        if rows > len(self.state.closed.matrix):
-            self.state.grow(closed=self.state.closed.grown(2 * rows))
-
-    def drain_closed(self) -> Int64Array:
-        """Rows of the table, int64[columns, rows]; there are none then."""
-        count = int(self.state.counts[self.CLOSED])
-        self.state.counts[self.CLOSED] = 0
-        found: Int64Array = self.state.closed.matrix[:count, : self.COLUMNS].T.copy()
-        return found
+DELIVERY_COLUMNS: Final = DeliveryRows._fields[: DeliveryRows._fields.index("closing_row") + 1]
 
 
 class AckRow(NamedTuple):
@@ -184,12 +102,6 @@ _TABLES: Final[dict[type, str]] = {
     ConsumerRow: "consumers",
 }
 _WORDS: Final[dict[str, dict[str, Sequence[str]]]] = {
-    "exchanges": {
-        "kind": tuple(enums.KINDS),
-        "outcome": tuple(enums.OUTCOMES),
-        "request_command": NAMES,
-        "response_command": NAMES,
-    },
     "deliveries": {
         "outcome": tuple(enums.DELIVERY_OUTCOMES),
         "redelivery_cause": tuple(enums.CAUSES),
@@ -201,11 +113,8 @@ _WORDS: Final[dict[str, dict[str, Sequence[str]]]] = {
 _TEXTS: Final = (
     "topic",
     "subscription",
-    "producer_name",
     "consumer_name",
     "name",
-    "error_code",
-    "error_text",
     "refused_code",
 )
 
@@ -240,10 +149,6 @@ class ClosedRows:
             if name in _TEXTS:
                 words = self._names.names
             columns[name] = values if words is None else Coded(values, words)
-        if table == "exchanges":
-            latencies = columns["latency_ns"]
-            assert isinstance(latencies, np.ndarray)
-            columns["latency_bucket"] = buckets_of(latencies)
         if table == "acks":
             zeros: Int64Array = np.zeros(rows, np.int64)
             columns["action"] = Coded(zeros, ("ack",))

@@ -1,13 +1,11 @@
-"""What every session has asked and not been answered, and the steps that each frame takes.
+"""What Cursus knows of connections and requests beyond what pairs them, and the steps of a frame.
 
 A session is a connection. There is no request id: a broker reads, handles and answers one frame at
-a time, so requests wait in a queue and an answer is that of the oldest. The rules in `correlation`
-decide which step a frame takes, and `walk` does for what comes by the ten thousand.
+a time, so an answer is that of the oldest request. The rules in `correlation` decide which step a
+frame takes, and `walk` does for what comes by the ten thousand.
 """
 
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from dissector import tables
 from dissector.blocks import Int64Array
@@ -22,76 +20,66 @@ from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.deliveries import DeliveryState
 from dissector.protocols.cursus.producer_log import BatchKey, ProducedState
-from dissector.protocols.cursus.rows import EXCHANGE_COLUMNS, ClosesRows, Exchanges
+from dissector.protocols.pairing import connections as pairing_connections
+from dissector.protocols.pairing import pending as pairing_pending
+from dissector.protocols.pairing import rows as pairing_rows
+from dissector.protocols.pairing import state as pairing_state
+from dissector.protocols.pairing.rules import AWAITED, MAY_BE_SILENT
+from dissector.protocols.pairing.state import PairingState
 from dissector.schemas.enums import KIND_PUBLISH
 from dissector.states import State
-from dissector.tables import HashTable, Pool
 
-UNKNOWN_STREAM: Final = -2  # of Sessions.stream: its STREAM was not captured
-
-# Indexes into SessionState.counts.
-PENDING: Final = 0  # requests that wait, of all sessions
-LIMIT: Final = 1  # of those
-_CLOSED: Final = 2  # records of closed
-NOW: Final = 3  # the latest time of a frame
-
-_COLUMNS: Final = len(EXCHANGE_COLUMNS)
-_SPARE: Final = 2  # requests beyond the limit: one too many, and an answer without one
+UNKNOWN_STREAM: Final = -2  # of a connection's push: its STREAM was not captured
 
 
 class Sessions(Records):
-    """One record per connection.
+    """What is known of each connection of pairing.
 
-    stream: the STREAM that turned it into a push, ABSENT, or UNKNOWN_STREAM.
-    second: a READ_STREAM whose first frame has come, or ABSENT; last_...: of the last batch.
-    first, last, length: the queue of requests, after STREAM: requests that the broker ignores.
-    publishes: how many of them are.
-    missed: answers still to come for requests that were given up.
+    last_...: of the last batch.
     has_pipelined: two requests waited at once.
-    has_hole: bytes are missing.
-    has_answered: something came from the broker.
+    has_asked: something came from the client.
     must_authenticate: the broker said so, and the client has not.
     has_stored: a batch of it was stored since it last authenticated.
     """
 
-    stream: Int64Array
-    second: Int64Array
     last_topic: Int64Array
     last_producer: Int64Array
     last_epoch: Int64Array
-    first: Int64Array
-    last: Int64Array
-    length: Int64Array
-    publishes: Int64Array
-    missed: Int64Array
     has_pipelined: Int64Array
-    has_hole: Int64Array
     has_asked: Int64Array
-    has_answered: Int64Array
     must_authenticate: Int64Array
     has_stored: Int64Array
 
 
-class SessionState(State):
-    """Open sessions.
+class Requests(Records):
+    """What is known of each pending row of pairing; NULL where not known.
 
-    by_connection: sessions.
-    exchanges: requests that wait, and those of streams.
-    closed: exchanges that are over.
-    counts: see above.
+    acks, idempotent: of a batch.
+    batch: its number in `producer_log`, 0 for none.
+    is_passed_on: by a broker.
+    is_begun: 1 once the first of its two frames has come, of a READ_STREAM.
     """
 
-    by_connection: HashTable
+    partition: Int64Array
+    consumer_name: Int64Array
+    acks: Int64Array
+    idempotent: Int64Array
+    batch: Int64Array
+    is_passed_on: Int64Array
+    is_begun: Int64Array
+
+
+class SessionState(State):
+    """Sessions and requests, by the rows of pairing."""
+
     sessions: Sessions
-    exchanges: Exchanges
-    free: Pool
-    closed: Exchanges
-    counts: Int64Array
+    requests: Requests
 
 
 class PassContext(NamedTuple):
     """A block, and all that its frames change."""
 
+    pairing: pairing_state.PassContext
     state: SessionState
     producer_log: ProducedState
     deliveries: DeliveryState
@@ -99,7 +87,41 @@ class PassContext(NamedTuple):
     bodies: BodyColumns
 
 
+def new_session_state() -> SessionState:
+    """Nothing, without room: see `reserve`."""
+    return SessionState(sessions=Sessions.new(0), requests=Requests.new(0))
+
+
+def reserve(state: SessionState, pairing: PairingState, connections: int, requests: int) -> None:
+    """Make room for so many further connections and requests, in pairing, too."""
+    pairing_state.reserve_connections(pairing, connections)
+    pairing_state.reserve_pending(pairing, requests)
+    table = tables.reserved(pairing.table, pairing_state.ROW_KEYS * (connections + 1))
+    pairing.grow(table=table)
+    rows = len(pairing.connection_pool.rows)
+    if rows > len(state.sessions.matrix):
+        state.grow(sessions=state.sessions.grown(rows))
+    rows = len(pairing.pending_pool.rows)
+    if rows > len(state.requests.matrix):
+        state.grow(requests=state.requests.grown(rows))
+
+
+def open_session(state: SessionState, pairing: PairingState, connection_id: int) -> int:
+    """The session of a connection that has none."""
+    reserve(state, pairing, 1, 1)
+    session = pairing_connections.connection_of(pairing, connection_id)
+    state.sessions.matrix[session] = 0
+    state.sessions.last_topic[session] = NULL
+    return session
+
+
 # -- steps of requests
+
+
+@inlined
+def oldest_of(pairing: PairingState, session: int) -> int:
+    """The request that waits longest, ABSENT if none does."""
+    return int(pairing.group_lists.first[pairing.connections.requests[session]])
 
 
 @inlined
@@ -115,39 +137,6 @@ def batch_key(frames: FrameColumns, row: int) -> BatchKey:
     )
 
 
-@inlined
-def _new_exchange(context: PassContext, row: int, kind: int) -> int:
-    """A record that has nothing but its connection and kind."""
-    exchanges = context.state.exchanges
-    which = tables.allocate_row(context.state.free)
-    for column in range(exchanges.matrix.shape[1]):
-        exchanges.matrix[which, column] = NULL
-    exchanges.connection_id[which] = context.frames.connection_id[row]
-    exchanges.kind[which] = kind
-    exchanges.batch[which] = 0
-    exchanges.next[which] = tables.ABSENT
-    context.state.counts[PENDING] += 1
-    return which
-
-
-@inlined
-def _enqueue(state: SessionState, session: int, which: int) -> None:
-    """Put a request at the end of its session's queue."""
-    sessions, exchanges = state.sessions, state.exchanges
-    if sessions.stream[session] == tables.ABSENT and exchanges.kind[which] == KIND_PUBLISH:
-        exchanges.outstanding_before[which] = sessions.publishes[session]
-        sessions.publishes[session] += 1
-    if sessions.length[session] == 0:
-        sessions.first[session] = which
-    else:
-        exchanges.next[sessions.last[session]] = which
-        is_lost = exchanges.may_be_lost[sessions.first[session]] == 1
-        if sessions.stream[session] == tables.ABSENT and not is_lost:
-            sessions.has_pipelined[session] = 1
-    sessions.last[session] = which
-    sessions.length[session] += 1
-
-
 @kernel
 def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: bool) -> int:
     """A client's frame asks for something; returns the request, which waits from now on.
@@ -155,44 +144,51 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
     Args:
         is_passed_on: a broker passes on what counts where its client sent it.
     """
-    state, frames, bodies = context.state, context.frames, context.bodies
-    exchanges = state.exchanges
-    which = _new_exchange(context, row, kind)
-    command = frames.command[row]
-    transmit = difference(frames.last_ts_ns[row], frames.first_ts_ns[row])
-    exchanges.request_command[which] = command
-    exchanges.request_frame_no[which] = frames.frame_no[row]
-    exchanges.request_first_ns[which] = frames.first_ts_ns[row]
-    exchanges.request_last_ns[which] = frames.last_ts_ns[row]
-    exchanges.transmit_ns[which] = transmit if transmit >= 0 else NULL
-    exchanges.ts[which] = frames.last_ts_ns[row]
-    exchanges.request_bytes[which] = frames.frame_bytes[row]
-    is_tainted = frames.retransmitted[row] == 1 or frames.status[row] != columns.COMPLETE
-    exchanges.tainted[which] = 1 if is_tainted else 0
-    exchanges.topic[which] = frames.topic[row]
-    exchanges.partition[which] = frames.partition[row]
-    exchanges.subscription[which] = frames.subscription[row]
-    exchanges.producer_name[which] = frames.producer_name[row]
-    exchanges.consumer_name[which] = frames.consumer_name[row]
-    exchanges.is_passed_on[which] = 1 if is_passed_on else 0
-    exchanges.acks[which] = 1
-    if command == BATCH:
-        exchanges.acks[which] = bodies.acks[row] if bodies.acks[row] != NULL else 1
-        exchanges.idempotent[which] = max(bodies.idempotent[row], 0)
+    frames, bodies, pairing = context.frames, context.bodies, context.pairing.state
+    sessions, requests, pending = context.state.sessions, context.state.requests, pairing.pending
+    oldest, push = oldest_of(pairing, session), pairing.connections.push[session]
+    is_in_order = push == tables.ABSENT
+    if is_in_order and oldest != tables.ABSENT and not pairing_rows.may_be_lost(pairing, oldest):
+        sessions.has_pipelined[session] = 1
+    group = pairing.connections.requests[session]
+    which = pairing_pending.new_pending(context.pairing, row, group, pairing_state.REQUESTS)
+    if frames.status[row] != columns.COMPLETE:
+        pending.is_tainted[which] = 1
+    pending.kind[which] = kind
+    if kind == KIND_PUBLISH and is_in_order:
+        pending.outstanding_before[which] = pairing.groups.publishes[group]
+        pairing.groups.publishes[group] += 1
+    for column in range(requests.matrix.shape[1]):
+        requests.matrix[which, column] = 0
+    requests.partition[which] = frames.partition[row]
+    requests.consumer_name[which] = frames.consumer_name[row]
+    requests.is_passed_on[which] = 1 if is_passed_on else 0
+    requests.acks[which] = 1
+    if frames.command[row] == BATCH:
+        requests.acks[which] = bodies.acks[row] if bodies.acks[row] != NULL else 1
+        requests.idempotent[which] = max(bodies.idempotent[row], 0)
     if kind == KIND_PUBLISH or is_passed_on:
         highest = frames.highest_sequence_id[row]
-        exchanges.sequence_id[which] = frames.sequence_id[row]
-        exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
-        exchanges.message_count[which] = frames.message_count[row]
+        pending.sequence_id[which] = frames.sequence_id[row]
+        pending.highest_sequence_id[which] = highest if highest > 0 else NULL
+        pending.message_count[which] = frames.message_count[row]
+    if kind == KIND_PUBLISH and requests.acks[which] == 0:
+        set_silent(pairing, which)
     if kind == KIND_PUBLISH and is_countable(frames, row):
         number = cursus_producer_log.count_batch(
             context.producer_log, batch_key(frames, row), frames.last_ts_ns[row]
         )
-        exchanges.batch[which] = number
-        exchanges.attempt[which] = cursus_producer_log.copies_of(context.producer_log, number)
-    _enqueue(state, session, which)
-    state.sessions.has_asked[session] = 1
+        requests.batch[which] = number
+        pending.attempt[which] = cursus_producer_log.copies_of(context.producer_log, number)
+    sessions.has_asked[session] = 1
     return which
+
+
+@kernel
+def set_silent(pairing: PairingState, which: int) -> None:
+    """Its client may not wait for the answer to a request."""
+    if pairing.pending.silence[which] == AWAITED:
+        pairing.pending.silence[which] = MAY_BE_SILENT
 
 
 @kernel
@@ -202,83 +198,55 @@ def is_countable(frames: FrameColumns, row: int) -> bool:
     return bool(is_named and frames.sequence_id[row] != NULL)
 
 
-@kernel
-def pop_oldest(state: SessionState, session: int) -> int:
-    """The oldest request of a session, which waits no longer."""
-    sessions, exchanges = state.sessions, state.exchanges
-    which = sessions.first[session]
-    sessions.first[session] = exchanges.next[which]
-    sessions.length[session] -= 1
-    if exchanges.outstanding_before[which] != NULL:
-        sessions.publishes[session] -= 1
-    return int(which)
-
-
-@kernel
-def taint(state: SessionState, session: int, is_answering: bool) -> None:
-    """Bytes are missing. is_answering: of the broker, so answers may be."""
-    which = state.sessions.first[session]
-    for _ in range(state.sessions.length[session]):
-        state.exchanges.tainted[which] = 1
-        if is_answering:
-            state.exchanges.may_be_lost[which] = 1
-        which = state.exchanges.next[which]
-
-
 # -- steps of answers
 
 
 @kernel
-def respond(context: PassContext, which: int, row: int) -> None:
-    """Fill what an exchange has from the frame that answers it."""
-    frames, exchanges = context.frames, context.state.exchanges
-    exchanges.response_command[which] = frames.command[row]
-    exchanges.response_frame_no[which] = frames.frame_no[row]
-    exchanges.response_first_ns[which] = frames.first_ts_ns[row]
-    exchanges.response_last_ns[which] = frames.last_ts_ns[row]
-    is_timed = (
-        frames.status[row] == columns.COMPLETE or frames.status[row] == columns.CUT_BY_SNAPLEN
-    )
-    if is_timed and exchanges.request_last_ns[which] != NULL:
-        latency = difference(frames.last_ts_ns[row], exchanges.request_last_ns[which])
-        exchanges.latency_ns[which] = latency if latency >= 0 else NULL
-    if frames.retransmitted[row] == 1 or frames.status[row] != columns.COMPLETE:
-        exchanges.tainted[which] = 1
-    if frames.command[row] != BATCH:
-        exchanges.entry_id[which] = frames.entry_id[row]
+def respond(
+    context: PassContext, which: int, row: int, outcome: int, error_code: int, error_text: int
+) -> None:
+    """A frame answers a request, which is a row now.
+
+    Args:
+        error_code, error_text: codes of names.
+    """
+    inherit(context, which, row)
+    answer = pairing_rows.answer_of_frame(context.pairing, row, outcome)
+    answer = pairing_rows.with_error(answer, error_code, error_text)
+    pairing_rows.write_answered(context.pairing, which, answer)
 
 
 @kernel
-def respond_unasked(context: PassContext, row: int, kind: int, is_tainted: bool) -> int:
-    """An exchange of which there is only an answer."""
-    frames, exchanges = context.frames, context.state.exchanges
-    which = _new_exchange(context, row, kind)
-    respond(context, which, row)
+def respond_unasked(
+    context: PassContext, session: int, row: int, kind: int, error_code: int, error_text: int
+) -> None:
+    """A frame answers a request that was not captured."""
+    frames, pending = context.frames, context.pairing.state.pending
+    answer = pairing_rows.answer_of_frame(context.pairing, row, NULL)
+    answer = pairing_rows.with_error(answer, error_code, error_text)
+    which = pairing_pending.keep_unmatched(context.pairing, row, session, answer)
     highest = frames.highest_sequence_id[row]
-    exchanges.tainted[which] = 1 if is_tainted or frames.retransmitted[row] == 1 else 0
-    exchanges.topic[which] = frames.topic[row]
-    exchanges.producer_name[which] = frames.producer_name[row]
-    exchanges.sequence_id[which] = frames.sequence_id[row]
-    exchanges.highest_sequence_id[which] = highest if highest > 0 else NULL
-    exchanges.ts[which] = frames.last_ts_ns[row]
-    return which
+    pending.kind[which] = kind
+    pending.sequence_id[which] = frames.sequence_id[row]
+    pending.highest_sequence_id[which] = highest if highest > 0 else NULL
+    pairing_rows.write_unanswered(context.pairing, which, NULL)
 
 
 @kernel
 def store(context: PassContext, which: int) -> bool:
     """A batch was acknowledged; False if it was stored already and is stored once."""
-    exchanges = context.state.exchanges
-    was_stored = cursus_producer_log.store_batch(context.producer_log, exchanges.batch[which]) == 1
-    is_once = cursus_producer_log.is_stored_once(
-        context.producer_log, exchanges.topic[which], exchanges.idempotent[which]
-    )
+    requests, log = context.state.requests, context.producer_log
+    was_stored = cursus_producer_log.store_batch(log, requests.batch[which]) == 1
+    topic = context.pairing.state.pending.topic[which]
+    is_once = cursus_producer_log.is_stored_once(log, topic, requests.idempotent[which])
     return not (was_stored and is_once)
 
 
 @kernel
 def inherit(context: PassContext, which: int, row: int) -> None:
     """Name what an answer does not say of itself as its request does."""
-    frames, asked = context.frames, context.state.exchanges
+    frames, asked = context.frames, context.pairing.state.pending
+    consumer_name = context.state.requests.consumer_name[which]
     is_named = False
     if asked.topic[which] != NULL and frames.topic[row] == NULL:
         frames.topic[row] = asked.topic[which]
@@ -289,26 +257,11 @@ def inherit(context: PassContext, which: int, row: int) -> None:
     if asked.producer_name[which] != NULL and frames.producer_name[row] == NULL:
         frames.producer_name[row] = asked.producer_name[which]
         is_named = True
-    if asked.consumer_name[which] != NULL and frames.consumer_name[row] == NULL:
-        frames.consumer_name[row] = asked.consumer_name[which]
+    if consumer_name != NULL and frames.consumer_name[row] == NULL:
+        frames.consumer_name[row] = consumer_name
         is_named = True
     if is_named:
         frames.name_source[row] = columns.NAME_OBSERVED
-
-
-@kernel
-def close_exchange(state: SessionState, which: int, outcome: int, ordinal: int) -> None:
-    """An exchange that waits no longer is a row; its record is free, but for a stream's."""
-    exchanges, closed = state.exchanges, state.closed
-    exchanges.outcome[which] = outcome
-    exchanges.closing_row[which] = ordinal
-    at = state.counts[_CLOSED]
-    for column in range(_COLUMNS):
-        closed.matrix[at, column] = exchanges.matrix[which, column]
-    state.counts[_CLOSED] = at + 1
-    state.counts[PENDING] -= 1
-    if exchanges.is_stream[which] != 1:
-        tables.give_row(state.free, which)
 
 
 @kernel
@@ -335,8 +288,8 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
     deliveries.topic[which] = topic
     deliveries.partition[which] = partition
     if asked >= 0:
-        deliveries.subscription[which] = context.state.exchanges.subscription[asked]
-        deliveries.consumer_name[which] = context.state.exchanges.consumer_name[asked]
+        deliveries.subscription[which] = context.pairing.state.pending.subscription[asked]
+        deliveries.consumer_name[which] = context.state.requests.consumer_name[asked]
     deliveries.batch_size[which] = count
     deliveries.message_count[which] = count
     deliveries.messages_acked[which] = 0
@@ -359,83 +312,3 @@ def new_delivery(context: PassContext, row: int, asked: int) -> int:
             )
             cursus_producer_log.see_log_end(context.producer_log, topic, partition, following)
     return which
-
-
-class OpenSessions(ClosesRows):
-    """The state with room for what comes.
-
-    limit: of requests that wait.
-    key: of its table.
-    """
-
-    CLOSED = _CLOSED
-    COLUMNS = _COLUMNS
-    state: SessionState
-
-    def __init__(self, limit: int, key: int = 0) -> None:
-        self._limit = limit
-        self.state = SessionState(
-            by_connection=tables.new_hash_table(128, key),
-            sessions=Sessions.new(64),
-            exchanges=Exchanges.new(64),
-            free=tables.new_pool(64),
-            closed=Exchanges.new(64),
-            counts=np.array([0, limit, 0, NULL], np.int64),
-        )
-        self._free_sessions: list[int] = []
-        self._used = 0
-
-    @property
-    def is_over_limit(self) -> bool:
-        """Whether more requests wait than may."""
-        return int(self.state.counts[PENDING]) > self._limit
-
-    def reserve(self, more: int) -> None:
-        """Room for `more` further requests, and no more than may wait; and to close as many."""
-        state = self.state
-        rows, limit = len(state.free.rows), self._limit + self._used + _SPARE
-        if int(state.free.free[0]) < more and rows < limit:
-            rows = min(limit, 1 << (rows + more).bit_length())
-            state.grow(
-                exchanges=state.exchanges.grown(rows), free=tables.grown_pool(state.free, rows)
-            )
-        self.make_closed_room(more)
-
-    def open(self, connection: int) -> int:
-        """The session of a connection that has none."""
-        state = self.state
-        if self._free_sessions:
-            session = self._free_sessions.pop()
-        else:
-            session = self._used
-            self._used += 1
-            if session >= len(state.sessions.matrix):
-                state.grow(sessions=state.sessions.grown(2 * session))
-        state.grow(by_connection=tables.reserved(state.by_connection, 1))
-        state.sessions.matrix[session] = 0
-        for name in ("stream", "second"):
-            getattr(state.sessions, name)[session] = tables.ABSENT
-        state.sessions.last_topic[session] = NULL
-        tables.put(state.by_connection, connection, 0, 0, 0, session)
-        self.reserve(1)
-        return session
-
-    def close(self, connection: int, session: int) -> None:
-        """A connection is over, and nothing waits on it any more."""
-        state = self.state
-        tables.remove(state.by_connection, connection, 0, 0, 0)
-        stream = int(state.sessions.stream[session])
-        if stream >= 0:
-            tables.give_row(state.free, stream)
-        self._free_sessions.append(session)
-
-    def waiting(self, session: int) -> list[int]:
-        """Requests of a session that wait, in the order of their frames; none do then."""
-        sessions = self.state.sessions
-        found = []
-        if sessions.second[session] != tables.ABSENT:
-            found.append(int(sessions.second[session]))
-            sessions.second[session] = tables.ABSENT
-        while sessions.length[session]:
-            found.append(pop_oldest(self.state, session))
-        return found

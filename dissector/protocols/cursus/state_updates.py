@@ -5,7 +5,7 @@ from typing import Final
 from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
 from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import NAME_OBSERVED, FrameColumns
+from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.answers import Answer, log_ends
 from dissector.protocols.cursus.bodies import BodyColumns
@@ -17,8 +17,10 @@ from dissector.protocols.cursus.lines import CommandLine
 from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, Produced, order_of
 from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
-from dissector.protocols.cursus.sessions import OpenSessions, PassContext
+from dissector.protocols.cursus.sessions import PassContext, SessionState
 from dissector.protocols.interface import ConnectionFacts
+from dissector.protocols.pairing import state as pairing_state
+from dissector.protocols.pairing.state import PairingState
 from dissector.schemas.enums import BY_CAPTURE_END, BY_CONNECTION, KIND_PUBLISH
 from dissector.states import State
 
@@ -49,15 +51,16 @@ class StateUpdates:
         gathered: ClosedRows,
         codes: NameCodes,
         notices: NoticeLog,
-        sessions: OpenSessions,
+        pairing: PairingState,
+        own: SessionState,
         key: int,
     ) -> None:
         """key: of hash tables."""
         self._out = gathered
         self._codes = codes
         self._notices = notices
-        self._open = sessions
-        self._state = sessions.state
+        self._state = pairing
+        self._own = own
         self.groups = Groups(gathered, key)
         self._producer_log = Produced(key=key)
         self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
@@ -68,15 +71,12 @@ class StateUpdates:
         """The states of what was produced, and of deliveries."""
         return [self._producer_log.state, self.groups.open.state]
 
-    def begin(self, frames: FrameColumns, bodies: BodyColumns, rows: int) -> PassContext:
+    def begin(self, run: pairing_state.PassContext, bodies: BodyColumns, rows: int) -> PassContext:
         """Take up a block, with room for all that so many rows could add."""
         self._producer_log.reserve(rows)
         self.groups.open.reserve(rows)
-        self._open.reserve(rows)
-        deliveries = self.groups.open.state
-        self._context = PassContext(
-            self._state, self._producer_log.state, deliveries, frames, bodies
-        )
+        log, deliveries = self._producer_log.state, self.groups.open.state
+        self._context = PassContext(run, self._own, log, deliveries, run.frames, bodies)
         return self._context
 
     # -- requests
@@ -91,7 +91,7 @@ class StateUpdates:
         producers = self._producers.setdefault(session, {})
         if (topic, name) in producers or len(producers) < MAX_CURSUS_PRODUCERS:
             producers[topic, name] = epoch
-            sessions = self._state.sessions
+            sessions = self._own.sessions
             sessions.last_topic[session] = topic
             sessions.last_producer[session] = name
             sessions.last_epoch[session] = epoch
@@ -107,15 +107,16 @@ class StateUpdates:
 
     def asked(self, which: int, row: int, line: CommandLine | None) -> None:
         """A client's request came; it is not known yet whether it will be answered."""
-        exchanges = self._state.exchanges
-        command, topic = int(exchanges.request_command[which]), int(exchanges.topic[which])
-        subscription = int(exchanges.subscription[which])
+        pending = self._state.pending
+        command, topic = int(pending.command[which]), int(pending.topic[which])
+        subscription = int(pending.subscription[which])
         self.groups.note_topic(subscription, topic)
         if line is None:
             return
-        if exchanges.kind[which] == KIND_PUBLISH:
+        if pending.kind[which] == KIND_PUBLISH:
             if line.arguments.get(b"acks") == b"0":
-                exchanges.acks[which] = 0
+                self._own.requests.acks[which] = 0
+                cursus_sessions.set_silent(self._state, which)
             if line.payload is not None and holds_token(line.payload[1]):
                 self._note("credentials_in_payload", row)
         if command in (_COMMIT_OFFSET, _BATCH_COMMIT):
@@ -124,27 +125,27 @@ class StateUpdates:
         elif command == _END_TXN and line.arguments.get(b"result") == b"commit":
             staged = self._staged.get(line.arguments.get(b"transactional_id", b""), [])
             for group, *offset in staged or [(subscription, NULL, NULL, 0)]:
-                exchanges.subscription[which] = group
+                pending.subscription[which] = group
                 self._ack(which, group, *offset)
 
     def _committed_offsets(self, which: int, line: CommandLine) -> tuple[tuple[int, int], ...]:
         """Partitions and next offsets that a commit names."""
-        if self._state.exchanges.request_command[which] == _BATCH_COMMIT:
+        if self._state.pending.command[which] == _BATCH_COMMIT:
             return line.entries or ()
         following = line.number(b"offset")
-        partition = int(self._state.exchanges.partition[which])
+        partition = int(self._own.requests.partition[which])
         return () if following is None else ((partition, following),)
 
     def _ack(
         self, which: int, subscription: int, topic: int, partition: int, following: int
     ) -> None:
-        exchanges = self._state.exchanges
+        pending = self._state.pending
         lag = self._producer_log.lag_from(topic, partition, following) if topic != NULL else NULL
         self._out.add(
             AckRow(
-                int(exchanges.connection_id[which]),
-                int(exchanges.request_frame_no[which]),
-                int(exchanges.request_last_ns[which]),
+                self._connection_of(which),
+                int(pending.frame_no[which]),
+                int(pending.last_ns[which]),
                 topic,
                 subscription,
                 following - 1 if following > 0 else NULL,
@@ -153,6 +154,11 @@ class StateUpdates:
                 self._out.row,
             )
         )
+
+    def _connection_of(self, which: int) -> int:
+        """The id of the connection of a request."""
+        connection = self._state.groups.connection[self._state.pending.group[which]]
+        return int(self._state.connections.connection_id[connection])
 
     def _note(self, code: str, row: int, value: int = NULL, value2: int = NULL) -> None:
         frames = self._context.frames
@@ -188,9 +194,10 @@ class StateUpdates:
         self, which: int, row: int, line: CommandLine | None, answer: Answer | None, is_good: bool
     ) -> bool:
         """A request was answered; False if what it was to store was there already."""
-        frames, exchanges = self._context.frames, self._state.exchanges
-        command = int(exchanges.request_command[which])
-        if exchanges.is_passed_on[which] == 1:
+        frames, pending = self._context.frames, self._state.pending
+        requests = self._own.requests
+        command = int(pending.command[which])
+        if requests.is_passed_on[which] == 1:
             return True
         if frames.command[row] == BATCH:
             self.delivered(which, row, command == _STREAM)
@@ -200,8 +207,8 @@ class StateUpdates:
             return True
         if not is_good or answer is None:
             return True
-        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
-        if exchanges.kind[which] == KIND_PUBLISH:
+        topic, subscription = int(pending.topic[which]), int(pending.subscription[which])
+        if pending.kind[which] == KIND_PUBLISH:
             self._see_log_end(which, answer)
             return cursus_sessions.store(self._context, which)
         if command in (_LIST_OFFSETS, _DESCRIBE):
@@ -209,12 +216,12 @@ class StateUpdates:
                 self._producer_log.see_log_end(topic, partition, following)
         elif command == _JOIN and subscription != NULL:
             name = int(frames.consumer_name[row])
-            name = int(exchanges.consumer_name[which]) if name == NULL else name
+            name = int(requests.consumer_name[which]) if name == NULL else name
             generation = answer.number("generation")
             member = self._member(which, name, int(frames.frame_no[row]))
             self.groups.join(member, NULL if generation is None else generation)
         elif command == _LEAVE:
-            name, frame_no = exchanges.consumer_name[which], exchanges.request_frame_no[which]
+            name, frame_no = requests.consumer_name[which], pending.frame_no[which]
             self.groups.leave(subscription, topic, int(name), int(frame_no))
         elif line is not None:
             self._text_answered(which, line)
@@ -222,9 +229,9 @@ class StateUpdates:
 
     def _text_answered(self, which: int, line: CommandLine) -> None:
         """A broker took commits, or made a topic."""
-        exchanges = self._state.exchanges
-        command = int(exchanges.request_command[which])
-        topic, subscription = int(exchanges.topic[which]), int(exchanges.subscription[which])
+        pending = self._state.pending
+        command = int(pending.command[which])
+        topic, subscription = int(pending.topic[which]), int(pending.subscription[which])
         transaction = line.arguments.get(b"transactional_id", b"")
         if command in (_COMMIT_OFFSET, _BATCH_COMMIT) and subscription != NULL:
             for partition, following in self._committed_offsets(which, line):
@@ -244,31 +251,31 @@ class StateUpdates:
             self._producer_log.store_once(topic)
 
     def _refused(self, which: int, answer: Answer) -> None:
-        exchanges = self._state.exchanges
-        subscription = int(exchanges.subscription[which])
+        pending = self._state.pending
+        subscription = int(pending.subscription[which])
         if subscription != NULL and answer.error_code in _REASSIGNING_ERRORS:
             self.groups.reassigned(subscription)
-        if exchanges.request_command[which] == _JOIN and answer.error_code is not None:
-            refused = self._member(which, int(exchanges.consumer_name[which]), NULL)
+        if pending.command[which] == _JOIN and answer.error_code is not None:
+            refused = self._member(which, int(self._own.requests.consumer_name[which]), NULL)
             self.groups.refuse(refused, self._codes.of(answer.error_code.encode()))
 
     def _member(self, which: int, name: int, ready_frame_no: int) -> Member:
-        exchanges = self._state.exchanges
+        pending = self._state.pending
         return Member(
-            int(exchanges.connection_id[which]),
+            self._connection_of(which),
             0,
-            int(exchanges.topic[which]),
-            int(exchanges.subscription[which]),
+            int(pending.topic[which]),
+            int(pending.subscription[which]),
             name,
-            int(exchanges.request_frame_no[which]),
+            int(pending.frame_no[which]),
             ready_frame_no,
         )
 
     def _commit(
         self, which: int, subscription: int, topic: int, partition: int, following: int
     ) -> None:
-        frame_no = int(self._state.exchanges.request_frame_no[which])
-        ns = int(self._state.exchanges.request_last_ns[which])
+        frame_no = int(self._state.pending.frame_no[which])
+        ns = int(self._state.pending.last_ns[which])
         commit = Commit(following, frame_no, ns, self._out.row)
         self.groups.commit(subscription, topic, partition, commit)
 
@@ -278,8 +285,8 @@ class StateUpdates:
 
     def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
         """What an answer says of its session: versions, and whether it is authenticated."""
-        sessions = self._state.sessions
-        command = int(self._state.exchanges.request_command[which])
+        sessions = self._own.sessions
+        command = int(self._state.pending.command[which])
         if command == _AUTH and not answer.is_error:
             sessions.must_authenticate[session] = 0
             sessions.has_stored[session] = 0
@@ -308,9 +315,9 @@ class StateUpdates:
 
         The answer to a text PUBLISH holds the log's end, unless the broker is one of a cluster.
         """
-        exchanges = self._state.exchanges
-        command, partition = exchanges.request_command[which], int(exchanges.partition[which])
-        topic = int(exchanges.topic[which])
+        pending = self._state.pending
+        command, partition = pending.command[which], int(self._own.requests.partition[which])
+        topic = int(pending.topic[which])
         if command == _APPEND_STREAM:
             offset, answered = answer.number("offset"), answer.number("partition")
             if offset is not None and answered is not None:
@@ -322,7 +329,7 @@ class StateUpdates:
 
     def stream_control(self, stream: int, answer: Answer | None) -> None:
         """The broker ends a stream: for some reasons because its partition goes to another."""
-        subscription = int(self._state.exchanges.subscription[stream])
+        subscription = int(self._state.pending.subscription[stream])
         if answer is None or subscription == NULL:
             return
         if answer.fields.get("reason") in _REASSIGNING_CLOSES:

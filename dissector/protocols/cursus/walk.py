@@ -14,6 +14,9 @@ from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_
 from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import PassContext
+from dissector.protocols.pairing.connections import find_connection
+from dissector.protocols.pairing.rows import may_be_lost
+from dissector.protocols.pairing.steps import begin_row
 from dissector.schemas.enums import DUP_OR_DROPPED, KIND_PUBLISH, OK
 from dissector.tables import ABSENT, find
 
@@ -21,8 +24,7 @@ from dissector.tables import ABSENT, find
 @inlined
 def _produce(context: PassContext, session: int, row: int) -> bool:
     """Handle a batch of a client; False: take the slow path."""
-    state, frames = context.state, context.frames
-    sessions = state.sessions
+    frames, sessions = context.frames, context.state.sessions
     is_same = (
         sessions.last_topic[session] == frames.topic[row]
         and sessions.last_producer[session] == frames.producer_name[row]
@@ -30,39 +32,29 @@ def _produce(context: PassContext, session: int, row: int) -> bool:
     )
     if not is_same or not cursus_sessions.is_countable(frames, row):
         return False
-    if state.counts[cursus_sessions.PENDING] >= state.counts[cursus_sessions.LIMIT]:
-        return False
     idempotent = max(context.bodies.idempotent[row], 0)
-    if (
-        order_of(context.producer_log, cursus_sessions.batch_key(frames, row), idempotent).flaw
-        != IN_ORDER
-    ):
+    batch = cursus_sessions.batch_key(frames, row)
+    if order_of(context.producer_log, batch, idempotent).flaw != IN_ORDER:
         return False
     cursus_sessions.ask(context, session, row, KIND_PUBLISH, False)
     return True
 
 
 @inlined
-def _acknowledge(context: PassContext, session: int, row: int, ordinal: int) -> bool:
+def _acknowledge(context: PassContext, session: int, row: int) -> bool:
     """Handle a batch's answer; False: take the slow path."""
-    state, frames = context.state, context.frames
-    sessions, exchanges = state.sessions, state.exchanges
-    which = sessions.first[session]
-    if sessions.length[session] == 0 or exchanges.request_command[which] != BATCH:
+    frames, pending = context.frames, context.pairing.state.pending
+    which = cursus_sessions.oldest_of(context.pairing.state, session)
+    if which == ABSENT or pending.command[which] != BATCH:
         return False
-    cursus_sessions.pop_oldest(state, session)
-    sessions.has_answered[session] = 1
     if context.bodies.decoded[row] == ACK_READ:
-        sessions.has_stored[session] = 1
-        if exchanges.partition[which] != NULL:
+        context.state.sessions.has_stored[session] = 1
+        partition = context.state.requests.partition[which]
+        if partition != NULL:
             following = total(frames.entry_id[row], 1)
-            see_log_end(
-                context.producer_log, exchanges.topic[which], exchanges.partition[which], following
-            )
+            see_log_end(context.producer_log, pending.topic[which], partition, following)
     outcome = OK if cursus_sessions.store(context, which) else DUP_OR_DROPPED
-    cursus_sessions.respond(context, which, row)
-    cursus_sessions.inherit(context, which, row)
-    cursus_sessions.close_exchange(state, which, outcome, ordinal)
+    cursus_sessions.respond(context, which, row, outcome, NULL, NULL)
     return True
 
 
@@ -70,8 +62,8 @@ def _acknowledge(context: PassContext, session: int, row: int, ordinal: int) -> 
 def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     """Handle a batch of a stream; False: take the slow path."""
     state, bodies = context.deliveries, context.bodies
-    stream = context.state.sessions.stream[session]
-    subscription = context.state.exchanges.subscription[stream]
+    stream = context.pairing.state.connections.push[session]
+    subscription = context.pairing.state.pending.subscription[stream]
     if subscription == NULL or bodies.records[row] == NULL or bodies.records[row] <= 0:
         return False
     topic, partition = context.frames.topic[row], context.frames.partition[row]
@@ -90,11 +82,11 @@ def _push(context: PassContext, session: int, row: int, ordinal: int) -> bool:
 @inlined
 def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     """Handle a frame; False: take the slow path."""
-    frames, sessions = context.frames, context.state.sessions
+    frames, pairing = context.frames, context.pairing.state
     decoded = context.bodies.decoded[row]
     direction = frames.direction[row]
-    stream = sessions.stream[session]
-    if frames.status[row] != COMPLETE or sessions.second[session] != ABSENT:
+    stream = pairing.connections.push[session]
+    if frames.status[row] != COMPLETE:
         return False
     if stream != ABSENT:
         if stream == cursus_sessions.UNKNOWN_STREAM or direction != TO_CLIENT:
@@ -102,19 +94,19 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
         is_pushed = decoded == BATCH_READ and _push(context, session, row, ordinal)
         if decoded != EMPTY_READ and not is_pushed:
             return False
-        sessions.has_answered[session] = 1
         cursus_sessions.inherit(context, stream, row)
         return True
-    oldest = sessions.first[session]
-    is_lost = sessions.length[session] > 0 and context.state.exchanges.may_be_lost[oldest] == 1
-    if is_lost or sessions.missed[session] > 0 or sessions.must_authenticate[session] == 1:
+    oldest = cursus_sessions.oldest_of(pairing, session)
+    is_lost = oldest != ABSENT and may_be_lost(pairing, oldest)
+    must_authenticate = context.state.sessions.must_authenticate[session] == 1
+    if is_lost or pairing.connections.skipped[session] > 0 or must_authenticate:
         return False
     if direction == TO_BROKER:
         is_batch = decoded == BATCH_READ and context.bodies.records[row] != NULL
         return is_batch and _produce(context, session, row)
     if direction != TO_CLIENT or (decoded != ACK_READ and decoded != OK_READ):
         return False
-    return _acknowledge(context, session, row, ordinal)
+    return _acknowledge(context, session, row)
 
 
 @kernel
@@ -127,7 +119,7 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
     Returns:
         The row of that frame, or `stop`.
     """
-    frames, counts = context.frames, context.state.counts
+    frames, pairing = context.frames, context.pairing.state
     connection = NULL
     session = ABSENT
     while row < stop:
@@ -136,9 +128,10 @@ def walk(context: PassContext, row: int, stop: int, protocol: int, base: int) ->
                 break
             if frames.connection_id[row] != connection:
                 connection = frames.connection_id[row]
-                session = find(context.state.by_connection, connection, 0, 0, 0)
+                session = find_connection(pairing, connection)
+            begin_row(context.pairing, row, base + row)
             if session == ABSENT or not _step(context, session, row, base + row):
                 break
-            counts[cursus_sessions.NOW] = max(counts[cursus_sessions.NOW], frames.last_ts_ns[row])
+            pairing.directions.is_seen[2 * session + frames.endpoint_index[row]] = 1
         row += 1
     return row

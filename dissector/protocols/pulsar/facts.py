@@ -16,8 +16,9 @@ from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
 from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
+from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchanges import ExchangeBounds, PulsarExchanges
+from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.proxy_sides import ProxySides
@@ -70,7 +71,7 @@ class PulsarDecoder:
         self._exchanges = PulsarExchanges(
             options.protocol_number,
             options.reorder_window_ns,
-            ExchangeBounds(*map(options.bounded, ExchangeBounds())),
+            PairingBounds(*map(options.bounded, PairingBounds())),
             options.hash_key,
         )
         self._consumption = PulsarConsumption(
@@ -111,8 +112,9 @@ class PulsarDecoder:
         With `relate` it takes a third of the time.
         """
         frames, rows, names, found = block.frames, block.rows, self._new_names, NoticeLog()
-        exchanges = self._exchanges.pair(frames, rows, self._texts, names, self._registering, found)
-        client_handles = self._registry.closed(frames, rows, self._registering, found)
+        run = self._registering
+        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, found)
+        client_handles = self._registry.closed(frames, rows, run, found)
         return Related(self._named(client_handles + exchanges), found.drain())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:

@@ -7,7 +7,7 @@ from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 from dissector.protocols.pulsar.facts import PulsarDecoder
 from dissector.protocols.pulsar.wire import headers
 from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer
-from dissector.protocols.pulsar.wire.commands import COMMANDS
+from dissector.protocols.pulsar.wire.commands import COMMANDS, command_name
 from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
 
 
@@ -24,7 +24,7 @@ SPEC: Final = ProtocolSpec(
     headers.one_way,
     headers.announced_limit,
     PulsarDecoder,
-    commands=tuple(command.name for command in COMMANDS),
+    commands=tuple(command_name(command.number) for command in COMMANDS),
     secret_spans=lambda frame, is_packed: secret_spans(frame),
     mended=mended,
     new_anonymizer=_new_anonymizer,

@@ -9,7 +9,7 @@ import pytest
 from dissector.joining import checkpoints
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
 from dissector.joining.replay import INPUT, Replay
-from dissector.protocols.pulsar.exchanges.state import ExchangeBounds, new_exchange_state
+from dissector.protocols.pairing.state import PairingBounds, new_pairing_state
 from tests.dissector.joining.test_replay import MS, frame, replayed
 
 
@@ -33,7 +33,7 @@ def test_arrays_texts_and_tables_are_read_as_they_were_written(
 
 
 def test_a_state_has_the_arrays_of_another() -> None:
-    one, other = (new_exchange_state(rows, ExchangeBounds()) for rows in (64, 256))
+    one, other = (new_pairing_state(rows, PairingBounds()) for rows in (64, 256))
     one.pending.frame_no[:] = np.arange(len(one.pending.frame_no))
     one.counters[3] = 99
     arrays = dict(arrays_of(one, "x"))

@@ -170,8 +170,7 @@ def test_a_statement_that_has_no_name_is_refused_in_one_line(engine, query):
 
 
 LARGE = (
-    "SELECT count(*) AS n FROM "
-    "(SELECT i FROM range(9000000) t(i) ORDER BY hash(i) LIMIT 8000000)"
+    "SELECT count(*) AS n FROM (SELECT i FROM range(9000000) t(i) ORDER BY hash(i) LIMIT 8000000)"
 )
 
 

@@ -7,11 +7,11 @@ from dissector.jit import kernel
 from dissector.limits import NULL
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pairing.rules import RuleColumns
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.client_handles import close_handle, learn_name
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.wire import commands
-from dissector.protocols.pulsar.wire.commands import RuleColumns
 from dissector.schemas.enums import BY_BROKER, BY_CLIENT
 
 

@@ -6,6 +6,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pairing import rules
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
@@ -15,7 +16,6 @@ from dissector.protocols.pulsar.registry.requests import (
 )
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.wire import commands
-from dissector.protocols.pulsar.wire.commands import RuleColumns
 from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
 
@@ -47,14 +47,14 @@ def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registerin
 def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
     """Every command that does not come in masses."""
     command = frames.command[row]
-    if command >= commands.COMMAND_SLOTS:
+    if command >= rules.COMMAND_SLOTS:
         _copy_names(frames, row)
-    elif run.rules.request_key[command] == commands.BY_REQUEST_ID:
+    elif run.rules.request_key[command] == rules.BY_REQUEST_ID:
         _handle_request(run.state, frames, row, run)
-    elif run.rules.reply_key[command] == commands.BY_REQUEST_ID:
+    elif run.rules.reply_key[command] == rules.BY_REQUEST_ID:
         _handle_reply(run.state, frames, row, asked, run)
     else:
-        _handle_other(run.state, frames, row, run.rules)
+        _handle_other(run.state, frames, row, run)
 
 
 @inlined
@@ -211,7 +211,7 @@ def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: R
     elif command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER, commands.UNSUBSCRIBE):
         _handle_closing(state, frames, row, run.out)
     else:
-        _handle_other(state, frames, row, run.rules)
+        _handle_other(state, frames, row, run)
 
 
 @kernel
@@ -315,10 +315,10 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
 
 
 @kernel
-def _handle_other(state: RegistryState, frames: FrameColumns, row: int, rules: RuleColumns) -> None:
+def _handle_other(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
     """Every other command: names of its subject, or its own."""
     command = frames.command[row]
-    kind = rules.client_handle[command]
+    kind = run.rules.client_handle[command]
     number = frames.consumer_id[row]
     client_handle = tables.ABSENT
     if kind == commands.CONSUMER_SUBJECT and number != NULL:
@@ -374,7 +374,7 @@ def _handle_reply(
     """An answer by request id: its request tells what it is about."""
     # ACK_RESPONSE names its consumer itself.
     if asked.command in (NULL, commands.ACK):
-        _handle_other(state, frames, row, run.rules)
+        _handle_other(state, frames, row, run)
         return
     connection = registry_client_handles.connection_row(state, frames.connection_id[row])
     client_handle = tables.find(state.table, asked.kind, connection, asked.id, 0)

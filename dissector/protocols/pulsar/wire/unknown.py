@@ -15,8 +15,9 @@ from dissector.notice_log import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pairing.rules import COMMAND_SLOTS
 from dissector.protocols.pulsar.wire.columns import field_of
-from dissector.protocols.pulsar.wire.commands import COMMAND_BY_NUMBER, COMMAND_SLOTS
+from dissector.protocols.pulsar.wire.commands import COMMAND_BY_NUMBER
 
 _COMMAND: Final = NOTICE_NUMBER["unknown_command"]
 _FIELD: Final = NOTICE_NUMBER["unknown_field"]

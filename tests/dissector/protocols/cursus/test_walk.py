@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dissector.protocols.cursus import correlation, groups
+from dissector.protocols.cursus import correlation, facts, groups
 from dissector.protocols.cursus.correlation import Correlation
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
@@ -168,7 +168,7 @@ LONG = [
 @pytest.mark.parametrize("limits", [{}, {"MAX_GROUP_DELIVERIES": 3}, {"MAX_PENDING_REQUESTS": 2}])
 def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
     for name, value in limits.items():
-        monkeypatch.setattr(groups if name == "MAX_GROUP_DELIVERIES" else correlation, name, value)
+        monkeypatch.setattr(groups if name == "MAX_GROUP_DELIVERIES" else facts, name, value)
     sends = [("send", 1, 0, 1, 0)] * 5 + [("answer", 1, "a")] * 5
     dialogue = played(LONG + sends + LONG, True)
     assert dialogue.rows() == with_rules_alone(dialogue)

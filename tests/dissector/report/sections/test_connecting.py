@@ -212,9 +212,7 @@ def test_peaks_are_those_of_every_window(db: QueryEngine, starts: list[Any]) -> 
             "client_ip": pair[0], "broker_port": pair[1], "opened": len(mine), "vain": vain,
             "within_10_s": peak, "at_ns": -begun * SECOND,
         })  # fmt: skip
-    found = db.table(
-        "SELECT client_ip, broker_port, opened, vain, within_10_s, at_ns FROM storms"
-    )
+    found = db.table("SELECT client_ip, broker_port, opened, vain, within_10_s, at_ns FROM storms")
     assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted))
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dissector.protocols.pulsar.exchanges import ExchangeBounds
+from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.registry.state import new_registry_state, reserve
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import TOPIC, Talk, chosen
@@ -94,7 +94,7 @@ def test_the_oldest_early_answer_makes_room_for_a_new_one() -> None:
         )
         for number in (1, 2, 3)
     ]
-    rows = talk.rows(exchanges=ExchangeBounds(unmatched=2))["exchanges"]
+    rows = talk.rows(exchanges=PairingBounds(unmatched=2))["exchanges"]
     assert sorted(chosen(rows[1:], "response_frame_no", "request_frame_no"), key=str) == sorted(
         [
             (unmatched[0], None),

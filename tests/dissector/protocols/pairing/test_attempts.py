@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.protocols.pulsar.exchanges.attempts import (
+from dissector.protocols.pairing.attempts import (
     AttemptColumns,
     find_attempt,
     link_all,

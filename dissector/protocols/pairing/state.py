@@ -1,4 +1,4 @@
-"""What exchanges remember: requests without an answer, and answers without a request.
+"""What pairing remembers: requests without an answer, and answers without a request.
 
 Theory. A *pending* row is a send, another request, or an *early* answer: one that was captured
 before its request and waits for it within the reorder window. Pending rows of one producer on one
@@ -14,7 +14,7 @@ connection form a *group*; the other requests of a connection form one more. Wha
 
 How an answer finds its request: chains in one hash table, oldest first. Sends are keyed by their
 sequence id; batches also by their last one, which errors repeat; copies made by replication also by
-the position in the source cluster, which their receipts repeat. See `wire.commands` for the others.
+the position in the source cluster, which their receipts repeat. See `rules` for the others.
 
 Holes. A *side* is one direction of a connection. An answer can hide in bytes that are missing, but
 not in those of a frame that is known: a gap inside a frame is no hole, which the framing tells
@@ -33,8 +33,10 @@ from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.limits import NULL
-from dissector.protocols.pulsar.exchanges.attempts import Attempts, new_attempts, with_room
-from dissector.protocols.pulsar.exchanges.columns import RequestColumns
+from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pairing.attempts import Attempts, new_attempts, with_room
+from dissector.protocols.pairing.columns import ExchangeColumns, RequestColumns
+from dissector.protocols.pairing.rules import RuleColumns
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
@@ -54,7 +56,7 @@ KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id
 KEY_SOURCE_POSITION: Final = 8  # group, ledger and entry in the source cluster
 FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
 
-# Indexes into ExchangeState.counters.
+# Indexes into PairingState.counters.
 COUNT_OUT: Final = 0  # rows written to the output
 COUNT_NOTICES: Final = 1
 COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
@@ -66,7 +68,7 @@ COUNTERS: Final = 7
 
 ROW_KEYS: Final = 5  # that one row adds to the table at most
 
-# Indexes into ExchangeState.limits behind SENDS, REQUESTS, UNMATCHED: the fields of ExchangeBounds.
+# Indexes into PairingState.limits behind SENDS, REQUESTS, UNMATCHED: the fields of PairingBounds.
 LIMIT_PRODUCERS: Final = 3
 
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
@@ -79,23 +81,28 @@ class PendingColumns(Records, RequestColumns):
     group: row in GroupColumns.
     endpoint_index: of the request (of an early answer: of the request that it waits for).
     command, frame_no, first_ns, last_ns, frame_bytes: of the frame.
+    kind: of the exchange.
     row: ordinal of the frame.
     is_tainted: 1 if the frame itself was sent again or has a gap.
+    silence: rules.AWAITED and so on.
     key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind 0
-        if it is in one only.
+        if it is in one only; key_kind 0 of what is found by order.
     attempt_row: see `attempts`. From ledger_id on only early answers.
+    outcome: of the request that it answers.
     """
 
     list: Int64Array
     group: Int64Array
     endpoint_index: Int64Array
     command: Int64Array
+    kind: Int64Array
     frame_no: Int64Array
     first_ns: Int64Array
     last_ns: Int64Array
     frame_bytes: Int64Array
     row: Int64Array
     is_tainted: Int64Array
+    silence: Int64Array
     key_kind: Int64Array
     key_value: Int64Array
     key_extra: Int64Array
@@ -107,20 +114,20 @@ class PendingColumns(Records, RequestColumns):
     entry_id: Int64Array
     error_code: Int64Array
     error_text: Int64Array
-    status: Int64Array
-    is_error: Int64Array
+    outcome: Int64Array
     deadline_ns: Int64Array
 
 
 class GroupColumns(Records):
     """Producers with sends, and the other requests of each connection; int64[rows] each.
 
-    connection: row in ExchangeConnections.
+    connection: row in ConnectionColumns.
     producer_id: NULL for the other requests.
     incarnation: of the sends that wait.
     is_broker_closed: 1 after the broker closed it.
     has_positions: 1 once a send was copied from another cluster.
     source: of attempts, ABSENT if names are not known.
+    publishes: requests in it that count as outstanding.
     """
 
     connection: Int64Array
@@ -131,13 +138,22 @@ class GroupColumns(Records):
     topic: Int64Array
     producer_name: Int64Array
     source: Int64Array
+    publishes: Int64Array
 
 
-class ExchangeConnections(Bundle):
-    """Connections, int64[rows] each. requests: the group of their requests that are no sends."""
+class ConnectionColumns(Bundle):
+    """Connections, int64[rows] each.
+
+    requests: the group of their requests that are no sends.
+    push: the request that turned it into one way without answers, ABSENT if none did; its row stays
+        pending. Negative, too: there is one that was not seen.
+    skipped: answers still to come for requests by order that were given up.
+    """
 
     connection_id: Int64Array
     requests: Int64Array
+    push: Int64Array
+    skipped: Int64Array
 
 
 class DirectionColumns(Bundle):
@@ -151,10 +167,10 @@ class DirectionColumns(Bundle):
     hole_row: Int64Array
 
 
-class ExchangeState(State):
+class PairingState(State):
     """Everything the kernels of exchanges change.
 
-    limits: an ExchangeBounds, the first three for the lists of pending rows.
+    limits: an PairingBounds, the first three for the lists of pending rows.
     order: those lists.
     group_lists: pending rows of each group.
     connection_lists: groups of each connection; chain_links and other_links: of the two chains of a
@@ -166,7 +182,7 @@ class ExchangeState(State):
     limits: Int64Array
     recent_connections: Int64Array
     recent_groups: Int64Array
-    connections: ExchangeConnections
+    connections: ConnectionColumns
     connection_pool: Pool
     connection_lists: ListHeads
     directions: DirectionColumns
@@ -184,7 +200,47 @@ class ExchangeState(State):
     attempts: Attempts
 
 
-class ExchangeBounds(NamedTuple):
+class PassContext(NamedTuple):
+    """What one pass over a block works with.
+
+    error_texts: int64[rows of the block], index of each frame's error text among the texts of the
+        block.
+    window_ns: how long an early answer waits, by the largest stamp seen.
+    out: gets what closes, from counters[COUNT_OUT] on.
+    notices: int64[.., 4], kind, frame_no, connection_id and ts_ns, from counters[COUNT_NOTICES] on.
+        As many as can come fit.
+    """
+
+    state: PairingState
+    rules: RuleColumns
+    frames: FrameColumns
+    error_texts: Int64Array
+    window_ns: int
+    out: ExchangeColumns
+    notices: Int64Array
+
+
+class PairedAnswer(NamedTuple):
+    """An answer on its way into a row, from its frame or from where it waited as an early one.
+
+    outcome: of the request.
+    is_timed: 1 if the time of its last byte is known, and the request was there before.
+    """
+
+    command: int
+    frame_no: int
+    first_ns: int
+    last_ns: int
+    ledger_id: int
+    entry_id: int
+    error_code: int
+    error_text: int
+    outcome: int
+    is_timed: int
+    is_tainted: int
+
+
+class PairingBounds(NamedTuple):
     """How many rows of each kind there may be; attempts and sources: see `attempts`."""
 
     sends: int = dissector_limits.MAX_PENDING_SENDS
@@ -195,15 +251,15 @@ class ExchangeBounds(NamedTuple):
     sources: int = dissector_limits.MAX_ATTEMPT_SOURCES
 
 
-def new_exchange_state(rows: int, bounds: ExchangeBounds, key: int = 0) -> ExchangeState:
+def new_pairing_state(rows: int, bounds: PairingBounds, key: int = 0) -> PairingState:
     """A state with room for so many of each kind; it grows from there. key: of hash tables."""
-    return ExchangeState(
+    return PairingState(
         table=tables.new_hash_table(1024, key),
         counters=np.zeros(COUNTERS, np.int64),
         limits=np.array(bounds, np.int64),
         recent_connections=np.zeros(RECENT, np.int64),
         recent_groups=np.zeros(RECENT, np.int64),
-        connections=ExchangeConnections.new(rows, NULL),
+        connections=ConnectionColumns.new(rows, NULL),
         connection_pool=tables.new_pool(rows),
         connection_lists=tables.new_ends(rows),
         directions=DirectionColumns.new(2 * rows, 0),
@@ -222,7 +278,7 @@ def new_exchange_state(rows: int, bounds: ExchangeBounds, key: int = 0) -> Excha
     )
 
 
-def reserve(state: ExchangeState, more: int) -> None:
+def reserve(state: PairingState, more: int) -> None:
     """Make room for what `more` further rows can add.
 
     A row adds at most one pending row, one attempt and its source, one connection and two groups;
@@ -232,27 +288,24 @@ def reserve(state: ExchangeState, more: int) -> None:
         table=tables.reserved(state.table, ROW_KEYS * more),
         attempts=with_room(state.attempts, more),
     )
+    reserve_connections(state, more)
+    reserve_pending(state, more)
+
+
+def reserve_connections(state: PairingState, more: int) -> None:
+    """Make room for so many further connections."""
     tables.grow_rows(
         state, "connection_pool", more, connections=NULL, connection_lists=tables.ABSENT
     )
     directions = 2 * len(state.connection_pool.rows)
     if directions > len(state.directions.is_seen):
         state.grow(directions=state.directions.grown(directions))
-    tables.grow_rows(
-        state,
-        "group_pool",
-        2 * more,
-        groups=tables.ABSENT,
-        group_links=tables.ABSENT,
-        group_lists=tables.ABSENT,
-    )
-    tables.grow_rows(
-        state,
-        "pending_pool",
-        more + 1,
-        pending=NULL,
-        order_links=tables.ABSENT,
-        member_links=tables.ABSENT,
-        chain_links=tables.ABSENT,
-        other_links=tables.ABSENT,
-    )
+    links = dict.fromkeys(("groups", "group_links", "group_lists"), tables.ABSENT)
+    tables.grow_rows(state, "group_pool", 2 * more, **links)
+
+
+def reserve_pending(state: PairingState, more: int) -> None:
+    """Make room for so many further pending rows."""
+    links = ("order_links", "member_links", "chain_links", "other_links")
+    filled = dict.fromkeys(links, tables.ABSENT)
+    tables.grow_rows(state, "pending_pool", more + 1, pending=NULL, **filled)

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.limits import MAX_ANSWERED_PER_PRODUCER
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
-from dissector.protocols.pulsar.exchanges.state import ExchangeBounds
+from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.frames import STEP_NS
 from tests.wire.talk import TOPIC, Talk, chosen
@@ -292,7 +292,7 @@ def test_the_oldest_request_makes_room_and_is_called_evicted() -> None:
     talk = open_talk()
     for number in range(6):
         talk.send(number)
-    tables = talk.rows(exchanges=ExchangeBounds(sends=4))
+    tables = talk.rows(exchanges=PairingBounds(sends=4))
     rows = [row for row in tables["exchanges"] if row["kind"] == "publish"]
     assert [row["outcome"] for row in rows] == ["evicted"] * 2 + ["unanswered_at_end"] * 4
     assert {"pending_limit"} == {row["code"] for row in tables["notices"]}

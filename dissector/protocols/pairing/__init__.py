@@ -1,0 +1,1 @@
+"""Requests with the answers that they got, for every protocol that declares its commands."""

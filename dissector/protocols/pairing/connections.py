@@ -1,0 +1,147 @@
+"""Kernels that keep track of connections, their directions and their groups of requests."""
+
+from dissector import tables
+from dissector.jit import inlined, kernel
+from dissector.limits import NULL
+from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
+from dissector.protocols.pairing import rows
+from dissector.protocols.pairing import state as pairing_state
+from dissector.protocols.pairing.state import PairingState, PassContext
+
+
+@inlined
+def connection_of(state: PairingState, connection_id: int) -> int:
+    """The row of a connection, made if it has none."""
+    glance = int(connection_id) & (pairing_state.RECENT - 1)
+    row = state.recent_connections[glance]
+    if state.connections.connection_id[row] == connection_id:
+        return int(row)
+    row = _make_connection(state, connection_id)
+    state.recent_connections[glance] = row
+    return row
+
+
+@kernel
+def find_connection(state: PairingState, connection_id: int) -> int:
+    """The row of a connection, ABSENT if it has none."""
+    return tables.find(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+
+
+@kernel
+def _make_connection(state: PairingState, connection_id: int) -> int:
+    """connection_of without the glance."""
+    row = find_connection(state, connection_id)
+    if row != tables.ABSENT:
+        return int(row)
+    row = tables.allocate_row(state.connection_pool)
+    tables.put(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0, row)
+    state.connections.connection_id[row] = connection_id
+    state.connections.push[row] = tables.ABSENT
+    state.connections.skipped[row] = 0
+    for direction_index in range(2 * row, 2 * row + 2):
+        state.directions.is_seen[direction_index] = 0
+        state.directions.hole_row[direction_index] = -1
+    state.connections.requests[row] = _new_group(state, row, NULL)
+    return int(row)
+
+
+@kernel
+def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
+    """A group without requests."""
+    group = tables.allocate_row(state.group_pool)
+    groups = state.groups
+    groups.connection[group] = connection
+    groups.producer_id[group] = producer_id
+    groups.incarnation[group] = NULL
+    groups.is_broker_closed[group] = 0
+    groups.has_positions[group] = 0
+    groups.topic[group] = NULL
+    groups.producer_name[group] = NULL
+    groups.source[group] = tables.ABSENT
+    groups.publishes[group] = 0
+    tables.list_append(state.connection_lists, state.group_links, connection, group)
+    return int(group)
+
+
+@inlined
+def group_of(state: PairingState, connection: int, producer_id: int) -> int:
+    """The group of a producer's sends, made if it has none.
+
+    Without room for another producer it is that of the connection's other requests.
+    """
+    glance = (connection * 31 + int(producer_id)) & (pairing_state.RECENT - 1)
+    group = state.recent_groups[glance]
+    groups = state.groups
+    if groups.connection[group] == connection and groups.producer_id[group] == producer_id:
+        return int(group)
+    group = _make_group(state, connection, producer_id)
+    state.recent_groups[glance] = group
+    return group
+
+
+@kernel
+def find_group(state: PairingState, connection: int, producer_id: int) -> int:
+    """The group of a producer's sends, ABSENT if it has none."""
+    return tables.find(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0)
+
+
+@kernel
+def _make_group(state: PairingState, connection: int, producer_id: int) -> int:
+    """group_of without the glance."""
+    group = find_group(state, connection, producer_id)
+    if group != tables.ABSENT:
+        return int(group)
+    producers = state.counters[pairing_state.COUNT_PRODUCERS]
+    if producers >= state.limits[pairing_state.LIMIT_PRODUCERS]:
+        return int(state.connections.requests[connection])
+    state.counters[pairing_state.COUNT_PRODUCERS] = producers + 1
+    group = _new_group(state, connection, producer_id)
+    tables.put(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0, group)
+    return group
+
+
+@kernel
+def free_group(state: PairingState, group: int) -> None:
+    """Forget a group without requests."""
+    groups = state.groups
+    connection, producer_id = groups.connection[group], groups.producer_id[group]
+    if producer_id != NULL:
+        tables.remove(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0)
+        state.counters[pairing_state.COUNT_PRODUCERS] -= 1
+    tables.list_unlink(state.connection_lists, state.group_links, connection, group)
+    groups.connection[group] = tables.ABSENT
+    tables.give_row(state.group_pool, group)
+
+
+@kernel
+def close_connection(run: PassContext, connection: int, outcome: int) -> None:
+    """Write every request of a connection that is over, and forget it."""
+    state = run.state
+    for _ in range(state.connection_lists.length[connection]):
+        group = state.connection_lists.first[connection]
+        for _ in range(state.group_lists.length[group]):
+            row = state.group_lists.first[group]
+            rows.write_unanswered(run, row, rows.given_up(state, row, outcome))
+        free_group(state, group)
+    connection_id = state.connections.connection_id[connection]
+    tables.remove(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+    state.connections.connection_id[connection] = NULL
+    if state.connections.push[connection] >= 0:
+        tables.give_row(state.pending_pool, state.connections.push[connection])
+    tables.give_row(state.connection_pool, connection)
+
+
+@inlined
+def note_hole(state: PairingState, direction_index: int) -> None:
+    """An answer of this direction may have been missed."""
+    state.directions.hole_row[direction_index] = state.counters[pairing_state.COUNT_ROW]
+
+
+@kernel
+def note_event(run: PassContext, row: int, direction_index: int) -> None:
+    """Missing bytes, bytes without frames, or the end of a direction."""
+    event = run.frames.command[row]
+    run.state.directions.is_seen[direction_index] = 1
+    is_hole = event == EVENT_GAP and run.frames.frames_missing[row] != 0
+    if event in (EVENT_SKIPPED, NULL) or is_hole:
+        note_hole(run.state, direction_index)
