@@ -18,35 +18,55 @@ LONGEST = (
     "tests/dissector/spark/test_session.py",
     "tap",
     "tests/dissector/joining/test_increment_cache.py",
+    "rows",
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
     "tests/dissector/cli/test_evidence.py",
-    "tests/dissector/report/test_pipeline.py",
+    "apart",
+    "tests/dissector/report/test_compacted.py",
     "tests/dissector/report/test_page.py",
-    "tests/dissector/test_accounts.py",
     "tests/hard/test_sources.py",
-    "tests/dissector/test_same_rows.py",
     "tests/dissector/cli/test_report.py",
     "tests/dissector/joining/test_closing.py",
     "tests/busy/test_busy.py",
     "tests/dissector/lake/test_killed.py",
     "tests/dissector/findings/test_findings.py",
 )
+# Files that look at rows of the sample captures, at reports of each, or at one lake in parts.
+SHARING = {
+    "rows": (
+        "tests/dissector/test_accounts.py",
+        "tests/dissector/test_manifests.py",
+        "tests/dissector/test_manifests_consumption.py",
+        "tests/dissector/test_manifests_cursus.py",
+        "tests/dissector/test_manifests_messages.py",
+        "tests/dissector/test_manifests_sentences.py",
+        "tests/dissector/test_same_rows.py",
+        "tests/dissector/test_stories.py",
+        "tests/dissector/report/test_severities.py",
+    ),
+    "apart": (
+        "tests/dissector/report/test_apart.py",
+        "tests/dissector/report/test_partitions.py",
+        "tests/dissector/report/test_pipeline.py",
+    ),
+}
+GROUPS = {file: group for group, files in SHARING.items() for file in files}
 
 
 @cache
 def group_of(file: str) -> str:
     """The group of a file of tests, which is given by its path from the root.
 
-    Rows of a capture are kept by the file of tests; Spark's session is one; taps and servers of
-    metrics make interfaces and ports.
+    What a process made of captures it keeps for all files; Spark's session is one; taps and servers
+    of metrics make interfaces and ports.
     """
     parts = Path(file).parts
     if {"tap", "dashboards"} & set(parts):
         return "tap"
     if {"spark", "spark_jobs"} & set(parts) and "spark: Any" in (ROOT / file).read_text("utf-8"):
         return "spark"
-    return file
+    return GROUPS.get(file, file)
 
 
 def place_of(test: str) -> int:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ def reported(
     topics: tuple[str, ...] = (),
     exact: bool = False,
     rules: frozenset[str] = EVERY_RULE,
+    sections: Sequence[str] = pipeline.ALL.sections,
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What report.json says about a lake. rules: those that are asked, none for all."""
-    scope = pipeline.Scope(captures, selection_of(since, until, topics), exact, rules=rules)
+    scope = pipeline.Scope(captures, selection_of(since, until, topics), exact, sections, rules)
     words = pipeline.ReportProgress(tell, lambda *_: None)
     pipeline.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.grouping import LONGEST, ROOT, group_of, place_of
+from tests.grouping import GROUPS, LONGEST, ROOT, SHARING, group_of, place_of
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,8 @@ from tests.grouping import LONGEST, ROOT, group_of, place_of
         ("tests/spark_jobs/test_archive.py", "tests/spark_jobs/test_archive.py"),
         ("tests/dissector/tap/test_live.py", "tap"),
         ("tests/dashboards/test_dashboards.py", "tap"),
+        ("tests/dissector/test_same_rows.py", "rows"),
+        ("tests/dissector/report/test_pipeline.py", "apart"),
         ("tests/test_tidy.py", "tests/test_tidy.py"),
     ],
 )
@@ -20,7 +22,9 @@ def test_files_that_share_something_are_one_group(file: str, group: str) -> None
 
 
 def test_the_longest_groups_begin_first() -> None:
-    tests = [f"{name}::test_it" for name in LONGEST[1:] if name != "tap"]
+    assert all((ROOT / file).is_file() for file in GROUPS)
+    names = [name for name in LONGEST[1:] if name not in ("tap", *SHARING)]
+    tests = [f"{name}::test_it" for name in names]
     assert all((ROOT / test.partition("::")[0]).is_file() for test in tests)
     assert [place_of(test) for test in tests] == sorted(map(place_of, tests))
     assert place_of("tests/spark_jobs/test_jobs.py::test_it[a::b]") == 0

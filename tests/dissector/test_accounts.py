@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -11,9 +11,9 @@ from dissector.dissection import Options
 from dissector.dissection.conversation import TABLE
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.dissector import observed
 from tests.naive.packets import NaiveSegment, segments
 from tests.naive.streams import ACK, FIN, RST, SYN, Part, Seen, reassemble
-from tests.plain import rows_of_block
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 NAMES = sorted(
@@ -26,13 +26,8 @@ COPY_US = 50_000
 every_capture = pytest.mark.parametrize("name", NAMES)
 
 
-@cache
-def tables_of(name: str) -> dict[str, list[dict[str, Any]]]:
-    tables: dict[str, list[dict[str, Any]]] = {}
-    (chain,) = chains([str(CAPTURES / name)]).chains
-    for block in dissect(chain, Options()):
-        tables.setdefault(block.table, []).extend(rows_of_block(block))
-    return tables
+def tables_of(name: str) -> observed.Tables:
+    return observed.tables_of(str(CAPTURES / name))
 
 
 class Pair(NamedTuple):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.dissector.joining.cutting import land, land_cut, read
-from tests.reports import reported
+from tests.reports import SOME_RULES, reported
 
 # Cut where no frame straddles: behind whole frames of both directions.
 CUTS = {
@@ -45,9 +45,10 @@ def land_apart(lake: Path, folder: Path) -> None:
 
 
 def reported_apart(root: Path) -> Apart:
-    """The lake and its report, in a folder."""
+    """The lake and its report, which asks few rules, in a folder."""
     land_apart(root / "lake", root)
-    return Apart(root / "lake", root / "report", reported(root / "lake", root / "report"))
+    found = reported(root / "lake", root / "report", rules=SOME_RULES)
+    return Apart(root / "lake", root / "report", found)
 
 
 def without_places(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from dissector.joining.closing import CLOSED, closed_schema
 from tests.dissector.joining.cutting import SAMPLES, land, read
 from tests.dissector.report.apart import CUTS, WHOLE, Apart, without_places
-from tests.reports import differences, reported, summary
+from tests.reports import SOME_RULES, differences, reported, summary
 
 
 def test_every_section_is_that_of_the_whole(apart: Apart) -> None:
@@ -29,7 +29,7 @@ def test_both_sides_of_a_proxy_landed_apart_count_once(tmp_path: Path) -> None:
     """As they do in a capture of both, but for connections that carry no message."""
     for side in ("front", "back"):
         land(read(f"cpp-s08_nack-proxy-{side}.pcap"), side, tmp_path / "lake", tmp_path)
-    found = reported(tmp_path / "lake", tmp_path / "report")
+    found = reported(tmp_path / "lake", tmp_path / "report", rules=SOME_RULES)
     both = summary(SAMPLES / "cpp-s08_nack-proxy-any.pcap")
     assert [row["capture"][:6] for row in found["closing"]["copies"]] == ["c-back"]
     for section in ("send_latency", "redelivery", "permit_utilization"):

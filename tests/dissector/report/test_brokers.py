@@ -11,7 +11,7 @@ import pytest
 
 from tests.dissector.joining.cutting import land, read
 from tests.dissector.joining.test_brokers import SETS
-from tests.reports import reported
+from tests.reports import SOME_RULES, reported
 
 COUNTS = ("deliveries", "redelivered", "messages")
 
@@ -31,8 +31,11 @@ def test_a_lake_reports_the_redeliveries_of_its_captures(
         for name in names
     ]
     lake = tmp_path / "lake"
-    each = [counts(reported(lake, tmp_path / "one", captures=(name,))) for name in captures]
-    found = reported(lake, tmp_path / "report")
+    each = [
+        counts(reported(lake, tmp_path / "one", captures=(name,), sections=("redelivery",)))
+        for name in captures
+    ]
+    found = reported(lake, tmp_path / "report", rules=SOME_RULES)
     assert counts(found) == sum(each, Counter()) and counts(found)["deliveries"] > 0
     assert found["closing"]["total"]["captures_joined"] == 0
     (topic,) = {row["topic"] for row in found["redelivery"]["by_subscription"]}

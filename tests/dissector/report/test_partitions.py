@@ -17,8 +17,8 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report import partitions
 from dissector.report.partitions import LEAST_ROWS, Partition, partitioned
 from tests.dissector.report.apart import Apart
-from tests.dissector.report.test_pipeline import hand_over, names_of
-from tests.reports import differences, reported
+from tests.dissector.report.test_pipeline import hand_over, names_of, reported
+from tests.reports import differences
 
 
 def manifest(rows: int, *names: str) -> Any:
