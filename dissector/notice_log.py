@@ -1,7 +1,7 @@
 """Notices of all stages of a dissection, gathered and brought into the order of the table."""
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, starmap
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -50,47 +50,95 @@ class Notice(NamedTuple):
     name: str = ""
 
 
-_NUMBERS: Final = Notice._fields[:-1]
+# What a notice is but for its name: the columns of those that kernels write.
+NUMBERS: Final = Notice._fields[:-1]
 _NAME: Final = attrgetter("name")
 # The rank of each kind by its code, and its sentence where it holds no number.
 _RANKS: Final = np.argsort(np.argsort([kind.code for kind in NOTICES], kind="stable"))
 _CONSTANT: Final = [None if "{" in kind.sentence else kind.sentence for kind in NOTICES]
 
 
-def _in_order(rows: list[Notice]) -> tuple[Int64Array, list[str]]:
+_Part = list[Notice] | Int64Array
+
+
+def _cells(part: _Part) -> Int64Array:
+    """The numbers of notices: int64[rows, NUMBERS]."""
+    if isinstance(part, np.ndarray):
+        return part
+    numbers = chain.from_iterable(row[:-1] for row in part)
+    return np.fromiter(numbers, np.int64, len(part) * len(NUMBERS)).reshape(-1, len(NUMBERS))
+
+
+def _notices_of(part: _Part) -> Iterable[Notice]:
+    return starmap(Notice, part.tolist()) if isinstance(part, np.ndarray) else part
+
+
+def _names_of(part: _Part) -> list[str]:
+    return [""] * len(part) if isinstance(part, np.ndarray) else list(map(_NAME, part))
+
+
+def _in_order(parts: list[_Part]) -> tuple[Int64Array, list[str]]:
     """Numbers of notices as int64[fields, rows], and their names, in the table's order.
 
     That is by packet, then frame (null last), connection, direction, offset, code, value and name.
     """
-    rows = sorted(rows, key=_NAME)
-    numbers = chain.from_iterable(row[:-1] for row in rows)
-    cells = np.fromiter(numbers, np.int64, len(rows) * len(_NUMBERS))
-    cells = cells.reshape(len(rows), len(_NUMBERS))
-    column = dict(zip(_NUMBERS, cells.T, strict=True))
+    cells = np.concatenate([np.empty((0, len(NUMBERS)), np.int64), *map(_cells, parts)])
+    names = [name for part in parts for name in _names_of(part)]
+    column = dict(zip(NUMBERS, cells.T, strict=True))
     last = [
         np.where(column[name] == NULL, _LAST, column[name])
         for name in ("connection_id", "frame_no", "packet")
     ]
+    places = {name: place for place, name in enumerate(sorted(set(names)))}
+    by_name = np.fromiter(map(places.__getitem__, names), np.int64, len(names))
     ranks = _RANKS[column["kind"]]
     keys = (column["value"], ranks, column["stream_offset"], column["direction"], *last)
-    order = np.lexsort(keys)
-    return np.ascontiguousarray(cells[order].T), [rows[at].name for at in order.tolist()]
+    order = np.lexsort((by_name, *keys))
+    return np.ascontiguousarray(cells[order].T), [names[at] for at in order.tolist()]
 
 
 class NoticeLog:
     """Gathers notices; a bound keeps hostile input from filling the memory."""
 
     def __init__(self) -> None:
-        self._rows: list[Notice] = []
+        self._parts: list[_Part] = []
+        self._count = 0
         self._dropped = 0
 
     def add(self, notices: Iterable[Notice]) -> None:
         """Take notices; what is beyond MAX_NOTICES is only counted."""
-        for notice in notices:
-            if len(self._rows) < MAX_NOTICES:
-                self._rows.append(notice)
+        rows = notices if isinstance(notices, list) else list(notices)
+        kept = self._kept(len(rows))
+        if kept:
+            if not self._parts or isinstance(self._parts[-1], np.ndarray):
+                self._parts.append([])
+            last = self._parts[-1]
+            assert isinstance(last, list)
+            last += rows[:kept]
+
+    def add_numbers(self, rows: Int64Array) -> None:
+        """Take notices without names as `add` does. rows: int64[notices, NUMBERS], kept."""
+        kept = self._kept(len(rows))
+        if kept:
+            self._parts.append(rows[:kept])
+
+    def take(self, other: "NoticeLog") -> None:
+        """Take all notices of another log, which forgets them; what it only counted counts on."""
+        parts, other._parts = other._parts, []
+        self._dropped += other._dropped
+        other._count = other._dropped = 0
+        for part in parts:
+            if isinstance(part, np.ndarray):
+                self.add_numbers(part)
             else:
-                self._dropped += 1
+                self.add(part)
+
+    def _kept(self, notices: int) -> int:
+        """How many of the next ones there is room for."""
+        kept = min(notices, MAX_NOTICES - self._count)
+        self._count += kept
+        self._dropped += notices - kept
+        return kept
 
     def count(self, notices: int) -> None:
         """Count notices that are not listed."""
@@ -98,19 +146,28 @@ class NoticeLog:
 
     def drain(self) -> list[Notice]:
         """All notices so far, which this object forgets."""
-        if self._dropped:
-            self._rows.append(Notice(NOTICE_NUMBER["notices_limit"], value=self._dropped))
-        taken, self._rows, self._dropped = self._rows, [], 0
+        self._tell_dropped()
+        taken = self.rows()
+        self._parts, self._count = [], 0
         return taken
+
+    def rows(self) -> list[Notice]:
+        """All notices so far."""
+        return [row for part in self._parts for row in _notices_of(part)]
+
+    def _tell_dropped(self) -> None:
+        """A notice of those that are not listed."""
+        if self._dropped:
+            kind = NOTICE_NUMBER["notices_limit"]
+            self._parts.append([Notice(kind, value=self._dropped)])
+            self._dropped = 0
 
     def block(self) -> TableBlock:
         """All notices as rows of the table, in its order."""
-        if self._dropped:
-            kind = NOTICE_NUMBER["notices_limit"]
-            self._rows.append(Notice(kind, value=self._dropped))
-        cells, names = _in_order(self._rows)
-        self._rows = []
-        column = dict(zip(_NUMBERS, cells, strict=True))
+        self._tell_dropped()
+        cells, names = _in_order(self._parts)
+        self._parts, self._count = [], 0
+        column = dict(zip(NUMBERS, cells, strict=True))
         kinds, values, values2 = (column[name].tolist() for name in ("kind", "value", "value2"))
         return TableBlock(
             "notices",

@@ -73,3 +73,13 @@ def test_every_bound_is_in_limits(path: Path) -> None:
 def test_a_bound_elsewhere_is_found() -> None:
     text = "MAX_ROWS: Final = 1 << 4\n_MOST = 3 * 8\nMAX_MORE = 2 * MAX_ROWS\nMAX_SHARE = 0.5\n"
     assert bounds_of(ast.parse(text)) == ["MAX_ROWS", "_MOST"]
+
+
+@pytest.mark.parametrize("path", CODE, ids=str)
+def test_the_oldest_of_what_is_bounded_is_found_at_once(path: Path) -> None:
+    """A plain dict looks for its first key among all that were taken away: at a bound each new one
+    would cost as much as there are."""
+    text = path.read_text("utf-8")
+    asked = set(re.findall(r"next\(iter\(self\.(\w+)\)\)", text))
+    ordered = set(re.findall(r"self\.(\w+): OrderedDict\[", text))
+    assert asked <= ordered

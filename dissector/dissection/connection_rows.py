@@ -1,15 +1,17 @@
 """Rows of the table `connections`, and addresses and directions of connections for other tables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
-from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
+from dissector.dissection.endpoint_texts import EndpointPairs, address_texts, end_texts
+from dissector.dissection.held_notices import HeldNotices
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_HISTORY_TEXTS, MAX_NOTICES, NULL
-from dissector.notice_log import Notice
+from dissector.notice_log import NUMBERS
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing import (
@@ -28,23 +30,22 @@ from dissector.protocols.interface import ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
 from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
-from dissector.stream.streams import ConnectionRows, Streams
+from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
 _NO_FACTS: Final = ConnectionFacts()
-_CONNECTION: Final = Notice._fields.index("connection_id")
-_DIRECTION: Final = Notice._fields.index("direction")
+_DIRECTION: Final = NUMBERS.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
 _CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
 _CACHED_ADDRESSES: Final = 1 << 16
-EndpointsOf = Callable[[Int64Array], Iterable[tuple[str, str]]]
+AddressesOf = Callable[[Int64Array], tuple[Spans, Spans]]
 
 
 class AddressCodes:
     """Codes of the addresses of connections, by connection: a cache, as rows of few connections
     follow each other by the million.
 
-    ends_of, where it is asked for: (connection ids) -> addresses of client and broker of each.
+    addresses_of, where it is asked for: (connection ids) -> addresses of clients and brokers.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ class AddressCodes:
         self._codes: dict[str, int] = {}
         self._texts: list[str] = []
 
-    def columns(self, connections: Int64Array, ends_of: EndpointsOf) -> dict[str, Column]:
+    def columns(self, connections: Int64Array, addresses_of: AddressesOf) -> dict[str, Column]:
         """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
         if len(self._texts) > _CACHED_ADDRESSES:
             self._known[:] = NULL
@@ -62,25 +63,24 @@ class AddressCodes:
         if len(missing):
             # Counts are for nobody: without them numpy imports its masked arrays, at each start.
             distinct, _ = np.unique(connections[missing], return_counts=True)
-            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = self._look_up(distinct, ends_of)
+            looked_up = self._look_up(distinct, addresses_of)
+            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
         known, client, broker = self._known[:, connection_indexes]
         # Of connections of one call that share a slot only the last one is in the cache.
         others = np.flatnonzero(known != connections)
         if len(others):
             distinct, place = np.unique(connections[others], return_inverse=True)
-            _, client[others], broker[others] = self._look_up(distinct, ends_of)[:, place]
+            _, client[others], broker[others] = self._look_up(distinct, addresses_of)[:, place]
         return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
 
-    def _look_up(self, connections: Int64Array, ends_of: EndpointsOf) -> Int64Array:
+    def _look_up(self, connections: Int64Array, addresses_of: AddressesOf) -> Int64Array:
         """Connections, rising, and the codes of their ends: int64[3, connections]."""
-        codes = [self._code(text) for ends in ends_of(connections) for text in ends]
+        sides = zip(*map(_decoded, addresses_of(connections)), strict=True)
+        known = self._codes
+        # In the order in which a column of them would first name each: client by client.
+        codes = [known.setdefault(text, len(known)) for ends in sides for text in ends]
+        self._texts.extend(islice(known, len(self._texts), None))
         return np.vstack((connections, np.array(codes, np.int64).reshape(-1, 2).T))
-
-    def _code(self, text: str) -> int:
-        code = self._codes.setdefault(text, len(self._texts))
-        if code == len(self._texts):
-            self._texts.append(text)
-        return code
 
 
 class _Roles(NamedTuple):
@@ -115,7 +115,7 @@ class ConnectionTable:
         self._tunnel_name = tunnel_name
         self._framing = framing
         self._specs = specs
-        self._waiting: dict[int, list[list[int]]] = {}
+        self._held = HeldNotices()
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
         self._addresses = AddressCodes()
         self._protocol_codes = {
@@ -128,14 +128,13 @@ class ConnectionTable:
         self._histories: dict[str, int] = {}
         self._history_names: list[str] = []
 
-    def hold(self, notices: Iterable[list[int]]) -> None:
+    def hold(self, notices: Int64Array) -> None:
         """Keep notices until their direction is known, at the end of their connection.
 
         Args:
-            notices: the fields of each, with its side in the place of the direction.
+            notices: int64[rows, NUMBERS], with their side in the place of the direction.
         """
-        for cells in notices:
-            self._waiting.setdefault(cells[_CONNECTION], []).append(cells)
+        self._held.add(notices)
 
     def count_malformed(self, connection: int, endpoint_index: int, size: int) -> None:
         """Frames that cannot be read do not count as decoded."""
@@ -144,23 +143,22 @@ class ConnectionTable:
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
-        return self._addresses.columns(connections, self._ends_of)
+        return self._addresses.columns(connections, self._addresses_of)
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
         """Client and broker of a connection, None if it is over or never was."""
         connection_indexes = self._streams.rows_of(np.array([connection], np.int64))
         if connection_indexes[0] < 0:
             return None
-        rows = self._streams.connection_rows(connection_indexes)
+        rows = self._streams.connection_ends(connection_indexes)
         client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
-    def _ends_of(self, connections: Int64Array) -> Iterable[tuple[str, str]]:
+    def _addresses_of(self, connections: Int64Array) -> tuple[Spans, Spans]:
         connection_indexes = self._streams.rows_of(connections)
         assert (connection_indexes >= 0).all(), "a connection whose rows are to come is known"
-        rows = self._streams.connection_rows(connection_indexes)
-        texts = end_texts(_ends(rows, self._roles(rows).client))
-        return zip(_decoded(texts.address), _decoded(texts.other_address), strict=True)
+        rows = self._streams.connection_ends(connection_indexes)
+        return address_texts(_ends(rows, self._roles(rows).client))
 
     def _connection_indexes_of(self, connections: Int64Array) -> Int64Array:
         """Where the framing keeps connections, -1 nowhere."""
@@ -168,7 +166,7 @@ class ConnectionTable:
         find_connections(self._framing.state, connections, connection_indexes)
         return connection_indexes
 
-    def _roles(self, rows: ConnectionRows) -> _Roles:
+    def _roles(self, rows: ConnectionEnds) -> _Roles:
         """Which side is the client, how that was told, and what the framing knows."""
         known = self._framing.state.connections
         connection_index = self._connection_indexes_of(rows.connections.connection_id)
@@ -203,15 +201,15 @@ class ConnectionTable:
 
     def close(
         self, rows: ConnectionRows, facts: Mapping[int, ConnectionFacts]
-    ) -> tuple[TableBlock, list[Notice]]:
-        """The rows of connections that are over, and the notices that waited for them.
+    ) -> tuple[TableBlock, Int64Array]:
+        """The rows of connections that are over, and the notices that waited for them, as numbers.
 
         Args:
             facts: what their frames say of them, by connection.
         """
         roles, connections = self._roles(rows), rows.connections.connection_id.copy()
         block = self.block(rows, facts, roles)
-        notices = list(self._released(connections, roles))
+        notices = self._released(connections, roles)
         self._forget(connections)
         return block, notices
 
@@ -373,50 +371,35 @@ class ConnectionTable:
             ),
         }
 
-    def _released(self, connections: Int64Array, roles: _Roles) -> Iterator[Notice]:
+    def _released(self, connections: Int64Array, roles: _Roles) -> Int64Array:
         """The notices that waited for connections."""
-        if not self._waiting:
-            return
-        for row, connection in enumerate(connections.tolist()):
-            waiting = self._waiting.pop(connection, None)
-            if waiting is None:
-                continue
-            is_guessed = roles.source[row] == ROLE_BY_FIRST_SEEN
-            client = int(roles.client[row])
-            for cells in waiting:
-                endpoint_index = cells[_DIRECTION]
-                if endpoint_index != NULL:
-                    cells[_DIRECTION] = (
-                        UNKNOWN_DIRECTION if is_guessed else int(endpoint_index != client)
-                    )
-                yield Notice._make([*cells, ""])
+        rows, owners = self._held.pop(connections.tolist())
+        endpoint_index = rows[:, _DIRECTION]
+        is_guessed = roles.source[owners] == ROLE_BY_FIRST_SEEN
+        direction = np.where(is_guessed, UNKNOWN_DIRECTION, endpoint_index != roles.client[owners])
+        rows[:, _DIRECTION] = np.where(endpoint_index == NULL, NULL, direction)
+        return rows
 
-    def decided(self) -> list[Notice]:
+    def decided(self) -> Int64Array:
         """Notices that waited, of open connections whose client is known for good by now.
 
         Those of the others go on waiting, but for more than MAX_NOTICES of them all go.
         """
-        must_go = sum(map(len, self._waiting.values())) > MAX_NOTICES
-        waiting = np.array(list(self._waiting), np.int64)
-        if not len(waiting):
-            return []
-        rows = self._streams.connection_rows(self._streams.rows_of(waiting))
+        must_go = self._held.count > MAX_NOTICES
+        waiting = self._held.connections()
+        rows = self._streams.connection_ends(self._streams.rows_of(waiting))
         roles = self._roles(rows)
         known = self._framing.state.connections
         is_decided = (roles.connection_index >= 0) & (
             known.role[roles.connection_index] == ROLE_DECIDED
         )
         chosen = np.flatnonzero(must_go | (is_decided & (roles.source != ROLE_BY_FIRST_SEEN)))
-        return list(self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles))))
+        return self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles)))
 
-    def rest(self) -> list[Notice]:
+    def rest(self) -> Int64Array:
         """Notices of connections that never closed."""
-        left = [
-            Notice._make([*cells, ""])._replace(direction=UNKNOWN_DIRECTION)
-            for waiting in self._waiting.values()
-            for cells in waiting
-        ]
-        self._waiting.clear()
+        left, _ = self._held.pop(self._held.connections().tolist())
+        left[:, _DIRECTION] = UNKNOWN_DIRECTION
         return left
 
 
@@ -425,7 +408,7 @@ def _of_endpoint(values: tuple[Int64Array, Int64Array], endpoint_index: Int64Arr
     return np.where(endpoint_index == 0, *values)
 
 
-def _ends(rows: ConnectionRows, client: Int64Array) -> EndpointPairs:
+def _ends(rows: ConnectionEnds, client: Int64Array) -> EndpointPairs:
     """Client and broker of connections. client: which side it is, by row."""
     high, low, port = rows.address_high, rows.address_low, rows.port
     broker = 1 - client
@@ -461,7 +444,7 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
     return texts
 
 
-def _endpoint(rows: ConnectionRows, row: int, endpoint_index: int) -> Endpoint:
+def _endpoint(rows: ConnectionEnds, row: int, endpoint_index: int) -> Endpoint:
     return Endpoint(
         int(rows.ip_version[row]),
         int(rows.address_high[endpoint_index][row]),

@@ -193,9 +193,9 @@ class Dissection:
             rows.
         """
         self._stages.finish()
-        self._notices.add(self._connections.decided())
+        self._notices.add_numbers(self._connections.decided())
         for facts in self._facts:
-            self._notices.add(facts.notices.drain())
+            self._notices.take(facts.notices)
         self._drain_notices(self.capture.notices)
         self._note_hidden()
         self._out.append(self._notices.block())
@@ -238,8 +238,8 @@ class Dissection:
         self._out.extend(self._addressed(merged([facts.finish() for facts in self._facts])))
         self._close_connections()
         for facts in self._facts:
-            self._notices.add(facts.notices.drain())
-        self._notices.add(self._connections.rest())
+            self._notices.take(facts.notices)
+        self._notices.add_numbers(self._connections.rest())
         self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_notices(self.capture.finish())
         self._drain_notices(self.packets.finish())
@@ -338,8 +338,7 @@ class Dissection:
 
     def _drain_notices(self, of_capture: list[CaptureNotice]) -> None:
         """Notices of the framing and of the capture's reader, which forget them."""
-        self._notices.add(self._framing.notices)
-        self._framing.notices.clear()
+        self._notices.take(self._framing.notices)
         self._notices.add(_of_capture(of_capture))
         of_capture.clear()
 
@@ -349,7 +348,7 @@ class Dissection:
         kept = min(rows, MAX_NOTICES - self._held_notices)
         self._held_notices += kept
         self._notices.count(rows - kept)
-        self._connections.hold(found.matrix[:, :kept].T.tolist())
+        self._connections.hold(found.matrix[:, :kept].T)
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Start the stages of a block of frames.
@@ -386,7 +385,7 @@ class Dissection:
             known = self._facts_of(over.connections.connection_id)
             rows, notices = self._connections.close(over, known)
             self._out.append(rows)
-            self._notices.add(notices)
+            self._notices.add_numbers(notices)
         self._streams.recycle()
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:

@@ -15,6 +15,7 @@ from dissector.jit import inlined, kernel
 from dissector.packet.ip import TCP_PROTOCOL
 
 _ROOM: Final = 256  # bytes of one connection: two addresses of 45, a key of 104, an id of 30
+_ADDRESS_ROOM: Final = 48
 _WORDS: Final = 80  # of the schedule of SHA-1
 _LOW_32: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 20
@@ -64,8 +65,27 @@ class _Room(NamedTuple):
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
     rows = len(ends.ip_version)
-    room = _Room(
-        np.empty(rows * _ROOM, np.uint8),
+    room = _room_for(rows * _ROOM)
+    bounds = np.empty((5, rows), np.int64)
+    _write_texts(ends, room, bounds, int(_IS_MAPPED_DOTTED))
+    text = room.text[: int(bounds[4, -1]) if rows else 0].copy()
+    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
+
+
+def address_texts(ends: EndpointPairs) -> tuple[Spans, Spans]:
+    """The addresses of both sides of connections, and no more of their texts."""
+    rows = len(ends.ip_version)
+    room = _room_for(rows * 2 * _ADDRESS_ROOM)
+    bounds = np.empty((3, rows), np.int64)
+    _write_addresses(ends, room, bounds, int(_IS_MAPPED_DOTTED))
+    text = room.text[: int(bounds[2, -1]) if rows else 0].copy()
+    one, other = (Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(2))
+    return one, other
+
+
+def _room_for(size: int) -> _Room:
+    return _Room(
+        np.empty(size, np.uint8),
         np.zeros(64, np.uint8),
         np.zeros(_WORDS, np.int64),
         np.zeros(_DIGEST_BYTES + 1, np.uint8),
@@ -73,10 +93,23 @@ def end_texts(ends: EndpointPairs) -> EndpointTexts:
         _DIGITS,
         _BASE64,
     )
-    bounds = np.empty((5, rows), np.int64)
-    _write_texts(ends, room, bounds, int(_IS_MAPPED_DOTTED))
-    text = room.text[: int(bounds[4, -1]) if rows else 0].copy()
-    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
+
+
+@kernel
+def _write_addresses(
+    ends: EndpointPairs, room: _Room, bounds: Int64Array, is_mapped_dotted: int
+) -> None:
+    """Write both addresses of each row. bounds: int64[3, rows], where they begin and end."""
+    at = 0
+    for row in range(len(ends.ip_version)):
+        version = ends.ip_version[row]
+        bounds[0, row] = at
+        at = _write_address(room, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
+        bounds[1, row] = at
+        at = _write_address(
+            room, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
+        )
+        bounds[2, row] = at
 
 
 @kernel

@@ -1,5 +1,6 @@
 """IP packets that came in pieces: which bytes of which packets they were put together from."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +34,7 @@ class TracedFragments(Fragments):
         self._found: list[tuple[int, int, list[FragmentPlace]]] = []
         self._repeats: list[tuple[int, FragmentPlace]] = []
         self._last: dict[Any, int] = {}  # number of the last packet of a key
-        self._contents: dict[int, bytes] = {}
+        self._contents: OrderedDict[int, bytes] = OrderedDict()
         self._placed_packets: set[int] = set()
         self._count = 0
 
@@ -90,7 +91,7 @@ class TracedFragments(Fragments):
         for (_, end), (payload, number, _) in zip(self.all_rebuilt, self._found, strict=True):
             self._contents[number] = assembled[payload:end].tobytes()
         while len(self._contents) > _REMEMBERED:
-            del self._contents[next(iter(self._contents))]
+            self._contents.popitem(last=False)
 
     def contents(self) -> Iterator[tuple[int, int, bytes]]:
         """Packet, place in it, and what stands there now, for the fragments of the block."""

@@ -214,13 +214,23 @@ def _read_found(data: ByteArray, state: PacketState, found: int) -> int:
 
 
 @kernel
-def walk_to_fragment(
-    data: ByteArray, packets: PacketColumns, link_types: Int64Array, row: int, state: PacketState
-) -> None:
-    """Let the walk stand at the fragment that is found in a packet of a block."""
+def read_completed(
+    data: ByteArray,
+    packets: PacketColumns,
+    link_types: Int64Array,
+    row: int,
+    assembled: ByteArray,
+    span: tuple[int, int, int],
+    state: PacketState,
+) -> int:
+    """Read the packet that the fragment in a packet of a block completed, see `read_rebuilt`.
+
+    span: where it lies in `assembled`, and its end on the wire.
+    """
     begin(state.walk, packets, row, link_types[packets.interface[row]])
     state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
     unwrap(data, state.walk)
+    return int(read_rebuilt(assembled, span[0], span[1], span[2], state))
 
 
 @kernel

@@ -241,6 +241,7 @@ class Fragments:
         held_bytes: int = limits.MAX_FRAGMENT_BYTES,
     ) -> None:
         self.assembled: ByteArray = np.zeros(1, np.uint8)
+        self._view = self.assembled.data
         self.rebuilt = (0, 0, 0)
         self._used = 0
         # In the order of age, so that the oldest are found at once.
@@ -355,9 +356,9 @@ class Fragments:
         if end > len(self.assembled):
             longer = np.zeros(max(2 * len(self.assembled), 1 << end.bit_length()), np.uint8)
             longer[:start] = self.assembled[:start]
-            self.assembled = longer
-        self.assembled[start:payload] = np.frombuffer(head, np.uint8)
-        self.assembled[payload:end] = np.frombuffer(waiting.content, np.uint8, known)
+            self.assembled, self._view = longer, longer.data
+        self._view[start:payload] = head
+        self._view[payload:end] = memoryview(waiting.content)[:known]
         self._used = end
         self.rebuilt = (start, end, payload + waiting.total)
 

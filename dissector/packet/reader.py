@@ -6,11 +6,12 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.columns import CaptureNotice
+from dissector.jit import prepacked
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
 from dissector.packet import reasons as packet_reasons
 from dissector.packet import walk
 from dissector.packet.columns import PacketColumns, SegmentColumns
-from dissector.packet.decode import DONE, read_packets, read_rebuilt, walk_to_fragment
+from dissector.packet.decode import DONE, read_completed, read_packets, read_rebuilt
 from dissector.packet.fragments import REBUILT, Fragments, Place
 from dissector.packet.tunnel_names import tunnel_name
 from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_CODES
@@ -184,24 +185,24 @@ class PacketReader:
         self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
     ) -> None:
         """Add the fragments that were gathered, and read the packets that they complete."""
-        view = data.data
-        add = self._fragments.add
-        gathered = self._state.fragments.matrix[: self._state.block_pass.fragments[0]]
-        for row, *cells in gathered.tolist():
-            reason = add(view, Place(*cells))
+        view, fragments, state = data.data, self._fragments, self._state
+        passed = prepacked(data), prepacked(packets), prepacked(link_types)
+        gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
+        found = []
+        for row, *cells in gathered:
+            reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
-                walk_to_fragment(data, packets, link_types, row, self._state)
-                reason = self._read_rebuilt()
-            reasons[row] = reason
+                reason = read_completed(*passed, row, fragments.assembled, fragments.rebuilt, state)
+                if reason == walk.FOUND_FRAGMENT:
+                    reason = self._read_nested()
+            found.append(reason)
+        reasons[[row for row, *_ in gathered]] = found
 
-    def _read_rebuilt(self) -> int:
-        """The reason for which the packet that a fragment completed counts; it may be a fragment
-        itself."""
+    def _read_nested(self) -> int:
+        """The reason for which a packet counts that a fragment completed and that is a fragment
+        itself, which the walk stands at."""
         fragments, position = self._fragments, self._state.walk.position
-        for _ in range(_NESTED_FRAGMENTS):
-            reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
-            if reason != walk.FOUND_FRAGMENT:
-                return reason
+        for left in reversed(range(_NESTED_FRAGMENTS)):
             place = Place(
                 int(position.offset[0]),
                 int(min(position.end[0], position.wire_end[0])),
@@ -212,7 +213,9 @@ class PacketReader:
                 int(position.source[0]),
             )
             reason = fragments.add(fragments.assembled.data, place)
-            if reason != REBUILT:
+            if reason == REBUILT and left:
+                reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
+            if reason not in (REBUILT, walk.FOUND_FRAGMENT):
                 return reason
         return packet_reasons.TUNNEL_DEPTH
 

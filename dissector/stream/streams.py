@@ -1,7 +1,6 @@
 """Streams: all connections of a capture, from segments to ranges in order. No I/O, no clock."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,21 +17,34 @@ from dissector.stream.state import StreamOptions
 _SMALLEST_BLOCK = 64
 
 
-class ConnectionRows(NamedTuple):
-    """Connections, copied: what is remembered of them, and what that says of both sides.
+class ConnectionEnds:
+    """Connections, copied: what is remembered of them, and who they are between.
 
-    connections, directions: their records, of side 0 (opened it, or seen first) and side 1. The
-        others are int64[rows] each: addresses as in SegmentColumns.
-    history: one text per row.
+    connections: their records. The others are int64[rows] each, of side 0 (opened it, or seen
+        first) and side 1: addresses as in SegmentColumns.
     """
 
-    connections: Connections
-    directions: tuple[Directions, Directions]
-    ip_version: Int64Array
-    address_high: tuple[Int64Array, Int64Array]
-    address_low: tuple[Int64Array, Int64Array]
-    port: tuple[Int64Array, Int64Array]
-    history: list[str]
+    def __init__(self, rows: Connections) -> None:
+        self.connections = rows
+        self.ip_version = rows.ports >> 32
+        self.address_high = _by_direction(rows, rows.lower_high, rows.upper_high)
+        self.address_low = _by_direction(rows, rows.lower_low, rows.upper_low)
+        self.port = _ports(rows)
+
+
+class ConnectionRows(ConnectionEnds):
+    """The same, with what is remembered of both sides.
+
+    directions: their records. history: one text per row.
+    """
+
+    def __init__(self, rows: Connections, directions: tuple[Directions, Directions]) -> None:
+        super().__init__(rows)
+        self.directions = directions
+        histories = (rows.history, rows.history_more, rows.history_length)
+        self.history = [
+            history_text(*each) for each in zip(*map(np.ndarray.tolist, histories), strict=True)
+        ]
 
 
 class Streams:
@@ -133,24 +145,16 @@ class Streams:
         records = self._state.directions
         return int(records.gaps[directions].sum()), int(records.gap_bytes[directions].sum())
 
+    def connection_ends(self, slots: Int64Array) -> ConnectionEnds:
+        """Between whom connections are. slots: as `retired` gives them."""
+        return ConnectionEnds(Connections(self._state.connections.matrix[slots]))
+
     def connection_rows(self, slots: Int64Array) -> ConnectionRows:
         """What is known of connections. slots: as `retired` gives them."""
         rows = Connections(self._state.connections.matrix[slots])
-        directions = self._state.directions.matrix
-        histories = zip(
-            rows.history.tolist(),
-            rows.history_more.tolist(),
-            rows.history_length.tolist(),
-            strict=True,
-        )
+        sides = self._state.directions.matrix
         return ConnectionRows(
-            connections=rows,
-            directions=(Directions(directions[2 * slots]), Directions(directions[2 * slots + 1])),
-            ip_version=rows.ports >> 32,
-            address_high=_by_direction(rows, rows.lower_high, rows.upper_high),
-            address_low=_by_direction(rows, rows.lower_low, rows.upper_low),
-            port=_ports(rows),
-            history=[history_text(*history) for history in histories],
+            rows, (Directions(sides[2 * slots]), Directions(sides[2 * slots + 1]))
         )
 
     def _reserve(self, status: int, segments: SegmentColumns) -> None:

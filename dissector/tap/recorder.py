@@ -12,7 +12,7 @@ import fcntl
 import os
 import queue
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -121,7 +121,7 @@ class Recorder:
         self._held = 0
         self._next_packet = 1
         self._last_ns = 0
-        self._closed: dict[int, EndpointPair] = {}
+        self._closed: OrderedDict[int, EndpointPair] = OrderedDict()
         self._waiting: list[tuple[Trigger, EndpointPair | None, float]] = []
         self._made: dict[tuple[str, int], int] = {}
         self._recent: deque[int] = deque()
@@ -251,7 +251,7 @@ class Recorder:
         for connection, *ends in zip(*(c.to_pylist() for c in rows.columns), strict=True):
             self._closed[connection] = (Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]))
         while len(self._closed) > _CLOSED:
-            self._closed.pop(next(iter(self._closed)))
+            self._closed.popitem(last=False)
 
     # -- in the thread
 

@@ -2,6 +2,9 @@
 
 import random
 
+import numpy as np
+import pytest
+
 from dissector.limits import NULL
 from dissector.notice_log import Notice, NoticeLog, sentence_of
 from dissector.notices import NOTICE_NUMBER, NOTICES
@@ -48,3 +51,29 @@ def test_a_reason_stands_in_words() -> None:
         sentence = sentence_of(Notice(kind, value=reason))
         assert words in sentence and str(reason) not in sentence
     assert "(9)" in sentence_of(Notice(kind, value=9)) and "?" in sentence_of(Notice(kind))
+
+
+def test_notices_of_kernels_stand_among_the_others() -> None:
+    rows = [Notice(GAP, packet=packet, value=packet % 3) for packet in (5, 1, 4, 2)]
+    one, other = NoticeLog(), NoticeLog()
+    one.add(rows)
+    for row in rows[:2]:
+        other.add_numbers(np.array([row[:-1]], np.int64))
+    other.add(rows[2:])
+    assert other.rows() == rows
+    found = [[*map(np.ndarray.tolist, map(np.asarray, each))] for each in (
+        [log.block().columns[name] for name in ("packet", "text")] for log in (one, other)
+    )]  # fmt: skip
+    assert found[0] == found[1]
+
+
+def test_what_one_log_only_counted_another_one_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dissector.notice_log.MAX_NOTICES", 3)
+    first, all_of_them = NoticeLog(), NoticeLog()
+    first.add(Notice(GAP, packet=packet, value=1) for packet in range(8))
+    all_of_them.add([Notice(GAP, packet=9, value=1)])
+    all_of_them.take(first)
+    assert first.rows() == []
+    block = all_of_them.block()
+    assert block.rows == 4 and "6 further notices" in block.columns["text"][-1]
+    assert all_of_them.block().rows == 0

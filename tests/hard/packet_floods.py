@@ -67,6 +67,16 @@ def far_fragments(count: int) -> bytes:
     return repeated(packet, count, *_each_of_its_own(count))
 
 
+def completed_fragments(count: int) -> bytes:
+    """Two fragments of each packet, the first one and the last one."""
+    numbers = _numbers(count)
+    flags = np.where(numbers % 2, 50, _MORE)
+    return repeated(
+        ethernet(ipv4(_HEADER_PART * 50)), count,
+        Field(_IDENTIFICATION, 2, numbers // 2 & 0xFFFF), Field(_OFFSET, 2, flags),
+    )  # fmt: skip
+
+
 def endless_fragments_of_ipv6(count: int) -> bytes:
     """As the first ones, of IPv6."""
     packet = ethernet(ipv6(extension(6, bytes(400)), next_header=44), 0x86DD)
@@ -109,6 +119,6 @@ PACKET_FLOODS: dict[str, Callable[[int], bytes]] = {
     each.__name__.replace("_", " "): each
     for each in (
         endless_fragments, far_fragments, endless_fragments_of_ipv6, tiny_fragments,
-        overlapping_fragments, tunnel_ids,
+        overlapping_fragments, completed_fragments, tunnel_ids,
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Floods in the streams and frames, as captures: holes, connections from within, redirects.
+"""Floods in the streams and frames, as captures: holes, connections from within, redirects, chunks.
 
 Made with whole arrays, as those of `floods`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from captures.make.traffic import number, simple, text
+from captures.make.traffic import number, simple, text, with_payload
 from dissector.blocks import Int64Array
 from tests.hard.packet_floods import Field, repeated
 from tests.wire.captures import pcap_header
@@ -19,7 +19,7 @@ _OTHER = ("10.0.0.9", 9999)  # no broker's port
 _PULSAR = ("10.0.0.9", 6650)
 _NAME = b"aaaaaaaa"  # each packet has another one there
 _SHORT = 10  # bytes of a segment with a hole of as many before it
-_PING, _LOOKUP, _LOOKUP_RESPONSE = 18, 23, 24
+_SEND, _PING, _LOOKUP, _LOOKUP_RESPONSE = 6, 18, 23, 24
 _NOISE = bytes(range(0x21, 0x85))
 
 
@@ -116,10 +116,27 @@ def redirects(count: int) -> bytes:
     return pcap_header() + np.hstack(sides).tobytes()
 
 
+def endless_chunks(count: int) -> bytes:
+    """First chunks of ever new messages, whose others never come, of a connection from within."""
+    identifier = number(2, 1 << 21)[1:]
+    metadata = text(1, b"bench-1") + number(2, 7) + number(3, 1_700_000_000_000)
+    metadata += text(26, _NAME) + number(27, 2) + number(28, 90) + number(29, 0)
+    entry = len(metadata).to_bytes(4, "big") + metadata + bytes(40)
+    payload = with_payload(_SEND, number(1, 1) + number(2, 1 << 21), entry)
+    packet = segment(payload, flags=ACK | PSH, broker=_PULSAR)
+    numbers = _numbers(count)
+    return repeated(
+        packet, count,
+        Field(_SEQUENCE, 4, 1000 + len(payload) * numbers & 0xFFFF_FFFF),
+        Field(packet.index(_NAME), 8, _names(numbers)),
+        Field(packet.index(identifier), 4, _varints(numbers + (1 << 21))),
+    )  # fmt: skip
+
+
 STREAM_FLOODS: dict[str, Callable[[int], bytes]] = {
     each.__name__.replace("_", " "): each
     for each in (
         holes_of_pulsar, holes_of_unknown, lone_frames, lone_frames_elsewhere, lone_packets,
-        redirects,
+        redirects, endless_chunks,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from dissector.limits import MAX_FRAGMENTED_PACKETS
 from tests.dissector.capture.reading import read_capture
 from tests.hard.packet_floods import PACKET_FLOODS
 
-SEGMENTS = {"tiny fragments": 2, "tunnel ids": 500}
+SEGMENTS = {"tiny fragments": 2, "completed fragments": 250, "tunnel ids": 500}
 
 
 @pytest.mark.parametrize("name", PACKET_FLOODS)

@@ -16,6 +16,7 @@ ROWS = {
     "lone frames elsewhere": {"connections": _COUNT, "frames": _COUNT},
     "lone packets": {"connections": _COUNT},
     "redirects": {"connections": 1, "frames": _COUNT},
+    "endless chunks": {"connections": 1, "frames": _COUNT},
 }
 
 

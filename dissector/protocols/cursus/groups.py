@@ -6,6 +6,7 @@ partition, a commit closes all open deliveries below it, and an offset that a gr
 more is a redelivery, whose cause is read from what happened in between.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,10 +53,10 @@ class Groups:
     def __init__(self, gathered: ClosedRows, key: int) -> None:
         self._out = gathered
         self._groups: dict[int, Group] = {}
-        self._positions: dict[tuple[int, int, int], int] = {}
+        self._positions: OrderedDict[tuple[int, int, int], int] = OrderedDict()
         self._below: dict[int, Intervals] = {}  # fetched offsets below the topmost run
         self._of_topic: dict[int, set[int]] = {}
-        self._members: dict[tuple[int, int, int], Member] = {}
+        self._members: OrderedDict[tuple[int, int, int], Member] = OrderedDict()
         self._joins: dict[tuple[int, int, int], int] = {}
         self.open = OpenDeliveries(MAX_GROUP_DELIVERIES, key)
         self._state = self.open.state
@@ -205,7 +206,7 @@ class Groups:
         found = self._positions.get(key)
         if found is None:
             if len(self._positions) >= MAX_GROUP_PARTITIONS:
-                oldest = self._positions.pop(next(iter(self._positions)))
+                oldest = self._positions.popitem(last=False)[1]
                 self._end(oldest)
                 self._note_runs()
                 self._below.pop(oldest, None)

@@ -1,5 +1,6 @@
 """What requests and answers do: to logs, to groups, to transactions and to their session."""
 
+from collections import OrderedDict
 from typing import Final
 
 from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
@@ -64,7 +65,7 @@ class StateUpdates:
         self.groups = Groups(gathered, key)
         self._producer_log = Produced(key=key)
         self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
-        self._staged: dict[bytes, list[tuple[int, int, int, int]]] = {}
+        self._staged: OrderedDict[bytes, list[tuple[int, int, int, int]]] = OrderedDict()
         self.negotiated: dict[int, ConnectionFacts] = {}
 
     def memories(self) -> list[State]:
@@ -238,7 +239,7 @@ class StateUpdates:
                 self._commit(which, subscription, topic, partition, following)
         elif command == _SEND_OFFSETS and line.entries is not None:
             if transaction not in self._staged and len(self._staged) >= MAX_STAGED_TRANSACTIONS:
-                del self._staged[next(iter(self._staged))]
+                self._staged.popitem(last=False)
             self._staged.setdefault(transaction, []).extend(
                 (subscription, topic, partition, following) for partition, following in line.entries
             )

@@ -11,7 +11,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, prepacked
 from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MAX_SMALL_BUFFER_BYTES
-from dissector.notice_log import Notice
+from dissector.notice_log import Notice, NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing import state as framing_state
@@ -51,7 +51,7 @@ class Framing:
         self._detection.instruct(self.state)
         self.proxied, self.server_names = self._detection.proxied, self._detection.server_names
         self.broker_ports = self._detection.broker_ports
-        self.notices: list[Notice] = []
+        self.notices = NoticeLog()
         counts = self.state.pool.counts
         counts[SMALL_LIMIT], counts[LARGE_LIMIT] = MAX_SMALL_BUFFER_BYTES, MAX_LARGE_BUFFER_BYTES
 
@@ -94,9 +94,9 @@ class Framing:
 
     def _take_notices(self) -> None:
         """Notices that kernels wrote."""
-        counters = self.state.counters
-        rows = self.state.notices.matrix[: int(counters[framing_state.COUNTER_NOTICES])].tolist()
-        self.notices += [Notice(*row) for row in rows]
+        counters, notices = self.state.counters, self.state.notices
+        rows = notices.matrix[: int(counters[framing_state.COUNTER_NOTICES])].copy()
+        self.notices.add_numbers(rows)
         counters[framing_state.COUNTER_NOTICES] = 0
 
     def _reserve(self, ranges: RangeColumns) -> None:
@@ -122,18 +122,17 @@ class Framing:
         known, direction = state.connections, 2
         if known.role[connection_index] == framing_state.ROLE_DECIDED:
             direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
-        self.notices.append(
-            Notice(
-                NOTICE_NUMBER["unfinished_frames_limit"],
-                ts_ns=int(of_range.ts_ns[row]),
-                connection_id=int(known.connection_id[connection_index]),
-                direction=direction,
-                packet=int(of_range.packet[row]),
-                stream_offset=int(directions.frame_start[direction_index]),
-                bytes=used,
-                value=used,
-            )
+        notice = Notice(
+            NOTICE_NUMBER["unfinished_frames_limit"],
+            ts_ns=int(of_range.ts_ns[row]),
+            connection_id=int(known.connection_id[connection_index]),
+            direction=direction,
+            packet=int(of_range.packet[row]),
+            stream_offset=int(directions.frame_start[direction_index]),
+            bytes=used,
+            value=used,
         )
+        self.notices.add([notice])
 
     def _decide_largest(self) -> None:
         """Large buffers hold too much: those that hold most are decided as they are.

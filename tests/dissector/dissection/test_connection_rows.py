@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dissector.blocks import Coded, Int64Array
+from dissector.blocks import Coded, Int64Array, Spans
 from dissector.dissection import Dissection, Options
 from dissector.dissection.connection_rows import AddressCodes
 from dissector.endpoints import Endpoint
@@ -18,6 +18,13 @@ from tests.wire.pulsar import command, simple
 START_NS = 1_700_000_000_000_000_000
 CLIENT, BROKER = ("10.0.0.1", 40000), ("10.0.0.2", 6650)
 ODD_BROKER = ("10.0.0.2", 7777)
+
+
+def spans(*texts: str) -> Spans:
+    """Texts of ASCII, one behind the other."""
+    sizes = np.array([len(text) for text in texts], np.int64)
+    data = np.frombuffer(bytearray("".join(texts).encode()), np.uint8)
+    return Spans(data, np.cumsum(sizes) - sizes, sizes)
 
 
 def tables_of(packets: list[tuple[float, bytes]]) -> dict[str, list[dict[str, Any]]]:
@@ -198,28 +205,34 @@ def test_connections_that_close_together_keep_their_own_rows() -> None:
 def test_addresses_are_right_where_connections_share_a_place_in_the_cache() -> None:
     """Connections 16,384 apart share one; each is asked for again when the other was there."""
 
-    def ends_of(connections: Int64Array) -> list[tuple[str, str]]:
-        return [(f"client {each}", f"broker {each % 3}") for each in connections.tolist()]
+    def addresses_of(connections: Int64Array) -> tuple[Spans, Spans]:
+        numbers = connections.tolist()
+        return spans(*(f"10.0.0.{each}" for each in numbers)), spans(
+            *(f"10.1.0.{each % 3}" for each in numbers)
+        )
 
     codes = AddressCodes()
     for numbers in ([1, 2, 1, 16_385], [16_385], [32_769, 1, 2, 16_385, 1], [2, 32_769]):
-        columns = codes.columns(np.array(numbers), ends_of)
-        for name, end in zip(("client_ip", "broker_ip"), (0, 1), strict=True):
-            column = columns[name]
+        columns = codes.columns(np.array(numbers), addresses_of)
+        wanted = (
+            [f"10.0.0.{each}" for each in numbers],
+            [f"10.1.0.{each % 3}" for each in numbers],
+        )
+        for column, texts in zip(columns.values(), wanted, strict=True):
             assert isinstance(column, Coded)
-            found = [column.names[code] for code in column.codes.tolist()]
-            assert found == [ends_of(np.array([each]))[0][end] for each in numbers]
+            assert [column.names[code] for code in column.codes.tolist()] == texts
 
 
 def test_many_connections_of_one_call_are_asked_for_at_once() -> None:
     asked: list[int] = []
 
-    def ends_of(connections: Int64Array) -> list[tuple[str, str]]:
+    def addresses_of(connections: Int64Array) -> tuple[Spans, Spans]:
         asked.append(len(connections))
-        return [(f"10.0.0.{number % 7}", "10.0.0.9") for number in connections.tolist()]
+        clients = (f"10.0.0.{number % 7}" for number in connections.tolist())
+        return spans(*clients), spans(*["10.0.0.9"] * len(connections))
 
     numbers = np.arange(50_000)
-    column = AddressCodes().columns(numbers, ends_of)["client_ip"]
+    column = AddressCodes().columns(numbers, addresses_of)["client_ip"]
     assert isinstance(column, Coded)
     assert [column.names[code] for code in column.codes[:9].tolist()] == [
         f"10.0.0.{number % 7}" for number in range(9)

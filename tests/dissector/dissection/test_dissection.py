@@ -109,7 +109,7 @@ def test_notices_that_wait_for_their_connections_are_bounded_however_the_input_i
         for end in (*range(step, len(data), step), len(data)):
             position, found = dissection.feed(data, position, end, end == len(data))
             blocks += found
-            assert sum(map(len, dissection._connections._waiting.values())) <= 20
+            assert dissection._connections._held.count <= 20
         dissection.end_file()
         blocks += dissection.finish()
         (rows,) = [rows_of_block(each) for each in blocks if each.table == "notices"]

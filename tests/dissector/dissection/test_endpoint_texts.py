@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
+from dissector.dissection.endpoint_texts import EndpointPairs, address_texts, end_texts
 from dissector.endpoints import Endpoint
 from dissector.schemas.text import spans_array
 from tests.naive.endpoints import community_id, connection_key
@@ -25,8 +25,10 @@ def written(pairs: list[tuple[Endpoint, Endpoint]]) -> list[tuple[str, ...]]:
         *([one[n] for one, _ in pairs] for n in (1, 2, 3)),
         *([other[n] for _, other in pairs] for n in (1, 2, 3)),
     ]
-    texts = end_texts(EndpointPairs(*(np.array(column, np.int64) for column in columns)))
-    rows = len(pairs)
+    ends = EndpointPairs(*(np.array(column, np.int64) for column in columns))
+    texts, rows = end_texts(ends), len(pairs)
+    for whole, alone in zip((texts.address, texts.other_address), address_texts(ends), strict=True):
+        assert spans_array(whole, 0, rows) == spans_array(alone, 0, rows)
     return list(zip(*(spans_array(each, 0, rows).to_pylist() for each in texts), strict=True))
 
 

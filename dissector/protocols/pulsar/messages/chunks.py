@@ -12,6 +12,7 @@ was begun first is given up. A chunk that comes again counts once; chunk 0 begin
 """
 
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -125,10 +126,11 @@ class Chunks:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._max_chunks = max_chunks
-        self._open: dict[bytes, _Unfinished] = {}
+        # Ordered: the first key of a plain dict is searched among all that were taken away.
+        self._open: OrderedDict[bytes, _Unfinished] = OrderedDict()
         self._kept_bytes = 0
         self._kept_chunks = 0
-        self._done: dict[bytes, None] = {}
+        self._done: OrderedDict[bytes, None] = OrderedDict()
         self._notices: list[Notice] = []
         self._on_proxy_sides: set[int] = set()
 
@@ -179,7 +181,7 @@ class Chunks:
         self._done.pop(key, None)
         self._done[key] = None
         if len(self._done) > limits.MAX_COMPLETED_MESSAGES:
-            del self._done[next(iter(self._done))]
+            self._done.popitem(last=False)
 
     def _keep_bounds(self) -> None:
         while (

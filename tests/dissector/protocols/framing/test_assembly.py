@@ -25,7 +25,7 @@ def protocol_of(framing, connection=0):
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.notices]
+    return [NOTICES[each.kind].code for each in framing.notices.rows()]
 
 
 def test_frames_on_any_port_are_recognised():
@@ -82,7 +82,7 @@ def test_a_stream_that_starts_inside_a_frame_is_found_at_the_next_one():
     size = len(frames[0])
     assert found.values("stream_offset") == [(size * index - 7,) for index in range(1, 5)]
     assert codes(framing) == ["midstream_start", "resync_unconfirmed"]
-    assert framing.notices[0].value == size - 7
+    assert framing.notices.rows()[0].value == size - 7
 
 
 def test_both_directions_of_a_midstream_start_come_out_by_packet():
@@ -114,7 +114,7 @@ def test_a_search_on_a_known_port_holds_bounded_memory():
     script.send(frame(PROVEN, b"there")).close()
     found, framing = framed(SPECS, script, ports=(1, 7000))
     assert found.values("data") == [(frame(PROVEN, b"there"),)]
-    assert framing.notices[-1].value == 400 * 1400
+    assert framing.notices.rows()[-1].value == 400 * 1400
 
 
 def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
@@ -124,7 +124,7 @@ def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
     found, framing = framed(SPECS, script)
     assert [row["data"] for row in found.frames()] == [good, *proven]
     assert codes(framing) == ["desync", "resync", "resync_unconfirmed"]
-    assert framing.notices[1].value == 40
+    assert framing.notices.rows()[1].value == 40
 
 
 def test_decode_as_decides_without_evidence():
@@ -166,7 +166,7 @@ def test_cutting_the_ranges_into_blocks_changes_nothing():
         edges = sorted(random.Random(seed).sample(range(1, len(script.rows)), 40))
         parts, second = framed(SPECS, script, edges)
         assert parts.values(*names) == whole.values(*names)
-        assert first.notices == second.notices
+        assert first.notices.rows() == second.notices.rows()
 
 
 def test_an_unfinished_frame_is_given_up_when_all_hold_too_much(monkeypatch):

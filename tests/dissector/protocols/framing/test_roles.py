@@ -22,7 +22,7 @@ def role_of(framing, connection=0):
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.notices]
+    return [NOTICES[each.kind].code for each in framing.notices.rows()]
 
 
 def test_the_opener_is_the_client_when_its_first_command_agrees():

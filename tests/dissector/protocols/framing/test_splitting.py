@@ -80,7 +80,7 @@ def test_a_gap_inside_a_frame_costs_that_frame_and_no_other():
         (len(third), COMPLETE, len(third)),
     ]
     assert [row["command"] for row in found.rows if row["frame_no"] < 0] == [EVENT_GAP, EVENT_CLOSE]
-    assert framing.notices == []
+    assert framing.notices.rows() == []
 
 
 def test_a_gap_says_whether_frames_are_missing_with_it():
@@ -101,7 +101,7 @@ def test_a_gap_over_a_header_is_searched_and_the_skipped_bytes_are_counted():
     found, framing = framed(SPECS, script.close())
     assert [row["stream_offset"] // size for row in found.frames()] == [0, 1, 2, 4, 5, 6, 7]
     assert found.frames()[2]["status"] == CUT_BY_GAP
-    reported = [(NOTICES[each.kind].code, each.value) for each in framing.notices]
+    reported = [(NOTICES[each.kind].code, each.value) for each in framing.notices.rows()]
     assert reported == [("resync", size - 20), ("resync_unconfirmed", size - 20)]
 
 
