@@ -40,7 +40,7 @@ _ANSWERS: Final = (
 _NAMES: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _COPIED: Final = (
     "first_ts_ns", "last_ts_ns", "frame_bytes", "stream_offset", "partition", "producer_epoch",
-    "sequence_id", "highest_sequence_id", "message_count", "entry_id",
+    "sequence_id", "highest_sequence_id", "message_count", "entry_id", "frames_missing",
 )  # fmt: skip
 # Columns that arguments of a command fill, by the argument's name.
 _ARGUMENTS: Final = (
@@ -122,8 +122,7 @@ class CursusReplay(replay.Replay):
         names = NameTable(key=random_number(HASH_KEY_BITS))
         self._again = BodyDecoder(names, self._protocol, False, "none")
         self._codes = self._again.codes
-        self._notices = NoticeLog()
-        self._correlation = Correlation(names, self._again, self._notices, self._protocol)
+        self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)
         self._serials = FrameNumbers()
         self._held: pa.Table | None = None
 
@@ -131,7 +130,7 @@ class CursusReplay(replay.Replay):
         """The rest."""
         yield from self.leave()
         self._correlation.finish()
-        yield from self._closed()
+        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
@@ -147,11 +146,7 @@ class CursusReplay(replay.Replay):
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         readings = self._readings(frames, main)
         self._correlation.advance(frames, count, count, readings)
-        yield from self._closed()
-
-    def _closed(self) -> Iterator[TableRows]:
-        found = self._correlation.relations(self._notices)
-        yield from self._tables(self._correlation.client_handles() + found)
+        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows

@@ -107,7 +107,6 @@ class Correlation:
         )
         self._sessions: dict[int, int] = {}  # by connection
         self._lines: dict[int, tuple[int, CommandLine]] = {}  # of requests that are texts
-        self._run: pairing_state.PassContext | None = None
         self._blocks: list[TableBlock] = []
         self._ordinal = 0
         self.negotiated: dict[int, ConnectionFacts] = {}
@@ -123,8 +122,8 @@ class Correlation:
         bodies = self._decoder.bodies
         cursus_sessions.reserve(self._own, self._state, 0, mine)
         no_texts = np.full(rows, NULL, np.int64)
-        self._run = self._exchanges.begin(frames, rows, no_texts, self._names.names)
-        context = self._updates.begin(self._run, bodies, mine)
+        run = self._exchanges.begin(frames, rows, no_texts, self._names.names)
+        context = self._updates.begin(run, bodies, mine)
         needs_slow_path = bodies.decoded[:rows] == NULL
         needs_slow_path |= frames.frame_no[:rows] == NULL
         needs_slow_path &= frames.protocol[:rows] == self._protocol
@@ -132,7 +131,7 @@ class Correlation:
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
-            begin_row(self._run, row, base + row)
+            begin_row(run, row, base + row)
             if frames.frame_no[row] == NULL:
                 self._event(context, row)
             else:
@@ -140,18 +139,17 @@ class Correlation:
             row += 1
             if row < rows and not rare[row]:
                 row = walk(context, row, rows, self._protocol, base)
+        self._blocks += self._exchanges.blocks(run, self._notices)
+        self._names.update()  # texts of errors, too
 
     def client_handles(self) -> list[TableBlock]:
         """Blocks of producers and consumers that closed since last asked."""
         return self._gathered.drain(ProducerRow) + self._gathered.drain(ConsumerRow)
 
-    def relations(self, notices: NoticeLog) -> list[TableBlock]:
+    def relations(self) -> list[TableBlock]:
         """Blocks of exchanges, acks and deliveries that closed since last asked."""
         out = self._gathered
-        if self._run is not None:
-            self._blocks += self._exchanges.blocks(self._run, notices)
-        self._names.update()  # texts of errors, too
-        exchanges, self._blocks, self._run = self._blocks, [], None
+        exchanges, self._blocks = self._blocks, []
         deliveries = self._updates.groups.open.drain_closed()
         return [
             *exchanges,
@@ -267,7 +265,7 @@ class Correlation:
     def _line_of(self, which: int) -> CommandLine | None:
         """The text of a request, None if it is a batch."""
         frame_no, line = self._lines.get(which, (NULL, None))
-        return line if frame_no == self._state.pending.frame_no[which] else None
+        return line if frame_no == self._state.pending.request_frame_no[which] else None
 
     def _close(self, context: PassContext, which: int, outcome: int) -> None:
         """Write an exchange whose request waits no longer."""
@@ -292,7 +290,7 @@ class Correlation:
             self._close(context, head, enums.LOST_IN_GAP)
             head = int(pairing_pending.next_in_order(run, session, command))
         connections, has_asked = self._state.connections, self._own.sessions.has_asked[session]
-        asked = int(self._state.pending.command[head]) if head != ABSENT else NULL
+        asked = int(self._state.pending.request_command[head]) if head != ABSENT else NULL
         if asked == _STREAM:
             self._first_of_stream(context, session, row, answer)
         elif command == commands.KEEPALIVE:
@@ -311,7 +309,7 @@ class Correlation:
     def _fits(self, context: PassContext, which: int, row: int, answer: Answer | None) -> bool:
         """Whether an answer whose word fits can be that of a request, by what else it says."""
         pending, command = self._state.pending, int(context.frames.command[row])
-        asked, kind = int(pending.command[which]), int(pending.kind[which])
+        asked, kind = int(pending.request_command[which]), int(pending.kind[which])
         if NULL in (asked, command):
             return True
         if command == commands.BATCH:

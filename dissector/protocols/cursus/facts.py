@@ -113,8 +113,7 @@ class CursusDecoder:
 
     def relate(self, block: FrameBlock) -> Related:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
-        found = NoticeLog()
-        return Related(self._correlation.relations(found), found.drain())
+        return Related(self._correlation.relations())
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.notices.add(
@@ -201,11 +200,11 @@ class CursusDecoder:
         self.notices.add(of_long_names(self._names.drain_cut()))
         memories = self._correlation.memories()
         self.notices.add(of_limits(*memories, crowded=self._names.crowded))
-        return self._correlation.client_handles() + self._correlation.relations(self.notices)
+        return self._correlation.client_handles() + self._correlation.relations()
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
         shared = (self._names, self._decoder)
         ended = deepcopy(self._correlation, {id(each): each for each in shared})
         ended.finish()
-        return ended.client_handles() + ended.relations(NoticeLog())
+        return ended.client_handles() + ended.relations()

@@ -151,9 +151,9 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
     if is_in_order and oldest != tables.ABSENT and not pairing_rows.may_be_lost(pairing, oldest):
         sessions.has_pipelined[session] = 1
     group = pairing.connections.requests[session]
-    which = pairing_pending.new_pending(context.pairing, row, group, pairing_state.REQUESTS)
+    which = pairing_pending.new_request(context.pairing, row, group, pairing_state.REQUESTS)
     if frames.status[row] != columns.COMPLETE:
-        pending.is_tainted[which] = 1
+        pending.tainted[which] = 1
     pending.kind[which] = kind
     if kind == KIND_PUBLISH and is_in_order:
         pending.outstanding_before[which] = pairing.groups.publishes[group]
@@ -210,10 +210,12 @@ def respond(
     Args:
         error_code, error_text: codes of names.
     """
+    pending = context.pairing.state.pending
     inherit(context, which, row)
-    answer = pairing_rows.answer_of_frame(context.pairing, row, outcome)
-    answer = pairing_rows.with_error(answer, error_code, error_text)
-    pairing_rows.write_answered(context.pairing, which, answer)
+    pairing_rows.take_answer(context.pairing, row, which, outcome)
+    pending.error_code[which] = error_code
+    pending.error_text[which] = error_text
+    pairing_rows.write(context.pairing, which)
 
 
 @kernel
@@ -222,14 +224,14 @@ def respond_unasked(
 ) -> None:
     """A frame answers a request that was not captured."""
     frames, pending = context.frames, context.pairing.state.pending
-    answer = pairing_rows.answer_of_frame(context.pairing, row, NULL)
-    answer = pairing_rows.with_error(answer, error_code, error_text)
-    which = pairing_pending.keep_unmatched(context.pairing, row, session, answer)
+    which = pairing_pending.keep_unmatched(context.pairing, row, session, NULL)
     highest = frames.highest_sequence_id[row]
     pending.kind[which] = kind
     pending.sequence_id[which] = frames.sequence_id[row]
     pending.highest_sequence_id[which] = highest if highest > 0 else NULL
-    pairing_rows.write_unanswered(context.pairing, which, NULL)
+    pending.error_code[which] = error_code
+    pending.error_text[which] = error_text
+    pairing_rows.write(context.pairing, which)
 
 
 @kernel

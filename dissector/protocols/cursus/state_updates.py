@@ -109,7 +109,7 @@ class StateUpdates:
     def asked(self, which: int, row: int, line: CommandLine | None) -> None:
         """A client's request came; it is not known yet whether it will be answered."""
         pending = self._state.pending
-        command, topic = int(pending.command[which]), int(pending.topic[which])
+        command, topic = int(pending.request_command[which]), int(pending.topic[which])
         subscription = int(pending.subscription[which])
         self.groups.note_topic(subscription, topic)
         if line is None:
@@ -131,7 +131,7 @@ class StateUpdates:
 
     def _committed_offsets(self, which: int, line: CommandLine) -> tuple[tuple[int, int], ...]:
         """Partitions and next offsets that a commit names."""
-        if self._state.pending.command[which] == _BATCH_COMMIT:
+        if self._state.pending.request_command[which] == _BATCH_COMMIT:
             return line.entries or ()
         following = line.number(b"offset")
         partition = int(self._own.requests.partition[which])
@@ -145,8 +145,8 @@ class StateUpdates:
         self._out.add(
             AckRow(
                 self._connection_of(which),
-                int(pending.frame_no[which]),
-                int(pending.last_ns[which]),
+                int(pending.request_frame_no[which]),
+                int(pending.request_last_ns[which]),
                 topic,
                 subscription,
                 following - 1 if following > 0 else NULL,
@@ -197,7 +197,7 @@ class StateUpdates:
         """A request was answered; False if what it was to store was there already."""
         frames, pending = self._context.frames, self._state.pending
         requests = self._own.requests
-        command = int(pending.command[which])
+        command = int(pending.request_command[which])
         if requests.is_passed_on[which] == 1:
             return True
         if frames.command[row] == BATCH:
@@ -222,7 +222,7 @@ class StateUpdates:
             member = self._member(which, name, int(frames.frame_no[row]))
             self.groups.join(member, NULL if generation is None else generation)
         elif command == _LEAVE:
-            name, frame_no = requests.consumer_name[which], pending.frame_no[which]
+            name, frame_no = requests.consumer_name[which], pending.request_frame_no[which]
             self.groups.leave(subscription, topic, int(name), int(frame_no))
         elif line is not None:
             self._text_answered(which, line)
@@ -231,7 +231,7 @@ class StateUpdates:
     def _text_answered(self, which: int, line: CommandLine) -> None:
         """A broker took commits, or made a topic."""
         pending = self._state.pending
-        command = int(pending.command[which])
+        command = int(pending.request_command[which])
         topic, subscription = int(pending.topic[which]), int(pending.subscription[which])
         transaction = line.arguments.get(b"transactional_id", b"")
         if command in (_COMMIT_OFFSET, _BATCH_COMMIT) and subscription != NULL:
@@ -256,7 +256,7 @@ class StateUpdates:
         subscription = int(pending.subscription[which])
         if subscription != NULL and answer.error_code in _REASSIGNING_ERRORS:
             self.groups.reassigned(subscription)
-        if pending.command[which] == _JOIN and answer.error_code is not None:
+        if pending.request_command[which] == _JOIN and answer.error_code is not None:
             refused = self._member(which, int(self._own.requests.consumer_name[which]), NULL)
             self.groups.refuse(refused, self._codes.of(answer.error_code.encode()))
 
@@ -268,15 +268,15 @@ class StateUpdates:
             int(pending.topic[which]),
             int(pending.subscription[which]),
             name,
-            int(pending.frame_no[which]),
+            int(pending.request_frame_no[which]),
             ready_frame_no,
         )
 
     def _commit(
         self, which: int, subscription: int, topic: int, partition: int, following: int
     ) -> None:
-        frame_no = int(self._state.pending.frame_no[which])
-        ns = int(self._state.pending.last_ns[which])
+        frame_no = int(self._state.pending.request_frame_no[which])
+        ns = int(self._state.pending.request_last_ns[which])
         commit = Commit(following, frame_no, ns, self._out.row)
         self.groups.commit(subscription, topic, partition, commit)
 
@@ -287,7 +287,7 @@ class StateUpdates:
     def read_session(self, session: int, which: int, row: int, answer: Answer) -> None:
         """What an answer says of its session: versions, and whether it is authenticated."""
         sessions = self._own.sessions
-        command = int(self._state.pending.command[which])
+        command = int(self._state.pending.request_command[which])
         if command == _AUTH and not answer.is_error:
             sessions.must_authenticate[session] = 0
             sessions.has_stored[session] = 0
@@ -317,7 +317,10 @@ class StateUpdates:
         The answer to a text PUBLISH holds the log's end, unless the broker is one of a cluster.
         """
         pending = self._state.pending
-        command, partition = pending.command[which], int(self._own.requests.partition[which])
+        command, partition = (
+            pending.request_command[which],
+            int(self._own.requests.partition[which]),
+        )
         topic = int(pending.topic[which])
         if command == _APPEND_STREAM:
             offset, answered = answer.number("offset"), answer.number("partition")

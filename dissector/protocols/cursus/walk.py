@@ -45,7 +45,7 @@ def _acknowledge(context: PassContext, session: int, row: int) -> bool:
     """Handle a batch's answer; False: take the slow path."""
     frames, pending = context.frames, context.pairing.state.pending
     which = cursus_sessions.oldest_of(context.pairing.state, session)
-    if which == ABSENT or pending.command[which] != BATCH:
+    if which == ABSENT or pending.request_command[which] != BATCH:
         return False
     if context.bodies.decoded[row] == ACK_READ:
         context.state.sessions.has_stored[session] = 1

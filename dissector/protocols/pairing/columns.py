@@ -6,8 +6,16 @@ from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 
 
-class RequestColumns(Bundle):
-    """What a row says of its request and a waiting request holds, int64[rows] each."""
+class KnownColumns(Bundle):
+    """What is known of an exchange while it waits, too; int64[rows] each.
+
+    kind: KIND_*.
+    request_command, response_command, error_code: wire numbers.
+    error_text: index in the texts of the block; topic, subscription, producer_name: codes of the
+        name table.
+    outcome: of schemas.words.OUTCOMES.
+    tainted: 1 if one of its frames was sent again or has a gap.
+    """
 
     topic: Int64Array
     subscription: Int64Array
@@ -22,41 +30,38 @@ class RequestColumns(Bundle):
     attempt: Int64Array
     message_count: Int64Array
     outstanding_before: Int64Array
+    kind: Int64Array
+    tainted: Int64Array
+    request_command: Int64Array
+    request_frame_no: Int64Array
+    request_first_ns: Int64Array
+    request_last_ns: Int64Array
+    request_bytes: Int64Array
+    response_command: Int64Array
+    response_frame_no: Int64Array
+    response_first_ns: Int64Array
+    response_last_ns: Int64Array
+    latency_ns: Int64Array
+    outcome: Int64Array
+    error_code: Int64Array
+    error_text: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
 
 
-REQUEST_COLUMNS: Final = len(RequestColumns._fields)
+KNOWN_COLUMNS: Final = len(KnownColumns._fields)
+FIRST_OF_ANSWER: Final = KnownColumns._fields.index("response_command")
 
 
-class ExchangeColumns(RequestColumns):
+class ExchangeColumns(KnownColumns):
     """Exchanges in the order in which they closed, int64[rows] each, null is limits.NULL.
 
-    kind: KIND_*.
-    outcome: of schemas.words.OUTCOMES; commands, error_code: wire numbers.
-    error_text: index in the texts of the block; topic, subscription, producer_name: codes of the
-        name table.
     ts: ns.
     closing_row: ordinal of the frame or event that closed it, not in the table.
     """
 
     connection_id: Int64Array
-    kind: Int64Array
-    request_command: Int64Array
-    response_command: Int64Array
-    request_frame_no: Int64Array
-    response_frame_no: Int64Array
-    request_first_ns: Int64Array
-    request_last_ns: Int64Array
-    response_first_ns: Int64Array
-    response_last_ns: Int64Array
-    latency_ns: Int64Array
     latency_bucket: Int64Array
     transmit_ns: Int64Array
-    outcome: Int64Array
-    error_code: Int64Array
-    error_text: Int64Array
-    tainted: Int64Array
-    request_bytes: Int64Array
-    ledger_id: Int64Array
-    entry_id: Int64Array
     ts: Int64Array
     closing_row: Int64Array

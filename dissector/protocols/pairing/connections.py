@@ -3,7 +3,7 @@
 from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
+from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED, FrameColumns
 from dissector.protocols.pairing import rows
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.state import PairingState, PassContext
@@ -137,11 +137,16 @@ def note_hole(state: PairingState, direction_index: int) -> None:
     state.directions.hole_row[direction_index] = state.counters[pairing_state.COUNT_ROW]
 
 
+@inlined
+def may_hide_frames(frames: FrameColumns, row: int) -> bool:
+    """Whether an event is a hole: bytes in which frames may lie that are in no row."""
+    event = frames.command[row]
+    return bool(event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0))
+
+
 @kernel
 def note_event(run: PassContext, row: int, direction_index: int) -> None:
-    """Missing bytes, bytes without frames, or the end of a direction."""
-    event = run.frames.command[row]
+    """Missing bytes, bytes without frames, a frame of no type, or the end of a direction."""
     run.state.directions.is_seen[direction_index] = 1
-    is_hole = event == EVENT_GAP and run.frames.frames_missing[row] != 0
-    if event in (EVENT_SKIPPED, NULL) or is_hole:
+    if run.frames.command[row] == NULL or may_hide_frames(run.frames, row):
         note_hole(run.state, direction_index)

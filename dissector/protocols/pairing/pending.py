@@ -5,8 +5,8 @@ from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.columns import CUT_BY_GAP, MALFORMED
 from dissector.protocols.pairing import rows, rules
 from dissector.protocols.pairing import state as pairing_state
-from dissector.protocols.pairing.columns import REQUEST_COLUMNS
-from dissector.protocols.pairing.state import PairedAnswer, PairingState, PassContext
+from dissector.protocols.pairing.columns import KNOWN_COLUMNS
+from dissector.protocols.pairing.state import PairingState, PassContext
 from dissector.schemas.enums import EVICTED, LOST_IN_GAP
 from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append, note_cut_walk
 
@@ -20,7 +20,7 @@ def _evict_first(run: PassContext, which: int) -> None:
     is_early = which == pairing_state.UNMATCHED
     outcome = EVICTED if is_early else rows.given_up(state, oldest, EVICTED)
     connection = state.groups.connection[state.pending.group[oldest]]
-    key = run.rules.request_key[rules.slot_of(state.pending.command[oldest])]
+    key = run.rules.request_key[rules.slot_of(state.pending.request_command[oldest])]
     is_by_order = key == rules.BY_ORDER and not is_early
     if is_by_order and state.connections.push[connection] == ABSENT:
         state.connections.skipped[connection] += 1  # its answer will come
@@ -28,31 +28,15 @@ def _evict_first(run: PassContext, which: int) -> None:
 
 
 @inlined
-def new_pending(run: PassContext, row: int, group: int, which: int) -> int:
+def _new_pending(run: PassContext, row: int, group: int, which: int) -> int:
     """A pending row for a frame, in its group's list and in the order; in no chain yet."""
     state, frames = run.state, run.frames
     if state.order.length[which] >= state.limits[which]:
         _evict_first(run, which)
     new = allocate_row(state.pending_pool)
     pending = state.pending
-    command = frames.command[row]
-    slot = rules.slot_of(command)
-    pending.list[new] = which
-    pending.group[new] = group
-    pending.endpoint_index[new] = frames.endpoint_index[row]
-    pending.command[new] = command
-    pending.kind[new] = run.rules.kind[slot]
-    pending.frame_no[new] = frames.frame_no[row]
-    pending.first_ns[new] = frames.first_ts_ns[row]
-    pending.last_ns[new] = frames.last_ts_ns[row]
-    pending.frame_bytes[new] = frames.frame_bytes[row]
-    pending.row[new] = state.counters[pairing_state.COUNT_ROW]
-    is_tainted = frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP
-    pending.is_tainted[new] = 1 if is_tainted else 0
-    pending.silence[new] = run.rules.silence[slot]
-    pending.key_kind[new] = 0
-    pending.other_kind[new] = 0
-    for column in range(REQUEST_COLUMNS):
+    slot = rules.slot_of(frames.command[row])
+    for column in range(KNOWN_COLUMNS):
         pending.matrix[new, column] = NULL
     pending.topic[new] = frames.topic[row]
     pending.subscription[new] = frames.subscription[row]
@@ -60,9 +44,33 @@ def new_pending(run: PassContext, row: int, group: int, which: int) -> int:
     pending.producer_id[new] = frames.producer_id[row]
     pending.consumer_id[new] = frames.consumer_id[row]
     pending.incarnation[new] = frames.incarnation[row]
+    pending.kind[new] = run.rules.kind[slot]
+    pending.tainted[new] = 0
+    pending.list[new] = which
+    pending.group[new] = group
+    pending.endpoint_index[new] = frames.endpoint_index[row]
+    pending.row[new] = state.counters[pairing_state.COUNT_ROW]
+    pending.silence[new] = run.rules.silence[slot]
+    pending.key_kind[new] = 0
+    pending.other_kind[new] = 0
     pending.attempt_row[new] = ABSENT
     list_append(state.group_lists, state.member_links, group, new)
     list_append(state.order, state.order_links, which, new)
+    return new
+
+
+@inlined
+def new_request(run: PassContext, row: int, group: int, which: int) -> int:
+    """A pending row for a request."""
+    frames, pending = run.frames, run.state.pending
+    new = _new_pending(run, row, group, which)
+    pending.request_command[new] = frames.command[row]
+    pending.request_frame_no[new] = frames.frame_no[row]
+    pending.request_first_ns[new] = frames.first_ts_ns[row]
+    pending.request_last_ns[new] = frames.last_ts_ns[row]
+    pending.request_bytes[new] = frames.frame_bytes[row]
+    if frames.retransmitted[row] == 1 or frames.status[row] == CUT_BY_GAP:
+        pending.tainted[new] = 1
     return new
 
 
@@ -89,24 +97,18 @@ def into_other_chain(state: PairingState, row: int, kind: int, value: int, extra
 
 
 @kernel
-def keep_unmatched(run: PassContext, row: int, connection: int, answer: PairedAnswer) -> int:
+def keep_unmatched(run: PassContext, row: int, connection: int, outcome: int) -> int:
     """A pending row for an answer without a request, in no chain yet.
 
     Whatever it answers, it stands in the group of the connection's other requests: the groups of
     producers hold nothing but sends.
     """
-    state = run.state
+    state, pending = run.state, run.state.pending
     group = state.connections.requests[connection]
-    unmatched = new_pending(run, row, group, pairing_state.UNMATCHED)
-    pending = state.pending
+    unmatched = _new_pending(run, row, group, pairing_state.UNMATCHED)
     pending.endpoint_index[unmatched] = 1 - run.frames.endpoint_index[row]
-    pending.ledger_id[unmatched] = answer.ledger_id
-    pending.entry_id[unmatched] = answer.entry_id
-    pending.error_code[unmatched] = answer.error_code
-    pending.error_text[unmatched] = answer.error_text
-    pending.outcome[unmatched] = answer.outcome
-    pending.is_tainted[unmatched] = answer.is_tainted
     pending.deadline_ns[unmatched] = state.counters[pairing_state.COUNT_NOW] + run.window_ns
+    rows.take_answer(run, row, unmatched, outcome)
     return unmatched
 
 
@@ -141,7 +143,7 @@ def next_in_order(run: PassContext, connection: int, command: int) -> int:
     group = state.connections.requests[connection]
     for _ in range(state.group_lists.length[group]):
         row = state.group_lists.first[group]
-        asked = rules.slot_of(state.pending.command[row])
+        asked = rules.slot_of(state.pending.request_command[row])
         is_pair = run.rules.may_answer[asked, rules.slot_of(command)] == 1
         if is_pair or not rows.may_be_lost(state, row):
             return int(row)
@@ -155,7 +157,7 @@ def _request_by_id(run: PassContext, first: int, command: int) -> int:
     state = run.state
     row = first
     for _ in range(MAX_CHAIN_STEPS):
-        if row == ABSENT or run.rules.may_answer[state.pending.command[row], command] == 1:
+        if row == ABSENT or run.rules.may_answer[state.pending.request_command[row], command] == 1:
             return int(row)
         row = state.chain_links.next[row]
     note_cut_walk(state.table)
@@ -218,11 +220,11 @@ def _early_of(run: PassContext, row: int, value: int, extra: int, entry: int) ->
     for _ in range(MAX_CHAIN_STEPS):
         if unmatched == ABSENT:
             return ABSENT
-        answer = pending.command[unmatched]
+        answer = pending.response_command[unmatched]
         # A highest id of 0 counts as none.
         named = max(pending.highest_sequence_id[unmatched], 0)
         is_of_entry = run.rules.is_receipt[answer] == 1 and named == entry
-        is_pair = run.rules.may_answer[pending.command[row], answer] == 1
+        is_pair = run.rules.may_answer[pending.request_command[row], answer] == 1
         if pending.list[row] == pairing_state.SENDS:
             is_pair &= pending.incarnation[unmatched] == pending.incarnation[row]
         if is_pair and (entry == NULL or is_of_entry):
@@ -237,15 +239,14 @@ def take_unmatched(run: PassContext, row: int) -> None:
     """Answer a request whose answer was captured before it, if there is one."""
     unmatched = _unmatched_response_of(run, row)
     if unmatched != ABSENT:
-        answer = rows.answer_of_unmatched(run.state, unmatched)
-        rows.release(run.state, unmatched)
-        rows.write_answered(run, row, answer)
+        rows.take_early(run.state, row, unmatched)
+        rows.write(run, row)
 
 
 @inlined
 def set_answered(run: PassContext, row: int, request: int) -> None:
     """Tell the frame what it answers."""
     frames, pending = run.frames, run.state.pending
-    frames.answered_frame_no[row] = pending.frame_no[request]
-    frames.answered_last_ns[row] = pending.last_ns[request]
-    frames.answered_command[row] = pending.command[request]
+    frames.answered_frame_no[row] = pending.request_frame_no[request]
+    frames.answered_last_ns[row] = pending.request_last_ns[request]
+    frames.answered_command[row] = pending.request_command[request]

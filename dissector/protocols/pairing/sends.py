@@ -23,7 +23,7 @@ def handle_send(run: PassContext, row: int, connection: int) -> None:
         begin_incarnation(run, group, frames.incarnation[row])
     _note_names(run, row, group)
     outstanding = state.group_lists.length[group]
-    send = pending.new_pending(run, row, group, pairing_state.SENDS)
+    send = pending.new_request(run, row, group, pairing_state.SENDS)
     sends = state.pending
     is_producer = state.groups.producer_id[group] != NULL
     sends.outstanding_before[send] = outstanding if is_producer else NULL
@@ -125,9 +125,8 @@ def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
         return
     group = connections.group_of(state, connection, producer_id)
     send = _send_of(run, row, group)
-    answer = rows.answer_of_frame(run, row, rows.outcome_of(run, row))
     if send == ABSENT:
-        unmatched = pending.keep_unmatched(run, row, connection, answer)
+        unmatched = pending.keep_unmatched(run, row, connection, rows.outcome_of(run, row))
         state.pending.sequence_id[unmatched] = sequence_id
         if frames.highest_sequence_id[row] > 0:
             state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
@@ -137,7 +136,8 @@ def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
     if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
         groups.topic[group] = frames.topic[row]
     pending.set_answered(run, row, send)
-    rows.write_answered(run, send, answer)
+    rows.take_answer(run, row, send, rows.outcome_of(run, row))
+    rows.write(run, send)
 
 
 @inlined

@@ -35,7 +35,7 @@ from dissector.bundles import Bundle, Records
 from dissector.limits import NULL
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pairing.attempts import Attempts, new_attempts, with_room
-from dissector.protocols.pairing.columns import ExchangeColumns, RequestColumns
+from dissector.protocols.pairing.columns import ExchangeColumns, KnownColumns
 from dissector.protocols.pairing.rules import RuleColumns
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool
@@ -74,34 +74,24 @@ LIMIT_PRODUCERS: Final = 3
 RECENT: Final = 256  # connections and groups found by a glance; a power of two
 
 
-class PendingColumns(Records, RequestColumns):
+class PendingColumns(Records, KnownColumns):
     """Requests and early answers, int64[rows] each.
 
     list: SENDS, REQUESTS, UNMATCHED.
     group: row in GroupColumns.
     endpoint_index: of the request (of an early answer: of the request that it waits for).
-    command, frame_no, first_ns, last_ns, frame_bytes: of the frame.
-    kind: of the exchange.
     row: ordinal of the frame.
-    is_tainted: 1 if the frame itself was sent again or has a gap.
     silence: rules.AWAITED and so on.
     key_kind, key_value, key_extra, other_kind, other_value, other_extra: its chains, other_kind 0
         if it is in one only; key_kind 0 of what is found by order.
-    attempt_row: see `attempts`. From ledger_id on only early answers.
-    outcome: of the request that it answers.
+    attempt_row: see `attempts`.
+    deadline_ns: until when an early answer waits.
     """
 
     list: Int64Array
     group: Int64Array
     endpoint_index: Int64Array
-    command: Int64Array
-    kind: Int64Array
-    frame_no: Int64Array
-    first_ns: Int64Array
-    last_ns: Int64Array
-    frame_bytes: Int64Array
     row: Int64Array
-    is_tainted: Int64Array
     silence: Int64Array
     key_kind: Int64Array
     key_value: Int64Array
@@ -110,11 +100,6 @@ class PendingColumns(Records, RequestColumns):
     other_value: Int64Array
     other_extra: Int64Array
     attempt_row: Int64Array
-    ledger_id: Int64Array
-    entry_id: Int64Array
-    error_code: Int64Array
-    error_text: Int64Array
-    outcome: Int64Array
     deadline_ns: Int64Array
 
 
@@ -218,26 +203,6 @@ class PassContext(NamedTuple):
     window_ns: int
     out: ExchangeColumns
     notices: Int64Array
-
-
-class PairedAnswer(NamedTuple):
-    """An answer on its way into a row, from its frame or from where it waited as an early one.
-
-    outcome: of the request.
-    is_timed: 1 if the time of its last byte is known, and the request was there before.
-    """
-
-    command: int
-    frame_no: int
-    first_ns: int
-    last_ns: int
-    ledger_id: int
-    entry_id: int
-    error_code: int
-    error_text: int
-    outcome: int
-    is_timed: int
-    is_tainted: int
 
 
 class PairingBounds(NamedTuple):

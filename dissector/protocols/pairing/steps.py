@@ -70,7 +70,7 @@ def _end_waiting(run: PassContext) -> None:
         unmatched = state.order.first[pairing_state.UNMATCHED]
         if state.pending.deadline_ns[unmatched] >= state.counters[pairing_state.COUNT_NOW]:
             return
-        rows.write_unanswered(run, unmatched, NULL)
+        rows.write(run, unmatched)
 
 
 @kernel
@@ -134,7 +134,7 @@ def _handle_request(run: PassContext, row: int, connection: int) -> None:
     if value == NULL:
         return
     group = state.connections.requests[connection]
-    request = pending.new_pending(run, row, group, pairing_state.REQUESTS)
+    request = pending.new_request(run, row, group, pairing_state.REQUESTS)
     if key == rules.BY_ORDER:
         return
     pending.into_chain(state, request, kind, value, extra)
@@ -154,19 +154,20 @@ def _handle_reply(run: PassContext, row: int, connection: int, request: int) -> 
         if frames.status[row] != columns.COMPLETE:
             connections.note_hole(state, 2 * connection + frames.endpoint_index[row])
         return
-    answer = rows.answer_of_frame(run, row, rows.outcome_of(run, row))
+    outcome = rows.outcome_of(run, row)
     if request != ABSENT:
         pending.set_answered(run, row, request)
         if frames.topic[row] != NULL:
             state.pending.topic[request] = frames.topic[row]
         if frames.producer_name[row] != NULL:
             state.pending.producer_name[request] = frames.producer_name[row]
-        rows.write_answered(run, request, answer)
+        rows.take_answer(run, row, request, outcome)
+        rows.write(run, request)
     elif key == rules.BY_ORDER:
-        unmatched = pending.keep_unmatched(run, row, connection, answer)
-        rows.write_unanswered(run, unmatched, NULL)  # what comes later asks for something else
+        unmatched = pending.keep_unmatched(run, row, connection, outcome)
+        rows.write(run, unmatched)  # what comes later asks for something else
     elif key != rules.BY_WATCHER:  # later updates of a watcher answer nothing: they are pushes
-        unmatched = pending.keep_unmatched(run, row, connection, answer)
+        unmatched = pending.keep_unmatched(run, row, connection, outcome)
         kind, value = pairing_state.KEY_TURN, run.rules.asked_by[command]
         if key == rules.BY_REQUEST_ID:
             kind, value = pairing_state.KEY_REQUEST, frames.request_id[row]
@@ -184,16 +185,15 @@ def close_rest(run: PassContext, room: int) -> int:
     state = run.state
     state.counters[pairing_state.COUNT_ROW] += 1
     first, length = state.order.first, state.order.length
+    frame_no = state.pending.request_frame_no
     while state.counters[pairing_state.COUNT_OUT] < room:
         row, other = first[pairing_state.SENDS], first[pairing_state.REQUESTS]
-        if row == ABSENT or (
-            other != ABSENT and state.pending.frame_no[other] < state.pending.frame_no[row]
-        ):
+        if row == ABSENT or (other != ABSENT and frame_no[other] < frame_no[row]):
             row = other
         if row != ABSENT:
             rows.write_unanswered(run, row, rows.given_up(state, row, UNANSWERED_AT_END))
         elif first[pairing_state.UNMATCHED] != ABSENT:
-            rows.write_unanswered(run, first[pairing_state.UNMATCHED], NULL)
+            rows.write(run, first[pairing_state.UNMATCHED])
         else:
             break
     return int(length[pairing_state.SENDS] + length[pairing_state.REQUESTS]) + int(

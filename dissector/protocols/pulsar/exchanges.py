@@ -74,7 +74,7 @@ def _asked_of(run: PassContext, request: int) -> Asked:
     if request == ABSENT:
         return Asked(NULL, NULL, NULL, NULL, NULL, NULL)
     waiting = run.state.pending
-    command = waiting.command[request]
+    command = waiting.request_command[request]
     kind = run.rules.client_handle[command]
     number = waiting.producer_id[request]
     if kind == commands.CONSUMER_SUBJECT:

@@ -4,6 +4,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_LEAVING_CONSUMERS, NULL
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pulsar.consumption import claims, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
@@ -192,9 +193,7 @@ def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
         _handle_close(state, block, row)
     elif event == columns.EVENT_FIN:
         _handle_fin(state, frames.connection_id[row])
-    elif event == columns.EVENT_SKIPPED or (
-        event == columns.EVENT_GAP and frames.frames_missing[row] != 0
-    ):
+    elif may_hide_frames(frames, row):
         if frames.direction[row] != columns.TO_CLIENT:
             consumption_consumers.note_gap(state, frames.connection_id[row], True)
         if frames.direction[row] != columns.TO_BROKER:

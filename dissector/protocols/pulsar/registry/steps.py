@@ -7,6 +7,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pairing import rules
+from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
@@ -166,7 +167,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
     command = frames.command[row]
     if connection == tables.ABSENT:
         return
-    if command in (columns.EVENT_GAP, columns.EVENT_SKIPPED):
+    if may_hide_frames(frames, row):
         direction = frames.direction[row]
         if direction != columns.TO_CLIENT:
             state.connections.is_whole[connection] = 0

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from dissector.protocols.columns import TO_CLIENT
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.registry.state import new_registry_state, reserve
 from dissector.protocols.pulsar.wire import commands
@@ -104,6 +105,23 @@ def test_the_oldest_early_answer_makes_room_for_a_new_one() -> None:
         ],
         key=str,
     )
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(1, "ok"), (0, "orphan_response")])
+def test_a_gap_inside_of_a_frame_hides_no_success(missing: int, expected: str) -> None:
+    """What comes before the success of an opening is of the incarnation before."""
+    talk = Talk()
+    talk.connect()
+    talk.produce()
+    closing, opening = talk.request(), talk.request()
+    talk.client(commands.CLOSE_PRODUCER, request_id=closing, producer_id=0)
+    talk.broker(commands.SUCCESS, request_id=closing)
+    talk.client(commands.PRODUCER, request_id=opening, producer_id=0, topic=TOPIC)
+    talk.gap(TO_CLIENT, missing=missing)
+    answer = talk.receipt(5)
+    talk.send(5)
+    rows = talk.rows()["exchanges"]
+    assert [row["outcome"] for row in rows if row["response_frame_no"] == answer] == [expected]
 
 
 def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
