@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dissector.lake.cache import SUMS
+from dissector.lake.compact import compact
 from tests.dissector.findings.samples import land_samples
 from tests.dissector.report.apart import CUTS, land_apart
 from tests.dissector.report.made import RandomCapture, Tables, write_lake
@@ -24,11 +25,14 @@ from tests.reports import EVERY_RULE, reported
 MORE = ("java-j35_tls.pcap", "java-j72_midstream.pcap", "mut-snap200-java-j03_batch_lz4.pcap")
 # What two captures saw alike is one finding, and either of them may be named.
 IN_PARTS = (*(Path(name).name for name in CUTS), "mut-loss1-java-j24_unload.pcap")
+# Put into one group before Spark reads them: captures that are joined, and some that stand alone.
+COMPACTED = ("c-java-j24*", "c-cpp-*")
 
 
 class Both(NamedTuple):
-    """lake: what Spark reported about it is kept there; spark, tasks, duckdb: folders of reports,
-    by Spark SQL, by a task of Spark for each share of captures, and without it."""
+    """lake: what Spark reported about it is kept there, and some captures are one group; spark,
+    tasks, duckdb: folders of reports, by Spark SQL, by a task of Spark for each share of captures,
+    and without it, before the lake was compacted."""
 
     lake: Path
     spark: Path
@@ -82,6 +86,8 @@ def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     land_samples(lake, MORE, IN_PARTS)
     write_lake(lake, made_captures())
     reported(lake, root / "duckdb", rules=EVERY_RULE)
+    group = compact(lake, COMPACTED).group
+    assert group is not None and len(group.replaces) > 5
     for name, how in (("tasks", nullcontext()), ("spark {2}", spark_sql(spark))):
         shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
         with default_elsewhere(spark), how:

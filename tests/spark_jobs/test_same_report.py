@@ -1,6 +1,5 @@
 """Spark and DuckDB write the same report, byte for byte, of whatever lies in a lake."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,11 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.joining.closing import CLOSED
-from dissector.lake.cache import SUMS
-from dissector.lake.compact import compact
 from dissector.spark.engine import SparkEngine
 from tests import reports
 from tests.dissector.findings.samples import RULES
-from tests.dissector.joining.cutting import land_cut
-from tests.dissector.lake.samples import SAMPLES, landed
 from tests.reports import SOME_RULES, differences
-from tests.spark_jobs.conftest import Both, spark_sql
+from tests.spark_jobs.conftest import Both
 
 # The fixture asks all of them.
 reported = partial(reports.reported, rules=SOME_RULES)
@@ -28,7 +23,10 @@ SINCE = "2025-06-15T15:06:42"
 
 
 def test_the_report_of_everything(both: Both) -> None:
-    """The numbers are held against others in tests/dissector/report; here that there are some."""
+    """The numbers are held against others in tests/dissector/report; here that there are some.
+
+    DuckDB read the lake before captures became one group, Spark, by tasks and by Spark SQL, after.
+    """
     mine, tasks, theirs = (
         (folder / "report.json").read_bytes() for folder in (both.spark, both.tasks, both.duckdb)
     )
@@ -65,22 +63,6 @@ def test_the_findings(both: Both) -> None:
     assert tables[0] == tables[1] == tables[2]
     assert {row["code"] for row in tables[0]} >= {rule.code for rule in RULES if rule.fires}
     assert both.report["findings"]["total"]["rules_failed"] == 0
-
-
-def test_the_report_of_a_lake_that_was_compacted(spark: Any, tmp_path: Path) -> None:
-    """Captures of one group are told apart, by a task and by Spark SQL: in every key as before."""
-    lake = landed(tmp_path / "lake", SAMPLES[:2])
-    land_cut("java-j74_corrupt.pcap", (51,), lake, tmp_path)
-    reported(lake, tmp_path / "before")
-    shutil.rmtree(lake / SUMS)
-    assert compact(lake).group is not None
-    engine = partial(SparkEngine, spark)
-    reported(lake, tmp_path / "tasks", engine)
-    shutil.rmtree(lake / SUMS)
-    with spark_sql(spark):
-        reported(lake, tmp_path / "sql", engine)
-    texts = [(tmp_path / name / "report.json").read_bytes() for name in ("before", "tasks", "sql")]
-    assert texts[0] == texts[1] == texts[2]
 
 
 def test_the_report_of_a_topic_and_a_time_with_exact_percentiles(

@@ -140,12 +140,21 @@ def batch_of(lake: Path, name: str) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def reported_half(nights: Nights, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of all nights but the last two, reported; increments end with every capture."""
+    root = tmp_path_factory.mktemp("half")
+    hand_over(nights.lake, root / "lake", nights.names[:-2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_INCREMENT_ROWS", 1)
+        reported(root / "lake", root / "report", tell=lambda _: None)
+    return root / "lake"
+
+
 @pytest.fixture
-def half(nights: Nights, tmp_path: Path, read_captures: list[tuple[str, ...]]) -> Path:
-    """A lake of all nights but the last two, reported; what is read from here on is told."""
-    hand_over(nights.lake, tmp_path / "lake", nights.names[:-2])
-    reported(tmp_path / "lake", tmp_path / "half", tell=lambda _: None)
-    read_captures.clear()
+def half(reported_half: Path, tmp_path: Path, read_captures: list[tuple[str, ...]]) -> Path:
+    """A copy of it; what is read from here on is told."""
+    shutil.copytree(reported_half, tmp_path / "lake")
     return tmp_path / "lake"
 
 
