@@ -36,7 +36,7 @@ _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and f
 _APPLICATION: Final = "pulsar-dissector"
 
 
-class _Found(NamedTuple):
+class _FlowStream(NamedTuple):
     """A stream of a flow.
 
     base: sequence number of its offset 0.
@@ -68,7 +68,7 @@ class Survey:
             probes.setdefault(side.probe[2], []).append(number)
         self._probes = probes
         self._probed_packets = np.array(sorted(probes), np.int64)
-        self.by_flow: dict[FlowKey, list[_Found]] = {}
+        self.by_flow: dict[FlowKey, list[_FlowStream]] = {}
 
     def add(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
         """Look at the segments of a block."""
@@ -85,8 +85,8 @@ class Survey:
                 sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
                 base = (sequence + at - offset) & SEQUENCE_MASK
                 of_side = all_packets([self._sides[number]])
-                found = _Found(number, base, *self._spans[number], of_side)
-                self.by_flow.setdefault(flow, []).append(found)
+                stream = _FlowStream(number, base, *self._spans[number], of_side)
+                self.by_flow.setdefault(flow, []).append(stream)
 
     def runs(self, before: ByteArray, after: ByteArray) -> rewriting.Runs:
         """What the streams hold now."""
@@ -115,26 +115,26 @@ class Survey:
         _, firsts, numbers = np.unique(packed, return_index=True, return_inverse=True)
         packets = segments.packet[:count]
         for number, first in enumerate(firsts.tolist()):
-            found = self.by_flow.get(FlowKey(*columns[first].tolist()))
-            if found is None:
+            streams = self.by_flow.get(FlowKey(*columns[first].tolist()))
+            if streams is None:
                 continue
             rows = np.flatnonzero(numbers == number)
-            for each in sorted(found, key=lambda one: one.first):
-                mine = rows
-                if each is not found[0] or len(found) > 1:
-                    mine = rows[self._is_of(each, packets[rows], of.stream[rows], found)]
-                of.stream[mine], of.base[mine] = each.stream, each.base
+            for stream in sorted(streams, key=lambda one: one.first):
+                stream_rows = rows
+                if stream is not streams[0] or len(streams) > 1:
+                    stream_rows = rows[self._is_of(stream, packets[rows], of.stream[rows], streams)]
+                of.stream[stream_rows], of.base[stream_rows] = stream.stream, stream.base
         return of
 
     @staticmethod
     def _is_of(
-        each: _Found, packets: Int64Array, taken: Int64Array, found: list[_Found]
+        stream: _FlowStream, packets: Int64Array, taken: Int64Array, streams: list[_FlowStream]
     ) -> np.ndarray:
         """Which packets are of a stream of several of one flow: those that brought its bytes,
         and of others those behind its first one."""
-        own = np.isin(packets, each.packets)
-        others = np.isin(packets, np.concatenate([one.packets for one in found]))
-        return np.asarray(own | (~others & ((packets >= each.first) | (taken < 0))))
+        own = np.isin(packets, stream.packets)
+        others = np.isin(packets, np.concatenate([one.packets for one in streams]))
+        return np.asarray(own | (~others & ((packets >= stream.first) | (taken < 0))))
 
 
 @dataclasses.dataclass
@@ -193,14 +193,16 @@ class Rewriting:
     def _rewrite(self, block: PacketBlock, survey: Survey) -> None:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
-        found = self._found(data, packets, block.rows, block.reader.interfaces.columns.link_type)
-        for headers in found:
+        all_headers = self._find_headers(
+            data, packets, block.rows, block.reader.interfaces.columns.link_type
+        )
+        for headers in all_headers:
             self._learn(data, headers)
         rewriting.rewrite_segments(
             data, block.segments, block.segment_count, of, self._runs, self._state
         )
         self._treat_rest(block)
-        for headers in found:
+        for headers in all_headers:
             self._refine(block, headers)
             self._readdress(data, packets, headers)
 
@@ -214,18 +216,18 @@ class Rewriting:
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         """Give headers of packets, some of them put together of pieces, other addresses."""
 
-    def _found(
+    def _find_headers(
         self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
     ) -> list[Headers]:
         """The headers of some packets, in parts."""
         left = PacketsLeft.all_of(rows)
-        found = []
+        all_headers = []
         while left.row[0] < rows:
             count = header_offsets.find_headers(
                 data, packets, left, link_types, self._walk, self._headers
             )
-            found.append(self._headers.first(count))
-        return found
+            all_headers.append(self._headers.first(count))
+        return all_headers
 
     def _refine(self, block: PacketBlock, headers: Headers) -> None:
         """What the walk took for a segment, and the reader of packets did not, goes; of fragments
@@ -259,12 +261,12 @@ class Rewriting:
             for row, (start, end) in enumerate(kept.all_rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            found = self._found(side, rows, len(kept.all_rebuilt), links)
-            for headers in found:
+            all_headers = self._find_headers(side, rows, len(kept.all_rebuilt), links)
+            for headers in all_headers:
                 self._learn(side, headers)
             of = survey.streams_of(block.segments, block.segment_count)
             self._rewrite_rebuilt(side, block, of)
-            for headers in found:
+            for headers in all_headers:
                 headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
                 self._readdress(side, rows, headers)
             kept.rewritten(side)

@@ -69,11 +69,11 @@ class _RedactedStreams(TreatedStreams):
         for offset, data in pieces:
             search.add(offset, data.tobytes())
         framed = ((frame.start, frame.end) for frame in frames)
-        found = search.finish(protocol, connection in self._midstream, framed)
+        secret_spans = search.finish(protocol, connection in self._midstream, framed)
         ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
         for start, data in pieces:
-            first = bisect_right(found, start, key=lambda span: span[1])
-            spans = found[first : bisect_left(found, (start + len(data), 0))]
+            first = bisect_right(secret_spans, start, key=lambda span: span[1])
+            spans = secret_spans[first : bisect_left(secret_spans, (start + len(data), 0))]
             of_piece = frames[int(np.searchsorted(ends, start, "right")) :]
             hidden = bytearray(_hidden(start, data.tobytes(), spans, of_piece))
             yield np.frombuffer(hidden, np.uint8)

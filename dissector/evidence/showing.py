@@ -23,8 +23,8 @@ _NAME: Final = "NAME"
 
 def findings_in(engine: "Sandbox", name: str, capture: str | None = None) -> list[Finding]:
     """What a rule, named by number or code, finds in a capture, or in all of a lake."""
-    found, _ = findings_of(engine, named(load_rules()[0], [name]))
-    return [one for one in found if capture in (None, one.capture)]
+    rule_findings, _ = findings_of(engine, named(load_rules()[0], [name]))
+    return [one for one in rule_findings if capture in (None, one.capture)]
 
 
 def facts_of(one: Finding) -> Facts:

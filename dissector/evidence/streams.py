@@ -208,9 +208,9 @@ class TreatedStreams:
                     if started == "midstream":
                         self._midstream.add(connection)
                 closed += columns[0]
-        for key, found in framed.items():
+        for key, batches in framed.items():
             side = self.sides[key]
-            for frames in found:
+            for frames in batches:
                 side.frames = side.frames.joined(frames)
             side.had_frames = True
             last = side.frames.starts[-1] + (side.frames.sizes[-1] * side.frames.whole[-1])
@@ -239,9 +239,9 @@ class TreatedStreams:
             data.starts[is_data][order].tolist(),
             data.lengths[is_data][order].tolist(),
         )
-        found, firsts = np.unique(keys, return_index=True)
+        unique_keys, firsts = np.unique(keys, return_index=True)
         lasts = [*firsts[1:].tolist(), len(keys)]
-        for key, first, last in zip(found.tolist(), firsts.tolist(), lasts, strict=True):
+        for key, first, last in zip(unique_keys.tolist(), firsts.tolist(), lasts, strict=True):
             pieces = [
                 data.data[start : start + size]
                 for start, size in zip(starts[first:last], lengths[first:last], strict=True)
