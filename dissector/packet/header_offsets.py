@@ -110,9 +110,9 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
 def _header_at_end(walk: HeaderWalk, step: int) -> tuple[int, int]:
     """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
-    if step == packet_walk.FOUND_TCP:
+    if step == packet_walk.REACHED_TCP:
         return SEGMENT, offset
-    if step == packet_walk.FOUND_FRAGMENT:
+    if step == packet_walk.REACHED_FRAGMENT:
         return PIECE, offset
     if step in (IP_CUT, IP_MALFORMED):
         return REST, offset + _BEFORE_ADDRESSES

@@ -155,30 +155,30 @@ class PacketReader:
 
     def finish(self) -> list[CaptureNotice]:
         """Findings about the capture as a whole."""
-        found = [
+        notices = [
             CaptureNotice(code, packet=each.first_packet, value=each.number, value2=each.packets)
             for code in UNREAD_CODES
             for _, each in sorted(self._unread.get(code, {}).items())
         ]
-        found += [
+        notices += [
             CaptureNotice(code, packet=each.first_packet, value=each.packets)
             for code in _LIMITS
             for each in self._unread.get(code, {}).values()
         ]
         tunnels = int(self._state.tunnels.counts[TAKEN])
         if tunnels >= MAX_TUNNELS - 1:
-            found.append(CaptureNotice("tunnels_limit", value=tunnels))
+            notices.append(CaptureNotice("tunnels_limit", value=tunnels))
         block_pass = self._state.block_pass
         if block_pass.offloaded[0]:
             first, count = int(block_pass.first_offloaded[0]), int(block_pass.offloaded[0])
-            found.append(CaptureNotice("checksum_offload", packet=first, value=count))
+            notices.append(CaptureNotice("checksum_offload", packet=first, value=count))
         if block_pass.shortened[0]:
             first, count = int(block_pass.first_shortened[0]), int(block_pass.shortened[0])
             size = int(block_pass.shortened_bytes[0])
-            found.append(
+            notices.append(
                 CaptureNotice("packets_shortened", first, value=count, value2=size, bytes=size)
             )
-        return found + self._fragments.finish()
+        return notices + self._fragments.finish()
 
     def _add_fragments(
         self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
@@ -200,7 +200,7 @@ class PacketReader:
         fragments, position = self._fragments, self._state.walk.position
         for _ in range(_NESTED_FRAGMENTS):
             reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
-            if reason != walk.FOUND_FRAGMENT:
+            if reason != walk.REACHED_FRAGMENT:
                 return reason
             place = Place(
                 int(position.offset[0]),
@@ -251,7 +251,7 @@ class PacketReader:
 
     def _note(self, code: str, rows: Int64Array, numbers: Int64Array, first_packet: int) -> None:
         known = self._unread.setdefault(code, {})
-        found, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
-        for number, first, count in zip(found.tolist(), firsts, counts, strict=True):
+        unique_numbers, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
+        for number, first, count in zip(unique_numbers.tolist(), firsts, counts, strict=True):
             seen = known.get(number, UnreadPackets(number, 0, first_packet + int(rows[first])))
             known[number] = seen._replace(packets=seen.packets + int(count))
