@@ -128,31 +128,31 @@ def _connection_of(
         The row, and whether the segment is a SYN that says nothing about the connection.
     """
     connections = state.connections
-    found = find_tagged(state, key, segment, data)
+    row = find_tagged(state, key, segment, data)
     before = -1
     is_stray = False
     is_lone_syn = False
-    if found >= 0:
-        direction_index = stream_connections.direction_of(connections, found, key.is_upper)
-        last = connections.last_ts_ns[found]
+    if row >= 0:
+        direction_index = stream_connections.direction_of(connections, row, key.is_upper)
+        last = connections.last_ts_ns[row]
         if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
-            stream_connections.close_now(state, found, columns.ENDED_IDLE)
-            before, found = found, -1
+            stream_connections.close_now(state, row, columns.ENDED_IDLE)
+            before, row = row, -1
         elif segment.flags & records.TCP_SYN:
             syn = _classify(state, direction_index, segment, data)
             is_stray = syn == STRAY
             if syn == REUSE:
-                is_lone_syn = connections.lru_list[found] == records.LRU_SYN_ONLY
+                is_lone_syn = connections.lru_list[row] == records.LRU_SYN_ONLY
                 note_direction(state, direction_index, _PORT_REUSED, NULL, NULL)
-                stream_connections.close_now(state, found, columns.ENDED_REUSED)
-                before, found = found, -1
-    if found < 0:
-        found = stream_connections.open_connection(state, key, segment)
-        inherit_tags(state, found, before, key)
+                stream_connections.close_now(state, row, columns.ENDED_REUSED)
+                before, row = row, -1
+    if row < 0:
+        row = stream_connections.open_connection(state, key, segment)
+        inherit_tags(state, row, before, key)
         if is_lone_syn:
-            _inherit_isn(state, found, before, key)
-    keep_tag(state, found, key)
-    return found, is_stray
+            _inherit_isn(state, row, before, key)
+    keep_tag(state, row, key)
+    return row, is_stray
 
 
 @kernel
