@@ -145,7 +145,7 @@ class ConnectionFacts:
                 [
                     *self._secrets[endpoint_index],
                     *stream.finish(protocol, is_midstream, frames.framed),
-                    *frames.found,
+                    *frames.secret_spans,
                 ]
             )
 
@@ -155,12 +155,12 @@ class ConnectionFacts:
         spans = self._secrets[endpoint_index]
         first = bisect_right(spans, stream_offset, key=lambda span: span[1])
         last = bisect_left(spans, (end, 0))
-        found = [
+        hidden_spans = [
             (max(start, stream_offset) - stream_offset, min(stop, end) - stream_offset)
             for start, stop in spans[first:last]
             if stop > stream_offset
         ]
-        return masked(data, found), sum(stop - start for start, stop in found)
+        return masked(data, hidden_spans), sum(stop - start for start, stop in hidden_spans)
 
 
 def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
@@ -259,7 +259,7 @@ def _heading(facts: ConnectionFacts) -> str:
 
 
 def _show(
-    found: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
+    blocks: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
     facts: ConnectionFacts,
     common: Common,
     kind: str,
@@ -268,7 +268,7 @@ def _show(
     paint = Paint(common.color)
     if kind in ("hex", "text"):
         print(_heading(facts))
-    for _, block in found:
+    for _, block in blocks:
         if block.table != "conversation":
             continue
         for portion in portions(block, facts, common.core.redact):
