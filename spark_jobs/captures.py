@@ -296,10 +296,10 @@ def rows_of(
             continue
         start = 0
         while start < block.rows:
-            stop = min(block.rows, start + builder.room)
+            stop = min(block.rows, start + builder.free_rows)
             builder.append(block, start, stop)
             start = stop
-            if not builder.room:
+            if not builder.free_rows:
                 yield batch()
                 builder = TableBuilder(options.table, BATCH_ROWS)
     if capture is not None and capture != _id_of(chain, digest):

@@ -289,7 +289,7 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
         common.words.say(f"{left_out:,} more rows; --rows 0 shows all, --format csv writes all")
 
 
-def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
+def columns_that_fit(widths: Sequence[int], terminal_width: int) -> list[int | None]:
     """The columns of a table that a terminal has room for, from both ends; None stands for those
     in the middle that are left out.
 
@@ -297,9 +297,9 @@ def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
         widths: of each column; of a wide one not more counts than what it can be folded to.
     """
     needed = [min(width, _FOLDED) + _BETWEEN for width in widths]
-    if sum(needed) - _BETWEEN <= room:
+    if sum(needed) - _BETWEEN <= terminal_width:
         return list(range(len(widths)))
-    left = room - len(_LEFT_OUT)
+    left = terminal_width - len(_LEFT_OUT)
     first, last = 0, len(widths)
     while first < last:
         at = first if first <= len(widths) - last else last - 1

@@ -93,7 +93,7 @@ def instead_of_word(*words: object) -> str | None:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
     """The known name that is nearest to one, capitals or not."""
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {text.lower(): text for text in known}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 

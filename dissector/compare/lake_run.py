@@ -149,7 +149,7 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSer
             cell_series = cell_series.added(indices, len(cells))
             if metric in _RATES:
                 span = pc.min(taken.column("first_ns")), pc.max(taken.column("last_ns"))
-                cell_series = _paced(clock, cells, cell_series, *(each.as_py() for each in span))
+                cell_series = _paced(clock, cells, cell_series, *(time.as_py() for time in span))
             yield (metric, topic), cell_series
 
 

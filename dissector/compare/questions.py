@@ -104,7 +104,9 @@ def questions(before: Run, after: Run, topic: str | None, choice: Choice) -> Ite
         for measure in sorted(name for name in names if name.split(".")[0] == kind):
             if any(choice.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
                 latency_questions = _of_latency(before, after, (measure, topic))
-                yield from (each for each in latency_questions if choice.wants(each.metric.name))
+                yield from (
+                    question for question in latency_questions if choice.wants(question.metric.name)
+                )
     for metric in RATIOS.values():
         if choice.wants(metric.name):
             yield from _of_ratio(before, after, metric, topic)

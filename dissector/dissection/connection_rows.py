@@ -334,9 +334,9 @@ class ConnectionTable:
         if facts:
             row_facts = [facts.get(connection, _NO_FACTS) for connection in connections]
             for name in ConnectionFacts._fields:
-                columns.setdefault(name, [getattr(each, name) for each in row_facts])
-            for row, each in enumerate(row_facts):
-                proxied[row] = proxied[row] or each.proxied_client_ip
+                columns.setdefault(name, [getattr(known, name) for known in row_facts])
+            for row, known in enumerate(row_facts):
+                proxied[row] = proxied[row] or known.proxied_client_ip
         # A column that a block does not name is null.
         return {
             name: values for name, values in columns.items() if values.count(None) < len(values)

@@ -378,11 +378,11 @@ class Dissection:
         A connection whose last frame has passed lingers in the streams: the ACK of its last FIN is
         one of its packets, wherever the input is cut.
         """
-        slots = self._streams.retired()
-        if len(slots):
+        connection_indexes = self._streams.retired()
+        if len(connection_indexes):
             self._stages.finish()
-        for first in range(0, len(slots), _CLOSED_ROWS):
-            over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
+        for first in range(0, len(connection_indexes), _CLOSED_ROWS):
+            over = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
             known = self._facts_of(over.connections.connection_id)
             rows, notices = self._connections.close(over, known)
             self._out.append(rows)

@@ -164,6 +164,6 @@ def _plain(part: Any, count: int) -> list[Any]:
     if isinstance(part, Spans):
         spans = zip(part.starts.tolist(), part.lengths.tolist(), strict=True)
         texts = [None if size < 0 else part.data[at : at + size].tobytes() for at, size in spans]
-        return [each.hex() if part.is_hex and each is not None else each for each in texts]
+        return [text.hex() if part.is_hex and text is not None else text for text in texts]
     assert not isinstance(part, np.ndarray | Lists), "a column has one meaning in all protocols"
     return list(part)

@@ -182,9 +182,9 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     for problem in problems:
         raise UsageError(f"--finding {name}: {problem}")
     keys = ", ".join(
-        f"({quoted(one.capture)}, {each.frame_no})"
-        for one in rule_findings
-        for each in one.evidence
+        f"({quoted(finding.capture)}, {evidence.frame_no})"
+        for finding in rule_findings
+        for evidence in finding.evidence
     )
     if rule_findings and not keys:
         raise UsageError(

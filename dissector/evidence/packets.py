@@ -54,18 +54,18 @@ class Survey:
     """Of which flow each stream is, found by its first bytes."""
 
     def __init__(self, streams: TreatedStreams) -> None:
-        self._sides: list[TreatedDirection] = list(streams.sides.values())
+        self._directions: list[TreatedDirection] = list(streams.directions.values())
         spans: dict[int, list[Int64Array]] = {}
-        for (connection, _), side in streams.sides.items():
-            spans.setdefault(connection, []).extend(side.packets)
+        for (connection, _), treated in streams.directions.items():
+            spans.setdefault(connection, []).extend(treated.packets)
         self._spans = [
-            (min(int(each.min()) for each in spans[key[0]]),
-             max(int(each.max()) for each in spans[key[0]]))
-            for key in streams.sides
+            (min(int(packets.min()) for packets in spans[key[0]]),
+             max(int(packets.max()) for packets in spans[key[0]]))
+            for key in streams.directions
         ]  # fmt: skip
         probes: dict[int, list[int]] = {}
-        for number, side in enumerate(self._sides):
-            probes.setdefault(side.probe[2], []).append(number)
+        for number, treated in enumerate(self._directions):
+            probes.setdefault(treated.probe[2], []).append(number)
         self._probes = probes
         self._probed_packets = np.array(sorted(probes), np.int64)
         self.by_flow: dict[FlowKey, list[_FlowStream]] = {}
@@ -77,21 +77,21 @@ class Survey:
             start, size = int(segments.offset[row]), int(segments.captured_bytes[row])
             payload = sources[int(segments.source[row])][start : start + size].tobytes()
             for number in self._probes[int(packets[row])]:
-                offset, head, _ = self._sides[number].probe
+                offset, head, _ = self._directions[number].probe
                 at = payload.find(head)
                 if at < 0:
                     continue
                 flow = FlowKey(*(int(getattr(segments, name)[row]) for name in FlowKey._fields))
                 sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
                 base = (sequence + at - offset) & SEQUENCE_MASK
-                of_side = all_packets([self._sides[number]])
-                stream = _FlowStream(number, base, *self._spans[number], of_side)
+                stream_packets = all_packets([self._directions[number]])
+                stream = _FlowStream(number, base, *self._spans[number], stream_packets)
                 self.by_flow.setdefault(flow, []).append(stream)
 
     def runs(self, before: ByteArray, after: ByteArray) -> rewriting.Runs:
         """What the streams hold now."""
-        counts = np.array([len(side.runs) for side in self._sides], np.int64)
-        ordered = [sorted(side.runs) for side in self._sides]
+        counts = np.array([len(treated.runs) for treated in self._directions], np.int64)
+        ordered = [sorted(treated.runs) for treated in self._directions]
         rows = np.array([run for runs in ordered for run in runs], np.int64).reshape(-1, 3)
         last = np.cumsum(counts)
         return rewriting.Runs(
@@ -100,7 +100,7 @@ class Survey:
             starts=np.ascontiguousarray(rows[:, 0]),
             ends=np.ascontiguousarray(rows[:, 1]),
             positions=np.ascontiguousarray(rows[:, 2]),
-            near=np.array([side.probe[0] for side in self._sides], np.int64),
+            near=np.array([treated.probe[0] for treated in self._directions], np.int64),
             before=before,
             after=after,
         )
@@ -255,36 +255,36 @@ class Rewriting:
         kept = TracedFragments()
         for block in read(None, kept):
             kept.locate(block.packets.offset, block.first_packet)
-            side = block.assembled.copy()
+            assembled = block.assembled.copy()
             links = np.array([RAW], np.int64)
             rows = PacketColumns.new(len(kept.all_rebuilt))
             for row, (start, end) in enumerate(kept.all_rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            all_headers = self._find_headers(side, rows, len(kept.all_rebuilt), links)
+            all_headers = self._find_headers(assembled, rows, len(kept.all_rebuilt), links)
             for headers in all_headers:
-                self._learn(side, headers)
+                self._learn(assembled, headers)
             of = survey.streams_of(block.segments, block.segment_count)
-            self._rewrite_rebuilt(side, block, of)
+            self._rewrite_rebuilt(assembled, block, of)
             for headers in all_headers:
                 headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
-                self._readdress(side, rows, headers)
-            kept.rewritten(side)
+                self._readdress(assembled, rows, headers)
+            kept.rewritten(assembled)
             for packet, offset, content in kept.contents():
                 self._pieces.setdefault(packet, []).append((offset, content))
 
     def _rewrite_rebuilt(
-        self, side: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
+        self, assembled: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
     ) -> None:
         segments = block.segments
         rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
         if not len(rows):
             return
         # As if they lay in the input.
-        mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
-        mine.source[:] = 0
+        rebuilt = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
+        rebuilt.source[:] = 0
         chosen = rewriting.SegmentStreams(np.ascontiguousarray(of.matrix[:, rows]))
-        rewriting.rewrite_segments(side, mine, len(rows), chosen, self._runs, self._state)
+        rewriting.rewrite_segments(assembled, rebuilt, len(rows), chosen, self._runs, self._state)
 
 
 class Rewriter(Rewriting):
@@ -327,21 +327,21 @@ class Rewriter(Rewriting):
             at = rewriting.add_addresses(data, headers, at, self._state)
             self._answer()
             if at < len(headers.row):
-                rewriting.double_room(self._state)
+                rewriting.grow_addresses(self._state)
 
     def _answer(self) -> None:
         state = self._state
         rows = state.missing[: state.counts.missing[0]]
         table = state.addresses
         for version, size in ((4, 4), (6, 16)):
-            mine = rows[table.version[rows] == version]
+            version_rows = rows[table.version[rows] == version]
             whole = [
                 b"".join(int(half[row]).to_bytes(8, "big", signed=True)
                          for half in (table.high, table.low))
-                for row in mine
+                for row in version_rows
             ]  # fmt: skip
             for row, new in zip(
-                mine, self._anonymizer.addresses([w[-size:] for w in whole]), strict=True
+                version_rows, self._anonymizer.addresses([w[-size:] for w in whole]), strict=True
             ):
                 longer = new.rjust(16, b"\0")
                 table.new_high[row] = int.from_bytes(longer[:8], "big", signed=True)

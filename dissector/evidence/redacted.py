@@ -61,10 +61,10 @@ class _RedactedStreams(TreatedStreams):
     is_early = False
 
     def _treat_pieces(
-        self, connection: int, side: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "unknown")
-        frames = _frames(side.frames, protocol)
+        frames = _frames(treated.frames, protocol)
         search = StreamSecrets()
         for offset, data in pieces:
             search.add(offset, data.tobytes())

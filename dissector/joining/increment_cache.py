@@ -113,7 +113,7 @@ class IncrementCache:
     def collect(self, group_increments: Sequence[Increment], group: str, folder: Path) -> None:
         """Put the rows of all increments of a group, by its name, into one folder, and keep those
         that are new."""
-        for increment in [each for each in self._made if each in group_increments]:
+        for increment in [made for made in self._made if made in group_increments]:
             self._made.remove(increment)
             names = self._tables(increment)
             if not increment.is_last:
@@ -135,7 +135,7 @@ class IncrementCache:
         if not len(self._kept):
             return
         groups = [self.increments(part) for part in parts_of(plan)]
-        self._kept.forget({each.digest for group_increments in groups for each in group_increments})
+        self._kept.forget({increment.digest for group in groups for increment in group})
 
     def _tables(self, increment: Increment) -> tuple[str, ...]:
         return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, STATE, SEAL)

@@ -93,7 +93,7 @@ def _increment(
     before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
     floors = group.floors[edges[0] : edges[1]]
     own = frozenset(names)
-    mine = group._replace(
+    increment_group = group._replace(
         captures=names,
         floors=floors,
         is_in_turn=in_turn(floors, [known.spans[name] for name in names]),
@@ -107,7 +107,7 @@ def _increment(
     there = {*before, *names}
     later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
     return Increment(
-        JoinPlan((mine,), moved, tuple(handovers), ()),
+        JoinPlan((increment_group,), moved, tuple(handovers), ()),
         before,
         _near(handovers, own, frozenset(before)),
         tuple(sorted(later)),

@@ -212,7 +212,7 @@ def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
                 if is_at_once(_span(row), _span(other)) and is_copy(row, other):
-                    kept, later = sorted((row, other), key=lambda each: each["capture"])
+                    kept, later = sorted((row, other), key=lambda connection: connection["capture"])
                     proxy_peers.setdefault((later["capture"], later["connection_id"]), kept)
     return proxy_peers
 
@@ -225,7 +225,7 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
         for row in rows:
             # A client that takes one port again and again has many rows; few began in the middle.
             earlier = reversed(waiting) if row["started"] == "midstream" else ()
-            before = next((each for each in earlier if continues(each, row)), None)
+            before = next((other for other in earlier if continues(other, row)), None)
             if before is not None:
                 waiting.remove(before)
                 first, second = ((each["capture"], each["connection_id"]) for each in (before, row))

@@ -217,8 +217,8 @@ class Replay:
         replay._serials = FrameNumbers.resumed(checkpoint.arrays[_SERIALS])
         replay._names = Names.resumed(checkpoint.texts["names"])
         names = replay._names.texts
-        for name, each in replay._passes().items():
-            rebuilt(each.memory(), name, checkpoint.arrays)
+        for name, kernel_pass in replay._passes().items():
+            rebuilt(kernel_pass.memory(), name, checkpoint.arrays)
         replay._registry.resume(names, [v.decode() for v in checkpoint.texts["schema_versions"]])
         replay._exchanges.resume(names, checkpoint.texts["errors"])
         replay._consumption.resume(names)

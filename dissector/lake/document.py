@@ -191,7 +191,7 @@ def lake_page() -> str:
 def _joins() -> list[str]:
     """Which columns of which table name which row, as a table."""
     lines = ["| from | by | to |", "|---|---|---|"]
-    return lines + [f"| {each.table} | {each.by} | {each.to} |" for each in JOINS]
+    return lines + [f"| {join.table} | {join.by} | {join.to} |" for join in JOINS]
 
 
 def _queries() -> list[str]:

@@ -58,8 +58,8 @@ class Manifests:
         finally:
             if is_collecting:
                 gc.enable()
-        captures = [each for each in contents if isinstance(each, Manifest)]
-        return captures, [each for each in contents if isinstance(each, UnreadManifest)]
+        captures = [content for content in contents if isinstance(content, Manifest)]
+        return captures, [content for content in contents if isinstance(content, UnreadManifest)]
 
     def to_change(self) -> tuple[list[Manifest], list[UnreadManifest]]:
         """The same, for who changes the lake.
@@ -88,7 +88,7 @@ class Manifests:
         wanted += [name for name in groups if self._names_within(name, base_name)]
         contents = self._of(wanted)
         _refuse_newer(contents)
-        return [each for each in contents if isinstance(each, Manifest)]
+        return [content for content in contents if isinstance(content, Manifest)]
 
     def names(self, begins: str | tuple[str, ...] = "") -> list[str]:
         """The ids of all manifests that begin so, in order."""
@@ -163,9 +163,9 @@ def is_named(capture: str, patterns: Iterable[str]) -> bool:
 
 
 def _refuse_newer(contents: Iterable[Manifest | UnreadManifest]) -> None:
-    for each in contents:
-        if isinstance(each, UnreadManifest) and each.is_newer:
-            raise InputError(each.text)
+    for content in contents:
+        if isinstance(content, UnreadManifest) and content.is_newer:
+            raise InputError(content.text)
 
 
 # -- the version of a lake, for those who do not read all of its manifests

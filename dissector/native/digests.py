@@ -158,11 +158,11 @@ def _read_through_modules(code: CodeType, of_module: Mapping[str, Any]) -> dict[
     values: dict[str, Any] = {}
     path, value = "", None
     if any(is_ours(of_module.get(name)) for name in code.co_names):
-        for each in dis.get_instructions(code):
-            if each.opname == "LOAD_GLOBAL":
-                path, value = each.argval, of_module.get(each.argval)
-            elif is_ours(value) and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                path, value = f"{path}.{each.argval}", getattr(value, each.argval)
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "LOAD_GLOBAL":
+                path, value = instruction.argval, of_module.get(instruction.argval)
+            elif is_ours(value) and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                path, value = f"{path}.{instruction.argval}", getattr(value, instruction.argval)
                 if not is_ours(value):
                     values[path] = value
             else:

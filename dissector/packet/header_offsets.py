@@ -143,8 +143,8 @@ def find_headers(
         How many headers there are; the caller goes on while packets are left.
     """
     count = 0
-    room = len(headers.row) - HEADERS_OF_PACKET
-    while left.row[0] < left.rows[0] and count <= room:
+    capacity = len(headers.row) - HEADERS_OF_PACKET
+    while left.row[0] < left.rows[0] and count <= capacity:
         row = left.row[0]
         left.row[0] += 1
         start = packets.offset[row]

@@ -230,10 +230,10 @@ class PacketReader:
         used = int(state.tunnels.counts[TAKEN])
         most = min(used + rows, MAX_TUNNELS)
         if most * MAX_TUNNEL_DEPTH > len(state.stacks.matrix):
-            room = min(2 * most, MAX_TUNNELS)
+            capacity = min(2 * most, MAX_TUNNELS)
             state.grow(
-                tunnels=reserved(state.tunnels, room - used),
-                stacks=state.stacks.grown(room * MAX_TUNNEL_DEPTH),
+                tunnels=reserved(state.tunnels, capacity - used),
+                stacks=state.stacks.grown(capacity * MAX_TUNNEL_DEPTH),
             )
 
     def _note_unread(

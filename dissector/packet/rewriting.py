@@ -180,8 +180,8 @@ def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewritin
     return len(headers.row)
 
 
-def double_room(state: Rewriting) -> None:
-    """Double the room for addresses."""
+def grow_addresses(state: Rewriting) -> None:
+    """Double the capacity of the table of addresses."""
     before = state.addresses
     after = Addresses.new(2 * len(before.matrix))
     for row in before.matrix[before.version != 0]:

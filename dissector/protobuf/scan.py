@@ -116,7 +116,7 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Sc
     )
 
 
-def with_more_room(out: ScanOutput) -> ScanOutput:
+def doubled(out: ScanOutput) -> ScanOutput:
     """The same with twice the room for ids and words."""
     ids = np.full((out.ids.shape[0], 2 * out.ids.shape[1]), NULL, np.int64)
     ids[:, : out.ids.shape[1]] = out.ids
@@ -460,7 +460,7 @@ def scan(
 
     Returns:
         The next span: count if all are read, else one for whose ids or words there is no room. The
-        caller makes room (`with_more_room`) and calls again from there.
+        caller makes room (`doubled`) and calls again from there.
     """
     for index in range(first, count):
         data = sources[spans.source[index]]

@@ -76,14 +76,14 @@ from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
 _PORT_REUSED: Final = NOTICE_NUMBER["port_reused"]
 _SPARE_NODES: Final = 8
-_NOTICE_ROOM: Final = 16  # more than one packet can cause before anything is released
+_SPARE_NOTICES: Final = 16  # more than one packet can cause before anything is released
 
 
 @inlined
-def _room_for(state: StreamState, segment: Segment) -> int:
+def _check_capacity(state: StreamState, segment: Segment) -> int:
     """Whether a whole segment fits; else what stops it."""
     counters = state.counters
-    if counters.notices[0] + _NOTICE_ROOM > len(state.notices.packet):
+    if counters.notices[0] + _SPARE_NOTICES > len(state.notices.packet):
         return FULL
     if counters.heap_used[0] + segment.captured_bytes > len(state.heap):
         return NEED_HEAP
@@ -162,7 +162,7 @@ def _receive_slow(
     """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
     counters = state.counters
     segment = segment_at(segments, row)
-    stop = _room_for(state, segment)
+    stop = _check_capacity(state, segment)
     if stop != DONE:
         return stop
     counters.packet[0] = segment.packet

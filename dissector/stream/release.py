@@ -266,7 +266,7 @@ def _is_slow(state: StreamState, connection: int) -> bool:
 
 
 @inlined
-def _has_room(state: StreamState) -> bool:
+def _has_capacity(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
     return bool(
         state.counters.ranges[0] + 2 <= len(state.ranges.packet)
@@ -283,7 +283,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
     other = direction_at(connection, 1)
     limit = state.settings.held_bytes_per_connection[0]
     while True:
-        if not _has_room(state):
+        if not _has_capacity(state):
             return FULL
         if connections.ended_packet[connection] != NULL:
             break

@@ -118,9 +118,9 @@ class Streams:
 
     def rows_of(self, connection_ids: Int64Array) -> Int64Array:
         """Slots of connections that were not recycled, -1 for others."""
-        slots = np.empty(len(connection_ids), np.int64)
-        find_rows(self._state, connection_ids, slots)
-        return slots
+        connection_indexes = np.empty(len(connection_ids), np.int64)
+        find_rows(self._state, connection_ids, connection_indexes)
+        return connection_indexes
 
     def open_rows(self) -> Int64Array:
         """Slots of all connections that were not recycled, by connection id."""
@@ -133,10 +133,11 @@ class Streams:
         records = self._state.directions
         return int(records.gaps[directions].sum()), int(records.gap_bytes[directions].sum())
 
-    def connection_rows(self, slots: Int64Array) -> ConnectionRows:
-        """What is known of connections. slots: as `retired` gives them."""
-        rows = Connections(self._state.connections.matrix[slots])
+    def connection_rows(self, connection_indexes: Int64Array) -> ConnectionRows:
+        """What is known of connections. connection_indexes: as `retired` gives them."""
+        rows = Connections(self._state.connections.matrix[connection_indexes])
         directions = self._state.directions.matrix
+        first = 2 * connection_indexes
         histories = zip(
             rows.history.tolist(),
             rows.history_more.tolist(),
@@ -145,7 +146,7 @@ class Streams:
         )
         return ConnectionRows(
             connections=rows,
-            directions=(Directions(directions[2 * slots]), Directions(directions[2 * slots + 1])),
+            directions=(Directions(directions[first]), Directions(directions[first + 1])),
             ip_version=rows.ports >> 32,
             address_high=_by_direction(rows, rows.lower_high, rows.upper_high),
             address_low=_by_direction(rows, rows.lower_low, rows.upper_low),
