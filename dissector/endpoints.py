@@ -20,10 +20,10 @@ class Endpoint(NamedTuple):
         Raises:
             ValueError: it is not an address.
         """
-        found = ipaddress.ip_address(address)
-        if found.version == 4:
-            return cls(4, 0, int(found), int(port))
-        high, low = struct.unpack(">qq", found.packed)
+        ip = ipaddress.ip_address(address)
+        if ip.version == 4:
+            return cls(4, 0, int(ip), int(port))
+        high, low = struct.unpack(">qq", ip.packed)
         return cls(6, high, low, int(port))
 
     def packed(self) -> bytes:

@@ -139,15 +139,15 @@ class Kernel:
     def _load(self, kinds: tuple[Kind, ...]) -> tuple[Any, Any, Any, Any]:
         """The entry for arguments of these kinds."""
         with LOCK:
-            found = self._entries.get(kinds)
-            if found is None:
+            entry = self._entries.get(kinds)
+            if entry is None:
                 code = self.code(kinds)
                 status = sum(map(word_count, kinds))
                 array = word_array(status + 1 + result_count(code.result))
                 pack = struct.Struct(f"{status}q").pack_into
-                found = (load_entry(code), array, pack, maker_of(code.result))
-                self._entries[kinds] = found
-        return found
+                entry = (load_entry(code), array, pack, maker_of(code.result))
+                self._entries[kinds] = entry
+        return entry
 
     def code(self, key: tuple[Kind, ...] | str) -> Code:
         """Code that was kept, or freshly made; only the package's own is kept.
@@ -178,15 +178,15 @@ def compile_ahead(module: str, name: str, key: tuple[Kind, ...] | str) -> str:
     Returns:
         what the code is called.
     """
-    found = kernel_named(module, name)
-    found.code(key)
-    return found.code_name(key)
+    compiled_kernel = kernel_named(module, name)
+    compiled_kernel.code(key)
+    return compiled_kernel.code_name(key)
 
 
 def kernel_named(module: str, name: str) -> Kernel:
     """A kernel, or a function that kernels take as a value, by its module and name."""
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return found if isinstance(found, Kernel) else Kernel(cast(Any, found))
+    target = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return target if isinstance(target, Kernel) else Kernel(cast(Any, target))
 
 
 class Callback:
@@ -228,10 +228,10 @@ def callback(signature: str, function: Function) -> Function:
     if not compiled():
         return cast(Function, plain)
     with LOCK:
-        found = _callbacks.get((signature, plain))
-        if found is None:
-            found = _callbacks[signature, plain] = Callback(plain, signature)
-    return cast(Function, found)
+        compiled_callback = _callbacks.get((signature, plain))
+        if compiled_callback is None:
+            compiled_callback = _callbacks[signature, plain] = Callback(plain, signature)
+    return cast(Function, compiled_callback)
 
 
 class Instruction:

@@ -23,12 +23,12 @@ def local(text: str) -> str:
     Raises:
         UsageError: it is an address.
     """
-    found = _ADDRESS.match(text)
-    if found is None:
+    match = _ADDRESS.match(text)
+    if match is None:
         is_odd = _ADDRESS.match(os.path.normpath(text)) is not None
         return os.path.abspath(text) if is_odd else text
     instead = "mount it, or copy it here"
-    if found[1].lower() == "file":
+    if match[1].lower() == "file":
         instead = f"write {unquote(urlsplit(text.strip()).path)}"
     raise UsageError(
         f"{text} is an address, only paths of this machine are read and written: {instead}"

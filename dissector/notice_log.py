@@ -200,11 +200,11 @@ def of_limits(*memories: Any, crowded: int = 0) -> list[Notice]:
         for table in hash_tables(memory):
             crowded += int(table.counts[CROWDED] + table.counts[CROWDED_BEFORE])
             cut += int(table.counts[CUT_WALKS])
-    found = (
+    notices = (
         Notice(NOTICE_NUMBER["probe_limit"], value=crowded, value2=MAX_PROBES),
         Notice(NOTICE_NUMBER["walk_limit"], value=cut),
     )
-    return [notice for notice in found if notice.value]
+    return [notice for notice in notices if notice.value]
 
 
 def of_long_names(cut: int) -> list[Notice]:

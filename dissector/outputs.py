@@ -48,13 +48,13 @@ def new_file(path: Path, inputs: Iterable[str], *, is_forced: bool) -> Path:
     target = Path(os.path.realpath(path))
     refuse_input(path, inputs)
     try:
-        found = os.stat(target)
+        status = os.stat(target)
     except FileNotFoundError:
         pass
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
     else:
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OutputError(f"cannot write {path}: it is no plain file; name a new one")
         if not is_forced:
             raise _is_there(path)
@@ -189,8 +189,8 @@ def refuse_input(path: Path, inputs: Iterable[str]) -> None:
         return
     for name, _ in _files_of(inputs):
         with suppress(OSError):
-            found = os.fstat(_STDIN_NUMBER) if name == STDIN else os.stat(name)
-            if os.path.samestat(found, target):
+            status = os.fstat(_STDIN_NUMBER) if name == STDIN else os.stat(name)
+            if os.path.samestat(status, target):
                 known = "" if name == str(path) else f", {_shown(name)}"
                 raise OutputError(f"{path} is an input{known}: name another file to write")
 
@@ -206,9 +206,9 @@ def refuse_inputs_in(folders: Collection[Path], inputs: Iterable[str], option: s
         return
     from dissector.sources.inputs import looks_like_a_capture
 
-    for name, is_found in _files_of(inputs):
+    for name, is_in_folder in _files_of(inputs):
         # In a folder that is read, earlier output may lie; it is passed over as no capture.
-        if is_found and not looks_like_a_capture(name):
+        if is_in_folder and not looks_like_a_capture(name):
             continue
         real = "" if name == STDIN else os.path.realpath(name)
         for target in targets:

@@ -56,7 +56,7 @@ class StreamSecrets:
     def __init__(self) -> None:
         self.pieces: list[Span] = []
         self._is_rest = False  # of a line whose beginning is not there
-        self._found: list[Span] = []
+        self._secret_spans: list[Span] = []
         self._opening: list[Span] = []
         self._held = bytearray()
         self._start = 0  # offset of what is held
@@ -69,9 +69,9 @@ class StreamSecrets:
         if offset != self._start + len(self._held) or not self.pieces:
             self._search(is_end=True)
             end = self._start + len(self._held)
-            if self._held and not (self._found and max(self._found)[1] >= end):
+            if self._held and not (self._secret_spans and max(self._secret_spans)[1] >= end):
                 # A secret that the hole cuts need not look like one.
-                self._found.append((self._start + last_word(bytes(self._held), 0), end))
+                self._secret_spans.append((self._start + last_word(bytes(self._held), 0), end))
             self._held.clear()
             self._start = offset
             self._is_rest = True
@@ -96,47 +96,47 @@ class StreamSecrets:
         self._held.clear()
         if not is_searched(protocol):
             return self._outside(framed)
-        return merged([*self._found, *(self._opening if is_midstream else ())])
+        return merged([*self._secret_spans, *(self._opening if is_midstream else ())])
 
     def _outside(self, framed: Iterable[Span]) -> list[Span]:
         """What was there and lies in none of the frames, but for a proxy's header in front."""
         frames = merged(framed)
-        found: list[Span] = []
+        outside: list[Span] = []
         index = 0
         for start, end in self.pieces:
             at = start
             while index < len(frames) and frames[index][0] < end:
                 if frames[index][1] > at:
-                    found.append((at, frames[index][0]))
+                    outside.append((at, frames[index][0]))
                     at = frames[index][1]
                 if at > end:
                     break
                 index += 1
-            found.append((at, end))
-        if found and self._head.startswith(_PROXY_HEADS):
-            found = [span for span in found if span[0] != self.pieces[0][0]]
-        return merged(found)
+            outside.append((at, end))
+        if outside and self._head.startswith(_PROXY_HEADS):
+            outside = [span for span in outside if span[0] != self.pieces[0][0]]
+        return merged(outside)
 
     def _search(self, is_end: bool) -> None:
         """Look at what is held, and keep its end for what comes behind it."""
         if not self._held:
             return
         data = bytes(self._held)
-        found = [(self._start + low, self._start + high) for low, high in secrets(data)]
+        spans = [(self._start + low, self._start + high) for low, high in secrets(data)]
         if self._is_rest:
             rest = behind_hole(data)
             # The stream's first line is one only where its start was not captured.
-            target = self._opening if self._start <= self._end_of_opening() else found
+            target = self._opening if self._start <= self._end_of_opening() else spans
             target.append((self._start, self._start + rest))
             self._is_rest = rest == len(data)
-        self._found.extend(found)
+        self._secret_spans.extend(spans)
         if is_end:
             return
         keep = len(data) - SECRET_REACH_BYTES
-        if found and found[-1][1] >= self._start + len(data):
+        if spans and spans[-1][1] >= self._start + len(data):
             # It goes on: its beginning is needed, as far as that is bounded.
             keep = max(
-                min(keep, found[-1][0] - self._start - 64), len(data) - 4 * SECRET_REACH_BYTES
+                min(keep, spans[-1][0] - self._start - 64), len(data) - 4 * SECRET_REACH_BYTES
             )
         del self._held[: max(keep, 0)]
         self._start += max(keep, 0)
@@ -154,7 +154,7 @@ class FrameSecrets:
 
     def __init__(self) -> None:
         self.framed: list[Span] = []
-        self.found: list[Span] = []
+        self.secret_spans: list[Span] = []
         self._runs: deque[tuple[int, bytearray]] = deque()
         self._held = 0
         self._start = self._end = -(1 << 63)  # of the bytes that are held, and came
@@ -190,14 +190,14 @@ class FrameSecrets:
             frame = self._waiting.popleft()
             if frame.start < self._start:
                 # Longer than what is held of a stream: it goes as a whole.
-                self.found.append((frame.start, frame.end))
+                self.secret_spans.append((frame.start, frame.end))
             for offset, data in self._runs:
                 low, high = max(frame.start, offset), min(frame.end, offset + len(data))
                 if offset >= frame.end:
                     break
                 if low < high:
                     part = bytes(data[low - offset : high - offset])
-                    self.found += frame_spans(frame, low, part)
+                    self.secret_spans += frame_spans(frame, low, part)
             self._drop(frame.end)
 
     def _drop(self, end: int) -> None:

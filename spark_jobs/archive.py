@@ -48,21 +48,21 @@ def settings_of(archive: Path | None) -> dict[str, str]:
 
 def needed(distribution: str = DISTRIBUTION) -> list[str]:
     """The distributions that one needs to run, without its extras, at any depth; not itself."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [distribution]
     while waiting:
         for text in metadata.requires(waiting.pop()) or ():
             match = _NAME.match(text)
             name = re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
-            if not name or name in found or "extra ==" in text:
+            if not name or name in names or "extra ==" in text:
                 continue
             try:
                 metadata.distribution(name)
             except metadata.PackageNotFoundError:
                 continue  # not wanted on this system, as its marker says
-            found.add(name)
+            names.add(name)
             waiting.append(name)
-    return sorted(found)
+    return sorted(names)
 
 
 def _library_files() -> Iterator[tuple[Path, str]]:

@@ -239,15 +239,15 @@ class CapturesReader(DataSourceReader):
         known = {column.name for column in TABLES[self._options.table].columns}
         if unknown := [name for name in self._columns if name not in known]:
             raise UsageError(f"the table {self._options.table} has no column {unknown[0]}")
-        found = chains(self._inputs, self._options.chain)
-        raise_if_nothing(found.problems, len(found.chains))
-        if self._options.is_strict and found.problems:
-            text = found.problems[0].text
+        plan = chains(self._inputs, self._options.chain)
+        raise_if_nothing(plan.problems, len(plan.chains))
+        if self._options.is_strict and plan.problems:
+            text = plan.problems[0].text
             raise InputError(f"{text}; .option('strict', 'false') reads the other captures")
-        for path in (path for chain in found.chains for path in chain.files):
+        for path in (path for chain in plan.chains for path in chain.files):
             if not is_file(path):
                 raise InputError(f"{path}: no file, and only files can be read again by a task")
-        ordered = sorted(found.chains, key=lambda chain: -chain.stored_bytes)
+        ordered = sorted(plan.chains, key=lambda chain: -chain.stored_bytes)
         return [Capture(absolute(chain)) for chain in ordered]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -281,11 +281,11 @@ def rows_of(
 
     def batch() -> pa.RecordBatch:
         rows = builder.rows
-        found = builder.finish()
+        built = builder.finish()
         arrays = [
             pa.repeat(pa.scalar(capture), rows)
             if name == "capture"
-            else found.column(name).cast(schema.field(name).type)
+            else built.column(name).cast(schema.field(name).type)
             for name in columns
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -296,10 +296,10 @@ def rows_of(
             continue
         start = 0
         while start < block.rows:
-            stop = min(block.rows, start + builder.room)
+            stop = min(block.rows, start + builder.free_rows)
             builder.append(block, start, stop)
             start = stop
-            if not builder.room:
+            if not builder.free_rows:
                 yield batch()
                 builder = TableBuilder(options.table, BATCH_ROWS)
     if capture is not None and capture != _id_of(chain, digest):

@@ -85,13 +85,13 @@ def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
     with ThreadPoolExecutor(1) as pool:
         try:
             while left:
-                found = spark.sparkContext.accumulator([], _Results())
-                stage = pool.submit(_run_stage, spark.sparkContext, left, found)
+                results = spark.sparkContext.accumulator([], _Results())
+                stage = pool.submit(_run_stage, spark.sparkContext, left, results)
                 seen: list[int] = []
                 is_over = False
                 while not is_over:
                     is_over = bool(wait([stage], _WAIT_SECONDS).done)
-                    for index, result in found.value[len(seen) :]:
+                    for index, result in results.value[len(seen) :]:
                         seen.append(index)
                         if isinstance(result, DissectorError):
                             raise result
@@ -106,12 +106,14 @@ def land_on(spark: SparkSession, tasks: Sequence[Task]) -> Iterator[Outcome]:
             raise
 
 
-def _run_stage(context: SparkContext, tasks: list[Task], found: Accumulator[list[Result]]) -> None:
+def _run_stage(
+    context: SparkContext, tasks: list[Task], results: Accumulator[list[Result]]
+) -> None:
     """Run one stage to its end: one partition per task, in the order of the tasks."""
 
     def run(numbered: Iterable[tuple[int, Task]]) -> None:
         for index, task in numbered:
-            found.add([(index, land_task(task))])
+            results.add([(index, land_task(task))])
 
     context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
 

@@ -154,10 +154,10 @@ class Interfaces:
 
     def dropped(self) -> dict[int, int]:
         """Drops by interface, where statistics say anything."""
-        found: dict[int, int] = {}
+        drops: dict[int, int] = {}
         for (number, _), count in self._dropped.items():
-            found[number] = found.get(number, 0) + count
-        return found
+            drops[number] = drops.get(number, 0) + count
+        return drops
 
     def dropped_from(self, first_interface: int) -> int | None:
         """Drops at all interfaces from a number on; None if no statistics say anything."""

@@ -293,11 +293,11 @@ class CaptureReader:
         """All notices of the capture, those that concern it as a whole last."""
         if self.clock_steps:
             self.notices.append(self._largest_step._replace(value2=self.clock_steps))
-        found = self._state.oddities
+        oddities = self._state.oddities
         for code, first, count in zip(
             capture_columns.ODDITY_CODES,
-            found.first_packet.tolist(),
-            found.packets.tolist(),
+            oddities.first_packet.tolist(),
+            oddities.packets.tolist(),
             strict=True,
         ):
             if count:
@@ -401,19 +401,19 @@ class CaptureReader:
         file = self._file
         if end - position < pcapng.SHORTEST_SECTION_BYTES:
             return position, False
-        found = read_section(data[position : position + pcapng.SHORTEST_SECTION_BYTES].tobytes())
-        if found is None:
+        header = read_section(data[position : position + pcapng.SHORTEST_SECTION_BYTES].tobytes())
+        if header is None:
             return self._start_search(position)
-        after = position + found.block_bytes
+        after = position + header.block_bytes
         if after > end:
             return position, False
         if data[after - 4 : after].tobytes() != data[position + 4 : position + 8].tobytes():
             return self._start_search(position)
-        if not found.is_known:
+        if not header.is_known:
             self._add_problem("skipped_section", file.offset)
         file.is_resumed = False
         file.section = PcapngSection(
-            int(found.order == ">"), int(not found.is_known), self.interfaces.count, 0
+            int(header.order == ">"), int(not header.is_known), self.interfaces.count, 0
         )
         return after, True
 
@@ -430,30 +430,30 @@ class CaptureReader:
         """Look for credible records; returns where to go on and whether they are there."""
         file = self._file
         here = position + int(file.offset == file.damaged_at)
-        found = self._found(data, min(here, end), end, is_last)
-        if found.answer != HERE:
-            return found.position, False
-        at = file.offset + found.position - position
+        place = self._next_place(data, min(here, end), end, is_last)
+        if place.answer != HERE:
+            return place.position, False
+        at = file.offset + place.position - position
         if at - file.packets_end > MAX_PACKETLESS_BYTES:
-            return found.position, False
+            return place.position, False
         skipped = at - file.damaged_at
         self._add_problem("skipped_section", file.damaged_at, skipped)
         file.phase = _RECORDS
         file.section, file.is_resumed = file.lost_section, True
-        return found.position, True
+        return place.position, True
 
-    def _found(self, data: ByteArray, position: int, end: int, is_last: bool) -> SearchResult:
+    def _next_place(self, data: ByteArray, position: int, end: int, is_last: bool) -> SearchResult:
         """The next place from which records can be read."""
         file = self._file
         bounds = position, end
         if file.layout is None:
             order = -1 if file.lost_section is None else file.lost_section.is_big_endian
-            found: SearchResult = find_blocks(data, bounds, order, int(is_last))
-            return found
+            place: SearchResult = find_blocks(data, bounds, order, int(is_last))
+            return place
         last_ts_ns = int(self._state.last_ts_ns[0])
         last = NULL if last_ts_ns == NULL else last_ts_ns // 1_000_000_000
-        found = find_records(data, bounds, file.layout, last, int(is_last))
-        return found
+        place = find_records(data, bounds, file.layout, last, int(is_last))
+        return place
 
     def _is_cut_only(self, data: ByteArray, position: int, end: int) -> bool:
         """Whether the record that the end of the file cuts is what it seems: a length that was
@@ -462,7 +462,7 @@ class CaptureReader:
         if file.phase != _RECORDS or (file.layout is None and file.section is None):
             return True
         file.lost_section = file.section
-        return self._found(data, position + 1, end, True).answer == NOT_HERE
+        return self._next_place(data, position + 1, end, True).answer == NOT_HERE
 
     def _note_times(self, times: Int64Array, is_timed: np.ndarray) -> None:
         """Note the earliest and latest time of the packets just read, and steps back in time."""

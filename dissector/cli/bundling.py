@@ -253,11 +253,11 @@ def _escaped(text: str) -> str:
 
 
 def _counts(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[tuple[Any, ...], int]:
-    found: dict[tuple[Any, ...], int] = {}
+    counts: dict[tuple[Any, ...], int] = {}
     for row in rows:
         key = tuple(row[name] for name in names)
-        found[key] = found.get(key, 0) + 1
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0]))))
+        counts[key] = counts.get(key, 0) + 1
+    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], str(pair[0]))))
 
 
 def _of_frames(frames: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -104,31 +104,31 @@ def compare(
     one, code = _run(before, topics, common, chain)
     other, other_code = _run(after, topics, common, chain)
     must_be_comparable(one, other)
-    found = compared(one, other, choice)
-    found |= {
+    comparison = compared(one, other, choice)
+    comparison |= {
         "before": facts(one) | {"sentence": sentence(one)},
         "after": facts(other) | {"sentence": sentence(other)},
-        "coverage_differences": differences(one, other, found["topics"]),
+        "coverage_differences": differences(one, other, comparison["topics"]),
     }
     if target is not None:
         from dissector.compare.page import page
 
         with needs("report", "without --html the comparison is printed"):
-            content = page(found).encode()
+            content = page(comparison).encode()
         with written(target, is_forced=force) as file:
             file.write(content)
     if is_json:
         from dissector.report.output import report_text
 
-        print(report_text(found), end="")
+        print(report_text(comparison), end="")
     elif is_markdown:
         from dissector.compare.markdown import markdown
 
-        print(markdown(found), end="")
+        print(markdown(comparison), end="")
     else:
-        for line in _text_report(found, Paint(common.color), terminal_width()):
+        for line in _text_report(comparison, Paint(common.color), terminal_width()):
             print(line)
-    return judge(conditions, found, max(code, other_code), common.words)
+    return judge(conditions, comparison, max(code, other_code), common.words)
 
 
 def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple["Run", int]:
@@ -170,17 +170,17 @@ def _lake(path: Path) -> Path | None:
 # -- output
 
 
-def _text_report(found: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
+def _text_report(comparison: dict[str, Any], paint: Paint, width: int | None) -> Iterator[str]:
     """The comparison as lines of text."""
     from dissector.compare.wording import HEADINGS, headline, left_out, lines, repeats
 
     for word in ("before", "after"):
-        yield from wrapped(f"{word:<7} {safe_text(found[word]['sentence'])}", width, " " * 8)
-    for text in found["coverage_differences"]:
+        yield from wrapped(f"{word:<7} {safe_text(comparison[word]['sentence'])}", width, " " * 8)
+    for text in comparison["coverage_differences"]:
         yield from wrapped(f"  {safe_text(text)}", width, "    ")
     yield ""
-    yield from (paint(line, "bold") for line in wrapped(headline(found), width))
-    rows = list(lines(found))
+    yield from (paint(line, "bold") for line in wrapped(headline(comparison), width))
+    rows = list(lines(comparison))
     sizes = [
         max(len(heading), *(len(line.cells[at]) for line in rows)) if rows else 0
         for at, heading in enumerate(HEADINGS)
@@ -194,12 +194,12 @@ def _text_report(found: dict[str, Any], paint: Paint, width: int | None) -> Iter
             yield paint(_cells(HEADINGS, sizes), "dim")
         text = _cells(line.cells, sizes)
         yield paint(text[: sizes[0] + 2], _STYLES[line.verdict]) + text[sizes[0] + 2 :]
-    same = list(repeats(found))
+    same = list(repeats(comparison))
     if same:
         yield ""
         for text in same:
             yield from wrapped(f"  {safe_text(text)}", width, "    ")
-    reasons = list(left_out(found))
+    reasons = list(left_out(comparison))
     if reasons:
         yield ""
         yield paint("not comparable", "bold")

@@ -90,12 +90,12 @@ def value_at(report: Any, path: str) -> expression.Value:
     Raises:
         UsageError: the report has no such number.
     """
-    found: Any = report
+    entry: Any = report
     names = path.split(".")
     for depth, name in enumerate(names):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, dict) and _counts_by_name(names[:depth], found):
+        if isinstance(entry, dict) and name in entry:
+            entry = entry[name]
+        elif isinstance(entry, dict) and _counts_by_name(names[:depth], entry):
             return 0
         elif ".".join(names[:depth]) in _OPTIONAL or (not depth and name == "closing"):
             return None
@@ -103,9 +103,9 @@ def value_at(report: Any, path: str) -> expression.Value:
             near = _nearest(path, list(paths_of(report)))
             hint = f"; did you mean {near}?" if near else "; --json of summary shows all"
             raise UsageError(f"--fail-on: the report has no number {path}{hint}")
-    if isinstance(found, dict | list):
+    if isinstance(entry, dict | list):
         raise UsageError(f"--fail-on: {path} is not a single number")
-    return found if isinstance(found, int | float | str | bool) else None
+    return entry if isinstance(entry, int | float | str | bool) else None
 
 
 def _nearest(path: str, paths: Sequence[str]) -> str | None:
@@ -192,9 +192,9 @@ def _holds_of(condition: Condition, row: dict[str, Any]) -> bool:
     def value(name: str) -> expression.Value:
         if name in SEVERITIES:
             return _Severity(name)
-        found: Any = row
+        entry: Any = row
         for part in name.removeprefix(_OF_FINDING).split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        return _Severity(found) if name == "finding.severity" else found
+            entry = entry.get(part) if isinstance(entry, dict) else None
+        return _Severity(entry) if name == "finding.severity" else entry
 
     return select.holds(condition.node, value)

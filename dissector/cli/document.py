@@ -78,9 +78,9 @@ def help_text(name: str, command: click.Command) -> str:
     context = click.Context(dissector, info_name=words[0], **settings)
     for word in words[1:]:
         assert isinstance(context.command, click.Group)
-        found = context.command.get_command(context, word)
-        assert found is not None
-        context = click.Context(found, info_name=word, parent=context, **settings)
+        subcommand = context.command.get_command(context, word)
+        assert subcommand is not None
+        context = click.Context(subcommand, info_name=word, parent=context, **settings)
     assert context.command is command
     return command.get_help(context)
 

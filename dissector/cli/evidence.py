@@ -219,12 +219,13 @@ def _made(
     from dissector.queries.sandbox import sandbox_over
     from dissector.sources.rings import Chain
 
-    found = choose(source.engine, filters)
-    if len(found) > 1:
+    frames_by_capture = choose(source.engine, filters)
+    if len(frames_by_capture) > 1:
         raise UsageError(
-            f"the selection is in {len(found)} captures and a bundle is of one: name one of them"
+            f"the selection is in {len(frames_by_capture)} captures and a bundle is of one: "
+            "name one of them"
         )
-    ((capture, frames),) = found.items()
+    ((capture, frames),) = frames_by_capture.items()
     if capture not in source.chains:
         raise InputError(f"the packets of {capture} are not at hand: name its files as INPUT")
     chain, options = source.chains[capture], common.core_options()
@@ -266,8 +267,8 @@ def _findings(engine: "Sandbox", filters: "Filters", chosen: "Chosen") -> list["
     if filters.finding is None or filters.finding in FINDING_NAMES:
         return []
     selected = set(chosen.of_role(SELECTED))
-    found = findings_in(engine, filters.finding, chosen.capture)
-    return [one for one in found if selected & {each.frame_no for each in one.evidence}]
+    rule_findings = findings_in(engine, filters.finding, chosen.capture)
+    return [one for one in rule_findings if selected & {each.frame_no for each in one.evidence}]
 
 
 def _parts(
@@ -464,12 +465,12 @@ def _known_options(options: Any, path: str) -> dict[str, Any]:
         raise InputError(f"{path}: the bundle is damaged: its options cannot be read")
     known = ("protocol", "max_frame_bytes", "reorder_window_ms", "overlap", "verify_checksums")
     kinds = (str, int, int, str, bool)
-    found = {
+    core_options = {
         name: options[name]
         for name, kind in zip(known, kinds, strict=True)
         if isinstance(options.get(name), kind)
     }
     ports = options.get("decode_as")
     if isinstance(ports, dict) and all(str(port).isdecimal() for port in ports):
-        found["decode_as"] = {int(port): str(name) for port, name in ports.items()}
-    return found
+        core_options["decode_as"] = {int(port): str(name) for port, name in ports.items()}
+    return core_options

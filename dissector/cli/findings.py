@@ -83,12 +83,14 @@ def findings(
     rules, problems = load_rules(folder)
     rules = named(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
-        found, failed, sources = _found(opened, rules, captures, (engine, master), common)
+        all_findings, failed, sources = _run_rules(
+            opened, rules, captures, (engine, master), common
+        )
         for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
         files = None if opened.reading is None else opened.reading.files_of_captures()
         commands = Commands({"sources": sources}, inputs, files, lake)
-        rows = [as_row(one) for one in worst_first(found)]
+        rows = [as_row(one) for one in worst_first(all_findings)]
         if is_json:
             shown = [row | {"command": commands.of_finding(row)} for row in rows]
             print(json_line({"findings": shown}, keeps_nulls=True))
@@ -100,7 +102,7 @@ def findings(
     return judge(conditions, {"findings": {"findings": rows}}, code, common.words)
 
 
-def _found(
+def _run_rules(
     opened: OpenLake,
     rules: Sequence["Rule"],
     captures: Sequence[str],
@@ -126,12 +128,12 @@ def _found(
         temporary() as work,
         opened_engine(name, engine[1], opened.lake.rows(), common) as engine_in,
     ):
-        found: list[Finding] = []
+        all_findings: list[Finding] = []
         failed: list[RuleProblem] = []
         sources: list[Row] = []
         # A tap may have found something before its first rotation is in the lake.
         if opened.lake.captures or not noted(opened.lake.folder):
-            found, failed, sources = pipeline.find(
+            all_findings, failed, sources = pipeline.find(
                 opened.lake,
                 work,
                 engine_in,
@@ -139,19 +141,19 @@ def _found(
                 has_memory=opened.reading is None,
                 rules=numbers,
             )
-        found = [one for one in found if one.number in numbers]
+        all_findings = [one for one in all_findings if one.number in numbers]
         if opened.reading is None:
             more = [one for one in noted(opened.lake.folder) if one.number in numbers]
-            found = joined(found, [one for one in more if not captures])
+            all_findings = joined(all_findings, [one for one in more if not captures])
         if of_users:
-            mine = tuple(
+            asked_captures = tuple(
                 one for one in opened.lake.captures if not captures or one.capture_id in captures
             )
-            lake = opened.lake._replace(captures=mine)
+            lake = opened.lake._replace(captures=asked_captures)
             with sandbox_over(lake, folder=work) as sandbox:
                 more, broken = findings_of(sandbox, of_users)
-            found, failed = [*found, *more], [*failed, *broken]
-    return found, failed, sources
+            all_findings, failed = [*all_findings, *more], [*failed, *broken]
+    return all_findings, failed, sources
 
 
 def lines_of(

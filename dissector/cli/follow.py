@@ -67,13 +67,14 @@ class ConnectionFacts:
     def __init__(self, connection: int) -> None:
         self.connection = connection
         self.ends: dict[str, Any] | None = None
-        self.directions = ["to_broker", "to_client"]  # by side
-        self._sides: dict[int, int] = {}  # packet to side, until a frame tells the direction
+        self.directions = ["to_broker", "to_client"]  # by endpoint
+        # Filled until a frame tells the direction.
+        self._endpoint_of_packet: dict[int, int] = {}
         self._is_known = False
-        self._secrets: list[list[Span]] = [[], []]  # by side
-        self._streams = [StreamSecrets(), StreamSecrets()]  # by side
+        self._secrets: list[list[Span]] = [[], []]  # by endpoint
+        self._streams = [StreamSecrets(), StreamSecrets()]  # by endpoint
         self._frames = [FrameSecrets(), FrameSecrets()]
-        self._early: list[tuple[str, int, Frame, bool]] = []  # while no side is known
+        self._early: list[tuple[str, int, Frame, bool]] = []  # while no direction is known
 
     def add(self, block: "TableBlock") -> None:
         """Look at a block of the first pass."""
@@ -82,8 +83,9 @@ class ConnectionFacts:
         if block.table == "conversation":
             columns: dict[str, Any] = block.columns
             if not self._is_known:
-                packets, sides = columns["packet"].tolist(), columns["endpoint_index"].tolist()
-                self._sides.update(zip(packets, sides, strict=True))
+                endpoints = columns["endpoint_index"].tolist()
+                packets = columns["packet"].tolist()
+                self._endpoint_of_packet.update(zip(packets, endpoints, strict=True))
             for endpoint_index, offset, data in _parts(block):
                 self._streams[endpoint_index].add(offset, data)
                 self._frames[endpoint_index].add(offset, data)
@@ -105,8 +107,8 @@ class ConnectionFacts:
         for direction, command, packet, offset, size, protocol, codec in zip(
             *(batch.column(name).to_pylist() for name in names), strict=True
         ):
-            if not self._is_known and packet in self._sides:
-                endpoint_index = self._sides[packet]
+            if not self._is_known and packet in self._endpoint_of_packet:
+                endpoint_index = self._endpoint_of_packet[packet]
                 self.directions[endpoint_index] = direction
                 self.directions[1 - endpoint_index] = _OTHER[direction]
                 self._is_known = direction != "unknown"
@@ -117,13 +119,13 @@ class ConnectionFacts:
             frame = Frame(offset, offset + size, protocol, is_packed)
             self._early.append((direction, packet, frame, command in _SECRET_COMMANDS))
         if self._is_known:
-            self._sides.clear()
+            self._endpoint_of_packet.clear()
             self._give_frames()
 
     def _give_frames(self) -> None:
-        """Frames to the sides that they are of."""
+        """Give the frames to the endpoints that sent them."""
         for direction, packet, frame, hides_body in self._early:
-            endpoint_index = self._sides.get(packet, 0)
+            endpoint_index = self._endpoint_of_packet.get(packet, 0)
             if direction in self.directions and direction != "unknown":
                 endpoint_index = self.directions.index(direction)
             self._frames[endpoint_index].add_frame(frame)
@@ -145,7 +147,7 @@ class ConnectionFacts:
                 [
                     *self._secrets[endpoint_index],
                     *stream.finish(protocol, is_midstream, frames.framed),
-                    *frames.found,
+                    *frames.secret_spans,
                 ]
             )
 
@@ -155,12 +157,12 @@ class ConnectionFacts:
         spans = self._secrets[endpoint_index]
         first = bisect_right(spans, stream_offset, key=lambda span: span[1])
         last = bisect_left(spans, (end, 0))
-        found = [
+        hidden_spans = [
             (max(start, stream_offset) - stream_offset, min(stop, end) - stream_offset)
             for start, stop in spans[first:last]
             if stop > stream_offset
         ]
-        return masked(data, found), sum(stop - start for start, stop in found)
+        return masked(data, hidden_spans), sum(stop - start for start, stop in hidden_spans)
 
 
 def _parts(block: "TableBlock") -> Iterator[tuple[int, int, bytes]]:
@@ -259,7 +261,7 @@ def _heading(facts: ConnectionFacts) -> str:
 
 
 def _show(
-    found: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
+    blocks: Sequence[tuple[Any, "TableBlock"]] | Iterator[tuple[Any, "TableBlock"]],
     facts: ConnectionFacts,
     common: Common,
     kind: str,
@@ -268,7 +270,7 @@ def _show(
     paint = Paint(common.color)
     if kind in ("hex", "text"):
         print(_heading(facts))
-    for _, block in found:
+    for _, block in blocks:
         if block.table != "conversation":
             continue
         for portion in portions(block, facts, common.core.redact):

@@ -94,11 +94,11 @@ def temporary_lake(
         try:
             reading, outcomes, is_interrupted = land_inputs(inputs, lake, common, mode, core=core)
         except OutputError as error:
-            room = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
+            lake_bytes = sum(path.stat().st_size for path in lake.rglob("*") if path.is_file())
             raise OutputError(
                 f"the tables of the captures do not fit into {folder.parent}, of which they "
-                f"took {bytes_text(room)} so far: name another folder with TMPDIR, or land them in "
-                "a lake (dissector land) and name that with --lake"
+                f"took {bytes_text(lake_bytes)} so far: name another folder with TMPDIR, or land "
+                "them in a lake (dissector land) and name that with --lake"
             ) from error
         if is_interrupted and not any(outcome.landed for outcome in outcomes):
             raise KeyboardInterrupt

@@ -40,12 +40,12 @@ class Reading:
 
         self.common = common
         self.account = Account()
-        found = chains(inputs, cast("ChainMode", mode))
-        self.chains: list[Chain] = found.chains
-        raise_if_nothing(found.problems, len(found.chains))
-        for problem in found.problems:
+        plan = chains(inputs, cast("ChainMode", mode))
+        self.chains: list[Chain] = plan.chains
+        raise_if_nothing(plan.problems, len(plan.chains))
+        for problem in plan.problems:
             self.account.miss(problem.text)
-        for sentence in found.repeated:
+        for sentence in plan.repeated:
             common.words.say(sentence)
         self.total_bytes = sum(chain.stored_bytes for chain in self.chains)
         self.capture_ids: dict[Chain, str] = {}

@@ -53,10 +53,10 @@ _lake_option = options.lake_option(
 
 def judge(conditions: Sequence[Condition], numbers: Any, code: int, words: Messages) -> int:
     """The exit code after --fail-on: a condition that is met goes before a partial input."""
-    found = met(conditions, numbers)
-    for text in found:
+    met_conditions = met(conditions, numbers)
+    for text in met_conditions:
         words.missing(f"--fail-on: {text}")
-    return EXIT_FAIL_ON if found else code
+    return EXIT_FAIL_ON if met_conditions else code
 
 
 def _judge_report(

@@ -26,8 +26,8 @@ class Rotate(NamedTuple):
 
 def seconds_of(text: str) -> float | None:
     """A duration such as 500ms, 60s, 5m, 8h in seconds; None if it is none."""
-    found = _DURATION.fullmatch(text.strip())
-    return float(found[1]) * _SECONDS[found[2]] if found else None
+    match = _DURATION.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2]] if match else None
 
 
 class Duration(_NumberType):
@@ -40,10 +40,10 @@ class Duration(_NumberType):
     ) -> float:
         if isinstance(value, int | float):
             return float(value)
-        found = seconds_of(str(value))
-        if found is None or found <= 0:
+        seconds = seconds_of(str(value))
+        if seconds is None or seconds <= 0:
             self.fail(f"{value!r} is no time span; write 500ms, 60s, 5m or 8h", param, ctx)
-        return found
+        return seconds
 
 
 class RotateOption(_RotateType):

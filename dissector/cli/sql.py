@@ -103,8 +103,7 @@ def sql(
             read = (*names, *([str(lake)] if lake is not None else ()))
             target = new_file(output, read, is_forced=force)
             file = stack.enter_context(written(target, is_forced=force))
-        found = _engine(names, lake, captures, common, chain, timeout)
-        engine, end = stack.enter_context(found)
+        engine, end = stack.enter_context(_engine(names, lake, captures, common, chain, timeout))
         show = _writer(form, file, rows, common)
         if text is None:
             _converse(engine, show, common.words)
@@ -158,13 +157,13 @@ def _engine(
     from dissector.report.workspace import temporary
 
     with opened_lake(inputs, lake, common, mode, {"properties": True}) as opened:
-        found = opened.lake
-        chosen = [one for one in found.captures if not captures or one.capture_id in captures]
+        asked_lake = opened.lake
+        chosen = [one for one in asked_lake.captures if not captures or one.capture_id in captures]
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
-        found = found._replace(captures=tuple(chosen))
-        with temporary() as work, sandbox_over(found, timeout, work) as engine:
+        asked_lake = asked_lake._replace(captures=tuple(chosen))
+        with temporary() as work, sandbox_over(asked_lake, timeout, work) as engine:
             yield engine, partial(opened.end, common)
 
 
@@ -187,14 +186,14 @@ def _write_json(answer: "SandboxRows", file: BinaryIO) -> None:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names of columns; a further one of a name gets a number, as DuckDB names it: x, x_1."""
-    found: list[str] = []
+    distinct_names: list[str] = []
     for name in names:
         new, count = name, 0
-        while new in found:
+        while new in distinct_names:
             count += 1
             new = f"{name}_{count}"
-        found.append(new)
-    return found
+        distinct_names.append(new)
+    return distinct_names
 
 
 def _values(batch: "pa.RecordBatch") -> "Iterator[tuple[Any, ...]]":
@@ -290,7 +289,7 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
         common.words.say(f"{left_out:,} more rows; --rows 0 shows all, --format csv writes all")
 
 
-def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
+def columns_that_fit(widths: Sequence[int], terminal_width: int) -> list[int | None]:
     """The columns of a table that a terminal has room for, from both ends; None stands for those
     in the middle that are left out.
 
@@ -298,9 +297,9 @@ def columns_that_fit(widths: Sequence[int], room: int) -> list[int | None]:
         widths: of each column; of a wide one not more counts than what it can be folded to.
     """
     needed = [min(width, _FOLDED) + _BETWEEN for width in widths]
-    if sum(needed) - _BETWEEN <= room:
+    if sum(needed) - _BETWEEN <= terminal_width:
         return list(range(len(widths)))
-    left = room - len(_LEFT_OUT)
+    left = terminal_width - len(_LEFT_OUT)
     first, last = 0, len(widths)
     while first < last:
         at = first if first <= len(widths) - last else last - 1

@@ -93,9 +93,9 @@ def instead_of_word(*words: object) -> str | None:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
     """The known name that is nearest to one, capitals or not."""
-    by_lower = {each.lower(): each for each in known}
-    found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
+    by_lower = {text.lower(): text for text in known}
+    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[matches[0]] if matches else None
 
 
 def _snake(name: str) -> str:

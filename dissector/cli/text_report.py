@@ -151,7 +151,9 @@ def _captures(report: Numbers) -> Callable[[Numbers], str]:
         files.setdefault(source["capture"], []).append(source["file_name"])
     if len(files) < 2:
         return lambda row: ""
-    names = {key: found[0] if len(found) == 1 else key for key, found in files.items()}
+    names = {
+        key: file_names[0] if len(file_names) == 1 else key for key, file_names in files.items()
+    }
     return lambda row: f" in {_name(names.get(row['capture'], row['capture']))}"
 
 

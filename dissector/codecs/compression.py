@@ -48,34 +48,34 @@ class Unpacked(NamedTuple):
     problem: int
 
 
-def _lz4(packed: ByteArray, room: ByteArray) -> int:
-    return int(cramjam.lz4.decompress_block_into(packed.data, room.data, output_len=len(room)))
+def _lz4(packed: ByteArray, output: ByteArray) -> int:
+    return int(cramjam.lz4.decompress_block_into(packed.data, output.data, output_len=len(output)))
 
 
-def _zlib(packed: ByteArray, room: ByteArray) -> int:
+def _zlib(packed: ByteArray, output: ByteArray) -> int:
     stream = zlib.decompressobj()
-    plain = stream.decompress(packed.data, len(room))
+    plain = stream.decompress(packed.data, len(output))
     if stream.unconsumed_tail and stream.decompress(stream.unconsumed_tail, 1):
         return -1  # more than announced
-    room[: len(plain)] = np.frombuffer(plain, np.uint8)
+    output[: len(plain)] = np.frombuffer(plain, np.uint8)
     return len(plain)
 
 
-def _zstd(packed: ByteArray, room: ByteArray) -> int:
+def _zstd(packed: ByteArray, output: ByteArray) -> int:
     # A size in the frame's own header would be allocated as it stands, whatever the bound.
-    if zstandard.frame_content_size(packed.data) > len(room):
+    if zstandard.frame_content_size(packed.data) > len(output):
         return -1
-    plain = zstandard.ZstdDecompressor().decompress(packed.data, max_output_size=len(room))
-    if len(plain) > len(room):
+    plain = zstandard.ZstdDecompressor().decompress(packed.data, max_output_size=len(output))
+    if len(plain) > len(output):
         return -1
-    room[: len(plain)] = np.frombuffer(plain, np.uint8)
+    output[: len(plain)] = np.frombuffer(plain, np.uint8)
     return len(plain)
 
 
-def _snappy(packed: ByteArray, room: ByteArray) -> int:
-    if int(cramjam.snappy.decompress_raw_len(packed.data)) != len(room):
+def _snappy(packed: ByteArray, output: ByteArray) -> int:
+    if int(cramjam.snappy.decompress_raw_len(packed.data)) != len(output):
         return -1
-    return int(cramjam.snappy.decompress_raw_into(packed.data, room.data))
+    return int(cramjam.snappy.decompress_raw_into(packed.data, output.data))
 
 
 _CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
@@ -98,14 +98,14 @@ class Budget:
         self._free = free
         self._ratio = ratio
 
-    def room(self, packed: int) -> int:
+    def allowance(self, packed: int) -> int:
         """What so many packed bytes may become."""
         # What is not used up is kept, but for more than the free bytes.
         return min(self._left + self._ratio * packed, max(self._left, self._free))
 
     def spend(self, packed: int, size: int) -> bool:
         """Whether so many packed bytes may become `size` ones; what may is spent."""
-        self._left = self.room(packed)
+        self._left = self.allowance(packed)
         if size > self._left:
             return False
         self._left -= size
@@ -126,8 +126,8 @@ class Decompressor:
     def reserve(self, size: int) -> None:
         """Make room for so many bytes; what was opened before is gone."""
         if size + _SPARE_BYTES > len(self.buffer):
-            room = max(size, min(2 * size, self._max_bytes))
-            self.buffer = np.zeros(room + _SPARE_BYTES, np.uint8)
+            capacity = max(size, min(2 * size, self._max_bytes))
+            self.buffer = np.zeros(capacity + _SPARE_BYTES, np.uint8)
 
     def open(self, codec: int, packed: ByteArray, size: int) -> Unpacked:
         """Uncompress one entry.

@@ -36,4 +36,4 @@ def json_text(value: Any, **options: Any) -> str:
         options: as `json.dumps` takes them.
     """
     text = json.dumps(value, **options)
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

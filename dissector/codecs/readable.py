@@ -33,26 +33,26 @@ _APART: Final = "\0"  # behind a code point: a hyphen if a letter or digit follo
 
 def plain_letters(text: str) -> str:
     """A name in plain letters, LONGEST_NAME at most; one that is plain already stays as it is."""
-    found = ""
+    plain = ""
     for character in unicodedata.normalize("NFKC", text.casefold()):
         if character.isascii():
             # A code point's hyphen is enough before a point or a blank.
-            is_apart = found.endswith(_APART) and not character.isalnum()
-            found = found.rstrip(_APART) if is_apart else found.replace(_APART, "-")
-            found += _NOT_PLAIN.sub("-", character)
+            is_apart = plain.endswith(_APART) and not character.isalnum()
+            plain = plain.rstrip(_APART) if is_apart else plain.replace(_APART, "-")
+            plain += _NOT_PLAIN.sub("-", character)
         elif unicodedata.category(character)[0] != "M":
-            found = _with_foreign(found, character)
-    return found.rstrip(_APART).replace(_APART, "-")[:LONGEST_NAME]
+            plain = _with_foreign(plain, character)
+    return plain.rstrip(_APART).replace(_APART, "-")[:LONGEST_NAME]
 
 
-def _with_foreign(found: str, character: str) -> str:
+def _with_foreign(plain: str, character: str) -> str:
     """A name and a character that is not ASCII."""
     if unicodedata.category(character)[0] in _SEPARATING:
-        return found if found.endswith(("-", _APART)) else found + "-"
+        return plain if plain.endswith(("-", _APART)) else plain + "-"
     letters = _letters(character)
     if letters is not None:
-        return found.replace(_APART, "-") + letters
-    begun = found.replace(_APART, "-")
+        return plain.replace(_APART, "-") + letters
+    begun = plain.replace(_APART, "-")
     is_apart = not begun or begun.endswith("-")
     return f"{begun}{'' if is_apart else '-'}u{ord(character):x}{_APART}"
 

@@ -79,12 +79,12 @@ def secrets(data: bytes) -> list[Span]:
 
 def places_in(data: bytes, bare: bytes) -> list[Span]:
     """Where secrets are in the bytes, and in what is left of them without lengths."""
-    found = [span for search in _SEARCHES for span in search(data)]
+    spans = [span for search in _SEARCHES for span in search(data)]
     if bare is not data:
-        found += [span for search in _SEARCHES for span in search(bare)]
+        spans += [span for search in _SEARCHES for span in search(bare)]
     if _MARK in data:
-        found = [span for span in found if not data.startswith(_MARK, span[0])]
-    return merged(found)
+        spans = [span for span in spans if not data.startswith(_MARK, span[0])]
+    return merged(spans)
 
 
 def without_lengths(data: bytes) -> bytes:
@@ -92,7 +92,7 @@ def without_lengths(data: bytes) -> bytes:
     word that begins behind one would not begin there else. The same object where there is none."""
     if _BINARY.search(data) is not None:
         return _LENGTH.sub(
-            lambda found: b"\0" if found.end() + found[0][0] <= len(data) else found[0], data
+            lambda match: b"\0" if match.end() + match[0][0] <= len(data) else match[0], data
         )
     if len(data) > 2 and data[0] & 7 == 2 and _LENGTH.match(data, 1) and 2 + data[1] <= len(data):
         return data[:1] + b"\0" + data[2:]
@@ -149,8 +149,8 @@ def behind_hole(data: bytes) -> int:
 
 def last_word(data: bytes, at: int) -> int:
     """Where the word begins, not before `at`, that the data ends within."""
-    for found in _BETWEEN_WORDS.finditer(data, at):
-        at = found.end()
+    for match in _BETWEEN_WORDS.finditer(data, at):
+        at = match.end()
     return at
 
 

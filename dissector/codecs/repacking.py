@@ -78,9 +78,9 @@ def repacked(codec: int, before: ByteArray, after: ByteArray, size: int) -> byte
     free = np.flatnonzero(before != after)
     for pack in _PACKERS.get(codec, ()):
         for order in (free, free[::-1], np.concatenate([free[step::7] for step in range(7)])):
-            found = _searched(codec, pack, after, order, size)
-            if found is not None:
-                return found
+            fitted = _searched(codec, pack, after, order, size)
+            if fitted is not None:
+                return fitted
             if len(_made(pack, after, order, 0)) > size:
                 break
     return None
@@ -101,17 +101,17 @@ def _searched(
     while low < high:
         middle = (low + high) // 2
         packed = _made(pack, after, order, middle)
-        found = _fitted(codec, packed, size)
-        if found is not None:
-            return found
+        fitted = _fitted(codec, packed, size)
+        if fitted is not None:
+            return fitted
         if len(packed) < size:
             low = middle + 1
         else:
             high = middle
     for count in range(max(0, low - _TRIES // 2), min(len(order), low + _TRIES // 2) + 1):
-        found = _fitted(codec, _made(pack, after, order, count), size)
-        if found is not None:
-            return found
+        fitted = _fitted(codec, _made(pack, after, order, count), size)
+        if fitted is not None:
+            return fitted
     return None
 
 

@@ -125,26 +125,26 @@ def _has_any(data: bytes, parts: tuple[bytes, ...]) -> bool:
 def _spoken(data: bytes) -> Iterator[Span]:
     if not _has_any(data, _SPOKEN_PARTS):
         return
-    for found in _SPOKEN.finditer(data):
-        value = found["value"].rstrip(b".,-")
+    for match in _SPOKEN.finditer(data):
+        value = match["value"].rstrip(b".,-")
         if (
             _WITH_DIGIT.search(value)
             and _WITH_LETTER.search(value)
             and not _NO_SECRET.fullmatch(value)
         ):
-            yield found.span("value")
+            yield match.span("value")
 
 
 def _said(data: bytes) -> Iterator[Span]:
     if (b":" not in data and b"=" not in data) or not _has_any(data, _SAID_PARTS):
         return
-    for found in _SAID.finditer(data):
-        start, end = found.span("value")
-        value = found["value"].rstrip(b".,-)")
+    for match in _SAID.finditer(data):
+        start, end = match.span("value")
+        value = match["value"].rstrip(b".,-)")
         is_mixed = _WITH_DIGIT.search(value) and _WITH_LETTER.search(value)
         if _NO_SECRET.fullmatch(value):
             continue
-        if is_mixed or (_WHOSE.fullmatch(found["words"]) and not is_ordinary(data, start, end)):
+        if is_mixed or (_WHOSE.fullmatch(match["words"]) and not is_ordinary(data, start, end)):
             yield start, end
 
 
@@ -160,7 +160,7 @@ def credentials(line: bytes, is_cut: bool = False) -> list[Span]:
         return []
     if len(words) > 2 and _CLUSTER_VERB.fullmatch(words[2][0]):
         return [words[1].span()]
-    found: list[Span] = []
+    spans: list[Span] = []
     positional: list[Span] = []
     is_named = False
     for word in words[1:]:
@@ -168,34 +168,34 @@ def credentials(line: bytes, is_cut: bool = False) -> list[Span]:
         if sign and name.lower() in _AUTH_NAMES:
             is_named |= name.lower() == b"principal"
         elif sign and value.strip(b"=") and is_secret(name.decode("latin-1")):
-            found.append((word.end() - len(value), word.end()))
+            spans.append((word.end() - len(value), word.end()))
         else:
             positional.append(word.span())
-    if not is_named and not found and len(positional) > 1 and not is_cut:
+    if not is_named and not spans and len(positional) > 1 and not is_cut:
         del positional[0]
-    return found + positional
+    return spans + positional
 
 
 def _repeated(data: bytes) -> Iterator[Span]:
     if not _has_any(data, (b"auth",)):
         return
-    for found in _REPEATED.finditer(data):
-        is_quoted = data[found.start() - 1 : found.start()] in (b'"', b"'", b"`", b"=")
-        for low, high in credentials(found[0]):
-            value = found[0][low:high]
+    for match in _REPEATED.finditer(data):
+        is_quoted = data[match.start() - 1 : match.start()] in (b'"', b"'", b"`", b"=")
+        for low, high in credentials(match[0]):
+            value = match[0][low:high]
             if is_quoted or (_WITH_DIGIT.search(value) and _WITH_LETTER.search(value)):
-                yield found.start() + low, found.start() + high
+                yield match.start() + low, match.start() + high
 
 
 def _spoken_passwords(data: bytes) -> Iterator[Span]:
     lowered = data.lower()
     if b"pass" not in lowered and b"pwd" not in lowered:
         return
-    for found in _SPOKEN_PASSWORD.finditer(data):
-        if found["quoted"] is not None:
-            yield found.span("quoted")
-        elif _WITH_DIGIT.search(found["value"]) and _WITH_LETTER.search(found["value"]):
-            yield found.span("value")
+    for match in _SPOKEN_PASSWORD.finditer(data):
+        if match["quoted"] is not None:
+            yield match.span("quoted")
+        elif _WITH_DIGIT.search(match["value"]) and _WITH_LETTER.search(match["value"]):
+            yield match.span("value")
 
 
 def _by_shape(data: bytes) -> Iterator[Span]:
@@ -205,13 +205,13 @@ def _by_shape(data: bytes) -> Iterator[Span]:
     if any(mark in data for mark in CUT_MARKS):
         shapes += [_USER_CUT, _KEY_CUT]
     for shape in shapes:
-        yield from (found.span("value") for found in shape.finditer(data))
+        yield from (match.span("value") for match in shape.finditer(data))
 
 
 def _tokens(data: bytes) -> Iterator[Span]:
-    for found in _TOKEN.finditer(data):
-        start, end = found.span()
-        if found["more"] and end - start >= _SHORTEST_TOKEN:
+    for match in _TOKEN.finditer(data):
+        start, end = match.span()
+        if match["more"] and end - start >= _SHORTEST_TOKEN:
             yield start, end
             continue
         head = _TOKEN_HEADS.search(data, start, end)
@@ -220,12 +220,12 @@ def _tokens(data: bytes) -> Iterator[Span]:
 
 
 def _schemes(data: bytes) -> Iterator[Span]:
-    for found in _SCHEME.finditer(data):
-        value = found["value"].rstrip(b".,:)]}")
+    for match in _SCHEME.finditer(data):
+        value = match["value"].rstrip(b".,:)]}")
         if value.lower() in ORDINARY or b"=" in value.rstrip(b"="):
             continue
-        if found["scheme"].lower() == b"bearer" or _is_basic(value):
-            yield found.span("value")
+        if match["scheme"].lower() == b"bearer" or _is_basic(value):
+            yield match.span("value")
 
 
 def _is_basic(value: bytes) -> bool:
@@ -239,15 +239,15 @@ def _is_basic(value: bytes) -> bool:
 def _urls(data: bytes) -> Iterator[Span]:
     """User information of URLs, also of those inside of others."""
     # Most texts of a capture are URLs of brokers, without anyone's name.
-    for found in _URL.finditer(data) if b"@" in data else ():
-        at = found.start("rest")
-        for part in found["rest"].split(b"://"):
+    for match in _URL.finditer(data) if b"@" in data else ():
+        at = match.start("rest")
+        for part in match["rest"].split(b"://"):
             yield from _user_information(part, at)
             at += len(part) + 3
     if b"%40" not in data:
         return
-    for found in _URL_ENCODED.finditer(data):
-        yield found.start("value"), found.end("value") - len(b"%40")
+    for match in _URL_ENCODED.finditer(data):
+        yield match.start("value"), match.end("value") - len(b"%40")
 
 
 def _user_information(rest: bytes, at: int) -> Iterator[Span]:
@@ -267,33 +267,33 @@ def _users(data: bytes) -> Iterator[Span]:
     """user:password@host without a scheme."""
     if b"@" not in data:
         return
-    for found in _USER.finditer(data):
-        user, password = found["user"].lower(), found["password"]
+    for match in _USER.finditer(data):
+        user, password = match["user"].lower(), match["password"]
         is_time = user.isdigit() and password.isdigit()
         if user not in _NOT_USERS and not is_time and not _CLASS.fullmatch(password):
-            yield found.start(), found.end("password")
+            yield match.start(), match.end("password")
 
 
 def _private_keys(data: bytes) -> Iterator[Span]:
     position = 0
-    while (found := _PRIVATE_KEY.search(data, position)) is not None:
-        end = _PRIVATE_KEY_END.search(data, found.end())
+    while (match := _PRIVATE_KEY.search(data, position)) is not None:
+        end = _PRIVATE_KEY_END.search(data, match.end())
         position = len(data) if end is None else end.end()
-        yield found.start(), position
+        yield match.start(), position
     # One whose beginning is not there: the lines before its end.
-    for found in _PRIVATE_KEY_END.finditer(data):
-        lines = data[max(0, found.start() - _LONGEST_KEY) : found.start()]
-        yield found.start() - len(lines) + len(lines.rstrip(_KEY_LETTERS)), found.end()
+    for match in _PRIVATE_KEY_END.finditer(data):
+        lines = data[max(0, match.start() - _LONGEST_KEY) : match.start()]
+        yield match.start() - len(lines) + len(lines.rstrip(_KEY_LETTERS)), match.end()
 
 
 def _service_keys(data: bytes) -> Iterator[Span]:
     at = 0
     while (begins := _SERVICE_KEY_BEGINS.search(data, at)) is not None:
         is_hook = begins[0] == b"services/"
-        found = _SERVICE_KEY.match(data, begins.end() if is_hook else begins.start())
-        at = begins.start() + 1 if found is None else found.end()
-        if found is not None:
-            yield found.span()
+        match = _SERVICE_KEY.match(data, begins.end() if is_hook else begins.start())
+        at = begins.start() + 1 if match is None else match.end()
+        if match is not None:
+            yield match.span()
 
 
 BY_FORM: Final = (

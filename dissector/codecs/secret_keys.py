@@ -82,13 +82,13 @@ def _name_of(data: bytes, start: int, end: int) -> str:
 
 def _by_key(data: bytes) -> Iterator[Span]:
     position = 0
-    for found in _NAMED.finditer(data):
-        start, end = found.span("name")
+    for match in _NAMED.finditer(data):
+        start, end = match.span("name")
         if start < position or not is_secret(name := _name_of(data, start, end)):
             continue
-        is_colon = found["sign"] == b":"
-        is_prose = is_colon and not found["end"] and bool(found["gap"])
-        for span in _value(data, found.end(), name, is_prose, is_colon):
+        is_colon = match["sign"] == b":"
+        is_prose = is_colon and not match["end"] and bool(match["gap"])
+        for span in _value(data, match.end(), name, is_prose, is_colon):
             position = max(position, span[1])
             yield span
 
@@ -118,11 +118,11 @@ def _value(data: bytes, at: int, name: str, is_prose: bool, is_colon: bool) -> I
 
 def _end_of_quoted(data: bytes, at: int, depth: int, quote: bytes) -> int:
     """Where a text in quotes ends: at a quote as often escaped as the first one was."""
-    for found in _QUOTES[quote].finditer(data, at):
-        escapes = len(found[1])
+    for match in _QUOTES[quote].finditer(data, at):
+        escapes = len(match[1])
         is_end = escapes < depth or escapes % (2 * depth + 2) == depth
-        if is_end and (quote == b'"' or data[found.end() : found.end() + 1] not in _LETTERS):
-            return found.start() if depth or not escapes else found.end() - 1
+        if is_end and (quote == b'"' or data[match.end() : match.end() + 1] not in _LETTERS):
+            return match.start() if depth or not escapes else match.end() - 1
     return len(data)
 
 
@@ -132,10 +132,10 @@ _LETTERS: Final = frozenset(bytes([letter]) for letter in range(256) if chr(lett
 def _end_of_group(data: bytes, at: int) -> int:
     """Where a list or an object ends."""
     depth = 0
-    for found in _BRACKETS.finditer(data, at):
-        depth += 1 if found[0] in b"[{" else -1
+    for match in _BRACKETS.finditer(data, at):
+        depth += 1 if match[0] in b"[{" else -1
         if depth == 0:
-            return found.end()
+            return match.end()
     return len(data)
 
 
@@ -151,32 +151,32 @@ def is_ordinary(data: bytes, start: int, end: int) -> bool:
 def _by_flag(data: bytes) -> Iterator[Span]:
     if b"-" not in data:
         return
-    for found in _FLAG.finditer(data):
-        if is_secret(found["name"].decode("latin-1")):
-            yield from _value(data, found.end(), "", False, False)
+    for match in _FLAG.finditer(data):
+        if is_secret(match["name"].decode("latin-1")):
+            yield from _value(data, match.end(), "", False, False)
 
 
 def _by_element(data: bytes) -> Iterator[Span]:
     if b"</" not in data:
         return
-    for found in _ELEMENT.finditer(data):
-        if is_secret(found["name"].decode("latin-1")):
-            yield found.span("value")
+    for match in _ELEMENT.finditer(data):
+        if is_secret(match["name"].decode("latin-1")):
+            yield match.span("value")
 
 
 def _by_members(data: bytes) -> Iterator[Span]:
     if b"value" not in data.lower():
         return
-    for found in _MEMBERS.finditer(data):
-        if is_secret(found["name"].decode("latin-1")):
-            yield from _value(data, found.end(), "", False, False)
+    for match in _MEMBERS.finditer(data):
+        if is_secret(match["name"].decode("latin-1")):
+            yield from _value(data, match.end(), "", False, False)
 
 
 def _by_pair(data: bytes) -> Iterator[Span]:
     """A key and a value as two protobuf fields of one message: properties, metadata."""
-    for found in _PAIR.finditer(data):
-        start = found.end()
-        end = start + data[found.start("size")]
+    for match in _PAIR.finditer(data):
+        start = match.end()
+        end = start + data[match.start("size")]
         size, at = _size(data, end + 1)
         if data[end : end + 1] == b"\x12" and size and is_secret(data[start:end].decode("latin-1")):
             yield at, min(at + size, len(data))

@@ -85,9 +85,9 @@ class Sentences:
         """The sentence, as long as before."""
         text = masked(text, secrets(text))
         out = bytearray(text)
-        for found in _RUN.finditer(text):
-            run = found[0].rstrip(_ENDS)
-            start = found.start()
+        for match in _RUN.finditer(text):
+            run = match[0].rstrip(_ENDS)
+            start = match.start()
             before = text[start - 1 : start] if start else b""
             is_quoted = bool(before) and before in _QUOTES
             if run and not self._stays(run, is_quoted):
@@ -99,7 +99,7 @@ class Sentences:
         is no word."""
         text = masked(text, secrets(text))
         return _LETTERS.sub(
-            lambda found: found[0] if _is_program(found[0]) else self._names.words(found[0]), text
+            lambda match: match[0] if _is_program(match[0]) else self._names.words(match[0]), text
         )
 
     def _stays(self, run: bytes, is_quoted: bool) -> bool:

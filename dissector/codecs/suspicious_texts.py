@@ -36,12 +36,12 @@ def suspicious(texts: Sequence[bytes]) -> list[int]:
         texts = [texts[index] for index in chosen.tolist()]
         whole = BETWEEN.join(texts)
     have_lengths = _ANY_LENGTH.search(whole) or whole.count(BETWEEN) != len(texts) - 1
-    found = places_in(whole, BETWEEN.join(map(without_lengths, texts)) if have_lengths else whole)
-    if not found:
+    places = places_in(whole, BETWEEN.join(map(without_lengths, texts)) if have_lengths else whole)
+    if not places:
         return []
     ends = _ends(texts)
     indices: set[int] = set()
-    for start, end in found:
+    for start, end in places:
         first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
         indices.update(range(first, min(last, len(texts) - 1) + 1))
     return list(map(int, chosen[sorted(indices)]))
@@ -55,8 +55,8 @@ def _ends(texts: Sequence[bytes]) -> Int64Array:
 
 def _texts_at(places: Int64Array, ends: Int64Array) -> Int64Array:
     """Which texts the places lie in, each once, rising."""
-    found = np.unique(np.searchsorted(ends, places, side="right"))
-    return found[found < len(ends)]
+    indices = np.unique(np.searchsorted(ends, places, side="right"))
+    return indices[indices < len(ends)]
 
 
 def _hinted(data: bytes) -> Int64Array:

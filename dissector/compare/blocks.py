@@ -71,8 +71,8 @@ def seconds_between(begins_ns: Floats, width_ns: float, first_ns: int, last_ns: 
     # Differences of times as they are, of which float64 does not hold all digits.
     begins, last = begins_ns - first_ns, float(last_ns - first_ns)
     inside = np.minimum(begins + width_ns, last) - np.maximum(begins, 0)
-    found: Floats = np.maximum(inside, 1) / _NS
-    return found
+    seconds: Floats = np.maximum(inside, 1) / _NS
+    return seconds
 
 
 def sums_at(indices: BlockIndices, values: Floats, number: int) -> Floats:
@@ -106,9 +106,9 @@ class BlockCut(NamedTuple):
 def block_indices(whole: Floats, number: int) -> BlockIndices:
     """The block of each cell, of blocks as equal as cells allow. Some may hold none."""
     ends = np.cumsum(whole)
-    found: BlockIndices = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
-    found[found >= number] = number - 1
-    return found
+    indices: BlockIndices = ((ends - whole / 2) * (number / ends[-1])).astype(np.intp)
+    indices[indices >= number] = number - 1
+    return indices
 
 
 class Dependence(NamedTuple):
@@ -155,19 +155,23 @@ def cut(metrics: Sequence[tuple[CellSeries, CellSeries]]) -> BlockCut:
             percentile, say. What hangs together most decides for all: single tails show little of
             it, and their own blocks would be too short.
     """
-    found = [[one for metric in metrics for one in dependences(metric[side])] for side in (0, 1)]
+    run_dependences = [
+        [one for metric in metrics for one in dependences(metric[side])] for side in (0, 1)
+    ]
     wholes = [metrics[0][side].whole for side in (0, 1)]
     totals = [float(whole.sum()) for whole in wholes]
     block = max(
         total * TIMES_APART * max(one.share for one in side)
-        for total, side in zip(totals, found, strict=True)
+        for total, side in zip(totals, run_dependences, strict=True)
     )
     block = max(block, min(totals) / SIZES[-1])
     sizes = [_size(total / block) for total in totals]
     most = MAX_BLOCK_RATIO * min(sizes)
     sizes = [min(size, most) for size in sizes]
     one, other = (block_indices(whole, size) for whole, size in zip(wholes, sizes, strict=True))
-    hidden = max(one.rest * size for side, size in zip(found, sizes, strict=True) for one in side)
+    hidden = max(
+        one.rest * size for side, size in zip(run_dependences, sizes, strict=True) for one in side
+    )
     return BlockCut((one, other), (sizes[0], sizes[1]), 1 / (1 - min(hidden, 0.5)))
 
 

@@ -42,24 +42,24 @@ def compared(before: Run, after: Run, choice: Choice = EVERYTHING) -> Row:
     """
     topics = _topics(before, after)
     both = [name for name in topics if name in before.topics and name in after.topics]
-    found = [
+    asked = [
         question
         for topic in (None, *both[:MAX_COMPARED_TOPICS])
         for question in questions(before, after, topic, choice)
     ]
-    _share_out(found, 1 - choice.confidence)
-    _test(found)
-    _adjust(found)
+    _share_out(asked, 1 - choice.confidence)
+    _test(asked)
+    _adjust(asked)
     spans = [run.coverage["span_ns"] or 0 for run in (before, after)]
-    rows = [_row(question, choice, spans) for question in found]
-    _name_repeats(found, rows)
+    rows = [_row(question, choice, spans) for question in asked]
+    _name_repeats(asked, rows)
     counts = {name.replace(" ", "_"): 0 for name in VERDICTS}
     for row in rows:
         counts[row["verdict"].replace(" ", "_")] += row["same_as"] is None
     return {
         "confidence": choice.confidence,
         "least_percent": choice.least * 100,
-        "tests": len({question.alike for question in found if question.p is not None}),
+        "tests": len({question.alike for question in asked if question.p is not None}),
         "verdicts": counts,
         "topics": {
             "compared": both[:MAX_COMPARED_TOPICS],
@@ -81,7 +81,7 @@ def _topics(before: Run, after: Run) -> list[str]:
 # -- tests
 
 
-def _share_out(asking: Sequence[Question], error: float) -> None:
+def _share_out(asked: Sequence[Question], error: float) -> None:
     """Give each test its part of the error that all together may make.
 
     What is the same in all blocks of both runs takes none: it cannot look like a change, however
@@ -89,12 +89,12 @@ def _share_out(asking: Sequence[Question], error: float) -> None:
     need.
     """
     groups: dict[bytes, bool] = {}
-    for question in asking:
+    for question in asked:
         if question.pair is not None and not question.pair.is_constant:
             is_overall = groups.get(question.alike, False) or question.topic is None
             groups[question.alike] = is_overall
     overall = sum(groups.values())
-    for question in asking:
+    for question in asked:
         if question.pair is None:
             continue
         is_overall = groups.get(question.alike, question.topic is None)
@@ -108,9 +108,9 @@ def _share_out(asking: Sequence[Question], error: float) -> None:
             )
 
 
-def _test(asking: Sequence[Question]) -> None:
+def _test(asked: Sequence[Question]) -> None:
     known: dict[bytes, float] = {}
-    for question in asking:
+    for question in asked:
         if question.pair is not None and question.needs is None:
             if question.alike not in known:
                 known[question.alike] = testing.chance(
@@ -119,9 +119,9 @@ def _test(asking: Sequence[Question]) -> None:
             question.p = known[question.alike]
 
 
-def _adjust(asking: Sequence[Question]) -> None:
+def _adjust(asked: Sequence[Question]) -> None:
     """Holm's steps: the least error of the whole at which each question would be answered yes."""
-    tested = {q.alike: q for q in asking if q.p is not None}
+    tested = {q.alike: q for q in asked if q.p is not None}
     order = sorted(tested.values(), key=lambda question: (question.p or 0) / question.error)
     rest = sum(question.error for question in order)
     adjusted, highest = {}, 0.0
@@ -130,7 +130,7 @@ def _adjust(asking: Sequence[Question]) -> None:
         highest = max(highest, min(question.p * rest / question.error, 1.0))
         adjusted[question.alike] = highest
         rest -= question.error
-    for question in asking:
+    for question in asked:
         if question.p is not None:
             question.adjusted = adjusted[question.alike]
 
@@ -138,15 +138,15 @@ def _adjust(asking: Sequence[Question]) -> None:
 # -- what is answered
 
 
-def _name_repeats(asking: Sequence[Question], rows: Sequence[Row]) -> None:
+def _name_repeats(asked: Sequence[Question], rows: Sequence[Row]) -> None:
     """Say which rows have the same numbers as an earlier one: they were tested once."""
     first: dict[bytes, Row] = {}
-    for question, row in zip(asking, rows, strict=True):
+    for question, row in zip(asked, rows, strict=True):
         row["same_as"] = None
         if question.alike:
-            found = first.setdefault(question.alike, row)
-            if found is not row:
-                row["same_as"] = {"metric": found["metric"], "topic": found["topic"]}
+            earlier = first.setdefault(question.alike, row)
+            if earlier is not row:
+                row["same_as"] = {"metric": earlier["metric"], "topic": earlier["topic"]}
 
 
 def _limits(question: Question, side: int) -> Limits:

@@ -35,10 +35,10 @@ def facts(run: Run) -> Row:
 
 def sentence(run: Run) -> str:
     """What the run is, in words."""
-    found = run.coverage
+    counts = run.coverage
     return (
-        f"{run.name}: {duration_text((found['span_ns'] or 0) / 1e6)}, "
-        f"{many(found['connections'], 'connection')}, {many(found['frames'], 'frame')}"
+        f"{run.name}: {duration_text((counts['span_ns'] or 0) / 1e6)}, "
+        f"{many(counts['connections'], 'connection')}, {many(counts['frames'], 'frame')}"
     )
 
 
@@ -66,29 +66,31 @@ def differences(before: Run, after: Run, topics: Mapping[str, Any]) -> list[str]
         topics: as `dissector.compare.comparing.compared` gives them.
     """
     runs = before, after
-    found = []
+    sentences = []
     if before.digests & after.digests:
         is_all = before.digests == after.digests
         what = "are the same files" if is_all else "have files in common"
-        found.append(f"Both runs {what}: what differs is nothing that happened.")
+        sentences.append(f"Both runs {what}: what differs is nothing that happened.")
     spans = [run.coverage["span_ns"] or 0 for run in runs]
     if max(spans) > _LONGER * min(spans):
         texts = [duration_text(span / 1e6) for span in spans]
-        found.append(
+        sentences.append(
             f"The runs are not equally long: {texts[0]} before, {texts[1]} after. What belongs to "
             "a run's begin or end weighs more in the shorter one."
         )
-    found += [text for run, word in zip(runs, _WORDS, strict=True) for text in _lacks(run, word)]
+    sentences += [
+        text for run, word in zip(runs, _WORDS, strict=True) for text in _lacks(run, word)
+    ]
     for word, names in (("before", topics["only_before"]), ("after", topics["only_after"])):
         if names:
-            found.append(
+            sentences.append(
                 f"Only {word}: {many(len(names), 'topic')}, compared with all others together "
                 f"and not alone: {listed(names, _LISTED)}"
             )
     if topics["not_listed"]:
         rest = many(topics["not_listed"], "topic")
-        found.append(f"Not compared one by one: {rest} with few events; --topic names one.")
-    return found
+        sentences.append(f"Not compared one by one: {rest} with few events; --topic names one.")
+    return sentences
 
 
 def _lacks(run: Run, word: str) -> Iterator[str]:

@@ -87,9 +87,9 @@ def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Se
             raise UsageError(f"{name}: nothing in it is about {', '.join(what.topics)}")
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
-        found = taken(db, Clock(list(read.spans.values())), name)
+        run = taken(db, Clock(list(read.spans.values())), name)
     files = frozenset(file.sha256 for one in lake.captures for file in one.sources if file.sha256)
-    return found._replace(coverage=total, digests=files)
+    return run._replace(coverage=total, digests=files)
 
 
 def taken(db: DuckdbEngine, clock: Clock, name: str) -> Run:
@@ -100,8 +100,8 @@ def taken(db: DuckdbEngine, clock: Clock, name: str) -> Run:
     series = dict(_series(db, clock))
     series.update(_permits(db, clock))
     topics: dict[str, int] = {}
-    counts = [(topic, found.counts) for (_, topic), found in values.items()]
-    counts += [(topic, found.whole) for (_, topic), found in series.items()]
+    counts = [(topic, durations.counts) for (_, topic), durations in values.items()]
+    counts += [(topic, cell_series.whole) for (_, topic), cell_series in series.items()]
     for topic, events in counts:
         if topic is not None:
             topics[topic] = topics.get(topic, 0) + int(events.sum())
@@ -115,8 +115,8 @@ def _coverage(db: DuckdbEngine, read: Inputs) -> dict[str, Any]:
         tables[name] = with_plain_types(
             db.table(query.merged(f"({query.per_capture()}) AS counted"))
         )
-    found: dict[str, Any] = coverage(MergedTables(tables, NS_PER_S, only_totals=True))["total"]
-    return found
+    total: dict[str, Any] = coverage(MergedTables(tables, NS_PER_S, only_totals=True))["total"]
+    return total
 
 
 def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Values]]:
@@ -130,8 +130,8 @@ def _values(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, Values]
         ))  # fmt: skip
         for topic, taken in _by_topic(rows):
             cells = np.unique(_column(taken, "cell"), return_inverse=True)[1].astype(np.intp)
-            found = Values(cells, _column(taken, "value"), _column(taken, "number"))
-            yield (measure, topic), found
+            durations = Values(cells, _column(taken, "value"), _column(taken, "number"))
+            yield (measure, topic), durations
 
 
 def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSeries]]:
@@ -142,15 +142,15 @@ def _series(db: DuckdbEngine, clock: Clock) -> Iterator[tuple[MetricKey, CellSer
         "FROM counted_events WHERE at_ns IS NOT NULL GROUP BY ALL ORDER BY cell, metric, topic"
     ))  # fmt: skip
     for metric in RATIOS:
-        mine = rows.filter(pc.equal(rows.column("metric"), metric))
-        for topic, taken in _by_topic(mine):
+        metric_rows = rows.filter(pc.equal(rows.column("metric"), metric))
+        for topic, taken in _by_topic(metric_rows):
             cells, indices = np.unique(_column(taken, "cell"), return_inverse=True)
-            found = CellSeries(_column(taken, "part"), _column(taken, "whole"))
-            found = found.added(indices, len(cells))
+            cell_series = CellSeries(_column(taken, "part"), _column(taken, "whole"))
+            cell_series = cell_series.added(indices, len(cells))
             if metric in _RATES:
                 span = pc.min(taken.column("first_ns")), pc.max(taken.column("last_ns"))
-                found = _paced(clock, cells, found, *(each.as_py() for each in span))
-            yield (metric, topic), found
+                cell_series = _paced(clock, cells, cell_series, *(time.as_py() for time in span))
+            yield (metric, topic), cell_series
 
 
 def _paced(
@@ -188,15 +188,15 @@ def _overlaps(cells: Floats, width_s: float, begins: Floats, ends: Floats) -> Fl
 
     def passed(at: Floats) -> Floats:
         """Of all spans, what lies before a time."""
-        found = np.zeros(len(at))
+        lengths = np.zeros(len(at))
         for edges, sign in ((np.sort(begins), 1.0), (np.sort(ends), -1.0)):
             number = np.searchsorted(edges, at)
             sums = np.concatenate([[0.0], np.cumsum(edges)])
-            found += sign * (number * at - sums[number])
-        return found
+            lengths += sign * (number * at - sums[number])
+        return lengths
 
-    found: Floats = np.maximum(passed(cells + 1) - passed(cells), 0) * width_s
-    return found
+    seconds: Floats = np.maximum(passed(cells + 1) - passed(cells), 0) * width_s
+    return seconds
 
 
 def _cell(clock: Clock) -> str:
@@ -217,5 +217,5 @@ def _by_topic(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
 
 
 def _column(rows: pa.Table, name: str) -> Floats:
-    found: Floats = rows.column(name).cast(pa.float64()).to_numpy()
-    return found
+    column: Floats = rows.column(name).cast(pa.float64()).to_numpy()
+    return column

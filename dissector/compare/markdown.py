@@ -15,20 +15,20 @@ _MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": 
 _SPECIAL: Final = "\\`*_{}[]<>()#+!|~&@"
 
 
-def markdown(found: Row) -> str:
-    """The comparison as Markdown. found: with the sentences of its runs."""
-    return "\n".join(_lines(found)) + "\n"
+def markdown(comparison: Row) -> str:
+    """The comparison as Markdown. comparison: with the sentences of its runs."""
+    return "\n".join(_lines(comparison)) + "\n"
 
 
-def _lines(found: Row) -> Iterator[str]:
+def _lines(comparison: Row) -> Iterator[str]:
     yield "### Comparison of two runs"
     yield ""
-    yield f"**{plain(headline(found))}**"
+    yield f"**{plain(headline(comparison))}**"
     yield ""
     for word in ("before", "after"):
-        yield f"- {word}: {plain(found[word]['sentence'])}"
-    yield from (f"- {plain(text)}" for text in found["coverage_differences"])
-    tested = list(lines(found))
+        yield f"- {word}: {plain(comparison[word]['sentence'])}"
+    yield from (f"- {plain(text)}" for text in comparison["coverage_differences"])
+    tested = list(lines(comparison))
     changed = [line for line in tested if line.verdict != NO_EVIDENCE]
     if changed:
         yield ""
@@ -38,14 +38,14 @@ def _lines(found: Row) -> Iterator[str]:
         yield from _folded(
             f"{many(len(same), 'metric')} without evidence of a change", _table(same)
         )
-    others = [f"- {plain(text)}" for text in repeats(found)]
+    others = [f"- {plain(text)}" for text in repeats(comparison)]
     if others:
         yield from _folded("The same numbers twice", others[:MAX_MARKDOWN_LINES])
     reasons = [
         f"- {plain(reason)}: "
         + ", ".join(plain(name_text(name)) for name in names[:MAX_MARKDOWN_NAMES])
         + (f" … ({len(names)} in all)" if len(names) > MAX_MARKDOWN_NAMES else "")
-        for reason, names in left_out(found)
+        for reason, names in left_out(comparison)
     ]
     if reasons:
         yield from _folded("Not comparable", reasons[:MAX_MARKDOWN_LINES])

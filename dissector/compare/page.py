@@ -22,9 +22,9 @@ _TEMPLATE: Final = """\
 <p><strong>{{ headline }}</strong></p>
 <ul>
 {% for word in ("before", "after") %}
-<li>{{ word }}: {{ found[word].sentence | text }}</li>
+<li>{{ word }}: {{ comparison[word].sentence | text }}</li>
 {% endfor %}
-{% for text in found.coverage_differences %}
+{% for text in comparison.coverage_differences %}
 <li>{{ text | text }}</li>
 {% endfor %}
 </ul>
@@ -65,7 +65,7 @@ _TEMPLATE: Final = """\
 </ul>
 {% endif %}
 <p>An interval holds what the change may be, all intervals of this page at once with
-{{ "%g" | format(found.confidence * 100) }} % confidence.</p>
+{{ "%g" | format(comparison.confidence * 100) }} % confidence.</p>
 </main>
 </body>
 </html>
@@ -80,8 +80,8 @@ tr.better td:first-child { color: var(--good); font-weight: 600; }
 """
 
 
-def page(found: Row) -> str:
-    """The page. found: the comparison with the sentences of its runs.
+def page(comparison: Row) -> str:
+    """The page. comparison: with the sentences of its runs.
 
     Raises:
         ImportError: Jinja is missing.
@@ -100,12 +100,12 @@ def page(found: Row) -> str:
     environment.filters["name"] = name_text
     environment.filters["text"] = sentence_text
     return environment.from_string(_TEMPLATE).render(
-        found=found,
-        headline=headline(found),
+        comparison=comparison,
+        headline=headline(comparison),
         headings=HEADINGS,
-        lines=list(lines(found)),
-        left_out=list(left_out(found)),
-        repeats=list(repeats(found)),
+        lines=list(lines(comparison)),
+        left_out=list(left_out(comparison)),
+        repeats=list(repeats(comparison)),
         marks={"worse": "worse", "better": "better", "no evidence": "same"},
         policy=policy(style, ""),
         style=Markup(style),

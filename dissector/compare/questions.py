@@ -103,49 +103,52 @@ def questions(before: Run, after: Run, topic: str | None, choice: Choice) -> Ite
     for kind in LATENCIES:
         for measure in sorted(name for name in names if name.split(".")[0] == kind):
             if any(choice.wants(f"{measure}.{statistic}") for statistic in STATISTICS):
-                found = _of_latency(before, after, (measure, topic))
-                yield from (each for each in found if choice.wants(each.metric.name))
+                latency_questions = _of_latency(before, after, (measure, topic))
+                yield from (
+                    question for question in latency_questions if choice.wants(question.metric.name)
+                )
     for metric in RATIOS.values():
         if choice.wants(metric.name):
             yield from _of_ratio(before, after, metric, topic)
 
 
 def _of_ratio(before: Run, after: Run, metric: Metric, topic: str | None) -> Iterator[Question]:
-    found = Question(metric, topic)
+    question = Question(metric, topic)
     runs = [run.series.get((metric.name, topic)) for run in (before, after)]
-    if not _fill(found, before, after, runs):
+    if not _fill(question, before, after, runs):
         return
-    yield found
-    if not found.reason:
+    yield question
+    if not question.reason:
         one, other = _both(runs)
         pieces = cut([(one, other)])
-        found.pair = RunPair(None, pieces, pieces.blocks(one, other))
+        question.pair = RunPair(None, pieces, pieces.blocks(one, other))
 
 
 def _fill(
-    found: Question, before: Run, after: Run, runs: Sequence[CellSeries | Values | None]
+    question: Question, before: Run, after: Run, runs: Sequence[CellSeries | Values | None]
 ) -> bool:
     """Take what both runs say into a question; False if neither says anything."""
-    key = found.metric.name, found.topic
+    key = question.metric.name, question.topic
     numbers = [run.numbers.get(key) for run in (before, after)]
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
-        found.values[side] = number
+        question.values[side] = number
         if isinstance(run, CellSeries):
-            found.values[side] = run.ratio
-            found.parts[side], found.wholes[side] = float(run.part.sum()), float(run.whole.sum())
+            question.values[side] = run.ratio
+            question.parts[side] = float(run.part.sum())
+            question.wholes[side] = float(run.whole.sum())
         elif run is not None:
-            found.wholes[side] = run.number
+            question.wholes[side] = run.number
     if all(run is None for run in runs) and all(number is None for number in numbers):
         return False
     for side, (run, number) in enumerate(zip(runs, numbers, strict=True)):
         if run is None and number is None:
             is_report = (before, after)[side].is_report
-            what = f"no {found.metric.of[1]} {('before', 'after')[side]}"
-            found.reason = _NO_VALUES if is_report else what
-    if not found.reason and any(run is None for run in runs):
-        found.reason = _NO_VALUES
-    if not found.reason:
-        found.alike = _fingerprint(found.metric.name.rpartition(".")[2], runs)
+            what = f"no {question.metric.of[1]} {('before', 'after')[side]}"
+            question.reason = _NO_VALUES if is_report else what
+    if not question.reason and any(run is None for run in runs):
+        question.reason = _NO_VALUES
+    if not question.reason:
+        question.alike = _fingerprint(question.metric.name.rpartition(".")[2], runs)
     return True
 
 
@@ -155,29 +158,29 @@ def _both(runs: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _fingerprint(statistic: str, runs: Sequence[CellSeries | Values | None]) -> bytes:
-    found = hashlib.blake2b(statistic.encode(), digest_size=16)
+    digest = hashlib.blake2b(statistic.encode(), digest_size=16)
     for run in runs:
         for column in run or ():
-            found.update(np.ascontiguousarray(column).tobytes())
-            found.update(b"|")
-    return found.digest()
+            digest.update(np.ascontiguousarray(column).tobytes())
+            digest.update(b"|")
+    return digest.digest()
 
 
 def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
     """The statistics of a measure, which are cut into the same blocks."""
     runs = [run.values.get(key) for run in (before, after)]
     means = [
-        run.series.get((f"{key[0]}.mean", key[1])) if mine is None else mine.mean()
-        for run, mine in zip((before, after), runs, strict=True)
+        run.series.get((f"{key[0]}.mean", key[1])) if values is None else values.mean()
+        for run, values in zip((before, after), runs, strict=True)
     ]
     both = Ranked(*_both(runs)) if all(run is not None for run in runs) else None
-    found, series = [], []
+    latency_questions, series = [], []
     for statistic, share in STATISTICS.items():
         question = Question(metric_of(f"{key[0]}.{statistic}"), key[1])
-        mine = means if share is None else runs
-        if not _fill(question, before, after, mine):
+        compared_runs = means if share is None else runs
+        if not _fill(question, before, after, compared_runs):
             continue
-        found.append(question)
+        latency_questions.append(question)
         if share is None:
             question.parts = [None, None]
         else:
@@ -195,7 +198,7 @@ def _of_latency(before: Run, after: Run, key: MetricKey) -> list[Question]:
         for question, share, (one, other) in series:
             kept = None if share is None else _both(runs)
             question.pair = RunPair(share, pieces, pieces.blocks(one, other), kept)
-    return found
+    return latency_questions
 
 
 def _fill_percentile(question: Question, share: float, runs: Sequence[Values | None]) -> None:

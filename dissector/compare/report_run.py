@@ -28,9 +28,9 @@ _MINUTE_MS: Final = 60_000.0
 
 def report_file(path: Path) -> Path | None:
     """The report.json that a path names, itself or as its folder; None if it names none."""
-    found = path / _NAME if path.is_dir() else path
+    file = path / _NAME if path.is_dir() else path
     is_named = path.is_dir() or path.suffix == ".json"
-    return found if is_named and found.is_file() else None
+    return file if is_named and file.is_file() else None
 
 
 def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
@@ -51,7 +51,7 @@ def run_of_report(file: Path, name: str, topics: Sequence[str] = ()) -> Run:
         if topics:
             names = {topic: count for topic, count in names.items() if topic in topics}
             numbers = {key: value for key, value in numbers.items() if key[1] in names}
-            series = {key: found for key, found in series.items() if key[1] in names}
+            series = {key: cell_series for key, cell_series in series.items() if key[1] in names}
         digests = frozenset(source["sha256"] for source in report["sources"] if source["sha256"])
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
@@ -109,10 +109,10 @@ def _of_topics(section: Json) -> Iterator[tuple[str | None, Json]]:
             yield row["topic"], row
 
 
-def _durations(measure: str, topic: str | None, found: Json) -> Iterator[tuple[MetricKey, float]]:
+def _durations(measure: str, topic: str | None, latency: Json) -> Iterator[tuple[MetricKey, float]]:
     for name in _PERCENTILES:
-        if found[name] is not None:
-            yield (f"{measure}.{name}", topic), found[name] * NS_PER_MS
+        if latency[name] is not None:
+            yield (f"{measure}.{name}", topic), latency[name] * NS_PER_MS
 
 
 def _series(report: Json) -> Iterator[tuple[MetricKey, CellSeries]]:

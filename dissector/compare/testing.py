@@ -93,13 +93,13 @@ def _dealt(one: int, other: int, deals: int) -> npt.NDArray[np.int8]:
     """Which blocks fall to the first run, in each deal: int8[deals, one + other], 0 or 1."""
     random = np.random.default_rng((_SEED, one, other, deals))
     number = one + other
-    found = np.zeros((deals, number), np.int8)
+    is_first = np.zeros((deals, number), np.int8)
     step = max(_AT_ONCE // number, 1)
     for begin in range(0, deals, step):
         drawn = random.random((min(step, deals - begin), number), np.float32)
         chosen = np.argpartition(drawn, one - 1, axis=1)[:, :one]
-        np.put_along_axis(found[begin : begin + step], chosen, 1, axis=1)
-    return found
+        np.put_along_axis(is_first[begin : begin + step], chosen, 1, axis=1)
+    return is_first
 
 
 def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
@@ -118,18 +118,18 @@ def chance(before: CellSeries, after: CellSeries, excess: float = 1.0) -> float:
     part, whole = part / scale, whole / whole.max()
     sums = np.stack([part, whole, part * part, part * whole, whole * whole], axis=1)
     one, other = len(before.part), len(after.part)
-    mine = np.zeros((1, one + other))
-    mine[0, :one] = 1
+    is_before = np.zeros((1, one + other))
+    is_before[0, :one] = 1
     total = sums.sum(axis=0)
-    seen = _distances(mine @ sums, total, (one, other))[0] / math.sqrt(excess)
-    found = 1.0
+    seen = _distances(is_before @ sums, total, (one, other))[0] / math.sqrt(excess)
+    probability = 1.0
     for deals in (_FIRST_DEALS, DEALS):
         dealt = _distances(_dealt(one, other, deals).astype(np.float64) @ sums, total, (one, other))
         # Deals that differ by rounding alone are alike.
-        found = float((np.count_nonzero(dealt >= seen * (1 - 1e-9)) + 1) / (deals + 1))
-        if found > _COMMON:
+        probability = float((np.count_nonzero(dealt >= seen * (1 - 1e-9)) + 1) / (deals + 1))
+        if probability > _COMMON:
             break
-    return found
+    return probability
 
 
 def _distances(first: Floats, total: Floats, sizes: tuple[int, int]) -> Floats:
@@ -144,8 +144,8 @@ def _distances(first: Floats, total: Floats, sizes: tuple[int, int]) -> Floats:
             size / (size - 1)
         )
         difference = difference + sign * ratio
-    found: Floats = np.abs(difference) / np.sqrt(variance)
-    return found
+    distances: Floats = np.abs(difference) / np.sqrt(variance)
+    return distances
 
 
 def least_chance(one: int, other: int) -> float:

@@ -32,12 +32,12 @@ class ResultLine(NamedTuple):
         return self[:-1]
 
 
-def headline(found: Row) -> str:
+def headline(comparison: Row) -> str:
     """What came of it, in one sentence."""
-    counts, tests = found["verdicts"], found["tests"]
+    counts, tests = comparison["verdicts"], comparison["tests"]
     if not tests:
         return "Nothing could be tested: the runs are too short, or share nothing."
-    share = f"{found['confidence'] * 100:g} %"
+    share = f"{comparison['confidence'] * 100:g} %"
     changed = [f"{count_text(counts[name])} {name}" for name in (WORSE, BETTER) if counts[name]]
     if not changed:
         return (
@@ -50,9 +50,9 @@ def headline(found: Row) -> str:
     )
 
 
-def lines(found: Row) -> Iterator[ResultLine]:
+def lines(comparison: Row) -> Iterator[ResultLine]:
     """The rows that were tested: all topics, then each; changes first. Repeats are left out."""
-    rows = [row for row in found["metrics"] if row["same_as"] is None]
+    rows = [row for row in comparison["metrics"] if row["same_as"] is None]
     for topic in dict.fromkeys(row["topic"] for row in rows):
         for verdict in _ORDER:
             for row in rows:
@@ -60,11 +60,11 @@ def lines(found: Row) -> Iterator[ResultLine]:
                     yield _line(row)
 
 
-def repeats(found: Row) -> Iterator[str]:
+def repeats(comparison: Row) -> Iterator[str]:
     """Which numbers are those of other rows: one sentence for each measure, or whole topic."""
     sentences: dict[str, None] = {}
-    for topic in dict.fromkeys(row["topic"] for row in found["metrics"]):
-        rows = [row for row in found["metrics"] if row["topic"] == topic]
+    for topic in dict.fromkeys(row["topic"] for row in comparison["metrics"]):
+        rows = [row for row in comparison["metrics"] if row["topic"] == topic]
         if topic is not None and all(_is_overall(row) for row in rows):
             sentences[f"{topic}: the numbers of {ALL_TOPICS}"] = None
             continue
@@ -91,16 +91,16 @@ def _measure(metric: str) -> str:
     return metric if metric in RATIOS else metric.rpartition(".")[0]
 
 
-def left_out(found: Row) -> Iterator[tuple[str, list[str]]]:
+def left_out(comparison: Row) -> Iterator[tuple[str, list[str]]]:
     """Why metrics could not be compared, and which ones; a measure stands for its statistics."""
     rows = [
         row
-        for row in found["metrics"]
+        for row in comparison["metrics"]
         if row["verdict"] == NOT_COMPARABLE and row["same_as"] is None
     ]
     known = {
         (_measure(row["metric"]), row["topic"])
-        for row in found["metrics"]
+        for row in comparison["metrics"]
         if row["verdict"] != NOT_COMPARABLE
     }
     reasons: dict[str, list[str]] = {}

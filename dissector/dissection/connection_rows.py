@@ -326,15 +326,15 @@ class ConnectionTable:
     ) -> dict[str, Column]:
         """What frames and the first bytes said, where they said anything."""
         framing = self._framing
-        proxied = _found_in(framing.proxied, connections)
-        names = _found_in(framing.server_names, connections)
+        proxied = _texts_of(framing.proxied, connections)
+        names = _texts_of(framing.server_names, connections)
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
         if facts:
-            found = [facts.get(connection, _NO_FACTS) for connection in connections]
+            row_facts = [facts.get(connection, _NO_FACTS) for connection in connections]
             for name in ConnectionFacts._fields:
-                columns.setdefault(name, [getattr(each, name) for each in found])
-            for row, each in enumerate(found):
-                proxied[row] = proxied[row] or each.proxied_client_ip
+                columns.setdefault(name, [getattr(known, name) for known in row_facts])
+            for row, known in enumerate(row_facts):
+                proxied[row] = proxied[row] or known.proxied_client_ip
         # A column that a block does not name is null.
         return {
             name: values for name, values in columns.items() if values.count(None) < len(values)
@@ -350,7 +350,7 @@ class ConnectionTable:
         """The columns of one direction. endpoint_index: which one it is, by row."""
         connections = rows.connections.connection_id
         one, other = rows.directions
-        found = {
+        tcp = {
             name: _of_endpoint((getattr(one, name), getattr(other, name)), endpoint_index)
             for name in TCP_COLUMNS
         }
@@ -360,9 +360,9 @@ class ConnectionTable:
         if self._malformed:
             keys = (2 * connections + endpoint_index).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
-        there = found["stream_bytes"] - found["gap_bytes"] - found["snaplen_cut_bytes"]
+        there = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
         return {
-            **{f"{name}_{suffix}": values for name, values in found.items()},
+            **{f"{name}_{suffix}": values for name, values in tcp.items()},
             f"decoded_bytes_{suffix}": decoded,
             f"frames_{suffix}": np.where(is_kept, directions.frames[direction_index], 0),
             f"unparsed_bytes_{suffix}": there - decoded,
@@ -426,8 +426,8 @@ def _decoded(texts: Spans) -> list[str]:
     return [whole[start : start + size] for start, size in zip(starts, lengths, strict=True)]
 
 
-def _found_in(found: dict[int, str], connections: Sequence[int]) -> list[str | None]:
-    return [found.get(connection) if found else None for connection in connections]
+def _texts_of(texts: dict[int, str], connections: Sequence[int]) -> list[str | None]:
+    return [texts.get(connection) if texts else None for connection in connections]
 
 
 def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:

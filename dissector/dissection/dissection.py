@@ -253,19 +253,19 @@ class Dissection:
         Nothing changes. Of connections without frames, as a scan makes them, there are none. Of the
         others, a frame that is not whole counts for nothing; last sequence numbers are not known.
         """
-        found = self._addressed(merged([facts.open_rows() for facts in self._facts]))
+        blocks = self._addressed(merged([facts.open_rows() for facts in self._facts]))
         rows = self._connections.open_rows()
         of_open = {}
         for connection in rows.connections.connection_id.tolist():
             for facts in self._facts:
                 if (known := facts.open_facts(connection)) is not None:
                     of_open[connection] = known
-        found.append(self._connections.block(rows, of_open))
+        blocks.append(self._connections.block(rows, of_open))
         if self._redactor is not None:
             counted = self._redactor.texts, self._redactor.hidden
-            found = self._redactor.clean(found)
+            blocks = self._redactor.clean(blocks)
             self._redactor.texts, self._redactor.hidden = counted
-        return self._without_timestamp.cleared(found)
+        return self._without_timestamp.cleared(blocks)
 
     def repeated(self) -> set[int]:
         """Connections whose facts repeat another one's: the proxy's leg of a pair.
@@ -298,9 +298,9 @@ class Dissection:
     ) -> None:
         """The passes over one block of packets, which lie in data."""
         link_types = self.capture.interfaces.columns.link_type
-        segments, found = self.packets.read(data, packets, rows, first_packet, link_types)
+        segments, segment_count = self.packets.read(data, packets, rows, first_packet, link_types)
         buffers = PacketBuffers(data, self.packets.assembled)
-        for ranges, count in self._streams.advance(segments, found, buffers):
+        for ranges, count in self._streams.advance(segments, segment_count, buffers):
             self._handle_ranges(ranges, count, buffers)
             self._close_connections()
 
@@ -344,11 +344,11 @@ class Dissection:
 
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
-        found, rows = self._streams.notices()
+        notices, rows = self._streams.notices()
         kept = min(rows, MAX_NOTICES - self._held_notices)
         self._held_notices += kept
         self._notices.count(rows - kept)
-        self._connections.hold(found.matrix[:, :kept].T)
+        self._connections.hold(notices.matrix[:, :kept].T)
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Start the stages of a block of frames.
@@ -377,11 +377,11 @@ class Dissection:
         A connection whose last frame has passed lingers in the streams: the ACK of its last FIN is
         one of its packets, wherever the input is cut.
         """
-        slots = self._streams.retired()
-        if len(slots):
+        connection_indexes = self._streams.retired()
+        if len(connection_indexes):
             self._stages.finish()
-        for first in range(0, len(slots), _CLOSED_ROWS):
-            over = self._streams.connection_rows(slots[first : first + _CLOSED_ROWS])
+        for first in range(0, len(connection_indexes), _CLOSED_ROWS):
+            over = self._streams.connection_rows(connection_indexes[first : first + _CLOSED_ROWS])
             known = self._facts_of(over.connections.connection_id)
             rows, notices = self._connections.close(over, known)
             self._out.append(rows)
@@ -390,15 +390,15 @@ class Dissection:
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
         """What the protocols know of connections that are over."""
-        found = {}
+        facts_of = {}
         for connection in self._connections.with_frames(connections).tolist():
             for facts in self._facts:
                 known = facts.connection_facts(connection)
                 if known is not None:
-                    found[connection] = known
+                    facts_of[connection] = known
                     if known.leg == PROXY_LEG:
                         self._repeated[0].add(connection)
-        return found
+        return facts_of
 
     def _count_malformed(self, block: FrameBlock) -> None:
         """A frame that was whole for the framing and cannot be read is not decoded."""
@@ -424,12 +424,12 @@ class Dissection:
 
     def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
         """The rows of `frames` as one block, in the order of their numbers."""
-        found: list[TableBlock] = []
+        blocks: list[TableBlock] = []
         numbers = block.frames.frame_no[: block.rows]
         protocols = block.frames.protocol[: block.rows]
         rows = np.flatnonzero(numbers != NULL)
         if not len(rows):
-            return found
+            return blocks
         first = int(protocols[rows[0]])
         is_one = bool((protocols[rows] == first).all())
         for protocol in [first] if is_one else np.unique(protocols[rows]).tolist():
@@ -437,8 +437,8 @@ class Dissection:
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
             columns.update(self._facts[protocol].frame_columns(block, part))
-            found.append(TableBlock("frames", len(part), columns))
-        return found if len(found) == 1 else [interleaved([[part] for part in found])]
+            blocks.append(TableBlock("frames", len(part), columns))
+        return blocks if len(blocks) == 1 else [interleaved([[part] for part in blocks])]
 
 
 def _of_capture(notices: Sequence[CaptureNotice]) -> list[Notice]:

@@ -49,7 +49,7 @@ class EndpointTexts(NamedTuple):
     community_id: Spans
 
 
-class _Room(NamedTuple):
+class _Scratch(NamedTuple):
     """text: what was written; block: of bytes for SHA-1; words: its schedule; digest: its result;
     groups: the eight parts of an IPv6 address."""
 
@@ -65,26 +65,26 @@ class _Room(NamedTuple):
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
     rows = len(ends.ip_version)
-    room = _room_for(rows * _ROOM)
+    scratch = _scratch_for(rows * _ROOM)
     bounds = np.empty((5, rows), np.int64)
-    _write_texts(ends, room, bounds, int(_IS_MAPPED_DOTTED))
-    text = room.text[: int(bounds[4, -1]) if rows else 0].copy()
+    _write_texts(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
+    text = scratch.text[: int(bounds[4, -1]) if rows else 0].copy()
     return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
 
 
 def address_texts(ends: EndpointPairs) -> tuple[Spans, Spans]:
     """The addresses of both sides of connections, and no more of their texts."""
     rows = len(ends.ip_version)
-    room = _room_for(rows * 2 * _ADDRESS_ROOM)
+    scratch = _scratch_for(rows * 2 * _ADDRESS_ROOM)
     bounds = np.empty((3, rows), np.int64)
-    _write_addresses(ends, room, bounds, int(_IS_MAPPED_DOTTED))
-    text = room.text[: int(bounds[2, -1]) if rows else 0].copy()
+    _write_addresses(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
+    text = scratch.text[: int(bounds[2, -1]) if rows else 0].copy()
     one, other = (Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(2))
     return one, other
 
 
-def _room_for(size: int) -> _Room:
-    return _Room(
+def _scratch_for(size: int) -> _Scratch:
+    return _Scratch(
         np.empty(size, np.uint8),
         np.zeros(64, np.uint8),
         np.zeros(_WORDS, np.int64),
@@ -97,34 +97,34 @@ def _room_for(size: int) -> _Room:
 
 @kernel
 def _write_addresses(
-    ends: EndpointPairs, room: _Room, bounds: Int64Array, is_mapped_dotted: int
+    ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
     """Write both addresses of each row. bounds: int64[3, rows], where they begin and end."""
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
         bounds[0, row] = at
-        at = _write_address(room, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
+        at = _write_address(scratch, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
         bounds[1, row] = at
         at = _write_address(
-            room, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
+            scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
         )
         bounds[2, row] = at
 
 
 @kernel
 def _write_texts(
-    ends: EndpointPairs, room: _Room, bounds: Int64Array, is_mapped_dotted: int
+    ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
     """Write all texts. bounds: int64[5, rows], where texts of a row begin, and the last ends."""
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
         bounds[0, row] = at
-        at = _write_address(room, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
+        at = _write_address(scratch, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
         bounds[1, row] = at
         at = _write_address(
-            room, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
+            scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
         )
         bounds[2, row] = at
         is_swapped = _is_below(
@@ -136,16 +136,18 @@ def _write_texts(
         port, other_port = ends.port[row], ends.other_port[row]
         if is_swapped:
             port, other_port = other_port, port
-        at = _write_end(room, at, version, first, port)
-        room.text[at] = _SPACE
-        at = _write_end(room, at + 1, version, second, other_port)
+        at = _write_end(scratch, at, version, first, port)
+        scratch.text[at] = _SPACE
+        at = _write_end(scratch, at + 1, version, second, other_port)
         bounds[3, row] = at
         one = ends.high[row], ends.low[row]
         other = ends.other_high[row], ends.other_low[row]
         if is_swapped:
             one, other = other, one
-        size = _fill_block(room.block, version, other, _fill_block(room.block, version, one, 2))
-        at = _write_community_id(room, at, size, port, other_port)
+        size = _fill_block(
+            scratch.block, version, other, _fill_block(scratch.block, version, one, 2)
+        )
+        at = _write_community_id(scratch, at, size, port, other_port)
         bounds[4, row] = at
 
 
@@ -182,10 +184,10 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 
 @kernel
 def _write_address(
-    room: _Room, at: int, version: int, high: int, low: int, is_mapped_dotted: int
+    scratch: _Scratch, at: int, version: int, high: int, low: int, is_mapped_dotted: int
 ) -> int:
     """An address as people write it; returns the offset after it."""
-    text, groups = room.text, room.groups
+    text, groups = scratch.text, scratch.groups
     if version == 4:
         return _write_dotted(text, at, low)
     for index in range(4):
@@ -209,7 +211,7 @@ def _write_address(
         value = groups[index]
         for shift in range(12, -4, -4):
             if shift == 0 or value >> shift:
-                text[at] = byte(room.digits, (value >> shift) & 15)
+                text[at] = byte(scratch.digits, (value >> shift) & 15)
                 at += 1
         index += 1
     return at
@@ -233,9 +235,9 @@ def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
 
 
 @inlined
-def _write_end(room: _Room, at: int, version: int, span: tuple[int, int], port: int) -> int:
+def _write_end(scratch: _Scratch, at: int, version: int, span: tuple[int, int], port: int) -> int:
     """Address, in brackets if it has colons itself, and port. span: where the address stands."""
-    text = room.text
+    text = scratch.text
     if version == 6:
         text[at] = _OPEN
         at += 1
@@ -266,19 +268,19 @@ def _fill_block(block: ByteArray, version: int, address: tuple[int, int], at: in
 
 
 @kernel
-def _write_community_id(room: _Room, at: int, size: int, port: int, other_port: int) -> int:
+def _write_community_id(scratch: _Scratch, at: int, size: int, port: int, other_port: int) -> int:
     """Version and base64 of the digest of seed, addresses, protocol and ports, lower end first.
 
     size: bytes of the block with the seed, two zeros, and the addresses.
     """
-    block, digest, text = room.block, room.digest, room.text
+    block, digest, text = scratch.block, scratch.digest, scratch.text
     block[size] = TCP_PROTOCOL
     block[size + 1] = 0
     block[size + 2] = port >> 8
     block[size + 3] = port & 255
     block[size + 4] = other_port >> 8
     block[size + 5] = other_port & 255
-    _sha1(block, size + 6, room.words, digest)
+    _sha1(block, size + 6, scratch.words, digest)
     text[at] = 49
     text[at + 1] = _COLON
     at += 2
@@ -288,7 +290,7 @@ def _write_community_id(room: _Room, at: int, size: int, port: int, other_port: 
             (byte(digest, index) << 16) | (byte(digest, index + 1) << 8) | byte(digest, index + 2)
         )
         for shift in range(18, -6, -6):
-            text[at] = byte(room.base64, (three >> shift) & 63)
+            text[at] = byte(scratch.base64, (three >> shift) & 63)
             at += 1
     text[at - 1] = 61  # 20 bytes are 27 digits and a padding
     return at

@@ -25,18 +25,18 @@ def merged(parts: Sequence[Sequence[TableBlock]]) -> list[TableBlock]:
     Args:
         parts: by protocol, its blocks; CLOSING_ROW is taken out of them.
     """
-    found: list[TableBlock] = []
+    merged_blocks: list[TableBlock] = []
     tables = list(dict.fromkeys(block.table for blocks in parts for block in blocks))
     for table in tables:
-        mine = [[block for block in blocks if block.table == table] for blocks in parts]
-        mine = [blocks for blocks in mine if blocks]
-        if len(mine) == 1:
-            found += mine[0]
-            for block in mine[0]:
+        by_protocol = [[block for block in blocks if block.table == table] for blocks in parts]
+        by_protocol = [blocks for blocks in by_protocol if blocks]
+        if len(by_protocol) == 1:
+            merged_blocks += by_protocol[0]
+            for block in by_protocol[0]:
                 block.columns.pop(CLOSING_ROW, None)
         else:
-            found.append(interleaved(mine))
-    return found
+            merged_blocks.append(interleaved(by_protocol))
+    return merged_blocks
 
 
 def interleaved(parts: Sequence[Sequence[TableBlock]]) -> TableBlock:
@@ -80,8 +80,8 @@ def joined(parts: Sequence[Column | None], rows: Sequence[int], order: Int64Arra
     """
     kinds = {type(part) for part in parts if part is not None}
     if kinds == {np.ndarray}:
-        found = [_or_nulls(part, count) for part, count in zip(parts, rows, strict=True)]
-        return np.concatenate(found)[order]
+        columns = [_or_nulls(part, count) for part, count in zip(parts, rows, strict=True)]
+        return np.concatenate(columns)[order]
     if kinds == {Coded}:
         return _joined_codes(parts, rows, order)
     if kinds == {Spans}:
@@ -101,7 +101,7 @@ def _or_nulls(part: Any, count: int) -> Int64Array:
 def _joined_codes(parts: Sequence[Any], rows: Sequence[int], order: Int64Array) -> Coded:
     """Codes of one list that holds the names in use."""
     names: dict[bytes, int] = {}
-    found = []
+    code_columns = []
     for part, count in zip(parts, rows, strict=True):
         codes = np.full(count, NULL, np.int64)
         if part is not None:
@@ -111,8 +111,8 @@ def _joined_codes(parts: Sequence[Any], rows: Sequence[int], order: Int64Array) 
                 for code in used.tolist()
             ]
             codes = np.array(fresh, np.int64)[inverse]
-        found.append(codes)
-    return Coded(np.concatenate(found)[order], list(names))
+        code_columns.append(codes)
+    return Coded(np.concatenate(code_columns)[order], list(names))
 
 
 def _as_bytes(name: bytes | str) -> bytes:
@@ -163,7 +163,7 @@ def _plain(part: Any, count: int) -> list[Any]:
         return [None if code < 0 else part.names[code] for code in part.codes.tolist()]
     if isinstance(part, Spans):
         spans = zip(part.starts.tolist(), part.lengths.tolist(), strict=True)
-        found = [None if size < 0 else part.data[at : at + size].tobytes() for at, size in spans]
-        return [each.hex() if part.is_hex and each is not None else each for each in found]
+        texts = [None if size < 0 else part.data[at : at + size].tobytes() for at, size in spans]
+        return [text.hex() if part.is_hex and text is not None else text for text in texts]
     assert not isinstance(part, np.ndarray | Lists), "a column has one meaning in all protocols"
     return list(part)

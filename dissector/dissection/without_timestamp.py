@@ -97,5 +97,5 @@ def _apply(rule: TimeRule, block: TableBlock, without_timestamp: NumberRanges) -
 
 def _without(column: Column, is_without_timestamp: np.ndarray) -> Int64Array:
     assert isinstance(column, np.ndarray), "times are numbers"
-    found: Int64Array = np.where(is_without_timestamp, NULL, column[: len(is_without_timestamp)])
-    return found
+    times: Int64Array = np.where(is_without_timestamp, NULL, column[: len(is_without_timestamp)])
+    return times

@@ -160,10 +160,10 @@ def _wider(engine: "Sandbox", chosen: Chosen) -> Iterator[dict[int, dict[str, An
         f"WHERE f.capture = {name}) AS t ON t.topic = r.topic WHERE r.capture = {name})",
         "true",
     ):
-        found = _connections(engine, chosen, condition)
-        packets = sum(row["packets"] for row in found.values())
+        connections = _connections(engine, chosen, condition)
+        packets = sum(row["packets"] for row in connections.values())
         if packets <= MAX_EVIDENCE_PACKETS:
-            yield found
+            yield connections
 
 
 def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits: bool) -> bool:
@@ -182,8 +182,8 @@ def numbers_in(engine: "Sandbox", taken: tuple[int, ...]) -> dict[Key, int]:
 
 def keys_of(engine: "Sandbox", chosen: Chosen) -> dict[int, Key]:
     """The same the other way round for chosen frames: their packets, by their number."""
-    found = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
-    return {number: found[number] for number in chosen.roles if number in found}
+    keys = {row["frame_no"]: _key(row) for row in _rows_of(engine, chosen)}
+    return {number: keys[number] for number in chosen.roles if number in keys}
 
 
 def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
@@ -212,13 +212,13 @@ def _connections(
     condition: str = "connection_id IN (SELECT connection_id FROM chosen)",
 ) -> dict[int, dict[str, Any]]:  # fmt: skip
     """The connections of the chosen frames, or others of the capture."""
-    found = rows(
+    connection_rows = rows(
         engine,
         "SELECT connection_id, client_ip, client_port, broker_ip, broker_port, first_ts_ns, "
         "last_ts_ns, packets_to_broker + packets_to_client AS packets FROM connections "
         f"WHERE {condition} AND capture = {quoted(chosen.capture)}",
     )
-    return {row["connection_id"]: row for row in found}
+    return {row["connection_id"]: row for row in connection_rows}
 
 
 _NUMBERED: Final = (

@@ -23,19 +23,19 @@ _IDS: Final = (
 
 def capture_facts(engine: "Sandbox", capture: str) -> dict[str, Any]:
     """What the manifest says of the capture's files."""
-    found = rows(
+    file_rows = rows(
         engine,
         f"SELECT {', '.join(_FILE)} FROM capture_files WHERE capture = {quoted(capture)} "
         "ORDER BY file_index",
     )
-    return {"sources": found}
+    return {"sources": file_rows}
 
 
 def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
     """What stands on the packets that complete chosen frames: numbers, words of the protocol."""
     name = quoted(chosen.capture)
     ids = ", ".join(f"f.{column}" for column in _IDS)
-    found = rows(
+    frame_rows = rows(
         engine,
         f"SELECT f.frame_no, f.last_packet, f.command, f.status, {ids}, "
         "any_value(e.outcome) AS outcome, any_value(e.latency_ns) AS latency_ns "
@@ -43,16 +43,16 @@ def sentences(engine: "Sandbox", chosen: Chosen) -> dict[int, list[str]]:
         f"LEFT JOIN exchanges AS e ON e.capture = {name} AND e.request_frame_no = f.frame_no "
         f"WHERE f.capture = {name} GROUP BY ALL ORDER BY f.frame_no",
     )
-    found_at: dict[int, list[str]] = {}
-    for row in found:
+    texts_by_packet: dict[int, list[str]] = {}
+    for row in frame_rows:
         words = [f"{chosen.roles[row['frame_no']][1]}: {row['command'] or row['status']}"]
         words += [f"{key} {row[key]}" for key in _IDS if row[key] is not None]
         if row["outcome"] is not None:
             words.append(f"outcome {row['outcome']}")
         if row["latency_ns"] is not None:
             words.append(f"latency {row['latency_ns'] / 1e6:.3f} ms")
-        found_at.setdefault(row["last_packet"], []).append(", ".join(words))
-    return found_at
+        texts_by_packet.setdefault(row["last_packet"], []).append(", ".join(words))
+    return texts_by_packet
 
 
 def whole(engine: "Sandbox", capture: str) -> dict[str, Any]:

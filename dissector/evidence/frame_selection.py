@@ -126,10 +126,10 @@ class Chosen(NamedTuple):
 
 def rows(engine: "Sandbox", query: str) -> list[dict[str, Any]]:
     """All rows of a query, or of the last of several statements."""
-    found: list[dict[str, Any]] = []
+    answer_rows: list[dict[str, Any]] = []
     for answer in engine.answers(query):
-        found = [row for batch in answer.batches() for row in batch.to_pylist()]
-    return found
+        answer_rows = [row for batch in answer.batches() for row in batch.to_pylist()]
+    return answer_rows
 
 
 def quoted(text: str) -> str:
@@ -147,7 +147,7 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
     if filters.finding is not None:
         shown = FINDINGS.get(filters.finding) or _of_rule(engine, filters.finding)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
-    found: dict[str, list[tuple[int, int]]] = {}
+    frames_by_capture: dict[str, list[tuple[int, int]]] = {}
     columns = "*" if filters.keep is not None else ", ".join(_FRAME_KEY)
     total = 0
     for answer in engine.answers(f"SELECT {columns} FROM {source} WHERE {_conditions(filters)}"):
@@ -161,12 +161,12 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
                 )
             cells = (kept.column(name).to_pylist() for name in _FRAME_KEY)
             for capture, connection, number in zip(*cells, strict=True):
-                found.setdefault(capture, []).append((connection, number))
+                frames_by_capture.setdefault(capture, []).append((connection, number))
     if filters.slowest is not None:
-        found = _slowest(engine, found, filters.slowest)
-    if not found:
+        frames_by_capture = _slowest(engine, frames_by_capture, filters.slowest)
+    if not frames_by_capture:
         raise UsageError("no frame matches the selection: nothing was written")
-    return found
+    return frames_by_capture
 
 
 def _of_rule(engine: "Sandbox", name: str) -> str:
@@ -178,13 +178,15 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     from dissector.findings.finding import findings_of
     from dissector.findings.loading import load_rules, named
 
-    found, problems = findings_of(engine, named(load_rules()[0], [name]))
+    rule_findings, problems = findings_of(engine, named(load_rules()[0], [name]))
     for problem in problems:
         raise UsageError(f"--finding {name}: {problem}")
     keys = ", ".join(
-        f"({quoted(one.capture)}, {each.frame_no})" for one in found for each in one.evidence
+        f"({quoted(finding.capture)}, {evidence.frame_no})"
+        for finding in rule_findings
+        for evidence in finding.evidence
     )
-    if found and not keys:
+    if rule_findings and not keys:
         raise UsageError(
             f"--finding {name}: it is found and no frame shows it; dissector anonymize makes a "
             "copy of all"
@@ -218,10 +220,12 @@ def _conditions(filters: Filters) -> str:
 
 
 def _slowest(
-    engine: "Sandbox", found: dict[str, list[tuple[int, int]]], count: int
+    engine: "Sandbox", frames_by_capture: dict[str, list[tuple[int, int]]], count: int
 ) -> dict[str, list[tuple[int, int]]]:
     """Requests and answers of the slowest exchanges one frame of which is selected."""
-    selected = {(capture, number) for capture, frames in found.items() for _, number in frames}
+    selected = {
+        (capture, number) for capture, frames in frames_by_capture.items() for _, number in frames
+    }
     chosen: dict[str, list[tuple[int, int]]] = {}
     left = count
     query = (

@@ -31,7 +31,7 @@ class TracedFragments(Fragments):
         super().__init__()
         self.all_rebuilt: list[tuple[int, int]] = []
         self._pieces: dict[Any, list[FragmentPlace]] = {}
-        self._found: list[tuple[int, int, list[FragmentPlace]]] = []
+        self._rebuilt_fragments: list[tuple[int, int, list[FragmentPlace]]] = []
         self._repeats: list[tuple[int, FragmentPlace]] = []
         self._last: dict[Any, int] = {}  # number of the last packet of a key
         self._contents: OrderedDict[int, bytes] = OrderedDict()
@@ -41,7 +41,7 @@ class TracedFragments(Fragments):
     def start_block(self) -> None:
         """What was rebuilt before is not needed any more."""
         super().start_block()
-        self._found, self.all_rebuilt, self._repeats = [], [], []
+        self._rebuilt_fragments, self.all_rebuilt, self._repeats = [], [], []
 
     def add(self, data: memoryview, place: Place) -> int:
         """As it is, and note the place of the fragment."""
@@ -62,7 +62,9 @@ class TracedFragments(Fragments):
             self.all_rebuilt.append((start, end))
             number = self._last[fragment.key] = self._count
             self._count += 1
-            self._found.append((start + head, number, self._pieces.pop(fragment.key, [])))
+            self._rebuilt_fragments.append(
+                (start + head, number, self._pieces.pop(fragment.key, []))
+            )
         return status
 
     def locate(self, offsets: Int64Array, first_packet: int) -> None:
@@ -79,7 +81,9 @@ class TracedFragments(Fragments):
                 first=fragment.first - int(offsets[fragment.packet - first_packet])
             )
 
-        self._found = [(at, no, [placed(one) for one in some]) for at, no, some in self._found]
+        self._rebuilt_fragments = [
+            (at, no, [placed(one) for one in some]) for at, no, some in self._rebuilt_fragments
+        ]
         self._repeats = [(number, placed(fragment)) for number, fragment in self._repeats]
         # Those that wait for a later block must know their place in the packet now.
         for key, pieces in self._pieces.items():
@@ -88,14 +92,16 @@ class TracedFragments(Fragments):
 
     def rewritten(self, assembled: ByteArray) -> None:
         """What the rebuilt packets of the block hold now."""
-        for (_, end), (payload, number, _) in zip(self.all_rebuilt, self._found, strict=True):
+        for (_, end), (payload, number, _) in zip(
+            self.all_rebuilt, self._rebuilt_fragments, strict=True
+        ):
             self._contents[number] = assembled[payload:end].tobytes()
         while len(self._contents) > _REMEMBERED:
             self._contents.popitem(last=False)
 
     def contents(self) -> Iterator[tuple[int, int, bytes]]:
         """Packet, place in it, and what stands there now, for the fragments of the block."""
-        for _, number, pieces in self._found:
+        for _, number, pieces in self._rebuilt_fragments:
             for fragment in pieces:
                 yield self._content(number, fragment)
         for number, fragment in self._repeats:

@@ -36,7 +36,7 @@ _TCP_KEPT: Final = 14  # of a header that cannot be read: up to its length and f
 _APPLICATION: Final = "pulsar-dissector"
 
 
-class _Found(NamedTuple):
+class _FlowStream(NamedTuple):
     """A stream of a flow.
 
     base: sequence number of its offset 0.
@@ -54,21 +54,21 @@ class Survey:
     """Of which flow each stream is, found by its first bytes."""
 
     def __init__(self, streams: TreatedStreams) -> None:
-        self._sides: list[TreatedDirection] = list(streams.sides.values())
+        self._directions: list[TreatedDirection] = list(streams.directions.values())
         spans: dict[int, list[Int64Array]] = {}
-        for (connection, _), side in streams.sides.items():
-            spans.setdefault(connection, []).extend(side.packets)
+        for (connection, _), treated in streams.directions.items():
+            spans.setdefault(connection, []).extend(treated.packets)
         self._spans = [
-            (min(int(each.min()) for each in spans[key[0]]),
-             max(int(each.max()) for each in spans[key[0]]))
-            for key in streams.sides
+            (min(int(packets.min()) for packets in spans[key[0]]),
+             max(int(packets.max()) for packets in spans[key[0]]))
+            for key in streams.directions
         ]  # fmt: skip
         probes: dict[int, list[int]] = {}
-        for number, side in enumerate(self._sides):
-            probes.setdefault(side.probe[2], []).append(number)
+        for number, treated in enumerate(self._directions):
+            probes.setdefault(treated.probe[2], []).append(number)
         self._probes = probes
         self._probed_packets = np.array(sorted(probes), np.int64)
-        self.by_flow: dict[FlowKey, list[_Found]] = {}
+        self.by_flow: dict[FlowKey, list[_FlowStream]] = {}
 
     def add(self, segments: SegmentColumns, count: int, sources: Sequence[ByteArray]) -> None:
         """Look at the segments of a block."""
@@ -77,21 +77,21 @@ class Survey:
             start, size = int(segments.offset[row]), int(segments.captured_bytes[row])
             payload = sources[int(segments.source[row])][start : start + size].tobytes()
             for number in self._probes[int(packets[row])]:
-                offset, head, _ = self._sides[number].probe
+                offset, head, _ = self._directions[number].probe
                 at = payload.find(head)
                 if at < 0:
                     continue
                 flow = FlowKey(*(int(getattr(segments, name)[row]) for name in FlowKey._fields))
                 sequence = int(segments.sequence[row]) + ((int(segments.flags[row]) & SYN) >> 1)
                 base = (sequence + at - offset) & SEQUENCE_MASK
-                of_side = all_packets([self._sides[number]])
-                found = _Found(number, base, *self._spans[number], of_side)
-                self.by_flow.setdefault(flow, []).append(found)
+                stream_packets = all_packets([self._directions[number]])
+                stream = _FlowStream(number, base, *self._spans[number], stream_packets)
+                self.by_flow.setdefault(flow, []).append(stream)
 
     def runs(self, before: ByteArray, after: ByteArray) -> rewriting.Runs:
         """What the streams hold now."""
-        counts = np.array([len(side.runs) for side in self._sides], np.int64)
-        ordered = [sorted(side.runs) for side in self._sides]
+        counts = np.array([len(treated.runs) for treated in self._directions], np.int64)
+        ordered = [sorted(treated.runs) for treated in self._directions]
         rows = np.array([run for runs in ordered for run in runs], np.int64).reshape(-1, 3)
         last = np.cumsum(counts)
         return rewriting.Runs(
@@ -100,7 +100,7 @@ class Survey:
             starts=np.ascontiguousarray(rows[:, 0]),
             ends=np.ascontiguousarray(rows[:, 1]),
             positions=np.ascontiguousarray(rows[:, 2]),
-            near=np.array([side.probe[0] for side in self._sides], np.int64),
+            near=np.array([treated.probe[0] for treated in self._directions], np.int64),
             before=before,
             after=after,
         )
@@ -115,26 +115,26 @@ class Survey:
         _, firsts, numbers = np.unique(packed, return_index=True, return_inverse=True)
         packets = segments.packet[:count]
         for number, first in enumerate(firsts.tolist()):
-            found = self.by_flow.get(FlowKey(*columns[first].tolist()))
-            if found is None:
+            streams = self.by_flow.get(FlowKey(*columns[first].tolist()))
+            if streams is None:
                 continue
             rows = np.flatnonzero(numbers == number)
-            for each in sorted(found, key=lambda one: one.first):
-                mine = rows
-                if each is not found[0] or len(found) > 1:
-                    mine = rows[self._is_of(each, packets[rows], of.stream[rows], found)]
-                of.stream[mine], of.base[mine] = each.stream, each.base
+            for stream in sorted(streams, key=lambda one: one.first):
+                stream_rows = rows
+                if stream is not streams[0] or len(streams) > 1:
+                    stream_rows = rows[self._is_of(stream, packets[rows], of.stream[rows], streams)]
+                of.stream[stream_rows], of.base[stream_rows] = stream.stream, stream.base
         return of
 
     @staticmethod
     def _is_of(
-        each: _Found, packets: Int64Array, taken: Int64Array, found: list[_Found]
+        stream: _FlowStream, packets: Int64Array, taken: Int64Array, streams: list[_FlowStream]
     ) -> np.ndarray:
         """Which packets are of a stream of several of one flow: those that brought its bytes,
         and of others those behind its first one."""
-        own = np.isin(packets, each.packets)
-        others = np.isin(packets, np.concatenate([one.packets for one in found]))
-        return np.asarray(own | (~others & ((packets >= each.first) | (taken < 0))))
+        own = np.isin(packets, stream.packets)
+        others = np.isin(packets, np.concatenate([one.packets for one in streams]))
+        return np.asarray(own | (~others & ((packets >= stream.first) | (taken < 0))))
 
 
 @dataclasses.dataclass
@@ -193,14 +193,16 @@ class Rewriting:
     def _rewrite(self, block: PacketBlock, survey: Survey) -> None:
         data, packets = block.data, block.packets
         of = survey.streams_of(block.segments, block.segment_count)
-        found = self._found(data, packets, block.rows, block.reader.interfaces.columns.link_type)
-        for headers in found:
+        all_headers = self._find_headers(
+            data, packets, block.rows, block.reader.interfaces.columns.link_type
+        )
+        for headers in all_headers:
             self._learn(data, headers)
         rewriting.rewrite_segments(
             data, block.segments, block.segment_count, of, self._runs, self._state
         )
         self._treat_rest(block)
-        for headers in found:
+        for headers in all_headers:
             self._refine(block, headers)
             self._readdress(data, packets, headers)
 
@@ -214,18 +216,18 @@ class Rewriting:
     def _readdress(self, data: ByteArray, packets: PacketColumns, headers: Headers) -> None:
         """Give headers of packets, some of them put together of pieces, other addresses."""
 
-    def _found(
+    def _find_headers(
         self, data: ByteArray, packets: PacketColumns, rows: int, link_types: Int64Array
     ) -> list[Headers]:
         """The headers of some packets, in parts."""
         left = PacketsLeft.all_of(rows)
-        found = []
+        all_headers = []
         while left.row[0] < rows:
             count = header_offsets.find_headers(
                 data, packets, left, link_types, self._walk, self._headers
             )
-            found.append(self._headers.first(count))
-        return found
+            all_headers.append(self._headers.first(count))
+        return all_headers
 
     def _refine(self, block: PacketBlock, headers: Headers) -> None:
         """What the walk took for a segment, and the reader of packets did not, goes; of fragments
@@ -253,36 +255,36 @@ class Rewriting:
         kept = TracedFragments()
         for block in read(None, kept):
             kept.locate(block.packets.offset, block.first_packet)
-            side = block.assembled.copy()
+            assembled = block.assembled.copy()
             links = np.array([RAW], np.int64)
             rows = PacketColumns.new(len(kept.all_rebuilt))
             for row, (start, end) in enumerate(kept.all_rebuilt):
                 rows.offset[row], rows.captured_bytes[row] = start, end - start
                 rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            found = self._found(side, rows, len(kept.all_rebuilt), links)
-            for headers in found:
-                self._learn(side, headers)
+            all_headers = self._find_headers(assembled, rows, len(kept.all_rebuilt), links)
+            for headers in all_headers:
+                self._learn(assembled, headers)
             of = survey.streams_of(block.segments, block.segment_count)
-            self._rewrite_rebuilt(side, block, of)
-            for headers in found:
+            self._rewrite_rebuilt(assembled, block, of)
+            for headers in all_headers:
                 headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
-                self._readdress(side, rows, headers)
-            kept.rewritten(side)
+                self._readdress(assembled, rows, headers)
+            kept.rewritten(assembled)
             for packet, offset, content in kept.contents():
                 self._pieces.setdefault(packet, []).append((offset, content))
 
     def _rewrite_rebuilt(
-        self, side: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
+        self, assembled: ByteArray, block: PacketBlock, of: rewriting.SegmentStreams
     ) -> None:
         segments = block.segments
         rows = np.flatnonzero(segments.source[: block.segment_count] == 1)
         if not len(rows):
             return
         # As if they lay in the input.
-        mine = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
-        mine.source[:] = 0
+        rebuilt = SegmentColumns(np.ascontiguousarray(segments.matrix[:, rows]))
+        rebuilt.source[:] = 0
         chosen = rewriting.SegmentStreams(np.ascontiguousarray(of.matrix[:, rows]))
-        rewriting.rewrite_segments(side, mine, len(rows), chosen, self._runs, self._state)
+        rewriting.rewrite_segments(assembled, rebuilt, len(rows), chosen, self._runs, self._state)
 
 
 class Rewriter(Rewriting):
@@ -325,21 +327,21 @@ class Rewriter(Rewriting):
             at = rewriting.add_addresses(data, headers, at, self._state)
             self._answer()
             if at < len(headers.row):
-                rewriting.double_room(self._state)
+                rewriting.grow_addresses(self._state)
 
     def _answer(self) -> None:
         state = self._state
         rows = state.missing[: state.counts.missing[0]]
         table = state.addresses
         for version, size in ((4, 4), (6, 16)):
-            mine = rows[table.version[rows] == version]
+            version_rows = rows[table.version[rows] == version]
             whole = [
                 b"".join(int(half[row]).to_bytes(8, "big", signed=True)
                          for half in (table.high, table.low))
-                for row in mine
+                for row in version_rows
             ]  # fmt: skip
             for row, new in zip(
-                mine, self._anonymizer.addresses([w[-size:] for w in whole]), strict=True
+                version_rows, self._anonymizer.addresses([w[-size:] for w in whole]), strict=True
             ):
                 longer = new.rjust(16, b"\0")
                 table.new_high[row] = int.from_bytes(longer[:8], "big", signed=True)

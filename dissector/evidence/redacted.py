@@ -61,19 +61,19 @@ class _RedactedStreams(TreatedStreams):
     is_early = False
 
     def _treat_pieces(
-        self, connection: int, side: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "unknown")
-        frames = _frames(side.frames, protocol)
+        frames = _frames(treated.frames, protocol)
         search = StreamSecrets()
         for offset, data in pieces:
             search.add(offset, data.tobytes())
         framed = ((frame.start, frame.end) for frame in frames)
-        found = search.finish(protocol, connection in self._midstream, framed)
+        secret_spans = search.finish(protocol, connection in self._midstream, framed)
         ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
         for start, data in pieces:
-            first = bisect_right(found, start, key=lambda span: span[1])
-            spans = found[first : bisect_left(found, (start + len(data), 0))]
+            first = bisect_right(secret_spans, start, key=lambda span: span[1])
+            spans = secret_spans[first : bisect_left(secret_spans, (start + len(data), 0))]
             of_piece = frames[int(np.searchsorted(ends, start, "right")) :]
             hidden = bytearray(_hidden(start, data.tobytes(), spans, of_piece))
             yield np.frombuffer(hidden, np.uint8)

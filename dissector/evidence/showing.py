@@ -23,8 +23,8 @@ _NAME: Final = "NAME"
 
 def findings_in(engine: "Sandbox", name: str, capture: str | None = None) -> list[Finding]:
     """What a rule, named by number or code, finds in a capture, or in all of a lake."""
-    found, _ = findings_of(engine, named(load_rules()[0], [name]))
-    return [one for one in found if capture in (None, one.capture)]
+    rule_findings, _ = findings_of(engine, named(load_rules()[0], [name]))
+    return [one for one in rule_findings if capture in (None, one.capture)]
 
 
 def facts_of(one: Finding) -> Facts:
@@ -65,7 +65,9 @@ class Shown(NamedTuple):
         parts = next(words.parts for words in rule.words.values() if words.title == self.one.title)
         values = {**self.one.thresholds, **self.one.subject, **self.one.measured}
         values |= {each.role.replace(" ", "_"): each.frame_no for each in self.one.evidence}
-        nameless = {key: _NAME if isinstance(it, str) else it for key, it in values.items()}
+        nameless = {
+            key: _NAME if isinstance(value, str) else value for key, value in values.items()
+        }
         return text_of(parts, nameless)
 
 
@@ -76,8 +78,8 @@ def beside(before: Sequence[Finding], after: Sequence[Finding]) -> list[Shown]:
     facts = [facts_of(other) for other in after]
     for one in sorted(before, key=lambda each: facts_of(each) not in facts):
         alike = [other for other in left if other.title == one.title]
-        mine = facts_of(one)
-        best = min(alike, key=lambda other: len(_differing(mine, facts_of(other))), default=None)
+        own = facts_of(one)
+        best = min(alike, key=lambda other: len(_differing(own, facts_of(other))), default=None)
         if best is not None:
             left.remove(best)
         pairs.append(Shown(one, best))

@@ -16,7 +16,7 @@ def chains_of(lake: Lake, inputs: Sequence[str]) -> dict[str, Chain]:
         inputs: files or folders to look in. Without them it is the working folder, that of the
             lake and the one around it, for files of the names that the manifest has.
     """
-    found = {}
+    chains = {}
     for capture in lake.captures:
         if not capture.sources:
             continue
@@ -27,8 +27,8 @@ def chains_of(lake: Lake, inputs: Sequence[str]) -> dict[str, Chain]:
                     paths.append(path)
                     break
         if len(paths) == len(capture.sources):
-            found[capture.capture_id] = Chain(tuple(paths), capture.base_name)
-    return found
+            chains[capture.capture_id] = Chain(tuple(paths), capture.base_name)
+    return chains
 
 
 def _candidates(lake: Lake, inputs: Sequence[str], name: str) -> Iterator[str]:

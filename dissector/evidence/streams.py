@@ -32,7 +32,7 @@ Piece = tuple[int, ByteArray]
 
 
 class Frames(NamedTuple):
-    """Frames of a side, rising: offsets, announced sizes, is it whole, is it compressed, and a
+    """Frames of a direction, rising: offsets, announced sizes, is it whole, is it compressed, and a
     text, is its command known."""
 
     starts: Int64Array
@@ -120,7 +120,7 @@ class TreatedStreams:
     """All streams of a capture, treated: this is the part that knows which bytes and frames there
     are. What becomes of them is for those that derive from it: `_treat_pieces`.
 
-    sides: by connection and side. before, after: files of their bytes.
+    directions: by connection and endpoint index. before, after: files of their bytes.
     problems: of the input.
     has_fragments: whether IP packets came in pieces.
     """
@@ -129,14 +129,14 @@ class TreatedStreams:
     is_early = True
 
     def __init__(self, *, in_memory: bool = False) -> None:
-        self.sides: dict[tuple[int, int], TreatedDirection] = {}
+        self.directions: dict[tuple[int, int], TreatedDirection] = {}
         self.before, self.after = _file(in_memory), _file(in_memory)
         self.has_fragments = False
         self.problems: list[str] = []
         self.treated = 0
         self._position = 0
         self._account = Account()
-        self._broker_sides: dict[int, int] = {}
+        self._sender_of: dict[int, int] = {}
         self._protocols: dict[int, str] = {}
         self._midstream: set[int] = set()
 
@@ -183,8 +183,8 @@ class TreatedStreams:
     def _finish(self, dissection: Dissection) -> None:
         self._handle(dissection.finish())
         self.problems += self._account.missing
-        for connection, side in self.sides:
-            self._treat(connection, side, None)
+        for connection, endpoint_index in self.directions:
+            self._treat(connection, endpoint_index, None)
         self.before.flush()
         self.after.flush()
 
@@ -208,23 +208,23 @@ class TreatedStreams:
                     if started == "midstream":
                         self._midstream.add(connection)
                 closed += columns[0]
-        for key, found in framed.items():
-            side = self.sides[key]
-            for frames in found:
-                side.frames = side.frames.joined(frames)
-            side.had_frames = True
-            last = side.frames.starts[-1] + (side.frames.sizes[-1] * side.frames.whole[-1])
+        for key, batches in framed.items():
+            treated = self.directions[key]
+            for frames in batches:
+                treated.frames = treated.frames.joined(frames)
+            treated.had_frames = True
+            last = treated.frames.starts[-1] + (treated.frames.sizes[-1] * treated.frames.whole[-1])
             if self.is_early:
                 self._treat(*key, int(last))
         for connection in closed:
-            for number in (0, 1):
-                if (connection, number) in self.sides:
-                    self._treat(connection, number, None)
+            for endpoint_index in (0, 1):
+                if (connection, endpoint_index) in self.directions:
+                    self._treat(connection, endpoint_index, None)
             for direction in range(4):
-                self._broker_sides.pop(4 * connection + direction, None)
-        for (connection, number), side in self.sides.items():
-            if self.is_early and side.held > _LONGEST_WAIT:
-                self._treat(connection, number, side.waiting[-1][0] - _LONGEST_WAIT // 2)
+                self._sender_of.pop(4 * connection + direction, None)
+        for (connection, endpoint_index), treated in self.directions.items():
+            if self.is_early and treated.held > _LONGEST_WAIT:
+                self._treat(connection, endpoint_index, treated.waiting[-1][0] - _LONGEST_WAIT // 2)
 
     def _handle_bytes(self, columns: Any) -> None:
         data = columns["data"]
@@ -239,18 +239,18 @@ class TreatedStreams:
             data.starts[is_data][order].tolist(),
             data.lengths[is_data][order].tolist(),
         )
-        found, firsts = np.unique(keys, return_index=True)
+        unique_keys, firsts = np.unique(keys, return_index=True)
         lasts = [*firsts[1:].tolist(), len(keys)]
-        for key, first, last in zip(found.tolist(), firsts.tolist(), lasts, strict=True):
+        for key, first, last in zip(unique_keys.tolist(), firsts.tolist(), lasts, strict=True):
             pieces = [
                 data.data[start : start + size]
                 for start, size in zip(starts[first:last], lengths[first:last], strict=True)
             ]
-            side = self.sides.setdefault((key >> 1, key & 1), TreatedDirection())
-            side.add(offsets[first:last], packets[first:last], pieces)
+            treated = self.directions.setdefault((key >> 1, key & 1), TreatedDirection())
+            treated.add(offsets[first:last], packets[first:last], pieces)
 
     def _handle_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
-        """Frames of a block, by the side that sent them."""
+        """Frames of a block, by the endpoint that sent them."""
         keys = columns["connection_id"] * 4 + columns["direction"].codes
         of_protocol = {spec.name: _is(columns, "protocol", spec.name) for spec in PROTOCOLS}
         packed, text = np.zeros(len(keys), bool), np.ones(len(keys), bool)
@@ -272,55 +272,57 @@ class TreatedStreams:
                 PROTOCOL_NAMES[0],
             )
             packets = columns["first_packet"]
-            for side, mine in self._by_side(connection, direction, rows_of, packets):
+            for endpoint_index, own_rows in self._by_endpoint(
+                connection, direction, rows_of, packets
+            ):
                 self._protocols.setdefault(connection, protocol)
-                framed.setdefault((connection, side), []).append(every.chosen(mine))
+                framed.setdefault((connection, endpoint_index), []).append(every.chosen(own_rows))
 
-    def _by_side(
+    def _by_endpoint(
         self, connection: int, direction: int, rows: Int64Array, packets: Int64Array
     ) -> Iterator[tuple[int, Int64Array]]:
-        """Rows of frames by the side that sent them, which their packets are of."""
+        """Rows of frames by the endpoint that sent them, which their packets are of."""
         key = 4 * connection + direction
-        if key in self._broker_sides:
-            yield self._broker_sides[key], rows
+        if key in self._sender_of:
+            yield self._sender_of[key], rows
             return
-        for number in (0, 1):
-            side = self.sides.get((connection, number))
-            if side is None or not len(rows):
+        for endpoint_index in (0, 1):
+            treated = self.directions.get((connection, endpoint_index))
+            if treated is None or not len(rows):
                 continue
-            is_mine = np.isin(packets[rows], all_packets([side]))
-            if is_mine.any() and direction != UNKNOWN_DIRECTION:
-                self._broker_sides[key] = number
-                yield number, rows
+            is_own = np.isin(packets[rows], all_packets([treated]))
+            if is_own.any() and direction != UNKNOWN_DIRECTION:
+                self._sender_of[key] = endpoint_index
+                yield endpoint_index, rows
                 return
-            if is_mine.any():
-                yield number, rows[is_mine]
+            if is_own.any():
+                yield endpoint_index, rows[is_own]
 
-    def _treat(self, connection: int, number: int, limit: int | None) -> None:
-        """Treat what waits of a side before an offset."""
-        side = self.sides[connection, number]
-        pieces = list(side.taken(limit))
-        afters = self._treat_pieces(connection, side, pieces)
+    def _treat(self, connection: int, endpoint_index: int, limit: int | None) -> None:
+        """Treat what waits of a direction before an offset."""
+        treated = self.directions[connection, endpoint_index]
+        pieces = list(treated.taken(limit))
+        afters = self._treat_pieces(connection, treated, pieces)
         for (offset, before), after in zip(pieces, afters, strict=True):
             run = TreatedSpan(offset, offset + len(before), self._position)
-            last = side.runs[-1] if side.runs else None
+            last = treated.runs[-1] if treated.runs else None
             if last and last.end == run.start and last.after == run.position:
-                side.runs[-1] = last._replace(end=run.end)
+                treated.runs[-1] = last._replace(end=run.end)
             else:
-                side.runs.append(run)
+                treated.runs.append(run)
             self.before.write(before.data)
             self.after.write(after.data)
             self._position += len(before)
         if limit is None:
-            side.frames = NO_FRAMES
+            treated.frames = NO_FRAMES
         else:
-            is_left = side.frames.starts + side.frames.sizes > limit
-            side.frames = side.frames.chosen(is_left)
+            is_left = treated.frames.starts + treated.frames.sizes > limit
+            treated.frames = treated.frames.chosen(is_left)
 
     def _treat_pieces(
-        self, connection: int, side: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
-        """What ranges of a side become, each as long as before."""
+        """What ranges of a direction become, each as long as before."""
         raise NotImplementedError
 
 
@@ -332,19 +334,19 @@ class Disguised(TreatedStreams):
         self._anonymizer = anonymizer
 
     def _treat_pieces(
-        self, connection: int, side: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "")
         for offset, before in pieces:
             after = before.copy()
-            self._treat_run(side, protocol, offset, after)
+            self._treat_run(treated, protocol, offset, after)
             yield after
 
     def _treat_run(
-        self, side: TreatedDirection, protocol: str, offset: int, data: ByteArray
+        self, treated: TreatedDirection, protocol: str, offset: int, data: ByteArray
     ) -> None:
         """Treat bytes that follow on each other, from an offset on."""
-        frames = side.frames
+        frames = treated.frames
         inside = (frames.starts >= offset) & (frames.starts < offset + len(data))
         frames = frames.chosen(inside)
         starts = frames.starts - offset
@@ -355,10 +357,10 @@ class Disguised(TreatedStreams):
         at = 0
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             if start > at:
-                self._outside(side, protocol, offset, data, (at, start))
+                self._outside(treated, protocol, offset, data, (at, start))
             at = max(at, end)
         if at < len(data):
-            self._outside(side, protocol, offset, data, (at, len(data)))
+            self._outside(treated, protocol, offset, data, (at, len(data)))
         if len(starts):
             bounds = np.ascontiguousarray(np.stack([starts, sizes, ends]))
             self._anonymizer.frames(data, bounds, protocol, frames.packed.tolist())
@@ -366,13 +368,13 @@ class Disguised(TreatedStreams):
 
     def _outside(
         self,
-        side: TreatedDirection,
+        treated: TreatedDirection,
         protocol: str,
         offset: int,
         data: ByteArray,
         span: tuple[int, int],
     ) -> None:
-        is_first = not side.runs and span[0] == 0 and offset == 0
+        is_first = not treated.runs and span[0] == 0 and offset == 0
         self._anonymizer.outside(data, *span, is_first, protocol)
 
 
@@ -409,7 +411,7 @@ def _file(in_memory: bool) -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="dissector-")
 
 
-def all_packets(sides: Iterable[TreatedDirection]) -> Int64Array:
-    """The packets that brought the bytes of sides, rising."""
-    parts = [numbers for side in sides for numbers in side.packets]
+def all_packets(directions: Iterable[TreatedDirection]) -> Int64Array:
+    """The packets that brought the bytes of some directions, rising."""
+    parts = [numbers for treated in directions for numbers in treated.packets]
     return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)

@@ -58,7 +58,7 @@ class Overlap(NamedTuple):
 def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[Overlap]:
     """Where two captures of a connection have the same bytes."""
     rows = {(row["capture"], row["connection_id"]): row for row in connections}
-    found = []
+    overlapping = []
     for handover in handovers:
         if handover.missing is None or handover.missing >= 0:
             continue
@@ -75,7 +75,7 @@ def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[
         if end is None or first is None or border is None:
             continue
         shift = end - border
-        found.append(
+        overlapping.append(
             Overlap(
                 handover.before,
                 handover.after,
@@ -85,7 +85,7 @@ def overlaps(handovers: Iterable[Handover], connections: Iterable[Row]) -> list[
                 shift,
             )
         )
-    return found
+    return overlapping
 
 
 def _unwrapped(offset: int | None, length: int | None) -> int | None:
@@ -95,13 +95,13 @@ def _unwrapped(offset: int | None, length: int | None) -> int | None:
     return offset + _WRAP * round((length - offset) / _WRAP)
 
 
-def repeated(found: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
+def repeated(overlapping: Iterable[Overlap], frames: Iterable[Row]) -> list[Frame]:
     """The frames to leave out. frames: those of `windows`, of both captures."""
     by_flow: dict[Flow, list[Row]] = defaultdict(list)
     for row in frames:
         by_flow[row["capture"], row["connection_id"], row["direction"]].append(row)
     left_out: list[Frame] = []
-    for one in found:
+    for one in overlapping:
         before = by_flow[(*one.before, one.direction)]
         after = by_flow[(*one.after, one.direction)]
         whole = {row["stream_offset"] for row in before if row["status"] != "cut_by_end"}
@@ -144,12 +144,12 @@ def counts(unread: Iterable[Row], sends: Iterable[Row], deliveries: Iterable[Row
         known[entry] |= asked[sent]
     for row in deliveries:
         known[row["ledger_id"], row["entry_id"]].add(row["message_count"])
-    found = []
+    counted_rows = []
     for row in unread:
         counts = known[row["ledger_id"], row["entry_id"]]
         if len(counts) == 1:
-            found.append({**row, "message_count": next(iter(counts))})
-    return found
+            counted_rows.append({**row, "message_count": next(iter(counts))})
+    return counted_rows
 
 
 def find_left_out(
@@ -166,7 +166,7 @@ def find_left_out(
         f"(FROM {own} UNION ALL BY NAME FROM near_{table})" if has_near else own
         for own, table in (("connections", "connections"), ("all_frames", "frames"))
     )
-    found = []
+    overlapping = []
     if any(handover.missing is not None and handover.missing < 0 for handover in handovers):
         rows = db.sql(
             f"SELECT c.* FROM {connections} AS c SEMI JOIN (SELECT before_capture AS capture, "
@@ -174,8 +174,8 @@ def find_left_out(
             "SELECT after_capture, after_connection_id FROM handovers WHERE missing < 0) "
             "USING (capture, connection_id)"
         )
-        found = overlaps(handovers, rows.to_arrow_table().to_pylist())
-    windows = {flow: window for one in found for flow, window in one.windows().items()}
+        overlapping = overlaps(handovers, rows.to_arrow_table().to_pylist())
+    windows = {flow: window for one in overlapping for flow, window in one.windows().items()}
     left_out: list[Frame] = []
     if windows:
         given = [(*flow, *window) for flow, window in windows.items()]
@@ -185,9 +185,9 @@ def find_left_out(
             f"FROM {frames} JOIN windows USING (capture, connection_id, direction) "
             "WHERE stream_offset >= low AND stream_offset < high"
         )
-        left_out = repeated(found, near.to_arrow_table().to_pylist())
-    db.register("found", _table(left_out, LEFT_OUT))
-    db.execute("CREATE TABLE left_out AS FROM found SEMI JOIN connections USING (capture)")
+        left_out = repeated(overlapping, near.to_arrow_table().to_pylist())
+    db.register("repeats", _table(left_out, LEFT_OUT))
+    db.execute("CREATE TABLE left_out AS FROM repeats SEMI JOIN connections USING (capture)")
 
 
 # Connections of near captures with the chain that they go on; others have a number of their own.

@@ -77,10 +77,10 @@ def write(checkpoint: Checkpoint, path: Path) -> None:
         shapes.append(list(array.shape))
         data.append(_without_last_zeros(array.reshape(-1)).tobytes())
     tables = {
-        f"text {name}": pa.table([pa.array(list(found), pa.binary())], ["text"])
-        for name, found in checkpoint.texts.items()
+        f"text {name}": pa.table([pa.array(list(texts), pa.binary())], ["text"])
+        for name, texts in checkpoint.texts.items()
     }
-    tables |= {f"table {name}": found for name, found in checkpoint.tables.items()}
+    tables |= {f"table {name}": table for name, table in checkpoint.tables.items()}
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:

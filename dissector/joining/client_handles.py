@@ -75,7 +75,7 @@ def queries(
         replayed: tables of the replay: producers, consumers, and incarnations.
         before: what `checkpoint` gave of the increment before.
     """
-    found = {}
+    selects = {}
     for name, schema in CHECKPOINT.items():
         _register(db, f"replayed_{name}", replayed.get(name, ()), schema)
         _register(db, f"before_{name}", [before[name]] if name in before else [], schema)
@@ -92,9 +92,9 @@ def queries(
         first = _JOINED.format(columns=joined, more=more, table=table)
         plain = _JOINED.format(columns=joined, more="", table=table)
         others = _OWN.format(columns=own, table=table, number=number)
-        found[table] = f"{first} ORDER BY ALL"
-        found[f"{table[:-1]}_names"] = f"({plain}) UNION ALL ({others}) ORDER BY ALL"
-    return found
+        selects[table] = f"{first} ORDER BY ALL"
+        selects[f"{table[:-1]}_names"] = f"({plain}) UNION ALL ({others}) ORDER BY ALL"
+    return selects
 
 
 def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
@@ -113,7 +113,7 @@ def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
         "SELECT i.* FROM (SELECT DISTINCT * FROM replayed_incarnations "
         f"UNION ALL FROM before_incarnations) AS i WHERE NOT ({has_row})"
     )
-    found = {replay.INCARNATIONS: db.sql(open_ones).to_arrow_table()}
+    tables = {replay.INCARNATIONS: db.sql(open_ones).to_arrow_table()}
     for table in _NUMBERS:
         going_on = (
             f"SELECT t.* FROM (FROM replayed_{table} UNION ALL FROM before_{table}) AS t "
@@ -121,8 +121,8 @@ def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
             "ON g.capture = p.head_capture AND g.connection_id = p.head_connection_id) "
             "USING (connection_id)"
         )
-        found[table] = db.sql(going_on).to_arrow_table()
-    return found
+        tables[table] = db.sql(going_on).to_arrow_table()
+    return tables
 
 
 def _column(name: str, table: str, incarnation: str) -> str:

@@ -23,11 +23,11 @@ class FrameNumbers:
     @classmethod
     def resumed(cls, memory: Int64Array) -> "FrameNumbers":
         """One that goes on where another one was; memory: what that one's `memory` was."""
-        found = cls()
-        found._next, *last = memory[0].tolist()
-        found._last = (last[0], last[1])
-        found._starts, found._ranks, found._first = memory[1:].T.tolist()
-        return found
+        frame_numbers = cls()
+        frame_numbers._next, *last = memory[0].tolist()
+        frame_numbers._last = (last[0], last[1])
+        frame_numbers._starts, frame_numbers._ranks, frame_numbers._first = memory[1:].T.tolist()
+        return frame_numbers
 
     def memory(self, mentioned: Iterable[Int64Array]) -> Int64Array:
         """int64[1 + runs, 3]: the next number and the last frame; first number, rank and frame of
@@ -75,24 +75,24 @@ class Names:
     @classmethod
     def resumed(cls, texts: Sequence[bytes]) -> "Names":
         """One that goes on where another one was, which had these texts."""
-        found = cls()
-        found.texts = list(texts)
-        found._codes = {text.decode(): code for code, text in enumerate(texts)}
-        return found
+        names = cls()
+        names.texts = list(texts)
+        names._codes = {text.decode(): code for code, text in enumerate(texts)}
+        return names
 
     def codes(self, column: pa.Array) -> Int64Array:
         """The code of each text, NULL where there is none."""
         coded = pc.dictionary_encode(column)
-        found = []
+        codes = []
         for text in coded.dictionary.to_pylist():
             code = self._codes.setdefault(text, len(self.texts))
             if code == len(self.texts):
                 self.texts.append(text.encode())
-            found.append(code)
+            codes.append(code)
         indices = numbers(coded.indices)
-        if not found:
+        if not codes:
             return indices
-        return np.where(indices == NULL, NULL, np.asarray(found, np.int64)[np.maximum(indices, 0)])
+        return np.where(indices == NULL, NULL, np.asarray(codes, np.int64)[np.maximum(indices, 0)])
 
 
 def numbers(column: pa.Array) -> Int64Array:
@@ -103,8 +103,8 @@ def numbers(column: pa.Array) -> Int64Array:
 
 def index_in(column: pa.Array, names: Sequence[str]) -> Int64Array:
     """The place of each text among names."""
-    found: Int64Array = numbers(pc.index_in(column, pa.array(names)))
-    return found
+    indices: Int64Array = numbers(pc.index_in(column, pa.array(names)))
+    return indices
 
 
 def by_text(column: pa.Array, number: Callable[[str], int]) -> Int64Array:

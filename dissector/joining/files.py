@@ -98,12 +98,12 @@ def digests(captures: Iterable[Manifest]) -> dict[str, str]:
 
     The name is part of it: captures of a compacted group share a manifest, but no row.
     """
-    found: dict[str, list[str]] = {}
+    manifest_digests: dict[str, list[str]] = {}
     for capture in captures:
         digest = hashlib.sha256(to_json(capture).encode()).hexdigest()
         for name in names_in(capture):
-            found.setdefault(name, []).append(digest)
-    return {name: digest_of([name, *sorted(texts)]) for name, texts in found.items()}
+            manifest_digests.setdefault(name, []).append(digest)
+    return {name: digest_of([name, *sorted(texts)]) for name, texts in manifest_digests.items()}
 
 
 def digest_of(value: object) -> str:
@@ -147,8 +147,8 @@ def database(settings: JoinSettings) -> Iterator["duckdb.DuckDBPyConnection"]:
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",
     }
-    with duckdb.connect(config=options) as found:
-        yield found
+    with duckdb.connect(config=options) as connection:
+        yield connection
 
 
 def make_views(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # the direction goes on there.
 _HOLES: Final = f"""
 CREATE TABLE gaps AS
-WITH found AS (
+WITH gap_notices AS (
   SELECT p.rank, p.chain, p.read_by, n.capture, n.connection_id, n.direction, n.stream_offset,
     n.bytes, n.packet, n.code = 'gap_lost' AS is_hole,
     CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
@@ -35,14 +35,14 @@ WITH found AS (
 near AS (
   SELECT capture, connection_id, direction, frame_no, stream_offset AS start,
     stream_offset + frame_bytes AS stop, first_packet, last_packet
-  FROM frames SEMI JOIN found USING (capture, connection_id, direction)
+  FROM frames SEMI JOIN gap_notices USING (capture, connection_id, direction)
 ),
 beside AS (
   SELECT g.*, l.frame_no AS last_frame_no, l.last_packet AS last_packet,
     f.frame_no AS next_frame_no, f.start, f.stop,
     CASE WHEN g.is_hole AND coalesce(f.start >= g.stream_offset, true)
       THEN least(f.first_packet, g.packet) END AS revealed
-  FROM found AS g
+  FROM gap_notices AS g
   ASOF LEFT JOIN near AS l ON l.capture = g.capture AND l.connection_id = g.connection_id
     AND l.direction = g.direction AND g.stream_offset >= l.stop
   ASOF LEFT JOIN near AS f ON f.capture = g.capture AND f.connection_id = g.connection_id

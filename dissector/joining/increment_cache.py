@@ -89,17 +89,19 @@ class IncrementCache:
         """The increments of a group; one if it is not cut."""
         return increments.increments(part, self._known, limits.MAX_INCREMENT_ROWS)
 
-    def tasks(self, found: Sequence[Increment], settings: JoinSettings) -> list[list[Closing]]:
+    def tasks(
+        self, group_increments: Sequence[Increment], settings: JoinSettings
+    ) -> list[list[Closing]]:
         """What is to be closed of the increments of a group: lists of which each is one task, since
         each of a list goes on from what the one before left."""
-        is_there = [self._find(increment) for increment in found]
-        for index in reversed(range(len(found) - 1)):
+        is_there = [self._find(increment) for increment in group_increments]
+        for index in reversed(range(len(group_increments) - 1)):
             # What comes behind it can only be read from what it left.
             if is_there[index] and not is_there[index + 1]:
-                is_there[index] = self._unseal(found[index])
+                is_there[index] = self._unseal(group_increments[index])
         made: list[list[Closing]] = []
         left: Path | None = None
-        for index, increment in enumerate(found):
+        for index, increment in enumerate(group_increments):
             if not is_there[index]:
                 if index == 0 or is_there[index - 1]:
                     made.append([])
@@ -108,10 +110,10 @@ class IncrementCache:
             left = self._left(increment)
         return made
 
-    def collect(self, found: Sequence[Increment], group: str, folder: Path) -> None:
+    def collect(self, group_increments: Sequence[Increment], group: str, folder: Path) -> None:
         """Put the rows of all increments of a group, by its name, into one folder, and keep those
         that are new."""
-        for increment in [each for each in self._made if each in found]:
+        for increment in [made for made in self._made if made in group_increments]:
             self._made.remove(increment)
             names = self._tables(increment)
             if not increment.is_last:
@@ -122,7 +124,7 @@ class IncrementCache:
             self._kept.add(
                 self._folder(increment), [cache_partition], dict.fromkeys(names, self._digest)
             )
-        for index, increment in enumerate(found):
+        for index, increment in enumerate(group_increments):
             for name in SCHEMAS:
                 target = Target(folder, f"{group}{OF_INCREMENT}{index:06}").path(name)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +135,7 @@ class IncrementCache:
         if not len(self._kept):
             return
         groups = [self.increments(part) for part in parts_of(plan)]
-        self._kept.forget({each.digest for found in groups for each in found})
+        self._kept.forget({increment.digest for group in groups for increment in group})
 
     def _tables(self, increment: Increment) -> tuple[str, ...]:
         return tuple(SCHEMAS) if increment.is_last else (*SCHEMAS, STATE, SEAL)
@@ -149,15 +151,15 @@ class IncrementCache:
 
     def _find(self, increment: Increment) -> bool:
         """Whether the rows of an increment are kept; they are linked to where new ones are made."""
-        found: dict[str, str] = {}
+        cached_paths: dict[str, str] = {}
         cache_partition = CachePartition(increment.digest, increment.captures)
         for name in self._tables(increment):
             sources, _ = self._kept.sources(name, self._digest, [cache_partition])
             paths = [path for source in sources for path in source.paths]
             if len(paths) != 1:
                 return False
-            found[name] = paths[0]
-        for name, path in found.items():
+            cached_paths[name] = paths[0]
+        for name, path in cached_paths.items():
             target = self._target(increment).path(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             link(Path(path), target)
@@ -212,7 +214,7 @@ def _key() -> bytes:
     for is_made in (False, True):
         if is_made:
             keep_file(path, os.urandom(_KEY_BYTES))
-        found = read_kept(path)
-        if len(found) == _KEY_BYTES and not path.stat().st_mode & 0o077:
-            return found
+        key = read_kept(path)
+        if len(key) == _KEY_BYTES and not path.stat().st_mode & 0o077:
+            return key
     return os.urandom(_KEY_BYTES)

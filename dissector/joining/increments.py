@@ -73,7 +73,7 @@ def increments(part: JoinPlan, known: CaptureSizes, max_rows: int) -> list[Incre
     is_whole = not known.whole.isdisjoint(names)
     rows = [known.rows[name] for name in names]
     edges = [0, *([] if is_whole else _boundaries(spans, rows, max_rows)), len(names)]
-    found: list[Increment] = []
+    group_increments: list[Increment] = []
     digest = ""
     for first, last in pairwise(edges):
         until = max(end for _, end in spans[:last]) + NEAR_NS
@@ -81,8 +81,8 @@ def increments(part: JoinPlan, known: CaptureSizes, max_rows: int) -> list[Incre
         soon = (soon - {*names[:last]}).union(names[last : last + 1])
         increment = _increment(part, known, (first, last), soon)
         digest = digest_of([digest, _content(increment, known)])
-        found.append(increment._replace(digest=digest))
-    return found
+        group_increments.append(increment._replace(digest=digest))
+    return group_increments
 
 
 def _increment(
@@ -93,7 +93,7 @@ def _increment(
     before, names = group.captures[: edges[0]], group.captures[edges[0] : edges[1]]
     floors = group.floors[edges[0] : edges[1]]
     own = frozenset(names)
-    mine = group._replace(
+    increment_group = group._replace(
         captures=names,
         floors=floors,
         is_in_turn=in_turn(floors, [known.spans[name] for name in names]),
@@ -107,7 +107,7 @@ def _increment(
     there = {*before, *names}
     later = {head for at, head in part.moved.items() if at[0] in soon and head[0] in there}
     return Increment(
-        JoinPlan((mine,), moved, tuple(handovers), ()),
+        JoinPlan((increment_group,), moved, tuple(handovers), ()),
         before,
         _near(handovers, own, frozenset(before)),
         tuple(sorted(later)),
@@ -133,15 +133,15 @@ def _boundaries(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows:
     begins: list[int] = []
     for first, _ in reversed(spans[1:]):
         begins.append(min(first, begins[-1]) if begins else first)
-    found = []
+    boundaries = []
     held, until = 0, 0
     for index, next_begin in enumerate(reversed(begins)):
         held += rows[index]
         until = max(until, spans[index][1])
         if held >= max_rows and until <= next_begin:
-            found.append(index + 1)
+            boundaries.append(index + 1)
             held = 0
-    return found
+    return boundaries
 
 
 def _near(
@@ -149,10 +149,10 @@ def _near(
 ) -> frozenset[str]:
     """Captures of other increments in which something of these is to be looked up: bytes that are
     there twice, and what tells of a message that goes on there."""
-    found = set()
+    captures = set()
     for handover in handovers:
         if handover.after[0] not in own:
-            found.add(handover.after[0])
+            captures.add(handover.after[0])
         elif handover.before[0] in before and (handover.missing or 0) < 0:
-            found.add(handover.before[0])
-    return frozenset(found)
+            captures.add(handover.before[0])
+    return frozenset(captures)

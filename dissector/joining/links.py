@@ -87,8 +87,8 @@ def distance(before: int | None, after: int | None) -> int | None:
     """Bytes from one sequence number to another; negative if it is behind."""
     if before is None or after is None:
         return None
-    found = (after - before) % _WRAP
-    return found - _WRAP if found >= _WRAP // 2 else found
+    difference = (after - before) % _WRAP
+    return difference - _WRAP if difference >= _WRAP // 2 else difference
 
 
 def end_of(row: Row, direction: str) -> int | None:
@@ -131,17 +131,17 @@ def continues(before: Row, after: Row) -> bool:
     if silence < -SLACK_NS:
         return False
     known = [
-        found
+        missing_bytes
         for direction in BOTH_DIRECTIONS
-        if (found := missing(before, after, direction)) is not None
+        if (missing_bytes := missing(before, after, direction)) is not None
     ]
     if before["ended"] != "capture_end":
         # Acknowledgements of the end, and its repetitions, come behind it.
         is_tail = after["protocol"] == "none" and silence <= MAX_SILENCE_NS and bool(known)
-        return is_tail and all(abs(found) <= 1 for found in known)
+        return is_tail and all(abs(missing_bytes) <= 1 for missing_bytes in known)
     if not known:
         return bool(silence <= MAX_SILENCE_NS)
-    return all(abs(found) <= MAX_HANDOVER_BYTES for found in known)
+    return all(abs(missing_bytes) <= MAX_HANDOVER_BYTES for missing_bytes in known)
 
 
 def is_copy(one: Row, other: Row) -> bool:
@@ -181,12 +181,14 @@ class _Sets:
 
 
 def _by_key(connections: Iterable[Row]) -> list[list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+    rows_by_key: dict[str, list[Row]] = defaultdict(list)
     for row in connections:
-        found[row["connection_key"]].append(row)
-    for rows in found.values():
+        rows_by_key[row["connection_key"]].append(row)
+    for rows in rows_by_key.values():
         rows.sort(key=lambda row: (row["first_ts_ns"], row["last_ts_ns"], row["capture"]))
-    return [rows for _, rows in sorted(found.items()) if len({r["capture"] for r in rows}) > 1]
+    return [
+        rows for _, rows in sorted(rows_by_key.items()) if len({r["capture"] for r in rows}) > 1
+    ]
 
 
 def is_at_once(one: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -203,32 +205,32 @@ def _span(row: Row) -> tuple[int, int]:
 
 def find_proxy_peers(connections: Iterable[Row]) -> dict[ConnectionId, Row]:
     """Connections whose bytes another capture, earlier by name, holds too, and the one there."""
-    found: dict[ConnectionId, Row] = {}
+    proxy_peers: dict[ConnectionId, Row] = {}
     for rows in _by_key(connections):
         for index, row in enumerate(rows):
             for other in rows[index + 1 :]:
                 if other["first_ts_ns"] > row["last_ts_ns"]:
                     break
                 if is_at_once(_span(row), _span(other)) and is_copy(row, other):
-                    kept, later = sorted((row, other), key=lambda each: each["capture"])
-                    found.setdefault((later["capture"], later["connection_id"]), kept)
-    return found
+                    kept, later = sorted((row, other), key=lambda connection: connection["capture"])
+                    proxy_peers.setdefault((later["capture"], later["connection_id"]), kept)
+    return proxy_peers
 
 
 def find_handovers(connections: Iterable[Row]) -> list[Handover]:
     """Where connections go over from one capture to the next, both directions of each."""
-    found = []
+    handovers = []
     for rows in _by_key(connections):
         waiting: list[Row] = []
         for row in rows:
             # A client that takes one port again and again has many rows; few began in the middle.
             earlier = reversed(waiting) if row["started"] == "midstream" else ()
-            before = next((each for each in earlier if continues(each, row)), None)
+            before = next((other for other in earlier if continues(other, row)), None)
             if before is not None:
                 waiting.remove(before)
                 first, second = ((each["capture"], each["connection_id"]) for each in (before, row))
                 is_over = before["ended"] != "capture_end"
-                found += [
+                handovers += [
                     Handover(
                         first,
                         second,
@@ -238,7 +240,7 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
                     for direction in BOTH_DIRECTIONS
                 ]
             waiting.append(row)
-    return found
+    return handovers
 
 
 def _in_order(
@@ -253,16 +255,16 @@ def _in_order(
             followers[before].append(name)
     ready = [(spans[name][0], name) for name in names if not left[name]]
     heapq.heapify(ready)
-    found: list[str] = []
+    ordered: list[str] = []
     while ready:
         _, name = heapq.heappop(ready)
-        found.append(name)
+        ordered.append(name)
         for follower in followers[name]:
             left[follower] -= 1
             if not left[follower]:
                 heapq.heappush(ready, (spans[follower][0], follower))
     # Captures that continue each other both ways cannot be told apart by it.
-    return found + sorted(names - set(found), key=lambda name: (spans[name][0], name))
+    return ordered + sorted(names - set(ordered), key=lambda name: (spans[name][0], name))
 
 
 def _group(
@@ -299,11 +301,11 @@ def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dic
     members: dict[str, list[str]] = defaultdict(list)
     for name in sorted(spans, key=lambda name: spans[name]):
         members[sets.top(name)].append(name)
-    found: dict[str, str] = {}
+    whole_of: dict[str, str] = {}
     for top, names in members.items():
         is_one = not any(is_at_once(spans[one], spans[two]) for one, two in pairwise(names))
-        found |= {name: top if is_one else name for name in names}
-    return found
+        whole_of |= {name: top if is_one else name for name in names}
+    return whole_of
 
 
 def plan(

@@ -22,7 +22,7 @@ VERSION: Final = "2"
 def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[CachePartition]:
     """All captures, given with their digests, in units; the digest of a unit is of all that decides
     what is found in it."""
-    found = []
+    partitions = []
     handovers: dict[str, list[Handover]] = defaultdict(list)
     for handover in whole.handovers:
         handovers[handover.after[0]].append(handover)
@@ -37,14 +37,14 @@ def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[Cache
                 for each in handovers[name]
             ),
         ]
-        found.append(CachePartition(digest_of(content), group.captures))
+        partitions.append(CachePartition(digest_of(content), group.captures))
     proxy_peers: dict[str, list[tuple[int, bool]]] = defaultdict(list)
     for key in sorted(whole.proxy_peers):
         proxy_peers[key[0]].append((key[1], key in whole.copied))
     for name in sorted(captures.keys() - whole.captures):
         content = [VERSION, name, captures[name], proxy_peers[name]]
-        found.append(CachePartition(digest_of(content), (name,)))
-    return found
+        partitions.append(CachePartition(digest_of(content), (name,)))
+    return partitions
 
 
 def parts_of(whole: JoinPlan) -> list[JoinPlan]:
@@ -68,9 +68,9 @@ def whole_spans(files: pa.Table, whole: JoinPlan) -> dict[str, tuple[int, int]]:
     Args:
         files: rows of capture_files.
     """
-    found = capture_spans(files)
+    spans = capture_spans(files)
     for group in whole.groups:
-        known = [found[name] for name in group.captures if found[name] != (0, 0)]
+        known = [spans[name] for name in group.captures if spans[name] != (0, 0)]
         span = (min(s[0] for s in known), max(s[1] for s in known)) if known else (0, 0)
-        found |= dict.fromkeys(group.captures, span)
-    return found
+        spans |= dict.fromkeys(group.captures, span)
+    return spans

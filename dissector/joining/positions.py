@@ -71,7 +71,7 @@ backward AS (
     bool_or(direction = 'to_client') AS comes_from_to_client
   FROM handovers WHERE coalesce(missing, 0) <= 0 GROUP BY ALL
 ),
-found AS (
+located AS (
   SELECT each.*, head_client_ip, head_broker_ip, chain,
     CASE WHEN protocol IN ({protocols}) THEN protocol END AS read_by,
     coalesce(goes_on_to_broker, false) AS goes_on_to_broker,
@@ -83,7 +83,7 @@ found AS (
   LEFT JOIN backward USING (capture, connection_id)
   UNION ALL BY NAME FROM placed_before
 )
-SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM found
+SELECT * REPLACE (min(read_by) OVER (PARTITION BY chain) AS read_by) FROM located
 """
 
 
@@ -147,9 +147,9 @@ class Positions:
         names = db.sql("SELECT capture FROM ranks ORDER BY rank").to_arrow_table()
         self._captures = names.column(0).combine_chunks()
         rows = db.sql("SELECT chain, rank, connection_id FROM placed ORDER BY chain, rank")
-        found = rows.to_arrow_table()
-        self._keys = self._key(_numbers(found, "rank"), _numbers(found, "chain"))
-        self._connections = _numbers(found, "connection_id")
+        placed = rows.to_arrow_table()
+        self._keys = self._key(_numbers(placed, "rank"), _numbers(placed, "chain"))
+        self._connections = _numbers(placed, "connection_id")
         self.connection_roots = db.sql(
             "SELECT rank, connection_id, head_client_ip AS client_ip, head_broker_ip AS broker_ip "
             "FROM placed WHERE capture = head_capture AND connection_id = head_connection_id "
@@ -179,8 +179,8 @@ class Positions:
 
     def root_ranks(self, chains: Int64Array) -> Int64Array:
         """The ranks of the heads of chains."""
-        found: Int64Array = self._root_ranks[chains]
-        return found
+        ranks: Int64Array = self._root_ranks[chains]
+        return ranks
 
 
 def nullable(values: Int64Array) -> pa.Array:
@@ -189,5 +189,5 @@ def nullable(values: Int64Array) -> pa.Array:
 
 
 def _numbers(rows: pa.Table, name: str) -> Int64Array:
-    found: Int64Array = rows.column(name).combine_chunks().to_numpy().astype(np.int64)
-    return found
+    column: Int64Array = rows.column(name).combine_chunks().to_numpy().astype(np.int64)
+    return column

@@ -216,16 +216,16 @@ class Replay:
     @classmethod
     def resumed(cls, window_ns: int, checkpoint: Checkpoint) -> "Replay":
         """A replay that goes on where another one was left."""
-        found = cls(window_ns)
-        found._serials = FrameNumbers.resumed(checkpoint.arrays[_SERIALS])
-        found._names = Names.resumed(checkpoint.texts["names"])
-        names = found._names.texts
-        for name, each in found._passes().items():
-            rebuilt(each.memory(), name, checkpoint.arrays)
-        found._registry.resume(names, [v.decode() for v in checkpoint.texts["schema_versions"]])
-        found._exchanges.resume(names, checkpoint.texts["errors"])
-        found._consumption.resume(names)
-        return found
+        replay = cls(window_ns)
+        replay._serials = FrameNumbers.resumed(checkpoint.arrays[_SERIALS])
+        replay._names = Names.resumed(checkpoint.texts["names"])
+        names = replay._names.texts
+        for name, kernel_pass in replay._passes().items():
+            rebuilt(kernel_pass.memory(), name, checkpoint.arrays)
+        replay._registry.resume(names, [v.decode() for v in checkpoint.texts["schema_versions"]])
+        replay._exchanges.resume(names, checkpoint.texts["errors"])
+        replay._consumption.resume(names)
+        return replay
 
     def leave(self) -> Iterator[TableRows]:
         """Return the rows closed so far; open state stays for `checkpoint`."""
@@ -287,12 +287,12 @@ class Replay:
         sources = self._fill(frames, main)
         ids, words = self._ids(frames, rows, kinds, owner)
         texts = self._exchanges.read_texts(frames, count, sources)
-        found, names = self._notices, self._names.texts
+        notices, names = self._notices, self._names.texts
         run = self._registry.begin(frames, count, names, sources)
-        exchanges = self._exchanges.pair_named(frames, count, texts, names, run, found)
-        blocks = self._registry.closed(frames, count, run, found) + exchanges
+        exchanges = self._exchanges.pair_named(frames, count, texts, names, run, notices)
+        blocks = self._registry.closed(frames, count, run, notices) + exchanges
         blocks = named(blocks, self._commands)
-        blocks += self._consumption.advance(frames, count, ids, words, names, found)
+        blocks += self._consumption.advance(frames, count, ids, words, names, notices)
         yield from self._tables(blocks)
         yield self._incarnations(frames, main, count)
 
@@ -408,8 +408,8 @@ class Replay:
             frames.error_text_at[row] = len(data)
             frames.error_text_bytes[row] = len(value)
             data += value
-        found = np.frombuffer(bytes(data) or b"\0", np.uint8)
-        return found, found, found, found
+        text_bytes = np.frombuffer(bytes(data) or b"\0", np.uint8)
+        return text_bytes, text_bytes, text_bytes, text_bytes
 
     def _ids(
         self, frames: FrameColumns, rows: pa.Table, kinds: Int64Array, owner: Int64Array
@@ -481,16 +481,16 @@ class Replay:
         cells = np.stack(
             (ranks, frames.connection_id[:count], kind, number, own, frames.incarnation[:count])
         )
-        found = np.unique(cells[:, known], axis=1)
-        is_consumer = found[2] == wire_commands.CONSUMER_SUBJECT
+        distinct_cells = np.unique(cells[:, known], axis=1)
+        is_consumer = distinct_cells[2] == wire_commands.CONSUMER_SUBJECT
         return INCARNATIONS, pa.table(
             {
-                "rank": pa.array(found[0]),
-                "chain": pa.array(found[1]),
-                "consumer_id": pa.array(found[3], mask=~is_consumer),
-                "producer_id": pa.array(found[3], mask=is_consumer),
-                "own_incarnation": pa.array(found[4]),
-                "incarnation": pa.array(found[5]),
+                "rank": pa.array(distinct_cells[0]),
+                "chain": pa.array(distinct_cells[1]),
+                "consumer_id": pa.array(distinct_cells[3], mask=~is_consumer),
+                "producer_id": pa.array(distinct_cells[3], mask=is_consumer),
+                "own_incarnation": pa.array(distinct_cells[4]),
+                "incarnation": pa.array(distinct_cells[5]),
             },
             schema=INCARNATION,
         )

@@ -57,10 +57,10 @@ _NO_ARGUMENTS: Final = frozenset(
 def detail_of(row: dict[str, Any]) -> dict[str, Any]:
     """The detail of a frame; empty where there is none, or where it was too long."""
     try:
-        found = json.loads(row["detail"] or "{}")
+        detail = json.loads(row["detail"] or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return detail if isinstance(detail, dict) else {}
 
 
 def line_of(row: dict[str, Any], command: int) -> CommandLine:
@@ -144,8 +144,8 @@ class CursusReplay(replay.Replay):
         self._fill_frames(frames, main)
         bodies = self._again.opening.bodies = BodyColumns.new(count, NULL)
         self._fill_bodies(frames, bodies, rows, kinds, owner)
-        readings = self._readings(frames, main)
-        self._correlation.advance(frames, count, count, readings)
+        decoded_bodies = self._decoded_bodies(frames, main)
+        self._correlation.advance(frames, count, count, decoded_bodies)
         yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
@@ -185,8 +185,8 @@ class CursusReplay(replay.Replay):
                 bodies.first_producer[row] = producer
                 bodies.first_epoch[row] = frames.producer_epoch[row]
 
-    def _readings(self, frames: FrameColumns, rows: pa.Table) -> dict[int, DecodedBody]:
-        found = {}
+    def _decoded_bodies(self, frames: FrameColumns, rows: pa.Table) -> dict[int, DecodedBody]:
+        bodies = {}
         commands = frames.command[: rows.num_rows].tolist()
         names = {"detail", "error_code", "error_text", "entry_id", "highest_sequence_id"}
         names |= {column for _, column in _ARGUMENTS}
@@ -198,7 +198,7 @@ class CursusReplay(replay.Replay):
             ):
                 continue
             if command in _ANSWERS:
-                found[row] = DecodedBody(answer=answer_of(kept[row], command))
+                bodies[row] = DecodedBody(answer=answer_of(kept[row], command))
             elif command != NULL:
-                found[row] = DecodedBody(line=line_of(kept[row], command))
-        return found
+                bodies[row] = DecodedBody(line=line_of(kept[row], command))
+        return bodies

@@ -31,9 +31,9 @@ class Replays:
     @classmethod
     def resumed(cls, window_ns: int, left: Checkpoint) -> "Replays":
         """Replays that go on where others were left."""
-        found = cls(window_ns)
-        found._open[_LASTING] = Replay.resumed(window_ns, left)
-        return found
+        replays = cls(window_ns)
+        replays._open[_LASTING] = Replay.resumed(window_ns, left)
+        return replays
 
     def leave(self) -> Iterator[TableRows]:
         """The rows that close with what was fed."""

@@ -153,14 +153,16 @@ def shared_captures(db: "duckdb.DuckDBPyConnection") -> Shared:
     """
     for query in _ROWS:
         db.execute(query)
-    found: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
+    message_counts: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
     for table, is_same in (("published", 1), ("delivered", 1), ("entries", 0)):
         for captures, count, at_once in db.execute(_sets(table)).fetchall():
-            found[tuple(captures)][0] += is_same * count
-            found[tuple(captures)][1] += is_same * at_once
-    views = [names for names, (count, at_once) in sorted(found.items()) if 2 * at_once > count]
+            message_counts[tuple(captures)][0] += is_same * count
+            message_counts[tuple(captures)][1] += is_same * at_once
+    views = [
+        names for names, (count, at_once) in sorted(message_counts.items()) if 2 * at_once > count
+    ]
     ordered, proxy_peers = _proxy_peers(db, views) if views else ([], [])
-    return Shared([list(names) for names in sorted(found)], ordered, proxy_peers)
+    return Shared([list(names) for names in sorted(message_counts)], ordered, proxy_peers)
 
 
 def _sets(table: str) -> str:
@@ -211,5 +213,5 @@ def _proxy_peers(
     for names in views:
         kept = max(names, key=lambda name: (first[names, name], -names.index(name)))
         ordered.append([kept, *(name for name in names if name != kept)])
-        proxy_peers |= {found for found in seen[names] if found[0] != kept}
+        proxy_peers |= {connection_id for connection_id in seen[names] if connection_id[0] != kept}
     return ordered, sorted(proxy_peers)

@@ -113,16 +113,16 @@ def plan(
 
 def capture_spans(files: pa.Table) -> dict[str, tuple[int, int]]:
     """Times of the first and the last packet of each capture (rows of capture_files); 0 if none."""
-    found: dict[str, tuple[int, int]] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for row in files.select(["capture", "first_ts_ns", "last_ts_ns"]).to_pylist():
         first, last = row["first_ts_ns"], row["last_ts_ns"]
         if first is None or last is None:
-            found.setdefault(row["capture"], (0, 0))
+            spans.setdefault(row["capture"], (0, 0))
             continue
-        before = found.get(row["capture"], (0, 0))
+        before = spans.get(row["capture"], (0, 0))
         known = before if before != (0, 0) else (first, last)
-        found[row["capture"]] = (min(known[0], first), max(known[1], last))
-    return found
+        spans[row["capture"]] = (min(known[0], first), max(known[1], last))
+    return spans
 
 
 def _clusters(files: pa.Table) -> pa.Table:

@@ -68,7 +68,7 @@ class Cache:
         self._linked: dict[tuple[Path, str], tuple[str, ...] | None] = {}
 
     def _read(self) -> list[_Batch]:
-        found = []
+        batches = []
         for index in sorted(self._folder.glob(f"*/{_INDEX}")):
             try:
                 content = json.loads(index.read_text("utf-8"))
@@ -83,8 +83,8 @@ class Cache:
                 }
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue  # a memory that cannot be read is none
-            found.append(_Batch(index.parent, cache_partitions, tables))
-        return found
+            batches.append(_Batch(index.parent, cache_partitions, tables))
+        return batches
 
     def __len__(self) -> int:
         """How many batches there were, and were added."""
@@ -102,19 +102,19 @@ class Cache:
             ValueError: two units have one digest.
         """
         left = _by_digest(cache_partitions)
-        found = []
+        cached_rows = []
         for batch in reversed(self._batches):
-            mine = [left[each] for each in batch.cache_partitions if each in left]
-            if not mine or batch.tables.get(table, ("", {}))[0] != digest:
+            held = [left[each] for each in batch.cache_partitions if each in left]
+            if not held or batch.tables.get(table, ("", {}))[0] != digest:
                 continue
             paths = self._files(batch, table)
             if paths is None:
                 continue
-            names = frozenset(name for cache_partition in mine for name in cache_partition.captures)
-            found.append(CachedRows(paths, names, len(mine) == len(batch.cache_partitions)))
-            for cache_partition in mine:
+            names = frozenset(name for cache_partition in held for name in cache_partition.captures)
+            cached_rows.append(CachedRows(paths, names, len(held) == len(batch.cache_partitions)))
+            for cache_partition in held:
                 del left[cache_partition.digest]
-        return found, list(left.values())
+        return cached_rows, list(left.values())
 
     def _files(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
         """Links to the files of a table whose bytes are what they were; None if one is not."""
@@ -124,7 +124,7 @@ class Cache:
         return self._linked[key]
 
     def _verified(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
-        found = []
+        paths = []
         for name, sha256 in batch.tables[table][1].items():
             if Path(name).is_absolute() or ".." in Path(name).parts:
                 return None
@@ -136,8 +136,8 @@ class Cache:
                     return None
             except OSError:
                 return None
-            found.append(str(target))
-        return tuple(found)
+            paths.append(str(target))
+        return tuple(paths)
 
     def add(
         self, made: Path, cache_partitions: Collection[CachePartition], digests: Mapping[str, str]
@@ -215,14 +215,14 @@ class Cache:
 
 def _by_digest(cache_partitions: Iterable[CachePartition]) -> dict[str, CachePartition]:
     """Units by their digests, which must differ: one would stand for the other, in silence."""
-    found: dict[str, CachePartition] = {}
+    by_digest: dict[str, CachePartition] = {}
     for cache_partition in cache_partitions:
-        other = found.setdefault(cache_partition.digest, cache_partition)
+        other = by_digest.setdefault(cache_partition.digest, cache_partition)
         if other.captures != cache_partition.captures:
             raise ValueError(
                 f"{other.captures[0]} and {cache_partition.captures[0]} have one digest"
             )
-    return found
+    return by_digest
 
 
 def _digests(made: Path, table: str) -> dict[str, str]:

@@ -161,11 +161,11 @@ class ColumnChunks(ABC):
         """The chunks of its leaves, which shall stand at `at` on; starts again."""
         statistics = self._statistics() if self._has_statistics else None
         self._start()
-        found = []
+        encoded = []
         for chunk in self._chunks:
-            found.append(chunk.finish(at, statistics))
-            at += found[-1][1].bytes
-        return found
+            encoded.append(chunk.finish(at, statistics))
+            at += encoded[-1][1].bytes
+        return encoded
 
     def _start(self) -> None:
         self._nulls = 0
@@ -300,10 +300,10 @@ class NestedChunks(ColumnChunks):
         is_map = isinstance(gathered, pa.MapArray)
         values = (gathered.keys, gathered.items) if is_map else (gathered.values,)
         deepest = (_KEY, _ELEMENT) if is_map else (_ELEMENT,)
-        for chunk, found, level in zip(self._chunks, values, deepest, strict=True):
-            assert found.null_count == 0, "nulls inside a list or map"
+        for chunk, leaf, level in zip(self._chunks, values, deepest, strict=True):
+            assert leaf.null_count == 0, "nulls inside a list or map"
             levels, count = _list_levels(gathered, level, self._work)
-            body, encoding = self._values(found)
+            body, encoding = self._values(leaf)
             chunk.add_page(levels + body, count, encoding)
 
     def _values(self, values: pa.Array) -> tuple[bytes, int]:

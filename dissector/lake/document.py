@@ -190,25 +190,25 @@ def lake_page() -> str:
 
 def _joins() -> list[str]:
     """Which columns of which table name which row, as a table."""
-    found = ["| from | by | to |", "|---|---|---|"]
-    return found + [f"| {each.table} | {each.by} | {each.to} |" for each in JOINS]
+    lines = ["| from | by | to |", "|---|---|---|"]
+    return lines + [f"| {join.table} | {join.by} | {join.to} |" for join in JOINS]
 
 
 def _queries() -> list[str]:
-    found = []
+    lines = []
     for number, query in enumerate(QUERIES, 1):
-        found += [f"{number}. {query.question}", "", "```sql", f"{query.sql};", "```", ""]
-    return found[:-1]
+        lines += [f"{number}. {query.question}", "", "```sql", f"{query.sql};", "```", ""]
+    return lines[:-1]
 
 
 def _words() -> list[str]:
     """What the words of columns mean."""
-    found = []
+    lines = []
     for columns, words in EXPLAINED.items():
-        found += [f"`{columns}`".replace(", ", "`, `") + ":", ""]
-        found += [f"- `{word}`: {meaning}" for word, meaning in words.items()]
-        found.append("")
-    return found[:-1]
+        lines += [f"`{columns}`".replace(", ", "`, `") + ":", ""]
+        lines += [f"- `{word}`: {meaning}" for word, meaning in words.items()]
+        lines.append("")
+    return lines[:-1]
 
 
 def _null_rule(rule: str) -> str:

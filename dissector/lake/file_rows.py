@@ -39,17 +39,17 @@ def read_rows(
     if is_named_by_folder and _ORIGIN not in stored:
         stored.append(_ORIGIN)
     rows = file.read(stored) if group is None else file.read_row_group(group, stored)
-    found = []
+    arrays = []
     for name in wanted:
         if name in there:
-            found.append(rows.column(name))
+            arrays.append(rows.column(name))
         elif name == _CAPTURE:
-            found.append(pc.fill_null(rows.column(_ORIGIN), capture.capture_id))
+            arrays.append(pc.fill_null(rows.column(_ORIGIN), capture.capture_id))
         else:
-            found.append(pa.nulls(rows.num_rows, ARROW_TYPES[declared[name].type]))
+            arrays.append(pa.nulls(rows.num_rows, ARROW_TYPES[declared[name].type]))
     if not wanted:
         return rows
-    return pa.Table.from_arrays(found, names=wanted)
+    return pa.Table.from_arrays(arrays, names=wanted)
 
 
 def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
@@ -57,11 +57,11 @@ def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
     there = pq.read_schema(path).names
     column = _CAPTURE if _CAPTURE in there else _ORIGIN
     with pq.ParquetFile(path, read_dictionary=[column]) as file:
-        found: set[str] = set()
+        captures: set[str] = set()
         for batch in file.iter_batches(columns=[column]):
             names = pc.unique(batch.column(0)).to_pylist()
-            found.update(capture.capture_id if name is None else name for name in names)
-    return frozenset(found)
+            captures.update(capture.capture_id if name is None else name for name in names)
+    return frozenset(captures)
 
 
 def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
@@ -73,15 +73,15 @@ def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
     Args:
         deliveries: capture, frame_no and connection_id of all deliveries of the captures.
     """
-    found = pa.nulls(rows.num_rows, pa.int64())
+    previous = pa.nulls(rows.num_rows, pa.int64())
     for capture in pc.unique(rows.column(_CAPTURE)):
-        mine = deliveries.filter(pc.equal(deliveries.column(_CAPTURE), capture))
-        at = pc.index_in(rows.column("previous_frame_no"), value_set=mine.column("frame_no"))
-        is_mine = pc.and_(pc.equal(rows.column(_CAPTURE), capture), pc.is_valid(at))
-        known = pc.and_(is_mine, pc.is_valid(rows.column("previous_frame_no")))
-        found = pc.if_else(known, mine.column("connection_id").take(at), found)
+        of_capture = deliveries.filter(pc.equal(deliveries.column(_CAPTURE), capture))
+        at = pc.index_in(rows.column("previous_frame_no"), value_set=of_capture.column("frame_no"))
+        is_of_capture = pc.and_(pc.equal(rows.column(_CAPTURE), capture), pc.is_valid(at))
+        known = pc.and_(is_of_capture, pc.is_valid(rows.column("previous_frame_no")))
+        previous = pc.if_else(known, of_capture.column("connection_id").take(at), previous)
     column = rows.schema.get_field_index(PREVIOUS)
-    return rows.set_column(column, PREVIOUS, found)
+    return rows.set_column(column, PREVIOUS, previous)
 
 
 def is_schema_of(schema: pa.Schema, table: str, version: int) -> bool:

@@ -327,11 +327,11 @@ def replaced_by(ready: Path) -> tuple[str, ...] | None:
     if not path.is_file():
         return ()
     try:
-        found = json.loads(path.read_text("utf-8"))
+        names = json.loads(path.read_text("utf-8"))
     except ValueError:
         return None
-    is_list = isinstance(found, list) and all(map(lake_manifest.is_plain_name, found))
-    return tuple(found) if is_list else None
+    is_list = isinstance(names, list) and all(map(lake_manifest.is_plain_name, names))
+    return tuple(names) if is_list else None
 
 
 def _is_there(lake: Path, staged: Path, target: Path) -> bool:

@@ -82,10 +82,10 @@ class Manifest(NamedTuple):
 
     def rows(self) -> dict[str, int]:
         """Rows of each table."""
-        found = dict.fromkeys(TABLES, 0)
+        counts = dict.fromkeys(TABLES, 0)
         for part in self.files:
-            found[part.table] = found.get(part.table, 0) + part.rows
-        return found
+            counts[part.table] = counts.get(part.table, 0) + part.rows
+        return counts
 
     def captures(self) -> tuple[Contained, ...]:
         """What it stands for: itself, or the captures compacted into it."""
@@ -126,8 +126,8 @@ def is_plain_name(name: object) -> bool:
 def tap_run_of(capture_id: str) -> str:
     """What the ids of all rotations of one run of a tap share; other ids are given back as they
     are: they end in digits of a digest, of which there are more."""
-    found = ROTATION.fullmatch(capture_id)
-    return found[1] if found else capture_id
+    match = ROTATION.fullmatch(capture_id)
+    return match[1] if match else capture_id
 
 
 def to_json(manifest: Manifest) -> str:
@@ -170,18 +170,18 @@ def from_json(text: str, where: str) -> Manifest:
             "use the version of dissector that wrote the lake, or a newer one"
         )
     try:
-        found = _read(content, version)
+        manifest = _read(content, version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is not a readable manifest: {error!r}; {MEND}") from None
-    if not _is_sound(found):
+    if not _is_sound(manifest):
         raise InputError(f"{where} is not a readable manifest: it holds odd values; {MEND}")
-    names = {found.capture_id}
-    for part in found.files:
+    names = {manifest.capture_id}
+    for part in manifest.files:
         names.add(part.table)
         names.add(part.name)
     if not all(map(is_plain_name, names)):
         raise InputError(f"{where} is not a readable manifest: it names other folders; {MEND}")
-    return found
+    return manifest
 
 
 def _is_sound(manifest: Manifest) -> bool:

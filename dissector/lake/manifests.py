@@ -54,12 +54,12 @@ class Manifests:
         is_collecting = gc.isenabled()
         gc.disable()
         try:
-            found = self._of(self.names())
+            contents = self._of(self.names())
         finally:
             if is_collecting:
                 gc.enable()
-        captures = [each for each in found if isinstance(each, Manifest)]
-        return captures, [each for each in found if isinstance(each, UnreadManifest)]
+        captures = [content for content in contents if isinstance(content, Manifest)]
+        return captures, [content for content in contents if isinstance(content, UnreadManifest)]
 
     def to_change(self) -> tuple[list[Manifest], list[UnreadManifest]]:
         """The same, for who changes the lake.
@@ -86,9 +86,9 @@ class Manifests:
         groups = [name for name in names if name.startswith(manifest.GROUP_PREFIX)]
         wanted = [name for name in names if name.startswith(begin) and len(name) == size]
         wanted += [name for name in groups if self._names_within(name, base_name)]
-        found = self._of(wanted)
-        _refuse_newer(found)
-        return [each for each in found if isinstance(each, Manifest)]
+        contents = self._of(wanted)
+        _refuse_newer(contents)
+        return [content for content in contents if isinstance(content, Manifest)]
 
     def names(self, begins: str | tuple[str, ...] = "") -> list[str]:
         """The ids of all manifests that begin so, in order."""
@@ -101,7 +101,7 @@ class Manifests:
 
     def _of(self, names: Iterable[str]) -> list[Manifest | UnreadManifest]:
         """What the manifests of some ids hold, but of those that went away meanwhile."""
-        found: list[Manifest | UnreadManifest] = []
+        contents: list[Manifest | UnreadManifest] = []
         for name in names:
             path = self._path(name)
             try:
@@ -113,10 +113,12 @@ class Manifests:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                found.append(_unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}"))
+                contents.append(
+                    _unread(name, path, f"cannot read {path}: {error}; {manifest.MEND}")
+                )
                 continue
-            found.append(known.content)
-        return found
+            contents.append(known.content)
+        return contents
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name + _SUFFIX)
@@ -160,10 +162,10 @@ def is_named(capture: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(capture, pattern) for pattern in patterns)
 
 
-def _refuse_newer(found: Iterable[Manifest | UnreadManifest]) -> None:
-    for each in found:
-        if isinstance(each, UnreadManifest) and each.is_newer:
-            raise InputError(each.text)
+def _refuse_newer(contents: Iterable[Manifest | UnreadManifest]) -> None:
+    for content in contents:
+        if isinstance(content, UnreadManifest) and content.is_newer:
+            raise InputError(content.text)
 
 
 # -- the version of a lake, for those who do not read all of its manifests

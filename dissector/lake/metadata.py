@@ -112,11 +112,11 @@ def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
 
 def number_statistics(least: int, most: int, nulls: int) -> Struct:
     """The range of a chunk of integers."""
-    found = Struct().i64(3, nulls)
+    statistics = Struct().i64(3, nulls)
     if least <= most:
-        found.binary(5, most.to_bytes(8, "little", signed=True))
-        found.binary(6, least.to_bytes(8, "little", signed=True))
-    return found
+        statistics.binary(5, most.to_bytes(8, "little", signed=True))
+        statistics.binary(6, least.to_bytes(8, "little", signed=True))
+    return statistics
 
 
 def text_statistics(least: bytes, most: bytes, nulls: int) -> Struct:

@@ -103,9 +103,9 @@ class TableFiles:
         Returns:
             Whether the row group was full and has been written.
         """
-        for column, found in zip(self._columns, gathered, strict=True):
+        for column, values in zip(self._columns, gathered, strict=True):
             if column is not None:
-                column.add(rows, found)
+                column.add(rows, values)
         self._rows_in_group += rows
         if self._rows_in_group < self._group_rows:
             return False

@@ -163,21 +163,21 @@ def _unheld(names: AbstractSet[str], capture: Manifest) -> str:
 def _held_twice(lake: Lake) -> list[LakeProblem]:
     """Captures that two manifests hold: every report counts their rows twice."""
     owners: dict[str, str] = {}
-    found = []
+    problems = []
     for capture in lake.captures:
         for inside in capture.captures():
             other = owners.setdefault(inside.capture_id, capture.capture_id)
             if other != capture.capture_id:
                 text = f"it is in {other}, too: reports count its rows twice"
-                found.append(LakeProblem(capture.capture_id, inside.capture_id, text))
-    return found
+                problems.append(LakeProblem(capture.capture_id, inside.capture_id, text))
+    return problems
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """What a folder holds, none if it is not there; what is a link needs no further look."""
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except FileNotFoundError:
         return []
 
@@ -226,12 +226,12 @@ def _strays(lake: Lake) -> list[LakeProblem]:
     }
     files = {install.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
     unread = {each.capture_id for each in lake.unread}
-    found = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
+    landings = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
     # What was added since the lake was opened has its stage until it has its manifest.
     added = install.ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
     problems = []
-    for folder, capture in found:
+    for folder, capture in landings:
         if folder in folders:
             others = sorted(set(folder.iterdir()) - files)
             problems += [LakeProblem(capture, str(path), _STRAY) for path in others]
@@ -248,8 +248,8 @@ def _strays(lake: Lake) -> list[LakeProblem]:
 
 def _landings(table: Path) -> list[Path]:
     """The folders of a table, one for each capture or compacted group."""
-    found = sorted(table.iterdir()) if table.is_dir() else []
-    return [path for path in found if path.name.startswith(_PREFIXES) and path.is_dir()]
+    paths = sorted(table.iterdir()) if table.is_dir() else []
+    return [path for path in paths if path.name.startswith(_PREFIXES) and path.is_dir()]
 
 
 def _id_of(folder: Path) -> str:

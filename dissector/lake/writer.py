@@ -42,11 +42,11 @@ class _TableWriter:
     def write(self, block: TableBlock) -> None:
         start = 0
         while start < block.rows:
-            stop = min(block.rows, start + self._builder.room)
+            stop = min(block.rows, start + self._builder.free_rows)
             stop, size = self._within_text_limit(block, start, stop)
             self._builder.append(block, start, stop)
             self._text_bytes += size
-            if self._builder.room == 0:
+            if self._builder.free_rows == 0:
                 self._end_page()
                 self.is_small = False
             if self._text_bytes >= SETTINGS.row_group_text_bytes:
@@ -114,7 +114,7 @@ class LakeWriter:
         self._sizes = (group_rows, part_rows)
         self._tables = _tables(folder, self._sizes)
         self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
-        self._room = threading.Condition()
+        self._not_full = threading.Condition()
         self._queued_bytes = 0
         self._queued_blocks = 0
         self._stopped = False
@@ -143,12 +143,12 @@ class LakeWriter:
         """
         assert block.table in self._tables, f"no table {block.table}"
         size = block_bytes(block)
-        with self._room:
+        with self._not_full:
             while self._failure is None and (
                 self._queued_blocks >= WRITE_QUEUE_BLOCKS
                 or (self._queued_blocks and self._queued_bytes + size > WRITE_QUEUE_BYTES)
             ):
-                self._room.wait()
+                self._not_full.wait()
             self._raise_failure()
             self._queued_blocks += 1
             self._queued_bytes += size
@@ -191,18 +191,18 @@ class LakeWriter:
                     return
                 block, size = queued
                 self._tables[block.table].write(block)
-                with self._room:
+                with self._not_full:
                     self._queued_blocks -= 1
                     self._queued_bytes -= size
-                    self._room.notify()
+                    self._not_full.notify()
             if not self._stopped:
                 self._parts = [
                     part for table in self._tables.values() for part in table.close(self._capture)
                 ]
         except BaseException as failure:
-            with self._room:
+            with self._not_full:
                 self._failure = failure
-                self._room.notify_all()
+                self._not_full.notify_all()
 
 
 def block_bytes(block: TableBlock) -> int:

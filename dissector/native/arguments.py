@@ -98,18 +98,18 @@ def _appender_of(cls: type) -> Appender:
     """How values of a class become words: what the class says itself, or what its base does."""
     own = getattr(cls, "append_to", None)
     if own is not None:
-        found: Appender = own
+        appender: Appender = own
     elif issubclass(cls, tuple):
-        found = _tuple
+        appender = _tuple
     elif issubclass(cls, np.ndarray):
-        found = _array_kind
+        appender = _array_kind
     elif issubclass(cls, int | np.integer):
-        found = _integer
+        appender = _integer
     else:
         raise TypeError(f"a kernel cannot take a {cls.__module__}.{cls.__qualname__}")
-    _APPENDERS[cls] = found
+    _APPENDERS[cls] = appender
     _classes[cls.__module__, cls.__qualname__] = cls
-    return found
+    return appender
 
 
 def append(value: Any, words: list[int]) -> Kind:
@@ -162,10 +162,10 @@ def class_named(module: str, name: str) -> Any:
     """A class by its module and name."""
     if (module, name) in _classes:
         return _classes[module, name]
-    found: Any = importlib.import_module(module)
+    attribute: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        attribute = getattr(attribute, part)
+    return attribute
 
 
 def result_count(result: list[Any]) -> int:

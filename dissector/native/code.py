@@ -72,8 +72,8 @@ def _candidate_folders() -> tuple[Path, ...]:
     bases = [os.environ.get("XDG_CACHE_HOME", "")]
     for home in (os.environ.get("HOME", ""), _home_of_user()):
         bases.append(os.path.join(home, ".cache") if home else "")
-    found = [Path(base) / "pulsar-dissector" for base in bases if os.path.isabs(base)]
-    return (*dict.fromkeys(found), trust.private_folder_of_user())
+    folders = [Path(base) / "pulsar-dissector" for base in bases if os.path.isabs(base)]
+    return (*dict.fromkeys(folders), trust.private_folder_of_user())
 
 
 @cache
@@ -241,8 +241,8 @@ def _read_trusted(path: Path) -> bytes:
 def has_code() -> bool:
     """Whether any code is there that this machine can run, of the package or compiled here."""
     for folder in (*_packaged_folders(), code_folder()):
-        with suppress(OSError), os.scandir(folder) as found:
-            if any(entry.name.endswith(".kernel") for entry in found):
+        with suppress(OSError), os.scandir(folder) as entries:
+            if any(entry.name.endswith(".kernel") for entry in entries):
                 return True
     return False
 
@@ -266,11 +266,11 @@ def keep_list(program: str, names: Iterable[str]) -> None:
 def kept_list(program: str) -> KeptList:
     """What was noted; no names if it is not known that all is kept."""
     for folder in _packaged_folders():
-        found = _read_packaged(folder, f"{program}.list")
-        if found:
-            return KeptList(folder, tuple(found.decode().split("\n")))
-    found = read_kept(code_folder() / f"{program}.list")
-    return KeptList(code_folder(), tuple(found.decode().split("\n")) if found else ())
+        content = _read_packaged(folder, f"{program}.list")
+        if content:
+            return KeptList(folder, tuple(content.decode().split("\n")))
+    content = read_kept(code_folder() / f"{program}.list")
+    return KeptList(code_folder(), tuple(content.decode().split("\n")) if content else ())
 
 
 def read_kept(path: Path) -> bytes:

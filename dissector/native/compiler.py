@@ -168,8 +168,8 @@ def teach(kernels: type, instructions: type) -> None:
         return types.Dispatcher(value.dispatcher)
 
     def instruction_type(value: Any, context: Any) -> Any:
-        found = _intrinsic_of(value.name, value.result_bits, value.argument_bits)
-        return cpu_target.typing_context.resolve_value_type(found)
+        instruction = _intrinsic_of(value.name, value.result_bits, value.argument_bits)
+        return cpu_target.typing_context.resolve_value_type(instruction)
 
     typeof_impl.register(kernels)(dispatcher_type)
     typeof_impl.register(instructions)(instruction_type)
@@ -201,11 +201,11 @@ def _intrinsic_of(name: str, result_bits: int, argument_bits: tuple[int, ...]) -
             return types.int64(types.int64, types.int64), generate
         return None
 
-    found = _intrinsics[key] = intrinsic(typed)
+    instruction = _intrinsics[key] = intrinsic(typed)
     # It may be first met in the middle of a compilation, after the compiler looked for what is new.
     cpu_target.typing_context.refresh()
     cpu_target.target_context.refresh()
-    return found
+    return instruction
 
 
 # -- compilation

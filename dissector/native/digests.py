@@ -66,14 +66,14 @@ def function_sizes(kernel: Any) -> dict[str, int]:
 
 def _reached(kernel: Any) -> dict[FunctionType, Any]:
     """A kernel and all that it calls, at any depth, in the order of first use."""
-    found = {kernel.py_func: kernel}
+    kernels = {kernel.py_func: kernel}
     waiting = [kernel]
     for each in waiting:
         for other in _described(each.py_func)[1]:
-            if other.py_func not in found:
-                found[other.py_func] = other
+            if other.py_func not in kernels:
+                kernels[other.py_func] = other
                 waiting.append(other)
-    return found
+    return kernels
 
 
 @cache
@@ -155,22 +155,22 @@ def _read_through_modules(code: CodeType, of_module: Mapping[str, Any]) -> dict[
 
     Code that names no module, as most, is not taken apart: that costs more than all else.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     path, value = "", None
     if any(is_ours(of_module.get(name)) for name in code.co_names):
-        for each in dis.get_instructions(code):
-            if each.opname == "LOAD_GLOBAL":
-                path, value = each.argval, of_module.get(each.argval)
-            elif is_ours(value) and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                path, value = f"{path}.{each.argval}", getattr(value, each.argval)
+        for instruction in dis.get_instructions(code):
+            if instruction.opname == "LOAD_GLOBAL":
+                path, value = instruction.argval, of_module.get(instruction.argval)
+            elif is_ours(value) and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                path, value = f"{path}.{instruction.argval}", getattr(value, instruction.argval)
                 if not is_ours(value):
-                    found[path] = value
+                    values[path] = value
             else:
                 value = None
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            found |= _read_through_modules(inner, of_module)
-    return found
+            values |= _read_through_modules(inner, of_module)
+    return values
 
 
 def is_ours(value: Any) -> bool:

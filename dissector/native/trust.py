@@ -76,14 +76,14 @@ def read_file(folder: int, name: str, path: Path, *, may_have_links: bool = Fals
     """
     descriptor = _open(folder, name, _READ, path)
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise DistrustedError(f"{path} is no plain file: remove it")
-        _check_owner(found, path)
-        if found.st_mode & _OTHERS_WRITE:
-            raise DistrustedError(f"{path} {_who_writes(found)}: remove it")
-        if found.st_nlink != 1 and not may_have_links:
-            raise DistrustedError(f"{path} has {found.st_nlink} names (hard links): remove it")
+        _check_owner(status, path)
+        if status.st_mode & _OTHERS_WRITE:
+            raise DistrustedError(f"{path} {_who_writes(status)}: remove it")
+        if status.st_nlink != 1 and not may_have_links:
+            raise DistrustedError(f"{path} has {status.st_nlink} names (hard links): remove it")
         return file.read()
 
 
@@ -144,9 +144,9 @@ class _Steps:
                 self.close()
                 self._begin()
             waiting.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
-        found = os.fstat(self.descriptors[-1])
-        if found.st_mode & _OTHERS_WRITE:
-            raise _shared(found, self._path)
+        status = os.fstat(self.descriptors[-1])
+        if status.st_mode & _OTHERS_WRITE:
+            raise _shared(status, self._path)
 
     @property
     def _path(self) -> Path:
@@ -166,12 +166,12 @@ class _Steps:
         """Where a step leads if it is a link, None if it is none or is not there."""
         at = self.descriptors[-1]
         try:
-            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            status = os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        if not stat.S_ISLNK(found.st_mode):
+        if not stat.S_ISLNK(status.st_mode):
             return None
-        _check_owner(found, self._path / name)
+        _check_owner(status, self._path / name)
         self._links += 1
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self._path / name))
@@ -210,28 +210,28 @@ def _is_link(at: int, name: str) -> bool:
 def _checked_folder(descriptor: int, path: Path, may_be_shared: bool) -> int:
     """The same descriptor, of a folder that others cannot change; sticky ones may be on the way."""
     try:
-        found = os.fstat(descriptor)
-        _check_owner(found, path)
-        is_sticky = bool(found.st_mode & stat.S_ISVTX)
-        if found.st_mode & _OTHERS_WRITE and not (may_be_shared and is_sticky):
-            raise _shared(found, path)
+        status = os.fstat(descriptor)
+        _check_owner(status, path)
+        is_sticky = bool(status.st_mode & stat.S_ISVTX)
+        if status.st_mode & _OTHERS_WRITE and not (may_be_shared and is_sticky):
+            raise _shared(status, path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _shared(found: os.stat_result, path: Path) -> DistrustedError:
-    return DistrustedError(f"{path} {_who_writes(found)}: run chmod go-w {path}")
+def _shared(status: os.stat_result, path: Path) -> DistrustedError:
+    return DistrustedError(f"{path} {_who_writes(status)}: run chmod go-w {path}")
 
 
-def _who_writes(found: os.stat_result) -> str:
-    who = "everybody" if found.st_mode & stat.S_IWOTH else "its group"
-    return f"can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
+def _who_writes(status: os.stat_result) -> str:
+    who = "everybody" if status.st_mode & stat.S_IWOTH else "its group"
+    return f"can be written by {who} (mode {stat.S_IMODE(status.st_mode):04o})"
 
 
-def _check_owner(found: os.stat_result, path: Path) -> None:
-    if found.st_uid not in (0, os.geteuid()):
+def _check_owner(status: os.stat_result, path: Path) -> None:
+    if status.st_uid not in (0, os.geteuid()):
         raise DistrustedError(
-            f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} who runs this"
+            f"{path} belongs to user {status.st_uid}, not to {os.geteuid()} who runs this"
         )

@@ -27,8 +27,8 @@ from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 DONE: Final = 0
 FRAGMENTS: Final = 1
 # Beside those of a walk: see `_read_slowly`.
-_LAST_FRAGMENT: Final = walk.FOUND_FRAGMENT - 1
-_AFTER_FRAGMENTS: Final = walk.FOUND_FRAGMENT - 2
+_LAST_FRAGMENT: Final = walk.REACHED_FRAGMENT - 1
+_AFTER_FRAGMENTS: Final = walk.REACHED_FRAGMENT - 2
 
 # Words of four bytes that an IPv4 header has.
 _SHORTEST_HEADER: Final = 5
@@ -185,20 +185,20 @@ def read_walk(data: ByteArray, state: PacketState) -> int:
     """Walk on through the packet; if it ends at TCP, that becomes the next segment.
 
     Returns:
-        A reason with its detail, or FOUND_FRAGMENT: the IP header of a fragment begins at the
+        A reason with its detail, or REACHED_FRAGMENT: the IP header of a fragment begins at the
         walk's position.
     """
-    return int(_read_found(data, state, unwrap(data, state.walk)))
+    return int(_read_step(data, state, unwrap(data, state.walk)))
 
 
 @kernel
-def _read_found(data: ByteArray, state: PacketState, found: int) -> int:
-    """What `read_walk` does with what the walk found."""
+def _read_step(data: ByteArray, state: PacketState, step: int) -> int:
+    """What `read_walk` does with the step that the walk ended with."""
     position = state.walk.position
-    if found == walk.FOUND_FRAGMENT:
-        return found
-    if found != walk.FOUND_TCP:
-        return int(found | (position.detail[0] << reasons.DETAIL_SHIFT))
+    if step == walk.REACHED_FRAGMENT:
+        return step
+    if step != walk.REACHED_TCP:
+        return int(step | (position.detail[0] << reasons.DETAIL_SHIFT))
     segments = state.segments
     row = state.block_pass.segments[0]
     reason = _read_segment(
@@ -275,17 +275,17 @@ def _read_slowly(
     """Walk through a packet that the short way does not know.
 
     Returns:
-        As `read_walk`, FOUND_FRAGMENT: it is gathered; or _LAST_FRAGMENT: likewise, and there is no
-        room for another; or _AFTER_FRAGMENTS: it is a segment, which comes behind those.
+        As `read_walk`, REACHED_FRAGMENT: it is gathered; or _LAST_FRAGMENT: likewise, and there is
+        no room for another; or _AFTER_FRAGMENTS: it is a segment, which comes behind those.
     """
     begin(state.walk, packets, row, link_type)
     state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
-    found = unwrap(data, state.walk)
-    if found == walk.FOUND_FRAGMENT:
-        return walk.FOUND_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
-    if found == walk.FOUND_TCP and state.block_pass.fragments[0] > 0:
+    step = unwrap(data, state.walk)
+    if step == walk.REACHED_FRAGMENT:
+        return walk.REACHED_FRAGMENT if _gather_fragment(state, row) else _LAST_FRAGMENT
+    if step == walk.REACHED_TCP and state.block_pass.fragments[0] > 0:
         return _AFTER_FRAGMENTS
-    return int(_read_found(data, state, found))
+    return int(_read_step(data, state, step))
 
 
 @kernel
@@ -322,20 +322,20 @@ def read_packets(
             if reason == reasons.USED and block_pass.fragments[0] > 0:
                 reason = _AFTER_FRAGMENTS
             elif reason == reasons.USED:
-                found = block_pass.segments[0]
+                segment_row = block_pass.segments[0]
                 number = block_pass.first_packet[0] + row
                 reason = _read_segment(data, end, wire_end, network, number, state)
                 if reason == reasons.USED:
-                    segments.source[found] = 0
-                    segments.tunnel[found] = 0
-                    segments.vlans[found] = link.vlans
-                    segments.ts_ns[found] = packets.ts_ns[row]
+                    segments.source[segment_row] = 0
+                    segments.tunnel[segment_row] = 0
+                    segments.vlans[segment_row] = link.vlans
+                    segments.ts_ns[segment_row] = packets.ts_ns[row]
         if reason in (reasons.LOOK_CLOSER, reasons.FRAGMENT):
             reason = _read_slowly(data, packets, row, link_types[interface], state)
         if reason in (_LAST_FRAGMENT, _AFTER_FRAGMENTS):
             block_pass.row[0] = row + 1 if reason == _LAST_FRAGMENT else row
             return FRAGMENTS
-        if reason != walk.FOUND_FRAGMENT:
+        if reason != walk.REACHED_FRAGMENT:
             state.reasons[row] = reason
     block_pass.row[0] = block_pass.rows[0]
     return DONE

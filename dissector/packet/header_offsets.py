@@ -110,9 +110,9 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
 def _header_at_end(walk: HeaderWalk, step: int) -> tuple[int, int]:
     """Kind and offset of what the walk ended with."""
     offset = walk.position.offset[0]
-    if step == packet_walk.FOUND_TCP:
+    if step == packet_walk.REACHED_TCP:
         return SEGMENT, offset
-    if step == packet_walk.FOUND_FRAGMENT:
+    if step == packet_walk.REACHED_FRAGMENT:
         return PIECE, offset
     if step in (IP_CUT, IP_MALFORMED):
         return REST, offset + _BEFORE_ADDRESSES
@@ -143,8 +143,8 @@ def find_headers(
         How many headers there are; the caller goes on while packets are left.
     """
     count = 0
-    room = len(headers.row) - HEADERS_OF_PACKET
-    while left.row[0] < left.rows[0] and count <= room:
+    capacity = len(headers.row) - HEADERS_OF_PACKET
+    while left.row[0] < left.rows[0] and count <= capacity:
         row = left.row[0]
         left.row[0] += 1
         start = packets.offset[row]

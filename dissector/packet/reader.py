@@ -156,30 +156,30 @@ class PacketReader:
 
     def finish(self) -> list[CaptureNotice]:
         """Findings about the capture as a whole."""
-        found = [
+        notices = [
             CaptureNotice(code, packet=each.first_packet, value=each.number, value2=each.packets)
             for code in UNREAD_CODES
             for _, each in sorted(self._unread.get(code, {}).items())
         ]
-        found += [
+        notices += [
             CaptureNotice(code, packet=each.first_packet, value=each.packets)
             for code in _LIMITS
             for each in self._unread.get(code, {}).values()
         ]
         tunnels = int(self._state.tunnels.counts[TAKEN])
         if tunnels >= MAX_TUNNELS - 1:
-            found.append(CaptureNotice("tunnels_limit", value=tunnels))
+            notices.append(CaptureNotice("tunnels_limit", value=tunnels))
         block_pass = self._state.block_pass
         if block_pass.offloaded[0]:
             first, count = int(block_pass.first_offloaded[0]), int(block_pass.offloaded[0])
-            found.append(CaptureNotice("checksum_offload", packet=first, value=count))
+            notices.append(CaptureNotice("checksum_offload", packet=first, value=count))
         if block_pass.shortened[0]:
             first, count = int(block_pass.first_shortened[0]), int(block_pass.shortened[0])
             size = int(block_pass.shortened_bytes[0])
-            found.append(
+            notices.append(
                 CaptureNotice("packets_shortened", first, value=count, value2=size, bytes=size)
             )
-        return found + self._fragments.finish()
+        return notices + self._fragments.finish()
 
     def _add_fragments(
         self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
@@ -188,15 +188,15 @@ class PacketReader:
         view, fragments, state = data.data, self._fragments, self._state
         passed = prepacked(data), prepacked(packets), prepacked(link_types)
         gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
-        found = []
+        fragment_reasons = []
         for row, *cells in gathered:
             reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
                 reason = read_completed(*passed, row, fragments.assembled, fragments.rebuilt, state)
-                if reason == walk.FOUND_FRAGMENT:
+                if reason == walk.REACHED_FRAGMENT:
                     reason = self._read_nested()
-            found.append(reason)
-        reasons[[row for row, *_ in gathered]] = found
+            fragment_reasons.append(reason)
+        reasons[[row for row, *_ in gathered]] = fragment_reasons
 
     def _read_nested(self) -> int:
         """The reason for which a packet counts that a fragment completed and that is a fragment
@@ -215,7 +215,7 @@ class PacketReader:
             reason = fragments.add(fragments.assembled.data, place)
             if reason == REBUILT and left:
                 reason = int(read_rebuilt(fragments.assembled, *fragments.rebuilt, self._state))
-            if reason not in (REBUILT, walk.FOUND_FRAGMENT):
+            if reason not in (REBUILT, walk.REACHED_FRAGMENT):
                 return reason
         return packet_reasons.TUNNEL_DEPTH
 
@@ -233,10 +233,10 @@ class PacketReader:
         used = int(state.tunnels.counts[TAKEN])
         most = min(used + rows, MAX_TUNNELS)
         if most * MAX_TUNNEL_DEPTH > len(state.stacks.matrix):
-            room = min(2 * most, MAX_TUNNELS)
+            capacity = min(2 * most, MAX_TUNNELS)
             state.grow(
-                tunnels=reserved(state.tunnels, room - used),
-                stacks=state.stacks.grown(room * MAX_TUNNEL_DEPTH),
+                tunnels=reserved(state.tunnels, capacity - used),
+                stacks=state.stacks.grown(capacity * MAX_TUNNEL_DEPTH),
             )
 
     def _note_unread(
@@ -254,7 +254,7 @@ class PacketReader:
 
     def _note(self, code: str, rows: Int64Array, numbers: Int64Array, first_packet: int) -> None:
         known = self._unread.setdefault(code, {})
-        found, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
-        for number, first, count in zip(found.tolist(), firsts, counts, strict=True):
+        unique_numbers, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
+        for number, first, count in zip(unique_numbers.tolist(), firsts, counts, strict=True):
             seen = known.get(number, UnreadPackets(number, 0, first_packet + int(rows[first])))
             known[number] = seen._replace(packets=seen.packets + int(count))

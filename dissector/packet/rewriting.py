@@ -180,8 +180,8 @@ def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewritin
     return len(headers.row)
 
 
-def double_room(state: Rewriting) -> None:
-    """Double the room for addresses."""
+def grow_addresses(state: Rewriting) -> None:
+    """Double the capacity of the table of addresses."""
     before = state.addresses
     after = Addresses.new(2 * len(before.matrix))
     for row in before.matrix[before.version != 0]:
@@ -264,9 +264,9 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
         elif kind == header_offsets.IP6:
             for field in (at + 8, at + 24):
                 high, low = be64(data, field), be64(data, field + 8)
-                found = _row_of(table, state.secret, 6, high, low)
-                _put64(data, field, table.new_high[found])
-                _put64(data, field + 8, table.new_low[found])
+                row = _row_of(table, state.secret, 6, high, low)
+                _put64(data, field, table.new_high[row])
+                _put64(data, field + 8, table.new_low[row])
 
 
 @kernel

@@ -103,5 +103,5 @@ def unread_text(code: str, number: int, packets: int) -> str:
 
 def unread_of(text: str) -> tuple[str, int] | None:
     """The name and the number of packets in such a sentence; None if it is none."""
-    found = _TEXT.fullmatch(text)
-    return None if found is None else (found[1], int(found[2]))
+    match = _TEXT.fullmatch(text)
+    return None if match is None else (match[1], int(match[2]))

@@ -57,13 +57,13 @@ from dissector.packet.walk import (
     AT_PPP,
     AT_PROTOCOL,
     AT_TYPE,
-    FOUND_FRAGMENT,
-    FOUND_TCP,
     GO_ON,
     MPLS_KIND,
     NO_END,
     PBB_KIND,
     PPPOE_KIND,
+    REACHED_FRAGMENT,
+    REACHED_TCP,
     HeaderWalk,
     add_vlans,
     enter,
@@ -361,7 +361,7 @@ def _ip_step(data: ByteArray, walk: HeaderWalk, ethertype: int) -> int:
     if network.reason == FRAGMENT:
         position.kind[0] = ethertype
         position.layer[0] = AT_IP
-        return FOUND_FRAGMENT
+        return REACHED_FRAGMENT
     if network.reason not in (USED, LOOK_CLOSER):
         return network.reason
     wire_end = network.wire_end
@@ -383,7 +383,7 @@ def _ip_step(data: ByteArray, walk: HeaderWalk, ethertype: int) -> int:
     position.offset[0] = network.offset
     position.kind[0] = network.protocol
     position.layer[0] = AT_PROTOCOL
-    return FOUND_TCP if network.reason == USED else GO_ON
+    return REACHED_TCP if network.reason == USED else GO_ON
 
 
 @kernel
@@ -421,8 +421,8 @@ def unwrap(data: ByteArray, walk: HeaderWalk) -> int:
     """Read header after header from where the walk stands.
 
     Returns:
-        FOUND_TCP: a TCP header begins at OFFSET; FOUND_FRAGMENT: a fragment's IP header does; else
-        the reason why the packet is not read.
+        REACHED_TCP: a TCP header begins at OFFSET; REACHED_FRAGMENT: a fragment's IP header does;
+        else the reason why the packet is not read.
     """
     for _ in range(MAX_UNWRAP_STEPS):
         step = step_on(data, walk)

@@ -26,8 +26,8 @@ AT_IP: Final = 4  # its first four bits say which version
 AT_PROTOCOL: Final = 5  # behind an IP header
 
 GO_ON: Final = -1  # not a reason: the next layer was found
-FOUND_TCP: Final = -2
-FOUND_FRAGMENT: Final = -3
+REACHED_TCP: Final = -2
+REACHED_FRAGMENT: Final = -3
 
 # Kinds of tunnels, in the order of their names in tables.
 TUNNEL_KINDS: Final = (

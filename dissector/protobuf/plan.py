@@ -173,8 +173,8 @@ class _Builder:
         """The fields of a message by name; found once for each root, as paths ask for it often."""
         known = self._fields.get(message)
         if known is None:
-            found = descriptors().messages.get(message, {}).values()
-            known = self._fields[message] = {field.name: field for field in found}
+            fields = descriptors().messages.get(message, {}).values()
+            known = self._fields[message] = {field.name: field for field in fields}
             for extra in self._extra:
                 if extra.message == message:
                     known[extra.field.name] = extra.field
@@ -207,12 +207,12 @@ class _Builder:
             yield names
             return
         for field in descriptors().messages[root.message].values():
-            found: Field | None = field
+            leaf: Field | None = field
             for name in names[1:]:
-                found = self.fields(found.of).get(name) if found and found.of else None
-                if found is not None and found.label == "repeated":
-                    found = None
-            if found is not None and found.type_name != "message":
+                leaf = self.fields(leaf.of).get(name) if leaf and leaf.of else None
+                if leaf is not None and leaf.label == "repeated":
+                    leaf = None
+            if leaf is not None and leaf.type_name != "message":
                 yield [field.name, *names[1:]]
 
     def _node(self, root: int, path: Sequence[str]) -> _Node:

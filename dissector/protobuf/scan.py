@@ -86,7 +86,7 @@ class ScanOutput(NamedTuple):
     odd_fields: Int64Array
 
 
-class Found(NamedTuple):
+class WireField(NamedTuple):
     """A field: wire type, varint value or number of bytes, and where the value's bytes start."""
 
     number: int
@@ -116,7 +116,7 @@ def new_output(matrix: Int64Array, child_columns: int, names: NameColumns) -> Sc
     )
 
 
-def with_more_room(out: ScanOutput) -> ScanOutput:
+def doubled(out: ScanOutput) -> ScanOutput:
     """The same with twice the room for ids and words."""
     ids = np.full((out.ids.shape[0], 2 * out.ids.shape[1]), NULL, np.int64)
     ids[:, : out.ids.shape[1]] = out.ids
@@ -156,20 +156,20 @@ def _long_varint(data: ByteArray, at: int, end: int) -> Varint:
 
 
 @inlined
-def _next_field(data: ByteArray, at: int, end: int) -> Found:
+def _next_field(data: ByteArray, at: int, end: int) -> WireField:
     """The field at offset, with its value or the length of its bytes; next is -1 if malformed."""
     tag = _short_varint(data, at, end)
     number = tag.value >> 3
     wire = tag.value & 7
     if tag.next < 0 or not 0 < number <= _MAX_FIELD_NUMBER or (_WIRE_TYPES >> wire) & 1 == 0:
-        return Found(0, 0, 0, -1)
+        return WireField(0, 0, 0, -1)
     if wire & 1:  # eight or four bytes, such as a double; no wanted field is one
         behind = tag.next + (8 if wire == 1 else 4)
-        return Found(number, wire, 0, behind if behind <= end else -1)
+        return WireField(number, wire, 0, behind if behind <= end else -1)
     value = _long_varint(data, tag.next, end)
     if value.next < 0 or (wire == 2 and not 0 <= value.value <= end - value.next):
-        return Found(0, 0, 0, -1)
-    return Found(number, wire, value.value, value.next)
+        return WireField(0, 0, 0, -1)
+    return WireField(number, wire, value.value, value.next)
 
 
 @inlined
@@ -291,16 +291,16 @@ def _put_pair(
     value = Span(span.at, span.at, 0)
     at = span.at
     while at < span.end:
-        found = _next_field(data, at, span.end)
-        if found.next < 0:
+        field = _next_field(data, at, span.end)
+        if field.next < 0:
             return BAD
-        at = found.next
-        if found.wire == 2:
-            at += found.value
-            if found.number == 1:
-                key = Span(found.next, at, 0)
-            elif found.number == 2:
-                value = Span(found.next, at, 0)
+        at = field.next
+        if field.wire == 2:
+            at += field.value
+            if field.number == 1:
+                key = Span(field.next, at, 0)
+            elif field.number == 2:
+                value = Span(field.next, at, 0)
     first = (step >> protobuf_plan.FIRST_SHIFT) & protobuf_plan.ARGUMENT_BITS
     for number in range(
         first, first + ((step >> protobuf_plan.SECOND_SHIFT) & protobuf_plan.ARGUMENT_BITS)
@@ -361,19 +361,19 @@ def _put_defaults(plan: FieldPlan, out: ScanOutput, row: int, node: int) -> None
 
 @inlined
 def _put_value(
-    plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, found: Found
+    plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, field: WireField
 ) -> int:
     """A field that is no nested message to its column: READ, BAD, LIMITED or FULL."""
     kind = step & protobuf_plan.KIND_BITS
-    if found.wire == 2:
+    if field.wire == 2:
         if kind < protobuf_plan.WORD:
             return READ
-        span = Span(found.next, found.next + found.value, 0)
+        span = Span(field.next, field.next + field.value, 0)
         return _put_bytes(plan, out, cell, step, data, span)
-    if found.wire == 0 and kind < protobuf_plan.WORD:
-        _put_number(out, cell, step, found.value)
-    elif found.wire == 0 and kind == protobuf_plan.WORD:
-        return _put_word(out, cell, step, found.value)
+    if field.wire == 0 and kind < protobuf_plan.WORD:
+        _put_number(out, cell, step, field.value)
+    elif field.wire == 0 and kind == protobuf_plan.WORD:
+        return _put_word(out, cell, step, field.value)
     return READ
 
 
@@ -406,14 +406,14 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
             base = plan.nodes[protobuf_plan.NODE_BASE, node]
             limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
             continue
-        found = _next_field(data, at, end)
-        if found.next < 0:
+        field = _next_field(data, at, end)
+        if field.next < 0:
             status = BAD
             break
-        at = found.next
-        step = plan.steps[base + found.number] if found.number <= limit else protobuf_plan.SKIP
+        at = field.next
+        step = plan.steps[base + field.number] if field.number <= limit else protobuf_plan.SKIP
         kind = step & protobuf_plan.KIND_BITS
-        if found.wire == 2 and (kind in (protobuf_plan.NESTED, protobuf_plan.CHILD)):
+        if field.wire == 2 and (kind in (protobuf_plan.NESTED, protobuf_plan.CHILD)):
             made = _new_child(out, row, step) if kind == protobuf_plan.CHILD else child
             if kind == protobuf_plan.NESTED or made >= 0:
                 child = made
@@ -421,7 +421,7 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
                 out.stack[1, depth] = node
                 depth += 1
                 node = (step >> protobuf_plan.FIRST_SHIFT) & protobuf_plan.ARGUMENT_BITS
-                end = at + found.value
+                end = at + field.value
                 base = plan.nodes[protobuf_plan.NODE_BASE, node]
                 limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
                 _put_defaults(plan, out, row, node)
@@ -430,15 +430,15 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
         else:
             result = READ
             if step == protobuf_plan.SKIP:
-                protobuf_odd_fields.keep_odd_field(out.odd_here, node, found.number)
+                protobuf_odd_fields.keep_odd_field(out.odd_here, node, field.number)
             elif step != protobuf_plan.UNWANTED:
-                result = _put_value(plan, out, Cell(row, child), step, data, found)
+                result = _put_value(plan, out, Cell(row, child), step, data, field)
         if result in (BAD, FULL):
             status = result
             break
         status = max(status, result)
-        if found.wire == 2:
-            at += found.value
+        if field.wire == 2:
+            at += field.value
     if status == FULL:
         out.used[USED_IDS] = out.used[_IDS_BEFORE]
         out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
@@ -460,7 +460,7 @@ def scan(
 
     Returns:
         The next span: count if all are read, else one for whose ids or words there is no room. The
-        caller makes room (`with_more_room`) and calls again from there.
+        caller makes room (`doubled`) and calls again from there.
     """
     for index in range(first, count):
         data = sources[spans.source[index]]

@@ -155,15 +155,15 @@ class Query(NamedTuple):
 def views(file: str) -> tuple[SharedView, ...]:
     """The views of a file of this package, in the order in which they can be made."""
     text = resources.files("dissector.queries").joinpath(file).read_text("utf-8")
-    found = []
+    file_views = []
     for piece in text.split("\n\n-- ")[1:]:
         head, _, query = piece.partition("\n")
         name, _, row = head.partition(": ")
         when = ""
         if query.startswith(_MATERIALIZED):
             when, _, query = query.removeprefix(_MATERIALIZED).partition("\n")
-        found.append(SharedView(name, row, query.strip().rstrip(";"), when))
-    return tuple(found)
+        file_views.append(SharedView(name, row, query.strip().rstrip(";"), when))
+    return tuple(file_views)
 
 
 @cache
@@ -180,13 +180,13 @@ def words(text: str) -> set[str]:
 
 def used_views(text: str) -> tuple[SharedView, ...]:
     """The views of the prelude that a text needs, those that they need before them."""
-    found: list[SharedView] = []
+    used: list[SharedView] = []
     wanted = words(text)
     for view in reversed(shared_views()):
         if view.name in wanted:
             wanted |= words(view.query)
-            found.insert(0, view)
-    return tuple(found)
+            used.insert(0, view)
+    return tuple(used)
 
 
 def _names(text: str) -> tuple[str, ...]:

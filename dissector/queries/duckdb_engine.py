@@ -230,8 +230,8 @@ class DuckdbEngine:
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
             return {name: self._table_or_reason(name, query) for name, query in queries.items()}
         with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
-            found = pool.map(self._table_or_reason, queries, queries.values())
-            return dict(zip(queries, found, strict=True))
+            tables = pool.map(self._table_or_reason, queries, queries.values())
+            return dict(zip(queries, tables, strict=True))
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder."""

@@ -108,21 +108,21 @@ class Selection(NamedTuple):
 
     def _is_in_time(self) -> str:
         """Whether a row is, in µs, rounded up: no row lies between two."""
-        found = ["1 = 1"]
+        conditions = ["1 = 1"]
         if self.since_ns is not None:
-            found.append(f"micros(r.ts) >= {-(-self.since_ns // 1000)}")
+            conditions.append(f"micros(r.ts) >= {-(-self.since_ns // 1000)}")
         if self.until_ns is not None:
-            found.append(f"micros(r.ts) < {-(-self.until_ns // 1000)}")
-        return " AND ".join(found)
+            conditions.append(f"micros(r.ts) < {-(-self.until_ns // 1000)}")
+        return " AND ".join(conditions)
 
     def _lasts(self) -> str:
         """Whether a connection had a packet in the time."""
-        found = ["1 = 1"]
+        conditions = ["1 = 1"]
         if self.since_ns is not None:
-            found.append(f"r.last_ts_ns >= {self.since_ns}")
+            conditions.append(f"r.last_ts_ns >= {self.since_ns}")
         if self.until_ns is not None:
-            found.append(f"r.first_ts_ns < {self.until_ns}")
-        return " AND ".join(found)
+            conditions.append(f"r.first_ts_ns < {self.until_ns}")
+        return " AND ".join(conditions)
 
     def _of_topics(self, name: str) -> str:
         """Rows about the topics or one of their partitions, by a name that was learnt later where

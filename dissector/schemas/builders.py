@@ -75,8 +75,8 @@ def number_values(array: pa.Array) -> Int64Array:
     rows, data = len(array), array.buffers()[1]
     if data is None:
         return np.full(rows, NULL)
-    found = np.frombuffer(data, np.int64, array.offset + rows)[array.offset :]
-    return np.where(bits_of(array), found, NULL)
+    values = np.frombuffer(data, np.int64, array.offset + rows)[array.offset :]
+    return np.where(bits_of(array), values, NULL)
 
 
 def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
@@ -84,8 +84,8 @@ def bits_of(array: pa.Array, number: int = 0) -> npt.NDArray[np.bool_]:
     bits = array.buffers()[number]
     if bits is None:
         return np.ones(len(array), np.bool_)
-    found = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-    return found[array.offset : array.offset + len(array)].view(np.bool_)
+    flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return flags[array.offset : array.offset + len(array)].view(np.bool_)
 
 
 def numbers(values: Column, start: int, stop: int) -> Int64Array:
@@ -94,8 +94,8 @@ def numbers(values: Column, start: int, stop: int) -> Int64Array:
         return values[start:stop]
     assert not isinstance(values, Coded | Spans | Lists), "numbers are expected"
     objects: Sequence[Any] = values[start:stop]
-    found = [NULL if value is None else int(value) for value in objects]
-    return np.array(found, np.int64)
+    integers = [NULL if value is None else int(value) for value in objects]
+    return np.array(integers, np.int64)
 
 
 def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
@@ -186,14 +186,14 @@ class NumberBuilder(ColumnBuilder):
         self._store: Int64Array = np.empty(0, np.int64)
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
-        found = numbers(values, start, stop)
+        integers = numbers(values, start, stop)
         if not self.is_live:
-            if schemas_text.all_null(found, NULL):
+            if schemas_text.all_null(integers, NULL):
                 return
             self.is_live = True
             self.skip(0, at)
-        self._reserve(at + len(found))
-        self._store[at : at + len(found)] = found
+        self._reserve(at + len(integers))
+        self._store[at : at + len(integers)] = integers
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
@@ -219,16 +219,16 @@ class FlagBuilder(ColumnBuilder):
         self._there: npt.NDArray[np.bool_] = np.empty(0, np.bool_)
 
     def append(self, values: Column, start: int, stop: int, at: int) -> None:
-        found = numbers(values, start, stop)
+        integers = numbers(values, start, stop)
         if not self.is_live:
-            if schemas_text.all_null(found, NULL):
+            if schemas_text.all_null(integers, NULL):
                 return
             self.is_live = True
             self.skip(0, at)
-        end = at + len(found)
+        end = at + len(integers)
         self._reserve(end)
-        np.not_equal(found, 0, out=self._store[at:end])
-        np.not_equal(found, NULL, out=self._there[at:end])
+        np.not_equal(integers, 0, out=self._store[at:end])
+        np.not_equal(integers, NULL, out=self._there[at:end])
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
@@ -307,8 +307,8 @@ class TextBuilder(ColumnBuilder):
     def _taken(self, rows: int) -> Codes | pa.Array:
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
-            found = Codes(self._codes[:rows], runs[0].names)
-            return found if self._repeats else _decoded(*found)
+            codes = Codes(self._codes[:rows], runs[0].names)
+            return codes if self._repeats else _decoded(*codes)
         parts, start = [], 0
         for run in runs:
             if run.array is not None:
@@ -401,18 +401,18 @@ class ListBuilder(ColumnBuilder):
             if len(counts) == 0 or (counts[0] < 0 and counts.max() < 0):
                 self.skip(at, len(counts))
                 return
-            found = schemas_text.gathered(values.values, values.starts[start:stop], counts)
+            elements = schemas_text.gathered(values.values, values.starts[start:stop], counts)
         else:
             assert not isinstance(values, np.ndarray | Coded | Spans), "lists are expected"
             lists: Sequence[Any] = values[start:stop]
             counts = np.array([-1 if v is None else len(v) for v in lists], np.int64)
-            found = np.array([n for v in lists if v is not None for n in v], np.int64)
+            elements = np.array([n for v in lists if v is not None for n in v], np.int64)
         if not self.is_live:
             self.is_live = True
             self.skip(0, at)
         self._counts = _reserved(self._counts, at + len(counts), self._capacity)
         self._counts[at : at + len(counts)] = counts
-        self._values.append(found)
+        self._values.append(elements)
 
     def skip(self, at: int, rows: int) -> None:
         if self.is_live:
@@ -436,7 +436,7 @@ class ObjectBuilder(ColumnBuilder):
         assert not isinstance(values, np.ndarray | Coded | Spans | Lists), "objects are expected"
         objects = values[start:stop]
         if not self.is_live:
-            if all(found is None for found in objects):
+            if all(members is None for members in objects):
                 return
             self.is_live = True
             self._objects = [None] * at
@@ -448,12 +448,14 @@ class ObjectBuilder(ColumnBuilder):
 
     def _taken(self, rows: int) -> pa.Array:
         objects, self._objects = self._objects, []
-        counts = np.array([-1 if found is None else len(found) for found in objects], np.int64)
-        there = [found for found in objects if found is not None]
+        counts = np.array(
+            [-1 if members is None else len(members) for members in objects], np.int64
+        )
+        there = [members for members in objects if members is not None]
         if not pa.types.is_map(self._type):
-            elements = schemas_text.text_array([text for found in there for text in found])
+            elements = schemas_text.text_array([text for members in there for text in members])
             return _list_array(self._type, counts, elements)
-        pairs = [pair for found in there for pair in dict(found).items()]
+        pairs = [pair for members in there for pair in dict(members).items()]
         keys, values = (
             schemas_text.text_array([key for key, _ in pairs]),
             [value for _, value in pairs],

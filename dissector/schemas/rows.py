@@ -36,13 +36,13 @@ class TableBuilder:
         self._live: set[str] = set()  # columns that have a value so far
 
     @property
-    def room(self) -> int:
+    def free_rows(self) -> int:
         """Rows that still fit."""
         return self.capacity - self.rows
 
     def append(self, block: TableBlock, start: int, stop: int) -> None:
         """Add the rows start to stop of a block; they fit."""
-        assert block.table == self.table.name and stop - start <= self.room
+        assert block.table == self.table.name and stop - start <= self.free_rows
         unknown = block.columns.keys() - self._columns.keys()
         assert not unknown, f"{block.table} has no column {sorted(unknown)}"
         for name in self._live - block.columns.keys():

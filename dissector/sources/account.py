@@ -114,9 +114,9 @@ class Account:
     def _named(self, text: str) -> str:
         """A notice's sentence with the name of the file in the place of its number."""
 
-        def name_of(found: re.Match[str]) -> str:
-            number = int(found[1])
-            return self.file_names[number] if number < len(self.file_names) else found[0]
+        def name_of(match: re.Match[str]) -> str:
+            number = int(match[1])
+            return self.file_names[number] if number < len(self.file_names) else match[0]
 
         named = re.sub(r"\bfile (\d+)\b", name_of, text)
         if named != text:
@@ -173,10 +173,10 @@ class Account:
         """
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
-        found = f"{_counted(connections, 'connection')}, {_counted(frames, 'frame')}"
+        contents = f"{_counted(connections, 'connection')}, {_counted(frames, 'frame')}"
         messages = self.rows.get("messages", 0)
         if messages:
-            found += f", {_counted(messages, 'message')}"
+            contents += f", {_counted(messages, 'message')}"
         lost = []
         if self.dropped:
             lost.append(f"{_counted(self.dropped, 'packet')} dropped by the interface")
@@ -209,7 +209,7 @@ class Account:
         where = where or f"in {_counted(self.files, 'file')}"
         hidden = f"; {_counted(self.hidden_bytes, 'byte')} of secrets hidden"
         return (
-            f"read {_counted(self.packets, 'packet')} {where}: {found}; "
+            f"read {_counted(self.packets, 'packet')} {where}: {contents}; "
             f"{', '.join(lost) if lost else 'nothing lost'}{hidden if self.hidden_bytes else ''}"
         )
 
@@ -235,8 +235,8 @@ def _counted(count: int, word: str) -> str:
 
 def _total(block: TableBlock, column: str) -> int:
     """The sum of a column of numbers, nulls left out."""
-    found = _numbers(block, column)
-    return int(found[found != NULL].sum())
+    amounts = _numbers(block, column)
+    return int(amounts[amounts != NULL].sum())
 
 
 def _numbers(block: TableBlock, column: str) -> Int64Array:

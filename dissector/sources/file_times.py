@@ -105,8 +105,8 @@ def last_ts_ns(path: str) -> int | None:
     """Time of the last packet of a file that is a capture; None if there is none."""
     source = InputBytes(path)
     try:
-        if source.codec is None and (found := _last_of_pcap(path)) is not None:
-            return found
+        if source.codec is None and (ts_ns := _last_of_pcap(path)) is not None:
+            return ts_ns
         reader = CaptureReader()
         last: int | None = None
         for rows in _blocks(source, reader, _READ_BYTES):

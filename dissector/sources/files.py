@@ -395,10 +395,10 @@ class ChainReader:
                     decided_at = file.file_bytes - size  # by the buffer before the last one
                     stop = ((decided_at - 1) // READ_BUFFER_BYTES + 2) * READ_BUFFER_BYTES
             file.is_last = file.file_bytes == stop
-            room = READ_BUFFER_BYTES - file.file_bytes % READ_BUFFER_BYTES
-            view = self._buffers[number].data[_TAIL_BYTES : _TAIL_BYTES + room]
+            free_bytes = READ_BUFFER_BYTES - file.file_bytes % READ_BUFFER_BYTES
+            view = self._buffers[number].data[_TAIL_BYTES : _TAIL_BYTES + free_bytes]
             size, is_early = 0, False
-            while size < room and not file.is_last and not is_early:
+            while size < free_bytes and not file.is_last and not is_early:
                 if not file.is_more_there(size):
                     if self._is_closed:
                         return

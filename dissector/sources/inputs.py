@@ -20,10 +20,10 @@ REPORT_MARK: Final = "report.json"
 
 
 class Named(NamedTuple):
-    """A file to look at. is_found: met in a directory, not named by the user."""
+    """A file to look at. is_in_folder: it lies in a folder that the user named."""
 
     path: str
-    is_found: bool
+    is_in_folder: bool
 
 
 def looks_like_a_capture(path: str) -> bool:
@@ -81,11 +81,11 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
     Returns:
         The files in the order given (in directories and patterns by path), and what names nothing.
     """
-    found: list[Named] = []
+    files: list[Named] = []
     problems: list[FileProblem] = []
     seen: set[tuple[int, int] | str] = set()
 
-    def add(path: str, is_found: bool) -> None:
+    def add(path: str, is_in_folder: bool) -> None:
         identity: tuple[int, int] | str = path
         if path != STDIN:
             try:
@@ -96,7 +96,7 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
             identity = (status.st_dev, status.st_ino)
         if identity not in seen:
             seen.add(identity)
-            found.append(Named(path, is_found))
+            files.append(Named(path, is_in_folder))
 
     for text in inputs:
         matches = _matches(text)
@@ -106,11 +106,11 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
             if path == STDIN or not os.path.isdir(path):
                 add(path, False)
                 continue
-            before = len(found)
+            before = len(files)
             for file in _walk(path):
                 add(file, True)
-            if len(found) == before:
+            if len(files) == before:
                 problems.append(
                     FileProblem(path, f"{path}: there is no file in it; name captures", True)
                 )
-    return found, problems
+    return files, problems

@@ -95,16 +95,16 @@ def _ring_name(path: str) -> _RingName:
     name = file_name(path)
     if path != STDIN:
         name = _COMPRESSION.sub("", name)
-    if found := _DUMPCAP.match(name):
-        base = found["base"] + found["extension"]
-        return _RingName(base, name[len(found["base"]) :])
+    if match := _DUMPCAP.match(name):
+        base = match["base"] + match["extension"]
+        return _RingName(base, name[len(match["base"]) :])
     base, mark = name, ""
-    if found := _NUMBERED.match(base):
-        base, mark = found["base"], found["number"]
-    if found := _TIME.search(base):
-        rest = base[: found.start()] + base[found.end() :]
+    if match := _NUMBERED.match(base):
+        base, mark = match["base"], match["number"]
+    if match := _TIME.search(base):
+        rest = base[: match.start()] + base[match.end() :]
         if rest.strip("-_. "):
-            base, mark = rest.lstrip("-_ "), f"{found[0]}/{mark}"
+            base, mark = rest.lstrip("-_ "), f"{match[0]}/{mark}"
     return _RingName(base, mark)
 
 
@@ -143,10 +143,10 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
         UsageError: standard input shall be chained with files, whose times would have to be known.
     """
     inputs = list(inputs)
-    found, problems = expand(inputs)
+    named_files, problems = expand(inputs)
     paths: list[str] = []
     looks: dict[str, Look] = {}
-    for path, is_found in found:
+    for path, is_in_folder in named_files:
         if not is_file(path):
             paths.append(path)  # a look would take bytes that do not come again
             continue
@@ -154,9 +154,9 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
         if seen.problem is None:
             paths.append(path)
             looks[path] = seen
-        elif not is_found or looks_like_a_capture(path):
+        elif not is_in_folder or looks_like_a_capture(path):
             problems.append(seen.problem)
-    problems += _empty_folders(inputs, found, looks, problems)
+    problems += _empty_folders(inputs, named_files, looks, problems)
     repeated = _repeated(looks.values())
     paths = [path for path in paths if path not in repeated]
     looks = {path: seen for path, seen in looks.items() if path not in repeated}
@@ -178,7 +178,7 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
 
 def _empty_folders(
     inputs: Sequence[str],
-    found: Sequence[Named],
+    named_files: Sequence[Named],
     looks: Mapping[str, Look],
     problems: Sequence[FileProblem],
 ) -> list[FileProblem]:
@@ -188,7 +188,9 @@ def _empty_folders(
     for folder in dict.fromkeys(inputs):
         if folder == STDIN or not os.path.isdir(folder):
             continue
-        inside = [name.path for name in found if name.path.startswith(os.path.join(folder, ""))]
+        inside = [
+            name.path for name in named_files if name.path.startswith(os.path.join(folder, ""))
+        ]
         if inside and useful.isdisjoint(inside):
             empty.append(no_capture_in(folder, len(inside)))
     return empty
@@ -204,7 +206,7 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
     rings = [_ring_position(seen.path) for seen in seen_all]
     neighbours = Counter(rings)
     kept: dict[int, list[Look]] = {}
-    found: dict[str, str] = {}
+    repeated: dict[str, str] = {}
     order = sorted(range(len(rings)), key=lambda number: -neighbours[rings[number]])
     for seen in [seen_all[number] for number in order]:
         if seen.first_ts_ns is None:
@@ -213,16 +215,19 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
         for index, other in enumerate(others):
             longer = longer_of(other, seen)
             if longer is other:
-                found[seen.path] = other.path
+                repeated[seen.path] = other.path
                 break
             if longer is seen:
                 old, new = other.path, seen.path
-                found = {path: new if it == old else it for path, it in found.items()}
-                found[old], others[index] = new, seen
+                repeated = {
+                    path: new if original == old else original
+                    for path, original in repeated.items()
+                }
+                repeated[old], others[index] = new, seen
                 break
         else:
             others.append(seen)
-    return found
+    return repeated
 
 
 def _natural(path: str) -> tuple[tuple[int, str], ...]:

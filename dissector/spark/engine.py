@@ -167,8 +167,8 @@ class SparkEngine:
         self._prepare()
         self._settle(list(queries.values()))
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = pool.map(self._table_or_reason, queries, queries.values())
-            return dict(zip(queries, found, strict=True))
+            tables = pool.map(self._table_or_reason, queries, queries.values())
+            return dict(zip(queries, tables, strict=True))
 
     def _table_or_reason(self, name: str, query: str) -> pa.Table:
         try:
@@ -222,12 +222,12 @@ class SparkEngine:
             return []
         run = partial(_outcome_of, function)
         outcomes = self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
-        found: list[Result] = []
+        results: list[Result] = []
         for result, problem in outcomes:
             if problem is not None:
                 raise InputError(problem)
-            found += result
-        return found
+            results += result
+        return results
 
     def _prepare(self) -> None:
         """What Spark SQL needs, once; tasks do not need it."""
@@ -283,5 +283,5 @@ class _reading:
 
 def _reason(error: BaseException) -> str:
     """What is wrong with a file, in the words of Spark; empty if the error is none of files."""
-    found = _OF_FILES.search(str(error))
-    return found[0][:300] if found else ""
+    match = _OF_FILES.search(str(error))
+    return match[0][:300] if match else ""

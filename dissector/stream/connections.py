@@ -373,9 +373,9 @@ def set_clock(counters: Counters, ts_ns: int, leap_ns: int) -> None:
 
 
 @kernel
-def find_rows(state: StreamState, connection_ids: Int64Array, slots: Int64Array) -> None:
-    """Write the rows of connections to `slots`, -1 for unknown ones."""
+def find_rows(state: StreamState, connection_ids: Int64Array, rows: Int64Array) -> None:
+    """Write the row of each connection to `rows`, -1 for an unknown one."""
     known = state.connections.connection_id
     for number, connection_id in enumerate(connection_ids):
         place = hash_of_id(state.secret, connection_id)
-        slots[number] = find_row(state.ids, known, place, connection_id)
+        rows[number] = find_row(state.ids, known, place, connection_id)

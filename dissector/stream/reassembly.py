@@ -76,14 +76,14 @@ from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
 _PORT_REUSED: Final = NOTICE_NUMBER["port_reused"]
 _SPARE_NODES: Final = 8
-_NOTICE_ROOM: Final = 16  # more than one packet can cause before anything is released
+_SPARE_NOTICES: Final = 16  # more than one packet can cause before anything is released
 
 
 @inlined
-def _room_for(state: StreamState, segment: Segment) -> int:
+def _check_capacity(state: StreamState, segment: Segment) -> int:
     """Whether a whole segment fits; else what stops it."""
     counters = state.counters
-    if counters.notices[0] + _NOTICE_ROOM > len(state.notices.packet):
+    if counters.notices[0] + _SPARE_NOTICES > len(state.notices.packet):
         return FULL
     if counters.heap_used[0] + segment.captured_bytes > len(state.heap):
         return NEED_HEAP
@@ -128,31 +128,31 @@ def _connection_of(
         The row, and whether the segment is a SYN that says nothing about the connection.
     """
     connections = state.connections
-    found = find_tagged(state, key, segment, data)
+    row = find_tagged(state, key, segment, data)
     before = -1
     is_stray = False
     is_lone_syn = False
-    if found >= 0:
-        direction_index = stream_connections.direction_of(connections, found, key.is_upper)
-        last = connections.last_ts_ns[found]
+    if row >= 0:
+        direction_index = stream_connections.direction_of(connections, row, key.is_upper)
+        last = connections.last_ts_ns[row]
         if last != NULL and segment.ts_ns > last + state.settings.idle_timeout_ns[0]:
-            stream_connections.close_now(state, found, columns.ENDED_IDLE)
-            before, found = found, -1
+            stream_connections.close_now(state, row, columns.ENDED_IDLE)
+            before, row = row, -1
         elif segment.flags & records.TCP_SYN:
             syn = _classify(state, direction_index, segment, data)
             is_stray = syn == STRAY
             if syn == REUSE:
-                is_lone_syn = connections.lru_list[found] == records.LRU_SYN_ONLY
+                is_lone_syn = connections.lru_list[row] == records.LRU_SYN_ONLY
                 note_direction(state, direction_index, _PORT_REUSED, NULL, NULL)
-                stream_connections.close_now(state, found, columns.ENDED_REUSED)
-                before, found = found, -1
-    if found < 0:
-        found = stream_connections.open_connection(state, key, segment)
-        inherit_tags(state, found, before, key)
+                stream_connections.close_now(state, row, columns.ENDED_REUSED)
+                before, row = row, -1
+    if row < 0:
+        row = stream_connections.open_connection(state, key, segment)
+        inherit_tags(state, row, before, key)
         if is_lone_syn:
-            _inherit_isn(state, found, before, key)
-    keep_tag(state, found, key)
-    return found, is_stray
+            _inherit_isn(state, row, before, key)
+    keep_tag(state, row, key)
+    return row, is_stray
 
 
 @kernel
@@ -162,7 +162,7 @@ def _receive_slow(
     """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
     counters = state.counters
     segment = segment_at(segments, row)
-    stop = _room_for(state, segment)
+    stop = _check_capacity(state, segment)
     if stop != DONE:
         return stop
     counters.packet[0] = segment.packet

@@ -266,7 +266,7 @@ def _is_slow(state: StreamState, connection: int) -> bool:
 
 
 @inlined
-def _has_room(state: StreamState) -> bool:
+def _has_capacity(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
     return bool(
         state.counters.ranges[0] + 2 <= len(state.ranges.packet)
@@ -283,7 +283,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
     other = direction_at(connection, 1)
     limit = state.settings.held_bytes_per_connection[0]
     while True:
-        if not _has_room(state):
+        if not _has_capacity(state):
             return FULL
         if connections.ended_packet[connection] != NULL:
             break
@@ -345,7 +345,7 @@ def relieve(state: StreamState) -> int:
     counters = state.counters
     directions = state.directions
     timers = state.timers
-    found = 0
+    ready_connections = 0
     excess = counters.held_bytes[0] - state.settings.held_bytes[0] * 7 // 8
     position = 1
     while position <= timers.size[0] and excess > 0:
@@ -357,8 +357,8 @@ def relieve(state: StreamState) -> int:
             if counters.notices[0] + 2 > len(state.notices.packet):
                 break
             if give_up_oldest(state, connection):
-                found += 1
+                ready_connections += 1
                 excess -= held
                 make_ready(state, connection)
         position += 1
-    return found
+    return ready_connections

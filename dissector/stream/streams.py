@@ -130,9 +130,9 @@ class Streams:
 
     def rows_of(self, connection_ids: Int64Array) -> Int64Array:
         """Slots of connections that were not recycled, -1 for others."""
-        slots = np.empty(len(connection_ids), np.int64)
-        find_rows(self._state, connection_ids, slots)
-        return slots
+        connection_indexes = np.empty(len(connection_ids), np.int64)
+        find_rows(self._state, connection_ids, connection_indexes)
+        return connection_indexes
 
     def open_rows(self) -> Int64Array:
         """Slots of all connections that were not recycled, by connection id."""
@@ -145,16 +145,16 @@ class Streams:
         records = self._state.directions
         return int(records.gaps[directions].sum()), int(records.gap_bytes[directions].sum())
 
-    def connection_ends(self, slots: Int64Array) -> ConnectionEnds:
-        """Between whom connections are. slots: as `retired` gives them."""
-        return ConnectionEnds(Connections(self._state.connections.matrix[slots]))
+    def connection_ends(self, connection_indexes: Int64Array) -> ConnectionEnds:
+        """Between whom connections are. connection_indexes: as `retired` gives them."""
+        return ConnectionEnds(Connections(self._state.connections.matrix[connection_indexes]))
 
-    def connection_rows(self, slots: Int64Array) -> ConnectionRows:
-        """What is known of connections. slots: as `retired` gives them."""
-        rows = Connections(self._state.connections.matrix[slots])
-        sides = self._state.directions.matrix
+    def connection_rows(self, connection_indexes: Int64Array) -> ConnectionRows:
+        """What is known of connections. connection_indexes: as `retired` gives them."""
+        rows = Connections(self._state.connections.matrix[connection_indexes])
+        directions, first = self._state.directions.matrix, 2 * connection_indexes
         return ConnectionRows(
-            rows, (Directions(sides[2 * slots]), Directions(sides[2 * slots + 1]))
+            rows, (Directions(directions[first]), Directions(directions[first + 1]))
         )
 
     def _reserve(self, status: int, segments: SegmentColumns) -> None:

@@ -141,16 +141,16 @@ def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: 
     for the longest time is evicted: every packet of theirs passes by all of them.
     """
     connections = state.connections
-    found = stream_connections.find_connection(state, key)
-    if found >= 0:
-        direction_index = stream_connections.direction_of(connections, found, key.is_upper)
+    best_row = stream_connections.find_connection(state, key)
+    if best_row >= 0:
+        direction_index = stream_connections.direction_of(connections, best_row, key.is_upper)
         is_sure = segment.flags & TCP_SYN == 0 or _is_syn_of(
             state.directions, direction_index, segment
         )
         if is_sure and _is_at_home(state.directions, direction_index, segment):
-            return found
-    found = -1
-    best = _NOT
+            return best_row
+    best_row = -1
+    best_fit = _NOT
     fellows = 0
     oldest = -1
     mask = len(state.index) - 1
@@ -165,17 +165,18 @@ def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: 
                 oldest = row
             fit = _fit(state, row, key, segment, data)
             is_later = (
-                found >= 0 and connections.connection_id[row] > connections.connection_id[found]
+                best_row >= 0
+                and connections.connection_id[row] > connections.connection_id[best_row]
             )
-            if fit > best or (fit == best and fit != _NOT and is_later):
-                best = fit
-                found = row
-    if found < 0 and fellows >= MAX_SHARED_ADDRESSES:
+            if fit > best_fit or (fit == best_fit and fit != _NOT and is_later):
+                best_fit = fit
+                best_row = row
+    if best_row < 0 and fellows >= MAX_SHARED_ADDRESSES:
         if connections.ended_packet[oldest] != NULL:
             stream_connections.close_now(state, oldest, ENDED_IDLE)
         else:
             stream_connections.evict(state, oldest)
-    return int(found)
+    return int(best_row)
 
 
 @kernel

@@ -102,5 +102,5 @@ def test_a_frame_longer_than_what_is_held_goes_as_a_whole(monkeypatch: pytest.Mo
     end = len(plain) + len(long)
     search.add_frame(Frame(len(plain), end, "cursus", is_packed=False))
     search.finish()
-    assert search.found[0] == (len(plain), end)
+    assert search.secret_spans[0] == (len(plain), end)
     assert search.framed == [(0, len(plain)), (len(plain), end)]

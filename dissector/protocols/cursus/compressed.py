@@ -83,7 +83,7 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
         The codec and the body, None where it is not compressed, broken or too large.
     """
     data = packed.tobytes()
-    room = min(room_for(len(data)), budget.room(len(data)))
+    room = min(room_for(len(data)), budget.allowance(len(data)))
     try:
         if shape == headers.GZIP:
             plain = _gunzip(data, room)

@@ -5,7 +5,7 @@
 -- greatest: ack_latency_ns_max, oldest_us
 -- oldest_us: how long the oldest that nobody acknowledged had waited at the end of all captures
 -- that are read together with its own.
-WITH found AS (
+WITH delivery_outcomes AS (
   SELECT
     capture, named_topic AS topic, named_subscription AS subscription, outcome, ts,
     CASE WHEN outcome = 'acked' THEN ack_latency_ns END AS took_ns,
@@ -22,7 +22,7 @@ added AS (
     min(took_ns) AS ack_latency_ns_min,
     max(took_ns) AS ack_latency_ns_max,
     min(CASE WHEN outcome = 'unacked_at_end' THEN ts END) AS oldest
-  FROM found
+  FROM delivery_outcomes
   GROUP BY ALL
 )
 SELECT

@@ -4,7 +4,7 @@
 -- sums: frames
 -- grouping says which keys are set: topic (direction and topic) or connection (the others). A
 -- connection that goes on over several captures counts where it began: in head_capture.
-WITH found AS (
+WITH checked_frames AS (
   SELECT
     capture, connection_id, direction, producer_id, consumer_id, incarnation, topic, checksum,
     CASE WHEN checksum = 'not_evaluated' THEN checksum_note END AS checksum_note,
@@ -24,7 +24,7 @@ counted AS (
     n.capture, n.connection_id, n.direction,
     coalesce(n.topic, p.late_topic, c.late_topic) AS topic,
     n.checksum, n.checksum_note, n.verdict, n.frames
-  FROM found AS n
+  FROM checked_frames AS n
   ANTI JOIN twins AS t ON t.capture = n.capture AND t.connection_id = n.connection_id
   LEFT JOIN late_producers AS p
     ON p.capture = n.capture AND p.connection_id = n.connection_id

@@ -4,7 +4,7 @@
 -- greatest: lag_max, last_lag, last_us
 -- Where the log's end had not been seen there is no lag. Members of groups have no consumer id; a
 -- delivery of nothing, which names no entry, and one to nobody's group have none either.
-WITH found AS (
+WITH observed_lags AS (
   SELECT
     capture, connection_id, named_topic AS topic, named_subscription AS subscription, partition,
     'committed' AS which, frame_no, micros(ts) AS at_us, lag
@@ -28,7 +28,7 @@ placed AS (
           connection_id DESC, lag DESC
       )
     END AS place
-  FROM found AS f
+  FROM observed_lags AS f
 )
 SELECT
   capture, topic, subscription, partition, which,

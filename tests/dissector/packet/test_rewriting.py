@@ -127,7 +127,7 @@ def test_the_table_of_addresses_grows() -> None:
     while at < 40:
         at = rewriting.add_addresses(data, rows, at, state)
         if at < 40:
-            rewriting.double_room(state)
+            rewriting.grow_addresses(state)
     assert state.counts.all[0] == 80 and len(state.addresses.matrix) >= 160
     missing = sorted(state.missing[: state.counts.missing[0]])
     assert missing == np.flatnonzero(state.addresses.version).tolist()

@@ -14,9 +14,9 @@ from dissector.protobuf.scan import (
     USED_WORDS,
     ScanOutput,
     SpanColumns,
+    doubled,
     new_output,
     scan,
-    with_more_room,
 )
 
 COLUMNS = (
@@ -59,7 +59,7 @@ def run(parts: list[bytes]) -> tuple[np.ndarray, ScanOutput, list[int], NameTabl
     wanted = plan()
     first = scan(wanted, out, sources, spans, 0, len(parts))
     while first < len(parts):
-        out = with_more_room(out)
+        out = doubled(out)
         first = scan(wanted, out, sources, spans, first, len(parts))
     return matrix, out, spans.status.tolist(), names
 

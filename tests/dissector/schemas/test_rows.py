@@ -41,10 +41,10 @@ def test_rows_of_several_blocks_come_out_in_order_and_the_builder_can_be_used_ag
         wanted += plain_rows(block)
         start = 0
         while start < rows:
-            stop = min(rows, start + builder.room)
+            stop = min(rows, start + builder.free_rows)
             builder.append(block, start, stop)
             start = stop
-            if builder.room == 0:
+            if builder.free_rows == 0:
                 found += builder.finish().to_pylist()
     batch = builder.finish()
     batch.validate(full=True)

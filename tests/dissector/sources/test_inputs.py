@@ -25,7 +25,7 @@ def paths(*inputs):
 def test_folders_are_walked_in_order_without_hidden_files(tree):
     assert paths(".") == (["a.pcap", "b.pcap", "notes.txt", "sub/c.pcapng.gz"], [])
     found, _ = expand(["a.pcap", "."])
-    assert [named.is_found for named in found] == [False, True, True, True]
+    assert [named.is_in_folder for named in found] == [False, True, True, True]
 
 
 def test_patterns_are_matched_unless_a_file_has_that_name(tree):

@@ -282,7 +282,7 @@ class FieldDecoder:
         out.used[:] = 0
         first = protobuf_scan.scan(self._plan, out, sources, spans, 0, count)
         while first < count:
-            out = protobuf_scan.with_more_room(out)
+            out = protobuf_scan.doubled(out)
             first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
         self._out = out
         self._note_unknown(frames, rows)
