@@ -19,7 +19,7 @@ from dissector.report.result import build
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
-from tests.accounting import check, check_report
+from tests.accounting import LOOKED_AT, check, check_report
 from tests.dissector.observed import CASES, name_of
 from tests.hard.cases import all_cases
 from tests.hard.scratches import scratched
@@ -90,7 +90,10 @@ class Read(NamedTuple):
         blocks = self.blocks[name]
         tables: Tables = {}
         for table, batch in blocks:
-            tables.setdefault(table, []).extend(batch.to_pylist())
+            if table in LOOKED_AT:
+                columns = LOOKED_AT[table]
+                rows = batch if columns is None else batch.select(columns)
+                tables.setdefault(table, []).extend(rows.to_pylist())
         check(tables)
         check_report(self.reports.get(name) or numbers_of({name: blocks}).result())
 
