@@ -109,7 +109,7 @@ def _run_rules(
     engine: tuple[Name, str | None],
     common: Common,
 ) -> tuple[list["Finding"], list["RuleProblem"], list[Row]]:
-    """What rules find in a lake, those that failed, and the files behind the captures."""
+    """The findings of rules in a lake, the rules that failed, and the files of the captures."""
     from dissector.findings.finding import findings_of
     from dissector.findings.querying import rule_queries
     from dissector.findings.running_findings import joined, noted

@@ -130,8 +130,8 @@ class Survey:
     def _is_of(
         stream: _FlowStream, packets: Int64Array, taken: Int64Array, streams: list[_FlowStream]
     ) -> np.ndarray:
-        """Which packets are of a stream of several of one flow: those that brought its bytes,
-        and of others those behind its first one."""
+        """Which packets belong to one of several streams of a flow: those that brought its bytes,
+        and of packets of no stream those behind its first one."""
         own = np.isin(packets, stream.packets)
         others = np.isin(packets, np.concatenate([one.packets for one in streams]))
         return np.asarray(own | (~others & ((packets >= stream.first) | (taken < 0))))

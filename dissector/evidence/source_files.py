@@ -10,7 +10,7 @@ from dissector.sources.rings import Chain
 
 
 def chains_of(lake: Lake, inputs: Sequence[str]) -> dict[str, Chain]:
-    """By capture, its files; a capture some file of which is not found is missing.
+    """The files of each capture; a capture is left out if one of its files is not found.
 
     Args:
         inputs: files or folders to look in. Without them it is the working folder, that of the

@@ -117,8 +117,8 @@ class TreatedDirection:
 
 
 class TreatedStreams:
-    """All streams of a capture, treated: this is the part that knows which bytes and frames there
-    are. What becomes of them is for those that derive from it: `_treat_pieces`.
+    """All streams of a capture, rewritten. This class collects bytes and frames; a subclass says in
+    `_treat_pieces` what the bytes become.
 
     directions: by connection and endpoint index. before, after: files of their bytes.
     problems: of the input.

@@ -68,7 +68,7 @@ def queries(
     replayed: Mapping[str, Sequence[pa.Table]],
     before: Mapping[str, pa.Table] = _NOTHING,
 ) -> dict[str, str]:
-    """What gives the rows of SCHEMAS.
+    """The SQL that gives the rows of each table of SCHEMAS.
 
     Args:
         db: with placed, see `places`.

@@ -22,7 +22,7 @@ class FrameNumbers:
 
     @classmethod
     def resumed(cls, memory: Int64Array) -> "FrameNumbers":
-        """One that goes on where another one was; memory: what that one's `memory` was."""
+        """Numbers that go on behind those of an earlier object. memory: its `memory`."""
         frame_numbers = cls()
         frame_numbers._next, *last = memory[0].tolist()
         frame_numbers._last = (last[0], last[1])
@@ -74,7 +74,7 @@ class Names:
 
     @classmethod
     def resumed(cls, texts: Sequence[bytes]) -> "Names":
-        """One that goes on where another one was, which had these texts."""
+        """Names that go on behind those of an earlier object, which had these texts."""
         names = cls()
         names.texts = list(texts)
         names._codes = {text.decode(): code for code, text in enumerate(texts)}

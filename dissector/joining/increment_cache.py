@@ -92,8 +92,8 @@ class IncrementCache:
     def tasks(
         self, group_increments: Sequence[Increment], settings: JoinSettings
     ) -> list[list[Closing]]:
-        """What is to be closed of the increments of a group: lists of which each is one task, since
-        each of a list goes on from what the one before left."""
+        """The increments of a group that are not kept, as tasks. The increments of one task go on
+        from each other: each needs what the one before left."""
         is_there = [self._find(increment) for increment in group_increments]
         for index in reversed(range(len(group_increments) - 1)):
             # What comes behind it can only be read from what it left.

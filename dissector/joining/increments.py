@@ -147,8 +147,8 @@ def _boundaries(spans: Sequence[tuple[int, int]], rows: Sequence[int], max_rows:
 def _near(
     handovers: Iterable[Handover], own: frozenset[str], before: frozenset[str]
 ) -> frozenset[str]:
-    """Captures of other increments in which something of these is to be looked up: bytes that are
-    there twice, and what tells of a message that goes on there."""
+    """Captures of other increments that these ones must read: those with the same bytes again, and
+    those in which a message goes on."""
     captures = set()
     for handover in handovers:
         if handover.after[0] not in own:

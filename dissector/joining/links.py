@@ -292,8 +292,8 @@ def in_turn(floors: Iterable[int], spans: Iterable[tuple[int, int]]) -> bool:
 
 
 def wholes(connections: Sequence[Row], spans: dict[str, tuple[int, int]]) -> dict[str, str]:
-    """What each capture is part of by its connections alone, by the name of one of its captures:
-    captures that were made at once stand for themselves, as they may show the same traffic."""
+    """The sequence of captures that each one is part of by its connections, as the name of one of
+    them. Captures of the same time stay alone, as they may show the same traffic."""
     copies = {key[0] for key in find_proxy_peers(connections)}
     sets = _Sets()
     for handover in find_handovers([row for row in connections if row["capture"] not in copies]):

@@ -20,8 +20,11 @@ VERSION: Final = "2"
 
 
 def cache_partitions(whole: JoinPlan, captures: Mapping[str, str]) -> list[CachePartition]:
-    """All captures, given with their digests, in units; the digest of a unit is of all that decides
-    what is found in it."""
+    """The cache partitions of all captures. A partition's digest covers all that decides its rows.
+
+    Args:
+        captures: their digests by name.
+    """
     partitions = []
     handovers: dict[str, list[Handover]] = defaultdict(list)
     for handover in whole.handovers:

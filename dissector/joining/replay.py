@@ -468,7 +468,7 @@ class Replay:
             yield block.table, rows
 
     def _incarnations(self, frames: FrameColumns, rows: pa.Table, count: int) -> TableRows:
-        """Which incarnation of the whole each own incarnation is, of the frames of a batch."""
+        """The incarnation in the whole for each one of a capture, of the frames of a batch."""
         own = numbers(rows.column("incarnation").combine_chunks())
         ranks = numbers(rows.column("rank").combine_chunks())
         producer = frames.producer_id[:count]

@@ -93,13 +93,13 @@ class Cache:
     def sources(
         self, table: str, digest: str, cache_partitions: Iterable[CachePartition]
     ) -> tuple[list[CachedRows], list[CachePartition]]:
-        """Where the rows of a table for some units are, and the units of which none are.
+        """The cached rows of a table for some partitions, and the partitions that have none.
 
         Args:
             digest: of the query that made the table.
 
         Raises:
-            ValueError: two units have one digest.
+            ValueError: two partitions have one digest.
         """
         left = _by_digest(cache_partitions)
         cached_rows = []
@@ -149,7 +149,7 @@ class Cache:
             cache_partitions: what their rows are of. digests: of each table's query, by its name.
 
         Raises:
-            ValueError: two units have one digest.
+            ValueError: two partitions have one digest.
         """
         tables = {
             name: {"digest": digest, "files": _digests(made, name)}
@@ -214,7 +214,7 @@ class Cache:
 
 
 def _by_digest(cache_partitions: Iterable[CachePartition]) -> dict[str, CachePartition]:
-    """Units by their digests, which must differ: one would stand for the other, in silence."""
+    """Partitions by their digests, which must differ: one would silently stand for the other."""
     by_digest: dict[str, CachePartition] = {}
     for cache_partition in cache_partitions:
         other = by_digest.setdefault(cache_partition.digest, cache_partition)

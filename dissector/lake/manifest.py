@@ -124,8 +124,8 @@ def is_plain_name(name: object) -> bool:
 
 
 def tap_run_of(capture_id: str) -> str:
-    """What the ids of all rotations of one run of a tap share; other ids are given back as they
-    are: they end in digits of a digest, of which there are more."""
+    """The beginning that the ids of one tap run's rotations share. Other ids come back unchanged:
+    they end in more digits, those of a digest."""
     match = ROTATION.fullmatch(capture_id)
     return match[1] if match else capture_id
 

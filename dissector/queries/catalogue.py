@@ -179,7 +179,7 @@ def words(text: str) -> set[str]:
 
 
 def used_views(text: str) -> tuple[SharedView, ...]:
-    """The views of the prelude that a text needs, those that they need before them."""
+    """The shared views that a text needs, each behind those that it needs itself."""
     used: list[SharedView] = []
     wanted = words(text)
     for view in reversed(shared_views()):

@@ -200,7 +200,7 @@ def _repeated(looks: Iterable[Look]) -> dict[str, str]:
     """Files that are equal to another one or its beginning, and that other one.
 
     Only files that begin with the same packet time are compared, and only up to the first byte that
-    differs. Of equal ones that is kept which has most neighbours in its ring, then the first.
+    differs. Of equal files the one with most neighbours in its ring is kept, then the first.
     """
     seen_all = list(looks)
     rings = [_ring_position(seen.path) for seen in seen_all]

@@ -135,10 +135,10 @@ def _fit(
 
 @kernel
 def find_tagged(state: StreamState, key: ConnectionKey, segment: Segment, data: ByteArray) -> int:
-    """The row of the connection that a packet belongs to, or -1; of equals the latest.
+    """The row of the connection that a packet belongs to, or -1; the latest of several that fit.
 
-    If none is found and another would be one too many of these addresses, the one that was silent
-    for the longest time is evicted: every packet of theirs passes by all of them.
+    If none fits and these addresses have MAX_SHARED_ADDRESSES connections, the one that was silent
+    for the longest time is evicted: a packet of these addresses is compared with each of them.
     """
     connections = state.connections
     best_row = stream_connections.find_connection(state, key)
