@@ -66,7 +66,7 @@ class Shown(NamedTuple):
         values = {**self.one.thresholds, **self.one.subject, **self.one.measured}
         values |= {each.role.replace(" ", "_"): each.frame_no for each in self.one.evidence}
         nameless = {key: _NAME if isinstance(it, str) else it for key, it in values.items()}
-        return text_of(parts, nameless)
+        return text_of(parts, nameless, rule.names)
 
 
 def beside(before: Sequence[Finding], after: Sequence[Finding]) -> list[Shown]:
