@@ -218,6 +218,7 @@ MAX_STRADDLING: Final = 10_000  # frames that captures cut
 MAX_NOTICE_TEXTS: Final = 3  # of a code
 MAX_ERROR_TEXTS: Final = 5  # of an error
 MAX_FINDING_KINDS: Final = 12  # of findings that have a line; all have a place in the section
+MAX_JUDGED_ROWS: Final = 1_000  # of each list of a section, that rules over totals see
 MAX_COUNTED_KINDS: Final = 12  # that a sentence names
 MAX_NAMED_INPUTS: Final = 3  # files that a command names; of more it says INPUT, as its help does
 MAX_CURVE_POINTS: Final = 480

@@ -14,7 +14,7 @@ from dissector.queries.catalogue import MAY_FAIL, catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
 from dissector.report.aggregation_cache import with_plain_types
-from dissector.report.capture_verdicts import verdict_rows, verdict_section
+from dissector.report.by_capture import verdict_rows, verdict_section
 from dissector.report.merged_tables import MergedTables, empty_tables, tables_by_capture
 from dissector.report.numbers import Row, step_ns
 from dissector.report.result import build

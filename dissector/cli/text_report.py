@@ -9,20 +9,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
+from dissector.findings.finding import counts_text
+from dissector.findings.totals import names_of
 from dissector.packet.unread import UNREAD_CODES
-from dissector.report.descriptions import NO_CODE, STATUSES, notice_sentence
+from dissector.report.descriptions import (
+    NO_CODE,
+    STATUSES,
+    in_protocol_words,
+    notice_sentence,
+)
 from dissector.report.example_commands import Commands
 from dissector.report.formatting import bytes_text, cut_text, duration_text, listed, share_text
-from dissector.report.numbers import UNKNOWN
-from dissector.report.verdict import BAD, GOOD, LOOK, Remark, in_protocol_words
-from dissector.report.verdicts import headlines
-from dissector.report.verdicts.consuming import causes_text
-from dissector.report.verdicts.publishing import READABLE, answered
+from dissector.report.headlines import Headline, headlines
+from dissector.report.numbers import READABLE, UNKNOWN, answered
 
 Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
 _KINDS: Final = 12  # of packets that are not read, which are named
-_STYLES: Final = {GOOD: "green", LOOK: "yellow", BAD: "red"}
+_STYLES: Final = {"ok": "green", "look": "yellow", "bad": "red"}
 _INDENT: Final = " " * 8  # of what follows a verdict
 _LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
 
@@ -67,10 +71,10 @@ def text_report(
             yield from wrapped(f"  {sentence}", width, "    ")
 
 
-def _verdict(headline: Remark, paint: Paint, width: int | None) -> Iterator[str]:
+def _verdict(headline: Headline, paint: Paint, width: int | None) -> Iterator[str]:
     """A verdict, and what to do next; a command has a line of its own, to be copied."""
     first, *more = wrapped(f"{_INDENT}{safe_text(headline.text)}", width, _INDENT)
-    mark = paint(f"{headline.word:<4}", _STYLES.get(headline.mark, "dim"))
+    mark = paint(f"{headline.word:<4}", _STYLES.get(headline.word, "dim"))
     yield f"  {mark}  {first[len(_INDENT) :]}"
     yield from more
     words, _, command = headline.next_step.partition("\n")
@@ -236,13 +240,14 @@ def _permits(report: Numbers) -> _Table:
 def _redeliveries(report: Numbers) -> _Table:
     total = report["redelivery"]["total"]
     groups = [each for each in report["redelivery"]["by_subscription"] if each["redelivered"]]
+    causes = names_of("V10")
     rows = [
         (
             _count(group["redelivered"]),
             _count(group["deliveries"]),
             _share(group["rate_messages"]),
             f"{_name(group['subscription'])} of {_name(group['topic'])}"
-            f": {causes_text(group['by_cause'])}",
+            f": {counts_text(group['by_cause'], causes)}",
         )
         for group in groups[:_LISTED]
     ]

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -12,7 +13,7 @@ from dissector.notices import NOTICES
 
 _NUMBER: Final = re.compile(r"\{value2?\}")  # of a single notice
 # What stands in sentences of findings for what only a finding knows, and the words of several.
-_PLACEHOLDER: Final = re.compile(r"\{\w+(?:\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
+_PLACEHOLDER: Final = re.compile(r"\{\w+(?::\w+|\|[^{}|]*\|([^{}|]*))?\}|[\[\]]")
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9_#-]*")
 _COMMON: Final = frozenset({
     "a", "all", "an", "and", "are", "be", "but", "by", "do", "does", "for", "from", "has", "have",
@@ -45,7 +46,7 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
     if name.isascii() and name.isdecimal() and len(name) <= 20:
         lines += _length(int(name))
     asked = name.lower()
-    for error, words in _errors().items():
+    for error, words in broker_errors().items():
         if error.lower() == asked:
             lines += [f"{error}: an error that a broker answers.", words["means"]]
             lines += [f"To ask: {words['ask']}"]
@@ -93,7 +94,7 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
             searchable = (*texts, *(rule.references if not variant else ()), *rule.errors)
             name = f"{rule.number}, {variant or rule.code}"
             yield f"{name}: {words.title} ({words.severity})", " ".join((rule.code, *searchable))
-    for error, means in _errors().items():
+    for error, means in broker_errors().items():
         apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
         yield f"{error}: {means['means']}", f"{apart} {means['ask']}"
     for kind in NOTICES:
@@ -101,7 +102,9 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
         yield f"{kind.code}: {sentence} (notice, {kind.severity})", kind.code.replace("_", " ")
 
 
-def _errors() -> dict[str, dict[str, str]]:
+@cache
+def broker_errors() -> dict[str, dict[str, str]]:
+    """What errors that brokers answer mean, and what to ask, by their codes."""
     text = resources.files("dissector.findings").joinpath("errors.toml").read_text("utf-8")
     return tomllib.loads(text)
 

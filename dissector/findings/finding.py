@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
+from dissector.findings.explaining import broker_errors
 from dissector.findings.loading import (
     PARTS,
     RANK,
@@ -38,8 +39,8 @@ _NEEDED: Final = ("capture", "first_ns", "last_ns")
 FRAME: Final = "frame"
 PACKET: Final = "packet"  # of the frame of this role, added to what the query gives
 _KINDS: Final = ("subject", "measured", "ruled_out", FRAME)
-# {name}, {name:size} in a unit (`_FORMATS`), {name|is|are} by how many there are; the noun behind
-# it, with a word between at most.
+# {name}, {name:size} in a unit or in words (`_UNITS`, `_WORDS`), {name|is|are} by how many there
+# are; the noun behind it, with a word between at most.
 _PLACEHOLDER: Final = re.compile(
     r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*)|:(\w+))?\}"
     r"(?: ((?:such|other|further|open|slow) )?(ids|gaps|(?!this)\w{4,}s)\b)?"
@@ -337,16 +338,19 @@ def finding_of(rule: Rule, incidents: Sequence[Sequence[Mapping[str, Any]]]) -> 
         worst["capture"], subject, spans[0][0], max(last for _, last in spans), spans,
         _apart_ns(rule), measured, thresholds,
         tuple(rule.ruled_out[name] for name, is_so in _cells(worst, "ruled_out").items() if is_so),
-        tuple(evidence.values()), text_of(words.parts, values), words.show,
+        tuple(evidence.values()), text_of(words.parts, values, rule.names), words.show,
     )  # fmt: skip
 
 
-def text_of(parts: Mapping[str, str], values: Mapping[str, Any]) -> str:
-    """The sentences; a value that itself looks like a placeholder is not looked up again."""
+def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """The sentences; a value that itself looks like a placeholder is not looked up again.
+
+    names: see `Rule.names`.
+    """
     lines = []
     for part in PARTS:
         template = _IF_KNOWN.sub(lambda found: _if_known(values, found[1]), parts[part])
-        text = _PLACEHOLDER.sub(lambda found: _counted(values, found), template)
+        text = _PLACEHOLDER.sub(lambda found: _counted(values, names, found), template).strip()
         if text:
             lines.append(_SENTENCE[part] + text)
     return "\n".join(lines)
@@ -357,13 +361,13 @@ def _if_known(values: Mapping[str, Any], template: str) -> str:
     return template if known else ""
 
 
-def _counted(values: Mapping[str, Any], found: re.Match[str]) -> str:
+def _counted(values: Mapping[str, Any], names: Mapping[str, str], found: re.Match[str]) -> str:
     """A value in a sentence, or the word that its number asks for, and the noun behind it."""
     name, singular, plural, form, between, noun = found.groups()
     value = values.get(name)
     is_one = value == 1 and type(value) is int
     if form is not None and value is not None:
-        text = _FORMATS[form](value)
+        text = _UNITS[form](value) if form in _UNITS else _WORDS[form](value, names)
     else:
         text = _shown(name, value) if singular is None else (singular if is_one else plural)
     if noun is None:
@@ -373,11 +377,26 @@ def _counted(values: Mapping[str, Any], found: re.Match[str]) -> str:
     return f"{text} {between or ''}{noun}"
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    """Counts by name, the largest first: 3 MQTT, 1 Kafka."""
+def counts_text(counts: Mapping[str, int], names: Mapping[str, str]) -> str:
+    """Counts by name, the largest first: 3 MQTT, 1 Kafka. names: what a sentence calls some."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{count:,} {name_text(name)}" for name, count in ordered[:MAX_COUNTED_KINDS])
+    shown = ", ".join(
+        f"{count:,} {names.get(name) or name_text(name)}"
+        for name, count in ordered[:MAX_COUNTED_KINDS]
+    )
     return f"{shown} … ({len(ordered)} in all)" if len(ordered) > MAX_COUNTED_KINDS else shown
+
+
+def _shares(counts: Mapping[str, int], names: Mapping[str, str]) -> str:
+    """The same behind a number of all: where they have one name, without it."""
+    text = counts_text(counts, names)
+    return text.partition(" ")[2] if len(counts) == 1 else text
+
+
+def _asked(code: str) -> str:
+    """What to ask about an error that a broker answered."""
+    unknown = "What does the broker's log say at that time?"
+    return broker_errors().get(code, {}).get("ask", unknown)
 
 
 def _notices(counts: Mapping[str, int]) -> str:
@@ -388,9 +407,12 @@ def _notices(counts: Mapping[str, int]) -> str:
     )
 
 
-_FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "size": bytes_text, "share": share_text, "time": duration_text,
-    "counts": _counts, "notice": _notices,
+_UNITS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "size": bytes_text, "share": share_text, "time": duration_text, "notice": _notices,
+    "ask": _asked,
+}  # fmt: skip
+_WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, str]], str]]] = {
+    "counts": counts_text, "shares": _shares,
 }  # fmt: skip
 
 

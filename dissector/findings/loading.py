@@ -23,6 +23,7 @@ from dissector.limits import MAX_RULE_BYTES, MAX_RULE_INCIDENTS
 # The worst first. That a subject is fine (`ok`) rules over totals alone can say.
 OK: Final = "ok"
 SEVERITIES: Final = ("error", "warning", "info", OK)
+WRONG: Final = SEVERITIES[:2]
 VERDICTS: Final = ("proven", "pattern", "ruled_out")
 # What a text says, in this order: what happened, how it is known, what else could look the same,
 # the one fact that would decide, and what to do.
@@ -33,7 +34,7 @@ _TEXTS_OF_ROWS: Final = ("verdict", "protocol", "worst")  # that rules over tota
 _MORE_TEXTS: Final = ("section", "whole")
 _NUMBERS: Final = ("apart_s",)
 APART_S: Final = 60.0  # incidents of one subject that lie closer are one, unless a rule says else
-_TABLES: Final = ("thresholds", "ruled_out", "needs", "text", "variant")
+_TABLES: Final = ("thresholds", "ruled_out", "needs", "names", "text", "variant")
 _LISTS: Final = ("references", "fires", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
@@ -82,6 +83,7 @@ class Rule(NamedTuple):
 
     words: by the value of the query's column `variant`, "" where it has none.
     ruled_out: by the name of a column ruled_out_<name>, what a true value there rules out.
+    names: what a sentence calls names of counts (`{name:counts}`).
     fires, silent: sample captures on which it must, and must not, fire.
     errors: answers of brokers and clients that it explains.
     worst: the column of the query by which incidents are ordered, the greatest first.
@@ -103,6 +105,7 @@ class Rule(NamedTuple):
     words: Mapping[str, RuleTexts]
     thresholds: Mapping[str, Threshold]
     ruled_out: Mapping[str, str]
+    names: Mapping[str, str]
     needs: Mapping[str, str]
     references: tuple[str, ...]
     fires: tuple[str, ...]
@@ -224,6 +227,7 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         name: _threshold(name, value) for name, value in _table(values, "thresholds").items()
     }
     needs, ruled_out = _texts(values, "needs"), _texts(values, "ruled_out")
+    names = _texts(values, "names")
     lines = [(1, condition) for condition in needs.values()]
     lines += enumerate(_COMMENT.sub("", query).split("\n"), start=query_line)
     for number, line in lines:
@@ -246,7 +250,7 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         raise _Wrong("only rules over totals say that something is ok", 1)
     return Rule(
         file, values["code"], values["number"], values.get("protocol", ""), values.get("worst", ""),
-        values.get("section", ""), words, thresholds, ruled_out, needs,
+        values.get("section", ""), words, thresholds, ruled_out, names, needs,
         lists["references"], lists["fires"], lists["silent"], lists["errors"],
         float(values.get("apart_s", APART_S)), query, query_line, is_over_totals,
     )  # fmt: skip

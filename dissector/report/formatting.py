@@ -19,13 +19,6 @@ def many(count: int, one: str, several: str | None = None) -> str:
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
 
 
-def every(count: int, one: str, is_so: str, are_so: str, several: str | None = None) -> str:
-    """That something is true of all: the only file is, both files are, all 3 files are."""
-    noun = one if count == 1 else several or one + "s"
-    who = {1: "The only", 2: "Both"}.get(count, f"All {count_text(count)}")
-    return f"{who} {noun} {is_so if count == 1 else are_so}"
-
-
 def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:
     """The first items of a list: a, b, c … (9 in all) where there are more. total: items there are,
     if not all were given."""

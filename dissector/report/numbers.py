@@ -35,8 +35,14 @@ UNKNOWN: Final = {
     "other_side_not_captured": "the direction of the answers was not captured",
     "evicted": "too many waited for an answer, these were given up",
 }
+READABLE: Final = ("ok", "dup_or_dropped", "error")  # outcomes by an answer that could be read
 # Outcomes of requests whose latency exists or not, but not for us to know.
 NOT_JUDGED: Final = ("unanswered_at_end", *UNKNOWN, "orphan_response")
+
+
+def answered(outcomes: Mapping[str, int]) -> int:
+    """How many sends got an answer of any kind: a receipt, one for a duplicate, or a refusal."""
+    return sum(outcomes.get(name, 0) for name in (*READABLE, "response_cut"))
 
 
 def rounded(numerator: int, denominator: int) -> int:

@@ -32,6 +32,7 @@ _MARK: Final = "report.json"
 _PAGE: Final = "report.html"
 # What a report's folder holds; `state` is what reports of older versions kept there.
 NAMES: Final = frozenset((_MARK, _PAGE, TABLES, "state"))
+_OF_FINDINGS: Final = ("subject", "measured", "thresholds")
 _SELECTION: Final = "selection"  # what was asked for, no numbers
 
 
@@ -65,6 +66,11 @@ def arrow_value(value: Any) -> Any:
     return value
 
 
+def _texts(values: Mapping[str, Any]) -> list[Row]:
+    """What each finding names and measures: other things each, of other kinds."""
+    return [{"name": name, "value": str(value)} for name, value in values.items()]
+
+
 def _known(kind: pa.DataType) -> pa.DataType:
     """The type of a column of which only nulls were seen is text: readers want one."""
     if pa.types.is_null(kind):
@@ -87,7 +93,13 @@ def _agree(rows: list[dict[str, Any]], plain: list[dict[str, Any]], key: str) ->
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     target = folder / TABLES / name
     target.mkdir(parents=True)
-    plain = [{key: arrow_value(value) for key, value in row.items()} for row in rows]
+    plain = [
+        {
+            key: _texts(value) if key in _OF_FINDINGS else arrow_value(value)
+            for key, value in row.items()
+        }
+        for row in rows
+    ]
     for key in plain[0] if plain else ():
         _agree(rows, plain, key)
     table = pa.Table.from_pylist(plain) if rows else pa.table({})

@@ -19,14 +19,13 @@ from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_ROWS
 from dissector.report import descriptions, formatting, plots
-from dissector.report.capture_verdicts import WORDS
+from dissector.report.by_capture import CAPTURE_WORDS
+from dissector.report.descriptions import in_protocol_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
+from dissector.report.headlines import WORDS, headlines
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
-from dissector.report.verdict import VERDICTS, in_protocol_words
-from dissector.report.verdicts import headlines
-from dissector.report.verdicts.judging import MARKS
 
 MIN_FOLD: Final = 3  # rows that say the same become one
 UNKNOWN: Final = "not known"
@@ -185,7 +184,7 @@ def _environment(names: PacketNames) -> Environment:
         "figure": figure,
         "folded": folded,
         "judged_sections": JUDGED,
-        "mark_words": WORDS,
+        "mark_words": CAPTURE_WORDS,
         "many": many,
         "cut_text": cut_text,
         "in_protocol_words": in_protocol_words,
@@ -193,7 +192,7 @@ def _environment(names: PacketNames) -> Environment:
         "meaning_of": descriptions.meaning_of,
         "packet_of": names.packet,
         "file_of": names.file_of,
-        "severity_words": {severity: VERDICTS[mark] for severity, mark in MARKS.items()},
+        "severity_words": WORDS,
         "capture_count": names.count,
         "max_rows": MAX_PAGE_ROWS,
     }

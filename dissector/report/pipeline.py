@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding
-from dissector.findings.loading import RuleProblem
+from dissector.findings.loading import RuleProblem, load_rules
 from dissector.findings.querying import RuleQuery, incidents
-from dissector.findings.totals import totals_rules
+from dissector.findings.totals import never_wrong, totals_rules
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
@@ -25,7 +25,7 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
-from dissector.report import aggregation_cache, capture_verdicts, closing
+from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
 from dissector.report.merged_tables import MergedTables, empty_tables
@@ -147,7 +147,7 @@ def _program() -> str:
         for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
             if each.is_dir() and not each.name.startswith("__"):
                 todo.append(each)
-            elif each.name.endswith((".py", ".sql")):
+            elif each.name.endswith((".py", ".sql", ".toml")):
                 found.update(each.read_bytes())
     return found.hexdigest()
 
@@ -231,9 +231,11 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: aggregation_cache.with_plain_types(found) for name, found in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
-    verdicts = capture_verdicts.verdict_rows(tables, db) if scope.is_whole else None
-    report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), verdicts)
-    return Report(report, {}, _judged(db, report, merged, scope))
+    report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), None)
+    found = _judged(db, report, merged, scope)
+    if scope.is_whole:
+        report[VERDICTS] = by_capture.section_of_one(report)
+    return Report(report, {}, found)
 
 
 def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
@@ -265,7 +267,7 @@ def _build(
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
     tables = {**empty_tables().tables, "files": read.known.files, **tables}
     merged = MergedTables(tables, step_ns(*widest), steps)
-    section = None if verdicts is None else capture_verdicts.verdict_section(verdicts.to_pylist())
+    section = None if verdicts is None else by_capture.verdict_section(verdicts.to_pylist())
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
@@ -298,7 +300,9 @@ def find(
     Raises:
         UsageError, InputError: as of `make_report`.
     """
-    scope = Scope(captures, sections=(aggregation_cache.FINDINGS,), rules=rules)
+    # What says nothing but that all is well, or a note, is not listed.
+    asked = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
+    scope = Scope(captures, sections=(aggregation_cache.FINDINGS,), rules=asked or rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
     wrong = [one for one in made.found.findings if is_wrong(one)]
     return wrong, made.found.problems, made.report["sources"]
@@ -361,10 +365,10 @@ def _verdicts(
             for start in range(0, len(captures), _JUDGED_AT_ONCE)
         ]
         folder = cache.folder()
-        rows = pa.concat_tables([no_rows(capture_verdicts.SCHEMA), *made])
+        rows = pa.concat_tables([no_rows(by_capture.SCHEMA), *made])
         pq.write_table(rows, folder / f"{VERDICTS}.parquet", compression="zstd")
         cache.keep(folder, missing, {VERDICTS: digest})
-    return aggregation_cache.read_sources(db, cache.sources[VERDICTS], capture_verdicts.SCHEMA)
+    return aggregation_cache.read_sources(db, cache.sources[VERDICTS], by_capture.SCHEMA)
 
 
 def _judge(
@@ -383,11 +387,11 @@ def _judge(
             tables[name] = _selected(db.table(mine), scope.selection)
         else:
             tables[name] = aggregation_cache.with_plain_types(
-                db.table(capture_verdicts.rows_to_judge(query, f"({mine}) AS mine"))
+                db.table(by_capture.rows_to_judge(query, f"({mine}) AS mine"))
             )
     files = read.known.files
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
-    return capture_verdicts.verdict_rows(tables, db)
+    return by_capture.verdict_rows(tables, db)
 
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from dissector.report.descriptions import in_protocol_words
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, nulls_last
 from dissector.report.section import Section
@@ -20,7 +21,6 @@ from dissector.report.sections import (
     send_latency,
     slowest,
 )
-from dissector.report.verdict import in_protocol_words
 
 REPORT_VERSION: Final = 1
 
@@ -66,7 +66,7 @@ def build(
     A report of all sections has their sentences, too: `about` in each.
 
     Args:
-        verdicts: the section of that name (`capture_verdicts.verdict_section`), if it is wanted.
+        verdicts: the section of that name (`by_capture.verdict_section`), if it is wanted.
     """
     found: dict[str, Any] = {
         "schema_version": REPORT_VERSION,

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from dissector.blocks import TableBlock
 from dissector.report.formatting import duration_text, listed, many
-from dissector.report.numbers import Row, durations
-from dissector.report.verdicts.publishing import answered
+from dissector.report.numbers import Row, answered, durations
 from dissector.tap.finding_incidents import IncidentLog
 from dissector.tap.health import Health
 from dissector.tap.metric_series import Counts

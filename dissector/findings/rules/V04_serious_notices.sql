@@ -14,7 +14,7 @@ show = "notices"
 */
 WITH serious AS (
   SELECT
-    place, array_to_string(CAST(coverage.total.serious_notices AS VARCHAR []), '; ') AS sentences
+    place, array_to_string(coverage.total.serious_notices, '; ') AS sentences
   FROM totals
 )
 SELECT place, upper(sentences[1]) || sentences[2:] AS measured_sentences

@@ -17,7 +17,7 @@ do = "Land only one of captures that show the same traffic."
 WITH numbers AS (
   SELECT
     place, closing.total.frames_lost AS lost,
-    CAST(json_array_length(closing.copies) AS BIGINT) AS copies
+    CAST(len(closing.copies) AS BIGINT) AS copies
   FROM totals
 )
 SELECT

@@ -1,23 +1,26 @@
 """Findings: what the rules say is wrong, with its proof and its rivals, the worst first."""
 
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from dissector.findings.finding import Finding, found_by, worst_first
-from dissector.findings.loading import OK, SEVERITIES, RuleProblem
+from dissector.findings.loading import OK, SEVERITIES, WRONG, RuleProblem
 from dissector.findings.querying import OverFrames, rule_queries
-from dissector.findings.totals import Judged, judge, totals_rules
+from dissector.findings.totals import Judged, failure, judge, totals_rules
+from dissector.report.descriptions import in_protocol_words
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, high, instant, low
 from dissector.report.section import Section
 from dissector.schemas.arrow import arrow_schema
 
-WRONG: Final = ("error", "warning")
+_OF_CAPTURES: Final = ("coverage", "closing")  # sections that speak of no protocol's traffic
 
 
 class Found(NamedTuple):
@@ -78,11 +81,16 @@ def section_of(found: Sequence[Finding], problems: Iterable[RuleProblem]) -> dic
         "rules": len(rule_queries()) + len(_over_totals()),
         "rules_failed": len({problem.file for problem in problems}),
     }
-    return {
-        "total": total,
-        "findings": [as_row(one) for one in wrong],
-        "verdicts": [as_row(one) for one in found if not is_wrong(one)],
-    }
+    rows = [as_row(one) for one in wrong]
+    others = [as_row(one) for one in found if not is_wrong(one)]
+    return {"total": total, "findings": rows, "verdicts": beside(rows, others)}
+
+
+def beside(wrong: Iterable[Row], others: Iterable[Row]) -> list[Row]:
+    """What rules say else of numbers, as rows: of a section that a finding calls wrong nothing is
+    well, or worth a note; its severity is None."""
+    sections = {row["section"] for row in wrong if row["severity"] in WRONG}
+    return [row | {"severity": None} if row["section"] in sections else row for row in others]
 
 
 def findings(merged: MergedTables) -> dict[str, Any]:
@@ -104,13 +112,27 @@ def judge_reports(
     found = []
     for (merged, report), more in zip(made, by_totals, strict=True):
         of_rows, problems = found_in(merged)
-        mine = Found(worst_first([*of_rows, *more]), [*problems, *failed])
+        in_words = (_in_protocol_words(report, one) for one in more)
+        mine = Found(worst_first([*of_rows, *in_words]), [*problems, *failed])
         section = section_of(mine.findings, mine.problems)
         if "about" in report["findings"]:
             section = {"about": about({"findings": section}), **section}
         report["findings"] = section
         found.append(mine)
     return found
+
+
+def _in_protocol_words(report: Row, one: Finding) -> Finding:
+    if one.section in _OF_CAPTURES or "checksum_failures" not in report:
+        return one
+    return one._replace(text=in_protocol_words(report, one.text))
+
+
+def failed_section(merged: MergedTables, error: Exception) -> Row:
+    """The section of a report whose numbers could not be made: that this is so."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    why = f"{type(error).__name__} in line {at.lineno} of {PurePath(at.filename).name}"
+    return section_of([failure(_judged(merged, {}), "", "coverage", why)], [])
 
 
 def _judged(merged: MergedTables, report: Row) -> Judged:

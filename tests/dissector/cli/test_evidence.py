@@ -50,7 +50,9 @@ def test_findings_are_those_of_the_help() -> None:
     assert tuple(FINDINGS) == FINDING_NAMES
 
 
-def test_a_rule_chooses_the_frames_that_show_what_it_finds(tmp_path: Path) -> None:
+def test_a_rule_chooses_the_frames_that_show_what_it_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from dissector.cli.main import run
 
     blocked, out = SAMPLES / "java-j17_blocked_unacked.pcap", tmp_path / "blocked.zip"
@@ -60,6 +62,10 @@ def test_a_rule_chooses_the_frames_that_show_what_it_finds(tmp_path: Path) -> No
     # Nothing is found, and there is no such rule.
     for name, code in (("D15", 1), ("D99", 1)):
         assert run(["evidence", str(blocked), "--finding", name, "-o", str(out), "--force"]) == code
+    capsys.readouterr()
+    assert run(["evidence", str(blocked), "--finding", "V10", "-o", str(out), "--force"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "it judges the numbers of a whole report" in line and "dissector anonymize" in line
 
 
 def test_a_bundle_holds_what_is_needed_and_its_own_account(lost: Path) -> None:

@@ -70,7 +70,9 @@ def test_explain(command):
     assert "TLS" in command("explain", "369295620").out
     assert command("explain", "D06").out.startswith("D06, unacked_limit_plateau: ")
     assert "CRC32C" in command("explain", "ChecksumError").out
-    assert "{" not in command("explain", "D21").out
+    assert "To ask: " in command("explain", "topic_not_found").out
+    for rule in ("D21", "V12"):
+        assert "{" not in command("explain", rule).out
     done = command("explain", "nothing\x1b[2J")
     assert done.code == 1 and "\x1b" not in done.err
 
@@ -84,6 +86,11 @@ def test_words_are_looked_for_in_all_that_can_be_explained(command):
     assert "TopicNotFound: " in command("explain", "topic does not exist").out
     assert "interface_drops: " in command("explain", "dropped packets of the interface").out
     assert command("explain", "zebra", "crossing").code == 1
+
+
+def test_a_rule_that_calls_nothing_wrong_finds_nothing_to_list(command):
+    done = command("findings", CAPTURE, "--code", "V10")
+    assert (done.code, done.out) == (0, "no findings; 1 rule asked\n")
 
 
 def test_only_the_rules_that_are_named_are_asked(command):

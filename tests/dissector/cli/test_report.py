@@ -17,7 +17,8 @@ from dissector.cli.exits import (
     EXIT_PARTIAL,
     EXIT_USAGE,
 )
-from dissector.report import verdicts
+from dissector.findings import totals
+from dissector.findings.totals import totals_rules
 from tests.dissector.cli.conftest import Command, truth
 from tests.dissector.spark import hide_spark
 from tests.hard.tape import Tape, capture
@@ -235,7 +236,7 @@ def test_a_request_whose_command_is_not_read_is_counted_as_unknown(
     found = command("summary", unread_command)
     assert found.code == EXIT_OK, found.err
     said = " ".join(found.out.split())  # lines end where the terminal's does
-    assert "2 requests were unanswered when the connection ended: 1 CREATE, 1 unknown." in said
+    assert "unanswered when the connection or the capture ended: 1 CREATE, 1 unknown." in said
     assert command("analyze", unread_command, "-o", tmp_path / "result").code == EXIT_OK
     again = command("report", "--lake", tmp_path / "result" / "lake", "-o", tmp_path / "report")
     assert again.code == EXIT_OK, again.err
@@ -244,12 +245,13 @@ def test_a_request_whose_command_is_not_read_is_counted_as_unknown(
 def test_a_judgement_that_fails_is_told_and_the_report_is_there(
     command: Command, nacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise TypeError("of whatever kind")
-
-    monkeypatch.setattr(verdicts, "_OF_FRAMES", (("errors", fails), *verdicts._OF_FRAMES))
+    known = totals_rules()
+    rule = known.rules["finding_v12"]._replace(query="SELECT place, nothing_there FROM totals")
+    broken = known._replace(rules=dict(known.rules) | {"finding_v12": rule})
+    monkeypatch.setattr(totals, "totals_rules", lambda: broken)
     found = command("summary", nacks)
-    assert found.code == EXIT_PARTIAL and "TypeError in line" in found.out
+    assert found.code == EXIT_PARTIAL
+    assert "failed to judge what was seen here: rule V12" in found.out
     assert "failed at 1 judgement" in found.err and "permit" in found.out
     made = command("analyze", nacks, "-o", tmp_path)
     assert made.code == EXIT_PARTIAL and (tmp_path / "report" / "report.html").exists()

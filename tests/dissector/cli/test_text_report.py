@@ -4,8 +4,8 @@ from typing import Any
 
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
+from tests.dissector.findings.judged import judged
 from tests.dissector.report import made
-from tests.dissector.report.verdicts.reports import judged
 from tests.numbers import Numbers
 
 PLAIN = Paint("never")
@@ -29,7 +29,7 @@ def test_an_empty_report_says_what_there_is_not() -> None:
     assert all(line.startswith(" ") or not line for line in lines[2:]), "no empty table"
     lines = lines_of(frames=[FRAME])
     said = ("No send was seen", "No consumer was seen", "No delivery was seen",
-            "No checksum could be evaluated", "refusals cannot be judged")  # fmt: skip
+            "No checksum could be evaluated", "Refusals cannot be judged")  # fmt: skip
     for sentence in said:
         assert any(sentence in line for line in lines), sentence
 
@@ -52,7 +52,7 @@ def test_a_refused_send_shows_in_latency_and_errors() -> None:
     ]  # fmt: skip
     text = "\n".join(lines_of(exchanges=sends, frames=[FRAME]))
     assert "3 sends with 3 messages, 2 of them confirmed as stored; half" in text
-    assert "1 of 3 sends was not confirmed: refused." in text
+    assert "Not confirmed: 1 refused." in text
     assert "1.500  1.500  1.500  1.500      3         3        1  t\\x1b[2J" in text
     assert "\x1b" not in text
     assert "1 request was refused: ChecksumError." in text

@@ -203,6 +203,22 @@ def test_numbers_errors_and_codes_are_explained():
         ("{n} s", {"n": 1}, "1 s"),
     ],
 )
+<<<<<<< HEAD
 def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(template, values, text):
     lines = text_of(dict.fromkeys(PARTS, template), values).split("\n")
+=======
+def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(
+    template, values, text
+):
+    lines = text_of(dict.fromkeys(PARTS, template), values, {}).split("\n")
+>>>>>>> 8331d477a5c79214e4e287bf0f8fb4eb811ae823
     assert lines[0] == text and len(lines) == len(PARTS)
+
+
+def test_counts_are_told_by_the_names_that_a_rule_gives():
+    parts = dict.fromkeys(PARTS, "") | {"what": "{n:counts}, {n:shares}"}
+    names = {"seek": "after a seek"}
+    assert text_of(parts, {"n": {"seek": 2, "a_b": 3}}, names) == (
+        "3 a_b, 2 after a seek, 3 a_b, 2 after a seek"
+    )
+    assert text_of(parts, {"n": {"seek": 2}}, names) == "2 after a seek, after a seek"

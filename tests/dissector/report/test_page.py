@@ -15,14 +15,14 @@ import pytest
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
 from dissector.limits import MAX_PAGE_ROWS
-from dissector.report.capture_verdicts import WORDS
+from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.closing import about
 from dissector.report.descriptions import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
 from dissector.report.page import MIN_FOLD, folded, page
 from dissector.report.result import JUDGED, SECTIONS
+from tests.dissector.findings.judged import headlines
 from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
-from tests.dissector.report.verdicts.reports import headlines
 from tests.numbers import Numbers
 
 HOSTILE = "persistent://t/n/<script>alert(1)</script>\u202e\x1b[2J" + "x" * 300
@@ -81,7 +81,7 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             report[section]["total"] |= {"deliveries": None, "not_judged": reasons}
         text = page(report)
-        (headline,) = (each for each in headlines(report) if each.section == "redelivery")
+        (headline,) = (one for one in headlines(report) if one.text.startswith("No send was seen"))
         for section in ("redelivery", "publish_to_delivery", "ack_latency"):
             start = text.index(f'<section id="{section}">')
             part = text[start : text.index("</section>", start)]
@@ -311,9 +311,9 @@ def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any], rich_page
     on_page = re.findall(r'<span class="mark">([^<]*)</span>', text)
     on_terminal = [line.split()[0] for line in text_report(rich, Paint("never"))
                    if re.match(r"  (ok|look|bad|note) ", line)]  # fmt: skip
-    assert on_page and set(on_page) <= set(WORDS)
+    assert on_page and set(on_page) <= set(CAPTURE_WORDS)
     assert sorted(on_page) == sorted(on_terminal)
-    assert on_page == sorted(on_page, key=WORDS.index), "the worst first"
+    assert on_page == sorted(on_page, key=CAPTURE_WORDS.index), "the worst first"
 
 
 def contrast(one: str, other: str) -> float:

@@ -11,13 +11,12 @@ import pytest
 from dissector.cli.main import run
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
+from dissector.report.headlines import WRONG, headlines
 from dissector.report.page import page
-from dissector.report.verdicts import headlines
 from tests.dissector.observed import CASES, CURSUS_CASES, name_of
 from tests.dissector.test_manifests_sentences import reports
 
 WORDS = {"error": "bad", "warning": "look", "info": "note", "ok": "ok"}
-WRONG = ("bad", "look")
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 # Captures that are bad in different ways: damaged, cut, one-way, encrypted, refused, fine.
 SEVERAL = (

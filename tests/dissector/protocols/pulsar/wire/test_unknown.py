@@ -12,7 +12,7 @@ from dissector.dissection import Options
 from dissector.limits import MAX_UNKNOWN_KINDS, NULL
 from dissector.notice_log import sentence_of
 from dissector.protocols.pulsar.wire.unknown import Unknown
-from dissector.report.verdicts import headlines
+from dissector.report.headlines import headlines
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
 from tests.dissector.findings.tape import TOPIC, Link, Tape
@@ -132,10 +132,7 @@ def test_an_ack_that_is_refused_with_an_unknown_code_is_refused(tmp_path: Path) 
 
     tables, sentences = seen(tmp_path, say)
     assert [row["outcome"] for row in tables["deliveries"]] == ["ack_refused"]
-    assert (
-        "The only delivery was not acknowledged: refused by the broker when acknowledged."
-        in sentences
-    )
+    assert "1 delivery: 0 acknowledged, 1 refused by the broker when acknowledged." in sentences
 
 
 def test_unknown_commands_fields_and_flags_are_one_notice_for_each_kind(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import pyarrow as pa
 import pytest
 
 from dissector.queries.catalogue import catalogue
-from dissector.report import capture_verdicts
-from dissector.report.capture_verdicts import SCHEMA, WORDS, rows_to_judge, verdict_rows
+from dissector.report import by_capture
+from dissector.report.by_capture import CAPTURE_WORDS, SCHEMA, rows_to_judge, verdict_rows
+from dissector.report.headlines import WRONG, headlines
 from dissector.report.merged_tables import MergedTables, tables_by_capture
 from dissector.report.numbers import grouped, high, low
 from dissector.report.result import JUDGED, SECTIONS, build
-from dissector.report.verdict import BAD, LOOK
-from dissector.report.verdicts import headlines
 from tests.dissector.report import made
 from tests.numbers import Numbers, empty_report, engine
 
@@ -89,7 +88,7 @@ def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
         said = [
             (each.section, each.text, each.next_step)
             for each in headlines(alone)
-            if each.mark in (LOOK, BAD)
+            if each.word in WRONG
         ]
         told = [(each["section"], each["text"], each["next_step"]) for each in row["reasons"]]
         assert sorted(said) == sorted(told)
@@ -100,13 +99,13 @@ def test_every_word_and_section_is_one_that_the_page_knows(
 ) -> None:
     for row in summed(several).result()["verdicts"]["by_capture"]:
         assert tuple(row["sections"]) == tuple(JUDGED) == tuple(row["decided_by"])
-        assert {row["verdict"], *row["sections"].values()} - {None} <= set(WORDS)
+        assert {row["verdict"], *row["sections"].values()} - {None} <= set(CAPTURE_WORDS)
 
 
 def test_the_list_is_bounded_and_the_total_says_of_how_many(
     several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture_verdicts, "MAX_VERDICTS", 2)
+    monkeypatch.setattr(by_capture, "MAX_VERDICTS", 2)
     found = summed(several).result()["verdicts"]
     assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy"]
     assert found["total"]["captures"] == 3
@@ -190,7 +189,7 @@ def test_a_judgement_that_fails_is_a_line_in_its_capture(
         return build_errors(merged_tables)
 
     broken = SECTIONS | {"errors": SECTIONS["errors"]._replace(build=breaks)}
-    monkeypatch.setattr(capture_verdicts, "SECTIONS", broken)
+    monkeypatch.setattr(by_capture, "SECTIONS", broken)
     after = numbers.result()["verdicts"]
     assert before["total"]["failed"] == 0 and after["total"]["failed"] == 1
     rows = {row["capture"]: row for row in after["by_capture"]}

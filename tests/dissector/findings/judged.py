@@ -4,25 +4,28 @@ import copy
 from typing import Any
 
 from dissector.findings.totals import Judged, judge
-from dissector.report.sections.findings import section_of
-from dissector.report.verdict import Remark
-from dissector.report.verdicts import headlines as _remarks
+from dissector.report.headlines import Headline
+from dissector.report.headlines import headlines as _headlines
+from dissector.report.sections.findings import beside, section_of
 from tests.numbers import empty_report, engine
+
+NOTHING_SEEN = "No send was seen."
 
 
 def judged(report: dict[str, Any]) -> dict[str, Any]:
     """A report that rules over totals have judged as it is now."""
     (found,), problems = judge(engine(), [Judged("", 0, 0, report)])
-    assert not problems
+    assert not problems, problems
     section = section_of(found, [])
     of_rows = [row for row in report["findings"]["findings"] if not row["id"].startswith("V")]
-    findings = {"findings": [*of_rows, *section["findings"]]}
-    return report | {"findings": report["findings"] | section | findings}
+    rows = [*of_rows, *section["findings"]]
+    both = {"findings": rows, "verdicts": beside(rows, section["verdicts"])}
+    return report | {"findings": report["findings"] | section | both}
 
 
-def headlines(report: dict[str, Any]) -> list[Remark]:
+def headlines(report: dict[str, Any]) -> list[Headline]:
     """What is said of a report as it is now."""
-    return _remarks(judged(report))
+    return _headlines(judged(report))
 
 
 def empty() -> dict[str, Any]:
@@ -37,5 +40,7 @@ def decoded() -> dict[str, Any]:
     return report
 
 
-def of(report: dict[str, Any], section: str) -> list[Remark]:
-    return [headline for headline in headlines(report) if headline.section == section]
+def of(report: dict[str, Any], section: str) -> list[Headline]:
+    """What is said of a section, but that of most things nothing was seen."""
+    found = [one for one in headlines(report) if one.section == section]
+    return [one for one in found if not one.text.startswith(NOTHING_SEEN)]

@@ -12,8 +12,7 @@ from dissector.limits import MAX_FINDING_KINDS
 from dissector.report.example_commands import Commands
 from dissector.report.page import page
 from dissector.report.sections.findings import as_row
-from dissector.report.verdict import BAD, GOOD, LOOK, NOT_JUDGED, PLAIN
-from tests.dissector.report.verdicts.reports import decoded, headlines, of
+from tests.dissector.findings.judged import decoded, headlines, of
 from tests.numbers import Numbers
 
 
@@ -32,8 +31,8 @@ def found(*numbers: str) -> dict[str, Any]:
 def test_findings_come_first_with_rival_command_and_mark() -> None:
     report = found("D15", "R01 lasting", "D04")
     said = [headline for headline in headlines(report) if headline.section != "coverage"]
-    marks = [(headline.mark, headline.section) for headline in said[:3]]
-    assert marks == [(BAD, "send_latency"), (LOOK, "errors"), (PLAIN, "permit_utilization")]
+    marks = [(headline.word, headline.section) for headline in said[:3]]
+    assert marks == [("bad", "send_latency"), ("look", "errors"), ("note", "permit_utilization")]
     first = headlines(report)[0]
     assert first.text.startswith("D15 A message was stored twice (proven): ")
     assert "What else looks the same: " in first.text and first.anchor == "findings"
@@ -42,10 +41,10 @@ def test_findings_come_first_with_rival_command_and_mark() -> None:
 
 
 def test_a_section_with_a_finding_is_not_ok() -> None:
-    assert [headline.mark for headline in of(found(), "errors")] == [GOOD]
-    assert [headline.mark for headline in of(found("R01 lasting"), "errors")] == [LOOK, NOT_JUDGED]
+    assert [headline.word for headline in of(found(), "errors")] == ["ok"]
+    assert [headline.word for headline in of(found("R01 lasting"), "errors")] == ["look", ""]
     # What is worth a note says nothing against it.
-    assert [headline.mark for headline in of(found("R01"), "errors")] == [PLAIN, GOOD]
+    assert [headline.word for headline in of(found("R01"), "errors")] == ["note", "ok"]
 
 
 def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:

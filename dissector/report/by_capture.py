@@ -1,32 +1,32 @@
-"""Verdicts by capture: what stands out in each one by itself, the worst first.
+"""What is found in each capture by itself, the worst first: which of a hundred is the bad one?
 
-Which of a hundred files is the bad one? Every row of a query names its capture, so the numbers of
-one capture are those that the sections make of its rows alone, and its verdicts are those of the
-rules and `dissector.report.verdicts` on these numbers: no rule stands twice. They depend on nothing
-else, so they are made once for each capture, and kept.
+Every row of a query names its capture, so the numbers of one capture are those that the sections
+make of its rows alone, and the rules judge these numbers as they judge those of a report. They
+depend on nothing else, so what they find is made once for each capture, and kept.
 """
 
 import heapq
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from dissector.findings.querying import OverFrames
+from dissector.findings.totals import FAILED
 from dissector.limits import MAX_VERDICTS
 from dissector.queries.catalogue import Query
+from dissector.report import numbers
+from dissector.report.headlines import WORDS, WRONG, headlines
 from dissector.report.merged_tables import MergedTables, empty_tables, tables_by_capture
-from dissector.report.numbers import Row, nulls_last
+from dissector.report.numbers import Row
 from dissector.report.result import JUDGED, SECTIONS, sources
-from dissector.report.sections.findings import judge_reports
-from dissector.report.verdict import BAD, LOOK, NOT_JUDGED, Remark, attempted
-from dissector.report.verdicts import headlines
+from dissector.report.sections.findings import failed_section, judge_reports
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # Of captures, the worst first: one that is fine in what could be judged is before one of notes.
-WORDS: Final = ("bad", "look", "ok", "note")
+CAPTURE_WORDS: Final = ("bad", "look", "ok", "note")
 _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
@@ -36,8 +36,6 @@ _KINDS: Final = {
     "row_json": TEXT,
 }  # fmt: skip
 SCHEMA: Final = pa.schema(_KINDS.items())
-
-
 # Numbers of a capture that could not be judged, see `_numbers`.
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("first_ts", "sends", "latency_p50_ms", "latency_p99_ms")),
@@ -48,72 +46,73 @@ _NOT_KNOWN: Final[Row] = {
 def _numbers(report: Row) -> Row:
     """The number that decides in each section, and when, how much and how fast was sent."""
     sends = report["send_latency"]["total"]
+    p50, p99 = _percentiles_ms(sends["latency_ms"], dict(sends["latency_histogram"]))
     return {
         "first_ts": report["coverage"]["total"]["first_ts"],
         "sends": sends["sends"],
-        "latency_p50_ms": sends["latency_ms"]["p50"],
-        "latency_p99_ms": sends["latency_ms"]["p99"],
+        "latency_p50_ms": p50,
+        "latency_p99_ms": p99,
         "decided_by": {name: each.number(report[name]["total"]) for name, each in JUDGED.items()},
     }
 
 
+def _percentiles_ms(took: Row, buckets: dict[int, int]) -> list[float] | tuple[None, None]:
+    """p50 and p99 from the histogram, also where a report has exact ones: what is kept of captures
+    serves both."""
+    if not buckets:
+        return None, None
+    middles = map(numbers.milliseconds, numbers.quantiles_ns(buckets, (500, 990)))
+    return [min(max(each or 0, took["min"]), took["max"]) for each in middles]
+
+
 def _report(merged: MergedTables) -> Row:
-    """The sources and numbers of one capture that it is judged by."""
+    """The sources and numbers of one capture that it is judged by; where the program fails to make
+    them, that is what is found in it."""
     report: Row = {"sources": sources(merged)}
-    for name in ("findings", *JUDGED, "requests"):
-        report[name] = SECTIONS[name].build(merged)
+    try:
+        for name in ("findings", *JUDGED, "requests"):
+            report[name] = SECTIONS[name].build(merged)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever one capture fails with, the others are judged
+        return {"sources": report["sources"], "findings": failed_section(merged, error)}
     # How many messages are distinct is counted over all captures, not in each.
     report["send_latency"]["total"]["messages"] = None
     return report
 
 
-class _Capture(NamedTuple):
-    """A capture with the numbers that it is judged by; failed: why there are none."""
-
-    capture: str | None
-    parts: MergedTables
-    report: Row
-    failed: list[Remark]
-
-
-def _capture(capture: str | None, merged: MergedTables) -> _Capture:
-    report: Row = {}
-    failed = attempted("coverage", lambda: report.update(_report(merged)) or ())
-    return _Capture(capture, merged, report, failed)
-
-
-def _verdict(one: _Capture) -> Row:
-    """The row of one capture, whose report has been judged."""
-    found = one.failed or attempted("coverage", lambda: headlines(one.report))
-    numbers = _NOT_KNOWN if one.failed else _numbers(one.report)
+def row_of(capture: str | None, report: Row) -> Row:
+    """The row of one capture in the list, from its report, which has been judged."""
+    found = headlines(report)
     marks: dict[str, str] = {}
-    for headline in found:
-        if headline.mark != NOT_JUDGED:
-            worst = min(marks.get(headline.section, headline.word), headline.word, key=WORDS.index)
-            marks[headline.section] = worst
+    for one in found:
+        if one.word:
+            worst = (marks.get(one.section, one.word), one.word)
+            marks[one.section] = min(worst, key=CAPTURE_WORDS.index)
+    codes = Counter(row["code"] for row in report["findings"]["findings"])
     return {
-        "capture": one.capture,
-        "verdict": min(marks.values(), key=WORDS.index),
-        "bad": sum(headline.mark == BAD for headline in found),
-        "look": sum(headline.mark == LOOK for headline in found),
-        "failed": sum(headline.is_failure for headline in found),
+        "capture": capture,
+        "verdict": min(marks.values(), key=CAPTURE_WORDS.index, default=WORDS["info"]),
+        "bad": sum(one.word == WORDS["error"] for one in found),
+        "look": sum(one.word == WORDS["warning"] for one in found),
+        "failed": codes[FAILED],
         "sections": {name: marks.get(name) for name in JUDGED},
-        **numbers,
+        **(_numbers(report) if "coverage" in report else _NOT_KNOWN),
         "reasons": [
             {
-                "section": headline.section,
-                "verdict": headline.word,
-                "text": headline.text,
-                "next_step": headline.next_step,
+                "section": one.section,
+                "verdict": one.word,
+                "text": one.text,
+                "next_step": one.next_step,
             }
-            for headline in found
-            if headline.mark in (BAD, LOOK)
+            for one in found
+            if one.word in WRONG
         ],
     }
 
 
 def _kept(row: Row) -> Row:
-    """The verdict of a capture as it is kept: a row of SCHEMA."""
+    """The row of a capture as it is kept: a row of SCHEMA."""
     kept = {name: row[name] for name in ("capture", "verdict", "bad", "look", "failed")}
     return kept | {"row_json": json.dumps(row, ensure_ascii=False)}
 
@@ -142,10 +141,18 @@ def verdict_rows(tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames)
             `rows_to_judge`), and `files`.
     """
     whole = {**empty_tables().tables, **tables}
-    captures = [_capture(capture, merged) for capture, merged in tables_by_capture(whole)]
-    judge_reports(engine, [(one.parts, one.report) for one in captures if not one.failed])
-    rows = [_kept(_verdict(one)) for one in captures]
+    captures = [(name, merged, _report(merged)) for name, merged in tables_by_capture(whole)]
+    judge_reports(
+        engine, [(merged, report) for _, merged, report in captures if "coverage" in report]
+    )
+    rows = [_kept(row_of(name, report)) for name, _, report in captures]
     return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)
+
+
+def section_of_one(report: Row) -> Row:
+    """`verdict_section` of a report over one capture, which has been judged."""
+    captures = {source["capture"]: None for source in report["sources"]}
+    return verdict_section(_kept(row_of(capture, report)) for capture in captures)
 
 
 def verdict_section(rows: Iterable[Row]) -> Row:
@@ -156,13 +163,15 @@ def verdict_section(rows: Iterable[Row]) -> Row:
     """
     found = list(rows)
     worst = heapq.nsmallest(
-        MAX_VERDICTS, found, lambda row: (-row["bad"], -row["look"], nulls_last(row["capture"]))
+        MAX_VERDICTS,
+        found,
+        lambda row: (-row["bad"], -row["look"], numbers.nulls_last(row["capture"])),
     )
     counts = Counter(row["verdict"] for row in found)
     return {
         "total": {
             "captures": len(found),
-            "by_verdict": {word: counts[word] for word in WORDS},
+            "by_verdict": {word: counts[word] for word in CAPTURE_WORDS},
             "failed": sum(row["failed"] for row in found),
         },
         "by_capture": [json.loads(row["row_json"]) for row in worst],

@@ -7,7 +7,7 @@ import pytest
 from dissector.cli.main import run
 from tests.dissector.findings.tape import TOPIC, Link, Tape
 
-CAPTURES = Path(__file__).resolve().parents[4] / "captures"
+CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 
 
 def summary_of(file: Path, capsys: pytest.CaptureFixture[str]) -> str:

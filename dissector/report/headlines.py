@@ -1,0 +1,82 @@
+"""What a report says first: a line for each kind of finding, and for each verdict on its numbers.
+
+How bad something is the finding says; terminal, page and the table of captures take the word from
+it.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dissector.limits import MAX_FINDING_KINDS
+from dissector.report.example_commands import Commands
+from dissector.report.formatting import many
+from dissector.report.numbers import Row
+
+# The words of severities, the worst first. Of a section that a finding calls wrong, sentences on
+# its numbers have none.
+WORDS: Final[Mapping[str | None, str]] = {
+    "error": "bad", "warning": "look", "info": "note", None: "", "ok": "ok"
+}  # fmt: skip
+_ORDER: Final = tuple(WORDS.values())
+WRONG: Final = _ORDER[:2]
+_FINDINGS: Final = "findings"
+_RIVAL: Final = "What else looks the same: "
+_STEP: Final = "What to do: "
+
+
+class Headline(NamedTuple):
+    """One line.
+
+    word: bad, look, note, ok, or none (`WORDS`).
+    section: its anchor on the page.
+    next_step: what to do next, and behind a line break the command to type, if there is one; empty
+        where nothing is to be done.
+    anchor: where the page says more, if not in the section.
+    """
+
+    word: str
+    section: str
+    text: str
+    next_step: str = ""
+    anchor: str = ""
+
+
+def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
+    """What a reader should know first, the worst first.
+
+    Args:
+        commands: makes the commands of next steps; without it they name the captures' files.
+    """
+    commands = commands or Commands(report)
+    kinds: dict[tuple[str, str], list[Row]] = {}
+    for row in report[_FINDINGS][_FINDINGS]:
+        kinds.setdefault((row["id"], row["title"]), []).append(row)
+    found = [_headline(rows, commands) for rows in kinds.values()]
+    of_rows = [one for one in found if one.anchor][:MAX_FINDING_KINDS]
+    found = [*of_rows, *(one for one in found if not one.anchor)]
+    found += [_headline([row], commands) for row in report[_FINDINGS]["verdicts"]]
+    return sorted(found, key=lambda one: _ORDER.index(one.word))
+
+
+def _headline(rows: list[Row], commands: Commands) -> Headline:
+    """A line on findings of one kind, the worst first."""
+    worst = rows[0]
+    word, section = WORDS[worst["severity"]], worst["section"] or _FINDINGS
+    lines = worst["text"].split("\n")
+    rival = next((line for line in lines if line.startswith(_RIVAL)), None)
+    if rival is None:  # of a rule over totals, whose sentence is all there is to say
+        return Headline(word, section, lines[0], _next_step(worst, commands))
+    more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
+    text = f"{worst['id']} {worst['title']} ({worst['verdict']}): {lines[0]} {rival}{more}"
+    step = _next_step(worst, commands) if word in WRONG else ""
+    return Headline(word, section, text, step, _FINDINGS)
+
+
+def _next_step(row: Row, commands: Commands) -> str:
+    """What to do about a finding, and behind a line break the command that shows it."""
+    step = next((line for line in row["text"].split("\n") if line.startswith(_STEP)), "")
+    command = commands.of_finding(row) if step else ""
+    if not command:
+        return step
+    what = "Such as" if row["show"].startswith("$") else "See" if row["show"] else "The frames"
+    return f"{step} {what}:\n{command}"
