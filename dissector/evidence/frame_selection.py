@@ -178,17 +178,13 @@ def _of_rule(engine: "Sandbox", name: str) -> str:
     from dissector.findings.finding import findings_of
     from dissector.findings.loading import load_rules, named
 
-<<<<<<< HEAD
-    rule_findings, problems = findings_of(engine, named(load_rules()[0], [name]))
-=======
     rules = named(load_rules()[0], [name])
     if any(rule.is_over_totals for rule in rules):
         raise UsageError(
             f"--finding {name}: it judges the numbers of a whole report, which no frames alone "
             "show; dissector anonymize makes a copy of all"
         )
-    found, problems = findings_of(engine, rules)
->>>>>>> 8331d477a5c79214e4e287bf0f8fb4eb811ae823
+    rule_findings, problems = findings_of(engine, rules)
     for problem in problems:
         raise UsageError(f"--finding {name}: {problem}")
     keys = ", ".join(

@@ -65,15 +65,10 @@ class Shown(NamedTuple):
         parts = next(words.parts for words in rule.words.values() if words.title == self.one.title)
         values = {**self.one.thresholds, **self.one.subject, **self.one.measured}
         values |= {each.role.replace(" ", "_"): each.frame_no for each in self.one.evidence}
-<<<<<<< HEAD
         nameless = {
             key: _NAME if isinstance(value, str) else value for key, value in values.items()
         }
-        return text_of(parts, nameless)
-=======
-        nameless = {key: _NAME if isinstance(it, str) else it for key, it in values.items()}
         return text_of(parts, nameless, rule.names)
->>>>>>> 8331d477a5c79214e4e287bf0f8fb4eb811ae823
 
 
 def beside(before: Sequence[Finding], after: Sequence[Finding]) -> list[Shown]:

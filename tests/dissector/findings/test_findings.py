@@ -203,15 +203,10 @@ def test_numbers_errors_and_codes_are_explained():
         ("{n} s", {"n": 1}, "1 s"),
     ],
 )
-<<<<<<< HEAD
-def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(template, values, text):
-    lines = text_of(dict.fromkeys(PARTS, template), values).split("\n")
-=======
 def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(
     template, values, text
 ):
     lines = text_of(dict.fromkeys(PARTS, template), values, {}).split("\n")
->>>>>>> 8331d477a5c79214e4e287bf0f8fb4eb811ae823
     assert lines[0] == text and len(lines) == len(PARTS)
 
 
