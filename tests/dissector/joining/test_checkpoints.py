@@ -34,13 +34,13 @@ def test_arrays_texts_and_tables_are_read_as_they_were_written(
 
 def test_a_state_has_the_arrays_of_another() -> None:
     one, other = (new_pairing_state(rows, PairingBounds()) for rows in (64, 256))
-    one.pending.frame_no[:] = np.arange(len(one.pending.frame_no))
+    one.pending.request_frame_no[:] = np.arange(len(one.pending.request_frame_no))
     one.counters[3] = 99
     arrays = dict(arrays_of(one, "x"))
     assert rebuilt(other, "x", {name: each.copy() for name, each in arrays.items()}) is other
     for name, each in arrays_of(other, "x"):
         assert np.array_equal(each, arrays[name]), name
-    assert other.counters[3] == 99 and len(other.pending.frame_no) == len(one.pending.frame_no)
+    assert other.counters[3] == 99 and len(other.pending.request_frame_no) == len(one.pending.request_frame_no)
 
 
 def test_a_replay_goes_on_where_another_one_was_left(tmp_path: Path) -> None:
