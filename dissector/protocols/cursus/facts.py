@@ -52,7 +52,7 @@ class CursusDecoder:
         self._read: dict[int, DecodedBody] = {}
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns of Cursus' rows; messages, and subjects that closed."""
+        """Fill the columns of Cursus' rows; messages."""
         frames = block.frames
         mine = self._decoder.begin(block)
         self._read = {}
@@ -66,7 +66,7 @@ class CursusDecoder:
             messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
         self._correlation.advance(frames, block.rows, len(mine), self._read)
-        return self._correlation.client_handles() + messages
+        return messages
 
     def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
         """Rows that compiled passes have not read, or that a notice is due for."""
@@ -104,8 +104,8 @@ class CursusDecoder:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
     def pair(self, block: FrameBlock) -> Related:
-        """Nothing more: see `read`."""
-        return Related([])
+        """Producers and consumers that closed in the block just advanced."""
+        return Related(self._correlation.client_handles())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """Nothing more: what commands say decides about those behind them, so all was read."""
