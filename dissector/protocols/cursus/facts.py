@@ -52,7 +52,7 @@ class CursusDecoder:
         self._read: dict[int, DecodedBody] = {}
 
     def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns of Cursus' rows; messages."""
+        """Fill the columns of Cursus' rows; gives messages."""
         frames = block.frames
         mine = self._decoder.begin(block)
         self._read = {}
