@@ -9,9 +9,6 @@ by addition, over any set of captures and nights.
 
 from typing import Final
 
-import numpy as np
-
-from dissector.blocks import Int64Array
 from dissector.jit import kernel
 from dissector.limits import NULL, SUB_BUCKET_BITS, SUB_BUCKETS
 
@@ -31,19 +28,6 @@ def bucket_of(duration_ns: int) -> int:
             octave += shift
             rest >>= shift
     return (octave << SUB_BUCKET_BITS) + (duration_ns >> octave)
-
-
-@kernel
-def _fill(durations_ns: Int64Array, buckets: Int64Array) -> None:
-    for row in range(len(buckets)):
-        buckets[row] = bucket_of(durations_ns[row])
-
-
-def buckets_of(durations_ns: Int64Array) -> Int64Array:
-    """bucket_of for int64[rows]."""
-    buckets = np.empty(len(durations_ns), np.int64)
-    _fill(durations_ns, buckets)
-    return buckets
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
