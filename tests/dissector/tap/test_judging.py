@@ -169,7 +169,7 @@ def test_windows_that_come_while_rules_are_busy_are_judged_together(monkeypatch)
         return []
 
     monkeypatch.setattr(judging, "judge", judge)
-    monkeypatch.setattr(judging, "joined", lambda several: len(several))
+    monkeypatch.setattr(judging.window_tables, "joined", lambda several: len(several))
     found = Judging(may_wait=False)
     assert found.is_free(time.monotonic())
     found.expect()
@@ -189,7 +189,7 @@ def test_windows_that_come_while_rules_are_busy_are_judged_together(monkeypatch)
 def test_rows_of_ten_minutes_are_judged_or_as_many_as_memory_may_hold(monkeypatch):
     looks = []
     monkeypatch.setattr(judging, "judge", lambda window, rows: looks.append(rows) or [])
-    monkeypatch.setattr(judging, "joined", lambda several: len(several))
+    monkeypatch.setattr(judging.window_tables, "joined", lambda several: len(several))
     found = Judging(may_wait=False, limit=10)
     for number, size in ((1, 1), (2, 1), (HISTORY_NS // S + 2, 1), (2000, 8), (2001, 9)):
         found.take(window_of(number, size, is_look=True), {})
