@@ -215,9 +215,7 @@ def _read_step(data: ByteArray, state: PacketState, step: int) -> int:
 
 @kernel
 def read_completed(
-    data: ByteArray,
-    packets: PacketColumns,
-    link_types: Int64Array,
+    block: tuple[ByteArray, PacketColumns, Int64Array],
     row: int,
     assembled: ByteArray,
     span: tuple[int, int, int],
@@ -225,8 +223,10 @@ def read_completed(
 ) -> int:
     """Read the packet that the fragment in a packet of a block completed, see `read_rebuilt`.
 
-    span: where it lies in `assembled`, and its end on the wire.
+    block: bytes, packets, and link types by interface; span: where the packet lies in `assembled`,
+    and its end on the wire.
     """
+    data, packets, link_types = block
     begin(state.walk, packets, row, link_types[packets.interface[row]])
     state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
     unwrap(data, state.walk)

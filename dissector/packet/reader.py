@@ -186,13 +186,13 @@ class PacketReader:
     ) -> None:
         """Add the fragments that were gathered, and read the packets that they complete."""
         view, fragments, state = data.data, self._fragments, self._state
-        passed = prepacked(data), prepacked(packets), prepacked(link_types)
+        block = prepacked((data, packets, link_types))
         gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
         fragment_reasons = []
         for row, *cells in gathered:
             reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
-                reason = read_completed(*passed, row, fragments.assembled, fragments.rebuilt, state)
+                reason = read_completed(block, row, fragments.assembled, fragments.rebuilt, state)
                 if reason == walk.REACHED_FRAGMENT:
                     reason = self._read_nested()
             fragment_reasons.append(reason)

@@ -6,7 +6,7 @@ next window once more (`queries/live/carried_permits.sql`); what they give by th
 off there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report.sections.permit_utilization import STALL_US
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 from dissector.tap.metric_series import Counts, Key, label_text
-from dissector.tap.window_tables import Rows
 
 CARRIED: Final = "carried"  # the capture that carried rows are alone in
 
@@ -38,9 +37,10 @@ TOGETHER: Final = (
     f"SELECT '{CARRIED}', {_CARRIED_CELLS} FROM carried_permits AS c) AS p"
 )
 _CLOSED: Final = "SELECT connection_id, consumer_id, incarnation FROM lake_consumers"
+_TOUCHED: Final = (
+    f"SELECT connection_id, consumer_id, incarnation FROM lake_permits UNION {_CLOSED}"
+)
 _TALLIES: Final = ("consumers", "stalls")
-_OF_CONSUMERS: Final = ("permits", "consumers")
-_IDENTITY: Final = ("connection_id", "consumer_id", "incarnation")
 
 Consumer = tuple[int, ...]
 
@@ -102,16 +102,15 @@ class Balances:
 
     def texts(self) -> list[str]:
         """The queries that are asked."""
-        return [*(catalogue()[name].text for name in _TALLIES), _carrying()]
+        return [*(catalogue()[name].text for name in _TALLIES), _carrying(), TOGETHER, _CLOSED]
 
-    def carried(self, rows: Rows) -> pa.Table:
-        """What was left of the consumers that a window has rows of, to be `carried_permits`."""
-        of = {
-            consumer
-            for name in _OF_CONSUMERS
-            if name in rows
-            for consumer in _consumers(rows[name])
-        }
+    def carried(self, db: DuckdbEngine) -> pa.Table:
+        """What was left of the consumers that a window has rows of, to be `carried_permits`.
+
+        Args:
+            db: has the tables of the window.
+        """
+        of = map(_consumer, db.table(_TOUCHED).to_pylist()) if self._open else ()
         return _table(row for one in of if one in self._open for row in self._open[one].rows)
 
     def asked(self, db: DuckdbEngine) -> "Found":
@@ -247,12 +246,6 @@ def _carrying() -> str:
 
 def _consumer(row: Mapping[str, Any]) -> Consumer:
     return row["connection_id"], row["consumer_id"], row["incarnation"]
-
-
-def _consumers(rows: pa.Table) -> Iterator[Consumer]:
-    """The consumers of a table, each once."""
-    distinct = rows.select(_IDENTITY).group_by([*_IDENTITY]).aggregate([])
-    return zip(*(column.to_pylist() for column in distinct.columns), strict=True)
 
 
 def _key(row: Mapping[str, Any]) -> Key:

@@ -46,9 +46,9 @@ class Reading(NamedTuple):
 def reading() -> Reading:
     """Of the rules that windows decide."""
     queries = {name: each for name, each in rule_queries().items() if not each.rule.words[""].whole}
-    texts = [
-        text for each in queries.values() for text in (each.text, *each.needs, *each.needs.values())
-    ]
+    texts = [each.text for each in queries.values()]
+    for each in queries.values():
+        texts += [f"SELECT 1 FROM {table} WHERE {text}" for table, text in each.needs.items()]
     views = used_views("\n".join(texts))
     return Reading(queries, views, window_tables.columns_of(texts, views))
 

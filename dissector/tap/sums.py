@@ -161,7 +161,7 @@ class Sums:
         name_tables(db, run, window.last_ns, rows, self._columns, is_lent=True)
         repeated = small_table(((each,) for each in window.repeated), connection_id=NUMBER)
         db.lend("repeated", repeated)
-        db.lend("carried_permits", self.balances.carried(rows))
+        db.lend("carried_permits", self.balances.carried(db))
         if is_new:
             name_views(db, self._columns)
             db.view("permits", TOGETHER)

@@ -15,6 +15,7 @@ from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
 from dissector.schemas.rows import arrow_batch
 from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
+from dissector.schemas.text import text_array
 
 Rows = dict[str, pa.Table]
 Columns = Mapping[str, Sequence[str]]
@@ -24,20 +25,38 @@ _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
 def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, tuple[str, ...]]:
-    """The columns that queries may read, by table: of those they read from, whatever they name.
+    """The columns that queries may read, by table: those that a query names which reads the table,
+    by itself or through views.
 
     Args:
         texts: queries, or names of tables.
     """
-    read = [*texts, *(view.query for view in views)]
-    names = {"protocol"}.union(*map(words, [*read, *(query for _, query in table_views())]))
-    sources = {*read, *(name for text in read for name in _SOURCE.findall(text))}
-    sources |= {table for name, table in NAMED_TWICE.items() if name in sources}
+    between = {view.name: view.query for view in views}
+    named: dict[str, set[str]] = {}
+    for text in (*texts, *between.values()):
+        for table in _tables_of(text, between):
+            named.setdefault(table, {"capture", "protocol"}).update(words(text))
+    for name, query in table_views():
+        table = NAMED_TWICE.get(name, name)
+        if table in named:
+            named[table] |= words(query)
     return {
-        table: tuple(column.name for column in TABLES[table].columns if column.name in names)
+        table: tuple(column.name for column in TABLES[table].columns if column.name in named[table])
         for table in TABLES
-        if table in sources
+        if table in named
     }
+
+
+def _tables_of(text: str, between: Mapping[str, str]) -> set[str]:
+    """The tables that a query reads, or has the name of. between: queries of views, by name."""
+    waiting, seen = [text, *_SOURCE.findall(text)], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += _SOURCE.findall(between.get(name, ""))
+    names = (name.removeprefix("lake_") for name in seen)
+    return {NAMED_TWICE.get(name, name) for name in names} & {*TABLES}
 
 
 def name_tables(
@@ -88,9 +107,14 @@ def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
     found = {}
     for table, batches in parts.items():
         rows = pa.Table.from_batches(batches)
-        codes = pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), [run])
-        found[table] = rows.append_column("capture", codes).select(columns[table])
+        found[table] = rows.append_column("capture", _all_of(run, len(rows))).select(columns[table])
     return found
+
+
+def _all_of(text: str, rows: int) -> pa.DictionaryArray:
+    """A column of one text; not from an array of numpy, for which pyarrow imports pandas first."""
+    codes = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.zeros(rows, np.int32))])
+    return pa.DictionaryArray.from_arrays(codes, text_array([text]))
 
 
 def joined(several: Sequence[Rows]) -> Rows:

@@ -215,6 +215,9 @@ class Windows:
         while (window := self._waiting.get()) is not None:
             try:
                 rows = as_tables(window.closed, window.run, self._columns)
+                window = window._replace(
+                    closed=()
+                )  # for as long as rows are counted, they are twice
             except Exception as error:  # want of memory: packets go on
                 for taker in self._takers:
                     taker.fail(window, error)

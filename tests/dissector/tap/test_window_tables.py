@@ -1,11 +1,17 @@
 """Rows of windows are tables of the columns that queries name."""
 
+import subprocess
+import sys
+
 import numpy as np
 
 from dissector.blocks import Coded, TableBlock
+from dissector.queries.catalogue import SharedView
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.tap.window_tables import as_tables, columns_of, joined, name_tables, name_views, own
+from tests.dissector.observed import CAPTURES
 
+CAPTURE = str(CAPTURES / "pulsar" / "cpp-s03_batch_none.pcap")
 COLUMNS = columns_of(["SELECT kind, topic FROM exchanges"], ())
 
 
@@ -20,6 +26,25 @@ def test_tables_have_what_queries_name_and_nothing_else():
     (table,) = rows([0, 1]).values()
     assert tuple(table.column_names) == COLUMNS["exchanges"]
     assert table["capture"].to_pylist() == ["run"] * 2 and table["topic"].null_count == 2
+
+
+def test_a_name_of_one_table_is_not_read_of_another_one():
+    view = SharedView("late", "a producer", "SELECT * FROM producers")
+    found = columns_of(
+        ["SELECT latency_ns FROM exchanges", "SELECT opened_frame_no, topic FROM late"], [view]
+    )
+    assert {"exchanges", "producers"} == {*found}
+    assert "opened_frame_no" in found["producers"] and "topic" not in found["exchanges"]
+    assert "latency_ns" in found["exchanges"] and "capture" in found["producers"]
+
+
+def test_the_numbers_of_a_tap_want_no_pandas():
+    program = (
+        "import sys; from dissector.cli.main import run;"
+        f"run(['tap', '--replay', {CAPTURE!r}, '--no-findings', '--metrics', '0']);"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_queries_read_the_rows_of_several_windows():

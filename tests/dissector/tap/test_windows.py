@@ -74,7 +74,7 @@ def test_windows_get_larger_while_the_last_one_is_counted():
         windows.tick(0.0)
     taker.go_on.set()
     windows.close()
-    assert [each.rows for window in taker.windows for each in window.closed] == [10] * 5
+    assert taker.counts == {"frames": 50}
     assert len(taker.windows) == 2 and not taker.failed
 
 
