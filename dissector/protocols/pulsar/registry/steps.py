@@ -167,11 +167,12 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
     command = frames.command[row]
     if connection == tables.ABSENT:
         return
-    if may_hide_frames(frames, row):
+    if command in (columns.EVENT_GAP, columns.EVENT_SKIPPED):
         direction = frames.direction[row]
         if direction != columns.TO_CLIENT:
+            # Also inside of a frame: that one may have been the SUBSCRIBE.
             state.connections.is_whole[connection] = 0
-        if direction != columns.TO_BROKER:
+        if direction != columns.TO_BROKER and may_hide_frames(frames, row):
             state.connections.hole_row[connection] = state.counters[registry_state.COUNT_ROW]
     elif command == columns.EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
         _forget_connection(state, out, connection, BY_CONNECTION)
