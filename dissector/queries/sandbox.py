@@ -174,9 +174,10 @@ class Sandbox:
 
         began = time.monotonic()
         # The process may end while a thread goes on that hears no interrupt.
-        threading.Thread(target=run, daemon=True).start()
+        thread = threading.Thread(target=run, daemon=True)
         with _complaints():
             try:
+                thread.start()  # waits for the thread: an interrupt may come here, too
                 wait([running], timeout=self._left)
             except KeyboardInterrupt:
                 self._stop(running)

@@ -129,6 +129,20 @@ def test_an_interrupt_ends_a_long_query_and_the_engine_goes_on(engine, query):
     assert rows(engine, "SELECT 1 AS n") == [{"n": 1}]
 
 
+def test_an_interrupt_while_the_thread_starts_ends_its_query(engine, monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rows(engine, "SELECT sum(i) FROM range(100000000000) t(i)")
+    assert rows(engine, "SELECT 1 AS n") == [{"n": 1}]
+
+
 def test_stalls_are_those_of_the_report(engine, lake):
     numbers = Numbers()
     with open_lake(lake) as opened:
