@@ -219,7 +219,9 @@ def test_a_statement_has_so_much_time_and_the_next_one_has_it_again(query):
         for _ in range(2):
             began = time.monotonic()
             with pytest.raises(UsageError, match="stopped after 1 s, as --timeout says"):
-                rows(engine, query)
+                for answer in engine.answers(query):
+                    for _ in answer.batches():
+                        pass  # as Python values, rows of a second take ten
             assert time.monotonic() - began < 10
         assert rows(engine, "SELECT 1 AS n") == [{"n": 1}]
 
