@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dissector.protocols.columns import TO_CLIENT
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.registry.state import new_registry_state, reserve
 from dissector.protocols.pulsar.wire import commands
@@ -122,6 +122,20 @@ def test_a_gap_inside_of_a_frame_hides_no_success(missing: int, expected: str) -
     talk.send(5)
     rows = talk.rows()["exchanges"]
     assert [row["outcome"] for row in rows if row["response_frame_no"] == answer] == [expected]
+
+
+def test_a_consumer_is_open_though_a_gap_cut_its_subscribe() -> None:
+    """Seen from its CONNECT on, only opening commands that are whole open what is used later."""
+    talk = Talk()
+    talk.connect()
+    talk.gap(TO_BROKER, missing=0)
+    talk.client(commands.FLOW, consumer_id=4, permits=10)
+    (row,) = talk.rows()["consumers"]
+    assert (row["consumer_id"], row["opened_frame_no"]) == (4, None)
+    unopened = Talk()
+    unopened.connect()
+    unopened.client(commands.FLOW, consumer_id=4, permits=10)
+    assert not unopened.rows()["consumers"]
 
 
 def test_a_repeat_for_an_open_id_is_no_incarnation_but_a_notice() -> None:
