@@ -12,6 +12,7 @@ A rule that cannot be used is a problem with its file and line; the others go on
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -130,18 +131,26 @@ def load_rules(folder: Path | None = None) -> tuple[list[Rule], list[RuleProblem
 
     A rule of the folder takes the place of one of the program that has the same code.
     """
-    files: list[Traversable] = [*_files(resources.files("dissector.findings") / "rules")]
-    if folder is not None:
-        files += _files(folder)
-    rules: dict[str, Rule] = {}
-    problems = []
+    own, problems = _own_rules()
+    more, broken = ([], []) if folder is None else _read_all(_files(folder))
+    rules = {rule.code: rule for rule in (*own, *more)}
+    return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), [*problems, *broken]
+
+
+@cache
+def _own_rules() -> tuple[list[Rule], list[RuleProblem]]:
+    """Those of the program: one command asks for them several times."""
+    return _read_all(_files(resources.files("dissector.findings") / "rules"))
+
+
+def _read_all(files: Iterable[Traversable]) -> tuple[list[Rule], list[RuleProblem]]:
+    rules, problems = [], []
     for file in files:
         try:
-            rule = read_rule(str(file), _text_of(file))
-            rules[rule.code] = rule
+            rules.append(read_rule(str(file), _text_of(file)))
         except _Wrong as wrong:
             problems.append(RuleProblem(str(file), wrong.line, str(wrong)))
-    return sorted(rules.values(), key=lambda rule: (rule.number, rule.code)), problems
+    return rules, problems
 
 
 def named(rules: Sequence[Rule], names: Iterable[str]) -> list[Rule]:
