@@ -64,23 +64,23 @@ class _Scratch(NamedTuple):
 
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
-    rows = len(ends.ip_version)
-    scratch = _scratch_for(rows * _ROOM)
-    bounds = np.empty((5, rows), np.int64)
-    _write_texts(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
-    text = scratch.text[: int(bounds[4, -1]) if rows else 0].copy()
-    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(4)))
+    return EndpointTexts(*_texts(ends, len(EndpointTexts._fields)))
 
 
 def address_texts(ends: EndpointPairs) -> tuple[Spans, Spans]:
     """The addresses of both sides of connections, and no more of their texts."""
-    rows = len(ends.ip_version)
-    scratch = _scratch_for(rows * 2 * _ADDRESS_ROOM)
-    bounds = np.empty((3, rows), np.int64)
-    _write_addresses(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
-    text = scratch.text[: int(bounds[2, -1]) if rows else 0].copy()
-    one, other = (Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(2))
+    one, other = _texts(ends, 2)
     return one, other
+
+
+def _texts(ends: EndpointPairs, count: int) -> list[Spans]:
+    """The first texts of connections: all, or the addresses alone."""
+    rows = len(ends.ip_version)
+    scratch = _scratch_for(rows * (_ROOM if count > 2 else 2 * _ADDRESS_ROOM))
+    bounds = np.empty((count + 1, rows), np.int64)
+    _write_texts(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
+    text = scratch.text[: int(bounds[count, -1]) if rows else 0].copy()
+    return [Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(count)]
 
 
 def _scratch_for(size: int) -> _Scratch:
@@ -96,27 +96,14 @@ def _scratch_for(size: int) -> _Scratch:
 
 
 @kernel
-def _write_addresses(
-    ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
-) -> None:
-    """Write both addresses of each row. bounds: int64[3, rows], where they begin and end."""
-    at = 0
-    for row in range(len(ends.ip_version)):
-        version = ends.ip_version[row]
-        bounds[0, row] = at
-        at = _write_address(scratch, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
-        bounds[1, row] = at
-        at = _write_address(
-            scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
-        )
-        bounds[2, row] = at
-
-
-@kernel
 def _write_texts(
     ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
-    """Write all texts. bounds: int64[5, rows], where texts of a row begin, and the last ends."""
+    """Write all texts, or addresses alone.
+
+    Args:
+        bounds: int64[texts + 1, rows], where texts of a row begin, and the last ends.
+    """
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
@@ -127,6 +114,8 @@ def _write_texts(
             scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
         )
         bounds[2, row] = at
+        if len(bounds) == 3:
+            continue
         is_swapped = _is_below(
             (ends.other_high[row], ends.other_low[row], ends.other_port[row]),
             (ends.high[row], ends.low[row], ends.port[row]),
