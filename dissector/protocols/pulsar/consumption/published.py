@@ -86,6 +86,13 @@ def published_ns(
     return found
 
 
+@inlined
+def _page_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
+    """The page that an entry is noted in, ABSENT if there is none."""
+    kind = consumption_state.KEY_PUBLISHED + proxy_side
+    return int(find(state.table, topic, ledger, entry >> consumption_state.PAGE_BITS, kind))
+
+
 @kernel
 def forget_published(
     state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int, until_ns: int
@@ -94,13 +101,7 @@ def forget_published(
 
     topic: of domain_of.
     """
-    page = find(
-        state.table,
-        topic,
-        ledger,
-        entry >> consumption_state.PAGE_BITS,
-        consumption_state.KEY_PUBLISHED + proxy_side,
-    )
+    page = _page_of(state, topic, ledger, entry, proxy_side)
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     if page != ABSENT and state.stamps[page * consumption_state.PAGE_ENTRIES + bit] <= until_ns:
         known = int(state.published.known[page])
@@ -110,13 +111,7 @@ def forget_published(
 @kernel
 def _stamp_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
     """What was noted of an entry; null if nothing was."""
-    page = find(
-        state.table,
-        topic,
-        ledger,
-        entry >> consumption_state.PAGE_BITS,
-        consumption_state.KEY_PUBLISHED + proxy_side,
-    )
+    page = _page_of(state, topic, ledger, entry, proxy_side)
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     if page == ABSENT or (state.published.known[page] >> bit) & 1 == 0:
         return NULL
