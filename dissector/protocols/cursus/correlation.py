@@ -112,7 +112,7 @@ class Correlation:
         self.negotiated: dict[int, ConnectionFacts] = {}
 
     def advance(
-        self, frames: FrameColumns, rows: int, mine: int, decoder: dict[int, DecodedBody]
+        self, frames: FrameColumns, rows: int, mine: int, decoded: dict[int, DecodedBody]
     ) -> None:
         """Take the rows of a block that belong to the protocol, in order. mine: how many."""
         base = self._ordinal + 1
@@ -127,7 +127,7 @@ class Correlation:
         needs_slow_path = bodies.decoded[:rows] == NULL
         needs_slow_path |= frames.frame_no[:rows] == NULL
         needs_slow_path &= frames.protocol[:rows] == self._protocol
-        rare = needs_slow_path.tobytes()  # rows that no kernel can do
+        slow_rows = needs_slow_path.tobytes()  # rows that no kernel can do
         row = walk(context, 0, rows, self._protocol, base)
         while row < rows:
             self._gathered.row = base + row
@@ -135,9 +135,9 @@ class Correlation:
             if frames.frame_no[row] == NULL:
                 self._event(context, row)
             else:
-                self._frame(context, row, decoder.get(row))
+                self._frame(context, row, decoded.get(row))
             row += 1
-            if row < rows and not rare[row]:
+            if row < rows and not slow_rows[row]:
                 row = walk(context, row, rows, self._protocol, base)
         self._blocks += self._exchanges.blocks(run, self._notices)
         self._names.update()  # texts of errors, too
