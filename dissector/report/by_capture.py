@@ -133,18 +133,20 @@ def rows_to_judge(query: Query, source: str) -> str:
     return f"SELECT *, {', '.join(f'NULL AS {name}' for name in left_out)} FROM ({rows}) AS found"
 
 
-def verdict_rows(tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames) -> pa.Table:
+def verdict_rows(
+    tables: Mapping[str, pa.Table | list[Row]], engine: OverFrames, rules: Iterable[str] = ()
+) -> pa.Table:
     """The verdicts of all captures that have files, in the order of their names: rows of SCHEMA.
 
     Args:
-        engine: asks rules over totals. tables: the rows of each query per capture (see
-            `rows_to_judge`), and `files`.
+        tables: the rows of each query per capture (see `rows_to_judge`), and `files`.
+        engine: asks rules over totals.
+        rules: that are asked, by number, none for all.
     """
     whole = {**empty_tables().tables, **tables}
     captures = [(name, merged, _report(merged)) for name, merged in tables_by_capture(whole)]
-    judge_reports(
-        engine, [(merged, report) for _, merged, report in captures if "coverage" in report]
-    )
+    made = [(merged, report) for _, merged, report in captures if "coverage" in report]
+    judge_reports(engine, made, rules)
     rows = [_kept(row_of(name, report)) for name, _, report in captures]
     return small_table([[row[name] for name in _KINDS] for row in rows], **_KINDS)
 

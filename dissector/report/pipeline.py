@@ -68,12 +68,13 @@ class Scope(NamedTuple):
     @property
     def sections_made(self) -> tuple[str, ...]:
         """Those that are asked for, and those that rules over totals read if findings are."""
-        read = (
-            totals_rules().sections(self.rules)
-            if aggregation_cache.FINDINGS in self.sections
-            else ()
-        )
+        read = totals_rules().sections(self.rules) if self.has_findings else ()
         return tuple(name for name in SECTIONS if name in (*self.sections, *read))
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether rules are asked."""
+        return aggregation_cache.FINDINGS in self.sections
 
     @property
     def is_kept(self) -> bool:
@@ -207,9 +208,7 @@ def make_report(
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, scope.selection)
         report, merged = _build(read, scope, {**tables, **exact}, verdicts)
-        if len(read.captures) > 1 and (
-            scope.is_whole or aggregation_cache.FINDINGS in scope.sections
-        ):
+        if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
         found = _judged(db, report, merged, scope)
         if scope.is_whole and twice:
@@ -219,7 +218,7 @@ def make_report(
     if scope.is_kept and not scope.captures:
         cache.tidy()
     writers = _closed_tables(cache) if scope.is_whole else {}
-    if aggregation_cache.FINDINGS in scope.sections:
+    if scope.has_findings:
         writers[f"{TABLES}/findings_findings"] = partial(_write_findings, found)
     return Report(report, writers, found)
 
@@ -241,7 +240,7 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
 def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
     """What rules found, those over the numbers of the report among them; sections that nobody
     asked for but them are gone from it then."""
-    if aggregation_cache.FINDINGS not in scope.sections:
+    if not scope.has_findings:
         return Found([], [])
     found = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
@@ -356,7 +355,8 @@ def _verdicts(
 ) -> pa.Table:
     """The verdict of every capture, found or made."""
     digests = (query.digest for query in queries.values())
-    digest = hashlib.sha256("\n".join([_program(), *digests]).encode()).hexdigest()
+    asked = [_program(), *digests, *sorted(scope.rules)]
+    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
     if missing:
         captures = sorted(name for cache_partition in missing for name in cache_partition.captures)
@@ -391,7 +391,7 @@ def _judge(
             )
     files = read.known.files
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
-    return by_capture.verdict_rows(tables, db)
+    return by_capture.verdict_rows(tables, db, scope.rules)
 
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
