@@ -20,7 +20,7 @@ from dissector.codecs.redaction import masked, secrets
 from dissector.codecs.secret_keys import Span
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
-from dissector.evidence.streams import Frames, Piece, TreatedDirection, TreatedStreams
+from dissector.evidence.streams import BufferedRange, Frames, TreatedDirection, TreatedStreams
 from dissector.packet.reasons import FRAGMENT, USED
 from dissector.protocols import spec_of
 from dissector.sources.packet_blocks import PacketBlock, blocks_of_bytes
@@ -61,7 +61,7 @@ class _RedactedStreams(TreatedStreams):
     is_early = False
 
     def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "unknown")
         frames = _frames(treated.frames, protocol)

@@ -28,7 +28,7 @@ from dissector.sources.rings import Chain
 # No frame of a stream that had none so far can be this long.
 _LONGEST_WAIT: Final = 2 * MAX_FRAME_BYTES
 _COMPLETE: Final = "complete"
-Piece = tuple[int, ByteArray]
+BufferedRange = tuple[int, ByteArray]
 
 
 class Frames(NamedTuple):
@@ -80,7 +80,7 @@ class TreatedDirection:
         self.runs: list[TreatedSpan] = []
         self.packets: list[Int64Array] = []
         self.probe: tuple[int, bytes, int] = (0, b"", 0)
-        self.waiting: list[Piece] = []
+        self.waiting: list[BufferedRange] = []
         self.held = 0
         self.frames = NO_FRAMES
         self.had_frames = False
@@ -93,11 +93,11 @@ class TreatedDirection:
         self.waiting.extend(zip(offsets.tolist(), pieces, strict=True))
         self.held += sum(map(len, pieces))
 
-    def taken(self, limit: int | None) -> Iterator[Piece]:
+    def taken(self, limit: int | None) -> Iterator[BufferedRange]:
         """What waits before an offset (None: all), as runs; the rest goes on waiting."""
         parts: list[tuple[int, list[ByteArray]]] = []
         end = None
-        rest: list[Piece] = []
+        rest: list[BufferedRange] = []
         for offset, piece in self.waiting:
             if limit is not None and offset + len(piece) > limit:
                 cut = max(limit - offset, 0)
@@ -320,7 +320,7 @@ class TreatedStreams:
             treated.frames = treated.frames.chosen(is_left)
 
     def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
     ) -> Iterable[ByteArray]:
         """What ranges of a direction become, each as long as before."""
         raise NotImplementedError
@@ -334,7 +334,7 @@ class Disguised(TreatedStreams):
         self._anonymizer = anonymizer
 
     def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[Piece]
+        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
     ) -> Iterable[ByteArray]:
         protocol = self._protocols.get(connection, "")
         for offset, before in pieces:

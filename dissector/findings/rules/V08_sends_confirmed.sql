@@ -25,7 +25,7 @@ dup_or_dropped = "with a receipt without a message id (the broker had the messag
 not_awaited = "that wanted no answer"
 
 [text]
-what = "{sends} sends[ with {least}{published} messages][, {stored}][; {untimed}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:time}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:time}].[ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
+what = "{sends} sends[ with {least}{published} messages][, {stored}][; {no_latency}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:time}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:time}].[ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
 
 [variant.confirmed]
 severity = "ok"
@@ -96,7 +96,7 @@ SELECT
     WHEN receipts > 0 THEN NULL
     WHEN outcomes['response_cut'] > 0 THEN 'none with a receipt that is whole in the capture'
     ELSE 'none with a receipt that could be timed'
-  END AS measured_untimed,
+  END AS measured_no_latency,
   CASE WHEN receipts = 1 THEN latency_ms['max'] END AS measured_only_ms,
   CASE WHEN receipts > 1 THEN latency_ms['p50'] END AS measured_p50_ms,
   CASE WHEN receipts BETWEEN 2 AND 99 THEN latency_ms['max'] END AS measured_slowest_ms,
