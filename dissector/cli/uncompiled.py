@@ -4,10 +4,14 @@ Kernels are the same text either way, and so are the rows (`dissector.jit`). Com
 minute, once; a few hundred packets take seconds without.
 """
 
+import array
+import fcntl
 import glob
 import os
+import select
 import stat
 import sys
+import termios
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
@@ -18,18 +22,20 @@ from dissector.limits import MAX_UNCOMPILED_BYTES
 # So many times larger what is in a compressed file is taken to be; captures are seldom more.
 _UNPACKED: Final = 20
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\xfd7zXZ")
+_WRITER_MS: Final = 300  # for the writer of a pipe to be through
 _SWITCH: Final = "NUMBA_DISABLE_JIT"  # also for the processes that this one starts
 # Where kernels are declared; from then on it is too late to choose.
+_STANDARD_INPUT: Final = "/dev/stdin"
 _DECLARING: Final = "dissector.jit"
 
 
 def choose(inputs: Iterable[str], words: Messages) -> None:
     """Run kernels as plain Python in this process, and say so, if none is compiled and the inputs
-    are small. Nothing is chosen for standard input, of which nobody knows the size."""
-    if _DECLARING in sys.modules or _SWITCH in os.environ:
+    are small."""
+    if _DECLARING in sys.modules or _SWITCH in os.environ or _is_some_code_kept():
         return
     size = size_of(inputs)
-    if size is None or size > MAX_UNCOMPILED_BYTES or _is_some_code_kept():
+    if size is None or size > MAX_UNCOMPILED_BYTES:
         return
     os.environ[_SWITCH] = "1"
     words.say(
@@ -50,10 +56,24 @@ def size_of(inputs: Iterable[str]) -> int | None:
     for path in _files(inputs):
         with suppress(OSError):
             status = os.stat(path)
-            if not stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode):
+                sizes.append(status.st_size * (_UNPACKED if _is_compressed(path) else 1))
+            elif path == _STANDARD_INPUT and (waiting := _last_of_pipe()) is not None:
+                sizes.append(waiting)
+            else:
                 return None
-            sizes.append(status.st_size * (_UNPACKED if _is_compressed(path) else 1))
     return sum(sizes) if sizes else None
+
+
+def _last_of_pipe() -> int | None:
+    """What waits in standard input, bytes; None if more may come. Nothing is taken out."""
+    poll = select.poll()
+    poll.register(0, select.POLLHUP)
+    if not any(events & select.POLLHUP for _, events in poll.poll(_WRITER_MS)):
+        return None
+    count = array.array("i", [0])
+    fcntl.ioctl(0, termios.FIONREAD, count)
+    return count[0]
 
 
 def _files(inputs: Iterable[str]) -> Iterator[str]:
@@ -66,7 +86,7 @@ def _files(inputs: Iterable[str]) -> Iterator[str]:
             else:
                 yield path
         if text == "-":
-            yield "/dev/stdin"
+            yield _STANDARD_INPUT
 
 
 def _is_compressed(path: str) -> bool:
