@@ -153,6 +153,11 @@ NOTICES: Final = (
     # -- facts
     NoticeKind("id_reopened", "info", "an id was opened again while it was open"),
     NoticeKind("flow_before_subscribe", "info", "{value} permits granted before the subscription"),
+    NoticeKind(
+        "publish_time_back",
+        "info",
+        "a producer published before its last message: the client's clock was set back",
+    ),
     NoticeKind("negative_duration", "info", "a duration came out negative and is null"),
     NoticeKind("pending_limit", "warning", "{value} requests given up unanswered: too many waited"),
     NoticeKind("deliveries_limit", "warning", "too many open deliveries: the oldest was given up"),

@@ -11,3 +11,7 @@ WHERE p.transmit_ns IS NOT NULL
 UNION ALL
 SELECT 'logical', l.topic, l.producer_name, l.client_ip, l.broker_ip, l.logical_ns
 FROM logical_sends AS l
+UNION ALL
+SELECT 'application', a.topic, a.producer_name, a.client_ip, a.broker_ip, a.application_ns
+FROM application_sends AS a
+WHERE a.is_steady AND a.application_ns IS NOT NULL

@@ -49,7 +49,11 @@ SELECT
     ELSE e.sequence_id
   END AS message_id,
   e.sequence_id, e.chunk_id, e.crc32c_stored, e.attempt, e.message_count, e.request_bytes,
-  e.outstanding_before, e.request_last_ns, e.response_last_ns, e.tainted, e.order_no,
+  CASE
+    WHEN e.publish_time_ms BETWEEN 1 AND 4102444800000 THEN e.publish_time_ms * 1000000
+  END AS published_ns,
+  e.outstanding_before, e.request_first_ns, e.request_last_ns, e.response_last_ns, e.tainted,
+  e.order_no, e.request_frame_no, e.response_frame_no,
   e.outcome <> 'orphan_response' AS is_request,
   coalesce(e.attempt, 1) = 1 AS is_first,
   e.outcome = 'ok' AND e.latency_ns IS NOT NULL AS is_timed,
@@ -236,6 +240,101 @@ later AS (
 SELECT * FROM settled
 UNION ALL
 SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
+
+-- client_clocks: a client's clock beside the clock of the capture
+-- materialized: if read
+-- What is published is sent later, never sooner: the least distance is the most that the clock can be
+-- behind (of a clock that is ahead it is below zero). Above zero, a clock that is behind and messages
+-- that wait in the client look alike; a clock moves all sends alike, so it is believed where half of
+-- them lie within twice the least distance. ahead_ns is what is taken off publish times. A clock
+-- that was set back is no clock to reckon with: is_steady.
+WITH distances AS (
+  SELECT u.unit, p.client_ip, try_subtract(p.request_first_ns, p.published_ns) AS distance_ns
+  FROM publishes AS p
+  JOIN units AS u ON u.capture = p.capture
+  WHERE p.is_request AND p.published_ns IS NOT NULL
+),
+least AS (
+  SELECT unit, client_ip, min(distance_ns) AS least_ns
+  FROM distances
+  GROUP BY unit, client_ip
+),
+set_back AS (
+  SELECT u.unit, c.client_ip
+  FROM notices AS n
+  JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+  JOIN units AS u ON u.capture = n.capture
+  WHERE n.code = 'publish_time_back'
+  GROUP BY u.unit, c.client_ip
+),
+counted AS (
+  SELECT
+    d.unit, d.client_ip, l.least_ns, count(*) AS sends,
+    count(CASE WHEN d.distance_ns < 2 * l.least_ns THEN 1 END) AS near
+  FROM distances AS d
+  JOIN least AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
+  GROUP BY d.unit, d.client_ip, l.least_ns
+)
+SELECT
+  c.unit, c.client_ip, c.sends, b.client_ip IS NULL AS is_steady,
+  CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN 0 - c.least_ns ELSE 0 END AS ahead_ns
+FROM counted AS c
+LEFT JOIN set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
+
+-- application_sends: a SEND as its application felt it: from publishing to the receipt that counts
+-- From the publish time, which clients stamp once, or from the first attempt where there is none. Of
+-- several confirmed attempts the last one counts: before it, the client did not have its receipt. A
+-- receipt without an id confirms, too: the broker has the message already. Of a chunked message the
+-- last chunk stands for it. Where sequence ids begin anew in each partition, and so tell no message from
+-- another, an attempt stands for itself.
+WITH several AS (
+  SELECT
+    u.unit, p.topic, p.producer_name, p.sequence_id, p.chunk_id, p.crc32c_stored,
+    min(p.request_first_ns) AS first_ns,
+    max(CASE WHEN p.outcome IN ('ok', 'dup_or_dropped') THEN p.response_last_ns END) AS last_ns,
+    max(p.attempt) AS attempts
+  FROM publishes AS p
+  JOIN units AS u ON u.capture = p.capture
+  SEMI JOIN (
+    SELECT topic, producer_name, sequence_id
+    FROM publishes
+    WHERE attempt > 1 AND producer_id IS NOT NULL
+  ) AS r
+    ON r.topic = p.topic AND r.producer_name = p.producer_name AND r.sequence_id = p.sequence_id
+  WHERE p.is_request
+  GROUP BY u.unit, p.topic, p.producer_name, p.sequence_id, p.chunk_id, p.crc32c_stored
+),
+confirmed AS (
+  SELECT
+    u.unit, p.capture, p.topic, p.producer_name, p.client_ip, p.broker_ip, p.connection_id,
+    p.producer_id, p.incarnation, p.request_frame_no, p.response_frame_no, p.message_count,
+    p.request_first_ns, p.request_last_ns, p.response_last_ns,
+    coalesce(s.first_ns, p.request_first_ns) AS first_ns,
+    try_subtract(p.published_ns, k.ahead_ns) AS published_ns,
+    p.published_ns IS NULL OR k.is_steady AS is_steady
+  FROM publishes AS p
+  JOIN units AS u ON u.capture = p.capture
+  LEFT JOIN several AS s
+    ON s.unit = u.unit AND s.topic = p.topic AND s.producer_name = p.producer_name
+    AND s.sequence_id = p.sequence_id AND s.chunk_id IS NOT DISTINCT FROM p.chunk_id
+    AND s.crc32c_stored IS NOT DISTINCT FROM p.crc32c_stored AND s.attempts > 1
+    AND p.producer_id IS NOT NULL
+  LEFT JOIN client_clocks AS k ON k.unit = u.unit AND k.client_ip = p.client_ip
+  WHERE
+    p.is_request AND p.outcome IN ('ok', 'dup_or_dropped') AND p.message_count IS DISTINCT FROM 0
+    AND p.response_last_ns >= p.request_last_ns
+    AND (s.last_ns IS NULL OR s.last_ns = p.response_last_ns)
+)
+SELECT
+  c.capture, c.topic, c.producer_name, c.client_ip, c.broker_ip, c.connection_id, c.producer_id,
+  c.incarnation, c.request_frame_no, c.response_frame_no, c.is_steady, c.published_ns, c.first_ns,
+  c.response_last_ns, coalesce(c.message_count > 1, FALSE) AS is_batch,
+  try_subtract(c.response_last_ns, coalesce(c.published_ns, c.first_ns)) AS application_ns,
+  try_subtract(c.first_ns, c.published_ns) AS client_ns,
+  try_subtract(c.request_first_ns, c.first_ns) AS again_ns,
+  try_subtract(c.request_last_ns, c.request_first_ns) AS transmit_ns,
+  try_subtract(c.response_last_ns, c.request_last_ns) AS answer_ns
+FROM confirmed AS c;
 
 -- refusals: an answer that refuses something, under the place of the answer
 -- materialized: if read

@@ -79,6 +79,12 @@ TABLE: Final = Table(
         name("client_ip", "Address of the client."),
         name("broker_ip", "Address of the broker."),
         shared.ts("Time of the request's last byte (without a request: of the answer's)"),
+        number(
+            "publish_time_ms",
+            "ms since 1970",
+            "When the client published the entry, by the client's clock.",
+            "not a publish, not carried or not read, or replicated from another cluster",
+        ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),

@@ -291,6 +291,8 @@ WITH paired_frames AS (
     CASE WHEN p.asked = 'SEND' THEN CASE WHEN q.chunk_count > 1 THEN CASE
       WHEN q.chunk_id = q.chunk_count - 1 THEN 1 ELSE 0 END ELSE q.message_count END
       END AS message_count,
+    CASE WHEN p.asked = 'SEND' AND q.replicated_from IS NULL THEN q.publish_time_ms END
+      AS publish_time_ms,
     q.frame_bytes AS request_bytes, r.ledger_id AS r_ledger, r.entry_id AS r_entry,
     CASE WHEN p.asked = 'SEND' AND q.topic IS NOT NULL AND q.producer_name IS NOT NULL
       THEN coalesce(t.attempt, 1) END AS attempt,
@@ -347,6 +349,6 @@ SELECT t.connection_id,
   CASE WHEN response_command = 'SEND_RECEIPT' AND r_ledger <> -1 THEN r_ledger END AS ledger_id,
   CASE WHEN response_command = 'SEND_RECEIPT' AND r_entry <> -1 THEN r_entry END AS entry_id,
   client_ip, broker_ip, make_timestamptz(coalesce(request_last_ns, response_last_ns) // 1000) AS ts,
-    capture
+  publish_time_ms, capture
 FROM timed_pairs AS t LEFT JOIN (SELECT command, kind FROM request_commands) AS g
   ON g.command = t.asked;

@@ -25,7 +25,8 @@ SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.
   f.message_count, f.permits, f.redelivery_count, f.topic, f.subscription, f.producer_name,
     f.error_code, f.error_text, f.checksum, f.crc32c_stored,
   f.is_batch, f.publish_time_ms, f.deliver_at_ms, f.chunk_id, f.chunk_count,
-    f.repl_source_ledger_id, f.repl_source_entry_id, f.txn_most_bits, f.txn_least_bits, f.detail
+    f.repl_source_ledger_id, f.repl_source_entry_id, f.replicated_from,
+    f.txn_most_bits, f.txn_least_bits, f.detail
 FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
   AND k.capture = f.capture;
 

@@ -25,7 +25,7 @@ dup_or_dropped = "with a receipt without a message id (the broker had the messag
 not_awaited = "that wanted no answer"
 
 [text]
-what = "{sends} sends[ with {least}{published} messages][, {stored}][; {no_latency}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:time}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:time}].[ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
+what = "{sends} sends[ with {least}{published} messages][, {stored}][; {no_latency}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:time}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:time}].[ For the application, from publishing to the receipt, half of them took {least_felt}{felt_ms:time}, the slowest {felt_max_ms:time}.][ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
 
 [variant.confirmed]
 severity = "ok"
@@ -57,6 +57,12 @@ WITH numbers AS (
 judged AS (
   SELECT
     *, latency_ms['count'] AS receipts,
+    -- Publish times are whole milliseconds.
+    (application_since['publish_time'] > 0 OR application_since['batch_closed'] > 0)
+      AND (
+        application_ms['p50'] > 1.2 * latency_ms['p50'] + 2
+        OR application_ms['max'] > 1.2 * latency_ms['max'] + 2
+      ) AS is_felt,
     map_from_entries(list_filter(entries, lambda e: list_contains(failures, e.key))) AS failed,
     map_from_entries(list_filter(
       entries, lambda e: NOT list_contains(failures || ['ok', 'orphan_response'], e.key)
@@ -101,6 +107,9 @@ SELECT
   CASE WHEN receipts > 1 THEN latency_ms['p50'] END AS measured_p50_ms,
   CASE WHEN receipts BETWEEN 2 AND 99 THEN latency_ms['max'] END AS measured_slowest_ms,
   CASE WHEN receipts > 99 THEN latency_ms['p99'] END AS measured_p99_ms,
+  CASE WHEN application_since['batch_closed'] > 0 THEN 'at least ' ELSE '' END AS measured_least_felt,
+  CASE WHEN is_felt THEN application_ms['p50'] END AS measured_felt_ms,
+  CASE WHEN is_felt THEN application_ms['max'] END AS measured_felt_max_ms,
   failed AS measured_failed, unknown AS measured_unknown,
   nullif(passed_over, 0) AS measured_passed, nullif(resent, 0) AS measured_resent,
   CASE

@@ -29,6 +29,7 @@ class KnownColumns(Bundle):
     crc32c_stored: Int64Array
     attempt: Int64Array
     message_count: Int64Array
+    publish_time_ms: Int64Array
     outstanding_before: Int64Array
     kind: Int64Array
     tainted: Int64Array

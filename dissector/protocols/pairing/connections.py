@@ -55,6 +55,7 @@ def _new_group(state: PairingState, connection: int, producer_id: int) -> int:
     groups.incarnation[group] = NULL
     groups.is_broker_closed[group] = 0
     groups.has_positions[group] = 0
+    groups.publish_time_ms[group] = tables.ABSENT
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
     groups.source[group] = tables.ABSENT

@@ -108,14 +108,20 @@ def _duration(run: PassContext, duration: int, connection_id: int, frame_no: int
     """A duration, NULL with a notice if it is negative."""
     if duration >= 0 or duration == NULL:
         return duration
+    note(run, NEGATIVE_DURATION, connection_id, frame_no)
+    return NULL
+
+
+@inlined
+def note(run: PassContext, kind: int, connection_id: int, frame_no: int) -> None:
+    """A notice of this moment."""
     counters, notices = run.state.counters, run.notices
     notice = counters[pairing_state.COUNT_NOTICES]
     counters[pairing_state.COUNT_NOTICES] = notice + 1
-    notices[notice, 0] = NEGATIVE_DURATION
+    notices[notice, 0] = kind
     notices[notice, 1] = frame_no
     notices[notice, 2] = connection_id
     notices[notice, 3] = counters[pairing_state.COUNT_NOW]
-    return NULL
 
 
 @kernel

@@ -1,13 +1,20 @@
 """Kernels for what is paired by send: sends of a producer, their receipts and errors."""
 
+from typing import Final
+
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
+from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import MALFORMED
 from dissector.protocols.pairing import attempts, connections, pending, rows
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.state import PairingState, PassContext
 from dissector.schemas.enums import DROPPED_AFTER_CLOSE
 from dissector.tables import ABSENT, find, note_cut_walk
+
+PUBLISH_TIME_BACK = NOTICE_NUMBER["publish_time_back"]
+# Threads of an application publish in another order than they stamp, by less than that.
+_DISORDER_MS: Final = 1000
 
 
 @inlined
@@ -41,8 +48,24 @@ def handle_send(run: PassContext, row: int, connection: int) -> None:
         sends.attempt_row[send] = attempt
         if attempt != ABSENT:
             sends.attempt[send] = state.attempts.rows.count[attempt]
+    if frames.replicated_from[row] == NULL:  # a copy has the time of its first publishing
+        _note_publish_time(run, row, group, send)
     if state.order.first[pairing_state.UNMATCHED] != ABSENT:
         pending.take_unmatched(run, send)
+
+
+@inlined
+def _note_publish_time(run: PassContext, row: int, group: int, send: int) -> None:
+    """Keep when the client published; a producer publishes in order, so that its clock was set back
+    where a new message is older than the one before."""
+    groups, published = run.state.groups, run.frames.publish_time_ms[row]
+    run.state.pending.publish_time_ms[send] = published
+    if published == NULL or run.state.pending.attempt[send] != 1:
+        return
+    before = groups.publish_time_ms[group]
+    groups.publish_time_ms[group] = published
+    if published < before - _DISORDER_MS:
+        rows.note(run, PUBLISH_TIME_BACK, run.frames.connection_id[row], run.frames.frame_no[row])
 
 
 @inlined
@@ -112,6 +135,7 @@ def begin_incarnation(run: PassContext, group: int, incarnation: int) -> None:
     groups.topic[group] = NULL
     groups.producer_name[group] = NULL
     groups.source[group] = ABSENT
+    groups.publish_time_ms[group] = ABSENT
 
 
 @inlined

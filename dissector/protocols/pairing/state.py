@@ -110,6 +110,7 @@ class GroupColumns(Records):
     producer_id: NULL for the other requests.
     incarnation: of the sends that wait.
     is_broker_closed: 1 after the broker closed it.
+    publish_time_ms: of its last message that was sent for the first time.
     has_positions: 1 once a send was copied from another cluster.
     source: of attempts, ABSENT if names are not known.
     publishes: requests in it that count as outstanding.
@@ -120,6 +121,7 @@ class GroupColumns(Records):
     incarnation: Int64Array
     is_broker_closed: Int64Array
     has_positions: Int64Array
+    publish_time_ms: Int64Array
     topic: Int64Array
     producer_name: Int64Array
     source: Int64Array

@@ -83,6 +83,9 @@ class _Lists:
         )
         self.transmits = numbers.grouped(merged.rows("transmits", [*keys, "bucket"]), group)
         self.logical = numbers.grouped(merged.rows("logical", [*keys, "bucket"]), group)
+        self.application = numbers.grouped(merged.rows("application", [*keys, "bucket"]), group)
+        clocks = merged.rows("clocks", ["client_ip"]) if grouping == "by_client" else []
+        self.ahead_ns = {(row["client_ip"],): row["ahead_ns_max"] for row in clocks}
         messages = numbers.grouped(
             merged.rows("messages", ["grouping", *keys]), ("grouping", *keys)
         )
@@ -146,12 +149,44 @@ def _group(lists: _Lists, key: Group) -> Row:
         "logical_latency_ms": numbers.timed(
             logical, "logicals", "logical_ns", lists.exact.get(("logical", *key))
         ),
+        **_application(lists, key),
         "sends_of_unknown_count": total["counts_unknown"],
         "not_judged": numbers.known(not_judged),
         **{
             f"per_{window}": _per(window, minutes) if lists.has_minutes else None
             for window in _WINDOWS
         },
+    }
+
+
+def _application(lists: _Lists, key: Group) -> Row:
+    """What the applications waited for their receipts, and where the time went, as means."""
+    rows = lists.application.get(key, [])
+    total = {name: sum(row[name] for row in rows) for name in catalogue()["application"].sums}
+    confirmed, published = total["confirmed"], total["published"]
+    is_unknown = total["unsteady"] > 0 == confirmed
+    parts = {name: (total[f"{name}_ns"], confirmed) for name in ("again", "transmit", "answer")}
+    parts["client"] = (total["client_ns"], published)
+    clock = {"clock_ahead_ms": numbers.milliseconds(lists.ahead_ns.get(key))}
+    return {
+        "application_ms": None
+        if is_unknown
+        else numbers.timed(
+            rows, "confirmed", "application_ns", lists.exact.get(("application", *key))
+        ),
+        "application_parts_ms": {
+            name: numbers.milliseconds(numbers.rounded(*parts[name])) if parts[name][1] else None
+            for name in ("client", "again", "transmit", "answer")
+        },
+        "application_since": numbers.known(
+            {
+                "publish_time": published - total["batches"],
+                "batch_closed": total["batches"],
+                "first_send": confirmed - published,
+            }
+        ),
+        "application_unknown": {"clock_set_back": total["unsteady"]} if total["unsteady"] else {},
+        **(clock if lists.grouping == "by_client" else {}),
     }
 
 
@@ -286,8 +321,8 @@ def exact(table: Callable[[str], pa.Table]) -> pa.Table:
     """All percentiles: one row per list, measure and group.
 
     Columns: grouping, the name of a list of the section; topic, producer_name, client_ip,
-    broker_ip, null unless the list has them; measure, latency, transmit or logical; a column per
-    percentile, ns: the value of rank ceil(count * share), from 1.
+    broker_ip, null unless the list has them; measure: latency, transmit, logical or application;
+    a column per percentile, ns: the value of rank ceil(count * share), from 1.
 
     Args:
         table: runs a query over the tables of a lake, prelude included.
