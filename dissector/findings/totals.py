@@ -32,7 +32,7 @@ from dissector.schemas.text import text_array
 # Sections that rules may read; `closing` is of reports over several captures alone.
 SECTIONS_READ: Final = (
     "coverage", "send_latency", "permit_utilization", "redelivery", "checksum_failures", "errors",
-    "ack_latency", "requests", "connecting", "closing",
+    "publish_to_delivery", "ack_latency", "requests", "connecting", "closing",
 )  # fmt: skip
 _EVIDENT: Final = 0.5  # share of the stream below which what was seen says little of the rest
 _WORD: Final = re.compile(r"\w+")

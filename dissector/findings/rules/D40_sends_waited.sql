@@ -7,7 +7,7 @@ verdict = "pattern"
 protocol = "pulsar"
 section = "send_latency"
 worst = "measured_waited_s"
-references = ["apache/pulsar#15792", "apache/pulsar#12533"]
+references = ["apache/pulsar#5264", "apache/pulsar#15559", "streamnative/pulsar-rs#164"]
 fires = ["java-j73_broker_restart-bem.pcap", "fake-f12_slow_receipts.pcap"]
 silent = ["java-j01_plain.pcap", "java-j02_pipelined.pcap", "java-j24_unload.pcap", "cpp-c41_unload.pcap", "java-j38_throttled.pcap"]
 

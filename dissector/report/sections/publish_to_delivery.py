@@ -4,7 +4,16 @@ from typing import Any, Final
 
 from dissector.report.formatting import many
 from dissector.report.merged_tables import MergedTables, is_direction_missing, unread, with_unread
-from dissector.report.numbers import Row, grouped, known, nulls_last, timed, unseen
+from dissector.report.numbers import (
+    Row,
+    grouped,
+    instant,
+    known,
+    low,
+    nulls_last,
+    timed,
+    unseen,
+)
 from dissector.report.section import Section, counted, not_judged
 
 _KEYS: Final = ("topic", "subscription")
@@ -30,12 +39,27 @@ def _group(found: list[Row]) -> Row:
     }
 
 
+def _undelivered(found: list[Row]) -> Row:
+    """Entries that were stored while a subscription took messages, and never came to it."""
+    return {
+        "stored": sum(row["stored"] for row in found),
+        "undelivered": sum(row["undelivered"] for row in found),
+        "oldest_undelivered_ts": instant(low(row["oldest_ns"] for row in found)),
+    }
+
+
 def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
     found = merged.rows("transits")
+    transits = grouped(found, _KEYS)
+    waiting = {tuple(row[name] for name in _KEYS): row for row in merged.rows("undelivered")}
     listed = [
-        {**dict(zip(_KEYS, key, strict=True)), **_group(group)}
-        for key, group in grouped(found, _KEYS).items()
+        {
+            **dict(zip(_KEYS, key, strict=True)),
+            **_group(transits.get(key, [])),
+            **_undelivered([waiting[key]] if key in waiting else []),
+        }
+        for key in {**transits, **waiting}
     ]
     listed.sort(
         key=lambda row: (
@@ -47,17 +71,25 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     entries = merged.rows("entries")
     total = {
         **_group(found),
+        **_undelivered([row for row in waiting.values() if row["subscription"] is not None]),
+        "entries_unsubscribed": sum(
+            row["undelivered"] for row in waiting.values() if row["subscription"] is None
+        ),
         "entries_confirmed": sum(row["confirmed"] for row in entries),
         "entries_delivered": sum(row["delivered"] for row in entries),
         "entries_stored": sum(row["either"] for row in entries),
     }
     section: dict[str, Any] = {"total": total, "by_subscription": listed}
     count = unread(merged, "delivery")
-    of_deliveries = ("deliveries", "entries_delivered", "entries_stored")
+    of_deliveries = (
+        "deliveries", "entries_delivered", "entries_stored", "undelivered", "oldest_undelivered_ts",
+    )  # fmt: skip
     section = with_unread(section, "message_unread", count, "deliveries", of_deliveries)
     if is_direction_missing(merged, "to_client"):
         entries_counted = (name for name in total if name.startswith("entr"))
-        section["total"] = unseen(section["total"], "deliveries", *entries_counted)
+        hidden = ("deliveries", "undelivered", "oldest_undelivered_ts", *entries_counted)
+        section["total"] = unseen(section["total"], *hidden)
+        section["by_subscription"] = [unseen(row, *hidden) for row in section["by_subscription"]]
     return section
 
 

@@ -1,0 +1,239 @@
+/*
+number = "D41"
+code = "deliveries_late"
+title = "Messages came late although the consumer had permits"
+severity = "error"
+verdict = "pattern"
+protocol = "pulsar"
+section = "publish_to_delivery"
+worst = "measured_slowest_s"
+references = ["apache/pulsar#402", "apache/pulsar#4777", "apache/pulsar PR 11325"]
+fires = ["java-j39_dispatch_rate.pcap"]
+silent = ["java-j29_delayed.pcap", "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap"]
+
+[needs]
+delivery_kinds = "is_redelivered IS DISTINCT FROM TRUE"
+
+[thresholds.late_s]
+value = 1.0
+unit = "s"
+why = "brokers send what is stored within milliseconds while there are permits"
+
+[thresholds.entries]
+value = 3
+unit = "late entries"
+why = "one or two may have met a pause of the broker"
+
+[thresholds.burst_s]
+value = 0.2
+unit = "s between two bursts"
+why = "what a broker sends at once comes closer together"
+
+[thresholds.bursts]
+value = 3
+unit = "bursts"
+why = "two may be as far apart as any"
+
+[thresholds.behind_ack_s]
+value = 0.1
+unit = "s between an acknowledgement and a burst"
+why = "a broker that waited for it goes on within milliseconds"
+
+[thresholds.alike]
+value = 0.1
+unit = "share by which their distances differ"
+why = "the broker's timer is more exact than that"
+
+[ruled_out]
+permits = "that the consumer asked for too little: it had permits left from the receipt to the delivery"
+not_there = "that the consumer came later: its first permits were granted before they were stored"
+
+[text]
+what = "{late} of {deliveries} entries of {topic} came to subscription {subscription} {late_s} s or more after they were stored, half of these {half_s} s or more, the slowest after {slowest_s} s, while consumer {consumer_name} had permits left."
+known = "Receipts, permits and deliveries are in the capture; none of these entries had been delivered before, and none was to be delivered at a time of its own."
+rival = "A backlog before them that the broker read first, a subscription limit of unacknowledged messages, or a broker that was slow."
+decides = "The topic's stats at that time: msgBacklog, unackedMessages and the dispatch rate of topic, subscription and namespace."
+do = "Compare the subscription's backlog and limits at that time; then look at the broker's reads from storage."
+
+[variant.rate]
+title = "Messages came late, in bursts of one rhythm: a dispatch rate"
+what = "{late} of {deliveries} entries of {topic} came to subscription {subscription} {late_s} s or more after they were stored, half of these {half_s} s or more, the slowest after {slowest_s} s, while consumer {consumer_name} had permits left: in {bursts} bursts of {per_burst} entries at most, {apart_s} s apart."
+rival = "A broker that stops for as long again and again, as one does that collects garbage."
+decides = "The dispatch rate of topic, subscription, namespace and broker, and its period."
+do = "Raise the dispatch rate, if the consumers are to get more."
+
+[variant.transaction]
+severity = "info"
+title = "Messages came late: a transaction before them was open"
+what = "{late} of {deliveries} entries of {topic} came to subscription {subscription} {late_s} s or more after they were stored, half of these {half_s} s or more, the slowest after {slowest_s} s; {of_transactions} SENDs to the topic {of_transactions|was|were} part of transactions."
+rival = "A broker that was slow."
+decides = "When the transactions ended."
+do = "See how long the applications keep transactions open: nothing behind the first message of one is delivered before it ends."
+
+[variant.unacked]
+severity = "info"
+title = "Messages came late, each time behind an acknowledgement"
+what = "{late} of {deliveries} entries of {topic} came to subscription {subscription} ({subscription_type}) {late_s} s or more after they were stored, half of these {half_s} s or more, the slowest after {slowest_s} s, while consumer {consumer_name} had permits left and up to {unacked} messages unacknowledged; delivery went on behind its acknowledgements."
+rival = "A dispatch rate, or a broker that was slow; by key, entries wait for older ones of their key."
+decides = "The limits of unacknowledged messages of topic and subscription."
+do = "Acknowledge what is old; look for unacked_limit_plateau and key_shared_blocked."
+*/
+WITH slow AS ( -- First deliveries to consumers whose connections have no hole.
+  SELECT
+    d.capture, d.connection_id, d.consumer_id, d.incarnation, c.topic, c.subscription,
+    c.subscription_type, c.consumer_name, c.client_ip, d.frame_no, d.ledger_id, d.entry_id,
+    d.crc32c_stored, micros(d.ts) AS at_us
+  FROM deliveries AS d
+  JOIN pulsar_consumers AS c
+    ON c.capture = d.capture AND c.connection_id = d.connection_id
+    AND c.consumer_id = d.consumer_id AND c.incarnation = d.incarnation
+  WHERE
+    d.publish_to_delivery_ns >= $late_s * 1000000000
+    AND NOT coalesce(d.is_redelivered, FALSE) AND NOT coalesce(d.deliver_at_ms > 0, FALSE)
+),
+timed AS ( -- A broker that is slow to store is another matter.
+  SELECT
+    s.*, e.request_frame_no AS send_no, floor_div(e.response_last_ns, 1000) AS stored_us,
+    s.at_us - floor_div(e.response_last_ns, 1000) AS took_us
+  FROM slow AS s
+  JOIN exchanges AS e
+    ON e.kind = 'publish' AND e.outcome = 'ok' AND e.capture = s.capture AND e.topic = s.topic
+    AND e.ledger_id = s.ledger_id AND e.entry_id = s.entry_id
+    AND e.crc32c_stored = s.crc32c_stored
+  WHERE s.at_us - floor_div(e.response_last_ns, 1000) >= $late_s * 1000000
+),
+granted AS (
+  SELECT
+    p.capture, p.connection_id, p.consumer_id, p.incarnation,
+    min(CASE WHEN p.event = 'grant' AND p.delta > 0 THEN micros(p.ts) END) AS granted_us,
+    max(p.unacked_after) AS unacked
+  FROM permits AS p
+  WHERE (p.capture, p.connection_id) IN (SELECT capture, connection_id FROM timed)
+  GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
+),
+late AS (
+  SELECT t.*, g.unacked
+  FROM timed AS t
+  JOIN granted AS g
+    ON g.capture = t.capture AND g.connection_id = t.connection_id
+    AND g.consumer_id = t.consumer_id AND g.incarnation = t.incarnation
+    AND g.granted_us <= t.stored_us
+  WHERE NOT EXISTS (
+    SELECT 1
+    FROM permit_spans AS s
+    WHERE
+      s.is_exhausted AND s.capture = t.capture AND s.connection_id = t.connection_id
+      AND s.consumer_id = t.consumer_id AND s.incarnation = t.incarnation
+      AND s.start_us <= t.at_us AND s.start_us + s.lasted_us >= t.stored_us
+  )
+),
+apart AS (
+  SELECT
+    l.*,
+    CASE
+      WHEN l.at_us - lag(l.at_us) OVER following < $burst_s * 1000000 THEN NULL
+      ELSE l.at_us - lag(l.at_us) OVER following
+    END AS pause_us,
+    CASE
+      WHEN l.at_us - lag(l.at_us) OVER following < $burst_s * 1000000 THEN 0
+      ELSE 1
+    END AS begins
+  FROM late AS l
+  WINDOW following AS (
+    PARTITION BY l.capture, l.connection_id, l.consumer_id, l.incarnation
+    ORDER BY l.at_us, l.frame_no
+  )
+),
+numbered AS (
+  SELECT
+    a.*,
+    sum(a.begins) OVER (
+      PARTITION BY a.capture, a.connection_id, a.consumer_id, a.incarnation
+      ORDER BY a.at_us, a.frame_no ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS burst
+  FROM apart AS a
+),
+bursts AS (
+  SELECT
+    n.capture, n.connection_id, n.consumer_id, n.incarnation, n.burst, count(*) AS entries,
+    min(n.at_us) AS at_us
+  FROM numbered AS n
+  GROUP BY n.capture, n.connection_id, n.consumer_id, n.incarnation, n.burst
+),
+acknowledging AS (
+  SELECT DISTINCT b.capture, b.connection_id, b.consumer_id, b.incarnation, b.burst
+  FROM bursts AS b
+  JOIN acks AS a
+    ON a.capture = b.capture AND a.connection_id = b.connection_id
+    AND a.consumer_id = b.consumer_id AND a.incarnation = b.incarnation AND a.action = 'ack'
+    AND micros(a.ts) BETWEEN b.at_us - $behind_ack_s * 1000000 AND b.at_us
+),
+most AS (
+  SELECT
+    b.capture, b.connection_id, b.consumer_id, b.incarnation, max(b.entries) AS per_burst,
+    count(a.burst) AS behind_acks
+  FROM bursts AS b
+  LEFT JOIN acknowledging AS a
+    ON a.capture = b.capture AND a.connection_id = b.connection_id
+    AND a.consumer_id = b.consumer_id AND a.incarnation = b.incarnation AND a.burst = b.burst
+  GROUP BY b.capture, b.connection_id, b.consumer_id, b.incarnation
+),
+summed AS (
+  SELECT
+    n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
+    n.subscription_type, n.consumer_name, n.client_ip, max(n.unacked) AS unacked,
+    count(*) AS late, median(n.took_us) AS half_us, max(n.took_us) AS slowest_us,
+    min(n.stored_us) AS first_us, max(n.at_us) AS last_us, max(n.burst) AS bursts,
+    min(n.pause_us) AS least_pause_us, max(n.pause_us) AS most_pause_us,
+    median(n.pause_us) AS pause_us,
+    min_by(n.frame_no, (n.at_us, n.frame_no)) AS first_no,
+    max_by(n.frame_no, (n.took_us, 0 - n.frame_no)) AS slowest_no,
+    max_by(n.send_no, (n.took_us, 0 - n.frame_no)) AS send_no
+  FROM numbered AS n
+  GROUP BY
+    n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,
+    n.subscription_type, n.consumer_name, n.client_ip
+  HAVING count(*) >= $entries
+),
+of_transactions AS (
+  SELECT f.capture, f.topic, count(*) AS sends
+  FROM frames AS f
+  WHERE
+    f.command = 'SEND' AND f.txn_least_bits IS NOT NULL
+    AND (f.capture, f.topic) IN (SELECT capture, topic FROM summed)
+  GROUP BY f.capture, f.topic
+),
+all_of AS (
+  SELECT d.capture, d.connection_id, d.consumer_id, d.incarnation, count(*) AS deliveries
+  FROM deliveries AS d
+  WHERE (d.capture, d.connection_id) IN (SELECT capture, connection_id FROM summed)
+  GROUP BY d.capture, d.connection_id, d.consumer_id, d.incarnation
+)
+SELECT
+  s.capture, s.first_us * 1000 AS first_ns, s.last_us * 1000 AS last_ns,
+  CASE
+    WHEN t.sends > 0 THEN 'transaction'
+    WHEN
+      s.bursts >= $bursts AND s.most_pause_us - s.least_pause_us <= $alike * s.pause_us
+      THEN 'rate'
+    WHEN m.behind_acks = s.bursts THEN 'unacked'
+    ELSE ''
+  END AS variant,
+  s.topic AS subject_topic, s.subscription AS subject_subscription,
+  s.consumer_name AS subject_consumer_name, s.client_ip AS subject_client_ip,
+  s.late AS measured_late, a.deliveries AS measured_deliveries,
+  s.half_us / 1e6 AS measured_half_s, s.slowest_us / 1e6 AS measured_slowest_s,
+  s.bursts AS measured_bursts, m.per_burst AS measured_per_burst,
+  s.pause_us / 1e6 AS measured_apart_s, coalesce(t.sends, 0) AS measured_of_transactions,
+  s.unacked AS measured_unacked, s.subscription_type AS measured_subscription_type,
+  TRUE AS ruled_out_permits, TRUE AS ruled_out_not_there,
+  s.send_no AS frame_send_of_the_slowest, s.slowest_no AS frame_its_delivery,
+  s.first_no AS frame_first_late
+FROM summed AS s
+JOIN most AS m
+  ON m.capture = s.capture AND m.connection_id = s.connection_id AND m.consumer_id = s.consumer_id
+  AND m.incarnation = s.incarnation
+JOIN all_of AS a
+  ON a.capture = s.capture AND a.connection_id = s.connection_id AND a.consumer_id = s.consumer_id
+  AND a.incarnation = s.incarnation
+LEFT JOIN of_transactions AS t ON t.capture = s.capture AND t.topic = s.topic

@@ -1,0 +1,86 @@
+/*
+number = "D42"
+code = "topic_not_subscribed"
+title = "A topic that came after the list of topics was subscribed by nobody"
+severity = "warning"
+verdict = "pattern"
+protocol = "pulsar"
+section = "publish_to_delivery"
+worst = "measured_entries"
+references = ["apache/pulsar#7157", "apache/pulsar#21236", "apache/pulsar-client-python#171"]
+fires = ["cpp-c43_pattern.pcap"]
+silent = ["java-j01_plain.pcap", "java-j20_partitioned.pcap"]
+
+[needs]
+exchange_kinds = "request_command = 'GET_TOPICS_OF_NAMESPACE'"
+
+[text]
+what = "{entries} entries were stored in {topic}, which no consumer of this capture subscribed. {client_ip} had asked for the topics of {namespace} before it was there, subscribed {subscribed} of them as {subscription}, and did not ask again for {silent_s} s until the capture ended."
+known = "The answer with the list (frame {list}) does not name the topic; no later list, and no update of a watched list, went to this client."
+rival = "A pattern that the topic does not match, which clients keep to themselves; a next look that comes later than the capture ends."
+decides = "The pattern of the consumer, and how often it looks for new topics (patternAutoDiscoveryPeriod, 60 s in most clients)."
+do = "Compare the topic's name with the pattern; let clients look more often, or use brokers and clients that watch lists of topics."
+*/
+WITH asked AS ( -- A client's last question for the topics of a namespace, and its answer.
+  SELECT
+    e.capture, l.client_ip, e.connection_id, max(e.response_last_ns) AS answered_ns,
+    max_by(e.request_frame_no, e.response_last_ns) AS asked_no,
+    max_by(e.response_frame_no, e.response_last_ns) AS list_no
+  FROM exchanges AS e
+  JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
+  WHERE e.request_command = 'GET_TOPICS_OF_NAMESPACE' AND e.outcome = 'ok'
+  GROUP BY e.capture, l.client_ip, e.connection_id
+),
+listed AS (
+  SELECT
+    a.*, CAST(q.detail AS STRING) AS question, CAST(r.detail AS STRING) AS answer,
+    row_number() OVER (PARTITION BY a.capture, a.client_ip ORDER BY a.answered_ns DESC) AS place
+  FROM asked AS a
+  JOIN frames AS q ON q.capture = a.capture AND q.frame_no = a.asked_no
+  JOIN frames AS r ON r.capture = a.capture AND r.frame_no = a.list_no
+  ANTI JOIN (
+    SELECT f.capture, l.client_ip
+    FROM frames AS f
+    JOIN pulsar_links AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+    WHERE f.command IN ('WATCH_TOPIC_UPDATE', 'WATCH_TOPIC_LIST')
+  ) AS w ON w.capture = a.capture AND w.client_ip = a.client_ip
+),
+stored AS ( -- Topics with entries that were stored behind it, and no consumer at all.
+  SELECT
+    e.capture, e.topic, count(*) AS entries, min(e.response_last_ns) AS first_ns,
+    max(e.response_last_ns) AS last_ns, min(e.request_frame_no) AS send_no
+  FROM exchanges AS e
+  ANTI JOIN (
+    SELECT DISTINCT capture, topic FROM consumers WHERE topic IS NOT NULL
+  ) AS c ON c.capture = e.capture AND c.topic = e.topic
+  WHERE
+    e.kind = 'publish' AND e.outcome = 'ok' AND e.topic LIKE 'persistent://%'
+    AND e.capture IN (SELECT capture FROM listed)
+  GROUP BY e.capture, e.topic
+),
+subscribed AS ( -- What the client subscribed of what the list names.
+  SELECT
+    l.capture, l.client_ip, l.list_no, c.subscription, count(DISTINCT c.topic) AS topics
+  FROM listed AS l
+  JOIN pulsar_opens AS c
+    ON c.capture = l.capture AND c.client_ip = l.client_ip AND c.kind = 'consumer'
+    AND c.outcome = 'ok' AND contains(l.answer, concat('"', c.topic, '"'))
+    AND c.opened_ns >= l.answered_ns
+  WHERE l.place = 1
+  GROUP BY l.capture, l.client_ip, l.list_no, c.subscription
+)
+SELECT
+  s.capture, s.first_ns, s.last_ns, s.topic AS subject_topic,
+  b.subscription AS subject_subscription, l.client_ip AS subject_client_ip,
+  s.entries AS measured_entries, b.topics AS measured_subscribed,
+  regexp_extract(l.question, '"namespace":"([^"]*)"', 1) AS measured_namespace,
+  (u.end_us * 1000 - l.answered_ns) / 1e9 AS measured_silent_s,
+  l.asked_no AS frame_question, l.list_no AS frame_list, s.send_no AS frame_first_send
+FROM listed AS l
+JOIN subscribed AS b
+  ON b.capture = l.capture AND b.client_ip = l.client_ip AND b.list_no = l.list_no
+JOIN stored AS s ON s.capture = l.capture
+JOIN unit_ends AS u ON u.capture = l.capture
+WHERE
+  l.place = 1 AND b.topics > 1 AND s.first_ns > l.answered_ns
+  AND NOT contains(l.answer, concat('"', s.topic, '"'))
