@@ -63,9 +63,9 @@ def expanded(query: str) -> str:
     if not used_views(query):
         return query
     known = {f"lake_{table}": f"SELECT * FROM main.{table}" for table in TABLES}
-    known |= dict(table_views(has_others=False)) | {
-        each.name: each.query for each in shared_views()
-    }
+    known |= dict(table_views(has_others=False))
+    known["units"] = "SELECT DISTINCT capture, capture AS unit FROM capture_files"  # none is joined
+    known |= {each.name: each.query for each in shared_views()}
     needed: list[str] = []
     wanted = words(query)
     for name in reversed(known):

@@ -270,14 +270,15 @@ set_back AS (
 counted AS (
   SELECT
     d.unit, d.client_ip, l.least_ns, count(*) AS sends,
-    count(CASE WHEN d.distance_ns < 2 * l.least_ns THEN 1 END) AS near
+    count(CASE WHEN floor_div(d.distance_ns, 2) < l.least_ns THEN 1 END) AS near
   FROM distances AS d
   JOIN least AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
   GROUP BY d.unit, d.client_ip, l.least_ns
 )
 SELECT
   c.unit, c.client_ip, c.sends, b.client_ip IS NULL AS is_steady,
-  CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN 0 - c.least_ns ELSE 0 END AS ahead_ns
+  CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN try_subtract(0, c.least_ns) ELSE 0 END
+    AS ahead_ns
 FROM counted AS c
 LEFT JOIN set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
 
@@ -332,6 +333,7 @@ SELECT
   try_subtract(c.response_last_ns, coalesce(c.published_ns, c.first_ns)) AS application_ns,
   try_subtract(c.first_ns, c.published_ns) AS client_ns,
   try_subtract(c.request_first_ns, c.first_ns) AS again_ns,
+  try_subtract(c.request_first_ns, c.published_ns) AS waited_ns,
   try_subtract(c.request_last_ns, c.request_first_ns) AS transmit_ns,
   try_subtract(c.response_last_ns, c.request_last_ns) AS answer_ns
 FROM confirmed AS c;

@@ -7,7 +7,7 @@ verdict = "pattern"
 protocol = "pulsar"
 section = "publish_to_delivery"
 worst = "measured_off_s"
-references = ["apache/pulsar#11448", "apache/pulsar#12098", "apache/pulsar#10848", "apache/pulsar#13567", "apache/pulsar PR 25310", "apache/pulsar#21862", "apache/pulsar#10169", "apache/pulsar PR 16068", "apache/pulsar#18399", "apache/pulsar#15171", "apache/pulsar#12091"]
+references = ["apache/pulsar#11448", "apache/pulsar#12098", "apache/pulsar#10848", "apache/pulsar#13567", "apache/pulsar PR 25310", "apache/pulsar#21862", "apache/pulsar#10169", "apache/pulsar PR 16068", "apache/pulsar#18399", "apache/pulsar#15171", "apache/pulsar#12091", "apache/pulsar#25996"]
 fires = ["cpp-s06_keys_props.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j16_dlq_retry.pcap", "java-j07_keys.pcap", "java-j01_plain.pcap"]
 
@@ -23,6 +23,11 @@ why = "brokers look for messages that are due once a second by default, and may 
 value = 5.0
 unit = "s"
 why = "a due message leaves within a tick or two if its consumer has permits"
+
+[thresholds.behind_send_ms]
+value = 50.0
+unit = "ms"
+why = "a broker that sends what waits when it stores something does so within milliseconds"
 
 [text]
 what = "{messages} messages of {topic} {messages|was|were} delivered to {subscription} before {messages|its|their} time, the worst {off_s} s (asked for: {intended_s} s behind the publish time)."
@@ -56,6 +61,14 @@ known = "deliverAtTime is in the metadata; the consumer's balance of permits was
 rival = "Other messages that were due before and went first, or a broker whose clock is behind."
 decides = "Whether the broker has many delayed messages of the topic (its tracker's size in the statistics), and its clock."
 do = "Look at the broker's memory for delayed messages and at its load; compare its clock with the tap's."
+
+[variant.released]
+title = "Messages that were due came when the next message was published"
+what = "{messages} messages of {topic} {messages|was|were} delivered to {subscription} later than asked for although its consumer had permits all the time, the worst {off_s} s late: each came within {behind_send_ms} ms behind a SEND to the topic, before which there had been none for {late_s} s."
+known = "deliverAtTime is in the metadata; the consumer's balance of permits was above zero from then until the delivery; the SENDs (such as frame {releasing_send}) are in the capture."
+rival = "A broker that was slow, and was well again at these moments by chance."
+decides = "Whether a due message comes by itself while nothing is published: the broker's timer for delayed messages does not fire, and the next publish does its work."
+do = "Look at the broker's version and its tracker of delayed messages (apache/pulsar#25996); until then a message now and then releases what is due."
 */
 WITH delayed AS (
   SELECT
@@ -114,6 +127,21 @@ ready AS (
   WHERE s.at_us - s.due_us >= $late_s * 1000000
   GROUP BY s.capture, s.connection_id, s.consumer_id, s.incarnation, s.frame_no
 ),
+woken AS ( -- SENDs behind a time without one.
+  SELECT *
+  FROM (
+    SELECT
+      e.capture, e.topic, e.request_frame_no, floor_div(e.request_last_ns, 1000) AS sent_us,
+      lag(floor_div(e.request_last_ns, 1000)) OVER (
+        PARTITION BY e.capture, e.topic ORDER BY e.request_last_ns, e.request_frame_no
+      ) AS before_us
+    FROM exchanges AS e
+    WHERE
+      e.kind = 'publish' AND e.request_frame_no IS NOT NULL
+      AND (e.capture, e.topic) IN (SELECT capture, topic FROM delayed)
+  ) AS n
+  WHERE n.sent_us - n.before_us >= $late_s * 1000000
+),
 clocks AS ( -- What a client held back before it sent it looks old, but not all that it sent.
   SELECT
     f.capture, f.connection_id, min(f.publish_time_ms - f.last_ts_ns / 1e6) AS least_ms,
@@ -163,7 +191,7 @@ assessments AS (
 ),
 sized AS (
   SELECT
-    j.*,
+    j.*, w.request_frame_no AS releasing_no,
     CASE
       WHEN j.variant = 'late'
         THEN j.at_us / 1e6 - greatest(j.deliver_at_ms / 1e3, coalesce(j.stored_ns / 1e9, 0))
@@ -171,10 +199,15 @@ sized AS (
       ELSE j.deliver_at_ms / 1e3 - j.at_us / 1e6
     END AS off_s
   FROM assessments AS j
+  LEFT JOIN woken AS w
+    ON w.capture = j.capture AND w.topic = j.topic AND j.variant = 'late'
+    AND w.request_frame_no <> coalesce(j.send_no, -1)
+    AND w.sent_us BETWEEN j.at_us - $behind_send_ms * 1000 AND j.at_us
   WHERE j.variant IS NOT NULL
 )
 SELECT
-  z.capture, min(z.at_us) * 1000 AS first_ns, max(z.at_us) * 1000 AS last_ns, z.variant,
+  z.capture, min(z.at_us) * 1000 AS first_ns, max(z.at_us) * 1000 AS last_ns,
+  CASE WHEN count(z.releasing_no) = count(*) THEN 'released' ELSE z.variant END AS variant,
   z.topic AS subject_topic, z.subscription AS subject_subscription,
   max(z.subscription_type) AS measured_subscription_type,
   CAST(coalesce(sum(z.message_count), count(*)) AS BIGINT) AS measured_messages,
@@ -193,6 +226,6 @@ SELECT
   ) AS measured_skew_s,
   max_by(z.send_no, CASE WHEN z.send_no IS NOT NULL THEN (z.off_s, 0 - z.frame_no) END) AS frame_worst_send,
   max_by(z.frame_no, (z.off_s, 0 - z.frame_no)) AS frame_worst_message,
-  min(z.frame_no) AS frame_first_message
+  min(z.frame_no) AS frame_first_message, min(z.releasing_no) AS frame_releasing_send
 FROM sized AS z
 GROUP BY z.capture, z.variant, z.topic, z.subscription

@@ -35,11 +35,9 @@ decides = "The client's log of reconnects at that time."
 do = "See why the connection before it ended, and what its new attempts were answered: connection_refused, topic_unavailable and lookups of that time."
 */
 WITH waited AS (
-  SELECT s.*, s.client_ns + s.again_ns AS waited_ns
+  SELECT s.*
   FROM application_sends AS s
-  WHERE
-    s.is_steady AND s.published_ns IS NOT NULL
-    AND s.client_ns + s.again_ns >= $waited_s * 1000000000
+  WHERE s.is_steady AND s.waited_ns >= $waited_s * 1000000000
 ),
 openings AS ( -- The PRODUCER behind which such sends went out, and the end of what was open before.
   SELECT
@@ -61,7 +59,7 @@ placed AS (
         lag(w.response_last_ns) OVER (
           PARTITION BY w.capture, w.client_ip, w.topic
           ORDER BY w.response_last_ns, w.request_frame_no
-        ) >= w.published_ns - 60000000000
+        ) >= try_subtract(w.published_ns, 60000000000)
         THEN 0
       ELSE 1
     END AS begins
@@ -85,8 +83,12 @@ summed AS (
     max(i.response_last_ns) AS last_ns, count(*) AS sends, max(i.waited_ns) AS waited_ns,
     median(i.application_ns) AS half_ns, median(i.answer_ns) AS answer_ns,
     count(CASE WHEN i.is_before_open THEN 1 END) AS before_open,
-    max(CASE WHEN i.is_before_open AND i.before_ns < i.answered_ns THEN i.answered_ns - i.before_ns END)
-      AS down_ns,
+    max(
+      CASE
+        WHEN i.is_before_open AND i.before_ns < i.answered_ns
+          THEN try_subtract(i.answered_ns, i.before_ns)
+      END
+    ) AS down_ns,
     max_by(i.ready_frame_no, CASE WHEN i.is_before_open THEN i.answered_ns END) AS ready_no,
     max_by(i.request_frame_no, (i.waited_ns, 0 - i.request_frame_no)) AS longest_no,
     max_by(i.response_frame_no, (i.waited_ns, 0 - i.request_frame_no)) AS answer_no,

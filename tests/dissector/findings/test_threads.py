@@ -17,9 +17,9 @@ FOLDER = Path(__file__).resolve().parents[3] / "captures" / "threads"
 THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
 # The rule and its variant for all that is a warning or an error.
 WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
-    "t01-delayed-strict-stall": [("D29", "late")],
+    "t01-delayed-strict-stall": [("D29", "released")],
     "t04-sticky-range-conflict": [("D20", "peer_gone"), ("D21", "range_half_open")],
-    "t06-go-chunk-discarded": [],
+    "t06-go-chunk-discarded": [("D43", "")],
     "t07-txn-ack-conflict": [("R01", "acks_lasting")],
     "t09-migration-stuck-30s": [("D23", "migrated")],
     "t11-delayed-again-after-unload": [("D37", "not_kept")],
@@ -28,6 +28,13 @@ WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
 }
 # What a finding of a capture says, and what none of them may say.
 SAID = {
+    "t01-delayed-strict-stall": [
+        "4 messages of persistent://public/default/delayed", "within 50 ms behind a SEND",
+        "the worst 60.009 s late",
+    ],
+    "t06-go-chunk-discarded": [
+        "4 entries were delivered to c-1", "chunk 1 has two ids: 71:4 and 71:5", "dropped",
+    ],
     "t04-sticky-range-conflict": [
         "10.20.0.12, port 56016", "nothing of it had come for 59.733 s", "frame 45",
     ],
@@ -52,6 +59,7 @@ SAID = {
     ],
 }  # fmt: skip
 UNSAID = {
+    "t06-go-chunk-discarded": ["ask the application", "Ask the application"],
     "t09-migration-stuck-30s": ["thread dump"],
     "t11-delayed-again-after-unload": ["acks were lost at a close"],
     "t14-terminated-topic-retried": ["asks on purpose", "unload", "Nothing, if"],
