@@ -47,6 +47,11 @@ title = "A client is refused again and again"
 rival = "An application that tries until something is set up, which is meant so."
 decides = "Whether it is granted in the end, and what was changed at the broker then."
 
+[variant.never_open]
+like = "lasting"
+severity = "error"
+title = "A producer or consumer never came to be: the broker refuses it again and again"
+
 [variant.asked]
 title = "The broker knows nothing of what a client asked for"
 rival = "An application or a client that asks on purpose, to see whether something exists."
@@ -67,7 +72,7 @@ decides = "Whether the same sequence ids are sent again and get a receipt."
 
 [variant.sends_lasting]
 like = "sends"
-severity = "warning"
+severity = "error"
 title = "The broker refuses sends again and again"
 rival = "An application that sends again what cannot be taken, on purpose."
 
@@ -81,7 +86,7 @@ do = "Ask dissector explain {error_code} what it means; look at who acknowledged
 
 [variant.acks_lasting]
 like = "acks"
-severity = "warning"
+severity = "error"
 title = "The broker refuses acknowledgements again and again"
 
 [variant.final]
@@ -92,7 +97,7 @@ do = "Send to another topic."
 
 [variant.final_lasting]
 like = "final"
-severity = "warning"
+severity = "error"
 title = "A client tries again and again to write to a terminated topic"
 do = "Send to another topic. The client should give up at once: C++ clients that do not are apache/pulsar-client-cpp#566."
 */
@@ -187,6 +192,10 @@ SELECT
       AND j.request_command NOT IN ('LOOKUP', 'PARTITIONED_METADATA') AND j.is_fenced = 0
       THEN 'storage'
     WHEN NOT j.is_lasting THEN j.kind
+    WHEN
+      j.kind = '' AND j.request_command IN ('PRODUCER', 'SUBSCRIBE')
+      AND count(g.request_frame_no) = 0
+      THEN 'never_open'
     WHEN j.kind = '' THEN 'lasting'
     ELSE concat(j.kind, '_lasting')
   END AS variant,

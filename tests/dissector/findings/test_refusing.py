@@ -66,8 +66,9 @@ def test_what_was_refused_decides_what_is_said(tmp_path, kind, turns, every_s, l
     for turn in range(turns):
         refuse(link, kind, turn, 1.0 + every_s * turn)
     (one,) = found(tmp_path, "R01", tape)
-    expected = (f"{kind}_lasting" if kind else "lasting") if lasting else kind
-    assert variant(one) == expected and one.severity == ("warning" if lasting else "info")
+    expected = (f"{kind}_lasting" if kind else "never_open") if lasting else kind
+    severity = "warning" if kind == "asked" else "error"  # nothing is lost by questions
+    assert variant(one) == expected and one.severity == (severity if lasting else "info")
     assert one.measured["refusals"] == turns and one.measured["granted"] == 0
     assert ("to see whether something exists" in one.text) == (expected == "asked")
 
