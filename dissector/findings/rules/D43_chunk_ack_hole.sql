@@ -9,7 +9,7 @@ section = "ack_latency"
 worst = "measured_messages"
 references = ["apache/pulsar-client-go#1397", "apache/pulsar#26675", "apache/pulsar PR 21048"]
 fires = ["t06-go-chunk-discarded.pcap"]
-silent = ["t06-go-chunk-twin.pcap", "t17-chunked-dlq-twin.pcap", "java-j05_chunk64k.pcap", "java-j01_plain.pcap"]
+silent = ["t06-go-chunk-twin.pcap", "t17-chunked-dlq-twin.pcap", "java-j05_chunk64k_zstd.pcap", "java-j01_plain.pcap"]
 
 [text]
 what = "{messages} messages in chunks of {topic} ({uuid}) {messages|is|are} a hole in the acknowledgements of {subscription}: {entries} entries were delivered to {consumer_name} and never acknowledged nor asked for again, though later ones were. Of {chunk_count} chunks of the first of these, {chunks} came, in {first_entries} entries[; chunk {twice} has two ids: {ids}]."
