@@ -144,6 +144,9 @@ def _rule(rule: Rule) -> list[str]:
                 lines += [f"  {label}: {_plain_text(words, part)}"]
     for name, each in rule.thresholds.items():
         lines += [f"  Threshold {name}: {each.value:g} {each.unit}; {each.why}."]
+    if not rule.is_over_totals:
+        where = f"real captures: {', '.join(rule.real)}" if rule.real else "made captures alone"
+        lines += [f"  Seen in {where}"]
     if rule.references:
         lines += [f"  Reported in: {', '.join(rule.references)}"]
     return lines

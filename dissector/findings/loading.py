@@ -36,7 +36,7 @@ _MORE_TEXTS: Final = ("section", "whole")
 _NUMBERS: Final = ("apart_s",)
 APART_S: Final = 60.0  # incidents of one subject that lie closer are one, unless a rule says else
 _TABLES: Final = ("thresholds", "ruled_out", "needs", "names", "text", "variant")
-_LISTS: Final = ("references", "fires", "silent", "errors")
+_LISTS: Final = ("references", "fires", "real", "silent", "errors")
 _PARAMETER: Final = re.compile(r"\$([a-z]\w*)")
 _COMMENT: Final = re.compile(r"--[^\n]*")
 _OVER_TOTALS: Final = re.compile(r"\bFROM totals\b", re.IGNORECASE)
@@ -86,6 +86,7 @@ class Rule(NamedTuple):
     ruled_out: by the name of a column ruled_out_<name>, what a true value there rules out.
     names: what a sentence calls names of counts (`{name:counts}`).
     fires, silent: sample captures on which it must, and must not, fire.
+    real: those of `fires` that were recorded from a real broker; the others were made.
     errors: answers of brokers and clients that it explains.
     worst: the column of the query by which incidents are ordered, the greatest first.
     section: of the report, that it judges, "" for none.
@@ -110,6 +111,7 @@ class Rule(NamedTuple):
     needs: Mapping[str, str]
     references: tuple[str, ...]
     fires: tuple[str, ...]
+    real: tuple[str, ...]
     silent: tuple[str, ...]
     errors: tuple[str, ...]
     apart_s: float
@@ -230,6 +232,8 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise _Wrong(f"`{key}` is no list of texts", 1)
         lists[key] = tuple(found)
+    if not {*lists["real"]} <= {*lists["fires"]}:
+        raise _Wrong("`real` names a capture that `fires` does not", 1)
     if not query:
         raise _Wrong("there is no query behind the front matter", query_line)
     thresholds = {
@@ -260,7 +264,7 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
     return Rule(
         file, values["code"], values["number"], values.get("protocol", ""), values.get("worst", ""),
         values.get("section", ""), words, thresholds, ruled_out, names, needs,
-        lists["references"], lists["fires"], lists["silent"], lists["errors"],
+        lists["references"], lists["fires"], lists["real"], lists["silent"], lists["errors"],
         float(values.get("apart_s", APART_S)), query, query_line, is_over_totals,
     )  # fmt: skip
 

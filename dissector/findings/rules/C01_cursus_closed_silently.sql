@@ -9,6 +9,7 @@ section = "connecting"
 worst = "measured_requests"
 references = ["cursus: docs/protocol-spec.md", "cursus: pkg/server"]
 fires = ["go-batch_gzip.pcap", "tls-mixed.pcap", "v010-publisher_consumer.pcap"]
+real = ["go-batch_gzip.pcap", "tls-mixed.pcap", "v010-publisher_consumer.pcap"]
 silent = ["go-consume_polling.pcap", "go-produce_singles_acks_1.pcap", "java-produce.pcap", "py-produce.pcap"]
 
 [needs]

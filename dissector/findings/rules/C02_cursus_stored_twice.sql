@@ -9,6 +9,7 @@ section = "send_latency"
 worst = "measured_batches"
 references = ["cursus-java: docs/protocol.md", "cursus: docs/protocol-spec.md"]
 fires = ["go-broker_stall_ack_timeout.pcap", "java-produce_acks0.pcap"]
+real = ["go-broker_stall_ack_timeout.pcap", "java-produce_acks0.pcap"]
 silent = ["go-produce_singles_acks_1.pcap", "java-produce.pcap", "py-produce.pcap", "go-idempotent.pcap"]
 
 [needs]

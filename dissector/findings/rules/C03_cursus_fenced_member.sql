@@ -10,6 +10,7 @@ worst = "measured_messages"
 references = ["cursus: pkg/controller", "cursus-java: docs/protocol.md"]
 errors = ["GEN_MISMATCH", "NOT_OWNER", "member_not_found"]
 fires = ["go-group_rebalance_two_consumers.pcap"]
+real = ["go-group_rebalance_two_consumers.pcap"]
 silent = ["go-consume_streaming.pcap", "go-crash_redelivery_streaming.pcap", "go-consume_polling.pcap", "py-consume_polling.pcap"]
 
 [needs]

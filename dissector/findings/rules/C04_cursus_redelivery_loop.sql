@@ -9,6 +9,7 @@ section = "redelivery"
 worst = "measured_times"
 references = ["cursus: docs/protocol-spec.md", "cursus-java: docs/protocol.md"]
 fires = ["v010-publisher_consumer.pcap"]
+real = ["v010-publisher_consumer.pcap"]
 silent = ["go-crash_redelivery_streaming.pcap", "go-group_rebalance_two_consumers.pcap", "go-consume_polling.pcap", "py-consume_polling.pcap"]
 
 [needs]

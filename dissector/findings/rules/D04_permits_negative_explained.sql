@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_largest_batch"
 references = ["apache/pulsar#24418", "apache/pulsar#12370", "apache/pulsar#10813", "apache/pulsar#6054", "apache/pulsar PR 10396"]
-fires = ["go-g02_batch_zstd-bem.pcap"]
+fires = ["go-g02_batch_zstd-bem.pcap", "java-j32_encryption.pcap"]
+real = ["go-g02_batch_zstd-bem.pcap", "java-j32_encryption.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

@@ -9,6 +9,7 @@ section = "permit_utilization"
 worst = "measured_waited_s"
 references = ["apache/pulsar#10390", "apache/pulsar#15703", "apache/pulsar#6496", "apache/pulsar#6162", "apache/pulsar#11008"]
 fires = ["java-j10_failover_rq10.pcap"]
+real = ["java-j10_failover_rq10.pcap"]
 silent = ["cpp-s02_single_1k.pcap", "java-j01_plain.pcap", "java-j10_shared_rq10.pcap"]
 
 [needs]

@@ -9,6 +9,7 @@ section = "send_latency"
 worst = "measured_messages"
 references = ["apache/pulsar#150", "apache/pulsar-client-go#650"]
 fires = ["java-j24_unload.pcap", "java-j74_corrupt.pcap"]
+real = ["java-j24_unload.pcap", "java-j74_corrupt.pcap"]
 silent = ["cpp-c44_dedup.pcap", "java-j27_dedup.pcap", "cpp-c41_unload.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -10,6 +10,7 @@ worst = "measured_refusals"
 references = ["apache/pulsar#13342", "apache/pulsar#13363", "apache/pulsar#15885", "apache/pulsar#7140", "apache/pulsar PR 21144", "apache/pulsar PR 20026", "apache/pulsar-client-python#155", "apache/pulsar-client-cpp#235"]
 errors = ["ProducerBusy", "ConsumerBusy", "ProducerFenced", "ConsumerAssignError"]
 fires = ["t04-sticky-range-conflict.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
+real = ["java-j23_errors.pcap", "cpp-s15_errors.pcap"]
 silent = ["t04-sticky-range-twin.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

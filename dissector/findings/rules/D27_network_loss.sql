@@ -9,6 +9,7 @@ section = "connecting"
 worst = "measured_retransmitted"
 references = ["apache/pulsar#15792", "streamnative/pulsar-rs#118", "apache/pulsar PR 1210", "apache/pulsar PR 14841", "apache/pulsar#19377"]
 fires = ["cpp-s30_latency_mix-wireloss.pcap"]
+real = ["cpp-s30_latency_mix-wireloss.pcap"]
 silent = ["mut-loss1-java-j24_unload.pcap", "tap-caploss.pcap", "tap-duplicated.pcap", "cpp-s30_latency_mix.pcap", "fake-f12_noreceipt.pcap", "cpp-s27_crash_client.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "publish_to_delivery"
 worst = "measured_off_s"
 references = ["apache/pulsar#11448", "apache/pulsar#12098", "apache/pulsar#10848", "apache/pulsar#13567", "apache/pulsar PR 25310", "apache/pulsar#21862", "apache/pulsar#10169", "apache/pulsar PR 16068", "apache/pulsar#18399", "apache/pulsar#15171", "apache/pulsar#12091", "apache/pulsar#25996"]
-fires = ["cpp-s06_keys_props.pcap"]
+fires = ["cpp-s06_keys_props.pcap", "var-any-sll1.pcap"]
+real = ["cpp-s06_keys_props.pcap", "var-any-sll1.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j16_dlq_retry.pcap", "java-j07_keys.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "redelivery"
 worst = "measured_messages"
 references = ["apache/pulsar#6461", "apache/pulsar#5344"]
-fires = ["java-j12_nack.pcap", "cpp-s08_nack.pcap"]
+fires = ["java-j12_nack.pcap", "cpp-s08_nack.pcap", "cpp-s08_nack-proxy-any.pcap"]
+real = ["java-j12_nack.pcap", "cpp-s08_nack.pcap", "cpp-s08_nack-proxy-any.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

@@ -10,6 +10,7 @@ worst = "measured_frames"
 references = ["apache/pulsar#21557", "apache/pulsar#4051", "apache/pulsar#22601"]
 errors = ["ChecksumError", "ChecksumMismatch"]
 fires = ["java-j74_corrupt.pcap", "fake-f08_badcrc.pcap"]
+real = ["java-j74_corrupt.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

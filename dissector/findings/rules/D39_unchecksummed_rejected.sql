@@ -10,6 +10,7 @@ worst = "measured_messages"
 references = ["apache/pulsar#16625"]
 errors = ["ChecksumMismatch"]
 fires = ["go_client.pcap"]
+real = ["go_client.pcap"]
 silent = ["go-g01_plain.pcap", "java-j01_plain.pcap", "fake-f08_badcrc.pcap"]
 
 [needs]

@@ -9,6 +9,7 @@ section = "send_latency"
 worst = "measured_waited_s"
 references = ["apache/pulsar#5264", "apache/pulsar#15559", "streamnative/pulsar-rs#164"]
 fires = ["java-j73_broker_restart-bem.pcap", "fake-f12_slow_receipts.pcap"]
+real = ["java-j73_broker_restart-bem.pcap"]
 silent = ["java-j01_plain.pcap", "java-j02_pipelined.pcap", "java-j24_unload.pcap", "cpp-c41_unload.pcap", "java-j38_throttled.pcap"]
 
 [needs]

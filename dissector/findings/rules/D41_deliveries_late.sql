@@ -9,6 +9,7 @@ section = "publish_to_delivery"
 worst = "measured_slowest_s"
 references = ["apache/pulsar#402", "apache/pulsar#4777", "apache/pulsar PR 11325"]
 fires = ["java-j39_dispatch_rate.pcap"]
+real = ["java-j39_dispatch_rate.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -9,6 +9,7 @@ section = "publish_to_delivery"
 worst = "measured_entries"
 references = ["apache/pulsar#7157", "apache/pulsar#21236", "apache/pulsar-client-python#171"]
 fires = ["cpp-c43_pattern.pcap"]
+real = ["cpp-c43_pattern.pcap"]
 silent = ["java-j01_plain.pcap", "java-j20_partitioned.pcap"]
 
 [needs]

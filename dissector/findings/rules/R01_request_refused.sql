@@ -9,7 +9,8 @@ section = "errors"
 worst = "measured_refusals"
 references = ["apache/pulsar#9792", "apache/pulsar#2967", "apache/pulsar-client-cpp#566", "apache/pulsar#19449"]
 errors = ["ProducerBlockedQuotaExceededError", "ProducerBlockedQuotaExceededException", "PersistenceError", "MetadataError", "UnknownError", "AuthorizationError", "TopicNotFound", "SubscriptionNotFound", "TopicTerminatedError", "InvalidTopicName", "IncompatibleSchema", "NotAllowedError", "TransactionConflict"]
-fires = ["t07-txn-ack-conflict.pcap", "t14-terminated-topic-retried.pcap", "java-j26_backlog_quota.pcap", "java-j23_errors.pcap"]
+fires = ["t07-txn-ack-conflict.pcap", "t14-terminated-topic-retried.pcap", "java-j26_backlog_quota.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
+real = ["java-j26_backlog_quota.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
 silent = ["t07-txn-ack-twin.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "java-j51_schema_avro.pcap"]
 
 [needs]

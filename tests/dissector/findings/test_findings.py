@@ -1,5 +1,6 @@
 """Rules fire where they must and are silent on their twins; a broken rule is named."""
 
+import json
 import re
 import struct
 from pathlib import Path
@@ -12,7 +13,15 @@ from dissector.findings.finding import findings_of, found_by, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings.samples import ALL, BROKEN, NAMES, RULES, land_samples, sample
+from tests.dissector.findings.samples import (
+    ALL,
+    BROKEN,
+    NAMES,
+    ROOT,
+    RULES,
+    land_samples,
+    sample,
+)
 
 BY_CODE = {rule.code: rule for rule in RULES}
 # Rules that captures alone fire which tests make, and these tests.
@@ -48,6 +57,26 @@ def fired(lake):
 
 def base(name):
     return name.removesuffix(".gz").removesuffix(".pcap")
+
+
+def real_captures():
+    """Names of samples of real brokers, as the manifests say; damage is made."""
+    names = set()
+    for folder in ("pulsar", "pulsar-apache", "cursus"):
+        for each in json.loads((ROOT / "captures" / folder / "manifest.json").read_text("utf-8")):
+            if each.get("broker_is_real", folder == "cursus"):
+                names.add(base(each["file"]))
+    return {name for name in names if not name.startswith("mut-")}
+
+
+def test_a_rule_says_in_which_real_captures_it_was_seen(fired):
+    for rule in RULES:
+        named = {base(name) for name in rule.real}
+        assert named <= real_captures(), rule.number
+        others = {name for code, name in fired if code == rule.code} & real_captures()
+        assert named or not others, rule.number
+        said = "\n".join(explained(rule.code, ALL))
+        assert ("Seen in real captures: " if named else "Seen in made captures alone") in said
 
 
 def test_all_rules_of_the_program_can_be_used():
