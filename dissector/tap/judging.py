@@ -105,7 +105,7 @@ class Judging:
             self._fresh = 0
         read = reading().columns
         mine = {table: rows[table].select(names) for table, names in read.items() if table in rows}
-        self._history.append((window._replace(closed=(), open_rows=None), mine))
+        self._history.append((window._replace(open_rows=None), mine))
         self._fresh += 1
         self._forget()
         if window.open_rows is not None:

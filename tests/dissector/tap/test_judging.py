@@ -157,7 +157,7 @@ def open_scene(folder: Path) -> Path:
 
 def window_of(number: int, size: int = 1, is_look: bool = False) -> Window:
     """A window of a run: its rows are none, its end is its number in seconds."""
-    return Window("run", (), size, number * S, open_rows=() if is_look else None)
+    return Window("run", None, size, number * S, open_rows=() if is_look else None)
 
 
 def test_windows_that_come_while_rules_are_busy_are_judged_together(monkeypatch):
