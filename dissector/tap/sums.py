@@ -1,7 +1,7 @@
-"""The numbers of a report while they grow: its tallies over windows of rows, added up.
+"""The numbers of a report while they grow: counted over windows of rows, added up.
 
-Each metric is a tally of `queries/tallies` (or of `queries/live`), some of the keys that its header
-declares as labels, and its sums. What goes over from one window into the next are balances of
+Each metric is a tally of `queries/live` (or of `queries/tallies`), some of the keys that its header
+declares as labels, and a sum. What goes over from one window into the next are balances of
 permits (`balances`).
 """
 
@@ -174,7 +174,7 @@ class Sums:
         if db is None:
             db = self._db = DuckdbEngine(threads=1, memory=_MEMORY)
         run = window.run
-        name_tables(db, run, window.last_ns, rows, self._columns, is_lent=True)
+        name_tables(db, run, window.last_ns, rows, self._columns)
         repeated = small_table(((each,) for each in window.repeated), connection_id=NUMBER)
         db.lend("repeated", repeated)
         db.lend("carried_permits", self.balances.carried(db))

@@ -63,22 +63,16 @@ def _tables_of(text: str, between: Mapping[str, str]) -> set[str]:
     return {NAMED_TWICE.get(name, name) for name in names} & {*TABLES}
 
 
-def name_tables(
-    db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: Columns, *, is_lent: bool = False
-) -> None:
-    """Name tables of a window, and what queries of captures read beside them.
-
-    Args:
-        last_ns: when the window ends. is_lent: tables are read where they lie, views not kept.
-    """
-    give = db.lend if is_lent else db.register
+def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: Columns) -> None:
+    """Name tables of a window, which are read where they lie, and what queries of captures read
+    beside them. last_ns: when the window ends."""
     end = small_table([(last_ns, run)], last_ts_ns=NUMBER, capture=TEXT)
-    give("wanted", small_table([(run,)], capture=TEXT))
-    give("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
-    give("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
+    db.lend("wanted", small_table([(run,)], capture=TEXT))
+    db.lend("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
+    db.lend("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
     for table, names in columns.items():
         found = end if table == _FILES else rows.get(table)
-        give(f"lake_{table}", _nothing(table, names) if found is None else found)
+        db.lend(f"lake_{table}", _nothing(table, names) if found is None else found)
 
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:

@@ -23,6 +23,7 @@ from dissector.tap.judging import HISTORY_NS, Judging, reading
 from dissector.tap.playback import FilePlayback
 from dissector.tap.service import Tap, TapSettings
 from dissector.tap.windows import WINDOW_NS, Window, Windows
+from tests.busy.traffic import Size, write_capture
 from tests.dissector.findings.stuck_captures import Scene
 from tests.dissector.findings.test_permit_rules import exhausted
 from tests.dissector.findings.test_stuck_subscriptions import stopping
@@ -120,6 +121,13 @@ def test_what_is_found_live_is_what_is_found_in_the_file(name, window_s, capsys)
 
 def _shown(one: Evidence) -> dict[str, Any]:
     return one._asdict()
+
+
+def test_as_many_rows_as_a_window_may_have_are_judged_within_the_memory_of_rules(tmp_path):
+    write_capture(tmp_path / "busy.pcap", Size(200_000), 0)
+    looks = looked_at(tmp_path / "busy.pcap")
+    looks.all()
+    assert looks.judged > 2
 
 
 @pytest.mark.parametrize("name", HEALTHY)
