@@ -130,7 +130,7 @@ MAX_BUNDLE_PART_BYTES: Final = 256 << 20
 MAX_EVIDENCE_PACKETS: Final = 500_000
 
 # -- windows of a tap
-MAX_WINDOW_BYTES: Final = 32 << 20  # of rows; a window that has more ends
+MAX_WINDOW_BYTES: Final = 32 << 20  # of rows, then rules are asked; a window ends at a quarter
 MAX_FOLLOWED_CONSUMERS: Final = 1 << 16  # whose balance goes on in the next window; more: counted
 
 # -- findings that a tap notes in its lake while it runs; further ones are said and counted only

@@ -23,7 +23,7 @@ tally that says so keeps all rows of each capture, and of the merged ones the fi
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
@@ -114,6 +114,14 @@ class Query(NamedTuple):
         """The columns of a tally, in order."""
         keys = tuple(name for name in self.keys if name != "capture")
         return ("capture", *keys, *self.merging)
+
+    def only(self, names: Container[str]) -> "Query":
+        """The query with some of its columns, and the capture."""
+        keys, sums, least, greatest = (
+            tuple(name for name in part if name in names)
+            for part in (self.keys, self.sums, self.least, self.greatest)
+        )
+        return self._replace(keys=keys, sums=sums, least=least, greatest=greatest)
 
     def per_capture(self) -> str:
         """The query as it is run over the tables of a lake."""

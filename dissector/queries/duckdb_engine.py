@@ -98,7 +98,7 @@ class DuckdbEngine:
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
-        self._is_lent = False
+        self._lent: dict[str, _Lent] = {}
         self._settings = [_IN_UTC]  # that hold for a cursor alone
         self._connection = connect()
         run = self._connection.execute
@@ -125,8 +125,12 @@ class DuckdbEngine:
     def lend(self, name: str, rows: "pa.Table") -> None:
         """A table that is read where it lies, until another one has its name. By one thread: other
         connections do not see it."""
-        self._is_lent = True
-        self._connection.register(name, rows)
+        lent = self._lent.get(name)
+        if lent is not None and lent.rows.schema.equals(rows.schema):
+            lent.rows = rows
+            return
+        self._lent[name] = lent = _Lent(rows)
+        self._connection.register(name, lent)
 
     def lake_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
@@ -217,7 +221,7 @@ class DuckdbEngine:
         return self._rows(query)
 
     def _rows(self, query: str) -> "pa.Table":
-        if self._is_lent:
+        if self._lent:
             return self._connection.execute(query).to_arrow_table()
         with reading(), self._connection.cursor() as cursor:
             for setting in self._settings:
@@ -278,6 +282,20 @@ class DuckdbEngine:
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
+
+
+class _Lent:
+    """What stands for a table that is read where it lies: a name for it is made once, whatever rows
+    it has later."""
+
+    def __init__(self, rows: "pa.Table") -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self.rows.schema.__arrow_c_schema__()
 
 
 def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:

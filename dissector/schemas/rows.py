@@ -5,7 +5,7 @@ the Arrow arrays of a batch lie over them without a further copy, so a batch mus
 the next row is appended. A column that had no value yet costs a look at its first value per block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,14 +21,20 @@ _FIXED: Final = (np.ndarray, Coded)  # columns whose values all have one size
 
 
 class TableBuilder:
-    """Rows of one table on their way to a record batch of at most `capacity` rows."""
+    """Rows of one table on their way to a record batch of at most `capacity` rows.
 
-    def __init__(self, table: str, capacity: int) -> None:
+    Args:
+        names: of the columns that blocks may have; all of the table if not given.
+    """
+
+    def __init__(self, table: str, capacity: int, names: Container[str] | None = None) -> None:
         self.table: Table = TABLES[table]
         self.capacity = capacity
         self._begin()
         self._columns: dict[str, ColumnBuilder] = {
-            column.name: builder_for(column, capacity) for column in self.table.columns
+            column.name: builder_for(column, capacity)
+            for column in self.table.columns
+            if names is None or column.name in names
         }
 
     def _begin(self) -> None:
@@ -64,7 +70,9 @@ class TableBuilder:
         """All rows as one batch, valid until the next append; the builder is empty again."""
         arrays = [builder.finish(self.rows) for builder in self._columns.values()]
         self._begin()
-        return pa.RecordBatch.from_arrays(arrays, schema=in_memory_schema(self.table.name))
+        schema = in_memory_schema(self.table.name)
+        fields = [schema.field(name) for name in self._columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def arrow_batch(block: TableBlock) -> pa.RecordBatch:

@@ -40,7 +40,10 @@ _CLOSED: Final = "SELECT connection_id, consumer_id, incarnation FROM lake_consu
 _TOUCHED: Final = (
     f"SELECT connection_id, consumer_id, incarnation FROM lake_permits UNION {_CLOSED}"
 )
-_TALLIES: Final = ("consumers", "stalls")
+_ASKED: Final = (  # of consumers
+    "connection_id", "consumer_id", "incarnation", "topic", "subscription", "granted", "delivered",
+    "exhausted_us", "confirmed", "unconfirmed",
+)  # fmt: skip
 
 Consumer = tuple[int, ...]
 
@@ -102,7 +105,7 @@ class Balances:
 
     def texts(self) -> list[str]:
         """The queries that are asked."""
-        return [*(catalogue()[name].text for name in _TALLIES), _carrying(), TOGETHER, _CLOSED]
+        return [_summing(), catalogue()["stalls"].text, _carrying(), TOGETHER, _CLOSED]
 
     def carried(self, db: DuckdbEngine) -> pa.Table:
         """What was left of the consumers that a window has rows of, to be `carried_permits`.
@@ -116,7 +119,7 @@ class Balances:
     def asked(self, db: DuckdbEngine) -> "Found":
         """What a window says, of which `db` has the tables and views."""
         return Found(
-            db.table(catalogue()["consumers"].per_capture()).to_pylist(),
+            db.table(_summing()).to_pylist(),
             db.table(catalogue()["stalls"].text).to_pylist(),
             db.table(_carrying()).to_pylist(),
             {*map(_consumer, db.table(_CLOSED).to_pylist())},
@@ -238,6 +241,10 @@ class Balances:
             if is_long:
                 undecided.add(consumer)
         return undecided
+
+
+def _summing() -> str:
+    return catalogue()["consumers"].only(_ASKED).per_capture()
 
 
 def _carrying() -> str:

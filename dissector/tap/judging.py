@@ -22,7 +22,7 @@ from dissector.findings.finding import Finding, found_by, worst_first
 from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.queries.catalogue import SharedView, used_views
-from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.queries.duckdb_engine import TINY_ROWS, DuckdbEngine
 from dissector.tap import window_tables
 from dissector.tap.priority import step_back
 from dissector.tap.window_tables import Columns, Rows
@@ -105,7 +105,7 @@ class Judging:
             self._fresh = 0
         read = reading().columns
         mine = {table: rows[table].select(names) for table, names in read.items() if table in rows}
-        self._history.append((window._replace(closed=(), open_rows=None), mine))
+        self._history.append((window._replace(open_rows=None), mine))
         self._fresh += 1
         self._forget()
         if window.open_rows is not None:
@@ -177,9 +177,14 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         [rows, window_tables.as_tables(window.open_rows or (), run, read.columns)]
     )
     with DuckdbEngine(threads=1, memory=_MEMORY) as db:
-        db.expect(sum(each.num_rows for each in tables.values()))
         window_tables.name_tables(db, run, window.last_ns, tables, read.columns)
-        window_tables.name_views(db, read.columns)
+        count = sum(each.num_rows for each in tables.values())
+        if count <= TINY_ROWS:
+            db.expect(count)
+            window_tables.name_views(db, read.columns)
+        else:  # a copy of all rows would take more memory than there is
+            window_tables.name_views(db, read.columns)
+            db.expect(count)
         db.shared_views(read.views)
         made = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(

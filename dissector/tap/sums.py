@@ -1,38 +1,41 @@
-"""The numbers of a report while they grow: its tallies over windows of rows, added up.
+"""The numbers of a report while they grow: counted over windows of rows, added up.
 
-Each metric is a tally of `queries/tallies` (or of `queries/live`), some of the keys that its header
-declares as labels, and its sums. What goes over from one window into the next are balances of
+Each metric is a tally of `queries/live` (or of `queries/tallies`), some of the keys that its header
+declares as labels, and a sum. What goes over from one window into the next are balances of
 permits (`balances`).
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from dissector.limits import MAX_SERIES
-from dissector.queries.catalogue import IF_READ, IF_SHARED, Query, SharedView, catalogue, used_views
+from dissector.queries.catalogue import IF_READ, Query, SharedView, catalogue, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, small_table
 from dissector.tap.balances import TOGETHER, Balances
-from dissector.tap.metric_series import Counts, Histograms, label_text
+from dissector.tap.metric_series import Counts, Histograms, Key, label_text
 from dissector.tap.window_tables import Columns, Rows, columns_of, name_tables, name_views
 from dissector.tap.windows import Window
 
 _MEMORY: Final = "1GB"
 _PLACE: Final = ("topic", "subscription")
-_OF_TOPIC: Final = ("grouping", "topic")
 # A connection that repeats another one's facts is known before its own row comes.
 _TWINS: Final = "{} UNION SELECT u.capture, r.connection_id FROM repeated AS r CROSS JOIN units u"
 # The table of which there must be rows, by tally.
 _READS: Final = {
-    "frames": "frames", "checksums": "frames", "redelivered_frames": "frames",
-    "sends": "exchanges", "send_latencies": "exchanges", "requests": "exchanges",
-    "refused": "exchanges", "deliveries": "deliveries", "transits": "deliveries",
-    "ack_commands": "acks", "redeliver_requests": "acks", "connections": "connections",
+    "counted_frames": "frames", "counted_exchanges": "exchanges",
+    "counted_deliveries": "deliveries", "counted_acks": "acks", "connections": "connections",
     "notices": "notices",
 }  # fmt: skip
+# One query reads `permit_sums`, and few columns of it.
+_MADE_ANEW: Final = {"permit_changes": IF_READ, "permit_sums": ""}
 _OF_PERMITS: Final = ("permits", "consumers")
+
+Columnar = Mapping[str, Sequence[Any]]  # rows, by column
+Cells = tuple[Any, ...]
 
 
 class Series(NamedTuple):
@@ -41,7 +44,6 @@ class Series(NamedTuple):
     labels: keys of the tally by the names that the metric has for them.
     sums: of the tally, added.
     where, unless: keys and values that rows have, or do not have.
-    always: a further label.
     """
 
     name: str
@@ -50,34 +52,37 @@ class Series(NamedTuple):
     sums: tuple[str, ...]
     where: tuple[tuple[str, object], ...] = ()
     unless: tuple[tuple[str, object], ...] = ()
-    always: Mapping[str, str] = {}
 
 
 def _of(*keys: str, **renamed: str) -> dict[str, str]:
     return {**{key: key for key in keys}, **renamed}
 
 
+_SENT: Final = (("is_publish", True),)
+_CHECKED: Final = (("checksum", None),)
 SERIES: Final = (
-    Series("frames", "frames", _of("direction", "command"), ("frames",)),
-    Series("frame_bytes", "frames", _of("direction"), ("frame_bytes",)),
-    Series("damaged", "frames", _of("status"), ("frames",), unless=(("status", "complete"),)),
-    Series("checksums", "checksums", _of("direction", verdict="checksum"), ("frames",),
-           where=(_OF_TOPIC,)),
-    Series("mismatches", "checksums", _of("topic", "direction"), ("frames",),
-           where=(_OF_TOPIC, ("checksum", "mismatch"))),
-    Series("redelivered_frames", "redelivered_frames", _of(*_PLACE), ("frames",)),
-    Series("sends", "sends", _of("topic", "outcome"), ("sends",)),
-    Series("send_messages", "sends", _of("topic"), ("messages",)),
-    Series("send_bytes", "sends", _of("topic"), ("request_bytes",)),
-    Series("resent", "sends", _of("topic"), ("resent",)),
-    Series("requests", "requests", _of("outcome", command="request_command"), ("requests",)),
-    Series("errors", "refused", _of("error_code", command="request_command"), ("answers",)),
-    Series("deliveries", "deliveries", _of(*_PLACE), ("deliveries",)),
-    Series("redeliveries", "deliveries", _of(*_PLACE, cause="redelivery_cause"), ("deliveries",),
-           where=(("is_redelivered", True),)),
-    Series("acks", "ack_commands", _of(*_PLACE), ("ids",), always={"action": "ack"}),
-    Series("acks", "redeliver_requests", _of(*_PLACE), ("ids_requested", "requests_for_all"),
-           always={"action": "redeliver"}),
+    Series("frames", "counted_frames", _of("direction", "command"), ("frames",)),
+    Series("frame_bytes", "counted_frames", _of("direction"), ("frame_bytes",)),
+    Series("damaged", "counted_frames", _of("status"), ("frames",),
+           unless=(("status", "complete"),)),
+    Series("checksums", "counted_frames", _of("direction", verdict="checksum"), ("frames",),
+           unless=_CHECKED),
+    Series("mismatches", "counted_frames", _of("topic", "direction"), ("frames",),
+           where=(("checksum", "mismatch"),)),
+    Series("redelivered_frames", "counted_frames", _of(*_PLACE), ("frames",),
+           where=(("is_repeated", True),)),
+    Series("sends", "counted_exchanges", _of("topic", "outcome"), ("exchanges",), where=_SENT),
+    Series("send_messages", "counted_exchanges", _of("topic"), ("messages",), where=_SENT),
+    Series("send_bytes", "counted_exchanges", _of("topic"), ("request_bytes",), where=_SENT),
+    Series("resent", "counted_exchanges", _of("topic"), ("resent",), where=_SENT),
+    Series("requests", "counted_exchanges", _of("outcome", command="request_command"),
+           ("exchanges",), unless=_SENT),
+    Series("errors", "counted_exchanges", _of("error_code", command="request_command"),
+           ("exchanges",), where=(("is_refused", True),)),
+    Series("deliveries", "counted_deliveries", _of(*_PLACE), ("deliveries",)),
+    Series("redeliveries", "counted_deliveries", _of(*_PLACE, cause="redelivery_cause"),
+           ("deliveries",), where=(("is_redelivered", True),)),
+    Series("acks", "counted_acks", _of(*_PLACE, "action"), ("ids",)),
     Series("connections", "connections", _of("protocol", "ended"), ("connections",)),
     Series("gaps", "connections", {}, ("gaps",)),
     Series("gap_bytes", "connections", {}, ("gap_bytes",)),
@@ -86,18 +91,29 @@ SERIES: Final = (
 )  # fmt: skip
 # Durations by bucket: how many, their sum, the least and the greatest.
 DURATIONS: Final = (
-    Series("send_latency", "send_latencies", _of("topic", "outcome"),
-           ("answers", "latency_ns", "latency_ns_min", "latency_ns_max")),
-    Series("publish_to_delivery", "transits", _of(*_PLACE),
-           ("timed", "publish_to_delivery_ns", "publish_to_delivery_ns_min",
+    Series("send_latency", "counted_exchanges", _of("topic", "outcome"),
+           ("exchanges", "latency_ns", "latency_ns_min", "latency_ns_max"), where=_SENT),
+    Series("publish_to_delivery", "counted_deliveries", _of(*_PLACE),
+           ("deliveries", "publish_to_delivery_ns", "publish_to_delivery_ns_min",
             "publish_to_delivery_ns_max")),
 )  # fmt: skip
 
 
 @cache
-def _queries() -> Mapping[str, Query]:
+def _queries() -> Mapping[str, str]:
+    """What windows are asked, by tally: the sums that somebody wants, by the keys of these."""
     known = {**catalogue(), **catalogue("live")}
-    return {name: known[name] for name in _READS}
+    return {name: _asking(known[name]) for name in _READS}
+
+
+def _asking(query: Query) -> str:
+    names = {"bucket"}
+    for each in (*SERIES, *DURATIONS):
+        if each.tally == query.name:
+            conditions = (*each.where, *each.unless)
+            names |= {*each.labels.values(), *each.sums, *(key for key, _ in conditions)}
+    query = query.only(names)
+    return query.added_up(f"({query.per_capture()})", query.keys)
 
 
 def _views(texts: Sequence[str]) -> list[SharedView]:
@@ -106,8 +122,8 @@ def _views(texts: Sequence[str]) -> list[SharedView]:
     for view in used_views("\n".join(texts)):
         if view.name == "twins":
             view = view._replace(query=_TWINS.format(view.query))
-        if view.materialized == IF_SHARED:
-            view = view._replace(materialized=IF_READ)
+        if view.name in _MADE_ANEW:
+            view = view._replace(materialized=_MADE_ANEW[view.name])
         found.append(view)
     return found
 
@@ -128,11 +144,11 @@ class Sums:
         self.problem: str | None = None
         self.counts: dict[str, Counts] = {}
         for each in SERIES:
-            self.counts[each.name] = Counts((*each.labels, *each.always), max_series)
+            self.counts[each.name] = Counts((*each.labels,), max_series)
         self.durations = {each.name: Histograms((*each.labels,), max_series) for each in DURATIONS}
         self.balances = Balances(max_series)
         self._queries = {} if is_of_permits else _queries()
-        texts = [*(query.text for query in self._queries.values()), *self.balances.texts()]
+        texts = [*self._queries.values(), *self.balances.texts()]
         self._views = _views(texts)
         self._columns = columns_of(texts, self._views)
         self._db: DuckdbEngine | None = None
@@ -158,7 +174,7 @@ class Sums:
         if db is None:
             db = self._db = DuckdbEngine(threads=1, memory=_MEMORY)
         run = window.run
-        name_tables(db, run, window.last_ns, rows, self._columns, is_lent=True)
+        name_tables(db, run, window.last_ns, rows, self._columns)
         repeated = small_table(((each,) for each in window.repeated), connection_id=NUMBER)
         db.lend("repeated", repeated)
         db.lend("carried_permits", self.balances.carried(db))
@@ -170,7 +186,11 @@ class Sums:
             db.renew(self._views)
         has_permits = any(table in rows for table in _OF_PERMITS)
         permits = self.balances.asked(db) if has_permits else None
-        found = {name: self._asked(db, name) for name in self._queries if _READS[name] in rows}
+        found = {
+            name: db.table(text).to_pydict()
+            for name, text in self._queries.items()
+            if _READS[name] in rows
+        }
         with self.lock:
             self._add(found)
             if permits is not None:
@@ -184,35 +204,33 @@ class Sums:
 
     # -- inside
 
-    def _asked(self, db: DuckdbEngine, name: str) -> list[dict[str, Any]]:
-        """The rows of a tally, added up by the keys that somebody asks for."""
-        query = self._queries[name]
-        wanted = [each for each in (*SERIES, *DURATIONS) if each.tally == name]
-        keys = {key: None for each in wanted for key in each.labels.values()}
-        keys |= {key: None for each in wanted for key, _ in (*each.where, *each.unless)}
-        if any(each in DURATIONS for each in wanted):
-            keys["bucket"] = None
-        text = query.added_up(f"({query.per_capture()})", (*keys,))
-        found: list[dict[str, Any]] = db.table(text).to_pylist()
-        return found
-
-    def _add(self, found: Mapping[str, list[dict[str, Any]]]) -> None:
+    def _add(self, found: Mapping[str, Columnar]) -> None:
         for each in SERIES:
-            counts = self.counts[each.name]
-            for row in found.get(each.tally, ()):
-                if all(row[key] == value for key, value in each.where) and not any(
-                    row[key] == value for key, value in each.unless
-                ):
-                    labels = (label_text(row[key]) for key in each.labels.values())
-                    counts.add((*labels, *each.always.values()), _sum(row, each.sums))
+            counted: defaultdict[Cells, int] = defaultdict(int)
+            for key, (count,) in _rows_of(each, found, each.sums):
+                counted[key] += count or 0
+            for key, total in counted.items():
+                self.counts[each.name].add(_labels(key), total)
         for each in DURATIONS:
-            for row in found.get(each.tally, ()):
-                if row["bucket"] is not None:
-                    key = tuple(label_text(row[key]) for key in each.labels.values())
-                    self.durations[each.name].add(
-                        key, row["bucket"], *(row[name] for name in each.sums)
-                    )
+            for key, (bucket, *sums) in _rows_of(each, found, ("bucket", *each.sums)):
+                if bucket is not None:
+                    self.durations[each.name].add(_labels(key), bucket, *sums)
 
 
-def _sum(row: Mapping[str, Any], names: Sequence[str]) -> int:
-    return sum(row[name] or 0 for name in names)
+def _rows_of(
+    series: Series, found: Mapping[str, Columnar], names: Sequence[str]
+) -> Iterator[tuple[Cells, Cells]]:
+    """Of the rows of its tally that it counts, the keys that are labels, and other columns."""
+    if (columns := found.get(series.tally)) is None:
+        return
+    labels, conditions = [*series.labels.values()], (*series.where, *series.unless)
+    wanted, refused = (tuple(value for _, value in each) for each in (series.where, series.unless))
+    ends = len(labels), len(labels) + len(wanted), len(labels) + len(conditions)
+    tested = [key for key, _ in conditions]
+    for row in zip(*(columns[name] for name in (*labels, *tested, *names)), strict=True):
+        if row[ends[0] : ends[1]] == wanted and (not refused or row[ends[1] : ends[2]] != refused):
+            yield row[: ends[0]], row[ends[2] :]
+
+
+def _labels(key: Cells) -> Key:
+    return tuple(map(label_text, key))

@@ -7,13 +7,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from dissector.blocks import Coded, Column, TableBlock
+from dissector.blocks import TableBlock
+from dissector.lake.writer import block_bytes
 from dissector.queries.catalogue import SharedView, words
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import NAMED_TWICE, table_views
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import in_memory_schema
-from dissector.schemas.rows import arrow_batch
+from dissector.schemas.rows import TableBuilder
 from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 from dissector.schemas.text import text_array
 
@@ -21,12 +22,14 @@ Rows = dict[str, pa.Table]
 Columns = Mapping[str, Sequence[str]]
 
 _FILES: Final = "capture_files"
+_ROWS: Final = 8192  # that are gathered in one place
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
+_PASSES_ON: Final = re.compile(r"\.\*|SELECT\s+\*")  # whatever columns its source has
 
 
 def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, tuple[str, ...]]:
     """The columns that queries may read, by table: those that a query names which reads the table,
-    by itself or through views.
+    by itself or through views that pass all columns on.
 
     Args:
         texts: queries, or names of tables.
@@ -48,33 +51,28 @@ def columns_of(texts: Iterable[str], views: Iterable[SharedView]) -> dict[str, t
 
 
 def _tables_of(text: str, between: Mapping[str, str]) -> set[str]:
-    """The tables that a query reads, or has the name of. between: queries of views, by name."""
+    """The tables whose columns a query may name, or whose name it is. between: queries of views."""
     waiting, seen = [text, *_SOURCE.findall(text)], set[str]()
     while waiting:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += _SOURCE.findall(between.get(name, ""))
+            query = between.get(name, "")
+            waiting += _SOURCE.findall(query) if _PASSES_ON.search(query) else ()
     names = (name.removeprefix("lake_") for name in seen)
     return {NAMED_TWICE.get(name, name) for name in names} & {*TABLES}
 
 
-def name_tables(
-    db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: Columns, *, is_lent: bool = False
-) -> None:
-    """Name tables of a window, and what queries of captures read beside them.
-
-    Args:
-        last_ns: when the window ends. is_lent: tables are read where they lie, views not kept.
-    """
-    give = db.lend if is_lent else db.register
+def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: Columns) -> None:
+    """Name tables of a window, which are read where they lie, and what queries of captures read
+    beside them. last_ns: when the window ends."""
     end = small_table([(last_ns, run)], last_ts_ns=NUMBER, capture=TEXT)
-    give("wanted", small_table([(run,)], capture=TEXT))
-    give("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
-    give("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
+    db.lend("wanted", small_table([(run,)], capture=TEXT))
+    db.lend("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
+    db.lend("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
     for table, names in columns.items():
         found = end if table == _FILES else rows.get(table)
-        give(f"lake_{table}", _nothing(table, names) if found is None else found)
+        db.lend(f"lake_{table}", _nothing(table, names) if found is None else found)
 
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:
@@ -89,26 +87,57 @@ def _nothing(table: str, names: Sequence[str]) -> pa.Table:
     return no_rows(pa.schema([schema.field(name) for name in names]))
 
 
-def own(cells: Column) -> Column:
-    """A column by itself: most are views of a matrix, all of which would be kept with it."""
-    if isinstance(cells, Coded):
-        return Coded(cells.codes.copy(), cells.names) if cells.codes.base is not None else cells
-    return cells.copy() if isinstance(cells, np.ndarray) and cells.base is not None else cells
+class Gathering:
+    """Rows on their way to tables of some columns, under one capture.
+
+    size: bytes that those columns had in blocks. is_empty: whether no row came.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.size = 0
+        self._columns = columns
+        self._builders: dict[str, list[TableBuilder]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row came."""
+        return not self._builders
+
+    def add(self, block: TableBlock) -> None:
+        """Copy what somebody reads of a block; of a part of a matrix all would be kept with it."""
+        names = self._columns.get(block.table)
+        if names is None or not block.rows:
+            return
+        columns = {name: cells for name, cells in block.columns.items() if name in names}
+        mine = TableBlock(block.table, block.rows, columns)
+        builders = self._builders.setdefault(block.table, [])
+        start = 0
+        while start < block.rows:
+            if not builders or not builders[-1].free_rows:
+                wanted = [name for name in names if name != "capture"]
+                builders.append(TableBuilder(block.table, _ROWS, wanted))
+            stop = min(block.rows, start + builders[-1].free_rows)
+            builders[-1].append(mine, start, stop)
+            start = stop
+        self.size += block_bytes(mine)
+
+    def tables(self, run: str) -> Rows:
+        """The rows so far, which are gone from here."""
+        found = {}
+        while self._builders:
+            table, builders = self._builders.popitem()
+            rows = pa.Table.from_batches([each.finish() for each in builders])
+            rows = rows.append_column("capture", _all_of(run, len(rows)))
+            found[table] = rows.select(self._columns[table])
+        return found
 
 
 def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
     """Blocks as tables of some columns, under one capture."""
-    parts: dict[str, list[pa.RecordBatch]] = {}
+    gathering = Gathering(columns)
     for block in blocks:
-        if block.rows and block.table in columns:
-            # The columns that nobody reads go at once: they are most of a batch.
-            names = [name for name in columns[block.table] if name != "capture"]
-            parts.setdefault(block.table, []).append(arrow_batch(block).select(names))
-    found = {}
-    for table, batches in parts.items():
-        rows = pa.Table.from_batches(batches)
-        found[table] = rows.append_column("capture", _all_of(run, len(rows))).select(columns[table])
-    return found
+        gathering.add(block)
+    return gathering.tables(run)
 
 
 def _all_of(text: str, rows: int) -> pa.DictionaryArray:

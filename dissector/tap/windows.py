@@ -1,9 +1,9 @@
 """Windows of what a tap sees: rows that closed, as tables, for those who count and those who judge.
 
 The loop hands blocks over and goes on. A thread makes tables of them, once for all who take them.
-A window ends when somebody asks for newer numbers, when a minute is over, or when its rows are as
-many as memory may hold. While the thread is busy, rows gather in the next one: under load windows
-get larger, and none is passed over. The loop waits only where two are full already.
+A window ends when somebody asks for newer numbers, when a minute is over, or when it is full. While
+the thread is busy, rows gather in the next one: under load windows get larger, up to twice as
+large, and none is passed over. The loop waits only where two are full already.
 """
 
 import queue
@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence, Set
 from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import TableBlock
-from dissector.lake.writer import block_bytes
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.priority import step_back
 from dissector.tap.service import Tap
-from dissector.tap.window_tables import Columns, Rows, as_tables, own
+from dissector.tap.window_tables import Columns, Gathering, Rows
 
 WINDOW_NS: Final = 60_000_000_000  # when rules are asked again, at the latest
 _NS: Final = 1e9
 _NICE: Final = 4
+_WINDOWS: Final = 4  # so many small ones hold the bytes that are judged at once
 _PATIENCE_SECONDS: Final = 0.4  # of who asks for newer numbers; who asks next has them
 
 
@@ -30,6 +30,7 @@ class Window(NamedTuple):
     """What closed in it.
 
     run: of the tap.
+    closed: None when it was given as tables.
     size: bytes.
     last_ns: time of the last packet so far.
     repeated: connections whose facts are another one's.
@@ -39,7 +40,7 @@ class Window(NamedTuple):
     """
 
     run: str
-    closed: Sequence[TableBlock]
+    closed: Gathering | None
     size: int
     last_ns: int
     repeated: Set[int] = frozenset()
@@ -78,6 +79,7 @@ class Windows:
     Args:
         may_wait: the loop may be held up, so that rules are asked whenever their time is over.
         judges: of the takers, the one that is asked about what is open.
+        window_bytes: of rows after which it is asked.
     """
 
     def __init__(
@@ -94,14 +96,15 @@ class Windows:
         self._takers = [*takers, *([judges] if judges is not None else [])]
         self._judges = judges
         self._limit = window_bytes
+        self._enough = max(1, window_bytes // _WINDOWS)
         self._lasts_ns = window_ns
         self._columns: dict[str, list[str]] = {}
         for taker in self._takers:
             for table, names in taker.columns.items():
                 known = self._columns.setdefault(table, [])
                 known += [name for name in names if name not in known]
-        self._blocks: list[TableBlock] = []
-        self._bytes = self._unjudged = 0
+        self._closed = Gathering(self._columns)
+        self._unjudged = 0
         self._first_ns = self._last_ns = 0
         self._began = time.monotonic()
         self._run: str | None = None
@@ -122,13 +125,8 @@ class Windows:
     def rows(self, blocks: Sequence[TableBlock]) -> None:
         """Keep what somebody reads of them."""
         for block in blocks:
-            wanted = self._columns.get(block.table)
-            if wanted and block.rows and block.table != "capture_files":
-                columns = {
-                    name: own(block.columns[name]) for name in wanted if name in block.columns
-                }
-                self._blocks.append(TableBlock(block.table, block.rows, columns))
-                self._bytes += block_bytes(self._blocks[-1])
+            if block.table != "capture_files":
+                self._closed.add(block)
         self._run = self._tap.tap_run
 
     def tick(self, now: float) -> None:
@@ -137,8 +135,9 @@ class Windows:
             self._end(tuple, is_end=True)
         elif self._is_due(now):
             self._end(self._tap.open_rows)
-        elif self._bytes >= self._limit or (
-            self._asked > self._given and not self._waiting.unfinished_tasks
+        elif self._closed.size >= 2 * self._enough or (
+            not self._waiting.unfinished_tasks
+            and (self._asked > self._given or self._closed.size >= self._enough)
         ):
             self._end(None)
 
@@ -148,7 +147,7 @@ class Windows:
         if judges is None or not self._first_ns or self._run is None:
             return False
         is_over = (
-            self._unjudged + self._bytes >= self._limit
+            self._unjudged + self._closed.size >= self._limit
             or self._last_ns - self._first_ns >= self._lasts_ns
             or now - self._began >= self._lasts_ns / _NS
         )
@@ -189,17 +188,17 @@ class Windows:
             self._judges.expect()
             self._unjudged = self._first_ns = 0
         else:
-            self._unjudged += self._bytes
-        if run is None or (opened is None and not self._blocks and not is_end):
+            self._unjudged += self._closed.size
+        if run is None or (opened is None and self._closed.is_empty and not is_end):
             self._waiting.join()
             self._finish(self._given)
             return
         repeated = frozenset(self._tap.dissection.repeated())
         self._waiting.put(
-            Window(run, self._blocks, self._bytes, self._last_ns, repeated, opened, is_end,
+            Window(run, self._closed, self._closed.size, self._last_ns, repeated, opened, is_end,
                    self._given)
         )  # fmt: skip
-        self._blocks, self._bytes = [], 0
+        self._closed = Gathering(self._columns)
         if is_end:
             self._run = self._tap.tap_run
 
@@ -214,10 +213,8 @@ class Windows:
         step_back(_NICE)
         while (window := self._waiting.get()) is not None:
             try:
-                rows = as_tables(window.closed, window.run, self._columns)
-                window = window._replace(
-                    closed=()
-                )  # for as long as rows are counted, they are twice
+                rows = {} if window.closed is None else window.closed.tables(window.run)
+                window = window._replace(closed=None)
             except Exception as error:  # want of memory: packets go on
                 for taker in self._takers:
                     taker.fail(window, error)

@@ -58,7 +58,7 @@ def sums() -> Sums:
 
 def take(found: Sums, *blocks: TableBlock, is_end: bool = False) -> Balances:
     """Count a window."""
-    window = Window("run", blocks, 1, 0, is_end=is_end)
+    window = Window("run", None, 1, 0, is_end=is_end)
     found.take(window, as_tables(blocks, "run", found.columns))
     return found.balances
 

@@ -23,6 +23,7 @@ from dissector.tap.judging import HISTORY_NS, Judging, reading
 from dissector.tap.playback import FilePlayback
 from dissector.tap.service import Tap, TapSettings
 from dissector.tap.windows import WINDOW_NS, Window, Windows
+from tests.busy.traffic import Size, write_capture
 from tests.dissector.findings.stuck_captures import Scene
 from tests.dissector.findings.test_permit_rules import exhausted
 from tests.dissector.findings.test_stuck_subscriptions import stopping
@@ -122,6 +123,13 @@ def _shown(one: Evidence) -> dict[str, Any]:
     return one._asdict()
 
 
+def test_as_many_rows_as_a_window_may_have_are_judged_within_the_memory_of_rules(tmp_path):
+    write_capture(tmp_path / "busy.pcap", Size(200_000), 0)
+    looks = looked_at(tmp_path / "busy.pcap")
+    looks.all()
+    assert looks.judged > 2
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_clients_for_whom_all_went_well_raise_nothing(name):
     found = looked_at(CAPTURES / name, 0.5).all()
@@ -157,7 +165,7 @@ def open_scene(folder: Path) -> Path:
 
 def window_of(number: int, size: int = 1, is_look: bool = False) -> Window:
     """A window of a run: its rows are none, its end is its number in seconds."""
-    return Window("run", (), size, number * S, open_rows=() if is_look else None)
+    return Window("run", None, size, number * S, open_rows=() if is_look else None)
 
 
 def test_windows_that_come_while_rules_are_busy_are_judged_together(monkeypatch):

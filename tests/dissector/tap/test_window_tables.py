@@ -8,7 +8,14 @@ import numpy as np
 from dissector.blocks import Coded, TableBlock
 from dissector.queries.catalogue import SharedView
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.tap.window_tables import as_tables, columns_of, joined, name_tables, name_views, own
+from dissector.tap.window_tables import (
+    Gathering,
+    as_tables,
+    columns_of,
+    joined,
+    name_tables,
+    name_views,
+)
 from tests.dissector.observed import CAPTURES
 
 CAPTURE = str(CAPTURES / "pulsar" / "cpp-s03_batch_none.pcap")
@@ -38,6 +45,13 @@ def test_a_name_of_one_table_is_not_read_of_another_one():
     assert "latency_ns" in found["exchanges"] and "capture" in found["producers"]
 
 
+def test_who_reads_a_view_reads_of_its_table_what_the_view_names():
+    view = SharedView("late", "a producer", "SELECT name, count(*) AS n FROM producers")
+    found = columns_of(["SELECT opened_frame_no, topic, name, n FROM late JOIN consumers"], [view])
+    assert "name" in found["producers"] and "opened_frame_no" not in found["producers"]
+    assert "opened_frame_no" in found["consumers"]
+
+
 def test_the_numbers_of_a_tap_want_no_pandas():
     program = (
         "import sys; from dissector.cli.main import run;"
@@ -56,8 +70,19 @@ def test_queries_read_the_rows_of_several_windows():
     assert found.to_pylist() == [{"kind": "publish", "n": 1}, {"kind": "ping", "n": 3}]
 
 
-def test_a_part_of_a_matrix_is_copied_and_what_is_alone_is_not():
-    matrix = np.zeros((3, 4), np.int64)
-    assert own(matrix[1]).base is None and own(matrix) is matrix  # type: ignore[union-attr]
-    coded = own(Coded(matrix[0], ["a"]))
-    assert isinstance(coded, Coded) and coded.codes.base is None
+def test_rows_are_gathered_whatever_blocks_they_came_in_and_a_matrix_is_not_kept():
+    matrix = np.arange(60_000).reshape(2, -1)
+    gathering = Gathering({"exchanges": ("capture", "latency_ns", "kind")})
+    assert gathering.is_empty
+    for start in range(0, 30_000, 7_000):
+        part = matrix[:, start : start + 7_000]
+        kinds = Coded(part[1] % 2, ["publish", "ping"])
+        columns = {"latency_ns": part[0], "kind": kinds, "outcome": Coded(part[1] * 0, ["ok"])}
+        gathering.add(TableBlock("exchanges", part.shape[1], columns))
+        gathering.add(TableBlock("frames", 1, {"frame_no": part[0]}))
+    assert gathering.size == 2 * matrix[0].nbytes and not gathering.is_empty
+    matrix[:] = 0  # another block is written there
+    (table,) = gathering.tables("run").values()
+    assert gathering.is_empty and table.column_names == ["capture", "latency_ns", "kind"]
+    assert table["latency_ns"].to_pylist() == [*range(30_000)]
+    assert table["kind"].to_pylist() == ["publish", "ping"] * 15_000

@@ -40,7 +40,7 @@ class Counting:
         self.failed.append(error)
 
 
-@pytest.mark.parametrize("window_bytes", [1, 3000, 1 << 30])
+@pytest.mark.parametrize("window_bytes", [1, 12000, 1 << 30])
 def test_every_row_is_in_one_window_however_large_they_are(window_bytes):
     (chain,) = chains([str(PLAIN)]).chains
     tap = Tap(FilePlayback(chain), TapSettings(Options(), rotate_ns=S // 10))
