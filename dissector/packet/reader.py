@@ -123,7 +123,7 @@ class PacketReader:
         while status != DONE:
             status = read_packets(data, packets, link_types, self._state)
             if block_pass.fragments[0]:
-                self._add_fragments(data, packets, link_types, reasons)
+                self._add_fragments(data, packets, link_types)
         details = reasons >> packet_reasons.DETAIL_SHIFT
         reasons &= packet_reasons.REASON_MASK
         counts = np.bincount(reasons, minlength=len(packet_reasons.IGNORED_REASONS))
@@ -182,21 +182,43 @@ class PacketReader:
         return notices + self._fragments.finish()
 
     def _add_fragments(
-        self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
+        self, data: ByteArray, packets: PacketColumns, link_types: Int64Array
     ) -> None:
-        """Add the fragments that were gathered, and read the packets that they complete."""
+        """Add the fragments that were gathered, and read the packets that they complete: many at
+        once, but before the next fragment what may be one itself."""
         view, fragments, state = data.data, self._fragments, self._state
         block = prepacked((data, packets, link_types))
         gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
-        fragment_reasons = []
+        fragment_reasons: list[tuple[int, int]] = []
+        completed: list[tuple[int, int, int, int]] = []
         for row, *cells in gathered:
             reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
-                reason = read_completed(block, row, fragments.assembled, fragments.rebuilt, state)
-                if reason == walk.REACHED_FRAGMENT:
-                    reason = self._read_nested()
-            fragment_reasons.append(reason)
-        reasons[[row for row, *_ in gathered]] = fragment_reasons
+                completed.append((row, *fragments.rebuilt))
+                if not fragments.is_tcp:
+                    self._read_completed(block, completed)
+            else:
+                fragment_reasons.append((row, reason))
+        self._read_completed(block, completed)
+        if fragment_reasons:
+            rows, reasons = zip(*fragment_reasons, strict=True)
+            self.reasons[list(rows)] = reasons
+
+    def _read_completed(
+        self,
+        block: tuple[ByteArray, PacketColumns, Int64Array],
+        completed: list[tuple[int, int, int, int]],
+    ) -> None:
+        """Read packets that are whole now, see `decode.read_completed`; forgets them."""
+        if not completed:
+            return
+        found, number = np.array(completed, np.int64), 0
+        assembled = self._fragments.assembled
+        while (number := read_completed(block, found, number, assembled, self._state)) < len(found):
+            self.reasons[completed[number][0]] = self._read_nested()
+            assembled = self._fragments.assembled
+            number += 1
+        completed.clear()
 
     def _read_nested(self) -> int:
         """The reason for which a packet counts that a fragment completed and that is a fragment
