@@ -13,8 +13,9 @@ from dissector.blocks import ByteArray, Int64Array, Spans
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.packet.ip import TCP_PROTOCOL
+from dissector.tables import ABSENT, TAKEN, HashTable, fill_slot, find_slot
 
-_ROOM: Final = 256  # bytes of one connection: two addresses of 45, a key of 104, an id of 30
+_ROOM: Final = 136  # bytes of one connection: a key of 105, an id of 30
 _ADDRESS_ROOM: Final = 48
 _WORDS: Final = 80  # of the schedule of SHA-1
 _LOW_32: Final = 0xFFFF_FFFF
@@ -41,10 +42,8 @@ class EndpointPairs(NamedTuple):
 
 
 class EndpointTexts(NamedTuple):
-    """Texts of connections: each side's address, the key without its tunnel, the Community ID."""
+    """Texts of connections: the key without its tunnel, the Community ID."""
 
-    address: Spans
-    other_address: Spans
     key: Spans
     community_id: Spans
 
@@ -64,23 +63,32 @@ class _Scratch(NamedTuple):
 
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
-    return EndpointTexts(*_texts(ends, len(EndpointTexts._fields)))
-
-
-def address_texts(ends: EndpointPairs) -> tuple[Spans, Spans]:
-    """The addresses of both sides of connections, and no more of their texts."""
-    one, other = _texts(ends, 2)
-    return one, other
-
-
-def _texts(ends: EndpointPairs, count: int) -> list[Spans]:
-    """The first texts of connections: all, or the addresses alone."""
     rows = len(ends.ip_version)
-    scratch = _scratch_for(rows * (_ROOM if count > 2 else 2 * _ADDRESS_ROOM))
-    bounds = np.empty((count + 1, rows), np.int64)
+    scratch = _scratch_for(rows * _ROOM)
+    bounds = np.zeros((3, rows), np.int64)
     _write_texts(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
-    text = scratch.text[: int(bounds[count, -1]) if rows else 0].copy()
-    return [Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(count)]
+    text = scratch.text[: int(bounds[2].max(initial=0))].copy()
+    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in (0, 1)))
+
+
+def new_addresses(
+    ends: EndpointPairs, table: HashTable
+) -> tuple[Int64Array, ByteArray, Int64Array]:
+    """Numbers of addresses, and the texts of those that had none before.
+
+    Args:
+        table: numbers by address, with room for all; new ones go on behind the largest.
+
+    Returns:
+        The numbers of both sides, int64[2, rows]; the new texts one behind the other, as bytes; and
+        where each of them begins, and the last ends: int64[texts + 1].
+    """
+    rows = len(ends.ip_version)
+    scratch = _scratch_for(2 * rows * _ADDRESS_ROOM)
+    numbers, bounds = np.empty((2, rows), np.int64), np.zeros(2 * rows + 1, np.int64)
+    count = _number_addresses(ends, table, scratch, numbers, bounds, int(_IS_MAPPED_DOTTED))
+    bounds = bounds[: count + 1]
+    return numbers, scratch.text[: bounds[-1]], bounds
 
 
 def _scratch_for(size: int) -> _Scratch:
@@ -96,48 +104,57 @@ def _scratch_for(size: int) -> _Scratch:
 
 
 @kernel
+def _number_addresses(
+    ends: EndpointPairs,
+    table: HashTable,
+    scratch: _Scratch,
+    numbers: Int64Array,
+    bounds: Int64Array,
+    is_mapped_dotted: int,
+) -> int:
+    """Do what `new_addresses` says; returns how many texts were written."""
+    count = 0
+    for row in range(len(ends.ip_version)):
+        version, high, low = ends.ip_version[row], ends.high[row], ends.low[row]
+        for side in range(2):
+            slot = find_slot(table, version, high, low, 0)
+            if table.values[slot] == ABSENT:
+                fill_slot(table, slot, version, high, low, 0, table.counts[TAKEN])
+                bounds[count + 1] = _write_address(
+                    scratch, bounds[count], version, high, low, is_mapped_dotted
+                )
+                count += 1
+            numbers[side, row] = table.values[slot]
+            high, low = ends.other_high[row], ends.other_low[row]
+    return count
+
+
+@kernel
 def _write_texts(
     ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
-    """Write all texts, or addresses alone.
+    """Write all texts.
 
     Args:
-        bounds: int64[texts + 1, rows], where texts of a row begin, and the last ends.
+        bounds: int64[3, rows], where both texts of a row begin, and the last ends.
     """
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
         bounds[0, row] = at
-        at = _write_address(scratch, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
-        bounds[1, row] = at
-        at = _write_address(
-            scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
-        )
-        bounds[2, row] = at
-        if len(bounds) == 3:
-            continue
-        is_swapped = _is_below(
-            (ends.other_high[row], ends.other_low[row], ends.other_port[row]),
-            (ends.high[row], ends.low[row], ends.port[row]),
-        )
-        first = bounds[int(is_swapped), row], bounds[1 + int(is_swapped), row]
-        second = bounds[1 - int(is_swapped), row], bounds[2 - int(is_swapped), row]
-        port, other_port = ends.port[row], ends.other_port[row]
-        if is_swapped:
-            port, other_port = other_port, port
-        at = _write_end(scratch, at, version, first, port)
-        scratch.text[at] = _SPACE
-        at = _write_end(scratch, at + 1, version, second, other_port)
-        bounds[3, row] = at
-        one = ends.high[row], ends.low[row]
-        other = ends.other_high[row], ends.other_low[row]
-        if is_swapped:
+        one = ends.high[row], ends.low[row], ends.port[row]
+        other = ends.other_high[row], ends.other_low[row], ends.other_port[row]
+        if _is_below(other, one):
             one, other = other, one
+        at = _write_end(scratch, at, version, one, is_mapped_dotted)
+        scratch.text[at] = _SPACE
+        at = _write_end(scratch, at + 1, version, other, is_mapped_dotted)
+        bounds[1, row] = at
         size = _fill_block(
             scratch.block, version, other, _fill_block(scratch.block, version, one, 2)
         )
-        at = _write_community_id(scratch, at, size, port, other_port)
-        bounds[4, row] = at
+        at = _write_community_id(scratch, at, size, one[2], other[2])
+        bounds[2, row] = at
 
 
 @inlined
@@ -224,24 +241,24 @@ def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
 
 
 @inlined
-def _write_end(scratch: _Scratch, at: int, version: int, span: tuple[int, int], port: int) -> int:
-    """Address, in brackets if it has colons itself, and port. span: where the address stands."""
+def _write_end(
+    scratch: _Scratch, at: int, version: int, end: tuple[int, int, int], is_mapped_dotted: int
+) -> int:
+    """Address, in brackets if it has colons itself, and port. end: halves of the address, port."""
     text = scratch.text
     if version == 6:
         text[at] = _OPEN
         at += 1
-    for index in range(span[0], span[1]):
-        text[at] = byte(text, index)
-        at += 1
+    at = _write_address(scratch, at, version, end[0], end[1], is_mapped_dotted)
     if version == 6:
         text[at] = _CLOSE
         at += 1
     text[at] = _COLON
-    return _write_number(text, at + 1, port)
+    return _write_number(text, at + 1, end[2])
 
 
 @inlined
-def _fill_block(block: ByteArray, version: int, address: tuple[int, int], at: int) -> int:
+def _fill_block(block: ByteArray, version: int, address: tuple[int, int, int], at: int) -> int:
     """An address in network byte order; returns the offset after it."""
     if version == 6:
         for shift in range(56, -8, -8):

@@ -13,7 +13,7 @@ from dissector.packet import walk
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.decode import DONE, read_completed, read_packets, read_rebuilt
 from dissector.packet.fragments import REBUILT, Fragments, Place
-from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.tunnel_names import tunnel_names
 from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_CODES
 from dissector.packet.walk import BlockPass, FoundFragments, PacketState, TunnelStack
 from dissector.tables import TAKEN, new_hash_table, reserved
@@ -132,12 +132,11 @@ class PacketReader:
             self._note_unread(reasons, details, counts, first_packet)
         return self.segments, int(block_pass.segments[0])
 
-    def tunnel_name(self, number: int) -> str | None:
-        """What a tunnel of the segments is called; None for 0 and for those beyond the limit."""
-        if number == 0 or number >= MAX_TUNNELS:
-            return None
-        end = number * MAX_TUNNEL_DEPTH
-        return tunnel_name(self._state.stacks.matrix[end - MAX_TUNNEL_DEPTH : end].tolist())
+    def tunnel_names(self, first: int, stop: int) -> list[str]:
+        """What tunnels of the segments are called, from number `first`, which is not 0, to `stop`;
+        none beyond the limit has a name."""
+        bounds = [(number - 1) * MAX_TUNNEL_DEPTH for number in (first, min(stop, MAX_TUNNELS))]
+        return tunnel_names(self._state.stacks.matrix[slice(*bounds)])
 
     def counts(self) -> PacketCounts:
         """The counts of the running file so far."""
