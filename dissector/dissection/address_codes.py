@@ -72,5 +72,5 @@ class AddressCodes:
         self._table = reserved(self._table, 2 * len(ends.port))
         codes, text, bounds = new_addresses(ends, self._table)
         whole = text.tobytes().decode("ascii")
-        self._texts.extend(whole[start:stop] for start, stop in pairwise(bounds.tolist()))
+        self._texts += [whole[start:stop] for start, stop in pairwise(bounds.tolist())]
         return codes

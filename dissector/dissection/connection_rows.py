@@ -31,7 +31,6 @@ from dissector.protocols.interface import ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
 from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
-from dissector.schemas.text import plain_bytes
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
@@ -404,7 +403,7 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:
         return keys
     used, places = np.unique(np.where(is_around, tunnel.codes, NULL), return_inverse=True)
     heads = [
-        b"" if code < 0 else b"%s " % plain_bytes(tunnel.names[code]) for code in used.tolist()
+        b"" if code < 0 else b"%s " % str(tunnel.names[code]).encode() for code in used.tolist()
     ]
     sizes = np.fromiter(map(len, heads), np.int64, len(heads))
     data = np.concatenate((np.frombuffer(b"".join(heads), np.uint8), keys.data))

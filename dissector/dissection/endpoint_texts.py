@@ -20,7 +20,6 @@ _ADDRESS_ROOM: Final = 48
 _WORDS: Final = 80  # of the schedule of SHA-1
 _LOW_32: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 20
-_DIGITS: Final = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 _BASE64: Final = np.frombuffer(
     bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8
 )
@@ -57,7 +56,6 @@ class _Scratch(NamedTuple):
     words: Int64Array
     digest: ByteArray
     groups: Int64Array
-    digits: ByteArray
     base64: ByteArray
 
 
@@ -98,7 +96,6 @@ def _scratch_for(size: int) -> _Scratch:
         np.zeros(_WORDS, np.int64),
         np.zeros(_DIGEST_BYTES + 1, np.uint8),
         np.zeros(8, np.int64),
-        _DIGITS,
         _BASE64,
     )
 
@@ -217,7 +214,8 @@ def _write_address(
         value = groups[index]
         for shift in range(12, -4, -4):
             if shift == 0 or value >> shift:
-                text[at] = byte(scratch.digits, (value >> shift) & 15)
+                digit = (value >> shift) & 15
+                text[at] = digit + (48 if digit < 10 else 87)
                 at += 1
         index += 1
     return at

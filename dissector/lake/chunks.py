@@ -278,7 +278,8 @@ class CodedChunk(ColumnChunks):
         out = self._work.out(10 * len(codes) + _SPARE)
         page = encodings.code_page(codes, indices, self._used, known, self._work.scratch, out)
         self._nulls += len(codes) - page.values
-        self._texts += [plain_bytes(names[code]) for code in self._used[known : page.used].tolist()]
+        used = self._used[known : page.used].tolist()
+        self._texts += plain_bytes(map(names.__getitem__, used))
         self._chunk.add_page(out[: page.size], len(codes), metadata.RLE_DICTIONARY)
 
 

@@ -4,7 +4,7 @@ Arrays are made from buffers throughout: `pyarrow.array` on Python objects, and 
 import pandas and more first, which would cost every run a third of a second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,20 @@ def plain_text(value: bytes | str) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
-def plain_bytes(value: bytes | str) -> bytes:
-    """The bytes of `plain_text`."""
-    if value.isascii():
-        return value if isinstance(value, bytes) else value.encode()
-    return plain_text(value).encode()
+def plain_bytes(values: Iterable[bytes | str]) -> list[bytes]:
+    """The bytes of the `plain_text` of each; a flood has a name of its own in every packet."""
+    return [
+        (value if isinstance(value, bytes) else value.encode())
+        if value.isascii()
+        else plain_text(value).encode()
+        for value in values
+    ]
 
 
 def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
     """Strings from texts, bytes and None."""
     there = [row for row, value in enumerate(values) if value is not None]  # often a few of many
-    texts = [plain_bytes(values[row] or "") for row in there]
+    texts = plain_bytes([values[row] or "" for row in there])
     lengths = np.full(len(values), -1, np.int64)
     lengths[there] = [len(text) for text in texts]
     return _string_array(np.frombuffer(b"".join(texts), np.uint8), lengths)
@@ -41,7 +44,7 @@ def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
 def coded_array(codes: npt.NDArray[Any], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
     """Strings of coded rows, each name read once; a negative code is null."""
     used, places = np.unique(codes, return_inverse=True)
-    texts = [plain_bytes(names[code]) if code >= 0 else b"" for code in used.tolist()]
+    texts = plain_bytes([names[code] if code >= 0 else b"" for code in used.tolist()])
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     starts = np.cumsum(lengths) - lengths
     lengths[used < 0] = -1
