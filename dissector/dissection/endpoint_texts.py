@@ -82,11 +82,11 @@ def new_addresses(
         where each of them begins, and the last ends: int64[texts + 1].
     """
     rows = len(ends.ip_version)
-    scratch = _scratch_for(2 * rows * _ADDRESS_ROOM)
+    text, groups = np.empty(2 * rows * _ADDRESS_ROOM, np.uint8), np.zeros(8, np.int64)
     numbers, bounds = np.empty((2, rows), np.int64), np.zeros(2 * rows + 1, np.int64)
-    count = _number_addresses(ends, table, scratch, numbers, bounds, int(_IS_MAPPED_DOTTED))
+    count = _number_addresses(ends, table, text, groups, numbers, bounds, int(_IS_MAPPED_DOTTED))
     bounds = bounds[: count + 1]
-    return numbers, scratch.text[: bounds[-1]], bounds
+    return numbers, text[: bounds[-1]], bounds
 
 
 def _scratch_for(size: int) -> _Scratch:
@@ -104,7 +104,8 @@ def _scratch_for(size: int) -> _Scratch:
 def _number_addresses(
     ends: EndpointPairs,
     table: HashTable,
-    scratch: _Scratch,
+    text: ByteArray,
+    groups: Int64Array,
     numbers: Int64Array,
     bounds: Int64Array,
     is_mapped_dotted: int,
@@ -118,7 +119,7 @@ def _number_addresses(
             if table.values[slot] == ABSENT:
                 fill_slot(table, slot, version, high, low, 0, table.counts[TAKEN])
                 bounds[count + 1] = _write_address(
-                    scratch, bounds[count], version, high, low, is_mapped_dotted
+                    text, groups, bounds[count], version, high, low, is_mapped_dotted
                 )
                 count += 1
             numbers[side, row] = table.values[slot]
@@ -187,10 +188,15 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 
 @kernel
 def _write_address(
-    scratch: _Scratch, at: int, version: int, high: int, low: int, is_mapped_dotted: int
+    text: ByteArray,
+    groups: Int64Array,
+    at: int,
+    version: int,
+    high: int,
+    low: int,
+    is_mapped_dotted: int,
 ) -> int:
-    """An address as people write it; returns the offset after it."""
-    text, groups = scratch.text, scratch.groups
+    """An address as people write it; returns the offset after it. groups: int64[8], scratch."""
     if version == 4:
         return _write_dotted(text, at, low)
     for index in range(4):
@@ -247,7 +253,7 @@ def _write_end(
     if version == 6:
         text[at] = _OPEN
         at += 1
-    at = _write_address(scratch, at, version, end[0], end[1], is_mapped_dotted)
+    at = _write_address(text, scratch.groups, at, version, end[0], end[1], is_mapped_dotted)
     if version == 6:
         text[at] = _CLOSE
         at += 1
