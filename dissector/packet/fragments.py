@@ -169,6 +169,12 @@ class _Waiting:
 
     def contradicts(self, fragment: Fragment, payload: memoryview) -> bool:
         """Whether a fragment says something else than those before."""
+        if (
+            fragment.start == self.top
+            and self.total == -1
+            and self.base + len(self.content) == self.top
+        ):
+            return False  # it goes on where they end
         if fragment.is_last and (self.top > fragment.end or self.total not in (-1, fragment.end)):
             return True
         if self.total != -1 and fragment.end > self.total:

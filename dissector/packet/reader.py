@@ -188,7 +188,8 @@ class PacketReader:
         view, fragments, state = data.data, self._fragments, self._state
         block = prepacked((data, packets, link_types))
         gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
-        fragment_reasons: list[tuple[int, int]] = []
+        incomplete: list[int] = []
+        fragment_reasons: list[int] = []
         completed: list[tuple[int, int, int, int]] = []
         for row, *cells in gathered:
             reason = fragments.add(view, Place._make(cells))
@@ -197,11 +198,10 @@ class PacketReader:
                 if not fragments.is_tcp:
                     self._read_completed(block, completed)
             else:
-                fragment_reasons.append((row, reason))
+                incomplete.append(row)
+                fragment_reasons.append(reason)
         self._read_completed(block, completed)
-        if fragment_reasons:
-            rows, reasons = zip(*fragment_reasons, strict=True)
-            self.reasons[list(rows)] = reasons
+        self.reasons[incomplete] = fragment_reasons
 
     def _read_completed(
         self,
