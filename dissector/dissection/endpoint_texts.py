@@ -83,10 +83,10 @@ def new_addresses(
     """
     rows = len(ends.ip_version)
     text, groups = np.empty(2 * rows * _ADDRESS_ROOM, np.uint8), np.zeros(8, np.int64)
-    numbers, bounds = np.empty((2, rows), np.int64), np.zeros(2 * rows + 1, np.int64)
-    count = _number_addresses(ends, table, text, groups, numbers, bounds, int(_IS_MAPPED_DOTTED))
-    bounds = bounds[: count + 1]
-    return numbers, text[: bounds[-1]], bounds
+    out = np.zeros((2, 2 * rows + 1), np.int64)
+    count = _number_addresses(ends, table, text, groups, out, int(_IS_MAPPED_DOTTED))
+    bounds = out[1, : count + 1]
+    return out[0, :-1].reshape(-1, 2).T, text[: bounds[-1]], bounds
 
 
 def _scratch_for(size: int) -> _Scratch:
@@ -106,23 +106,28 @@ def _number_addresses(
     table: HashTable,
     text: ByteArray,
     groups: Int64Array,
-    numbers: Int64Array,
-    bounds: Int64Array,
+    out: Int64Array,
     is_mapped_dotted: int,
 ) -> int:
-    """Do what `new_addresses` says; returns how many texts were written."""
-    count = 0
+    """Do what `new_addresses` says; returns how many texts were written.
+
+    Args:
+        groups: int64[8], scratch.
+        out: int64[2, 2 * rows + 1], numbers by row and side; where texts begin, and the last ends.
+    """
+    count, bounds = 0, out[1]
     for row in range(len(ends.ip_version)):
         version, high, low = ends.ip_version[row], ends.high[row], ends.low[row]
         for side in range(2):
             slot = find_slot(table, version, high, low, 0)
             if table.values[slot] == ABSENT:
                 fill_slot(table, slot, version, high, low, 0, table.counts[TAKEN])
+                address = version, high, low
                 bounds[count + 1] = _write_address(
-                    text, groups, bounds[count], version, high, low, is_mapped_dotted
+                    text, groups, bounds[count], address, is_mapped_dotted
                 )
                 count += 1
-            numbers[side, row] = table.values[slot]
+            out[0, 2 * row + side] = table.values[slot]
             high, low = ends.other_high[row], ends.other_low[row]
     return count
 
@@ -188,21 +193,21 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 
 @kernel
 def _write_address(
-    text: ByteArray,
-    groups: Int64Array,
-    at: int,
-    version: int,
-    high: int,
-    low: int,
-    is_mapped_dotted: int,
+    text: ByteArray, groups: Int64Array, at: int, address: tuple[int, int, int], is_dotted: int
 ) -> int:
-    """An address as people write it; returns the offset after it. groups: int64[8], scratch."""
+    """An address as people write it; returns the offset after it.
+
+    Args:
+        groups: int64[8], scratch.
+        address: version and both halves. is_dotted: whether IPv4 inside IPv6 is.
+    """
+    version, high, low = address
     if version == 4:
         return _write_dotted(text, at, low)
     for index in range(4):
         groups[index] = (high >> (48 - 16 * index)) & 0xFFFF
         groups[4 + index] = (low >> (48 - 16 * index)) & 0xFFFF
-    is_dotted = is_mapped_dotted and high == 0 and (low >> 32) == 0xFFFF
+    is_mapped = is_dotted and high == 0 and (low >> 32) == 0xFFFF
     left, length = _longest_zeros(groups)
     index = 0
     while index < 8:
@@ -215,7 +220,7 @@ def _write_address(
         if index > 0 and index != left + length:
             text[at] = _COLON
             at += 1
-        if index == 6 and is_dotted:
+        if index == 6 and is_mapped:
             return _write_dotted(text, at, low)
         value = groups[index]
         for shift in range(12, -4, -4):
@@ -253,7 +258,8 @@ def _write_end(
     if version == 6:
         text[at] = _OPEN
         at += 1
-    at = _write_address(text, scratch.groups, at, version, end[0], end[1], is_mapped_dotted)
+    address = version, end[0], end[1]
+    at = _write_address(text, scratch.groups, at, address, is_mapped_dotted)
     if version == 6:
         text[at] = _CLOSE
         at += 1

@@ -1,5 +1,7 @@
-"""Floods in the streams are what they say: each packet gives the rows that it should, at a bounded
-number of calls; what time they take is in `python -m tests.bench --only landed`."""
+"""Floods in the streams are what they say: each packet gives its rows, at a bounded cost in calls.
+
+What time they take is in `python -m tests.bench --only landed`.
+"""
 
 from collections import Counter
 
