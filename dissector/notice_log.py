@@ -1,6 +1,6 @@
 """Notices of all stages of a dissection, gathered and brought into the order of the table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, starmap
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -55,7 +55,8 @@ NUMBERS: Final = Notice._fields[:-1]
 _NAME: Final = attrgetter("name")
 # The rank of each kind by its code, and its sentence where it holds no number.
 _RANKS: Final = np.argsort(np.argsort([kind.code for kind in NOTICES], kind="stable"))
-_CONSTANT: Final = [None if "{" in kind.sentence else kind.sentence for kind in NOTICES]
+_CONSTANT: Final = ["" if "{" in kind.sentence else kind.sentence for kind in NOTICES]
+_VARIES: Final = np.array([sentence == "" for sentence in _CONSTANT])
 
 
 _Part = list[Notice] | Int64Array
@@ -168,10 +169,9 @@ class NoticeLog:
         cells, names = _in_order(self._parts)
         self._parts, self._count = [], 0
         column = dict(zip(NUMBERS, cells, strict=True))
-        kinds, values, values2 = (column[name].tolist() for name in ("kind", "value", "value2"))
         return TableBlock(
             "notices",
-            len(kinds),
+            len(names),
             {
                 "ts": column["ts_ns"],
                 "severity": Coded(column["kind"], [kind.severity for kind in NOTICES]),
@@ -182,12 +182,24 @@ class NoticeLog:
                 "packet": column["packet"],
                 "stream_offset": column["stream_offset"],
                 "bytes": column["bytes"],
-                "text": [
-                    _CONSTANT[kind] or sentence_of(Notice(kind, value=one, value2=two, name=name))
-                    for kind, one, two, name in zip(kinds, values, values2, names, strict=True)
-                ],
+                "text": _sentences(column, names),
             },
         )
+
+
+def _sentences(column: Mapping[str, Int64Array], names: Sequence[str]) -> Coded:
+    """The sentences of notices: of a flood nearly all say the same, so each is written once."""
+    codes, texts = column["kind"].copy(), list(_CONSTANT)
+    known: dict[Notice, int] = {}
+    rows = np.flatnonzero(_VARIES[codes])
+    cells = (column[name][rows].tolist() for name in ("kind", "value", "value2"))
+    for row, kind, value, value2 in zip(rows.tolist(), *cells, strict=True):
+        notice = Notice(kind, value=value, value2=value2, name=names[row])
+        code = known.setdefault(notice, len(texts))
+        if code == len(texts):
+            texts.append(sentence_of(notice))
+        codes[row] = code
+    return Coded(codes, texts)
 
 
 def of_limits(*memories: Any, crowded: int = 0) -> list[Notice]:

@@ -32,8 +32,10 @@ def follows_links(test: ast.expr) -> bool:
         if isinstance(node, ast.Subscript):
             held = node.value
             name = held.attr if isinstance(held, ast.Attribute) else getattr(held, "id", "")
-            if name in LINKS and not (_POSITIONS & {each.attr for each in ast.walk(held)
-                                                    if isinstance(each, ast.Attribute)}):
+            if name in LINKS and not (
+                _POSITIONS
+                & {each.attr for each in ast.walk(held) if isinstance(each, ast.Attribute)}
+            ):
                 return True
     return False
 

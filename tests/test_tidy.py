@@ -162,8 +162,7 @@ TESTED_THROUGH = {
     f"{_PULSAR}/consumption/test_consumption.py": "acks consumers deliveries lifecycle"
     " permits redelivery rows walk",
     "dissector/packet/test_unwrap.py": "walk",
-    f"{_CURSUS}/test_facts.py": "bodies state_updates groups messages decoded_bodies"
-    " rows",
+    f"{_CURSUS}/test_facts.py": "bodies state_updates groups messages decoded_bodies rows",
     "dissector/cli/test_sql.py": "lake_of_command",
     "dissector/report/test_pipeline.py": "aggregation_cache workspace",
     "dissector/report/test_counting.py": "merged_tables",

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.watchdog import EXIT_CODE, PATIENCE
 
 ROOT = Path(__file__).parents[1]
-ENDLESS = '''
+ENDLESS = """
 import numpy as np
 from dissector.jit import kernel
 
@@ -23,7 +23,7 @@ def loops(words):
 
 def test_that_loops():
     loops(np.zeros(2, np.int64))
-'''
+"""
 
 
 def test_a_kernel_without_end_is_ended_and_named(tmp_path: Path) -> None:

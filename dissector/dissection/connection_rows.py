@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
-from dissector.dissection.endpoint_texts import EndpointPairs, address_texts, end_texts
+from dissector.dissection.address_codes import AddressCodes
+from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
 from dissector.dissection.held_notices import HeldNotices
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_HISTORY_TEXTS, MAX_NOTICES, NULL
@@ -29,58 +30,13 @@ from dissector.protocols.framing import (
 from dissector.protocols.interface import ConnectionFacts, Specs
 from dissector.schemas.connections import TCP_COLUMNS
 from dissector.schemas.enums import OTHER_PROTOCOLS
+from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
-_NO_FACTS: Final = ConnectionFacts()
 _DIRECTION: Final = NUMBERS.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
-_CACHED_CONNECTIONS: Final = 1 << 14  # a power of two
-_CACHED_ADDRESSES: Final = 1 << 16
-AddressesOf = Callable[[Int64Array], tuple[Spans, Spans]]
-
-
-class AddressCodes:
-    """Codes of the addresses of connections, by connection: a cache, as rows of few connections
-    follow each other by the million.
-
-    addresses_of, where it is asked for: (connection ids) -> addresses of clients and brokers.
-    """
-
-    def __init__(self) -> None:
-        self._known = np.full((3, _CACHED_CONNECTIONS), NULL, np.int64)
-        self._codes: dict[str, int] = {}
-        self._texts: list[str] = []
-
-    def columns(self, connections: Int64Array, addresses_of: AddressesOf) -> dict[str, Column]:
-        """Columns client_ip and broker_ip; all rows of a call share one list of texts."""
-        if len(self._texts) > _CACHED_ADDRESSES:
-            self._known[:] = NULL
-            self._codes, self._texts = {}, []
-        connection_indexes = connections & (_CACHED_CONNECTIONS - 1)
-        missing = np.flatnonzero(self._known[0][connection_indexes] != connections)
-        if len(missing):
-            # Counts are for nobody: without them numpy imports its masked arrays, at each start.
-            distinct, _ = np.unique(connections[missing], return_counts=True)
-            looked_up = self._look_up(distinct, addresses_of)
-            self._known[:, distinct & (_CACHED_CONNECTIONS - 1)] = looked_up
-        known, client, broker = self._known[:, connection_indexes]
-        # Of connections of one call that share a slot only the last one is in the cache.
-        others = np.flatnonzero(known != connections)
-        if len(others):
-            distinct, place = np.unique(connections[others], return_inverse=True)
-            _, client[others], broker[others] = self._look_up(distinct, addresses_of)[:, place]
-        return {"client_ip": Coded(client, self._texts), "broker_ip": Coded(broker, self._texts)}
-
-    def _look_up(self, connections: Int64Array, addresses_of: AddressesOf) -> Int64Array:
-        """Connections, rising, and the codes of their ends: int64[3, connections]."""
-        sides = zip(*map(_decoded, addresses_of(connections)), strict=True)
-        known = self._codes
-        # In the order in which a column of them would first name each: client by client.
-        codes = [known.setdefault(text, len(known)) for ends in sides for text in ends]
-        self._texts.extend(islice(known, len(self._texts), None))
-        return np.vstack((connections, np.array(codes, np.int64).reshape(-1, 2).T))
 
 
 class _Roles(NamedTuple):
@@ -109,15 +65,20 @@ class ConnectionTable:
         streams: Streams,
         framing: Framing,
         specs: Specs,
-        tunnel_name: Callable[[int], str | None],
+        tunnel_names: Callable[[int, int], list[str]],
+        key: int = 0,
     ) -> None:
+        """tunnel_names: (first number, number after the last) -> names; key: of hash tables."""
         self._streams = streams
-        self._tunnel_name = tunnel_name
+        self._tunnel_names = tunnel_names
+        self._tunnel_codes = np.full(1, NULL)  # by number of the tunnels, in the texts
+        self._tunnel_texts: list[str] = []
+        self._tunnels_by_text: dict[str, int] = {}
         self._framing = framing
         self._specs = specs
         self._held = HeldNotices()
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
-        self._addresses = AddressCodes()
+        self._addresses = AddressCodes(key)
         self._protocol_codes = {
             **{protocol: protocol for protocol in range(len(specs))},
             **{number: len(specs) + n for n, number in enumerate(OPAQUE_NAMES)},
@@ -143,7 +104,7 @@ class ConnectionTable:
 
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
-        return self._addresses.columns(connections, self._addresses_of)
+        return self._addresses.columns(connections, self._ends_of)
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
         """Client and broker of a connection, None if it is over or never was."""
@@ -154,11 +115,11 @@ class ConnectionTable:
         client = int(self._roles(rows).client[0])
         return _endpoint(rows, 0, client), _endpoint(rows, 0, 1 - client)
 
-    def _addresses_of(self, connections: Int64Array) -> tuple[Spans, Spans]:
+    def _ends_of(self, connections: Int64Array) -> EndpointPairs:
         connection_indexes = self._streams.rows_of(connections)
         assert (connection_indexes >= 0).all(), "a connection whose rows are to come is known"
         rows = self._streams.connection_ends(connection_indexes)
-        return address_texts(_ends(rows, self._roles(rows).client))
+        return _ends(rows, self._roles(rows).client)
 
     def _connection_indexes_of(self, connections: Int64Array) -> Int64Array:
         """Where the framing keeps connections, -1 nowhere."""
@@ -263,21 +224,28 @@ class ConnectionTable:
         """Addresses, keys, and what was around the packets."""
         ends = _ends(rows, roles.client)
         texts = end_texts(ends)
-        tunnels, inverse = np.unique(rows.connections.tunnel, return_inverse=True)
-        names = [self._tunnel_name(number) for number in tunnels.tolist()]
-        codes = np.array([NULL if name is None else n for n, name in enumerate(names)], np.int64)
-        tunnel = Coded(codes[inverse], [name or "" for name in names])
+        tunnel = self._tunnels(rows.connections.tunnel)
         return {
             "connection_key": _with_tunnel(texts.key, tunnel, rows.connections.is_native),
             "community_id": texts.community_id,
-            "client_ip": texts.address,
             "client_port": ends.port,
-            "broker_ip": texts.other_address,
             "broker_port": ends.other_port,
+            **self._addresses.columns_of(ends),
             "role_source": Coded(roles.source, ROLE_SOURCE_NAMES),
             "vlan_ids": _vlans(rows.connections.vlans),
             "tunnel_id": tunnel,
         }
+
+    def _tunnels(self, numbers: Int64Array) -> Coded:
+        """Names of tunnels, each made once: of a flood every connection has one of its own."""
+        known, stop = len(self._tunnel_codes), int(numbers.max(initial=0)) + 1
+        if stop > known:
+            codes, texts = self._tunnels_by_text, self._tunnel_texts
+            new = [codes.setdefault(name, len(codes)) for name in self._tunnel_names(known, stop)]
+            texts.extend(islice(codes, len(texts), None))
+            new += [NULL] * (stop - known - len(new))
+            self._tunnel_codes = np.concatenate((self._tunnel_codes, new))
+        return Coded(self._tunnel_codes[numbers], self._tunnel_texts)
 
     def _ending_columns(self, rows: ConnectionRows, roles: _Roles) -> dict[str, Column]:
         """Columns of how connections began and ended, and of what was spoken on them."""
@@ -330,11 +298,13 @@ class ConnectionTable:
         names = _texts_of(framing.server_names, connections)
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
         if facts:
-            row_facts = [facts.get(connection, _NO_FACTS) for connection in connections]
             for name in ConnectionFacts._fields:
-                columns.setdefault(name, [getattr(known, name) for known in row_facts])
-            for row, known in enumerate(row_facts):
-                proxied[row] = proxied[row] or known.proxied_client_ip
+                columns.setdefault(name, [None] * len(connections))
+            for row, connection in enumerate(connections):
+                if connection in facts:
+                    for name, value in zip(ConnectionFacts._fields, facts[connection], strict=True):
+                        if columns[name][row] is None:
+                            columns[name][row] = value
         # A column that a block does not name is null.
         return {
             name: values for name, values in columns.items() if values.count(None) < len(values)
@@ -419,18 +389,11 @@ def _ends(rows: ConnectionEnds, client: Int64Array) -> EndpointPairs:
     )  # fmt: skip
 
 
-def _decoded(texts: Spans) -> list[str]:
-    """Texts that are ASCII, none of them null."""
-    whole = texts.data.tobytes().decode("ascii")
-    starts, lengths = texts.starts.tolist(), texts.lengths.tolist()
-    return [whole[start : start + size] for start, size in zip(starts, lengths, strict=True)]
-
-
 def _texts_of(texts: dict[int, str], connections: Sequence[int]) -> list[str | None]:
     return [texts.get(connection) if texts else None for connection in connections]
 
 
-def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
+def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:
     """Keys with the tunnel in front, where a packet was seen only inside it.
 
     A key is one that other captures see as well.
@@ -438,10 +401,18 @@ def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Column:
     is_around = (tunnel.codes >= 0) & (native == 0)
     if not is_around.any():
         return keys
-    texts = _decoded(keys)
-    for row in np.flatnonzero(is_around).tolist():
-        texts[row] = f"{tunnel.names[tunnel.codes[row]]} {texts[row]}"
-    return texts
+    used, places = np.unique(np.where(is_around, tunnel.codes, NULL), return_inverse=True)
+    heads = [
+        b"" if code < 0 else b"%s " % str(tunnel.names[code]).encode() for code in used.tolist()
+    ]
+    sizes = np.fromiter(map(len, heads), np.int64, len(heads))
+    data = np.concatenate((np.frombuffer(b"".join(heads), np.uint8), keys.data))
+    starts = np.stack(((np.cumsum(sizes) - sizes)[places], int(sizes.sum()) + keys.starts), 1)
+    lengths = np.stack((sizes[places], keys.lengths), 1)
+    whole = lengths.sum(axis=1)
+    text = np.empty(int(whole.sum()), np.uint8)
+    gather_spans(data, starts.ravel(), lengths.ravel(), text)
+    return Spans(text, np.cumsum(whole) - whole, whole)
 
 
 def _endpoint(rows: ConnectionEnds, row: int, endpoint_index: int) -> Endpoint:

@@ -104,7 +104,7 @@ class Dissection:
         self._held_notices = 0  # since the last block of them
         self._files = 0
         self._connections = ConnectionTable(
-            self._streams, self._framing, specs, self.packets.tunnel_name
+            self._streams, self._framing, specs, self.packets.tunnel_names, options.hash_key
         )
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
@@ -255,11 +255,9 @@ class Dissection:
         """
         blocks = self._addressed(merged([facts.open_rows() for facts in self._facts]))
         rows = self._connections.open_rows()
-        of_open = {}
-        for connection in rows.connections.connection_id.tolist():
-            for facts in self._facts:
-                if (known := facts.open_facts(connection)) is not None:
-                    of_open[connection] = known
+        numbers, of_open = rows.connections.connection_id.tolist(), dict[int, ConnectionFacts]()
+        for facts in self._facts:
+            of_open |= facts.open_facts(numbers)
         blocks.append(self._connections.block(rows, of_open))
         if self._redactor is not None:
             counted = self._redactor.texts, self._redactor.hidden
@@ -390,14 +388,13 @@ class Dissection:
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
         """What the protocols know of connections that are over."""
-        facts_of = {}
-        for connection in self._connections.with_frames(connections).tolist():
-            for facts in self._facts:
-                known = facts.connection_facts(connection)
-                if known is not None:
-                    facts_of[connection] = known
-                    if known.leg == PROXY_LEG:
-                        self._repeated[0].add(connection)
+        numbers = self._connections.with_frames(connections).tolist()
+        facts_of: dict[int, ConnectionFacts] = {}
+        for facts in self._facts:
+            facts_of |= facts.connection_facts(numbers)
+        self._repeated[0].update(
+            number for number, known in facts_of.items() if known.leg == PROXY_LEG
+        )
         return facts_of
 
     def _count_malformed(self, block: FrameBlock) -> None:

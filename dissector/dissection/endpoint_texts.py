@@ -13,13 +13,13 @@ from dissector.blocks import ByteArray, Int64Array, Spans
 from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.packet.ip import TCP_PROTOCOL
+from dissector.tables import ABSENT, TAKEN, HashTable, fill_slot, find_slot
 
-_ROOM: Final = 256  # bytes of one connection: two addresses of 45, a key of 104, an id of 30
+_ROOM: Final = 136  # bytes of one connection: a key of 105, an id of 30
 _ADDRESS_ROOM: Final = 48
 _WORDS: Final = 80  # of the schedule of SHA-1
 _LOW_32: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 20
-_DIGITS: Final = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
 _BASE64: Final = np.frombuffer(
     bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8
 )
@@ -41,10 +41,8 @@ class EndpointPairs(NamedTuple):
 
 
 class EndpointTexts(NamedTuple):
-    """Texts of connections: each side's address, the key without its tunnel, the Community ID."""
+    """Texts of connections: the key without its tunnel, the Community ID."""
 
-    address: Spans
-    other_address: Spans
     key: Spans
     community_id: Spans
 
@@ -58,29 +56,37 @@ class _Scratch(NamedTuple):
     words: Int64Array
     digest: ByteArray
     groups: Int64Array
-    digits: ByteArray
     base64: ByteArray
 
 
 def end_texts(ends: EndpointPairs) -> EndpointTexts:
     """The texts of connections. Addresses and ports are those of packets."""
-    return EndpointTexts(*_texts(ends, len(EndpointTexts._fields)))
-
-
-def address_texts(ends: EndpointPairs) -> tuple[Spans, Spans]:
-    """The addresses of both sides of connections, and no more of their texts."""
-    one, other = _texts(ends, 2)
-    return one, other
-
-
-def _texts(ends: EndpointPairs, count: int) -> list[Spans]:
-    """The first texts of connections: all, or the addresses alone."""
     rows = len(ends.ip_version)
-    scratch = _scratch_for(rows * (_ROOM if count > 2 else 2 * _ADDRESS_ROOM))
-    bounds = np.empty((count + 1, rows), np.int64)
+    scratch = _scratch_for(rows * _ROOM)
+    bounds = np.zeros((3, rows), np.int64)
     _write_texts(ends, scratch, bounds, int(_IS_MAPPED_DOTTED))
-    text = scratch.text[: int(bounds[count, -1]) if rows else 0].copy()
-    return [Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in range(count)]
+    text = scratch.text[: int(bounds[2].max(initial=0))].copy()
+    return EndpointTexts(*(Spans(text, bounds[n], bounds[n + 1] - bounds[n]) for n in (0, 1)))
+
+
+def new_addresses(
+    ends: EndpointPairs, table: HashTable
+) -> tuple[Int64Array, ByteArray, Int64Array]:
+    """Numbers of addresses, and the texts of those that had none before.
+
+    Args:
+        table: numbers by address, with room for all; new ones go on behind the largest.
+
+    Returns:
+        The numbers of both sides, int64[2, rows]; the new texts one behind the other, as bytes; and
+        where each of them begins, and the last ends: int64[texts + 1].
+    """
+    rows = len(ends.ip_version)
+    text, groups = np.empty(2 * rows * _ADDRESS_ROOM, np.uint8), np.zeros(8, np.int64)
+    out = np.zeros((2, 2 * rows + 1), np.int64)
+    count = _number_addresses(ends, table, text, groups, out, int(_IS_MAPPED_DOTTED))
+    bounds = out[1, : count + 1]
+    return out[0, :-1].reshape(-1, 2).T, text[: bounds[-1]], bounds
 
 
 def _scratch_for(size: int) -> _Scratch:
@@ -90,54 +96,68 @@ def _scratch_for(size: int) -> _Scratch:
         np.zeros(_WORDS, np.int64),
         np.zeros(_DIGEST_BYTES + 1, np.uint8),
         np.zeros(8, np.int64),
-        _DIGITS,
         _BASE64,
     )
+
+
+@kernel
+def _number_addresses(
+    ends: EndpointPairs,
+    table: HashTable,
+    text: ByteArray,
+    groups: Int64Array,
+    out: Int64Array,
+    is_mapped_dotted: int,
+) -> int:
+    """Do what `new_addresses` says; returns how many texts were written.
+
+    Args:
+        groups: int64[8], scratch.
+        out: int64[2, 2 * rows + 1], numbers by row and side; where texts begin, and the last ends.
+    """
+    count, bounds = 0, out[1]
+    for row in range(len(ends.ip_version)):
+        version, high, low = ends.ip_version[row], ends.high[row], ends.low[row]
+        for side in range(2):
+            slot = find_slot(table, version, high, low, 0)
+            if table.values[slot] == ABSENT:
+                fill_slot(table, slot, version, high, low, 0, table.counts[TAKEN])
+                address = version, high, low
+                bounds[count + 1] = _write_address(
+                    text, groups, bounds[count], address, is_mapped_dotted
+                )
+                count += 1
+            out[0, 2 * row + side] = table.values[slot]
+            high, low = ends.other_high[row], ends.other_low[row]
+    return count
 
 
 @kernel
 def _write_texts(
     ends: EndpointPairs, scratch: _Scratch, bounds: Int64Array, is_mapped_dotted: int
 ) -> None:
-    """Write all texts, or addresses alone.
+    """Write all texts.
 
     Args:
-        bounds: int64[texts + 1, rows], where texts of a row begin, and the last ends.
+        bounds: int64[3, rows], where both texts of a row begin, and the last ends.
     """
     at = 0
     for row in range(len(ends.ip_version)):
         version = ends.ip_version[row]
         bounds[0, row] = at
-        at = _write_address(scratch, at, version, ends.high[row], ends.low[row], is_mapped_dotted)
-        bounds[1, row] = at
-        at = _write_address(
-            scratch, at, version, ends.other_high[row], ends.other_low[row], is_mapped_dotted
-        )
-        bounds[2, row] = at
-        if len(bounds) == 3:
-            continue
-        is_swapped = _is_below(
-            (ends.other_high[row], ends.other_low[row], ends.other_port[row]),
-            (ends.high[row], ends.low[row], ends.port[row]),
-        )
-        first = bounds[int(is_swapped), row], bounds[1 + int(is_swapped), row]
-        second = bounds[1 - int(is_swapped), row], bounds[2 - int(is_swapped), row]
-        port, other_port = ends.port[row], ends.other_port[row]
-        if is_swapped:
-            port, other_port = other_port, port
-        at = _write_end(scratch, at, version, first, port)
-        scratch.text[at] = _SPACE
-        at = _write_end(scratch, at + 1, version, second, other_port)
-        bounds[3, row] = at
-        one = ends.high[row], ends.low[row]
-        other = ends.other_high[row], ends.other_low[row]
-        if is_swapped:
+        one = ends.high[row], ends.low[row], ends.port[row]
+        other = ends.other_high[row], ends.other_low[row], ends.other_port[row]
+        if _is_below(other, one):
             one, other = other, one
+        at = _write_end(scratch, at, version, one, is_mapped_dotted)
+        scratch.text[at] = _SPACE
+        at = _write_end(scratch, at + 1, version, other, is_mapped_dotted)
+        bounds[1, row] = at
         size = _fill_block(
             scratch.block, version, other, _fill_block(scratch.block, version, one, 2)
         )
-        at = _write_community_id(scratch, at, size, port, other_port)
-        bounds[4, row] = at
+        at = _write_community_id(scratch, at, size, one[2], other[2])
+        bounds[2, row] = at
 
 
 @inlined
@@ -173,16 +193,21 @@ def _write_dotted(text: ByteArray, at: int, low: int) -> int:
 
 @kernel
 def _write_address(
-    scratch: _Scratch, at: int, version: int, high: int, low: int, is_mapped_dotted: int
+    text: ByteArray, groups: Int64Array, at: int, address: tuple[int, int, int], is_dotted: int
 ) -> int:
-    """An address as people write it; returns the offset after it."""
-    text, groups = scratch.text, scratch.groups
+    """An address as people write it; returns the offset after it.
+
+    Args:
+        groups: int64[8], scratch.
+        address: version and both halves. is_dotted: whether IPv4 inside IPv6 is.
+    """
+    version, high, low = address
     if version == 4:
         return _write_dotted(text, at, low)
     for index in range(4):
         groups[index] = (high >> (48 - 16 * index)) & 0xFFFF
         groups[4 + index] = (low >> (48 - 16 * index)) & 0xFFFF
-    is_dotted = is_mapped_dotted and high == 0 and (low >> 32) == 0xFFFF
+    is_mapped = is_dotted and high == 0 and (low >> 32) == 0xFFFF
     left, length = _longest_zeros(groups)
     index = 0
     while index < 8:
@@ -195,12 +220,13 @@ def _write_address(
         if index > 0 and index != left + length:
             text[at] = _COLON
             at += 1
-        if index == 6 and is_dotted:
+        if index == 6 and is_mapped:
             return _write_dotted(text, at, low)
         value = groups[index]
         for shift in range(12, -4, -4):
             if shift == 0 or value >> shift:
-                text[at] = byte(scratch.digits, (value >> shift) & 15)
+                digit = (value >> shift) & 15
+                text[at] = digit + (48 if digit < 10 else 87)
                 at += 1
         index += 1
     return at
@@ -224,24 +250,25 @@ def _longest_zeros(groups: Int64Array) -> tuple[int, int]:
 
 
 @inlined
-def _write_end(scratch: _Scratch, at: int, version: int, span: tuple[int, int], port: int) -> int:
-    """Address, in brackets if it has colons itself, and port. span: where the address stands."""
+def _write_end(
+    scratch: _Scratch, at: int, version: int, end: tuple[int, int, int], is_mapped_dotted: int
+) -> int:
+    """Address, in brackets if it has colons itself, and port. end: halves of the address, port."""
     text = scratch.text
     if version == 6:
         text[at] = _OPEN
         at += 1
-    for index in range(span[0], span[1]):
-        text[at] = byte(text, index)
-        at += 1
+    address = version, end[0], end[1]
+    at = _write_address(text, scratch.groups, at, address, is_mapped_dotted)
     if version == 6:
         text[at] = _CLOSE
         at += 1
     text[at] = _COLON
-    return _write_number(text, at + 1, port)
+    return _write_number(text, at + 1, end[2])
 
 
 @inlined
-def _fill_block(block: ByteArray, version: int, address: tuple[int, int], at: int) -> int:
+def _fill_block(block: ByteArray, version: int, address: tuple[int, int, int], at: int) -> int:
     """An address in network byte order; returns the offset after it."""
     if version == 6:
         for shift in range(56, -8, -8):

@@ -19,7 +19,9 @@ from dissector.codecs.suspicious_texts import suspicious
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))
 _LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
 # Written here from numbers of headers, for each connection of a scan too.
-_OWN: Final = frozenset(("client_ip", "broker_ip", "connection_key", "community_id", "history"))
+_OWN: Final = frozenset(
+    ("client_ip", "broker_ip", "connection_key", "community_id", "history", "tunnel_id")
+)
 
 
 class _Names:
@@ -44,7 +46,8 @@ class _Names:
             return
         new = self.names[first:]
         self.texts.extend(new)
-        for index in suspicious([_raw(name) for name in new]):
+        # Names of the wire are bytes, all of a list.
+        for index in suspicious(new if isinstance(new[0], bytes) else [_raw(name) for name in new]):
             self._look_at(first + index)
 
     def _look_at(self, code: int) -> None:

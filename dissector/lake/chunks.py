@@ -23,7 +23,7 @@ from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import Struct, varint
 from dissector.schemas import Column
 from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
-from dissector.schemas.text import plain_text
+from dissector.schemas.text import plain_bytes
 
 _SPARE: Final = 1024
 _NULL_PAGES: Final = 1024  # numbers of rows whose page without values is kept
@@ -278,9 +278,8 @@ class CodedChunk(ColumnChunks):
         out = self._work.out(10 * len(codes) + _SPARE)
         page = encodings.code_page(codes, indices, self._used, known, self._work.scratch, out)
         self._nulls += len(codes) - page.values
-        self._texts += [
-            plain_text(names[code]).encode() for code in self._used[known : page.used].tolist()
-        ]
+        used = self._used[known : page.used].tolist()
+        self._texts += plain_bytes(map(names.__getitem__, used))
         self._chunk.add_page(out[: page.size], len(codes), metadata.RLE_DICTIONARY)
 
 

@@ -36,7 +36,7 @@ class SegmentColumns(Bundle):
     ip_version: 4 or 6; source_high/source_low, destination_high/destination_low: addresses as two
         signed 64-bit halves, big-endian (IPv4: high 0, low the 32 bits); source_port,
         destination_port.
-    tunnel: 0, or the number of the tunnels that carried it (PacketReader.tunnel_name).
+    tunnel: 0, or the number of the tunnels that carried it (PacketReader.tunnel_names).
     vlans: up to four VLAN ids, 12 bits each, outermost lowest, bits 48-50 the count.
     sequence, acknowledgement: 0 to 2^32-1.
     flags: the 16 bits that hold the nine TCP flags, lowest, and the header's length in words,

@@ -216,21 +216,35 @@ def _read_step(data: ByteArray, state: PacketState, step: int) -> int:
 @kernel
 def read_completed(
     block: tuple[ByteArray, PacketColumns, Int64Array],
-    row: int,
+    completed: Int64Array,
+    first: int,
     assembled: ByteArray,
-    span: tuple[int, int, int],
     state: PacketState,
 ) -> int:
-    """Read the packet that the fragment in a packet of a block completed, see `read_rebuilt`.
+    """Read packets that fragments in packets of a block completed, see `read_rebuilt`, from
+    completed[first] on, and give them their reasons.
 
-    block: bytes, packets, and link types by interface; span: where the packet lies in `assembled`,
-    and its end on the wire.
+    Args:
+        block: bytes, packets, and link types by interface.
+        completed: int64[packets, 4], row of the fragment's packet in the block; where the whole one
+            lies in `assembled`, its end there, and its end on the wire.
+
+    Returns:
+        Which one is a fragment itself, that the walk stands at; or how many there are.
     """
     data, packets, link_types = block
-    begin(state.walk, packets, row, link_types[packets.interface[row]])
-    state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
-    unwrap(data, state.walk)
-    return int(read_rebuilt(assembled, span[0], span[1], span[2], state))
+    for number in range(first, len(completed)):
+        row = completed[number, 0]
+        begin(state.walk, packets, row, link_types[packets.interface[row]])
+        state.walk.position.packet[0] = state.block_pass.first_packet[0] + row
+        unwrap(data, state.walk)
+        reason = read_rebuilt(
+            assembled, completed[number, 1], completed[number, 2], completed[number, 3], state
+        )
+        if reason == walk.REACHED_FRAGMENT:
+            return number
+        state.reasons[row] = reason
+    return len(completed)
 
 
 @kernel

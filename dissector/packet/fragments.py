@@ -24,7 +24,7 @@ from dissector import limits
 from dissector.blocks import ByteArray
 from dissector.capture.columns import CaptureNotice
 from dissector.limits import NULL
-from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER
+from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER, TCP_PROTOCOL
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
 
 REBUILT: Final = -1  # not a reason: the fragment completed its packet
@@ -169,6 +169,12 @@ class _Waiting:
 
     def contradicts(self, fragment: Fragment, payload: memoryview) -> bool:
         """Whether a fragment says something else than those before."""
+        if (
+            fragment.start == self.top
+            and self.total == -1
+            and self.base + len(self.content) == self.top
+        ):
+            return False  # it goes on where they end
         if fragment.is_last and (self.top > fragment.end or self.total not in (-1, fragment.end)):
             return True
         if self.total != -1 and fragment.end > self.total:
@@ -233,6 +239,7 @@ class Fragments:
 
     assembled: rebuilt packets of the block being read.
     rebuilt: first byte, end and end on the wire of the last one.
+    is_tcp: whether that is TCP in IP, which cannot be a fragment itself.
     """
 
     def __init__(
@@ -243,6 +250,7 @@ class Fragments:
         self.assembled: ByteArray = np.zeros(1, np.uint8)
         self._view = self.assembled.data
         self.rebuilt = (0, 0, 0)
+        self.is_tcp = False
         self._used = 0
         # In the order of age, so that the oldest are found at once.
         self._waiting: OrderedDict[Key, _Waiting] = OrderedDict()
@@ -343,9 +351,11 @@ class Fragments:
         if waiting.state.count(_KNOWN) < known:
             known = len(waiting.state) - len(waiting.state.lstrip(_ALL_KNOWN[:1]))
         if head[0] >> 4 == 4:
+            protocol = head[9]
             head[2:4] = (len(head) + waiting.total).to_bytes(2, "big")
             head[6:8] = b"\0\0"
         else:
+            protocol = head[-8]
             head[-6:-4] = b"\0\0"  # a fragment header on a whole packet is skipped
             size = len(head) - 40 + waiting.total
             # Eight bytes too many for the field at most: then the length of the walk counts.
@@ -361,6 +371,7 @@ class Fragments:
         self._view[payload:end] = memoryview(waiting.content)[:known]
         self._used = end
         self.rebuilt = (start, end, payload + waiting.total)
+        self.is_tcp = protocol == TCP_PROTOCOL
 
     def _expire(self) -> None:
         """Give up what is too old."""

@@ -13,7 +13,7 @@ from dissector.packet import walk
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.decode import DONE, read_completed, read_packets, read_rebuilt
 from dissector.packet.fragments import REBUILT, Fragments, Place
-from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.tunnel_names import tunnel_names
 from dissector.packet.unread import ENCAPSULATION, ETHERTYPE, LINK_TYPE, UNREAD_CODES
 from dissector.packet.walk import BlockPass, FoundFragments, PacketState, TunnelStack
 from dissector.tables import TAKEN, new_hash_table, reserved
@@ -123,7 +123,7 @@ class PacketReader:
         while status != DONE:
             status = read_packets(data, packets, link_types, self._state)
             if block_pass.fragments[0]:
-                self._add_fragments(data, packets, link_types, reasons)
+                self._add_fragments(data, packets, link_types)
         details = reasons >> packet_reasons.DETAIL_SHIFT
         reasons &= packet_reasons.REASON_MASK
         counts = np.bincount(reasons, minlength=len(packet_reasons.IGNORED_REASONS))
@@ -132,12 +132,11 @@ class PacketReader:
             self._note_unread(reasons, details, counts, first_packet)
         return self.segments, int(block_pass.segments[0])
 
-    def tunnel_name(self, number: int) -> str | None:
-        """What a tunnel of the segments is called; None for 0 and for those beyond the limit."""
-        if number == 0 or number >= MAX_TUNNELS:
-            return None
-        end = number * MAX_TUNNEL_DEPTH
-        return tunnel_name(self._state.stacks.matrix[end - MAX_TUNNEL_DEPTH : end].tolist())
+    def tunnel_names(self, first: int, stop: int) -> list[str]:
+        """What tunnels of the segments are called, from number `first`, which is not 0, to `stop`;
+        none beyond the limit has a name."""
+        bounds = [(number - 1) * MAX_TUNNEL_DEPTH for number in (first, min(stop, MAX_TUNNELS))]
+        return tunnel_names(self._state.stacks.matrix[slice(*bounds)])
 
     def counts(self) -> PacketCounts:
         """The counts of the running file so far."""
@@ -182,21 +181,43 @@ class PacketReader:
         return notices + self._fragments.finish()
 
     def _add_fragments(
-        self, data: ByteArray, packets: PacketColumns, link_types: Int64Array, reasons: Int64Array
+        self, data: ByteArray, packets: PacketColumns, link_types: Int64Array
     ) -> None:
-        """Add the fragments that were gathered, and read the packets that they complete."""
+        """Add the fragments that were gathered, and read the packets that they complete: many at
+        once, but before the next fragment what may be one itself."""
         view, fragments, state = data.data, self._fragments, self._state
         block = prepacked((data, packets, link_types))
         gathered = state.fragments.matrix[: state.block_pass.fragments[0]].tolist()
-        fragment_reasons = []
+        incomplete: list[int] = []
+        fragment_reasons: list[int] = []
+        completed: list[tuple[int, int, int, int]] = []
         for row, *cells in gathered:
             reason = fragments.add(view, Place._make(cells))
             if reason == REBUILT:
-                reason = read_completed(block, row, fragments.assembled, fragments.rebuilt, state)
-                if reason == walk.REACHED_FRAGMENT:
-                    reason = self._read_nested()
-            fragment_reasons.append(reason)
-        reasons[[row for row, *_ in gathered]] = fragment_reasons
+                completed.append((row, *fragments.rebuilt))
+                if not fragments.is_tcp:
+                    self._read_completed(block, completed)
+            else:
+                incomplete.append(row)
+                fragment_reasons.append(reason)
+        self._read_completed(block, completed)
+        self.reasons[incomplete] = fragment_reasons
+
+    def _read_completed(
+        self,
+        block: tuple[ByteArray, PacketColumns, Int64Array],
+        completed: list[tuple[int, int, int, int]],
+    ) -> None:
+        """Read packets that are whole now, see `decode.read_completed`; forgets them."""
+        if not completed:
+            return
+        found, number = np.array(completed, np.int64), 0
+        assembled = self._fragments.assembled
+        while (number := read_completed(block, found, number, assembled, self._state)) < len(found):
+            self.reasons[completed[number][0]] = self._read_nested()
+            assembled = self._fragments.assembled
+            number += 1
+        completed.clear()
 
     def _read_nested(self) -> int:
         """The reason for which a packet counts that a fragment completed and that is a fragment

@@ -5,6 +5,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from dissector.blocks import Int64Array
+from dissector.limits import MAX_TUNNEL_DEPTH
 from dissector.packet.walk import NO_ID, NO_KIND, TUNNEL_KINDS
 
 # Labels and ids that differ by direction are left out, so that a connection has one name.
@@ -26,6 +30,11 @@ def _entry(kind: int, number: int, ends: Sequence[int]) -> str:
     return f"{name}:{_address(*ends[:2])}-{_address(*ends[2:])}"
 
 
-def tunnel_name(stack: Sequence[Sequence[int]]) -> str:
-    """Such as `vxlan:5` or `gre:192.0.2.1-192.0.2.2/vxlan:7`. stack: rows of a TunnelStack."""
-    return "/".join(_entry(kind, number, ends) for kind, number, *ends in stack if kind != NO_KIND)
+def tunnel_names(stacks: Int64Array) -> list[str]:
+    """Such as `vxlan:5` or `gre:192.0.2.1-192.0.2.2/vxlan:7`. stacks: rows of TunnelStack,
+    MAX_TUNNEL_DEPTH of each."""
+    names: list[list[str]] = [[] for _ in range(len(stacks) // MAX_TUNNEL_DEPTH)]
+    used = np.flatnonzero(stacks[:, 0] != NO_KIND)
+    for row, (kind, number, *ends) in zip(used.tolist(), stacks[used].tolist(), strict=True):
+        names[row // MAX_TUNNEL_DEPTH].append(_entry(kind, number, ends))
+    return list(map("/".join, names))

@@ -156,7 +156,7 @@ def _long_varint(data: ByteArray, at: int, end: int) -> Varint:
 
 
 @inlined
-def _next_field(data: ByteArray, at: int, end: int) -> WireField:
+def next_field(data: ByteArray, at: int, end: int) -> WireField:
     """The field at offset, with its value or the length of its bytes; next is -1 if malformed."""
     tag = _short_varint(data, at, end)
     number = tag.value >> 3
@@ -291,7 +291,7 @@ def _put_pair(
     value = Span(span.at, span.at, 0)
     at = span.at
     while at < span.end:
-        field = _next_field(data, at, span.end)
+        field = next_field(data, at, span.end)
         if field.next < 0:
             return BAD
         at = field.next
@@ -406,7 +406,7 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
             base = plan.nodes[protobuf_plan.NODE_BASE, node]
             limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
             continue
-        field = _next_field(data, at, end)
+        field = next_field(data, at, end)
         if field.next < 0:
             status = BAD
             break

@@ -100,12 +100,12 @@ class ProtocolDecoder(Protocol):
     All but the first run in threads, beside the framing of the next block. `pair` and `relate` read
     the block's columns, never the bytes behind them; `relate` writes columns that it alone reads.
 
-    Between two blocks: `connection_facts` says what is known of a connection that is over, None if
-    nothing, and forgets it, `open_facts` what is known by now; `repeated` tells the connections
-    that are known by now to repeat another one's facts, the proxy's leg of a pair, and not yet
-    over; `drain_hidden` tells how many texts that no column but `detail` shows held a secret since
-    it was asked last, and their bytes; `finish` closes what is open; `open_rows` gives the rows
-    that it would give now, and changes nothing.
+    Between two blocks: `connection_facts` says by connection what is known of those that are over,
+    if anything, and forgets them, `open_facts` what is known by now; `repeated` tells the
+    connections that are known by now to repeat another one's facts, the proxy's leg of a pair, and
+    not yet over; `drain_hidden` tells how many texts that no column but `detail` shows held a
+    secret since it was asked last, and their bytes; `finish` closes what is open; `open_rows` gives
+    the rows that it would give now, and changes nothing.
     """
 
     notices: NoticeLog
@@ -120,9 +120,9 @@ class ProtocolDecoder(Protocol):
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
 
-    def connection_facts(self, connection: int) -> ConnectionFacts | None: ...
+    def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]: ...
 
-    def open_facts(self, connection: int) -> ConnectionFacts | None: ...
+    def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]: ...
 
     def repeated(self) -> Collection[int]: ...
 

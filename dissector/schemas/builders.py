@@ -308,7 +308,7 @@ class TextBuilder(ColumnBuilder):
         runs, self._runs = self._runs, []
         if len(runs) == 1 and runs[0].array is None:
             codes = Codes(self._codes[:rows], runs[0].names)
-            return codes if self._repeats else _decoded(*codes)
+            return codes if self._repeats else schemas_text.coded_array(*codes)
         parts, start = [], 0
         for run in runs:
             if run.array is not None:
@@ -316,7 +316,7 @@ class TextBuilder(ColumnBuilder):
             elif len(run.names) == 0:
                 parts.append(pa.nulls(run.stop - start, pa.string()))
             else:
-                parts.append(_decoded(self._codes[start : run.stop], run.names))
+                parts.append(schemas_text.coded_array(self._codes[start : run.stop], run.names))
             start = run.stop
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
@@ -370,11 +370,6 @@ class TextBuilder(ColumnBuilder):
             self._last_names, self._last_used = names, used
             self._last_texts = schemas_text.text_array([names[number] for number in used.tolist()])
         return self._last_texts
-
-
-def _decoded(codes: npt.NDArray[np.int32], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
-    """The text itself of coded rows, where codes and text have to stand in one array."""
-    return schemas_text.text_array([names[code] if code >= 0 else None for code in codes.tolist()])
 
 
 def _plain_array(values: Column, start: int, stop: int) -> pa.Array:

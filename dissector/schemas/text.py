@@ -4,7 +4,7 @@ Arrays are made from buffers throughout: `pyarrow.array` on Python objects, and 
 import pandas and more first, which would cost every run a third of a second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,34 @@ def plain_text(value: bytes | str) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
+def plain_bytes(values: Iterable[bytes | str]) -> list[bytes]:
+    """The bytes of the `plain_text` of each; a flood has a name of its own in every packet."""
+    return [
+        (value if isinstance(value, bytes) else value.encode())
+        if value.isascii()
+        else plain_text(value).encode()
+        for value in values
+    ]
+
+
 def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
     """Strings from texts, bytes and None."""
     there = [row for row, value in enumerate(values) if value is not None]  # often a few of many
-    texts = [plain_text(values[row] or "").encode() for row in there]
+    texts = plain_bytes([values[row] or "" for row in there])
     lengths = np.full(len(values), -1, np.int64)
     lengths[there] = [len(text) for text in texts]
     return _string_array(np.frombuffer(b"".join(texts), np.uint8), lengths)
+
+
+def coded_array(codes: npt.NDArray[Any], names: Sequence[bytes] | Sequence[str]) -> pa.Array:
+    """Strings of coded rows, each name read once; a negative code is null."""
+    used, places = np.unique(codes, return_inverse=True)
+    texts = plain_bytes([names[code] if code >= 0 else b"" for code in used.tolist()])
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    starts = np.cumsum(lengths) - lengths
+    lengths[used < 0] = -1
+    data = np.frombuffer(bytearray(b"".join(texts)), np.uint8)
+    return _string_array(gathered(data, starts[places], lengths[places]), lengths[places])
 
 
 def spans_array(spans: Spans, start: int, stop: int) -> pa.Array:

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from dissector.blocks import Coded, Int64Array, TableBlock
+from dissector.blocks import Coded, Int64Array, TableBlock, numbers_of
 from dissector.limits import MAX_MISSING_SENTENCES, NULL
 from dissector.schemas.builders import numbers
 from dissector.schemas.enums import BOTH_DIRECTIONS
@@ -20,6 +20,7 @@ MISSING_CODES: Final = (
     "packetless_limit",
     "unknown_link_type",
 )
+_NOTED_CODES: Final = ("redacted", "packets_shortened", *MISSING_CODES)
 _REASONS: Final = 3  # for packets that are not used, which are named
 # Reasons of packets whose link layer is not read, or not known.
 _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
@@ -100,16 +101,22 @@ class Account:
 
     def _add_notices(self, block: TableBlock) -> None:
         kinds, texts = block.columns["code"], block.columns["text"]
-        assert isinstance(kinds, Coded) and isinstance(texts, list)
-        for row, kind in enumerate(kinds.codes.tolist()):
-            code = str(kinds.names[kind])
-            self.notices[code] = self.notices.get(code, 0) + 1
+        assert isinstance(kinds, Coded) and isinstance(texts, Coded)
+        listed, firsts, places, counts = np.unique(
+            kinds.codes, return_index=True, return_inverse=True, return_counts=True
+        )
+        codes = [str(kinds.names[kind]) for kind in listed.tolist()]
+        for kind in np.argsort(firsts).tolist():
+            self.notices[codes[kind]] = self.notices.get(codes[kind], 0) + int(counts[kind])
+        size = numbers_of(block, "bytes")
+        for row in np.flatnonzero(np.isin(codes, _NOTED_CODES)[places]).tolist():
+            code = codes[places[row]]
             if code == "redacted":
-                self.hidden_bytes += int(numbers(block.columns["bytes"], row, row + 1)[0])
-            if code == "packets_shortened":
-                self.shortened_bytes += int(numbers(block.columns["bytes"], row, row + 1)[0])
-            if code in MISSING_CODES:
-                self.miss(self._named(str(texts[row])))
+                self.hidden_bytes += int(size[row])
+            elif code == "packets_shortened":
+                self.shortened_bytes += int(size[row])
+            else:
+                self.miss(self._named(str(texts.names[texts.codes[row]])))
 
     def _named(self, text: str) -> str:
         """A notice's sentence with the name of the file in the place of its number."""

@@ -187,9 +187,7 @@ class Busy:
             ]),
         ]  # fmt: skip
         topics[2].subscriptions = [
-            Subscription(
-                b"one", "Failover", [self._consumer(*failing, "asked", 8) for _ in "ab"]
-            )
+            Subscription(b"one", "Failover", [self._consumer(*failing, "asked", 8) for _ in "ab"])
         ]
         topics[3].subscriptions = [
             Subscription(b"batches", "Shared", [self._consumer(*batched, "partly")])

@@ -5,9 +5,11 @@ import random
 import numpy as np
 import pytest
 
+from dissector.blocks import Coded
 from dissector.limits import NULL
 from dissector.notice_log import Notice, NoticeLog, sentence_of
 from dissector.notices import NOTICE_NUMBER, NOTICES
+from tests.plain import rows_of_block
 
 GAP = NOTICE_NUMBER["gap_lost"]
 
@@ -37,7 +39,7 @@ def test_beyond_the_bound_notices_are_counted(monkeypatch):
     notices.add(Notice(GAP, packet=packet, value=1) for packet in range(5))
     block = notices.block()
     assert block.rows == 3
-    assert "3 further notices" in block.columns["text"][-1]
+    assert "3 further notices" in rows_of_block(block)[-1]["text"]
 
 
 def test_every_sentence_can_be_written_with_and_without_numbers():
@@ -61,10 +63,22 @@ def test_notices_of_kernels_stand_among_the_others() -> None:
         other.add_numbers(np.array([row[:-1]], np.int64))
     other.add(rows[2:])
     assert other.rows() == rows
-    found = [[*map(np.ndarray.tolist, map(np.asarray, each))] for each in (
-        [log.block().columns[name] for name in ("packet", "text")] for log in (one, other)
-    )]  # fmt: skip
-    assert found[0] == found[1]
+    found = [rows_of_block(log.block()) for log in (one, other)]
+    assert found[0] == found[1] and [row["packet"] for row in found[0]] == [1, 2, 4, 5]
+
+
+def test_each_sentence_of_a_flood_is_written_once() -> None:
+    log, unknown = NoticeLog(), NOTICE_NUMBER["not_recognised"]
+    jumped = NOTICE_NUMBER["sequence_jump"]
+    log.add(Notice(unknown, packet=packet, value=packet % 3) for packet in range(900))
+    log.add(Notice(jumped, packet=packet) for packet in range(900, 1800))
+    block = log.block()
+    text = block.columns["text"]
+    assert isinstance(text, Coded) and len(text.names) == len(NOTICES) + 3
+    assert [row["text"] for row in rows_of_block(block)] == [
+        *(sentence_of(Notice(unknown, value=packet % 3)) for packet in range(900)),
+        *[NOTICES[jumped].sentence] * 900,
+    ]
 
 
 def test_what_one_log_only_counted_another_one_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,5 +89,5 @@ def test_what_one_log_only_counted_another_one_counts_on(monkeypatch: pytest.Mon
     all_of_them.take(first)
     assert first.rows() == []
     block = all_of_them.block()
-    assert block.rows == 4 and "6 further notices" in block.columns["text"][-1]
+    assert block.rows == 4 and "6 further notices" in rows_of_block(block)[-1]["text"]
     assert all_of_them.block().rows == 0

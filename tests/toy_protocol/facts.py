@@ -1,6 +1,6 @@
 """The toy protocol's rows: frames with a command, and exchanges, which a table declares."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -56,9 +56,9 @@ class ToyFacts:
         """The name of the command."""
         return {"command": Coded(block.frames.command[rows], COMMANDS)}
 
-    def connection_facts(self, connection: int) -> ConnectionFacts | None:
+    def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """Its connections say nothing of themselves."""
-        return None
+        return {}
 
     def drain_hidden(self) -> tuple[int, int]:
         return 0, 0

@@ -1,6 +1,6 @@
 """Cursus' part of a dissection: readings, messages and correlation over each block."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Final
 
@@ -177,13 +177,15 @@ class CursusDecoder:
         read = np.fromiter(self._read, np.int64, len(self._read))
         return [(index, int(rows[index])) for index in np.flatnonzero(np.isin(rows, read)).tolist()]
 
-    def connection_facts(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection that is over, which is forgotten."""
-        return self._correlation.negotiated.pop(connection, None)
+    def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
+        """What is known of connections that are over, which are forgotten."""
+        known = self._correlation.negotiated
+        return {each: known.pop(each) for each in filter(known.__contains__, connections)}
 
-    def open_facts(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection by now."""
-        return self._correlation.open_facts(connection)
+    def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
+        """What is known of connections by now."""
+        found = ((each, self._correlation.open_facts(each)) for each in connections)
+        return {each: facts for each, facts in found if facts is not None}
 
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""

@@ -1,6 +1,6 @@
 """Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Final
 
@@ -180,24 +180,27 @@ class PulsarDecoder:
             columns["detail"] = details
         return columns
 
-    def connection_facts(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection that is over, which is forgotten."""
-        found = self.open_facts(connection)
-        if self._proxy_sides.is_proxy_side(connection):
-            self._entries.set_proxy_side(connection, False)
-            self._exchanges.set_proxy_side(connection, False)
-        self._handshakes.pop(connection)
-        self._proxy_sides.pop(connection)
+    def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
+        """What is known of connections that are over, which are forgotten."""
+        found = self.open_facts(connections)
+        for connection in found:
+            if self._proxy_sides.is_proxy_side(connection):
+                self._entries.set_proxy_side(connection, False)
+                self._exchanges.set_proxy_side(connection, False)
+            self._handshakes.pop(connection)
+            self._proxy_sides.pop(connection)
         return found
 
-    def open_facts(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection by now."""
-        facts, proxy_side = self._handshakes.of(connection), self._proxy_sides.of(connection)
-        if proxy_side is None:
-            return facts
-        return (facts or ConnectionFacts())._replace(
-            leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
-        )
+    def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
+        """What is known of connections by now: nothing of those without a handshake."""
+        found = self._handshakes.of(connections)
+        for connection, facts in found.items():
+            proxy_side = self._proxy_sides.of(connection)
+            if proxy_side is not None:
+                found[connection] = facts._replace(
+                    leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
+                )
+        return found
 
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""

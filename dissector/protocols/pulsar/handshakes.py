@@ -1,5 +1,6 @@
 """What handshakes say about a connection: versions, features, limits. No secrets."""
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -122,20 +123,18 @@ class Handshakes:
             seen.append(HandshakeFrame(connection, numbers[index], is_client, found))
         return seen
 
-    def pop(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection that is over, which is forgotten here."""
-        found = self.of(connection)
+    def pop(self, connection: int) -> None:
+        """Forget a connection that is over."""
         self._open.pop(connection, None)
-        return found
 
-    def of(self, connection: int) -> ConnectionFacts | None:
-        """What is known of a connection.
+    def of(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
+        """What is known of connections, by those with a handshake: of a flood few have one."""
+        chosen = filter(self._open.__contains__, connections)
+        return {connection: self._facts_of(connection) for connection in chosen}
 
-        The version in force is the broker's answer, the features are those that the client
-        announces; where one side was not seen the other one's word stands.
-        """
-        if connection not in self._open:
-            return None
+    def _facts_of(self, connection: int) -> ConnectionFacts:
+        """The version in force is the broker's answer, the features are those that the client
+        announces; where one side was not seen the other one's word stands."""
         client, broker = self._open[connection]
         version, flags = broker.protocol_version, client.feature_flags
         return ConnectionFacts(

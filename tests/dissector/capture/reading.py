@@ -57,6 +57,12 @@ class Reading(NamedTuple):
     notices: list[CaptureNotice]
 
 
+def _tunnel_name(reader: PacketReader, number: int) -> str | None:
+    """What a tunnel is called; None for 0, which is none, and for those without a name."""
+    names = reader.tunnel_names(number, number + 1) if number else []
+    return names[0] if names else None
+
+
 def _address(version: int, high: int, low: int) -> str:
     number = (high & (1 << 64) - 1) << 64 | low & (1 << 64) - 1
     if version == 4:
@@ -91,7 +97,7 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
                 content[offset : offset + size].tobytes(),
                 int(columns.wire_bytes[row]),
                 tuple(packed >> 12 * place & 0xFFF for place in range(packed >> 48)),
-                reader.tunnel_name(int(columns.tunnel[row])),
+                _tunnel_name(reader, int(columns.tunnel[row])),
                 int(columns.ip_id[row]),
                 int(columns.hop_limit[row]),
                 int(columns.tsval[row]),

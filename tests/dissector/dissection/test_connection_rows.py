@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dissector.blocks import Coded, Int64Array, Spans
 from dissector.dissection import Dissection, Options
-from dissector.dissection.connection_rows import AddressCodes
 from dissector.endpoints import Endpoint
 from tests.naive.endpoints import community_id, connection_key
 from tests.plain import rows_of_block
@@ -18,13 +16,6 @@ from tests.wire.pulsar import command, simple
 START_NS = 1_700_000_000_000_000_000
 CLIENT, BROKER = ("10.0.0.1", 40000), ("10.0.0.2", 6650)
 ODD_BROKER = ("10.0.0.2", 7777)
-
-
-def spans(*texts: str) -> Spans:
-    """Texts of ASCII, one behind the other."""
-    sizes = np.array([len(text) for text in texts], np.int64)
-    data = np.frombuffer(bytearray("".join(texts).encode()), np.uint8)
-    return Spans(data, np.cumsum(sizes) - sizes, sizes)
 
 
 def tables_of(packets: list[tuple[float, bytes]]) -> dict[str, list[dict[str, Any]]]:
@@ -200,41 +191,3 @@ def test_connections_that_close_together_keep_their_own_rows() -> None:
     assert [(row["connection_id"], row["client_port"]) for row in rows] == [
         (number, 41000 + number) for number in range(5)
     ]
-
-
-def test_addresses_are_right_where_connections_share_a_place_in_the_cache() -> None:
-    """Connections 16,384 apart share one; each is asked for again when the other was there."""
-
-    def addresses_of(connections: Int64Array) -> tuple[Spans, Spans]:
-        numbers = connections.tolist()
-        return spans(*(f"10.0.0.{each}" for each in numbers)), spans(
-            *(f"10.1.0.{each % 3}" for each in numbers)
-        )
-
-    codes = AddressCodes()
-    for numbers in ([1, 2, 1, 16_385], [16_385], [32_769, 1, 2, 16_385, 1], [2, 32_769]):
-        columns = codes.columns(np.array(numbers), addresses_of)
-        wanted = (
-            [f"10.0.0.{each}" for each in numbers],
-            [f"10.1.0.{each % 3}" for each in numbers],
-        )
-        for column, texts in zip(columns.values(), wanted, strict=True):
-            assert isinstance(column, Coded)
-            assert [column.names[code] for code in column.codes.tolist()] == texts
-
-
-def test_many_connections_of_one_call_are_asked_for_at_once() -> None:
-    asked: list[int] = []
-
-    def addresses_of(connections: Int64Array) -> tuple[Spans, Spans]:
-        asked.append(len(connections))
-        clients = (f"10.0.0.{number % 7}" for number in connections.tolist())
-        return spans(*clients), spans(*["10.0.0.9"] * len(connections))
-
-    numbers = np.arange(50_000)
-    column = AddressCodes().columns(numbers, addresses_of)["client_ip"]
-    assert isinstance(column, Coded)
-    assert [column.names[code] for code in column.codes[:9].tolist()] == [
-        f"10.0.0.{number % 7}" for number in range(9)
-    ]
-    assert len(asked) == 2, "and once more for those that share a place in the cache"

@@ -1,14 +1,16 @@
 """Texts of many connections at once are those of one at a time."""
 
 import ipaddress
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dissector.dissection.endpoint_texts import EndpointPairs, address_texts, end_texts
+from dissector.dissection.endpoint_texts import EndpointPairs, end_texts, new_addresses
 from dissector.endpoints import Endpoint
 from dissector.schemas.text import spans_array
+from dissector.tables import new_hash_table
 from tests.naive.endpoints import community_id, connection_key
 
 HALVES = st.one_of(
@@ -26,10 +28,11 @@ def written(pairs: list[tuple[Endpoint, Endpoint]]) -> list[tuple[str, ...]]:
         *([other[n] for _, other in pairs] for n in (1, 2, 3)),
     ]
     ends = EndpointPairs(*(np.array(column, np.int64) for column in columns))
-    texts, rows = end_texts(ends), len(pairs)
-    for whole, alone in zip((texts.address, texts.other_address), address_texts(ends), strict=True):
-        assert spans_array(whole, 0, rows) == spans_array(alone, 0, rows)
-    return list(zip(*(spans_array(each, 0, rows).to_pylist() for each in texts), strict=True))
+    numbers, text, bounds = new_addresses(ends, new_hash_table(1 << 10))
+    known = [text[start:stop].tobytes().decode() for start, stop in pairwise(bounds.tolist())]
+    addresses = [[known[number] for number in side] for side in numbers.tolist()]
+    texts = (spans_array(each, 0, len(pairs)).to_pylist() for each in end_texts(ends))
+    return list(zip(*addresses, *texts, strict=True))
 
 
 @st.composite

@@ -232,9 +232,7 @@ def test_numbers_errors_and_codes_are_explained():
         ("{n} s", {"n": 1}, "1 s"),
     ],
 )
-def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(
-    template, values, text
-):
+def test_sentences_agree_with_their_numbers_and_leave_out_what_nobody_knows(template, values, text):
     lines = text_of(dict.fromkeys(PARTS, template), values, {}).split("\n")
     assert lines[0] == text and len(lines) == len(PARTS)
 

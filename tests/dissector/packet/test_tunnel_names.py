@@ -4,7 +4,7 @@ import numpy as np
 
 from dissector import limits
 from dissector.packet import reader as reader_module
-from dissector.packet.tunnel_names import tunnel_name
+from dissector.packet.tunnel_names import tunnel_names
 from dissector.packet.walk import NO_KIND
 from tests.dissector.packet.test_unwrap import FRAME
 from tests.wire.captures import RAW, Record, pcap
@@ -16,10 +16,21 @@ NO_MORE = [NO_KIND] * 6
 def test_a_name_of_each_kind_outermost_first():
     address = [0, 0xC0000201, 0, 0xC0000202]
     six = [0x20010DB8 << 32, 1, 0x20010DB8 << 32, -1]
-    assert tunnel_name([[0, 5, *[0] * 4], [1, 7, *[0] * 4], NO_MORE]) == "vxlan:5/geneve:7"
-    assert tunnel_name([[2, -1, *address], NO_MORE]) == "gre:192.0.2.1-192.0.2.2"
-    assert tunnel_name([[4, -1, *six], NO_MORE]) == "ip:2001:db8::1-2001:db8::ffff:ffff:ffff:ffff"
-    assert tunnel_name([[5, 99, *[0] * 4], NO_MORE]) == "mpls"
+    stacks = (
+        [[0, 5, *[0] * 4], [1, 7, *[0] * 4]],
+        [[2, -1, *address]],
+        [],
+        [[4, -1, *six]],
+        [[5, 99, *[0] * 4]],
+    )
+    rows = [[*stack, *[NO_MORE] * (limits.MAX_TUNNEL_DEPTH - len(stack))] for stack in stacks]
+    assert tunnel_names(np.array(rows).reshape(-1, len(NO_MORE))) == [
+        "vxlan:5/geneve:7",
+        "gre:192.0.2.1-192.0.2.2",
+        "",
+        "ip:2001:db8::1-2001:db8::ffff:ffff:ffff:ffff",
+        "mpls",
+    ]
 
 
 def test_many_tunnels_have_their_names_and_too_many_none(monkeypatch):
@@ -50,6 +61,5 @@ def test_beyond_the_limit_tunnels_share_a_number():
         numbers += segments.tunnel[:found].tolist()
     assert numbers[: count - 1] == list(range(1, count))
     assert set(numbers[count - 1 :]) == {count}
-    assert reader.tunnel_name(count - 1) == f"vxlan:{count - 2}"
-    assert reader.tunnel_name(count) is None
+    assert reader.tunnel_names(count - 2, count + 1) == [f"vxlan:{count - 3}", f"vxlan:{count - 2}"]
     assert [notice.code for notice in reader.finish()] == ["tunnels_limit"]

@@ -11,7 +11,6 @@ from dissector.protocols import PROTOCOLS
 from dissector.protocols.interface import (
     CHECK_SIGNATURE,
     SPAN_SIGNATURE,
-    ConnectionFacts,
     DecoderOptions,
     ProtocolDecoder,
     ProtocolSpec,
@@ -44,7 +43,7 @@ def test_names_and_ports_belong_to_one_protocol() -> None:
 @pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)
 def test_facts_start_empty_and_finish_without_input(spec: ProtocolSpec) -> None:
     facts: ProtocolDecoder = spec.new_facts(DecoderOptions(protocol_number=0))
-    assert facts.connection_facts(0) in (None, ConnectionFacts())
+    assert facts.connection_facts([0]) == {}
     assert sum(block.rows for block in facts.finish()) == 0
     assert list(facts.notices.drain()) == []
 

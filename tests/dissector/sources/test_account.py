@@ -30,7 +30,7 @@ def notices(*codes: str, text: str | None = None) -> TableBlock:
         len(codes),
         {
             "code": Coded(np.array([names.index(code) for code in codes], np.int64), names),
-            "text": [text or f"about {code}" for code in codes],
+            "text": Coded(np.arange(len(codes)), [text or f"about {code}" for code in codes]),
         },
     )
 

@@ -31,6 +31,7 @@ from dissector.protocols.pulsar.wire import contents
 from dissector.protocols.pulsar.wire.columns import shown_paths
 from dissector.protocols.pulsar.wire.commands import COMMANDS, FREQUENT, MESSAGE, SEND
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
+from dissector.protocols.pulsar.wire.plain_commands import are_plain
 
 _PACKAGE: Final = "pulsar.proto."
 
@@ -361,6 +362,8 @@ def rare_details(
     commands = frames.command[rows]
     is_known = (commands >= 0) & (commands < len(may_have))
     indexes = np.flatnonzero(may_have[np.where(is_known, commands, 0)] & is_known)
+    if len(indexes):
+        indexes = indexes[are_plain(frames, rows[indexes], sources) == 0]
     if not len(indexes):
         return None
     details: list[str | None] = [None] * len(rows)
