@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#100", "apache/pulsar#380", "apache/pulsar#170", "streamnative/pulsar-rs#114", "apache/pulsar-client-go#784"]
-fires = ["fake-f20_stuck_consumer.pcap"]
+fires = ["fake-f20_stuck_consumer.pcap", "live-stuck_application.pcap", "live-paused.pcap", "live-very_slow.pcap"]
+real = ["live-stuck_application.pcap", "live-paused.pcap", "live-very_slow.pcap"]
 silent = ["java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "cpp-c40_killed_Shared.pcap", "cpp-c40_killed_Failover.pcap"]
 
 [needs]

@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_lasted_s"
 references = ["apache/pulsar#3131", "apache/pulsar#14082", "apache/pulsar#21104", "apache/pulsar#9788", "apache/pulsar#9789", "apache/pulsar PR 6966", "apache/pulsar#26395", "apache/pulsar#24231"]
-fires = []
+fires = ["live-no_acks.pcap"]
+real = ["live-no_acks.pcap"]
 silent = ["java-j17_blocked_unacked.pcap", "java-j29_delayed.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

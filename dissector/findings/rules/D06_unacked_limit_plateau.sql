@@ -8,8 +8,8 @@ protocol = "pulsar"
 section = "permit_utilization"
 worst = "measured_silence_measured_s"
 references = ["apache/pulsar#759", "apache/pulsar#22657", "apache/pulsar-client-go#1019", "apache/pulsar#22534", "apache/pulsar PR 17483", "apache/pulsar PR 20990", "apache/pulsar PR 23796"]
-fires = ["java-j17_blocked_unacked.pcap"]
-real = ["java-j17_blocked_unacked.pcap"]
+fires = ["java-j17_blocked_unacked.pcap", "live-no_acks.pcap"]
+real = ["java-j17_blocked_unacked.pcap", "live-no_acks.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
 [needs]

@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "send_latency"
 worst = "measured_longest_s"
 references = ["apache/pulsar#8321", "apache/pulsar#18750", "apache/pulsar#3056", "apache/pulsar#12533", "apache/pulsar-client-cpp#576"]
-fires = []
+fires = ["live-publish_rate.pcap", "live-broker_restart.pcap"]
+real = ["live-publish_rate.pcap", "live-broker_restart.pcap"]
 silent = ["fake-f12_noreceipt.pcap", "cpp-s27_crash_client.pcap", "java-j24_unload.pcap", "java-j38_throttled.pcap", "java-j74_corrupt.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -8,8 +8,8 @@ protocol = "pulsar"
 section = "send_latency"
 worst = "measured_longest_s"
 references = ["apache/pulsar#23920", "apache/pulsar#24001", "apache/pulsar PR 13538", "apache/pulsar PR 23398", "apache/pulsar#6975", "apache/pulsar-client-cpp#221"]
-fires = ["java-j38_throttled.pcap"]
-real = ["java-j38_throttled.pcap"]
+fires = ["java-j38_throttled.pcap", "live-publish_rate.pcap"]
+real = ["java-j38_throttled.pcap", "live-publish_rate.pcap"]
 silent = ["java-j02_pipelined.pcap", "fake-f12_slow_receipts.pcap", "cpp-s30_latency_mix.pcap", "java-j24_unload.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -8,8 +8,8 @@ protocol = "pulsar"
 section = "connecting"
 worst = "measured_opens_seen"
 references = ["apache/pulsar-client-go#650", "apache/pulsar-client-go#774", "streamnative/pulsar-rs#263", "apache/pulsar#13084", "apache/pulsar-client-go#147"]
-fires = ["fake-f03_senderror_persist.pcap", "fake-f12_slow_receipts.pcap", "cpp-s15_errors.pcap"]
-real = ["cpp-s15_errors.pcap"]
+fires = ["fake-f03_senderror_persist.pcap", "fake-f12_slow_receipts.pcap", "live-short_runs.pcap"]
+real = ["live-short_runs.pcap"]
 silent = ["java-j21_seek.pcap", "java-j24_unload.pcap", "cpp-s14_reconnect.pcap", "java-j01_plain.pcap"]
 
 [thresholds.opens]

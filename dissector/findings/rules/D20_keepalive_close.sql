@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "connecting"
 worst = "measured_unanswered_s"
 references = ["apache/pulsar#14180", "apache/pulsar#13363", "apache/pulsar PR 13538", "apache/pulsar-client-cpp#479", "apache/pulsar-client-cpp#480"]
-fires = []
+fires = ["live-stopped_client.pcap"]
+real = ["live-stopped_client.pcap"]
 silent = ["java-j36_keepalive.pcap", "cpp-s18_keepalive.pcap", "java-j01_plain.pcap"]
 
 [needs]

@@ -9,8 +9,8 @@ section = "connecting"
 worst = "measured_wait_s"
 apart_s = 0.0
 references = ["apache/pulsar PR 16059", "apache/pulsar PR 19813", "apache/pulsar PR 13915", "apache/pulsar#9792", "apache/pulsar-client-cpp#405"]
-fires = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "fake-f05_unload.pcap", "t09-migration-twin.pcap"]
-real = ["java-j24_unload.pcap", "cpp-c41_unload.pcap"]
+fires = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "fake-f05_unload.pcap", "t09-migration-twin.pcap", "live-broker_restart.pcap"]
+real = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "live-broker_restart.pcap"]
 silent = ["java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j26_backlog_quota.pcap", "java-j01_plain.pcap", "t09-migration-stuck-30s.pcap"]
 
 [needs]

@@ -8,7 +8,8 @@ protocol = "pulsar"
 section = "redelivery"
 worst = "measured_most_times"
 references = ["apache/pulsar-client-node#368", "apache/pulsar-site PR 1117", "apache/pulsar#3077", "apache/pulsar#100", "apache/pulsar PR 7021", "apache/pulsar PR 24663", "apache/pulsar#20934"]
-fires = ["t17-chunked-never-dead-lettered.pcap"]
+fires = ["t17-chunked-never-dead-lettered.pcap", "live-ack_timeout.pcap", "live-nack_loop.pcap"]
+real = ["live-ack_timeout.pcap", "live-nack_loop.pcap"]
 silent = ["t17-chunked-dlq-twin.pcap", "java-j16_dlq_retry.pcap", "cpp-s11_dlq.pcap", "cpp-s08_nack-proxy-any.pcap", "java-j21_seek.pcap", "java-j24_unload.pcap", "java-j61_txn_abort.pcap", "java-j01_plain.pcap"]
 
 [needs]

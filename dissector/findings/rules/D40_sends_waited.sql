@@ -1,15 +1,15 @@
 /*
 number = "D40"
 code = "sends_waited"
-title = "Messages waited in the client for a broker"
+title = "Messages waited in the client although its producer was open"
 severity = "error"
 verdict = "pattern"
 protocol = "pulsar"
 section = "send_latency"
 worst = "measured_waited_s"
 references = ["apache/pulsar#5264", "apache/pulsar#15559", "streamnative/pulsar-rs#164"]
-fires = ["java-j73_broker_restart-bem.pcap", "fake-f12_slow_receipts.pcap"]
-real = ["java-j73_broker_restart-bem.pcap"]
+fires = ["java-j73_broker_restart-bem.pcap", "fake-f12_slow_receipts.pcap", "live-broker_restart.pcap"]
+real = ["java-j73_broker_restart-bem.pcap", "live-broker_restart.pcap"]
 silent = ["java-j01_plain.pcap", "java-j02_pipelined.pcap", "java-j24_unload.pcap", "cpp-c41_unload.pcap", "java-j38_throttled.pcap"]
 
 [needs]
@@ -20,6 +20,16 @@ value = 1.0
 unit = "s"
 why = "a client that has a broker sends within milliseconds, and a change of brokers takes tenths of a second"
 
+[thresholds.sends]
+value = 3
+unit = "sends"
+why = "one or two may have been refused, and sent again"
+
+[thresholds.alone_s]
+value = 10.0
+unit = "s"
+why = "a single send that waits so long is worth a word"
+
 [text]
 what = "{sends_seen} sends of {client_ip} to {topic} waited up to {waited_s} s in the client, or until they were sent again; half of them were confirmed {half_s} s or more after they were published, {times} times what their last receipts took."
 known = "Publish times are in the metadata, by the client's clock[, taken as {ahead_s} s ahead of the capture's]; the producer was open while they waited."
@@ -28,6 +38,7 @@ decides = "The client's own log or metrics: pending messages at that time."
 do = "Look for broker_reads_paused and for receipts that came late: a client with a full queue sends nothing more."
 
 [variant.no_producer]
+title = "Messages waited in the client for a broker"
 verdict = "proven"
 what = "{sends_seen} sends of {client_ip} to {topic} waited up to {waited_s} s in the client, which had no open producer[ for {down_s} s]; half of them were confirmed {half_s} s or more after they were published.[ {vain} attempts to connect came to nothing meanwhile.]"
 known = "Publish times are in the metadata, by the client's clock[, taken as {ahead_s} s ahead of the capture's]; the PRODUCER that they waited for was answered (frame {producer_open}) behind them."
@@ -96,6 +107,7 @@ summed AS (
     min(i.request_frame_no) AS first_no
   FROM incidents AS i
   GROUP BY i.capture, i.client_ip, i.topic, i.incident_no
+  HAVING count(*) >= $sends OR max(i.waited_ns) >= $alone_s * 1000000000
 ),
 tried AS (
   SELECT s.capture, s.client_ip, s.topic, s.incident_no, count(*) AS vain

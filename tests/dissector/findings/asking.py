@@ -8,6 +8,7 @@ from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.sending_captures import Line, written
+from tests.dissector.findings.tape import Tape
 
 RULES, _ = load_rules()
 
@@ -15,6 +16,13 @@ RULES, _ = load_rules()
 def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
     """What one rule finds in a capture of these connections."""
     return found_in(folder, number, written(folder / "made.pcap", lines))
+
+
+def found_on(folder: Path, number: str, tape: Tape) -> list[Finding]:
+    """What one rule finds on a tape."""
+    file = folder / "made.pcap"
+    file.write_bytes(tape.capture())
+    return found_in(folder, number, file)
 
 
 def found_in(folder: Path, number: str, capture: Path) -> list[Finding]:

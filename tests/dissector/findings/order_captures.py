@@ -43,6 +43,23 @@ def delay_overdue() -> bytes:
     return _delays("Shared", (30.0, 30.1))
 
 
+def delay_released() -> bytes:
+    """Two messages that were due come behind the next SEND, 20 s behind their time."""
+    tape = Tape()
+    sender, taker = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    sender.produce(0.1, 1)
+    taker.subscribe(0.1, 1, kind="Shared")
+    for entry in range(2):
+        due = millis(11.0)
+        sender.publish(1.0 + 0.01 * entry, 1, entry, entry, deliver_at_time=due)
+        taker.message(31.02, 1, entry, clock_s=-30.0, deliver_at_time=due)
+    sender.publish(31.0, 1, 2, 2)
+    taker.message(31.021, 1, 2)
+    sender.ping(80.0)
+    taker.ping(80.0)
+    return tape.capture()
+
+
 def delay_kept() -> bytes:
     """The harmless twin: a tick early, a tick late."""
     return _delays("Shared", (9.1, 10.0, 11.5))

@@ -128,6 +128,7 @@ FIRES = [
         {"messages": 2, "skew_s": -8.0, "intended_s": 10.0, "waited_s": 2.0},
     ),
     Fires("delay_overdue", "D29", "late", {"messages": 2, "off_s": 20.1}),
+    Fires("delay_released", "D29", "released", {"messages": 2, "off_s": 20.02}),
     Fires("clocks_that_differ", "D30", "", {"skew_median_s": 4.99, "agreeing": 1, "off_s": 4.99}),
     Fires("clocks_that_differ", "D30", "behind", {"skew_median_s": -90.01, "sends_seen": 30}),
     Fires(

@@ -1,0 +1,172 @@
+"""Rules of what waits: sends in the client, deliveries at the broker, topics without a consumer."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.dissector.findings.asking import found_on, variant
+from tests.dissector.findings.tape import TOPIC, Tape
+
+# -- D40
+
+
+def sends(waits: Sequence[float], *, opened: float = 0.1, clock_s: float = 0.0) -> Tape:
+    """Ten quick sends; twenty seconds later one each second, which waited so long in the client."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(opened, 1)
+    quick = 0.2 if opened < 1 else opened + 60.0
+    times = [(quick + 0.01 * number, number, 0.0) for number in range(10)]
+    times += [(opened + number, number, wait) for number, wait in enumerate(waits, start=20)]
+    for at, number, wait in sorted(times):
+        link.publish(at, 1, number, number, clock_s=clock_s - wait)
+    return tape
+
+
+def test_messages_that_wait_beside_an_open_producer(tmp_path):
+    (one,) = found_on(tmp_path, "D40", sends([3.0, 2.5, 2.0]))
+    assert variant(one) == "" and one.severity == "error" and one.verdict == "pattern"
+    assert one.measured["sends_seen"] == 3
+    assert one.measured["waited_s"] == pytest.approx(3.0, abs=0.002)
+    assert one.measured["half_s"] == pytest.approx(2.502, abs=0.002)
+
+
+def test_messages_that_wait_for_the_producer(tmp_path):
+    (one,) = found_on(tmp_path, "D40", sends([39.0, 38.0, 37.0], opened=20.0))
+    assert variant(one) == "no_producer" and one.verdict == "proven"
+    assert one.measured["waited_s"] == pytest.approx(39.0, abs=0.002)
+
+
+@pytest.mark.parametrize("clock_s", [-7.0, 9.0])
+def test_a_clock_that_is_off_is_no_waiting_by_itself(tmp_path, clock_s):
+    assert found_on(tmp_path, "D40", sends([], clock_s=clock_s)) == []
+
+
+@pytest.mark.parametrize("clock_s", [-7.0, 9.0])
+def test_what_a_clock_is_off_is_no_waiting(tmp_path, clock_s):
+    (one,) = found_on(tmp_path, "D40", sends([3.0, 2.5, 2.0], clock_s=clock_s))
+    assert one.measured["ahead_s"] == pytest.approx(clock_s, abs=0.002)
+    assert one.measured["waited_s"] == pytest.approx(3.0, abs=0.002)
+
+
+def test_a_clock_that_is_set_back_tells_nothing(tmp_path):
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(0.1, 1)
+    for number in range(40):
+        link.publish(1.0 + number * 0.1, 1, number, number, clock_s=0.0 if number < 30 else -5.0)
+    assert found_on(tmp_path, "D40", tape) == []
+
+
+@pytest.mark.parametrize("waits", [[0.5, 0.4, 0.3], [3.0, 2.0]])
+def test_short_and_few_waits_are_none(tmp_path, waits):
+    assert found_on(tmp_path, "D40", sends(waits)) == []
+
+
+def test_a_single_send_that_waits_long_is_told(tmp_path):
+    (one,) = found_on(tmp_path, "D40", sends([12.0]))
+    assert one.measured["sends_seen"] == 1
+
+
+# -- D41
+
+
+def deliveries(delays: Sequence[float], *, permits: int = 1000, subscribed: float = 0.1) -> Tape:
+    """An entry each tenth of a second, delivered so long after it was stored."""
+    tape = Tape()
+    sender, taker = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    sender.produce(0.1, 1)
+    taker.subscribe(subscribed, 1, permits=permits)
+    arrivals = []
+    for entry, delay in enumerate(delays):
+        sender.publish(1.0 + 0.1 * entry, 1, entry, entry)
+        arrivals.append((1.002 + 0.1 * entry + delay, entry))
+    for at, entry in sorted(arrivals):
+        taker.message(at, 1, entry, clock_s=1.0 + 0.1 * entry - at)
+    sender.ping(60.0)
+    taker.ping(60.0)
+    return tape
+
+
+def test_deliveries_that_come_late_with_permits_left(tmp_path):
+    (one,) = found_on(tmp_path, "D41", deliveries([0.01, 0.01, 1.5, 2.7, 4.9, 0.01]))
+    assert variant(one) == "" and one.severity == "error"
+    assert one.measured["late"] == 3 and one.measured["deliveries"] == 6
+    assert one.measured["slowest_s"] == pytest.approx(4.9, abs=0.002)
+    assert one.measured["half_s"] == pytest.approx(2.7, abs=0.002)
+
+
+def test_bursts_of_one_rhythm_are_a_dispatch_rate(tmp_path):
+    (one,) = found_on(tmp_path, "D41", deliveries([1.5, 2.4, 3.3, 4.2]))  # 0.9 + 0.1 s apart
+    assert variant(one) == "rate" and one.measured["bursts"] == 4
+    assert one.measured["apart_s"] == pytest.approx(1.0, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    "tape",
+    [
+        deliveries([0.5, 0.9, 0.8, 0.7]),
+        deliveries([1.5, 2.7]),
+        deliveries([0.01, 0.01, 1.5, 2.7, 4.9], permits=2),
+        deliveries([1.5, 2.7, 4.9, 3.3], subscribed=2.0),
+    ],
+    ids=["quick", "few", "out of permits", "came later"],
+)
+def test_deliveries_that_are_not_late(tmp_path, tape):
+    assert found_on(tmp_path, "D41", tape) == []
+
+
+def test_deliveries_that_go_on_behind_acknowledgements_are_of_a_limit(tmp_path):
+    tape = Tape()
+    sender, taker = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    sender.produce(0.1, 1)
+    taker.subscribe(0.1, 1)
+    for entry in range(6):
+        sender.publish(1.0 + 0.01 * entry, 1, entry, entry)
+    for burst in range(3):
+        at = 1.1 + 2.3 * burst
+        for entry in (2 * burst, 2 * burst + 1):
+            taker.message(at, 1, entry, clock_s=1.0 + 0.01 * entry - at)
+        taker.ack(at + 2.28, 1, 2 * burst, 2 * burst + 1)
+    assert found_on(tmp_path, "D41", tape) == []
+
+
+# -- D42
+
+
+def listed(*, asks_again: bool = False, is_subscribed: bool = False) -> Tape:
+    """A client subscribes the topics of a list; another topic comes after it."""
+    tape = Tape()
+    link, other = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    topics = [TOPIC + "a", TOPIC + "b"]
+
+    def ask(at: float, request: int, names: Sequence[str]) -> None:
+        link.say(
+            at, "GET_TOPICS_OF_NAMESPACE", request_id=request, namespace="public/default",
+            mode="PERSISTENT",
+        )  # fmt: skip
+        link.hear(at + 0.002, "GET_TOPICS_OF_NAMESPACE_RESPONSE", request_id=request, topics=names)
+
+    ask(0.1, 90, topics)
+    for number, topic in enumerate(topics, start=1):
+        link.subscribe(0.2 + 0.1 * number, number, topic=topic)
+    other.produce(1.0, 1, topic=TOPIC + "c")
+    other.publish(1.1, 1, 0, 0)
+    if asks_again:
+        ask(2.0, 91, [*topics, TOPIC + "c"])
+    if is_subscribed:
+        other.subscribe(2.5, 5, topic=TOPIC + "c")
+    link.ping(30.0)
+    return tape
+
+
+def test_a_topic_that_came_after_the_list_is_named(tmp_path):
+    (one,) = found_on(tmp_path, "D42", listed())
+    assert one.severity == "warning" and one.subject["topic"] == TOPIC + "c"
+    assert one.measured["entries"] == 1 and one.measured["subscribed"] == 2
+    assert "the topics of public/default" in one.text
+
+
+@pytest.mark.parametrize("more", [{"asks_again": True}, {"is_subscribed": True}])
+def test_a_client_that_looks_again_is_quiet(tmp_path, more):
+    assert found_on(tmp_path, "D42", listed(**more)) == []
