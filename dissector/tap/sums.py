@@ -102,14 +102,14 @@ def _queries() -> Mapping[str, Query]:
 
 def _views(texts: Sequence[str]) -> list[SharedView]:
     """The views that queries need, each made once."""
-    found = []
+    views = []
     for view in used_views("\n".join(texts)):
         if view.name == "twins":
             view = view._replace(query=_TWINS.format(view.query))
         if view.materialized == IF_SHARED:
             view = view._replace(materialized=IF_READ)
-        found.append(view)
-    return found
+        views.append(view)
+    return views
 
 
 class Sums:
@@ -170,9 +170,9 @@ class Sums:
             db.renew(self._views)
         has_permits = any(table in rows for table in _OF_PERMITS)
         permits = self.balances.asked(db) if has_permits else None
-        found = {name: self._asked(db, name) for name in self._queries if _READS[name] in rows}
+        tables = {name: self._asked(db, name) for name in self._queries if _READS[name] in rows}
         with self.lock:
-            self._add(found)
+            self._add(tables)
             if permits is not None:
                 self.balances.add(run, permits)
             if window.is_end:
@@ -193,20 +193,20 @@ class Sums:
         if any(each in DURATIONS for each in wanted):
             keys["bucket"] = None
         text = query.added_up(f"({query.per_capture()})", (*keys,))
-        found: list[dict[str, Any]] = db.table(text).to_pylist()
-        return found
+        rows: list[dict[str, Any]] = db.table(text).to_pylist()
+        return rows
 
-    def _add(self, found: Mapping[str, list[dict[str, Any]]]) -> None:
+    def _add(self, tables: Mapping[str, list[dict[str, Any]]]) -> None:
         for each in SERIES:
             counts = self.counts[each.name]
-            for row in found.get(each.tally, ()):
+            for row in tables.get(each.tally, ()):
                 if all(row[key] == value for key, value in each.where) and not any(
                     row[key] == value for key, value in each.unless
                 ):
                     labels = (label_text(row[key]) for key in each.labels.values())
                     counts.add((*labels, *each.always.values()), _sum(row, each.sums))
         for each in DURATIONS:
-            for row in found.get(each.tally, ()):
+            for row in tables.get(each.tally, ()):
                 if row["bucket"] is not None:
                     key = tuple(label_text(row[key]) for key in each.labels.values())
                     self.durations[each.name].add(

@@ -73,8 +73,8 @@ def name_tables(
     give("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
     give("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
     for table, names in columns.items():
-        found = end if table == _FILES else rows.get(table)
-        give(f"lake_{table}", _nothing(table, names) if found is None else found)
+        table_rows = end if table == _FILES else rows.get(table)
+        give(f"lake_{table}", _nothing(table, names) if table_rows is None else table_rows)
 
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:
@@ -104,11 +104,12 @@ def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:
             # The columns that nobody reads go at once: they are most of a batch.
             names = [name for name in columns[block.table] if name != "capture"]
             parts.setdefault(block.table, []).append(arrow_batch(block).select(names))
-    found = {}
+    tables = {}
     for table, batches in parts.items():
         rows = pa.Table.from_batches(batches)
-        found[table] = rows.append_column("capture", _all_of(run, len(rows))).select(columns[table])
-    return found
+        rows = rows.append_column("capture", _all_of(run, len(rows)))
+        tables[table] = rows.select(columns[table])
+    return tables
 
 
 def _all_of(text: str, rows: int) -> pa.DictionaryArray:

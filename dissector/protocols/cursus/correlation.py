@@ -160,11 +160,11 @@ class Correlation:
     # -- events
 
     def _session(self, connection: int) -> int:
-        found = self._sessions.get(connection)
-        if found is None:
-            found = cursus_sessions.open_session(self._own, self._state, connection)
-            self._sessions[connection] = found
-        return found
+        session = self._sessions.get(connection)
+        if session is None:
+            session = cursus_sessions.open_session(self._own, self._state, connection)
+            self._sessions[connection] = session
+        return session
 
     def _event(self, context: PassContext, row: int) -> None:
         frames = context.frames

@@ -233,12 +233,12 @@ class BodyDecoder:
             return {}
         is_full = self._detail == "all"
         if decoded.line is not None:
-            found = line_detail(decoded.line, self._redact, is_full)
+            detail = line_detail(decoded.line, self._redact, is_full)
             if decoded.forwarded.rest:
-                found["payload"] = shown_value("payload", decoded.forwarded.rest, self._redact)
+                detail["payload"] = shown_value("payload", decoded.forwarded.rest, self._redact)
             if row in self.opening.wrapped:
-                found["batch"] = self._batch_detail(frames, row)
-            return found
+                detail["batch"] = self._batch_detail(frames, row)
+            return detail
         if decoded.answer is not None:
             return answer_detail(decoded.answer, self._redact, is_full)
         if is_full and int(frames.command[row]) == commands.BATCH:
@@ -270,15 +270,15 @@ class BodyDecoder:
         if int(bodies.layout[row]) == NULL:
             return {}
         acks = int(bodies.acks[row])
-        found: dict[str, Any] = {
+        detail: dict[str, Any] = {
             "layout": LAYOUT_NAMES[int(bodies.layout[row])],
             "acks": None if acks == UNKNOWN_ACKS else acks,
             "idempotent": bool(bodies.idempotent[row]),
         }
         if int(bodies.records[row]) != NULL:
-            found["last_offset"] = int(bodies.last_offset[row])
-            found["leftover_bytes"] = int(bodies.leftover[row])
-        return found
+            detail["last_offset"] = int(bodies.last_offset[row])
+            detail["leftover_bytes"] = int(bodies.leftover[row])
+        return detail
 
 
 def _whole_words(body: bytes, shape: int) -> bytes:

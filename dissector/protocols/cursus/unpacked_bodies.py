@@ -86,10 +86,10 @@ class BodyUnpacker:
     def _open_marked(self, block: FrameBlock, first: int, stop: int) -> int:
         """Uncompress bodies with a mark."""
         shapes = self.bodies.shape[first:stop]
-        found = [first + row for row in np.flatnonzero(np.isin(shapes, MARKED)).tolist()]
+        marked = [first + row for row in np.flatnonzero(np.isin(shapes, MARKED)).tolist()]
         parts: list[bytes] = []
         size = 0
-        for row in found:
+        for row in marked:
             if size > OPENED_BYTES:
                 stop = row
                 break
@@ -110,10 +110,10 @@ class BodyUnpacker:
             return 0
         at, end = int(bodies.at[row]), int(bodies.end[row])
         packed = block.sources[int(frames.source[row])][at:end]
-        found = open_body(packed, int(bodies.shape[row]), self._budget)
-        if found is None:
+        opened = open_body(packed, int(bodies.shape[row]), self._budget)
+        if opened is None:
             return 0
-        codec, plain = found
+        codec, plain = opened
         bodies.codec[row] = codec
         held = np.frombuffer(bytearray(plain), np.uint8)
         bodies.shape[row] = shape_of(held, 0, len(plain))

@@ -6,7 +6,7 @@ See `range_pool` for what they are. The caller has seen to rows of the pools (`s
 from dissector.jit import inlined, kernel
 from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing import range_pool, row_output, search_state
-from dissector.protocols.framing.first_bytes import RecordsFound, follow_records
+from dissector.protocols.framing.first_bytes import TlsRecords, follow_records
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import COUNTER_AGAIN, HELD, UNDECIDED, FramingState
@@ -222,13 +222,13 @@ def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> 
         state.marks[at + each] = 0
     buffers.size[buffer] += length
     if buffers.follows_records[buffer]:
-        before = RecordsFound(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
+        before = TlsRecords(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
         starts_packet = position == 0 and ranges.flags[index] & STARTS_PACKET != 0
         offset = ranges.stream_offset[index] + position
-        found = follow_records(before, state.arena, at, length, offset, starts_packet)
-        buffers.next_record[buffer] = found.next
-        buffers.records_in_a_row[buffer] = found.in_a_row
-        buffers.is_tls[buffer] = found.is_tls
+        records = follow_records(before, state.arena, at, length, offset, starts_packet)
+        buffers.next_record[buffer] = records.next
+        buffers.records_in_a_row[buffer] = records.in_a_row
+        buffers.is_tls[buffer] = records.is_tls
 
 
 @kernel

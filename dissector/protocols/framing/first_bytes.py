@@ -97,9 +97,9 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> FirstByte
     if MAY_BE_OTHER[data[at]] == 0:
         return FirstBytesVerdict(NOT_KNOWN, 0)
     if at_start:
-        found = _judge_proxy_header(data, at, size)
-        if found.verdict != NOT_KNOWN:
-            return found
+        proxy_header = _judge_proxy_header(data, at, size)
+        if proxy_header.verdict != NOT_KNOWN:
+            return proxy_header
         needs_more = size < 5 and _may_be_tls(data, at, size)
         for start in range(_HTTP):
             matching = _matching(data, at, size, start)
@@ -146,7 +146,7 @@ def _judge_proxy_header(data: ByteArray, at: int, size: int) -> FirstBytesVerdic
     return FirstBytesVerdict(MORE_NEEDED if is_begun else NOT_KNOWN, 0)
 
 
-class RecordsFound(NamedTuple):
+class TlsRecords(NamedTuple):
     """next: stream offset where the next TLS record begins, -1 not known; in_a_row: how many end
     there; is_tls: there are two."""
 
@@ -155,13 +155,13 @@ class RecordsFound(NamedTuple):
     is_tls: bool
 
 
-NO_RECORDS: Final = RecordsFound(-1, 0, False)  # of a direction whose beginning was not seen
+NO_RECORDS: Final = TlsRecords(-1, 0, False)  # of a direction whose beginning was not seen
 
 
 @kernel
 def follow_records(
-    before: RecordsFound, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
-) -> RecordsFound:
+    before: TlsRecords, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
+) -> TlsRecords:
     """Look for TLS records in the next bytes of a stream: one header where the last record ended.
 
     Headers are looked for where packets start.
@@ -172,15 +172,15 @@ def follow_records(
     at, in_a_row = before.next - offset, before.in_a_row
     if before.next < 0 or at < 0:
         if not starts_packet:
-            return RecordsFound(-1, 0, False)
+            return TlsRecords(-1, 0, False)
         at, in_a_row = 0, 0
     while at < length:
         size = _record_length(data, start + at, start + length, False)
         if size == 0:
-            return RecordsFound(-1, 0, False)
+            return TlsRecords(-1, 0, False)
         in_a_row += 1
         at += 5 + size
-    return RecordsFound(offset + at, in_a_row, in_a_row > 1)
+    return TlsRecords(offset + at, in_a_row, in_a_row > 1)
 
 
 @kernel

@@ -52,15 +52,15 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
     asked = framing_state.UNDECIDED
     if state.counters[framing_state.COUNTER_IS_ASKED]:
         asked = _asked(state, connection_index)
-    found = _opaque(work, direction_index, is_final)
-    if found == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
-        found = _begun(work, direction_index, asked, is_final)
-    if found == _MORE:
+    protocol = _opaque(work, direction_index, is_final)
+    if protocol == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
+        protocol = _begun(work, direction_index, asked, is_final)
+    if protocol == _MORE:
         return True
-    if asked != framing_state.UNDECIDED and found not in (framing_state.UNDECIDED, asked):
+    if asked != framing_state.UNDECIDED and protocol not in (framing_state.UNDECIDED, asked):
         _note_contradiction(state, direction_index)
     state.connections.protocol[connection_index] = (
-        found if asked == framing_state.UNDECIDED else asked
+        protocol if asked == framing_state.UNDECIDED else asked
     )
     return False
 

@@ -54,11 +54,11 @@ def _protocols(work: PassContext, direction_index: int) -> tuple[int, int]:
 @inlined
 def has_chain(work: PassContext, direction_index: int) -> bool:
     """Whether some search of a direction's buffer has a chain."""
-    state, found = work.state, False
+    state, has_any = work.state, False
     buffer = state.directions.buffer[direction_index]
     for protocol in range(len(work.calls.check)):
-        found |= state.pool.searches[framing_buffers.search_of(state, buffer, protocol), AT] >= 0
-    return found
+        has_any |= state.pool.searches[framing_buffers.search_of(state, buffer, protocol), AT] >= 0
+    return has_any
 
 
 @inlined

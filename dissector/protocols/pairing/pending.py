@@ -194,9 +194,9 @@ def _unmatched_response_of(run: PassContext, row: int) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = run.state.pending
     value, extra = pending.key_value[row], pending.key_extra[row]
-    found = _early_of(run, row, value, extra, NULL)
-    if found != ABSENT:
-        return found
+    response = _early_of(run, row, value, extra, NULL)
+    if response != ABSENT:
+        return response
     if pending.other_kind[row] == pairing_state.KEY_LAST:
         return _early_of(run, row, pending.other_value[row], extra, NULL)
     if pending.other_kind[row] == pairing_state.KEY_SOURCE_POSITION:

@@ -155,16 +155,16 @@ def _send_of(run: PassContext, row: int, group: int) -> int:
     if run.rules.is_receipt[frames.command[row]] == 0:
         return _send_of_error(state, group, sequence_id, producer_id)
     if state.groups.has_positions[group] == 1:
-        found = find(state.table, pairing_state.KEY_SOURCE_POSITION, group, sequence_id, highest)
-        if found != ABSENT:
-            return found
-    found = find(state.table, pairing_state.KEY_SEND, group, sequence_id, producer_id)
-    if found == ABSENT:
+        send = find(state.table, pairing_state.KEY_SOURCE_POSITION, group, sequence_id, highest)
+        if send != ABSENT:
+            return send
+    send = find(state.table, pairing_state.KEY_SEND, group, sequence_id, producer_id)
+    if send == ABSENT:
         # Some brokers repeat the last sequence id of a batch.
         return find(state.table, pairing_state.KEY_LAST, group, sequence_id, producer_id)
-    if highest > 0 and state.chain_links.next[found] != ABSENT:
-        return _with_highest(state, found, highest)
-    return found
+    if highest > 0 and state.chain_links.next[send] != ABSENT:
+        return _with_highest(state, send, highest)
+    return send
 
 
 @kernel

@@ -111,11 +111,11 @@ class PulsarDecoder:
 
         With `relate` it takes a third of the time.
         """
-        frames, rows, names, found = block.frames, block.rows, self._new_names, NoticeLog()
+        frames, rows, names, notices = block.frames, block.rows, self._new_names, NoticeLog()
         run = self._registering
-        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, found)
-        client_handles = self._registry.closed(frames, rows, run, found)
-        return Related(self._named(client_handles + exchanges), found.drain())
+        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, notices)
+        client_handles = self._registry.closed(frames, rows, run, notices)
+        return Related(self._named(client_handles + exchanges), notices.drain())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """The messages of the block just advanced."""
@@ -124,11 +124,11 @@ class PulsarDecoder:
 
     def relate(self, block: FrameBlock) -> Related:
         """All about consuming."""
-        frames, rows, fields, found = block.frames, block.rows, self._fields, NoticeLog()
+        frames, rows, fields, notices = block.frames, block.rows, self._fields, NoticeLog()
         consumption = self._consumption.advance(
-            frames, rows, fields.ids, fields.words, self._new_names, found
+            frames, rows, fields.ids, fields.words, self._new_names, notices
         )
-        return Related(consumption, found.drain())
+        return Related(consumption, notices.drain())
 
     def _notice_proxy_sides(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
@@ -182,13 +182,13 @@ class PulsarDecoder:
 
     def connection_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection that is over, which is forgotten."""
-        found = self.open_facts(connection)
+        facts = self.open_facts(connection)
         if self._proxy_sides.is_proxy_side(connection):
             self._entries.set_proxy_side(connection, False)
             self._exchanges.set_proxy_side(connection, False)
         self._handshakes.pop(connection)
         self._proxy_sides.pop(connection)
-        return found
+        return facts
 
     def open_facts(self, connection: int) -> ConnectionFacts | None:
         """What is known of a connection by now."""
@@ -222,8 +222,8 @@ class PulsarDecoder:
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
-        found = self._registry.open_rows() + self._exchanges.open_rows()
-        return self._named(found) + self._consumption.open_rows()
+        blocks = self._registry.open_rows() + self._exchanges.open_rows()
+        return self._named(blocks) + self._consumption.open_rows()
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
         return named(blocks, self._commands)

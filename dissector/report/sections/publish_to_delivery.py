@@ -10,13 +10,13 @@ from dissector.report.section import Section, counted, not_judged
 _KEYS: Final = ("topic", "subscription")
 
 
-def _group(found: list[Row]) -> Row:
+def _group(rows: list[Row]) -> Row:
     """The numbers of some deliveries."""
-    first = [row for row in found if not row["is_redelivered"]]
+    first = [row for row in rows if not row["is_redelivered"]]
     delayed = sum(row["deliveries"] for row in first if row["is_delayed"])
-    deliveries = sum(row["deliveries"] for row in found)
+    deliveries = sum(row["deliveries"] for row in rows)
     again = deliveries - sum(row["deliveries"] for row in first)
-    latency = timed(found, "timed", "publish_to_delivery_ns")
+    latency = timed(rows, "timed", "publish_to_delivery_ns")
     return {
         "deliveries": deliveries,
         "transit_ms": latency,
@@ -32,10 +32,10 @@ def _group(found: list[Row]) -> Row:
 
 def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
-    found = merged.rows("transits")
+    rows = merged.rows("transits")
     listed = [
         {**dict(zip(_KEYS, key, strict=True)), **_group(group)}
-        for key, group in grouped(found, _KEYS).items()
+        for key, group in grouped(rows, _KEYS).items()
     ]
     listed.sort(
         key=lambda row: (
@@ -46,7 +46,7 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     )
     entries = merged.rows("entries")
     total = {
-        **_group(found),
+        **_group(rows),
         "entries_confirmed": sum(row["confirmed"] for row in entries),
         "entries_delivered": sum(row["delivered"] for row in entries),
         "entries_stored": sum(row["either"] for row in entries),

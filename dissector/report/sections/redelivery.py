@@ -54,11 +54,11 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
 def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
     """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
-    found = []
+    publishes = []
     for row in merged.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
         if kind is not None:
-            found.append(
+            publishes.append(
                 {
                     "kind": kind,
                     "topic": topic,
@@ -67,7 +67,7 @@ def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
                     "publishes": max(row["publishes"], row["messages"] or 0),
                 }
             )
-    return found
+    return publishes
 
 
 def _publishes(aside: list[Row], kind: str) -> int:
@@ -133,14 +133,14 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
 
 def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: Group) -> list[Row]:
     groups: dict[Group, tuple[list[Row], list[Row], list[Row]]] = {}
-    for index, found in enumerate((deliveries, requests, aside)):
-        for row in found:
+    for index, rows in enumerate((deliveries, requests, aside)):
+        for row in rows:
             key = tuple(row[name] for name in keys)
             if index == 2 and key not in groups:
                 continue  # from a topic whose deliveries are not in the capture: in the total only
             groups.setdefault(key, ([], [], []))[index].append(row)
     listed = [
-        {**dict(zip(keys, key, strict=True)), **_group(*found)} for key, found in groups.items()
+        {**dict(zip(keys, key, strict=True)), **_group(*lists)} for key, lists in groups.items()
     ]
     listed.sort(
         key=lambda row: (
@@ -152,9 +152,9 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
     return listed
 
 
-def _examples(found: list[Row]) -> list[Row]:
+def _examples(redelivered: list[Row]) -> list[Row]:
     """The first ones, the first of each cause among them, by time."""
-    rows = numbers.by_time(found, _EXAMPLE)
+    rows = numbers.by_time(redelivered, _EXAMPLE)
     first: dict[str | None, int] = {}
     for place, row in enumerate(rows):
         first.setdefault(row["redelivery_cause"], place)

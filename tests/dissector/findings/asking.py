@@ -14,10 +14,10 @@ RULES, _ = load_rules()
 
 def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
     """What one rule finds in a capture of these connections."""
-    return found_in(folder, number, written(folder / "made.pcap", lines))
+    return findings_in(folder, number, written(folder / "made.pcap", lines))
 
 
-def found_in(folder: Path, number: str, capture: Path) -> list[Finding]:
+def findings_in(folder: Path, number: str, capture: Path) -> list[Finding]:
     """The same in a capture that is there; what is missing in it does not matter."""
     assert run(["land", "-q", "--lake", str(folder / "lake"), str(capture)]) in (0, 3)
     with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:

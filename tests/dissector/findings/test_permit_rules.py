@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, found_in
+from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, findings_in
 
 # Rules that captures made here alone fire.
 MADE = {"D02", "D03", "D09", "D10", "D11", "D35"}
@@ -17,7 +17,7 @@ Found = Callable[[Scene, str], list[Finding]]
 
 @pytest.fixture
 def found(tmp_path: Path) -> Found:
-    return partial(found_in, tmp_path)
+    return partial(findings_in, tmp_path)
 
 
 # -- D01

@@ -8,7 +8,7 @@ import pytest
 from dissector.cli.main import run
 from dissector.findings.finding import Finding
 from dissector.findings.loading import load_rules
-from tests.dissector.findings.asking import found_in, variant
+from tests.dissector.findings.asking import findings_in, variant
 from tests.dissector.findings.links_captures import ALERT, HELLO
 from tests.dissector.findings.tape import TOPIC, Link, Tape
 from tests.wire import pulsar
@@ -19,7 +19,7 @@ CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 def found(folder: Path, number: str, tape: Tape) -> list[Finding]:
     file = folder / "made.pcap"
     file.write_bytes(tape.capture())
-    return found_in(folder, number, file)
+    return findings_in(folder, number, file)
 
 
 # -- R01

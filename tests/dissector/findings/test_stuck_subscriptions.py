@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, found_in
+from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, findings_in
 
 # Rules that captures made here alone fire.
 MADE = {"D05", "D07"}
@@ -17,7 +17,7 @@ Found = Callable[[Scene, str], list[Finding]]
 
 @pytest.fixture
 def found(tmp_path: Path) -> Found:
-    return partial(found_in, tmp_path)
+    return partial(findings_in, tmp_path)
 
 
 def seconds(ns: int) -> float:

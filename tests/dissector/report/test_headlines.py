@@ -5,7 +5,7 @@ from typing import Any
 from dissector.cli.findings import lines_of
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
-from dissector.findings.finding import found_by
+from dissector.findings.finding import findings_of_rows
 from dissector.findings.loading import RANK
 from dissector.findings.querying import rule_queries
 from dissector.limits import MAX_FINDING_KINDS
@@ -52,7 +52,7 @@ def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
     query = rule_queries()["finding_d15"]
     incident = {"capture": "c", "first_ns": 1, "last_ns": 2, RANK: 1, query.rule.worst: 1}
     incident |= {"subject_topic": evil, "subject_producer_name": evil, "frame_a": 1}
-    (one,), _ = found_by(query.rule, [incident])
+    (one,), _ = findings_of_rows(query.rule, [incident])
     report, row = found("D15"), as_row(one)
     report["findings"]["findings"] = [row]
     assert len(row["text"].split("\n")) == 5 and row["subject"]["topic"] == evil

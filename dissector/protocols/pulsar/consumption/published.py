@@ -78,12 +78,12 @@ def published_ns(
     """
     if ledger < 0 or entry < 0 or state.counters[consumption_state.NEXT_PUBLISHED] == 0:
         return NULL
-    found = NULL
+    stamp_ns = NULL
     if topic >= 0:
-        found = _stamp_of(state, topic, ledger, entry, proxy_side)
-    if found == NULL:
-        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, proxy_side)
-    return found
+        stamp_ns = _stamp_of(state, topic, ledger, entry, proxy_side)
+    if stamp_ns == NULL:
+        stamp_ns = _stamp_of(state, domain_of(NULL, connection), ledger, entry, proxy_side)
+    return stamp_ns
 
 
 @inlined

@@ -140,10 +140,10 @@ def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState) -> None
         first = size.next
         at = first + size.value
         if tag.value >> 3 == 1:
-            found = siphash(state.key[0], state.key[1], data, first, at)
+            digest = siphash(state.key[0], state.key[1], data, first, at)
             action = WORDS
             for row in range(len(state.known)):
-                if state.known[row, 0] == found:
+                if state.known[row, 0] == digest:
                     action = state.known[row, 1]
             if action == WORDS:
                 rename_words(data, first, at, state.key, state.cells, state.scratch)
@@ -247,7 +247,7 @@ def anonymize_batch(
 @kernel
 def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) -> int:
     """The last value of a numeric field; of a field of bytes, that it is there: 1."""
-    found = missing
+    content = missing
     while at < end:
         tag = varint(data, at, end)
         if tag.next < 0:
@@ -264,14 +264,14 @@ def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) ->
                     break
                 at += value.value
             if tag.value >> 3 == number:
-                found = value.value if kind == 0 else 1
+                content = value.value if kind == 0 else 1
         elif kind == 1:
             at += 8
         elif kind == 5:
             at += 4
         else:
             break
-    return found
+    return content
 
 
 @kernel

@@ -179,8 +179,8 @@ def field_of(column: str) -> Field | None:
 @cache
 def _first_paths() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The message and the path below it of the first field that fills a column, by column."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    paths: dict[str, tuple[str, tuple[str, ...]]] = {}
     for root in ROOTS:
         for path, rule in plan.column_paths(root).items():
-            found.setdefault(rule.column, (root.message, path))
-    return found
+            paths.setdefault(rule.column, (root.message, path))
+    return paths

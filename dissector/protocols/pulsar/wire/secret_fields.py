@@ -156,8 +156,8 @@ def _of_message(name: str, data: bytes, at: int, end: int, depth: int = 0) -> It
         elif field is None and name in _OF_CREDENTIALS:
             yield at, stop
         else:
-            found = spans_of_field(name, field.name if field else "", value, key)
-            yield from ((at + low, at + high) for low, high in found)
+            spans = spans_of_field(name, field.name if field else "", value, key)
+            yield from ((at + low, at + high) for low, high in spans)
         at = stop
 
 

@@ -10,7 +10,7 @@ from dissector.protocols.framing.first_bytes import (
     MORE_NEEDED,
     NO_RECORDS,
     NOT_KNOWN,
-    RecordsFound,
+    TlsRecords,
     follow_records,
     look,
     proxied_client,
@@ -71,7 +71,7 @@ class Records:
     """What is known of TLS records of a stream."""
 
     def __init__(self) -> None:
-        self.found: RecordsFound = NO_RECORDS
+        self.found: TlsRecords = NO_RECORDS
 
     def add(self, offset: int, starts_packet: bool, data: bytes) -> bool:
         """Whether there are two records in a row behind the next bytes."""
