@@ -241,7 +241,7 @@ class Endless:
 
 def sizes(root: object) -> dict[str, int]:
     """Entries of containers and bytes of arrays below an object, by the way to them."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     seen: set[int] = set()
     waiting: deque[tuple[str, Any, int]] = deque([("", root, 0)])
     while waiting:
@@ -250,21 +250,21 @@ def sizes(root: object) -> dict[str, int]:
             continue
         seen.add(id(value))
         if isinstance(value, np.ndarray):
-            found[path] = found.get(path, 0) + value.nbytes
+            sizes[path] = sizes.get(path, 0) + value.nbytes
         elif isinstance(value, bytes | bytearray | str):
             continue
         elif isinstance(value, Mapping):
-            found[path] = found.get(path, 0) + len(value)
+            sizes[path] = sizes.get(path, 0) + len(value)
             waiting.extend((f"{path}[]", each, depth + 1) for each in list(value.values()))
         elif isinstance(value, list | tuple | set | deque):
             if not hasattr(value, "_fields"):
-                found[path] = found.get(path, 0) + len(value)
+                sizes[path] = sizes.get(path, 0) + len(value)
             waiting.extend((f"{path}[]", each, depth + 1) for each in list(value))
         elif type(value).__module__.startswith(("dissector", "tests.endurance")):
             waiting.extend(
                 (f"{path}.{name}", each, depth + 1) for name, each in vars(value).items()
             )
-    return found
+    return sizes
 
 
 class _Heap(ctypes.Structure):

@@ -108,11 +108,11 @@ def first_side(found: Released) -> int:
 
 def assert_sent(made: Made, packets: list[Packet]) -> None:
     """What comes out is what the plain reassembler says, and was sent."""
-    found = streamed(packets)
-    assert_like_naive(found, packets)
-    first = first_side(found)
+    released = streamed(packets)
+    assert_like_naive(released, packets)
+    first = first_side(released)
     for endpoint_index in (0, 1):
-        for piece in found.pieces(0, endpoint_index ^ first):
+        for piece in released.pieces(0, endpoint_index ^ first):
             if piece.kind == "data":
                 assert (
                     piece.data
@@ -140,8 +140,8 @@ def test_damage_upon_damage(generator: random.Random, names: list[str]) -> None:
 def test_without_loss_every_byte_comes_out(generator: random.Random) -> None:
     made = conversation(generator, SHAPE)
     packets = damaged(generator, made, ["resegment", "overlap", "duplicate", "reorder"])
-    found = streamed(packets)
-    first = first_side(found)
+    released = streamed(packets)
+    first = first_side(released)
     for endpoint_index in (0, 1):
-        assert found.data(0, endpoint_index ^ first) == made.sent[endpoint_index]
-        assert found.direction(0, endpoint_index ^ first)["gap_bytes"] == 0
+        assert released.data(0, endpoint_index ^ first) == made.sent[endpoint_index]
+        assert released.direction(0, endpoint_index ^ first)["gap_bytes"] == 0

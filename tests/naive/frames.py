@@ -50,32 +50,32 @@ def flow_of(segment: NaiveSegment) -> Flow:
 
 def frames_in(data: bytes | bytearray) -> list[Span]:
     """The frames of a stream that begins with one, by their lengths alone."""
-    found = []
+    frames = []
     at = 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
         if end > len(data):
             break
-        found.append((at, end))
+        frames.append((at, end))
         at = end
-    return found
+    return frames
 
 
 def streams_of(segments: Iterable[NaiveSegment]) -> dict[Flow, Stream]:
     """The streams of an undamaged capture, each seen from its SYN, and their frames."""
-    found: dict[Flow, Stream] = {}
+    streams: dict[Flow, Stream] = {}
     for each in segments:
         flow = flow_of(each)
         if each.flags & SYN:
-            found[flow] = Stream((each.sequence + 1) & 0xFFFF_FFFF)
+            streams[flow] = Stream((each.sequence + 1) & 0xFFFF_FFFF)
             continue
-        stream = found[flow]
+        stream = streams[flow]
         at = stream.offset(each.sequence)
         if 0 <= at <= len(stream.data) < at + len(each.payload):
             stream.data += each.payload[len(stream.data) - at :]
-    for stream in found.values():
+    for stream in streams.values():
         stream.frames = frames_in(stream.data)
-    return found
+    return streams
 
 
 def surviving(

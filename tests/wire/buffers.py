@@ -99,9 +99,9 @@ class Held:
     def rows(self, *names: str) -> list[tuple[int, ...]]:
         """Fields of its ranges, in order."""
         ranges: BufferedRanges = self.state.pool.ranges
-        row, found = int(self.state.pool.buffers.first[self.buffer]), []
+        row, rows = int(self.state.pool.buffers.first[self.buffer]), []
         for _ in range(int(self.state.pool.buffers.ranges[self.buffer])):
-            found.append(tuple(int(getattr(ranges, name)[row]) for name in names))
+            rows.append(tuple(int(getattr(ranges, name)[row]) for name in names))
             row = int(ranges.next[row])
         assert row == ABSENT
-        return found
+        return rows

@@ -13,7 +13,7 @@ from tests.wire.blocks import block_of
 
 
 class Opened:
-    """Reads entries block after block; rows hold what is not null, found the notices."""
+    """Reads entries block after block; rows hold what is not null, `drained` gives the notices."""
 
     def __init__(
         self, properties: bool = False, payload_sha256: bool = False, redact: bool = False
@@ -50,9 +50,9 @@ class Opened:
 
     def notices(self) -> list[tuple[str, int]]:
         """Code and frame of all notices so far, which are forgotten."""
-        return [(NOTICES[each.kind].code, each.frame_no) for each in self.found()]
+        return [(NOTICES[each.kind].code, each.frame_no) for each in self.drained()]
 
-    def found(self) -> list[Notice]:
+    def drained(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
         return self.notice_log.drain()
 

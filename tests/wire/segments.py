@@ -89,21 +89,21 @@ class Released:
 
     def pieces(self, connection: int = 0, endpoint_index: int = 0) -> list[Piece]:
         """The stream of a side; neighbours of one kind are one piece."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for row in self.ranges:
             if (row["connection"], row["endpoint_index"]) != (connection, endpoint_index) or row[
                 "kind"
             ] not in _KINDS:
                 continue
             kind = _KINDS[row["kind"]]
-            if found and found[-1].kind == kind:
-                last = found.pop()
-                found.append(
+            if pieces and pieces[-1].kind == kind:
+                last = pieces.pop()
+                pieces.append(
                     Piece(kind, last.start, last.length + row["length"], last.data + row["data"])
                 )
             else:
-                found.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
-        return found
+                pieces.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
+        return pieces
 
     def data(self, connection: int = 0, endpoint_index: int = 0) -> bytes:
         """The bytes of a side that came out, gaps left out."""

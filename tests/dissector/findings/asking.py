@@ -12,7 +12,7 @@ from tests.dissector.findings.sending_captures import Line, written
 RULES, _ = load_rules()
 
 
-def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
+def findings_of_lines(folder: Path, number: str, *lines: Line) -> list[Finding]:
     """What one rule finds in a capture of these connections."""
     return findings_in(folder, number, written(folder / "made.pcap", lines))
 

@@ -59,17 +59,17 @@ def test_a_send_is_answered_and_a_delivery_acked_in_the_next_capture(at_once: in
         frame(1, 3, "MESSAGE", back, consumer_id=5, ledger_id=3, entry_id=1, message_count=5),
         beside(1, 3, replay.COST, message_count=4),
     ]  # fmt: skip
-    found = replayed(rows, at_once)
-    (send,) = [row for row in found["exchanges"] if row["kind"] == "publish"]
+    closed_rows = replayed(rows, at_once)
+    (send,) = [row for row in closed_rows["exchanges"] if row["kind"] == "publish"]
     assert (send["outcome"], send["topic"], send["producer_name"]) == (
         "ok", "persistent://a/b/t", "p",
     )  # fmt: skip
     assert (send["request_rank"], send["request_frame_no"]) == (0, 6)
     assert (send["response_rank"], send["response_frame_no"]) == (1, 1)
-    first, second = sorted(found["deliveries"], key=lambda row: row["entry_id"])
+    first, second = sorted(closed_rows["deliveries"], key=lambda row: row["entry_id"])
     assert (first["outcome"], first["ack_rank"], first["ack_frame_no"]) == ("acked", 1, 2)
     assert (second["subscription_type"], second["message_count"]) == ("Shared", 4)
-    assert [row["available_after"] for row in found["permits"]] == [10, 9, 5]
-    numbers = [row for row in found[replay.INCARNATIONS] if row["rank"] == 1]
+    assert [row["available_after"] for row in closed_rows["permits"]] == [10, 9, 5]
+    numbers = [row for row in closed_rows[replay.INCARNATIONS] if row["rank"] == 1]
     assert {(row["producer_id"], row["own_incarnation"], row["incarnation"])
             for row in numbers} == {(4, 0, 0)}  # fmt: skip

@@ -48,17 +48,19 @@ def test_what_one_capture_asked_the_next_one_answers(at_once: int) -> None:
         test_replay.frame(0, 9, "PING", there, chain=7, read_by="pulsar"),
         test_replay.frame(1, 9, "PONG", back, chain=7, read_by="pulsar"),
     ]  # fmt: skip
-    found = replayed(rows, at_once)
-    sent, ping = (next(row for row in found["exchanges"] if row["request_command"] == name)
+    closed_rows = replayed(rows, at_once)
+    sent, ping = (next(row for row in closed_rows["exchanges"] if row["request_command"] == name)
                   for name in ("BATCH", "PING"))  # fmt: skip
     assert (sent["outcome"], sent["entry_id"], sent["attempt"]) == ("ok", 6, 1)
     assert (sent["request_rank"], sent["response_rank"]) == (0, 1)
     assert (ping["outcome"], ping["response_rank"]) == ("ok", 1)
-    (got,) = found["deliveries"]
+    (got,) = closed_rows["deliveries"]
     assert (got["subscription"], got["entry_id"], got["message_count"]) == ("g", 5, 2)
     assert (got["outcome"], got["ack_rank"], got["ack_frame_no"]) == ("acked", 2, 1)
     assert got["publish_to_delivery_ns"] == 12 * MS
-    waiting = [row["outcome"] for row in found["exchanges"] if row["response_frame_no"] is None]
+    waiting = [
+        row["outcome"] for row in closed_rows["exchanges"] if row["response_frame_no"] is None
+    ]
     assert waiting == ["unanswered_at_end"]
 
 

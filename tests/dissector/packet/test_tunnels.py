@@ -27,10 +27,10 @@ from tests.wire.tunnels import (
 
 
 def segment_of(packet: bytes) -> Segment:
-    found = decode(packet, RAW)
-    same(found, decode(V6 if isinstance(found, Segment) and ":" in found.source else V4, RAW))
-    assert isinstance(found, Segment)
-    return found
+    segment = decode(packet, RAW)
+    same(segment, decode(V6 if isinstance(segment, Segment) and ":" in segment.source else V4, RAW))
+    assert isinstance(segment, Segment)
+    return segment
 
 
 ENDS = "192.0.2.1-192.0.2.2"
@@ -133,8 +133,8 @@ def test_the_inner_packet_may_be_cut_by_the_mirror():
     # A mirror that shortens packets makes a right outer packet; the inner one says how long it was.
     inner = ethernet(ipv4(tcp(b"x" * 2000)))
     for kept in (54 + 100, 54, 60):
-        found = decode(ethernet(over_udp(vxlan(inner[:kept]), 4789)))
-        assert (found.wire_bytes, len(found.payload)) == (2000, kept - 54)
+        segment = decode(ethernet(over_udp(vxlan(inner[:kept]), 4789)))
+        assert (segment.wire_bytes, len(segment.payload)) == (2000, kept - 54)
     assert decode(ethernet(over_udp(vxlan(inner[:33]), 4789))) == "ip_header_cut"
 
 

@@ -190,11 +190,11 @@ def test_which_copy_wins(case: tuple[int, int, str], policy: str) -> None:
         Packet(11, 0, 1001 + start, b"N" * (end - start), 5001),
         Packet(12, 0, 1001, b"." * front, 5001),
     ]
-    found = streamed(packets, SMALL._replace(overlap=policy))
+    released = streamed(packets, SMALL._replace(overlap=policy))
     both = range(max(10, start), min(20, end))
     expected = bytearray(b"." * front + b"N" * (10 - front) + b"o" * 10 + b"N" * (end - 20))
     if policy in winners.split():
         for offset in both:
             expected[offset] = ord("N")
-    assert found.data() == bytes(expected)
-    assert found.direction()["conflict_bytes"] == len(both)
+    assert released.data() == bytes(expected)
+    assert released.direction()["conflict_bytes"] == len(both)

@@ -31,10 +31,10 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
         Packet(7, 0, 1009, b"", 5007, FIN_ACK),
         Packet(8, 1, 5007, b"", 1010, FIN_ACK),
     ]
-    found = streamed(packets)
+    released = streamed(packets)
     rows = [
         (row["kind"], row["endpoint_index"], row["stream_offset"], row["data"], row["packet"])
-        for row in found.ranges
+        for row in released.ranges
     ]
     assert rows == [
         (DATA, 0, 0, b"question", 4),
@@ -43,7 +43,7 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
         (FIN, 1, 6, b"", 7),
         (CLOSE, 0, 0, b"", 7),
     ]
-    assert not any(is_again(row) for row in found.ranges)
+    assert not any(is_again(row) for row in released.ranges)
 
 
 @settings(max_examples=40)
@@ -120,11 +120,11 @@ def holes(count: int, size: int, port: int = 40000) -> list[Packet]:
 def test_a_connection_holds_no_more_than_its_limit() -> None:
     options = SMALL._replace(held_bytes_per_connection=10_000)
     packets = [*handshake(), *holes(200, 100)]
-    found = streamed(packets, options, cuts=range(len(packets)))
-    assert 5_000 < found.held <= 10_000
-    assert found.codes().count("held_bytes_limit") > 100
+    released = streamed(packets, options, cuts=range(len(packets)))
+    assert 5_000 < released.held <= 10_000
+    assert released.codes().count("held_bytes_limit") > 100
     # Nothing but the missing bytes is lost.
-    assert found.pieces(0, 0) == [
+    assert released.pieces(0, 0) == [
         piece
         for number in range(200)
         for piece in (
@@ -144,12 +144,12 @@ def test_all_connections_together_hold_no_more_than_the_limit() -> None:
             Packet(10 + number, 0, 1002 + number * 101, bytes(100), 5001, port=port)
             for port in range(40000, 40040)
         ]
-    found = streamed(packets, options, cuts=range(len(packets)))
-    assert found.held <= 50_000 + 100 + NODE_CHARGE_BYTES
-    assert "held_bytes_limit" in found.codes()
+    released = streamed(packets, options, cuts=range(len(packets)))
+    assert released.held <= 50_000 + 100 + NODE_CHARGE_BYTES
+    assert "held_bytes_limit" in released.codes()
     for connection in range(40):
-        assert found.direction(connection, 0)["gap_bytes"] == 30
-        assert found.data(connection, 0) == bytes(3000)
+        assert released.direction(connection, 0)["gap_bytes"] == 30
+        assert released.data(connection, 0) == bytes(3000)
 
 
 def test_tiny_segments_are_charged_too() -> None:
@@ -158,18 +158,18 @@ def test_tiny_segments_are_charged_too() -> None:
     packets = [*handshake()] + [
         Packet(10, 0, 1002 + 2 * number, b"x", 5001) for number in range(3000)
     ]
-    found = streamed(packets, options, cuts=range(0, 3000, 10))
-    assert found.held <= 100_000
-    assert found.direction(0, 0)["gap_bytes"] == 3000
+    released = streamed(packets, options, cuts=range(0, 3000, 10))
+    assert released.held <= 100_000
+    assert released.direction(0, 0)["gap_bytes"] == 3000
 
 
 def test_the_start_of_a_midstream_side_is_settled_under_pressure_without_a_gap() -> None:
     options = SMALL._replace(held_bytes_per_connection=5_000)
     packets = [Packet(1, 0, 9000 + 1000 * n, bytes(1000), 1) for n in range(20)]
-    found = streamed(packets, options, cuts=range(20))
-    assert found.pieces() == [Piece("data", 0, 20_000, bytes(20_000))]
-    assert found.held <= 5_000
-    assert found.codes() == []
+    released = streamed(packets, options, cuts=range(20))
+    assert released.pieces() == [Piece("data", 0, 20_000, bytes(20_000))]
+    assert released.held <= 5_000
+    assert released.codes() == []
 
 
 def test_nothing_is_relieved_where_nothing_waits() -> None:
@@ -184,10 +184,10 @@ def test_a_zero_window_still_open_at_the_end_counts_until_the_last_packet() -> N
         Packet(10, 1, 5001, b"", 1001, window=0),
         Packet(40, 0, 1000, b"", 5001),
     ]
-    found = streamed(packets)
-    assert found.direction(0, 1)["zero_window_ns"] == 30_000_000
-    assert found.direction(0, 0)["zero_window_ns"] == 0
-    assert found.connections[0]["history"].endswith("w")
+    released = streamed(packets)
+    assert released.direction(0, 1)["zero_window_ns"] == 30_000_000
+    assert released.direction(0, 0)["zero_window_ns"] == 0
+    assert released.connections[0]["history"].endswith("w")
 
 
 @settings(max_examples=25)

@@ -56,11 +56,11 @@ def test_growing_keeps_what_is_there() -> None:
         packets += [*handshake(port=port), Packet(10, 0, 1004, port.to_bytes(3, "big"), port=port)]
     packets += [Packet(20, 0, 1001, b"abc", port=port) for port in range(2000, 3500)]
     packets.sort(key=lambda packet: packet.ms)
-    found = streamed(packets)
-    assert len(found.connections) == 1500
+    released = streamed(packets)
+    assert len(released.connections) == 1500
     for number in range(1500):
-        port = found.connections[number]["ports"][0]
-        assert found.data(number) == b"abc" + port.to_bytes(3, "big")
+        port = released.connections[number]["ports"][0]
+        assert released.data(number) == b"abc" + port.to_bytes(3, "big")
 
 
 def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:

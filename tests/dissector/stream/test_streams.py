@@ -72,10 +72,10 @@ def test_endpoints_are_those_of_the_sides() -> None:
 
 
 def test_what_is_not_known_of_a_side_is_null() -> None:
-    found = streamed([Packet(1, 0, 9000, b"abc", 1)])
-    silent = found.direction(0, 1)
+    released = streamed([Packet(1, 0, 9000, b"abc", 1)])
+    silent = released.direction(0, 1)
     assert (silent["isn"], silent["first_seq"], silent["last_seq"]) == (NULL, NULL, NULL)
-    mine = found.direction(0, 0)
+    mine = released.direction(0, 0)
     assert (mine["isn"], mine["first_seq"], mine["last_seq"]) == (NULL, 9000, 9003)
 
 

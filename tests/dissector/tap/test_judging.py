@@ -262,8 +262,8 @@ def test_the_page_lists_what_only_a_whole_capture_decides():
         if words.whole and (not name or not rule.words[""].whole)
     ]
     page = (CAPTURES.parent / "docs" / "tap.md").read_text("utf-8")
-    found = [line for line in page.splitlines() if re.match(r"\| [A-Z]\d\d( \w+)? \|", line)]
-    assert found == listed
+    lines = [line for line in page.splitlines() if re.match(r"\| [A-Z]\d\d( \w+)? \|", line)]
+    assert lines == listed
     assert f"{MAX_WINDOW_BYTES >> 20} MiB of rows" in page and WINDOW_NS == 60 * S
     assert "ten minutes" in page and HISTORY_NS == 600 * S
 

@@ -71,13 +71,13 @@ class Records:
     """What is known of TLS records of a stream."""
 
     def __init__(self) -> None:
-        self.found: TlsRecords = NO_RECORDS
+        self.records: TlsRecords = NO_RECORDS
 
     def add(self, offset: int, starts_packet: bool, data: bytes) -> bool:
         """Whether there are two records in a row behind the next bytes."""
         bytes_ = np.frombuffer(data, np.uint8)
-        self.found = follow_records(self.found, bytes_, 0, len(data), offset, starts_packet)
-        return self.found.is_tls
+        self.records = follow_records(self.records, bytes_, 0, len(data), offset, starts_packet)
+        return self.records.is_tls
 
 
 def test_records_in_packets_of_their_own_are_tls():

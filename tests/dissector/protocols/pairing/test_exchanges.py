@@ -121,15 +121,15 @@ def test_what_gets_no_answer_says_why() -> None:
     close = event(columns.EVENT_CLOSE, 0, status=0)
     asked = [said(ASK, request_id=1), said(WATCH, watcher_id=4)]
     assert [row[0] for row in exchanges(asked)] == ["other_side_not_captured"] * 2
-    found = exchanges([*asked, event(columns.EVENT_FIN, 1), close])
-    assert [row[0] for row in found] == ["conn_closed", "not_awaited"]
+    rows = exchanges([*asked, event(columns.EVENT_FIN, 1), close])
+    assert [row[0] for row in rows] == ["conn_closed", "not_awaited"]
 
 
 def test_bounds_give_up_the_oldest() -> None:
     script = [SEEN_BOTH] + [said(ASK, request_id=number) for number in range(4)]
-    found = exchanges(script, requests=2)
-    assert [row[:2] for row in found[:2]] == [("evicted", 1), ("evicted", 2)]
-    assert [row[0] for row in found[2:]] == ["unanswered_at_end"] * 2
+    rows = exchanges(script, requests=2)
+    assert [row[:2] for row in rows[:2]] == [("evicted", 1), ("evicted", 2)]
+    assert [row[0] for row in rows[2:]] == ["unanswered_at_end"] * 2
     sends = [said(STORE, producer_id=1, sequence_id=number) for number in range(3)]
     assert exchanges([SEEN_BOTH, *sends], sends=2)[0] == ("evicted", 1, None)
 
@@ -142,5 +142,5 @@ def test_unreadable_frames_are_holes() -> None:
         said(rules.COMMAND_SLOTS, 1),
         said(NULL, 1),
     ):
-        found = exchanges([said(ASK, request_id=1), hidden])
-        assert found[0] == ("lost_in_gap", 1, None), hidden
+        rows = exchanges([said(ASK, request_id=1), hidden])
+        assert rows[0] == ("lost_in_gap", 1, None), hidden

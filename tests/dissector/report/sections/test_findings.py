@@ -12,11 +12,11 @@ from tests.numbers import Numbers
 
 @pytest.fixture
 def numbers() -> Numbers:
-    found = Numbers()
+    numbers = Numbers()
     for number, capture in (("R01", "b"), ("D15", "a"), ("D15", "b"), ("D04", "a")):
-        found.add_incident(number, capture)
-    found.add("connections", Numbers().tables()["connections"], "a")
-    return found
+        numbers.add_incident(number, capture)
+    numbers.add("connections", Numbers().tables()["connections"], "a")
+    return numbers
 
 
 def test_the_worst_come_first_and_are_counted(numbers: Numbers) -> None:
@@ -55,8 +55,8 @@ def test_a_rule_whose_rows_cannot_be_told_ends_none_of_the_others(numbers: Numbe
 
 
 def test_the_table_has_the_declared_columns(numbers: Numbers) -> None:
-    found = findings_in(numbers.parts())[0]
-    table = table_of(found)
+    findings = findings_in(numbers.parts())[0]
+    table = table_of(findings)
     assert table.schema.equals(arrow_schema("findings")) and table.num_rows == 3
     assert table_of([]).num_rows == 0
 

@@ -112,9 +112,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_entry_is_the_messages_that_protobuf_objects_show(kind: str) -> None:
-    found = Opened().add([KINDS[kind]])
-    assert found.rows == expected([KINDS[kind]])
-    assert not found.notices()
+    opened = Opened().add([KINDS[kind]])
+    assert opened.rows == expected([KINDS[kind]])
+    assert not opened.notices()
 
 
 def test_many_entries_come_in_the_order_of_their_frames() -> None:
@@ -266,11 +266,11 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_batch_that_contradicts_itself_gives_a_notice_and_nothing_invented(lie: str) -> None:
     frame, read, kept = LIES[lie]
-    found = Opened().add([frame, KINDS["single"]])
-    (notice,) = found.found()
+    opened = Opened().add([frame, KINDS["single"]])
+    (notice,) = opened.drained()
     assert NOTICES[notice.kind].code == "batch_malformed"
     assert (notice.frame_no, notice.value2) == (1, read)
-    assert [row["frame_no"] for row in found.rows] == [1] * kept + [2]
+    assert [row["frame_no"] for row in opened.rows] == [1] * kept + [2]
 
 
 @given(st.binary(max_size=60), st.integers(-3, 40), st.booleans())
