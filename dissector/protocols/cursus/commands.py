@@ -72,7 +72,7 @@ KINDS: Final = {
 # Their clients close without reading the answer.
 _NEVER_AWAITED: Final = frozenset(NUMBER[name] for name in ("LEAVE_GROUP", "HEARTBEAT_CLUSTER"))
 
-# -- which answers may follow which requests, by their words alone; `correlation` looks inside
+# -- which answers may follow which requests, by their words alone; `exchanges` looks inside
 _ASKING: Final = (UNKNOWN, BATCH, *range(FIRST_VERB, len(NAMES)), rules.NOT_SEEN)
 _ANSWERS: Final = {
     **dict.fromkeys((UNKNOWN, RESPONSE_ERROR, RESPONSE_JSON, rules.NOT_SEEN), _ASKING),

@@ -1,7 +1,7 @@
 """What Cursus knows of connections and requests beyond what pairs them, and the steps of a frame.
 
 A session is a connection. There is no request id: a broker reads, handles and answers one frame at
-a time, so an answer is that of the oldest request. The rules in `correlation` decide which step a
+a time, so an answer is that of the oldest request. The rules in `exchanges` decide which step a
 frame takes, and `walk` does for what comes by the ten thousand.
 """
 

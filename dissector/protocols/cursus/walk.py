@@ -1,6 +1,6 @@
 """Frames that come by the ten thousand: batches, their acknowledgements, pushes of streams.
 
-Each takes the steps that the rules in `correlation` would let it take; `walk` stops at the first
+Each takes the steps that the rules in `exchanges` would let it take; `walk` stops at the first
 frame that is anything else.
 """
 

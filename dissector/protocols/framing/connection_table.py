@@ -10,7 +10,7 @@ from dissector.stream.columns import DATA
 
 
 @inlined
-def find_slot(state: FramingState, connection: int) -> int:
+def find_connection(state: FramingState, connection: int) -> int:
     """The row of a connection, or ABSENT."""
     return tables.find(state.connection_indexes, connection, 0, 0, 0)
 
@@ -21,7 +21,7 @@ def find_connections(
 ) -> None:
     """Write the rows of connections to `connection_indexes`, ABSENT for those without."""
     for index in range(len(connections)):
-        connection_indexes[index] = find_slot(state, connections[index])
+        connection_indexes[index] = find_connection(state, connections[index])
 
 
 @kernel

@@ -22,7 +22,7 @@ from dissector.tables import ABSENT
 
 # Bytes before a chain are worth dropping where they are many, and most of the buffer.
 _DROPPED_BYTES: Final = limits.RESYNC_HOLD_BYTES // 16
-NOTHING_TOLD: Final = -1  # no protocol
+NO_PROTOCOL: Final = -1  # no protocol
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 _MIDSTREAM_START: Final = NOTICE_NUMBER["midstream_start"]
 _NOT_RECOGNISED: Final = NOTICE_NUMBER["not_recognised"]
@@ -93,8 +93,8 @@ def may_be_accepted(state: FramingState, direction_index: int) -> bool:
 
 
 @kernel
-def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple[int, bool]:
-    """The protocol that a chain of a direction tells, or NOTHING_TOLD; whether there is any chain.
+def certain_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple[int, bool]:
+    """The protocol of which a chain leaves no doubt, or NO_PROTOCOL; whether there is any chain.
 
     Args:
         is_end: no byte of it follows.
@@ -109,7 +109,7 @@ def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple
                 contents, framing_buffers.rule_of(work, direction_index, protocol, is_end), is_end
             ):
                 return protocol, True
-    return NOTHING_TOLD, is_live
+    return NO_PROTOCOL, is_live
 
 
 # -- looking for frames
@@ -171,7 +171,7 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
 
 @kernel
 def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool) -> int:
-    """The first protocol whose chain in a buffer can be believed; else NOTHING_TOLD, or _WAITS."""
+    """The first protocol whose chain in a buffer can be believed; else NO_PROTOCOL, or _WAITS."""
     state, buffers = work.state, work.state.pool.buffers
     buffer = state.directions.buffer[direction_index]
     first, stop = _protocols(work, direction_index)
@@ -189,7 +189,7 @@ def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool)
         if resync.is_believed(contents, rule, status, ts_ns):
             buffers.is_confirmed[buffer] = resync.is_confirmed_by_packets(contents)
             return protocol
-    return NOTHING_TOLD
+    return NO_PROTOCOL
 
 
 @inlined
@@ -334,8 +334,8 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
     state = work.state
     if not may_be_accepted(state, direction_index):
         return False
-    protocol, _ = told_protocol(work, direction_index, 1)
-    if protocol == NOTHING_TOLD:
+    protocol, _ = certain_protocol(work, direction_index, 1)
+    if protocol == NO_PROTOCOL:
         return False
     buffer, contents = (
         state.directions.buffer[direction_index],

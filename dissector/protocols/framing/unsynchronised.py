@@ -170,9 +170,9 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
             return at
         if not searching.may_be_accepted(state, direction_index):
             continue
-        told, is_live = searching.told_protocol(work, direction_index, 0)
-        if told != searching.NOTHING_TOLD:
-            searching.accept(work, 0, direction_index, told)
+        protocol, is_live = searching.certain_protocol(work, direction_index, 0)
+        if protocol != searching.NO_PROTOCOL:
+            searching.accept(work, 0, direction_index, protocol)
         elif is_live:
             size = state.pool.buffers.size[state.directions.buffer[direction_index]]
             searching.refuse(work, 0, direction_index, size)

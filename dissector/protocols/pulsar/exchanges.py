@@ -22,13 +22,15 @@ from dissector.protocols.pairing import attempts, connections, pending, rules, s
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
 from dissector.protocols.pairing.state import PairingBounds, PassContext
-from dissector.protocols.pulsar.registry import Asked, Registering, register_frame
+from dissector.protocols.pulsar.registry import Asked, RegistryContext, register_frame
 from dissector.protocols.pulsar.wire import commands
 from dissector.tables import ABSENT
 
 
 @kernel
-def pair_frames(run: PassContext, stop: int, protocol: int, registering: Registering) -> int:
+def pair_frames(
+    run: PassContext, stop: int, protocol: int, registry_context: RegistryContext
+) -> int:
     """`pairing.steps.pair_frames` with what only Pulsar has; sets the registry's columns, too."""
     state, frames = run.state, run.frames
     first = state.counters[pairing_state.COUNT_AT]
@@ -45,7 +47,7 @@ def pair_frames(run: PassContext, stop: int, protocol: int, registering: Registe
             request = _refused_connect(run, row, connection)
         else:
             request = steps.find_request(run, row, connection)
-        register_frame(frames, row, _asked_of(run, request), registering)
+        register_frame(frames, row, _asked_of(run, request), registry_context)
         if command < 0:
             steps.handle_event(run, row, connection)
             continue
@@ -163,18 +165,18 @@ class PulsarExchanges(Exchanges):
         rows: int,
         error_texts: Int64Array,
         names: Sequence[bytes],
-        registering: Registering,
+        registry_context: RegistryContext,
         notices: NoticeLog,
     ) -> list[TableBlock]:
         """`pair`, and what the registry knows of each frame.
 
         Args:
             error_texts: what `read_texts` returned for the block.
-            registering: what the registry began the block with.
+            registry_context: what the registry began the block with.
         """
         run = self.begin(frames, rows, error_texts, names)
         for _ in self.rooms():
-            if not pair_frames(run, rows, self._protocol, registering):
+            if not pair_frames(run, rows, self._protocol, registry_context):
                 break
         blocks = self.blocks(run, notices)
         self._keep_texts()

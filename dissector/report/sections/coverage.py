@@ -123,7 +123,7 @@ def _notices(rows: list[Row]) -> Row:
     }
 
 
-def _told(rows: list[Row]) -> Row:
+def _kinds_and_texts(rows: list[Row]) -> Row:
     """Kinds of packets that are not read, and what is told of captures as a whole. rows: rows of
     the tally `capture_notices`."""
     unread: dict[str, int] = {}
@@ -176,7 +176,7 @@ def coverage(merged: MergedTables) -> dict[str, Any]:
     }
     total["broker_leg_connections"] = proxy_peer_count(merged)
     total["limits_hit"] = _limits(total)
-    total |= _told(merged.rows("capture_notices"))
+    total |= _kinds_and_texts(merged.rows("capture_notices"))
     total["serious_notices"] = [
         f"{notice_sentence(total, code)} ({code}, {many(count, 'time')})"
         for code, count in total["notices_by_code"].items()

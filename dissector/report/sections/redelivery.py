@@ -74,13 +74,13 @@ def _publishes(aside: list[Row], kind: str) -> int:
     return sum(row["publishes"] for row in aside if row["kind"] == kind)
 
 
-def _causes(again: list[Row]) -> Row:
-    causes = numbers.counts_by(again, "redelivery_cause", "deliveries")
+def _causes(redelivered: list[Row]) -> Row:
+    causes = numbers.counts_by(redelivered, "redelivery_cause", "deliveries")
     asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
         "by_cause": numbers.known(causes),
         "messages_by_cause": numbers.known(
-            numbers.counts_by(again, "redelivery_cause", "messages")
+            numbers.counts_by(redelivered, "redelivery_cause", "messages")
         ),
         "asked_for": asked,
         "infrastructure": sum(causes.values()) - asked,
@@ -89,7 +89,7 @@ def _causes(again: list[Row]) -> Row:
 
 def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     """The numbers of one group of deliveries."""
-    again = [row for row in deliveries if row["is_redelivered"]]
+    redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
     unjudged = sum(row["deliveries"] for row in deliveries) - sum(
         row["deliveries"] for row in judged
@@ -97,17 +97,17 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     return {
         "deliveries": sum(row["deliveries"] for row in deliveries),
         "messages": sum(row["messages"] for row in deliveries),
-        "redelivered": sum(row["deliveries"] for row in again),
-        "redelivered_messages": sum(row["messages"] for row in again),
+        "redelivered": sum(row["deliveries"] for row in redelivered),
+        "redelivered_messages": sum(row["messages"] for row in redelivered),
         "rate_messages": numbers.share(
-            sum(row["messages"] for row in again if has_identity(row["topic"])),
+            sum(row["messages"] for row in redelivered if has_identity(row["topic"])),
             sum(row["messages"] for row in judged),
         ),
         "rate_entries": numbers.share(
-            sum(row["deliveries"] for row in again if has_identity(row["topic"])),
+            sum(row["deliveries"] for row in redelivered if has_identity(row["topic"])),
             sum(row["deliveries"] for row in judged),
         ),
-        **_causes(again),
+        **_causes(redelivered),
         "counted_by_broker": sum(row["counted_by_broker"] for row in deliveries),
         "seen_before": sum(row["seen_before"] for row in deliveries),
         "max_redelivery_count": numbers.high(row["redelivery_count_max"] for row in deliveries),

@@ -1,4 +1,4 @@
-"""Hand-made frames of Cursus through its correlation: two captures, one behind the other."""
+"""Hand-made frames of Cursus through its pairing: two captures, one behind the other."""
 
 import json
 from typing import Any

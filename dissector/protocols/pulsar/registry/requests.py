@@ -15,7 +15,7 @@ from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import BY_BROKER, BY_CLIENT
 
 
-class Registering(NamedTuple):
+class RegistryContext(NamedTuple):
     """What the walk over a block works with.
 
     rows_before: ordinal of the last row of the block before.
@@ -55,7 +55,7 @@ def settle(
     row: int,
     asked: int,
     client_handle: int,
-    run: Registering,
+    run: RegistryContext,
 ) -> int:
     """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
     client_handles = state.client_handles

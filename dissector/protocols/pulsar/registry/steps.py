@@ -12,7 +12,7 @@ from dissector.protocols.pulsar.registry import client_handles as registry_clien
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
     Asked,
-    Registering,
+    RegistryContext,
     settle,
 )
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
@@ -25,7 +25,7 @@ REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's
 
 
 @inlined
-def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+def register_frame(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
     """Fill the registry's columns of a frame, or take note of an event.
 
     Args:
@@ -45,7 +45,7 @@ def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registerin
 
 
 @kernel
-def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
     """Every command that does not come in masses."""
     command = frames.command[row]
     if command >= rules.COMMAND_SLOTS:
@@ -205,7 +205,9 @@ def close_all(state: RegistryState, out: HandleRows) -> None:
 
 
 @kernel
-def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_request(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """A request by id: what it does to its subject."""
     command = frames.command[row]
     if command in (commands.PRODUCER, commands.SUBSCRIBE):
@@ -217,7 +219,9 @@ def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: R
 
 
 @kernel
-def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_opening(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
     command = frames.command[row]
     kind = commands.PRODUCER_SUBJECT if command == commands.PRODUCER else commands.CONSUMER_SUBJECT
@@ -317,7 +321,9 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
 
 
 @kernel
-def _handle_other(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_other(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """Every other command: names of its subject, or its own."""
     command = frames.command[row]
     kind = run.rules.client_handle[command]
@@ -371,7 +377,7 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
 
 @kernel
 def _handle_reply(
-    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: Registering
+    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: RegistryContext
 ) -> None:
     """An answer by request id: its request tells what it is about."""
     # ACK_RESPONSE names its consumer itself.

@@ -67,7 +67,7 @@ _TELLING_FIELDS: Final = {
 }
 
 
-class Correlation:
+class CursusExchanges:
     """State of one capture. negotiated: by connections that are over.
 
     Args:
