@@ -69,12 +69,12 @@ def seeds() -> dict[str, dict[str, bytes]]:
 
 def unload_seeds() -> dict[str, bytes]:
     """Every sample as if its capture had begun later, and then its topics had been unloaded."""
-    found = {}
+    by_name = {}
     for path in sorted(CAPTURES.glob("*/*.pcap*")):
         data = bytes_of(path)
         if is_pcap(data):
-            found[f"unload-{path.name}"] = small(data, opened_in(rows_of(data)), MOST_BYTES)
-    return found
+            by_name[f"unload-{path.name}"] = small(data, opened_in(rows_of(data)), MOST_BYTES)
+    return by_name
 
 
 def _prefixed(data: bytes) -> bytes:

@@ -76,9 +76,9 @@ class _Reader:
     def take(self, size: int) -> bytes:
         if self.at + size > len(self.data):
             raise EOFError
-        found = self.data[self.at : self.at + size]
+        data = self.data[self.at : self.at + size]
         self.at += size
-        return found
+        return data
 
     def number(self, form: str) -> int:
         return int(struct.unpack(">" + form, self.take(struct.calcsize(form)))[0])
@@ -115,8 +115,8 @@ def _read(body: bytes, layout: str) -> tuple[NaiveBatch, int]:
             reader.take(12)
             reader.text()
         records.append(NaiveRecord(offset, seq_num, producer, key, epoch, payload))
-    found = NaiveBatch(layout, topic, partition, acks, idempotent, start, end, tuple(records))
-    return found, reader.at
+    batch = NaiveBatch(layout, topic, partition, acks, idempotent, start, end, tuple(records))
+    return batch, reader.at
 
 
 def read_batch(body: bytes) -> NaiveBatch | None:
@@ -124,13 +124,13 @@ def read_batch(body: bytes) -> NaiveBatch | None:
     loose = None
     for layout in ("seed", "cur", "apr26", "v010"):
         try:
-            found, end = _read(body, layout)
+            batch, end = _read(body, layout)
         except EOFError:
             continue
         if end == len(body):
-            return found
-        if loose is None and found.records and layout != "seed":
-            loose = found
+            return batch
+        if loose is None and batch.records and layout != "seed":
+            loose = batch
     return loose
 
 

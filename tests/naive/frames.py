@@ -82,16 +82,16 @@ def surviving(
     streams: Mapping[Flow, Stream], segments: Iterable[NaiveSegment]
 ) -> dict[Flow, bytearray]:
     """For each byte of each stream whether some packet of the damaged capture holds it."""
-    found = {flow: bytearray(len(stream.data)) for flow, stream in streams.items()}
+    bytes_left = {flow: bytearray(len(stream.data)) for flow, stream in streams.items()}
     for each in segments:
         if each.flags & SYN:
             continue
         at = streams[flow_of(each)].offset(each.sequence)
-        mask = found[flow_of(each)]
+        mask = bytes_left[flow_of(each)]
         first, last = max(at, 0), min(at + len(each.payload), len(mask))
         if first < last:
             mask[first:last] = b"\1" * (last - first)
-    return found
+    return bytes_left
 
 
 def whole(stream: Stream, mask: bytearray) -> set[Span]:
@@ -108,7 +108,7 @@ def placed(
     streams: Mapping[Flow, Stream], tables: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[tuple[Flow, Span, Mapping[str, Any]]]:
     """Rows of frames with their places in the undamaged streams."""
-    found = []
+    frames_placed = []
     connections = {row["connection_id"]: row for row in tables["connections"]}
     for row in tables.get("frames", ()):
         of = connections[row["connection_id"]]
@@ -121,8 +121,8 @@ def placed(
             options = [(way, (*client, *broker) if way == "to_broker" else (*broker, *client))]
         spans = [(flow, _span(streams[flow], of, side, row)) for side, flow in options]
         known = [each for each in spans if each[1] in streams[each[0]].frames]
-        found.append((*(known or spans)[0], row))
-    return found
+        frames_placed.append((*(known or spans)[0], row))
+    return frames_placed
 
 
 def _span(stream: Stream, of: Mapping[str, Any], way: str, row: Mapping[str, Any]) -> Span:

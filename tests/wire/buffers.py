@@ -80,8 +80,8 @@ class Held:
     def searched(self) -> Searched:
         """As a search sees it."""
         plain = getattr(searched, "py_func", searched)  # no kernel that Python calls gives arrays
-        found: Searched = plain(self.state, self.direction_index, 0)
-        return found
+        contents: Searched = plain(self.state, self.direction_index, 0)
+        return contents
 
     def cell(self, number: int) -> int:
         """A cell of its search."""

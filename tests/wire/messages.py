@@ -59,9 +59,9 @@ class Opened:
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a message that its frame decides, nulls left out."""
-    found = {name: value for name, value in row.items() if value is not None}
+    values = {name: value for name, value in row.items() if value is not None}
     for name in ("connection_id", "direction", "ts"):
-        del found[name]
-    if "properties" in found:
-        found["properties"] = dict(found["properties"])
-    return found
+        del values[name]
+    if "properties" in values:
+        values["properties"] = dict(values["properties"])
+    return values

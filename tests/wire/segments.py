@@ -208,7 +208,7 @@ def streamed(
         is_finished: the capture ends behind them.
     """
     streams = Streams(options)
-    found = Released()
+    released = Released()
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
     all_segments, all_buffers = columns_of(packets)
     for start, end in itertools.pairwise(edges):
@@ -217,20 +217,20 @@ def streamed(
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
         buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.assembled)
         for ranges, rows in streams.advance(segments, end - start, buffers):
-            _collect(found, streams, ranges, rows, buffers)
+            _collect(released, streams, ranges, rows, buffers)
         buffers.block[:] = 0xEE
     if is_finished:
         nothing = PacketBuffers(np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         for ranges, rows in streams.finish():
-            _collect(found, streams, ranges, rows, nothing)
-        _collect_connections(found, streams)
+            _collect(released, streams, ranges, rows, nothing)
+        _collect_connections(released, streams)
         assert streams.held_bytes == 0
-        check(found, packets)
-    return found
+        check(released, packets)
+    return released
 
 
 def _collect(
-    found: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
+    released: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
 ) -> None:
     sources = (buffers.block, streams.heap, buffers.assembled)
     for row in range(rows):
@@ -240,22 +240,22 @@ def _collect(
         cells["data"] = (
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
-        found.ranges.append(cells)
+        released.ranges.append(cells)
     notices, count = streams.notices()
     for row in range(count):
         said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
-        found.notices.append(said | {"code": NOTICES[said["kind"]].code})
-    found.held = max(found.held, streams.held_bytes)
-    _collect_connections(found, streams)
+        released.notices.append(said | {"code": NOTICES[said["kind"]].code})
+    released.held = max(released.held, streams.held_bytes)
+    _collect_connections(released, streams)
 
 
-def _collect_connections(found: Released, streams: Streams) -> None:
+def _collect_connections(released: Released, streams: Streams) -> None:
     slots = streams.retired()
     rows = streams.connection_rows(slots)
     known = rows.connections
     for row in range(len(slots)):
         ended = int(known.closing[row])
-        found.connections[int(known.connection_id[row])] = {
+        released.connections[int(known.connection_id[row])] = {
             "ended": ENDED_NAMES[ended] if ended >= 0 else None,
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
@@ -273,22 +273,22 @@ def _collect_connections(found: Released, streams: Streams) -> None:
     streams.recycle()
 
 
-def check(found: Released, packets: Sequence[Packet]) -> None:
+def check(streams: Released, packets: Sequence[Packet]) -> None:
     """What holds for any finished run."""
     by_connection: dict[int, list[dict[str, Any]]] = {}
-    for row in found.ranges:
+    for row in streams.ranges:
         by_connection.setdefault(row["connection"], []).append(row)
-    assert sorted(by_connection) == sorted(found.connections) == list(range(len(by_connection)))
-    released = [row["release_packet"] for row in found.ranges]
+    assert sorted(by_connection) == sorted(streams.connections) == list(range(len(by_connection)))
+    released = [row["release_packet"] for row in streams.ranges]
     assert released == sorted(released)
     used = 0
     for connection, rows in by_connection.items():
         kinds = [row["kind"] for row in rows]
         assert kinds[-1] == CLOSE and kinds.count(CLOSE) == 1
         # What left before the SYN was known says so; else the side of the SYN.
-        assert {row["opener"] for row in rows} <= {-1, found.connections[connection]["opener"]}
+        assert {row["opener"] for row in rows} <= {-1, streams.connections[connection]["opener"]}
         for endpoint_index in (0, 1):
-            values = found.connections[connection]["sides"][endpoint_index]
+            values = streams.connections[connection]["sides"][endpoint_index]
             used += values["packets"]
             _check_side([row for row in rows if row["endpoint_index"] == endpoint_index], values)
     assert used == len(packets)

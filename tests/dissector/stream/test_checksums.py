@@ -101,9 +101,9 @@ def test_bytes_that_their_receiver_took_are_used() -> None:
 def test_without_a_better_copy_they_are_used_as_late_as_a_hole(one_way: bool, ms: int) -> None:
     probes = [Packet(at, 0, 1007, b"", 5001, ip_id=at) for at in range(20, 61_000, 20)]
     made = [each for each in sound(BAD, *probes) if not (one_way and each.endpoint_index)]
-    found = streamed(made)
-    assert found.data() == b"abXdef"
-    released = found.times(DATA)[0]
+    output = streamed(made)
+    assert output.data() == b"abXdef"
+    released = output.times(DATA)[0]
     assert made[released - 1].ms == pytest.approx(ms, abs=20)
 
 

@@ -199,8 +199,8 @@ def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) ->
 def test_the_other_direction_waits_no_longer_than_a_window() -> None:
     packets = [*hole()]
     packets += [Packet(20 + 20 * n, 1, 5001 + n, b"x", 1004) for n in range(50)]
-    found = streamed(packets)
-    released = found.times(DATA, endpoint_index=1)
+    output = streamed(packets)
+    released = output.times(DATA, endpoint_index=1)
     waits = [packets[at - 1].ms - (20 + 20 * n) for n, at in enumerate(released[:50])]
     assert max(waits) <= WINDOW_MS + 20
     assert waits[-1] == 0

@@ -74,11 +74,11 @@ def test_rows_are_the_same_however_the_input_is_cut(
         assert parts.notices == whole.notices
 
 
-def _comparable(found) -> list[dict]:
+def _comparable(released) -> list[dict]:
     """Ranges without the places of their bytes in buffers."""
     return [
         {name: value for name, value in row.items() if name not in ("offset", "source")}
-        for row in found.ranges
+        for row in released.ranges
     ]
 
 

@@ -28,8 +28,8 @@ def woven(*talks: list[Packet]) -> list[Packet]:
     return sorted((each for talk in talks for each in talk), key=lambda each: each.ms)
 
 
-def streams_of(found: Released) -> list[tuple[bytes, bytes]]:
-    return [(found.data(id, 0), found.data(id, 1)) for id in range(len(found.connections))]
+def streams_of(released: Released) -> list[tuple[bytes, bytes]]:
+    return [(released.data(id, 0), released.data(id, 1)) for id in range(len(released.connections))]
 
 
 SAID = (b"question", b"answer")
