@@ -6,12 +6,10 @@ from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS
 from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_BY_SYN,
-    ROLE_DECIDED,
     ROLE_SOURCE_NAMES,
     UNKNOWN,
+    RoleSource,
+    RoleState,
 )
 
 __all__ = (
@@ -19,14 +17,12 @@ __all__ = (
     "IS_PROXY_HEADER",
     "IS_TLS",
     "OPAQUE_NAMES",
-    "ROLE_BY_FIRST_SEEN",
-    "ROLE_BY_PORT",
-    "ROLE_BY_SYN",
-    "ROLE_DECIDED",
     "ROLE_SOURCE_NAMES",
     "UNKNOWN",
     "Framing",
     "FramingOptions",
+    "RoleSource",
+    "RoleState",
     "find_connections",
     "look",
     "named",

@@ -9,7 +9,7 @@ from dissector.protocols.framing import range_pool, row_output, search_state
 from dissector.protocols.framing.first_bytes import TlsRecords, follow_records
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import PassContext
-from dissector.protocols.framing.state import COUNTER_AGAIN, HELD, UNDECIDED, FramingState
+from dissector.protocols.framing.state import COUNTER_AGAIN, UNDECIDED, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import DATA, STARTS_PACKET
 from dissector.tables import ABSENT, allocate_row, give_row
@@ -56,7 +56,7 @@ def wait_for_peer(work: PassContext, direction_index: int) -> int:
     directions = work.state.directions
     buffer = begin_buffer(work, direction_index)
     work.state.pool.buffers.resume_mode[buffer] = directions.mode[direction_index]
-    directions.mode[direction_index] = HELD
+    directions.mode[direction_index] = DirectionMode.HELD
     return buffer
 
 

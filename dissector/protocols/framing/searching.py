@@ -16,7 +16,7 @@ from dissector.protocols.framing import resync
 from dissector.protocols.framing.recognition import has_broker_port, recognise
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import AT, IS_BEGUN, RESUME
-from dissector.protocols.framing.state import OPAQUE, SEARCH, UNDECIDED, UNKNOWN, FramingState
+from dissector.protocols.framing.state import UNDECIDED, UNKNOWN, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.tables import ABSENT
 
@@ -123,7 +123,7 @@ def look_for_frames(work: PassContext, index: int, direction_index: int, is_fina
     if known.protocol[connection_index] == UNDECIDED and recognise(work, direction_index, is_final):
         return False
     if known.protocol[connection_index] >= len(work.calls.check):
-        framing_buffers.give_up(state, direction_index, OPAQUE)
+        framing_buffers.give_up(state, direction_index, DirectionMode.OPAQUE)
         return False
     protocol = _search(work, direction_index, work.ranges.ts_ns[index], is_final)
     if protocol >= 0:
@@ -227,7 +227,7 @@ def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> 
         else limits.MAX_HEAD_BYTES
     )
     if is_refused:
-        framing_buffers.give_up(state, peer, OPAQUE)
+        framing_buffers.give_up(state, peer, DirectionMode.OPAQUE)
         refuse(work, index, direction_index, limits.REFUSED_BYTES)
     elif is_open and not is_live and directions.skipped[direction_index] + size > most:
         refuse(work, index, direction_index, most)
@@ -248,7 +248,7 @@ def _let_peer_wait(work: PassContext, direction_index: int) -> None:
     buffers, buffer = work.state.pool.buffers, directions.buffer[direction_index]
     if buffers.peer_waits[buffer] == 0:
         buffers.peer_waits[buffer] = 1
-        if directions.buffer[peer] == ABSENT and directions.mode[peer] != OPAQUE:
+        if directions.buffer[peer] == ABSENT and directions.mode[peer] != DirectionMode.OPAQUE:
             framing_buffers.wait_for_peer(work, peer)
 
 
@@ -268,8 +268,8 @@ def accept(work: PassContext, index: int, direction_index: int, protocol: int) -
     state.connections.protocol[connection_index] = protocol
     _start_chain(work, index, direction_index, protocol)
     peer_too = False
-    if was_open and directions.mode[peer] == OPAQUE:
-        directions.mode[peer] = SEARCH
+    if was_open and directions.mode[peer] == DirectionMode.OPAQUE:
+        directions.mode[peer] = DirectionMode.SEARCH
     if was_open and directions.buffer[peer] != ABSENT:
         is_found = _search(work, peer, work.ranges.ts_ns[index], False) >= 0
         peer_too = is_found or resync.has_some(
@@ -294,7 +294,7 @@ def _start_chain(work: PassContext, index: int, direction_index: int, protocol: 
     )
     row = resync.range_at(framing_buffers.searched(state, direction_index, protocol), 0).row
     state.pool.ranges.starts_chain[row] = 1
-    directions.mode[direction_index] = SEARCH
+    directions.mode[direction_index] = DirectionMode.SEARCH
     offset, skipped = state.pool.ranges.stream_offset[row], directions.skipped[direction_index]
     if skipped > 0:
         kind = _MIDSTREAM_START if directions.is_first[direction_index] else _RESYNC
@@ -321,11 +321,11 @@ def refuse(work: PassContext, index: int, direction_index: int, looked_for: int)
         looked_for: bytes in which none were found.
     """
     state, directions, peer = work.state, work.state.directions, direction_index ^ 1
-    framing_buffers.give_up(state, direction_index, OPAQUE)
-    if directions.mode[peer] == OPAQUE or not directions.is_seen[peer]:
+    framing_buffers.give_up(state, direction_index, DirectionMode.OPAQUE)
+    if directions.mode[peer] == DirectionMode.OPAQUE or not directions.is_seen[peer]:
         note(work, index, direction_index, _NOT_RECOGNISED, NULL, looked_for)
         state.connections.protocol[direction_index >> 1] = UNKNOWN
-        framing_buffers.give_up(state, peer, OPAQUE)
+        framing_buffers.give_up(state, peer, DirectionMode.OPAQUE)
 
 
 @inlined

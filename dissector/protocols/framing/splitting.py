@@ -29,7 +29,7 @@ from dissector.protocols.framing.connection_table import allocate_connection, fi
 from dissector.protocols.framing.other_protocols import keep_head
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
-from dissector.protocols.framing.state import FramingState
+from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
 from dissector.tables import ABSENT, give_row
@@ -68,7 +68,7 @@ def _skip_broken(
     directions.skip[direction_index] -= count
     row_output.touch_frame(work.state, direction_index, work.ranges, index)
     if directions.skip[direction_index] > 0:
-        return Step(position + count, filled, framing_state.DONE)
+        return Step(position + count, filled, SplitStatus.DONE)
     status = row_output.finish_frame(
         work, filled, index, direction_index, directions.broken[direction_index]
     )
@@ -86,14 +86,14 @@ def _fill_frame(
     total = directions.total[direction_index]
     count = min(ranges.length[index] - position, HEADER_WINDOW - had if total == 0 else total - had)
     if not row_output.reserve(state, direction_index, had + count):
-        return Step(position, filled, framing_state.ARENA_FULL)
+        return Step(position, filled, SplitStatus.ARENA_FULL)
     row_output.append_bytes(state, direction_index, data, ranges.offset[index] + position, count)
     if total == 0:
         at = directions.arena_at[direction_index]
         total = _check_header(state, direction_index, state.arena, at, at + had + count, work.calls)
         if total < 0 or (total == 0 and had + count >= HEADER_WINDOW):
             directions.have[direction_index] = had
-            return Step(position, filled, framing_state.BROKEN)
+            return Step(position, filled, SplitStatus.BROKEN)
         directions.total[direction_index] = total
         if 0 < total < had + count:
             count = total - had
@@ -101,7 +101,7 @@ def _fill_frame(
     row_output.touch_frame(state, direction_index, ranges, index)
     position += count
     if total == 0 or directions.have[direction_index] < total:
-        return Step(position, filled, framing_state.DONE)
+        return Step(position, filled, SplitStatus.DONE)
     status = row_output.finish_frame(work, filled, index, direction_index, columns.COMPLETE)
     return Step(position, filled + 1, status)
 
@@ -117,25 +117,25 @@ def _new_frame(
     at = ranges.offset[index] + position
     total = _check_header(state, direction_index, data, at, at + left, work.calls)
     if total < 0 or (total == 0 and left >= HEADER_WINDOW):
-        return Step(position, filled, framing_state.BROKEN)
+        return Step(position, filled, SplitStatus.BROKEN)
     if not roles.may_wait(state, direction_index >> 1, ranges.source[index], total):
         state.counters[framing_state.COUNTER_ARENA_NEEDED] = total
-        return Step(position, filled, framing_state.ARENA_FULL)
+        return Step(position, filled, SplitStatus.ARENA_FULL)
     row_output.start_frame(state, direction_index, ranges, index, position)
     if total == 0 or total > left:
         if not row_output.reserve(state, direction_index, left):
-            return Step(position, filled, framing_state.ARENA_FULL)
+            return Step(position, filled, SplitStatus.ARENA_FULL)
         row_output.append_bytes(state, direction_index, data, at, left)
         directions.total[direction_index] = total
-        return Step(position + left, filled, framing_state.DONE)
+        return Step(position + left, filled, SplitStatus.DONE)
     row_output.emit_frame(state, out, filled, direction_index, total, columns.COMPLETE)
     out.release_packet[filled] = ranges.release_packet[index]
     out.source[filled] = ranges.source[index]
     out.data_offset[filled] = at
     out.data_bytes[filled] = total
     directions.verify[direction_index] = 0
-    status = framing_state.DONE
-    if state.connections.role[direction_index >> 1] != framing_state.ROLE_DECIDED:
+    status = SplitStatus.DONE
+    if state.connections.role[direction_index >> 1] != RoleState.DECIDED:
         status = row_output.decide_role(state, direction_index, data, at, at + total, work.calls)
         out.direction[filled] = row_output.direction_of(
             state, direction_index >> 1, direction_index & 1
@@ -153,7 +153,7 @@ def _handle_data(
     directions = work.state.directions
     while position < work.ranges.length[index]:
         if filled >= len(work.out.command):
-            return Step(position, filled, framing_state.FULL)
+            return Step(position, filled, SplitStatus.FULL)
         if directions.skip[direction_index] > 0:
             step = _skip_broken(work, index, position, direction_index, filled)
         elif directions.have[direction_index] > 0:
@@ -162,9 +162,9 @@ def _handle_data(
             step = _new_frame(work, index, position, direction_index, data, filled)
         position = step.position
         filled = step.filled
-        if step.status != framing_state.DONE:
+        if step.status != SplitStatus.DONE:
             return Step(position, filled, step.status)
-    return Step(position, filled, framing_state.DONE)
+    return Step(position, filled, SplitStatus.DONE)
 
 
 @inlined
@@ -184,9 +184,9 @@ def _emit_gap(work: PassContext, index: int, direction_index: int, filled: int) 
     """Write the event of a gap; frames may be missing with it where the chain does not go on."""
     row_output.emit_event(work, filled, index, direction_index >> 1, columns.EVENT_GAP)
     work.out.frames_missing[filled] = int(
-        work.state.directions.mode[direction_index] != framing_state.CHAIN
+        work.state.directions.mode[direction_index] != DirectionMode.CHAIN
     )
-    return Step(0, filled + 1, framing_state.DONE)
+    return Step(0, filled + 1, SplitStatus.DONE)
 
 
 @kernel
@@ -197,9 +197,9 @@ def _handle_gap(work: PassContext, index: int, direction_index: int, filled: int
     length = ranges.length[index]
     is_cut = ranges.kind[index] == GAP_CUT
     status = columns.CUT_BY_SNAPLEN if is_cut else columns.CUT_BY_GAP
-    settled = framing_state.DONE
+    settled = SplitStatus.DONE
     if directions.have[direction_index] == 0 and directions.skip[direction_index] == 0:
-        directions.mode[direction_index] = framing_state.SEARCH
+        directions.mode[direction_index] = DirectionMode.SEARCH
     else:
         if directions.broken[direction_index] == 0:
             directions.total[direction_index] = _announced_total(state, direction_index)
@@ -212,7 +212,7 @@ def _handle_gap(work: PassContext, index: int, direction_index: int, filled: int
             directions.have[direction_index] = 0
             directions.broken[direction_index] = 0
             directions.skip[direction_index] = 0
-            directions.mode[direction_index] = framing_state.SEARCH
+            directions.mode[direction_index] = DirectionMode.SEARCH
         else:
             if is_cut:
                 row_output.touch_frame(state, direction_index, ranges, index)
@@ -225,10 +225,10 @@ def _handle_gap(work: PassContext, index: int, direction_index: int, filled: int
                 )
                 filled += 1
                 if length > remaining:
-                    directions.mode[direction_index] = framing_state.SEARCH
-    if settled == framing_state.ROLE_WAIT:
+                    directions.mode[direction_index] = DirectionMode.SEARCH
+    if settled == SplitStatus.ROLE_WAIT:
         # The gap's own event comes when the kernel is called again for this range.
-        return Step(-1, filled, framing_state.ROLE_WAIT)
+        return Step(-1, filled, SplitStatus.ROLE_WAIT)
     return _emit_gap(work, index, direction_index, filled)
 
 
@@ -241,7 +241,7 @@ def _handle_close(work: PassContext, index: int, connection_index: int, filled: 
     for turn in range(2):
         direction_index = 2 * connection_index + (first if turn == 0 else 1 - first)
         if (
-            directions.mode[direction_index] == framing_state.CHAIN
+            directions.mode[direction_index] == DirectionMode.CHAIN
             and directions.have[direction_index] > 0
         ):
             total = _announced_total(state, direction_index)
@@ -250,18 +250,18 @@ def _handle_close(work: PassContext, index: int, connection_index: int, filled: 
                 if directions.broken[direction_index] > 0
                 else columns.CUT_BY_END
             )
-            directions.mode[direction_index] = framing_state.OPAQUE
+            directions.mode[direction_index] = DirectionMode.OPAQUE
             if total > 0:
                 directions.total[direction_index] = total
                 settled = row_output.finish_frame(work, filled, index, direction_index, status)
                 filled += 1
-                if settled == framing_state.ROLE_WAIT:
-                    return Step(0, filled, framing_state.ROLE_WAIT)
+                if settled == SplitStatus.ROLE_WAIT:
+                    return Step(0, filled, SplitStatus.ROLE_WAIT)
     if state.connections.waiting[connection_index] > 0:
         roles.decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
-        return Step(0, filled, framing_state.AGAIN)
+        return Step(0, filled, SplitStatus.AGAIN)
     row_output.emit_event(work, filled, index, connection_index, columns.EVENT_CLOSE)
-    return Step(0, filled + 1, framing_state.DONE)
+    return Step(0, filled + 1, SplitStatus.DONE)
 
 
 @inlined
@@ -309,14 +309,14 @@ def _handle_bytes(
     if directions.head_bytes[direction_index] < framing_state.HEADS:
         keep_head(directions, work.ranges, index, direction_index, data)
     mode = directions.mode[direction_index]
-    if mode == framing_state.OPAQUE:
-        return Step(0, filled, framing_state.DONE)
+    if mode == DirectionMode.OPAQUE:
+        return Step(0, filled, SplitStatus.DONE)
     directions.is_seen[direction_index] = 1
-    if mode == framing_state.HEAD and _begin_chain(work, index, direction_index, data):
-        directions.mode[direction_index] = mode = framing_state.CHAIN
-    if mode == framing_state.CHAIN:
+    if mode == DirectionMode.HEAD and _begin_chain(work, index, direction_index, data):
+        directions.mode[direction_index] = mode = DirectionMode.CHAIN
+    if mode == DirectionMode.CHAIN:
         step = _handle_data(work, index, position, direction_index, data, filled)
-        if step.status != framing_state.BROKEN:
+        if step.status != SplitStatus.BROKEN:
             return step
         position, filled = step.position, step.filled
     return Step(
@@ -332,23 +332,23 @@ def _handle_event(
     state, directions, connection_index = work.state, work.state.directions, direction_index >> 1
     mode, is_buffered = directions.mode[direction_index], has_buffer(work.state, connection_index)
     if work.ranges.kind[index] == FIN:
-        if is_buffered and mode != framing_state.CHAIN and mode != framing_state.OPAQUE:
+        if is_buffered and mode != DirectionMode.CHAIN and mode != DirectionMode.OPAQUE:
             status = unsynchronised.handle_fin(work, index, direction_index)
-            if status >= 0:
+            if status != SplitStatus.REPORTED:
                 return Step(0, filled, status)
         row_output.emit_event(work, filled, index, connection_index, columns.EVENT_FIN)
-        return Step(0, filled + 1, framing_state.DONE)
-    if mode == framing_state.OPAQUE:
-        return Step(0, filled, framing_state.DONE)
+        return Step(0, filled + 1, SplitStatus.DONE)
+    if mode == DirectionMode.OPAQUE:
+        return Step(0, filled, SplitStatus.DONE)
     if position < 0:  # the frame that it cuts is out
         return _emit_gap(work, index, direction_index, filled)
-    if mode == framing_state.CHAIN:
+    if mode == DirectionMode.CHAIN:
         return _handle_gap(work, index, direction_index, filled)
     if is_buffered and unsynchronised.handle_gap(work, index, direction_index):
-        return Step(0, filled, framing_state.DONE)
+        return Step(0, filled, SplitStatus.DONE)
     if state.connections.protocol[connection_index] == framing_state.UNDECIDED:
-        return Step(0, filled, framing_state.DONE)
-    directions.mode[direction_index] = framing_state.SEARCH
+        return Step(0, filled, SplitStatus.DONE)
+    directions.mode[direction_index] = DirectionMode.SEARCH
     return _emit_gap(work, index, direction_index, filled)
 
 
@@ -365,7 +365,7 @@ def _handle_range(
         return _handle_event(work, index, position, direction_index, filled)
     if has_buffer(work.state, connection_index):
         status = unsynchronised.handle_close(work, index, connection_index)
-        if status != framing_state.DONE:
+        if status != SplitStatus.DONE:
             return Step(0, filled, status)
     return _handle_close(work, index, connection_index, filled)
 
@@ -378,18 +378,18 @@ def _split_again(work: PassContext, position: int, filled: int) -> Step:
     if rows.kind[row] == _TAKEN:
         state.counters[framing_state.COUNTER_AGAIN] = rows.next[row]
         give_row(state.pool.free_ranges, row)
-        return Step(0, filled, framing_state.DONE)
+        return Step(0, filled, SplitStatus.DONE)
     take_row(state, row)
     again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
     connection_index = rows.direction_index[row] >> 1
     state.counters[framing_state.COUNTER_CONNECTION] = connection_index
     step = _handle_range(again, 0, position, connection_index, filled)
-    if step.status == framing_state.ROLE_WAIT:
+    if step.status == SplitStatus.ROLE_WAIT:
         stays = roles.settle_role(again, connection_index, step.filled - 1)
-        return Step(step.position, step.filled - (0 if stays else 1), framing_state.AGAIN)
-    if step.status == framing_state.DONE:
+        return Step(step.position, step.filled - (0 if stays else 1), SplitStatus.AGAIN)
+    if step.status == SplitStatus.DONE:
         rows.kind[row] = _TAKEN
-        return Step(0, step.filled, framing_state.DONE)
+        return Step(0, step.filled, SplitStatus.DONE)
     return step
 
 
@@ -432,30 +432,30 @@ def split(
     index, position, status = (
         counters[framing_state.COUNTER_CURSOR],
         counters[framing_state.COUNTER_POSITION],
-        framing_state.DONE,
+        SplitStatus.DONE,
     )
-    while status == framing_state.DONE:
+    while status == SplitStatus.DONE:
         if counters[framing_state.COUNTER_RELEASED] != ABSENT:
             filled = roles.release_frames(work, filled, limit)
         if filled >= limit:
-            status = framing_state.FULL
+            status = SplitStatus.FULL
         elif not framing_state.has_rows(state):
-            status = framing_state.POOLS_FULL
+            status = SplitStatus.POOLS_FULL
         elif counters[framing_state.COUNTER_AGAIN] != ABSENT:
             step = _split_again(work, position, filled)
             position, filled = step.position, step.filled
-            status = framing_state.DONE if step.status == framing_state.AGAIN else step.status
+            status = SplitStatus.DONE if step.status == SplitStatus.AGAIN else step.status
             if (
-                status == framing_state.DONE
+                status == SplitStatus.DONE
                 and state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]
             ):
-                status = framing_state.BUFFERS_FULL
+                status = SplitStatus.BUFFERS_FULL
         elif index >= rows:
             break
         else:
             connection_index = _connection_of(work, index)
             if connection_index == ABSENT and ranges.kind[index] != CLOSE:
-                status = framing_state.CONNECTIONS_FULL
+                status = SplitStatus.CONNECTIONS_FULL
                 break
             if connection_index == ABSENT:
                 index += 1  # it never had a byte
@@ -463,16 +463,16 @@ def split(
             counters[framing_state.COUNTER_CONNECTION] = connection_index
             step = _handle_range(work, index, position, connection_index, filled)
             position, filled = step.position, step.filled
-            if step.status == framing_state.ROLE_WAIT:
+            if step.status == SplitStatus.ROLE_WAIT:
                 filled -= 0 if roles.settle_role(work, connection_index, filled - 1) else 1
-            elif step.status == framing_state.DONE:
+            elif step.status == SplitStatus.DONE:
                 position = 0
                 index += 1
                 if state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
                     for column in range(ranges.matrix.shape[0]):
                         state.again.matrix[column, 0] = ranges.matrix[column, index - 1]
-                    status = framing_state.BUFFERS_FULL
-            elif step.status != framing_state.AGAIN:
+                    status = SplitStatus.BUFFERS_FULL
+            elif step.status != SplitStatus.AGAIN:
                 status = step.status
     counters[framing_state.COUNTER_CURSOR] = index
     counters[framing_state.COUNTER_POSITION] = position

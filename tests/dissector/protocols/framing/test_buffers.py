@@ -16,7 +16,7 @@ from dissector.protocols.framing.range_pool import (
 )
 from dissector.protocols.framing.resync import range_at
 from dissector.protocols.framing.search_state import RESUME
-from dissector.protocols.framing.state import CHAIN, COUNTER_AGAIN, HELD, SEARCH
+from dissector.protocols.framing.state import COUNTER_AGAIN, DirectionMode
 from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
 from dissector.tables import ABSENT
 from tests.wire.buffers import Held
@@ -94,11 +94,11 @@ def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:
 
 def test_what_is_given_up_is_skipped() -> None:
     buffered = held(b"one", 4)
-    give_up(buffered.state, 0, CHAIN)
+    give_up(buffered.state, 0, DirectionMode.CHAIN)
     state = buffered.state
     assert (state.directions.skipped[0], state.directions.mode[0], state.directions.buffer[0]) == (
         3,
-        CHAIN,
+        DirectionMode.CHAIN,
         -1,
     )
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
@@ -110,9 +110,9 @@ def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
     buffered = held()
     state, other = buffered.state, Held(direction_index=1, script=buffered.script)
     other.state = state
-    state.directions.mode[1] = CHAIN
+    state.directions.mode[1] = DirectionMode.CHAIN
     wait_for_peer(other.context(), 1)
-    assert state.directions.mode[1] == HELD
+    assert state.directions.mode[1] == DirectionMode.HELD
     for each, part in (
         (buffered, b"one"),
         (other, b"two"),
@@ -125,7 +125,7 @@ def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
     assert again(buffered) == [
         (0, 1, 5, b"one"), (1, 2, 5, b"two"), (0, 3, 5, b""), (1, 4, 5, b"3"), (0, 5, 5, b"4"),
     ]  # fmt: skip
-    assert state.directions.mode[1] == CHAIN
+    assert state.directions.mode[1] == DirectionMode.CHAIN
     assert state.directions.buffer[:2].tolist() == [ABSENT, ABSENT]
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
 
@@ -143,9 +143,9 @@ def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
     buffered = held(b"one")
     state, other = buffered.state, Held(direction_index=1, script=buffered.script)
     other.state = state
-    state.directions.mode[1] = SEARCH
+    state.directions.mode[1] = DirectionMode.SEARCH
     wait_for_peer(other.context(), 1)
     other.add(b"two")
     resume(other.context(), 0, 1)
-    assert state.directions.mode[1] == SEARCH and buffered.data == b"one"
+    assert state.directions.mode[1] == DirectionMode.SEARCH and buffered.data == b"one"
     assert [row[3] for row in again(buffered)] == [b"two"]

@@ -3,12 +3,7 @@
 import pytest
 
 from dissector.notices import NOTICES
-from dissector.protocols.framing.state import (
-    ROLE_BY_COMMAND,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_BY_SYN,
-)
+from dissector.protocols.framing.state import RoleSource
 from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
@@ -28,7 +23,7 @@ def codes(framing):
 def test_the_opener_is_the_client_when_its_first_command_agrees():
     output, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close())
     assert output.values("direction") == [(0,)]
-    assert role_of(framing) == (0, ROLE_BY_SYN)
+    assert role_of(framing) == (0, RoleSource.BY_SYN)
     assert codes(framing) == []
 
 
@@ -36,7 +31,7 @@ def test_a_command_that_contradicts_the_syn_flips_the_role():
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
     output, framing = framed(SPECS, script.close())
     assert output.values("direction") == [(1,), (1,), (0,)]
-    assert role_of(framing) == (1, ROLE_BY_COMMAND)
+    assert role_of(framing) == (1, RoleSource.BY_COMMAND)
     assert codes(framing) == ["role_flipped"]
 
 
@@ -63,15 +58,15 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         (6, 0, 8),
     ]
     assert [row["data"][6:7] for row in output.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    assert role_of(framing) == (0, ROLE_BY_COMMAND)
+    assert role_of(framing) == (0, RoleSource.BY_COMMAND)
 
 
 @pytest.mark.parametrize(
     ("ports", "client_endpoint", "source", "directions"),
     [
-        ((40000, 7000), 0, ROLE_BY_PORT, [(0,), (1,)]),
-        ((7000, 40000), 1, ROLE_BY_PORT, [(1,), (0,)]),
-        ((40000, 40001), 0, ROLE_BY_FIRST_SEEN, [(2,), (2,)]),
+        ((40000, 7000), 0, RoleSource.BY_PORT, [(0,), (1,)]),
+        ((7000, 40000), 1, RoleSource.BY_PORT, [(1,), (0,)]),
+        ((40000, 40001), 0, RoleSource.BY_FIRST_SEEN, [(2,), (2,)]),
     ],
     ids=["port of side 1", "port of side 0", "no port known"],
 )

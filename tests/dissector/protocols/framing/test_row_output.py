@@ -28,11 +28,9 @@ from dissector.protocols.framing.row_output import (
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
-    ROLE_BY_COMMAND,
-    ROLE_BY_SYN,
-    ROLE_DECIDED,
-    ROLE_PROVISIONAL,
     FramingState,
+    RoleSource,
+    RoleState,
     new_state,
 )
 from dissector.stream.columns import ENDED_RST, RETRANSMITTED
@@ -49,9 +47,9 @@ def state_of(arena_bytes: int = 1000) -> FramingState:
 
 def test_the_direction_is_unknown_until_the_role_is_decided() -> None:
     state = state_of()
-    assert state.connections.role[0] == ROLE_PROVISIONAL
+    assert state.connections.role[0] == RoleState.PROVISIONAL
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [2, 2]
-    state.connections.role[0] = ROLE_DECIDED
+    state.connections.role[0] = RoleState.DECIDED
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [0, 1]
     state.connections.client_endpoint[0] = 1
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [1, 0]
@@ -155,14 +153,14 @@ def test_a_command_confirms_the_role_of_the_syn() -> None:
     output, framing = framed((SPEC,), Ranges().open().send(frame(TO_BROKER)).send(frame(EITHER)))
     assert output.values("direction") == [(0,), (0,)]
     state = framing.state.connections
-    assert (state.role[0], state.role_source[0]) == (ROLE_DECIDED, ROLE_BY_SYN)
+    assert (state.role[0], state.role_source[0]) == (RoleState.DECIDED, RoleSource.BY_SYN)
 
 
 def test_a_command_contradicts_the_syn_for_earlier_frames_too() -> None:
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
     output, framing = framed((SPEC,), script)
     assert output.values("endpoint_index", "direction") == [(0, 1), (0, 1), (1, 0)]
-    assert framing.state.connections.role_source[0] == ROLE_BY_COMMAND
+    assert framing.state.connections.role_source[0] == RoleSource.BY_COMMAND
 
 
 def test_limits_are_announced_in_first_frames_only_and_bounded() -> None:
