@@ -17,7 +17,7 @@ import pyarrow as pa
 from dissector.codecs.names import NameTable
 from dissector.joining import replay
 from dissector.joining.encodings import FrameNumbers, by_text
-from dissector.joining.replay import COST, EVENT, TableRows
+from dissector.joining.replay import InputKind, TableRows
 from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
@@ -136,7 +136,7 @@ class CursusReplay(replay.Replay):
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        is_row = (kinds == replay.FRAME) | (kinds == EVENT)
+        is_row = (kinds == InputKind.FRAME) | (kinds == InputKind.EVENT)
         count = int(is_row.sum())
         if not count:
             return
@@ -171,8 +171,8 @@ class CursusReplay(replay.Replay):
         """What rows behind a batch say of it: its offsets, and whether an answer was wanted."""
         names = ("entry_id", "message_count", "permits", "redelivery_count", "producer_name",
                  "sequence_id")  # fmt: skip
-        costs = rows.filter(pa.array(kinds == COST)).select(names).to_pylist()
-        owners = owner[kinds == COST].tolist()
+        costs = rows.filter(pa.array(kinds == InputKind.COST)).select(names).to_pylist()
+        owners = owner[kinds == InputKind.COST].tolist()
         for row, cost in zip(owners, costs, strict=True):
             if frames.direction[row] == columns.TO_BROKER:
                 bodies.acks[row] = cost["permits"]

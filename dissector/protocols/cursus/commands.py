@@ -12,7 +12,7 @@ from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.pairing import rules
-from dissector.protocols.pairing.rules import Command
+from dissector.protocols.pairing.rules import Command, Expectation, PairedBy
 from dissector.schemas import enums
 
 # What is not a text command; UNKNOWN is one whose word is in no list.
@@ -84,10 +84,10 @@ TABLE: Final = tuple(
     Command(
         number,
         rules.EITHER,
-        rules.BY_ORDER if number in _ASKING else rules.NO_REQUEST,
+        PairedBy.ORDER if number in _ASKING else PairedBy.NO_REQUEST,
         _ANSWERS.get(number, ()),
         KINDS.get(number, enums.KIND_REQUEST),
-        silence=rules.NEVER_AWAITED if number in _NEVER_AWAITED else rules.AWAITED,
+        silence=Expectation.NEVER_AWAITED if number in _NEVER_AWAITED else Expectation.AWAITED,
         is_receipt=number in (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON),
     )
     for number in {*_ASKING, *_ANSWERS}

@@ -12,9 +12,9 @@ from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
+from dissector.protocols.columns import COLUMN_NUMBER, MALFORMED, FrameColumns, FrameEvent
 from dissector.protocols.cursus.commands import names_column
-from dissector.protocols.cursus.compact_acks import WRAPPED
+from dissector.protocols.cursus.compact_acks import ReadBy
 from dissector.protocols.cursus.compressed import CODEC_NAMES
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.exchanges import CursusExchanges
@@ -75,9 +75,9 @@ class CursusDecoder:
         decoded = bodies.decoded[part]
         is_frame = frames.frame_no[part] != NULL
         chosen = is_frame & (bodies.shape[part] != NULL)
-        chosen &= (decoded == NULL) | (decoded == WRAPPED)
+        chosen &= (decoded == NULL) | (decoded == ReadBy.WRAPPED)
         chosen |= is_frame & (frames.status[part] == MALFORMED)
-        chosen |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
+        chosen |= ~is_frame & (frames.command[part] == FrameEvent.CLOSE)
         chosen |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
         chosen &= frames.protocol[part] == self._protocol
         rows: list[int] = (first + np.flatnonzero(chosen)).tolist()
@@ -88,7 +88,7 @@ class CursusDecoder:
         if frames.frame_no[row] == NULL:
             self._decoder.opening.forget(int(frames.connection_id[row]))
             return
-        if int(self._decoder.bodies.decoded[row]) in (NULL, WRAPPED):
+        if int(self._decoder.bodies.decoded[row]) in (NULL, ReadBy.WRAPPED):
             decoded = self._decoder.read(block, row)
             if decoded.line is not None or decoded.answer is not None:
                 self._read[row] = decoded

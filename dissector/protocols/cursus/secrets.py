@@ -11,6 +11,7 @@ from dissector.codecs.redaction import merged, secrets
 from dissector.codecs.secret_forms import credentials
 from dissector.codecs.secret_keys import Span
 from dissector.protocols.cursus import batches
+from dissector.protocols.cursus.batches import BatchLayout
 from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.lines import split_body
 
@@ -74,7 +75,7 @@ def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     data = np.frombuffer(bytearray(body), np.uint8)
     end = len(body)
     layout = batches.choose_layout(data, 0, end, -1)
-    layout = (layout if layout >= 0 else batches.CURRENT) % batches.LAYOUTS
+    layout = (layout if layout >= 0 else BatchLayout.CURRENT) % batches.LAYOUTS
     head = batches.read_head(data, 0, end, layout)
     if head.records_at < 0:
         # Cut: what stands before the records is numbers, but for the topic.

@@ -2,7 +2,7 @@
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_connections
-from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing.first_bytes import HeadVerdict, look
 from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
@@ -13,14 +13,12 @@ from dissector.protocols.framing.state import (
 )
 
 __all__ = (
-    "IS_HTTP",
-    "IS_PROXY_HEADER",
-    "IS_TLS",
     "OPAQUE_NAMES",
     "ROLE_SOURCE_NAMES",
     "UNKNOWN",
     "Framing",
     "FramingOptions",
+    "HeadVerdict",
     "RoleSource",
     "RoleState",
     "find_connections",

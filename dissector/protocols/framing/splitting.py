@@ -21,7 +21,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.framing import roles, row_output, unsynchronised
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import has_buffer, take_row
@@ -182,7 +182,7 @@ def _announced_total(state: FramingState, direction_index: int) -> int:
 @inlined
 def _emit_gap(work: PassContext, index: int, direction_index: int, filled: int) -> Step:
     """Write the event of a gap; frames may be missing with it where the chain does not go on."""
-    row_output.emit_event(work, filled, index, direction_index >> 1, columns.EVENT_GAP)
+    row_output.emit_event(work, filled, index, direction_index >> 1, FrameEvent.GAP)
     work.out.frames_missing[filled] = int(
         work.state.directions.mode[direction_index] != DirectionMode.CHAIN
     )
@@ -260,7 +260,7 @@ def _handle_close(work: PassContext, index: int, connection_index: int, filled: 
     if state.connections.waiting[connection_index] > 0:
         roles.decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
         return Step(0, filled, SplitStatus.AGAIN)
-    row_output.emit_event(work, filled, index, connection_index, columns.EVENT_CLOSE)
+    row_output.emit_event(work, filled, index, connection_index, FrameEvent.CLOSE)
     return Step(0, filled + 1, SplitStatus.DONE)
 
 
@@ -336,7 +336,7 @@ def _handle_event(
             status = unsynchronised.handle_fin(work, index, direction_index)
             if status != SplitStatus.REPORTED:
                 return Step(0, filled, status)
-        row_output.emit_event(work, filled, index, connection_index, columns.EVENT_FIN)
+        row_output.emit_event(work, filled, index, connection_index, FrameEvent.FIN)
         return Step(0, filled + 1, SplitStatus.DONE)
     if mode == DirectionMode.OPAQUE:
         return Step(0, filled, SplitStatus.DONE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dissector.joining import replay
+from dissector.joining.replay import InputKind
 from dissector.joining.replay_cursus import answer_of, line_of
 from dissector.joining.replays import Replays
 from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
@@ -21,7 +21,7 @@ def frame(rank: int, number: int, command: str, direction: str, **given: Any) ->
 
 
 def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
-    return test_replay.beside(rank, number, replay.COST, read_by="cursus", **given)
+    return test_replay.beside(rank, number, InputKind.COST, read_by="cursus", **given)
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:

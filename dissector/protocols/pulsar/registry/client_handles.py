@@ -4,9 +4,9 @@ from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.registry.state import HandleRows, HandleState, RegistryState
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
 
 
@@ -65,7 +65,7 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
     client_handles.incarnation[row] = 0
     client_handles.is_waiting[row] = 0
     client_handles.state[row] = (
-        registry_state.UNOPENED if state.connections.is_whole[connection] else registry_state.OPEN
+        HandleState.UNOPENED if state.connections.is_whole[connection] else HandleState.OPEN
     )
     tables.put(state.table, kind, connection, number, 0, row)
     tables.list_append(state.handle_lists, state.handle_links, connection, row)
@@ -94,7 +94,7 @@ def drop_handle(state: RegistryState, client_handle: int) -> None:
     """Forget a producer or consumer altogether."""
     client_handles = state.client_handles
     _stop_waiting(state, client_handle)
-    if client_handles.state[client_handle] == registry_state.CLOSED:
+    if client_handles.state[client_handle] == HandleState.CLOSED:
         tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
     connection = client_handles.connection[client_handle]
     tables.list_unlink(state.handle_lists, state.handle_links, connection, client_handle)
@@ -136,7 +136,7 @@ def close_handle(
         client_handles.closed_frame_no[client_handle] = frame_no
     write_row(state, out, client_handle, closed_by)
     _stop_waiting(state, client_handle)
-    client_handles.state[client_handle] = registry_state.CLOSED
+    client_handles.state[client_handle] = HandleState.CLOSED
     tables.list_append(state.closed_list, state.closed_links, 0, client_handle)
 
 
@@ -144,11 +144,11 @@ def close_handle(
 def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -> None:
     """Make a subject that is UNOPENED or CLOSED an OPENING one."""
     client_handles = state.client_handles
-    if client_handles.state[client_handle] == registry_state.CLOSED:
+    if client_handles.state[client_handle] == HandleState.CLOSED:
         tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
         client_handles.incarnation[client_handle] += 1
     clear_incarnation(state, client_handle)
-    client_handles.state[client_handle] = registry_state.OPENING
+    client_handles.state[client_handle] = HandleState.OPENING
     client_handles.opened_frame_no[client_handle] = frame_no
 
 
@@ -283,7 +283,7 @@ def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle
     frames.handle_id[row] = client_handles.id[client_handle]
     frames.incarnation[row] = client_handles.incarnation[client_handle]
     frames.handle_incarnation[row] = client_handles.incarnation[client_handle]
-    frames.lifecycle[row] = columns.LIFECYCLE_NONE
+    frames.lifecycle[row] = Lifecycle.NONE
     topic = client_handles.topic[client_handle]
     frames.topic[row] = topic
     frames.name_source[row] = (
@@ -304,8 +304,8 @@ def close_connection(
     for _ in range(state.handle_lists.length[connection]):
         client_handle = state.handle_lists.first[connection]
         phase = state.client_handles.state[client_handle]
-        if phase == registry_state.CLOSING:
+        if phase == HandleState.CLOSING:
             write_row(state, out, client_handle, 0)
-        elif phase != registry_state.UNOPENED and phase != registry_state.CLOSED:
+        elif phase != HandleState.UNOPENED and phase != HandleState.CLOSED:
             write_row(state, out, client_handle, closed_by)
         drop_handle(state, client_handle)

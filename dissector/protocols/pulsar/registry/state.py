@@ -19,6 +19,7 @@ What is bounded: subjects (the longest closed is forgotten, then new ones are no
 memories of ledgers and producer names.
 """
 
+import enum
 from typing import Final
 
 import numpy as np
@@ -31,11 +32,16 @@ from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
-UNOPENED: Final = 0
-OPENING: Final = 1
-OPEN: Final = 2
-CLOSING: Final = 3
-CLOSED: Final = 4
+
+class HandleState(enum.IntEnum):
+    """What is known of a producer or consumer."""
+
+    UNOPENED = 0
+    OPENING = 1
+    OPEN = 2
+    CLOSING = 3
+    CLOSED = 4
+
 
 # Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
 KEY_CONNECTION: Final = 3

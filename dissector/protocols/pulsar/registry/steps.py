@@ -5,9 +5,10 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent, Lifecycle
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.connections import may_hide_frames
+from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
@@ -15,7 +16,7 @@ from dissector.protocols.pulsar.registry.requests import (
     RegistryContext,
     settle,
 )
-from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.registry.state import HandleRows, HandleState, RegistryState
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -50,9 +51,9 @@ def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: RegistryCont
     command = frames.command[row]
     if command >= rules.COMMAND_SLOTS:
         _copy_names(frames, row)
-    elif run.rules.request_key[command] == rules.BY_REQUEST_ID:
+    elif run.rules.request_key[command] == PairedBy.REQUEST_ID:
         _handle_request(run.state, frames, row, run)
-    elif run.rules.reply_key[command] == rules.BY_REQUEST_ID:
+    elif run.rules.reply_key[command] == PairedBy.REQUEST_ID:
         _handle_reply(run.state, frames, row, asked, run)
     else:
         _handle_other(run.state, frames, row, run)
@@ -71,7 +72,7 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
         return
     client_handles = state.client_handles
     if command == commands.SEND:
-        if client_handles.state[client_handle] != registry_state.OPEN:
+        if client_handles.state[client_handle] != HandleState.OPEN:
             _use(state, client_handle)
         if client_handles.name[client_handle] == NULL:
             _learn_from_send(state, frames, row, client_handle)
@@ -119,8 +120,8 @@ def _use(state: RegistryState, client_handle: int) -> None:
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     is_whole = state.connections.is_whole[client_handles.connection[client_handle]]
-    if phase == registry_state.OPENING or (phase == registry_state.UNOPENED and is_whole == 0):
-        client_handles.state[client_handle] = registry_state.OPEN
+    if phase == HandleState.OPENING or (phase == HandleState.UNOPENED and is_whole == 0):
+        client_handles.state[client_handle] = HandleState.OPEN
 
 
 @inlined
@@ -130,14 +131,14 @@ def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_hand
     Unless there is none before, or the answer may have been lost in a hole.
     """
     client_handles = state.client_handles
-    if client_handles.state[client_handle] != registry_state.OPENING:
+    if client_handles.state[client_handle] != HandleState.OPENING:
         return
     hole = state.connections.hole_row[client_handles.connection[client_handle]]
     if (
         client_handles.incarnation[client_handle] == 0
         or hole > client_handles.opened_row[client_handle]
     ):
-        client_handles.state[client_handle] = registry_state.OPEN
+        client_handles.state[client_handle] = HandleState.OPEN
         return
     frames.incarnation[row] -= 1
     frames.handle_incarnation[row] -= 1
@@ -167,14 +168,14 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
     command = frames.command[row]
     if connection == tables.ABSENT:
         return
-    if command in (columns.EVENT_GAP, columns.EVENT_SKIPPED):
+    if command in (FrameEvent.GAP, FrameEvent.SKIPPED):
         direction = frames.direction[row]
         if direction != columns.TO_CLIENT:
             # Also inside of a frame: that one may have been the SUBSCRIBE.
             state.connections.is_whole[connection] = 0
         if direction != columns.TO_BROKER and may_hide_frames(frames, row):
             state.connections.hole_row[connection] = state.counters[registry_state.COUNT_ROW]
-    elif command == columns.EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
+    elif command == FrameEvent.CLOSE and frames.status[row] != ENDED_CAPTURE_END:
         _forget_connection(state, out, connection, BY_CONNECTION)
 
 
@@ -235,20 +236,20 @@ def _handle_opening(
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    lifecycle = columns.LIFECYCLE_OPENING
+    lifecycle = Lifecycle.OPENING
     # An id first met here is not open: its row was made by this very frame.
     is_new = client_handles.opened_row[client_handle] == state.counters[registry_state.COUNT_ROW]
-    if is_new and phase == registry_state.OPEN:
-        client_handles.state[client_handle] = registry_state.UNOPENED
-        phase = registry_state.UNOPENED
-    if phase in (registry_state.OPENING, registry_state.OPEN):
-        lifecycle = columns.LIFECYCLE_REPEATED
+    if is_new and phase == HandleState.OPEN:
+        client_handles.state[client_handle] = HandleState.UNOPENED
+        phase = HandleState.UNOPENED
+    if phase in (HandleState.OPENING, HandleState.OPEN):
+        lifecycle = Lifecycle.REPEATED
         notice = state.counters[registry_state.COUNT_NOTICES]
         run.notices[notice, 0] = ID_REOPENED
         run.notices[notice, 1] = row
         state.counters[registry_state.COUNT_NOTICES] = notice + 1
     else:
-        if phase == registry_state.CLOSING:
+        if phase == HandleState.CLOSING:
             registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
         registry_client_handles.begin_incarnation(state, client_handle, frames.frame_no[row])
     client_handles.open_requests[client_handle] += 1
@@ -301,23 +302,23 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    is_live = phase in (registry_state.OPENING, registry_state.OPEN, registry_state.CLOSING)
+    is_live = phase in (HandleState.OPENING, HandleState.OPEN, HandleState.CLOSING)
     registry_client_handles.describe(state, frames, row, client_handle)
     if (
         frames.direction[row] == columns.TO_CLIENT
         or frames.request_id[row] == commands.BROKER_REQUEST_ID
     ):
         if is_live:
-            frames.lifecycle[row] = columns.LIFECYCLE_CLOSED_BY_BROKER
-            closed_by = BY_CLIENT if phase == registry_state.CLOSING else BY_BROKER
-            frame_no = NULL if phase == registry_state.CLOSING else frames.frame_no[row]
+            frames.lifecycle[row] = Lifecycle.CLOSED_BY_BROKER
+            closed_by = BY_CLIENT if phase == HandleState.CLOSING else BY_BROKER
+            frame_no = NULL if phase == HandleState.CLOSING else frames.frame_no[row]
             registry_client_handles.close_handle(state, out, client_handle, closed_by, frame_no)
         return
     if is_live:
-        client_handles.state[client_handle] = registry_state.CLOSING
-        if phase != registry_state.CLOSING:
+        client_handles.state[client_handle] = HandleState.CLOSING
+        if phase != HandleState.CLOSING:
             client_handles.closed_frame_no[client_handle] = frames.frame_no[row]
-        frames.lifecycle[row] = columns.LIFECYCLE_CLOSING_BY_CLIENT
+        frames.lifecycle[row] = Lifecycle.CLOSING_BY_CLIENT
 
 
 @kernel
@@ -357,7 +358,7 @@ def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_ha
     if (
         client_handles.opened_frame_no[client_handle] == NULL
         or is_known
-        or phase == registry_state.CLOSED
+        or phase == HandleState.CLOSED
     ):
         return
     client_handles.first_flow_permits[client_handle] = frames.permits[row]
@@ -372,7 +373,7 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
     frames.consumer_name[row] = frames.wire_consumer_name[row]
     if frames.wire_topic[row] != NULL:
         frames.name_source[row] = columns.NAME_OBSERVED
-    frames.lifecycle[row] = columns.LIFECYCLE_NONE
+    frames.lifecycle[row] = Lifecycle.NONE
 
 
 @kernel
@@ -387,7 +388,7 @@ def _handle_reply(
     connection = registry_client_handles.connection_row(state, frames.connection_id[row])
     client_handle = tables.find(state.table, asked.kind, connection, asked.id, 0)
     if client_handle != tables.ABSENT:
-        lifecycle = columns.LIFECYCLE_NONE
+        lifecycle = Lifecycle.NONE
         if state.client_handles.incarnation[client_handle] == asked.incarnation:
             lifecycle = settle(state, frames, row, asked.command, client_handle, run)
         registry_client_handles.describe(state, frames, row, client_handle)

@@ -20,7 +20,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf import scan as protobuf_scan
 from dissector.protobuf.odd_fields import ODD_COUNT, ODD_SLOTS
-from dissector.protobuf.scan import SpanColumns
+from dissector.protobuf.scan import SpanColumns, SpanResult
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.interface import Sources
@@ -231,7 +231,7 @@ def settle(
     for index in range(count):
         row = spans.row[index]
         status = spans.status[index]
-        if status == protobuf_scan.BAD:
+        if status == SpanResult.BAD:
             is_command = spans.root[index] == wire_columns.ROOT_COMMAND
             if is_command or frames.checksum[row] != columns.CHECKSUM_MISMATCH:
                 notice_count = _spoil(frames, row, notices, notice_count)
@@ -240,7 +240,7 @@ def settle(
                 frames.is_batch[row] = NULL
                 frames.is_encrypted[row] = NULL
                 frames.compression[row] = NULL
-        elif status == protobuf_scan.LIMITED:
+        elif status == SpanResult.LIMITED:
             notices.row[notice_count] = row
             notices.kind[notice_count] = _IDS_LIMIT
             notice_count += 1

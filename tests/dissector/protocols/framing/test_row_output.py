@@ -10,9 +10,7 @@ from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_END,
     CUT_BY_GAP,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
+    FrameEvent,
     new_frame_columns,
 )
 from dissector.protocols.framing.connection_table import allocate_connection
@@ -145,7 +143,11 @@ def test_events_are_rows_without_a_number() -> None:
     ]
     size = len(frame(TO_BROKER))
     end = size + 9
-    assert events == [(EVENT_GAP, size, 9, 0), (EVENT_FIN, end, 0, 0), (EVENT_CLOSE, end, 0, 0)]
+    assert events == [
+        (FrameEvent.GAP, size, 9, 0),
+        (FrameEvent.FIN, end, 0, 0),
+        (FrameEvent.CLOSE, end, 0, 0),
+    ]
     assert output.rows[-1]["status"] == ENDED_RST
 
 

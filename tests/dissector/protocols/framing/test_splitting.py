@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.notices import NOTICES
-from dissector.protocols.columns import (
-    COMPLETE,
-    CUT_BY_END,
-    CUT_BY_GAP,
-    CUT_BY_SNAPLEN,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
-)
+from dissector.protocols.columns import COMPLETE, CUT_BY_END, CUT_BY_GAP, CUT_BY_SNAPLEN, FrameEvent
 from tests.wire.ranges import Ranges, framed
 from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, frame
 
@@ -80,8 +72,8 @@ def test_a_gap_inside_a_frame_costs_that_frame_and_no_other():
         (len(third), COMPLETE, len(third)),
     ]
     assert [row["command"] for row in output.rows if row["frame_no"] < 0] == [
-        EVENT_GAP,
-        EVENT_CLOSE,
+        FrameEvent.GAP,
+        FrameEvent.CLOSE,
     ]
     assert framing.notices.rows() == []
 
@@ -92,7 +84,7 @@ def test_a_gap_says_whether_frames_are_missing_with_it():
     script.send(third[:40]).lose(len(third) - 40).send(fourth).lose(7).send(first)
     script.send(second[:9]).lose(len(second) + 9).send(third).close()
     output, _ = framed(SPECS, script)
-    gaps = [row["frames_missing"] for row in output.rows if row["command"] == EVENT_GAP]
+    gaps = [row["frames_missing"] for row in output.rows if row["command"] == FrameEvent.GAP]
     assert gaps == [0, 0, 0, 1, 1]
 
 
@@ -142,8 +134,8 @@ def test_an_unfinished_frame_comes_out_at_the_end():
     output, _ = framed(SPECS, Ranges().open().send(first + second[:50]).fin().close())
     assert output.values("status", "data_bytes") == [(COMPLETE, len(first)), (CUT_BY_END, 50)]
     assert [row["command"] for row in output.rows if row["frame_no"] < 0] == [
-        EVENT_FIN,
-        EVENT_CLOSE,
+        FrameEvent.FIN,
+        FrameEvent.CLOSE,
     ]
 
 

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.codecs.compression import CORRUPT, TOO_LARGE, UNKNOWN_CODEC, WRONG_SIZE
+from dissector.codecs.compression import UnpackResult
 from dissector.dissection import Options
 from dissector.jit import compiled
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES
@@ -145,24 +145,24 @@ DAMAGED = {
     "too large": (
         packed("ZSTD", pulsar.batch(ITEMS), num_messages_in_batch=3,
                uncompressed_size=MAX_ENTRY_BYTES + 1),
-        TOO_LARGE,
+        UnpackResult.TOO_LARGE,
     ),
     "larger than announced": (
         packed("ZLIB", pulsar.batch(ITEMS), num_messages_in_batch=3, uncompressed_size=20),
-        WRONG_SIZE,
+        UnpackResult.WRONG_SIZE,
     ),
     "smaller than announced": (
         packed("ZSTD", pulsar.batch(ITEMS), num_messages_in_batch=3, uncompressed_size=4000),
-        WRONG_SIZE,
+        UnpackResult.WRONG_SIZE,
     ),
     "corrupt": (
         pulsar.send(b"\xff" * 40, metadata_fields={"compression": "ZSTD", "uncompressed_size": 9,
                                                    "num_messages_in_batch": 3}),
-        CORRUPT,
+        UnpackResult.CORRUPT,
     ),
     "too many": (
         pulsar.send(b"x", metadata_fields={"num_messages_in_batch": MAX_BATCH_MESSAGES + 1}),
-        TOO_LARGE,
+        UnpackResult.TOO_LARGE,
     ),
 }  # fmt: skip
 
@@ -183,7 +183,11 @@ def test_batches_that_cannot_be_opened_leave_their_neighbours_alone(
 ) -> None:
     monkeypatch.setattr(entries, "_AT_ONCE_BYTES", at_once)
     batch = packed("LZ4", pulsar.batch(ITEMS), num_messages_in_batch=3)
-    bad = [frame for frame, reason in DAMAGED.values() if reason in (CORRUPT, WRONG_SIZE)]
+    bad = [
+        frame
+        for frame, reason in DAMAGED.values()
+        if reason in (UnpackResult.CORRUPT, UnpackResult.WRONG_SIZE)
+    ]
     opened = all_of([each for frame in bad for each in (batch, frame)] + [batch])
     frame_numbers = [2 * number + 1 for number in range(len(bad) + 1)]
     assert [row["frame_no"] for row in opened.rows] == [
@@ -201,7 +205,11 @@ def test_what_is_announced_takes_no_memory() -> None:
         for size in ((1 << 32) - 1, MAX_ENTRY_BYTES + 1, MAX_ENTRY_BYTES)
     ]  # fmt: skip
     opened = all_of(lies * 20)
-    assert [notice.value for notice in opened.drained()] == [TOO_LARGE, TOO_LARGE, CORRUPT] * 20
+    assert [notice.value for notice in opened.drained()] == [
+        UnpackResult.TOO_LARGE,
+        UnpackResult.TOO_LARGE,
+        UnpackResult.CORRUPT,
+    ] * 20
     assert len(opened.entries._decompressor.buffer) <= MAX_ENTRY_BYTES + 100
 
 
@@ -211,7 +219,7 @@ def test_a_codec_of_the_future_is_a_notice() -> None:
     frame = pulsar.entry(pulsar.command("SEND", producer_id=1, sequence_id=0), metadata, b"x")
     opened = Opened().add([frame])
     (notice,) = opened.drained()
-    assert not opened.rows and notice.value == UNKNOWN_CODEC
+    assert not opened.rows and notice.value == UnpackResult.UNKNOWN_CODEC
 
 
 def test_what_is_encrypted_is_named_and_not_opened() -> None:

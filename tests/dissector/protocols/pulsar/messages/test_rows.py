@@ -15,11 +15,7 @@ from dissector.notices import NOTICES
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as message_rows
-from dissector.protocols.pulsar.messages.rows import (
-    DONE,
-    FULL,
-    open_entries,
-)
+from dissector.protocols.pulsar.messages.rows import RowsStatus, open_entries
 from dissector.protocols.pulsar.messages.state import (
     CURSOR_COUNT,
     CURSOR_JOINED,
@@ -160,12 +156,12 @@ def test_the_same_rows_in_any_room(room: int) -> None:
         count, used = int(opening.cursor[CURSOR_COUNT]), int(opening.cursor[CURSOR_TEXT])
         rows += cells_of(opening.messages, count, opening.text[:used].tobytes())
         opening.cursor[CURSOR_COUNT] = opening.cursor[CURSOR_TEXT] = 0
-        if status == DONE:
+        if status == RowsStatus.DONE:
             break
-        assert status == FULL
+        assert status == RowsStatus.FULL
         if count == 0:
             make_more_room(opening)
-    assert status == DONE and opening.cursor[CURSOR_ROW] == len(frames)
+    assert status == RowsStatus.DONE and opening.cursor[CURSOR_ROW] == len(frames)
     assert [row["frame_no"] for row in rows] == [1] * 4 + [2, 3] + [4] * 4
     assert [row["batch_index"] for row in rows] == [0, 1, 2, 3, NULL, NULL, 0, 1, 2, 3]
     keys = [row.get("partition_key") for row in rows]

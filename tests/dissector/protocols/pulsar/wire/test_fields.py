@@ -15,7 +15,7 @@ from dissector.jit import compiled
 from dissector.limits import MAX_IDS_PER_ACK, NULL
 from dissector.notices import NOTICES
 from dissector.protocols import columns as c
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.pulsar.wire.commands import COMMANDS
 from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
 from dissector.schemas.enums import CHECKSUM_NOTES
@@ -328,11 +328,11 @@ def test_events_and_other_protocols_are_left_alone() -> None:
     columns, sources = block_of([pulsar.send(), pulsar.send(), pulsar.send()])
     columns.protocol[1] = 1
     columns.request_id[1] = 55
-    columns.command[2], columns.frame_no[2] = c.EVENT_GAP, NULL
+    columns.command[2], columns.frame_no[2] = FrameEvent.GAP, NULL
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
     assert columns.producer_id.tolist() == [1, NULL, NULL]
     assert columns.request_id[1] == 55
-    assert columns.command.tolist() == [6, NULL, c.EVENT_GAP]
+    assert columns.command.tolist() == [6, NULL, FrameEvent.GAP]
 
 
 def test_a_migrated_topic_names_a_producer_or_a_consumer() -> None:
