@@ -21,7 +21,7 @@ from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameColumns, new_
 from dissector.protocols.pairing.state import KeyKind
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.registry import PulsarRegistry
-from dissector.protocols.pulsar.registry.state import KEY_LEDGER
+from dissector.protocols.pulsar.registry.state import RegistryKey
 from dissector.protocols.pulsar.wire import commands
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -219,7 +219,7 @@ CASES: dict[str, tuple[Callable[[np.ndarray, int], int], int, int, Callable]] = 
     ),
     "ledgers": (
         ledger_cost, MAX_TOPIC_HINTS, 2 * MAX_TOPIC_HINTS,
-        lambda ids: words(len(ids), (0, KEY_LEDGER), (1, ids)),
+        lambda ids: words(len(ids), (0, RegistryKey.LEDGER), (1, ids)),
     ),
     "names": (name_cost, 20_000, 1 << 18, lambda ids: ids),
 }  # fmt: skip

@@ -15,15 +15,7 @@ import numpy as np
 from dissector.limits import NULL
 from dissector.notices import NOTICES
 from dissector.packet.columns import PacketBuffers, SegmentColumns
-from dissector.stream.columns import (
-    CLOSE,
-    DATA,
-    ENDED_NAMES,
-    FIN,
-    GAP_CUT,
-    GAP_LOST,
-    RETRANSMITTED,
-)
+from dissector.stream.columns import ENDED_NAMES, RETRANSMITTED, RangeKind
 from dissector.stream.records import Directions
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -72,7 +64,7 @@ class Piece(NamedTuple):
     data: bytes = b""
 
 
-_KINDS = {DATA: "data", GAP_LOST: "lost", GAP_CUT: "cut"}
+_KINDS = {RangeKind.DATA: "data", RangeKind.GAP_LOST: "lost", RangeKind.GAP_CUT: "cut"}
 
 
 @dataclass
@@ -236,7 +228,7 @@ def _collect(
     for row in range(rows):
         cells: dict[str, Any] = {name: int(getattr(ranges, name)[row]) for name in ranges._fields}
         at = cells["offset"]
-        is_data = cells["kind"] == DATA
+        is_data = cells["kind"] == RangeKind.DATA
         cells["data"] = (
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
@@ -284,7 +276,7 @@ def check(streams: Released, packets: Sequence[Packet]) -> None:
     used = 0
     for connection, rows in by_connection.items():
         kinds = [row["kind"] for row in rows]
-        assert kinds[-1] == CLOSE and kinds.count(CLOSE) == 1
+        assert kinds[-1] == RangeKind.CLOSE and kinds.count(RangeKind.CLOSE) == 1
         # What left before the SYN was known says so; else the side of the SYN.
         assert {row["opener"] for row in rows} <= {-1, streams.connections[connection]["opener"]}
         for endpoint_index in (0, 1):
@@ -298,25 +290,28 @@ def _check_side(rows: list[dict[str, Any]], values: dict[str, int]) -> None:
     sums = Counter[int]()
     end = None
     for row in rows:
-        if row["kind"] == CLOSE:
+        if row["kind"] == RangeKind.CLOSE:
             continue
         assert end is None or row["stream_offset"] == end, "ranges follow on each other"
-        assert sums[FIN] == 0, "nothing follows a FIN"
-        assert row["kind"] == FIN or row["length"] > 0
+        assert sums[RangeKind.FIN] == 0, "nothing follows a FIN"
+        assert row["kind"] == RangeKind.FIN or row["length"] > 0
         assert row["packet"] == NULL or row["packet"] <= row["release_packet"]
         end = row["stream_offset"] + row["length"]
         sums[row["kind"]] += row["length"]
-        if row["kind"] == FIN:
-            sums[FIN] += 1
-    gaps = [row for row in rows if row["kind"] == GAP_LOST]
-    assert values["stream_bytes"] == sums[DATA] + sums[GAP_LOST] + sums[GAP_CUT]
-    assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[GAP_LOST])
-    assert values["snaplen_cut_bytes"] == sums[GAP_CUT]
+        if row["kind"] == RangeKind.FIN:
+            sums[RangeKind.FIN] += 1
+    gaps = [row for row in rows if row["kind"] == RangeKind.GAP_LOST]
+    assert (
+        values["stream_bytes"]
+        == sums[RangeKind.DATA] + sums[RangeKind.GAP_LOST] + sums[RangeKind.GAP_CUT]
+    )
+    assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[RangeKind.GAP_LOST])
+    assert values["snaplen_cut_bytes"] == sums[RangeKind.GAP_CUT]
     # Every byte of payload left in its stream, or was dropped, or had left before.
     assert values["dropped_bytes"] >= values["late_bytes"]
     again = ("retransmitted", "duplicate", "out_of_order", "keepalive")
     if not any(values[f"{name}_packets"] for name in again):
-        used = sums[DATA] + sums[GAP_CUT] + values["dropped_bytes"]
+        used = sums[RangeKind.DATA] + sums[RangeKind.GAP_CUT] + values["dropped_bytes"]
         assert values["payload_bytes"] == used, "payload that nobody counts"
 
 

@@ -11,7 +11,7 @@ from dissector.protocols.framing.resync import Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import COUNTER_AGAIN, UNDECIDED, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT, allocate_row, give_row
 
 SEARCHED = -1  # resume_mode of a buffer that is searched
@@ -183,7 +183,7 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
     rows, buffers = state.pool.ranges, state.pool.buffers
     buffer = state.directions.buffer[direction_index]
     length = ranges.length[index] - position
-    is_data = ranges.kind[index] == DATA
+    is_data = ranges.kind[index] == RangeKind.DATA
     row = append_row(state, direction_index, length if is_data else 0)
     rows.kind[row] = ranges.kind[index]
     rows.stream_offset[row] = ranges.stream_offset[index] + position
@@ -271,7 +271,7 @@ def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
     before, row = ABSENT, buffers.first[buffer]
     for _ in range(buffers.ranges[buffer]):
         following = ranges.next[row]
-        if ranges.kind[row] != DATA:
+        if ranges.kind[row] != RangeKind.DATA:
             before = row
         elif count < ranges.length[row]:
             ranges.stream_offset[row] += count

@@ -6,7 +6,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState
-from dissector.stream.columns import DATA
+from dissector.stream.columns import RangeKind
 
 
 @inlined
@@ -123,7 +123,9 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
             break
         at = ranges.at[row]
         ranges.at[row] = used
-        used = _move(state, at, ranges.length[row] if ranges.kind[row] == DATA else 0, fresh, used)
+        used = _move(
+            state, at, ranges.length[row] if ranges.kind[row] == RangeKind.DATA else 0, fresh, used
+        )
         row = ranges.next[row]
     known, frames = state.connections, state.waiting
     for connection_index in range(len(known.waiting)):

@@ -28,7 +28,7 @@ from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT
 
 
@@ -372,7 +372,7 @@ def range_at(buffer: Searched, offset: int) -> ByteOfRange:
     """Where a byte of a buffer lies."""
     row = buffer.first
     for _ in range(buffer.row_count):
-        if buffer.ranges.kind[row] == DATA:
+        if buffer.ranges.kind[row] == RangeKind.DATA:
             if offset < buffer.ranges.length[row]:
                 return ByteOfRange(row, offset)
             offset -= buffer.ranges.length[row]
@@ -415,7 +415,7 @@ def _begin_packets(buffer: Searched) -> bool:
     for _ in range(buffer.row_count):
         if offset > end:
             break
-        if ranges.kind[row] == DATA and ranges.length[row] > 0:
+        if ranges.kind[row] == RangeKind.DATA and ranges.length[row] > 0:
             if ranges.flags[row] & STARTS_PACKET:
                 begun += offset in (start, middle, end)
                 packets += start <= offset < end

@@ -31,7 +31,7 @@ from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
 from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
+from dissector.stream.columns import RangeColumns, RangeKind
 from dissector.tables import ABSENT, give_row
 
 _TAKEN: Final = 5  # kind of a range that came again and is handled
@@ -195,7 +195,7 @@ def _handle_gap(work: PassContext, index: int, direction_index: int, filled: int
     state, ranges = work.state, work.ranges
     directions = state.directions
     length = ranges.length[index]
-    is_cut = ranges.kind[index] == GAP_CUT
+    is_cut = ranges.kind[index] == RangeKind.GAP_CUT
     status = columns.CUT_BY_SNAPLEN if is_cut else columns.CUT_BY_GAP
     settled = SplitStatus.DONE
     if directions.have[direction_index] == 0 and directions.skip[direction_index] == 0:
@@ -331,7 +331,7 @@ def _handle_event(
     """Take a gap or the end of a direction."""
     state, directions, connection_index = work.state, work.state.directions, direction_index >> 1
     mode, is_buffered = directions.mode[direction_index], has_buffer(work.state, connection_index)
-    if work.ranges.kind[index] == FIN:
+    if work.ranges.kind[index] == RangeKind.FIN:
         if is_buffered and mode != DirectionMode.CHAIN and mode != DirectionMode.OPAQUE:
             status = unsynchronised.handle_fin(work, index, direction_index)
             if status != SplitStatus.REPORTED:
@@ -359,9 +359,9 @@ def _handle_range(
     """Take one range of a connection, from a position on; DONE if that is all of it."""
     kind = work.ranges.kind[index]
     direction_index = 2 * connection_index + work.ranges.endpoint_index[index]
-    if kind == DATA:
+    if kind == RangeKind.DATA:
         return _handle_bytes(work, index, position, direction_index, filled)
-    if kind != CLOSE:
+    if kind != RangeKind.CLOSE:
         return _handle_event(work, index, position, direction_index, filled)
     if has_buffer(work.state, connection_index):
         status = unsynchronised.handle_close(work, index, connection_index)
@@ -399,7 +399,7 @@ def _connection_of(work: PassContext, index: int) -> int:
     state, ranges = work.state, work.ranges
     connection = ranges.connection[index]
     connection_index = find_connection(state, connection)
-    if connection_index == ABSENT and ranges.kind[index] != CLOSE:
+    if connection_index == ABSENT and ranges.kind[index] != RangeKind.CLOSE:
         longest = state.counters[framing_state.COUNTER_FRAME_LIMIT]
         connection_index = allocate_connection(
             state, connection, ranges.opener[index], ranges.ports[index], longest
@@ -454,7 +454,7 @@ def split(
             break
         else:
             connection_index = _connection_of(work, index)
-            if connection_index == ABSENT and ranges.kind[index] != CLOSE:
+            if connection_index == ABSENT and ranges.kind[index] != RangeKind.CLOSE:
                 status = SplitStatus.CONNECTIONS_FULL
                 break
             if connection_index == ABSENT:

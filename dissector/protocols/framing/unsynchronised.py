@@ -21,7 +21,7 @@ from dissector.protocols.framing.roles import decide_role_at_last
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import IS_BEGUN, RESUME
 from dissector.protocols.framing.state import DirectionMode, SplitStatus
-from dissector.stream.columns import DATA
+from dissector.stream.columns import RangeKind
 from dissector.tables import ABSENT
 
 _DESYNC: Final = NOTICE_NUMBER["desync"]
@@ -242,7 +242,7 @@ def _break_chain(work: PassContext, index: int, position: int, direction_index: 
     if have == 0:
         return
     row = framing_buffers.append_row(state, direction_index, have)
-    rows.kind[row] = DATA
+    rows.kind[row] = RangeKind.DATA
     rows.stream_offset[row] = offset
     rows.length[row] = have
     rows.packet[row] = directions.first_packet[direction_index]

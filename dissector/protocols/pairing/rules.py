@@ -51,11 +51,10 @@ class Command(NamedTuple):
     """One command.
 
     direction: who sends it, see protocols.columns.
-    pairing: BY_* of a request, else NO_REQUEST.
+    pairing: of a request, else NO_REQUEST.
     answers: the requests that it may answer.
     kind: of a request's exchange.
     client_handle: of what it names by its id, a number of the protocol's.
-    silence: AWAITED and so on.
     is_refusal: an answer that says that nothing was done.
     failed_response: the number in `response` by which an answer says that.
     is_receipt: an answer that names what was stored, ledger and entry -1 if nothing was.
@@ -63,11 +62,11 @@ class Command(NamedTuple):
 
     number: int
     direction: int
-    pairing: int = PairedBy.NO_REQUEST
+    pairing: PairedBy = PairedBy.NO_REQUEST
     answers: tuple[int, ...] = ()
     kind: int = KIND_REQUEST
     client_handle: int = 0
-    silence: int = Expectation.AWAITED
+    silence: Expectation = Expectation.AWAITED
     is_refusal: bool = False
     failed_response: int = NULL
     is_receipt: bool = False
@@ -76,7 +75,7 @@ class Command(NamedTuple):
 class RuleColumns(State):
     """The table as kernels read it, int64[COMMAND_SLOTS] each, indexed by `slot_of` a command.
 
-    request_key: BY_* of a request, else NO_REQUEST.
+    request_key: the PairedBy of a request, else NO_REQUEST.
     kind: of the exchange of a request or, of what asks nothing, of what it answers.
     reply_key: BY_* of what an answer answers, else NO_REQUEST.
     asked_by: the first of the requests that it may answer, the only one unless they are paired by

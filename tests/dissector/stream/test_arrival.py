@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.limits import MAX_ACK_REACH, MAX_START_BACK
-from dissector.stream.columns import GAP_CUT
+from dissector.stream.columns import RangeKind
 from tests.wire.packets import FIN, PSH, URG
 from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, handshake, streamed
 
@@ -139,7 +139,7 @@ def test_a_cut_payload_is_no_loss_and_no_reordering() -> None:
     ]  # fmt: skip
     assert released.counted() == {}
     assert released.direction()["snaplen_cut_bytes"] == 170
-    cut = [row for row in released.ranges if row["kind"] == GAP_CUT]
+    cut = [row for row in released.ranges if row["kind"] == RangeKind.GAP_CUT]
     assert [(row["packet"], row["length"]) for row in cut] == [(4, 70), (5, 100)]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dissector.packet.tcp import address_sum
-from dissector.stream.checksums import RIGHT, UNKNOWN, WRONG, checksum_of
-from dissector.stream.columns import DATA
+from dissector.stream.checksums import ChecksumState, checksum_of
+from dissector.stream.columns import RangeKind
 from dissector.stream.segment import Segment
 from dissector.stream.state import StreamOptions
 from tests.wire import packets
@@ -30,24 +30,26 @@ def judged(segment: bytes, captured: int | None = None) -> int:
 @pytest.mark.parametrize("options", [b"", packets.time_stamps(7, 9)])
 def test_right_and_wrong_checksums_are_told_apart(payload: bytes, options: bytes) -> None:
     segment = packets.tcp(payload, options=options, sequence=77)
-    assert judged(segment) == RIGHT
+    assert judged(segment) == ChecksumState.RIGHT
     for place in {4, len(segment) - 1}:
         damaged = bytearray(segment)
         damaged[place] ^= 0x10
-        assert judged(bytes(damaged)) == WRONG
+        assert judged(bytes(damaged)) == ChecksumState.WRONG
 
 
 def test_checksums_left_to_the_card_say_nothing() -> None:
     segment = packets.tcp(b"payload", addresses=None)
-    assert judged(segment) == UNKNOWN
+    assert judged(segment) == ChecksumState.UNKNOWN
     pseudo = b"\x0a\x00\x00\x01\x0a\x00\x00\x02\x00\x06"
     for length in (len(segment), 0):
         sum_ = packets.internet_checksum(pseudo + struct.pack(">H", length)) ^ 0xFFFF
-        assert judged(segment[:16] + struct.pack(">H", sum_) + segment[18:]) == UNKNOWN
+        assert (
+            judged(segment[:16] + struct.pack(">H", sum_) + segment[18:]) == ChecksumState.UNKNOWN
+        )
 
 
 def test_a_segment_cut_by_the_snap_length_is_not_judged() -> None:
-    assert judged(packets.tcp(b"payload", sequence=3), captured=6) == UNKNOWN
+    assert judged(packets.tcp(b"payload", sequence=3), captured=6) == ChecksumState.UNKNOWN
 
 
 def sound(*parts: Packet) -> list[Packet]:
@@ -70,7 +72,7 @@ def test_a_better_copy_takes_the_place_of_damaged_bytes() -> None:
     assert released.codes() == ["wrong_checksum", "overlap_conflict"]
     assert released.direction()["conflict_bytes"] == 1
     # The time of the bytes is that of the packet that brought them.
-    assert [row["packet"] for row in released.ranges if row["kind"] == DATA] == [6, 5]
+    assert [row["packet"] for row in released.ranges if row["kind"] == RangeKind.DATA] == [6, 5]
 
 
 @pytest.mark.parametrize("overlap", ["first", "last", "linux", "windows"])
@@ -94,7 +96,7 @@ def test_bytes_that_their_receiver_took_are_used() -> None:
     taken = Packet(12, 1, 5001, b"", 1007)
     released = streamed(sound(BAD, taken, Packet(13, 0, 1007, b"ghi", 5001)))
     assert released.data() == b"abXdefghi"
-    assert released.times(DATA)[0] == 5
+    assert released.times(RangeKind.DATA)[0] == 5
 
 
 @pytest.mark.parametrize(("one_way", "ms"), [(True, 220), (False, 60_020)])
@@ -103,7 +105,7 @@ def test_without_a_better_copy_they_are_used_as_late_as_a_hole(one_way: bool, ms
     made = [each for each in sound(BAD, *probes) if not (one_way and each.endpoint_index)]
     output = streamed(made)
     assert output.data() == b"abXdef"
-    released = output.times(DATA)[0]
+    released = output.times(RangeKind.DATA)[0]
     assert made[released - 1].ms == pytest.approx(ms, abs=20)
 
 

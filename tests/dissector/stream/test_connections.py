@@ -10,7 +10,7 @@ from dissector.limits import (
     SYN_ONLY_TIMEOUT_MS,
 )
 from dissector.packet.columns import PacketBuffers
-from dissector.stream.columns import CLOSE, GAP_LOST
+from dissector.stream.columns import RangeKind
 from dissector.stream.connections import key_at
 from dissector.stream.streams import Streams
 from tests.wire.packets import SYN
@@ -95,7 +95,7 @@ def test_a_wild_time_stamp_ends_nothing() -> None:
     released = streamed(packets)
     assert released.data() == b"abcdefghi"
     assert released.connections[0]["ended"] == "capture_end"
-    assert released.times(GAP_LOST) == []
+    assert released.times(RangeKind.GAP_LOST) == []
 
 
 def test_a_leap_that_a_second_packet_confirms_counts() -> None:
@@ -108,7 +108,7 @@ def test_a_leap_that_a_second_packet_confirms_counts() -> None:
     ]
     released = streamed(packets)
     assert released.connections[0]["ended"] == "idle"
-    assert released.times(CLOSE) == [6]
+    assert released.times(RangeKind.CLOSE) == [6]
 
 
 def test_time_that_goes_back_ends_nothing_and_starts_no_wait() -> None:
@@ -177,7 +177,7 @@ def test_connections_made_ready_by_one_packet_leave_in_the_order_of_their_ids() 
         ]
     packets.append(Packet(100 + REORDER_WINDOW_MS, 0, 1, b"", 1, port=50000))
     released = streamed(packets)
-    gaps = [row["connection"] for row in released.ranges if row["kind"] == GAP_LOST]
+    gaps = [row["connection"] for row in released.ranges if row["kind"] == RangeKind.GAP_LOST]
     assert gaps == [0, 1, 2]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.limits import MAX_UNCONFIRMED_HOLE
-from dissector.stream.columns import DATA, GAP_LOST
+from dissector.stream.columns import RangeKind
 from tests.wire.segments import SMALL, Packet, Piece, handshake, streamed
 
 WINDOW_MS = SMALL.reorder_window_ms
@@ -25,8 +25,8 @@ def gap_at(packets: list[Packet]) -> float | None:
     assert released.pieces(0, 0) == [
         Piece("data", 0, 3, b"abc"), Piece("lost", 3, 3), Piece("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
-    times = released.times(GAP_LOST)
-    before = streamed(packets, is_finished=False).times(GAP_LOST)
+    times = released.times(RangeKind.GAP_LOST)
+    before = streamed(packets, is_finished=False).times(RangeKind.GAP_LOST)
     assert len(times) == 1 and before in ([], times)
     return packets[times[0] - 1].ms if before else None
 
@@ -82,7 +82,7 @@ def test_data_that_fills_a_part_of_the_hole_gives_it_more_time() -> None:
     assert released.pieces(0, 0) == [
         Piece("data", 0, 4, b"abcd"), Piece("lost", 4, 2), Piece("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
-    at = packets[released.times(GAP_LOST)[0] - 1].ms
+    at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 160 + WINDOW_MS <= at <= 165 + WINDOW_MS
 
 
@@ -116,7 +116,7 @@ def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
     ]
     released = streamed(packets)
     assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
-    at = packets[released.times(GAP_LOST)[0] - 1].ms
+    at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 11 + WINDOW_MS <= at <= 16 + WINDOW_MS
 
 
@@ -190,7 +190,7 @@ def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) ->
     order = [
         (row["endpoint_index"], row["data"], row["release_packet"])
         for row in released.ranges
-        if row["kind"] == DATA
+        if row["kind"] == RangeKind.DATA
     ]
     # By turn: the question is whole only with the packet that came after the answer.
     assert order == [(1, b"answer", 6), (0, b"abc", 6), (0, b"def", 6)]
@@ -200,7 +200,7 @@ def test_the_other_direction_waits_no_longer_than_a_window() -> None:
     packets = [*hole()]
     packets += [Packet(20 + 20 * n, 1, 5001 + n, b"x", 1004) for n in range(50)]
     output = streamed(packets)
-    released = output.times(DATA, endpoint_index=1)
+    released = output.times(RangeKind.DATA, endpoint_index=1)
     waits = [packets[at - 1].ms - (20 + 20 * n) for n, at in enumerate(released[:50])]
     assert max(waits) <= WINDOW_MS + 20
     assert waits[-1] == 0

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_LOST
+from dissector.stream.columns import RangeKind
 from dissector.stream.release import give_up_oldest, relieve
 from dissector.stream.state import new_state
 from tests.dissector.stream.traffic import Shape, assert_like_naive, conversation
@@ -37,11 +37,11 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
         for row in released.ranges
     ]
     assert rows == [
-        (DATA, 0, 0, b"question", 4),
-        (DATA, 1, 0, b"answer", 5),
-        (FIN, 0, 8, b"", 6),
-        (FIN, 1, 6, b"", 7),
-        (CLOSE, 0, 0, b"", 7),
+        (RangeKind.DATA, 0, 0, b"question", 4),
+        (RangeKind.DATA, 1, 0, b"answer", 5),
+        (RangeKind.FIN, 0, 8, b"", 6),
+        (RangeKind.FIN, 1, 6, b"", 7),
+        (RangeKind.CLOSE, 0, 0, b"", 7),
     ]
     assert not any(is_again(row) for row in released.ranges)
 
@@ -56,7 +56,7 @@ def test_both_sides_leave_merged_by_turn(generator: random.Random) -> None:
     turns = [0, 0]
     last = 0
     for row in streamed(packets).ranges:
-        if row["kind"] in (DATA, FIN):
+        if row["kind"] in (RangeKind.DATA, RangeKind.FIN):
             turns[row["endpoint_index"]] = max(turns[row["endpoint_index"]], row["packet"])
             assert turns[row["endpoint_index"]] >= last
             last = turns[row["endpoint_index"]]
@@ -76,7 +76,9 @@ def test_what_leaves_is_marked_as_sent_again_or_out_of_order(generator: random.R
         marked = {
             offset
             for row in streamed(packets).ranges
-            if row["endpoint_index"] == endpoint_index and row["kind"] == DATA and is_again(row)
+            if row["endpoint_index"] == endpoint_index
+            and row["kind"] == RangeKind.DATA
+            and is_again(row)
             for offset in range(row["stream_offset"], row["stream_offset"] + row["length"])
         }
         assert must <= marked <= may
@@ -201,6 +203,6 @@ def test_full_blocks_of_rows_change_nothing(generator: random.Random) -> None:
     packets.append(Packet(4, 0, 1001, b"abc", 5001))
     few, many = streamed(packets), streamed(packets, SMALL._replace(block_rows=4096))
     assert few.pieces() == many.pieces() == [Piece("data", 0, 900, b"abc" * 300)]
-    assert few.times(DATA) == many.times(DATA) == [len(packets)] * 300
+    assert few.times(RangeKind.DATA) == many.times(RangeKind.DATA) == [len(packets)] * 300
     assert_like_naive(few, packets)
-    assert few.times(GAP_LOST) == []
+    assert few.times(RangeKind.GAP_LOST) == []

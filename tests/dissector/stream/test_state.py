@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dissector.stream.columns import DATA
+from dissector.stream.columns import RangeKind
 from dissector.stream.records import NODE_FREE, OVERLAP_LINUX
 from dissector.stream.state import StreamOptions, add_heap, add_nodes, add_rows, new_state
 from dissector.stream.streams import Streams
@@ -67,7 +67,7 @@ def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:
     state = new_state(SMALL)
     state.heap[:100] = np.arange(100)
     for node, (at, length) in enumerate([(50, 10), (10, 5), (70, 3)]):
-        state.nodes.kind[node] = DATA
+        state.nodes.kind[node] = RangeKind.DATA
         state.nodes.heap_at[node] = at
         state.nodes.length[node] = length
     state.counters.heap_live[0] = 18

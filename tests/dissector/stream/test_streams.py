@@ -3,7 +3,7 @@
 import numpy as np
 
 from dissector.limits import NULL
-from dissector.stream.columns import CLOSE, ENDED_CAPTURE_END, ENDED_FIN
+from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_FIN, RangeKind
 from dissector.stream.streams import Streams
 from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, columns_of, handshake, streamed
 
@@ -41,7 +41,7 @@ def test_slots_are_known_from_the_first_packet_to_the_recycling() -> None:
     assert rows.connections.closing.tolist() == [-1] * 3
     for ranges, count in streams.finish():
         kinds = ranges.kind[:count].tolist()
-        assert kinds == [CLOSE] * 3
+        assert kinds == [RangeKind.CLOSE] * 3
         retired = streams.retired()
         assert sorted(retired.tolist()) == sorted(slots[:3].tolist())
         assert (streams.connection_rows(retired).connections.closing == ENDED_CAPTURE_END).all()

@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.limits import LINGER_MS, RST_REACH_BYTES
-from dissector.stream.columns import CLOSE, FIN
+from dissector.stream.columns import RangeKind
 from tests.wire.packets import RST
 from tests.wire.segments import FIN_ACK, RST_ACK, SMALL, Packet, Piece, handshake, streamed
 
@@ -17,8 +17,10 @@ def test_two_fins_close_at_once() -> None:
     released = streamed([*handshake(), ABC, XYZ, FIN_0, FIN_1, Packet(22, 0, 1005, b"", 5005)])
     row = released.connections[0]
     assert (row["ended"], row["closed_first"], row["history"]) == ("fin", 0, "ShADdFf")
-    assert released.times(CLOSE) == [7]
-    assert released.times(FIN) == [6] and released.times(FIN, endpoint_index=1) == [7]
+    assert released.times(RangeKind.CLOSE) == [7]
+    assert released.times(RangeKind.FIN) == [6] and released.times(
+        RangeKind.FIN, endpoint_index=1
+    ) == [7]
     assert row["last_packet"] == 8
 
 
@@ -35,14 +37,14 @@ def test_a_fin_waits_for_the_bytes_before_it() -> None:
         [*handshake(), FIN_0, FIN_1, Packet(22, 1, 5001, b"xyz", 1005), ABC._replace(ms=30)]
     )
     assert released.data(0, 0) == b"abc" and released.data(0, 1) == b"xyz"
-    assert released.times(CLOSE) == [7]
+    assert released.times(RangeKind.CLOSE) == [7]
     assert released.connections[0]["ended"] == "fin"
 
 
 def test_a_fin_may_carry_data() -> None:
     released = streamed([*handshake(), Packet(10, 0, 1001, b"abc", 5001, FIN_ACK)])
     assert released.pieces() == [Piece("data", 0, 3, b"abc")]
-    assert released.times(FIN) == [4]
+    assert released.times(RangeKind.FIN) == [4]
 
 
 def test_one_side_may_go_on_after_the_fin_of_the_other() -> None:
@@ -54,13 +56,13 @@ def test_one_side_may_go_on_after_the_fin_of_the_other() -> None:
 def test_a_repeated_fin_is_sent_again() -> None:
     released = streamed([*handshake(), ABC, FIN_0, FIN_0._replace(ms=300), FIN_0._replace(ms=700)])
     assert released.counted() == {"retransmitted": 2}
-    assert released.times(FIN) == [5]
+    assert released.times(RangeKind.FIN) == [5]
 
 
 def test_a_fin_below_what_left_is_a_stray() -> None:
     released = streamed([*handshake(), ABC, Packet(20, 0, 1002, b"", 5001, FIN_ACK)])
     assert released.counted() == {"stray": 1}
-    assert released.times(FIN) == []
+    assert released.times(RangeKind.FIN) == []
     assert released.connections[0]["ended"] == "capture_end"
 
 
@@ -76,7 +78,7 @@ def test_a_reset_in_the_window_closes() -> None:
     released = streamed([*handshake(), ABC, XYZ, Packet(20, 1, 5004, b"", 1004, RST_ACK)])
     row = released.connections[0]
     assert (row["ended"], row["closed_first"]) == ("rst", 1)
-    assert released.times(CLOSE, endpoint_index=1) == [6]
+    assert released.times(RangeKind.CLOSE, endpoint_index=1) == [6]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_data_that_a_reset_overtook_has_a_window_to_come() -> None:
     packets = [*handshake(), ABC, Packet(20, 0, 1007, b"", 5001, RST_ACK)]
     released = streamed([*packets, Packet(25, 0, 1004, b"def", 5001)])
     assert released.data() == b"abcdef"
-    assert released.times(CLOSE) == [6]
+    assert released.times(RangeKind.CLOSE) == [6]
     clock = Packet(20 + SMALL.reorder_window_ms + 1, 0, 1, b"", 1, port=50000)
     released = streamed([*packets, clock, Packet(400, 0, 1004, b"def", 5001)])
     assert released.pieces() == [Piece("data", 0, 3, b"abc")]
@@ -132,7 +134,7 @@ def test_a_hole_before_a_fin_is_a_gap_when_the_peer_has_it() -> None:
     released = streamed([*packets, Packet(500, 0, 1, b"", 1, port=50000)])
     assert released.pieces() == [Piece("lost", 0, 3)]
     assert released.connections[0]["ended"] == "fin"
-    assert released.times(CLOSE) == [6]
+    assert released.times(RangeKind.CLOSE) == [6]
 
 
 def test_a_closed_connection_lingers_and_then_its_packets_open_another() -> None:

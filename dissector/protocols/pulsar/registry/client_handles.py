@@ -6,17 +6,22 @@ from dissector.limits import NULL
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.state import HandleRows, HandleState, RegistryState
+from dissector.protocols.pulsar.registry.state import (
+    HandleRows,
+    HandleState,
+    RegistryKey,
+    RegistryState,
+)
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
 
 
 @kernel
 def connection_row(state: RegistryState, connection_id: int) -> int:
     """The row of a connection, made if it has none."""
-    row = tables.find(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0)
+    row = tables.find(state.table, RegistryKey.CONNECTION, connection_id, 0, 0)
     if row == tables.ABSENT:
         row = tables.allocate_row(state.connection_pool)
-        tables.put(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0, row)
+        tables.put(state.table, RegistryKey.CONNECTION, connection_id, 0, 0, row)
         state.connections.connection_id[row] = connection_id
         state.connections.is_whole[row] = 0
         state.connections.hole_row[row] = -1
@@ -162,7 +167,7 @@ def _stop_waiting(state: RegistryState, client_handle: int) -> None:
         tables.chain_unlink(
             state.table,
             state.nameless_links,
-            registry_state.KEY_NAMELESS,
+            RegistryKey.NAMELESS,
             name,
             number,
             0,
@@ -200,9 +205,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     client_handles.name[client_handle] = name
     number = client_handles.id[client_handle]
     topic = client_handles.topic[client_handle]
-    hint = tables.find(
-        state.topics_of_names.table, registry_state.KEY_PRODUCER_NAME, name, number, 0
-    )
+    hint = tables.find(state.topics_of_names.table, RegistryKey.PRODUCER_NAME, name, number, 0)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_BACKFILLED)
@@ -210,7 +213,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
             tables.chain_append(
                 state.table,
                 state.nameless_links,
-                registry_state.KEY_NAMELESS,
+                RegistryKey.NAMELESS,
                 name,
                 number,
                 0,
@@ -221,13 +224,11 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     if client_handles.name_source[client_handle] != columns.NAME_OBSERVED:
         return
     if hint == tables.ABSENT:
-        tables.remember(
-            state.topics_of_names, registry_state.KEY_PRODUCER_NAME, name, number, 0, topic
-        )
+        tables.remember(state.topics_of_names, RegistryKey.PRODUCER_NAME, name, number, 0, topic)
     elif hint != topic:
         tables.remember(
             state.topics_of_names,
-            registry_state.KEY_PRODUCER_NAME,
+            RegistryKey.PRODUCER_NAME,
             name,
             number,
             0,
@@ -235,7 +236,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
         )
         return
     for _ in range(len(client_handles.kind)):
-        waiting = tables.find(state.table, registry_state.KEY_NAMELESS, name, number, 0)
+        waiting = tables.find(state.table, RegistryKey.NAMELESS, name, number, 0)
         if waiting == tables.ABSENT:
             return
         learn_topic(state, waiting, topic, columns.NAME_BACKFILLED)
@@ -255,18 +256,18 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
     topic = client_handles.topic[client_handle]
     if topic != NULL and ledger == client_handles.last_ledger[client_handle]:
         return
-    hint = tables.find(state.topics_of_ledgers.table, registry_state.KEY_LEDGER, ledger, 0, 0)
+    hint = tables.find(state.topics_of_ledgers.table, RegistryKey.LEDGER, ledger, 0, 0)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_LEDGER_JOIN)
         return
     client_handles.last_ledger[client_handle] = ledger
     if hint == tables.ABSENT:
-        tables.remember(state.topics_of_ledgers, registry_state.KEY_LEDGER, ledger, 0, 0, topic)
+        tables.remember(state.topics_of_ledgers, RegistryKey.LEDGER, ledger, 0, 0, topic)
     elif hint != topic and hint != registry_state.AMBIGUOUS:
         tables.remember(
             state.topics_of_ledgers,
-            registry_state.KEY_LEDGER,
+            RegistryKey.LEDGER,
             ledger,
             0,
             0,

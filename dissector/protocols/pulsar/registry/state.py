@@ -43,11 +43,14 @@ class HandleState(enum.IntEnum):
     CLOSED = 4
 
 
-# Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
-KEY_CONNECTION: Final = 3
-KEY_NAMELESS: Final = 4  # producers whose topic is not known, by name and id
-KEY_LEDGER: Final = 5
-KEY_PRODUCER_NAME: Final = 6
+class RegistryKey(enum.IntEnum):
+    """Kinds of key, the first word in the table, beside PRODUCER_SUBJECT and CONSUMER_SUBJECT."""
+
+    CONNECTION = 3
+    NAMELESS = 4  # producers whose topic is not known, by name and id
+    LEDGER = 5
+    PRODUCER_NAME = 6
+
 
 AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 

@@ -16,7 +16,12 @@ from dissector.protocols.pulsar.registry.requests import (
     RegistryContext,
     settle,
 )
-from dissector.protocols.pulsar.registry.state import HandleRows, HandleState, RegistryState
+from dissector.protocols.pulsar.registry.state import (
+    HandleRows,
+    HandleState,
+    RegistryKey,
+    RegistryState,
+)
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -162,9 +167,7 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
     """
-    connection = tables.find(
-        state.table, registry_state.KEY_CONNECTION, frames.connection_id[row], 0, 0
-    )
+    connection = tables.find(state.table, RegistryKey.CONNECTION, frames.connection_id[row], 0, 0)
     command = frames.command[row]
     if connection == tables.ABSENT:
         return
@@ -187,7 +190,7 @@ def _forget_connection(
     registry_client_handles.close_connection(state, out, connection, closed_by)
     tables.remove(
         state.table,
-        registry_state.KEY_CONNECTION,
+        RegistryKey.CONNECTION,
         state.connections.connection_id[connection],
         0,
         0,

@@ -37,7 +37,11 @@ def _add(command: Command) -> int:
 
 
 def _request(
-    number: int, pairing: int, direction: int = TO_BROKER, kind: int = KIND_REQUEST, about: int = 0
+    number: int,
+    pairing: PairedBy,
+    direction: int = TO_BROKER,
+    kind: int = KIND_REQUEST,
+    about: int = 0,
 ) -> int:
     return _add(Command(number, direction, pairing, kind=kind, client_handle=about))
 

@@ -17,7 +17,7 @@ from dissector.protocols.framing.range_pool import (
 from dissector.protocols.framing.resync import range_at
 from dissector.protocols.framing.search_state import RESUME
 from dissector.protocols.framing.state import COUNTER_AGAIN, DirectionMode
-from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
+from dissector.stream.columns import ENDS_PACKET, RangeKind
 from dissector.tables import ABSENT
 from tests.wire.buffers import Held
 from tests.wire.ranges import WHOLE
@@ -34,7 +34,10 @@ def again(found: Held) -> list[tuple[int, int, int, bytes]]:
     ranges, row = found.state.pool.ranges, int(found.state.counters[COUNTER_AGAIN])
     rows = []
     while row != ABSENT:
-        at, length = int(ranges.at[row]), int(ranges.length[row] * (ranges.kind[row] == DATA))
+        at, length = (
+            int(ranges.at[row]),
+            int(ranges.length[row] * (ranges.kind[row] == RangeKind.DATA)),
+        )
         rows.append((
             int(ranges.direction_index[row]), int(ranges.packet[row]),
             int(ranges.release_packet[row]), found.state.arena[at : at + length].tobytes(),
@@ -64,17 +67,26 @@ def test_dropping_inside_a_range_keeps_its_packet_but_not_its_start() -> None:
 def test_dropping_bytes_keeps_the_gaps_to_be_reported() -> None:
     buffered = held(b"abc", 7, b"defg", 2, b"hijkl")
     buffered.drop(4)
-    assert buffered.rows("kind", "length") == [(GAP_LOST, 7), (DATA, 3), (GAP_LOST, 2), (DATA, 5)]
+    assert buffered.rows("kind", "length") == [
+        (RangeKind.GAP_LOST, 7),
+        (RangeKind.DATA, 3),
+        (RangeKind.GAP_LOST, 2),
+        (RangeKind.DATA, 5),
+    ]
     buffer = buffered.searched()
     assert (
         buffer.ranges.begin[buffer.first_gap] - buffer.base == 3
         and buffer.ranges.length[buffer.first_gap] == 2
     )
     buffered.drop(8)
-    assert buffered.rows("kind") == [(GAP_LOST,), (GAP_LOST,)]
+    assert buffered.rows("kind") == [(RangeKind.GAP_LOST,), (RangeKind.GAP_LOST,)]
     assert buffered.searched().first_gap == ABSENT
     buffered.add(b"x")
-    assert buffered.rows("kind") == [(GAP_LOST,), (GAP_LOST,), (DATA,)]
+    assert buffered.rows("kind") == [
+        (RangeKind.GAP_LOST,),
+        (RangeKind.GAP_LOST,),
+        (RangeKind.DATA,),
+    ]
 
 
 def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:

@@ -12,7 +12,7 @@ from dissector.protocols.framing import assembly
 from dissector.protocols.framing.assembly import FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, SMALL_HELD
 from dissector.protocols.pulsar.spec import SPEC as PULSAR
-from dissector.stream.columns import GAP_CUT, GAP_LOST
+from dissector.stream.columns import RangeKind
 from tests.wire.ranges import Ranges, framed
 from tests.wire.scripts import from_within, in_turns, lossy, opaque
 from tests.wire.toy import EITHER, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -206,7 +206,11 @@ def test_large_buffers_are_sorted_a_few_times_where_most_of_them_have_no_chain(
 def test_behind_a_hole_that_cuts_a_frame_whose_role_is_open_no_chain_breaks() -> None:
     """What follows such a hole is searched: a broken chain in the place of that was noted."""
     script = from_within(40)
-    ends = {(row[0], row[3] + row[4]) for row in script.rows if row[2] in (GAP_LOST, GAP_CUT)}
+    ends = {
+        (row[0], row[3] + row[4])
+        for row in script.rows
+        if row[2] in (RangeKind.GAP_LOST, RangeKind.GAP_CUT)
+    }
     _, notices, _ = output_of(script, [], FramingOptions(forced={7000: 0}))
     broken = {
         (each.connection_id, each.stream_offset)
