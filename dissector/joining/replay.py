@@ -46,7 +46,7 @@ class InputKind(enum.IntEnum):
     FRAME = 0
     ID = 1  # a message id of an ACK or REDELIVER frame
     COST = 2  # of a MESSAGE frame: what it cost, and the ack set that came with it
-    EVENT = 3  # behind the frame whose number it has; event_code is a number of EVENT_*
+    EVENT = 3  # behind the frame whose number it has; event_code is a number of FrameEvent
     PROXY_SIDE = 4  # before everything of a connection: it is the broker's leg of a proxied pair
 
 
@@ -279,9 +279,8 @@ class Replay:
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        for chain in (
-            rows.filter(pa.array(kinds == InputKind.PROXY_SIDE)).column("chain").to_pylist()
-        ):
+        proxied = rows.filter(pa.array(kinds == InputKind.PROXY_SIDE))
+        for chain in proxied.column("chain").to_pylist():
             self._exchanges.set_proxy_side(chain, True)
             self._consumption.set_proxy_side(chain, True)
         is_row = (kinds == InputKind.FRAME) | (kinds == InputKind.EVENT)
@@ -349,8 +348,7 @@ class Replay:
         frames.checksum[:count] = index_in(text["checksum"], columns.CHECKSUM_NAMES)
         frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
         for name, words in _ENUMS.items():
-            values = by_text(text[name], partial(_number_of, enum=words))
-            getattr(frames, name)[:count] = values
+            getattr(frames, name)[:count] = by_text(text[name], partial(_number_of, enum=words))
         frames.id_count[:count] = 0
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
@@ -425,9 +423,8 @@ class Replay:
         sets = rows.column("ack_set").combine_chunks()
         words = np.concatenate((numbers(sets.values), np.zeros(1, np.int64)))
         starts = np.asarray(sets.offsets.to_numpy(), np.int64)
-        lengths = np.diff(starts)
         has_set = sets.is_valid().to_numpy(zero_copy_only=False)
-        counts = np.where(has_set, lengths, NULL)
+        counts = np.where(has_set, np.diff(starts), NULL)
         id_rows = np.flatnonzero(kinds == InputKind.ID)
         _, ids = columns.new_id_columns(max(1, len(id_rows)))
         ids.parent[: len(id_rows)] = owner[id_rows]

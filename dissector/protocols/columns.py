@@ -151,7 +151,7 @@ class _ReadColumns(FramingColumns):
     handle_kind: Int64Array  # 0 none, 1 producer, 2 consumer
     handle_id: Int64Array  # producer_id or consumer_id that this frame is about
     handle_incarnation: Int64Array
-    lifecycle: Int64Array  # LIFECYCLE_*
+    lifecycle: Int64Array  # Lifecycle
     is_chunk: Int64Array
     is_marker: Int64Array  # SEND.marker
     message_permits: Int64Array
@@ -207,7 +207,7 @@ class FrameColumns(_ReadColumns, more=tuple(_others())):
 
     Set by the framing: FramingColumns. side is 0 or 1 as in the streams; direction DIRECTION_NAMES;
     protocol: index in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
-    EVENT_*, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
+    FrameEvent, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
     frame_no null on events. source 0: input buffer, 1: the stream's heap, 2: the packets' side
     buffer, 3: the framing's arena; data_offset: the frame's first byte there; data_bytes: bytes of
     it that are there, from its start on (= frame_bytes if complete; a cut frame has its readable

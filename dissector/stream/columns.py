@@ -49,7 +49,7 @@ class RangeColumns(Bundle):
     kind: see above.
     stream_offset: first byte.
     length: bytes.
-    source: SOURCE_*.
+    source: a RangeSource.
     offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
         those of the range before it in its direction; GAP_CUT: the packet that was cut).

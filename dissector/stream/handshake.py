@@ -55,11 +55,8 @@ def classify_syn(
     is_over = connections.closing[connection] >= 0
     has_ended = is_over or connections.ended_packet[connection] != NULL
     if isn == segment.sequence:
-        return (
-            Belonging.REUSE
-            if has_ended and _tries_again(state, direction_index, segment, data)
-            else Belonging.OURS
-        )
+        is_again = has_ended and _tries_again(state, direction_index, segment, data)
+        return Belonging.REUSE if is_again else Belonging.OURS
     is_answer = _is_answer(directions, direction_index, segment)
     last_tsval = directions.last_tsval[direction_index]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
@@ -91,11 +88,8 @@ def classify_syn(
             directions.is_isn_acked[direction_index] != 0
             or directions.has_released[direction_index] != 0
         )
-        return (
-            Belonging.STRAY
-            if is_late or directions.pending[direction_index] > MAX_MOVED_SEGMENTS
-            else Belonging.OURS
-        )
+        is_late = is_late or directions.pending[direction_index] > MAX_MOVED_SEGMENTS
+        return Belonging.STRAY if is_late else Belonging.OURS
     is_acked = directions.is_isn_acked[direction_index] != 0 or directions.is_isn_acked[peer] != 0
     is_half_open = _is_unused(directions, direction_index) and not is_acked
     if connections.lru_list[connection] == records.LRU_SYN_ONLY or is_half_open:

@@ -113,7 +113,7 @@ def touch_frame(
 def emit_event(
     work: PassContext, row: int, index: int, connection_index: int, command: int
 ) -> None:
-    """Write the row of an event, EVENT_*, that a range brings."""
+    """Write the row of an event (`FrameEvent`) that a range brings."""
     state, ranges, out = work.state, work.ranges, work.out
     endpoint_index = ranges.endpoint_index[index]
     out.connection_id[row] = ranges.connection[index]

@@ -77,7 +77,7 @@ class RuleColumns(State):
 
     request_key: the PairedBy of a request, else NO_REQUEST.
     kind: of the exchange of a request or, of what asks nothing, of what it answers.
-    reply_key: BY_* of what an answer answers, else NO_REQUEST.
+    reply_key: the PairedBy of what an answer answers, else NO_REQUEST.
     asked_by: the first of the requests that it may answer, the only one unless they are paired by
         request id.
     may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where [request, reply] may be a pair.

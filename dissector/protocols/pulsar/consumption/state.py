@@ -11,7 +11,7 @@ for each of 64 neighbouring entry ids of a ledger: the last delivery of that id.
 are given back when there is no room; what remains of them are *nodes*, which only tell that an id
 was delivered (see `identities`). An ACK that may still be refused, or rolled back, has a *claim* on
 each delivery that it means (see `claims`). All are found through one hash table, whose keys end in
-a KEY_*.
+a TableKey.
 """
 
 import enum

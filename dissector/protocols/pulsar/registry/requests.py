@@ -55,7 +55,7 @@ def settle(
     client_handle: int,
     run: RegistryContext,
 ) -> Lifecycle:
-    """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
+    """What the answer to an opening or closing does to its subject; returns a Lifecycle."""
     client_handles = state.client_handles
     is_error = frames.command[row] == commands.ERROR
     phase = client_handles.state[client_handle]
