@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import Coded, Int64Array, TableBlock
-from dissector.codecs import compression
+from dissector.codecs.compression import UnpackResult
 from dissector.limits import MAX_NAME_LENGTH, MAX_NOTICES, MAX_PROBES, NULL
 from dissector.notices import NOTICE_NUMBER, NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
@@ -18,13 +18,13 @@ from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
 _LAST: Final = (1 << 63) - 1
 # What a notice's number says, where it is no number of anything.
-_WORDS: Final = {
+_WORDS: Final[dict[str, dict[int, str]]] = {
     "entry_not_opened": {
-        compression.UNKNOWN_CODEC: "a codec of which nothing is known",
-        compression.TOO_LARGE: "larger than the bound on what is unpacked",
-        compression.WRONG_SIZE: "it unpacks to another size than announced",
-        compression.CORRUPT: "not what its codec says",
-        compression.OVER_BUDGET: "the entries so far unpack to too many times their size",
+        UnpackResult.UNKNOWN_CODEC: "a codec of which nothing is known",
+        UnpackResult.TOO_LARGE: "larger than the bound on what is unpacked",
+        UnpackResult.WRONG_SIZE: "it unpacks to another size than announced",
+        UnpackResult.CORRUPT: "not what its codec says",
+        UnpackResult.OVER_BUDGET: "the entries so far unpack to too many times their size",
     }
 }
 

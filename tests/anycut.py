@@ -78,17 +78,17 @@ def _kept(row: Row) -> Row:
 
 def differences(whole: Tables, cut: Tables) -> dict[str, Any]:
     """By table, how many rows there are of how many, or in which columns how many differ."""
-    found: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     for table, rows in whole.items():
         others = cut[table]
         if len(rows) != len(others):
-            found[table] = f"{len(others)} rows for {len(rows)}"
+            differences[table] = f"{len(others)} rows for {len(rows)}"
         elif rows != others:
             pairs = zip(rows, others, strict=True)
-            found[table] = dict(
+            differences[table] = dict(
                 Counter(name for row, other in pairs for name in row if row[name] != other[name])
             )
-    return found
+    return differences
 
 
 def frame_starts(tables: Tables) -> dict[Way, set[int]]:

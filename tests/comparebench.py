@@ -22,7 +22,7 @@ STORIES: Final = {
 }
 
 
-class Found(NamedTuple):
+class Comparisons(NamedTuple):
     """What comparisons said. alarms: of equal runs, any; found: worse send latency; tests: all."""
 
     pairs: int
@@ -38,7 +38,7 @@ def compare(story: Story, change: float, seeds: range) -> Iterator[dict[str, Any
         yield compared(before, made(2 * seed + 1, story._replace(later=change)))
 
 
-def judged(story: Story, change: float, seeds: range) -> Found:
+def judged(story: Story, change: float, seeds: range) -> Comparisons:
     """What comparisons of pairs said."""
     alarms = found = tests = 0
     for result in compare(story, change, seeds):
@@ -47,7 +47,7 @@ def judged(story: Story, change: float, seeds: range) -> Found:
         worse = [row["metric"] for row in result["metrics"] if row["verdict"] == "worse"]
         found += any(name.startswith("send_latency") for name in worse)
         tests += result["tests"]
-    return Found(len(seeds), alarms, found, tests)
+    return Comparisons(len(seeds), alarms, found, tests)
 
 
 def main() -> None:
@@ -62,12 +62,12 @@ def main() -> None:
     for name in chosen.only or STORIES:
         for change in CHANGES:
             seeds = range(chosen.first, chosen.first + chosen.pairs)
-            found = judged(STORIES[name], change, seeds)
-            alarms = f"{found.alarms}" if change == 0 else ""
-            right = f"{found.found}" if change else ""
+            comparisons = judged(STORIES[name], change, seeds)
+            alarms = f"{comparisons.alarms}" if change == 0 else ""
+            right = f"{comparisons.found}" if change else ""
             print(
-                f"| {name} | {change * 100:g} % | {found.pairs} | {alarms} | {right} | "
-                f"{found.tests / found.pairs:.0f} |",
+                f"| {name} | {change * 100:g} % | {comparisons.pairs} | {alarms} | {right} | "
+                f"{comparisons.tests / comparisons.pairs:.0f} |",
                 flush=True,
             )
 

@@ -150,12 +150,12 @@ def _renamed(frames: Iterator[bytes], index: int) -> list[bytes]:
     """What opens a topic, with a name of the same length and a number."""
     digits = b"%06d" % (index % 10**6)
     names = ((b"bench-0", digits + b"x"), (b"standalone-0-0", b"alone-" + digits + b"-0"))
-    found = []
+    renamed = []
     for frame in frames:
         for old, new in names:
             frame = frame.replace(old, new)
-        found.append(frame)
-    return found
+        renamed.append(frame)
+    return renamed
 
 
 class Endless:
@@ -241,7 +241,7 @@ class Endless:
 
 def sizes(root: object) -> dict[str, int]:
     """Entries of containers and bytes of arrays below an object, by the way to them."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     seen: set[int] = set()
     waiting: deque[tuple[str, Any, int]] = deque([("", root, 0)])
     while waiting:
@@ -250,21 +250,21 @@ def sizes(root: object) -> dict[str, int]:
             continue
         seen.add(id(value))
         if isinstance(value, np.ndarray):
-            found[path] = found.get(path, 0) + value.nbytes
+            sizes[path] = sizes.get(path, 0) + value.nbytes
         elif isinstance(value, bytes | bytearray | str):
             continue
         elif isinstance(value, Mapping):
-            found[path] = found.get(path, 0) + len(value)
+            sizes[path] = sizes.get(path, 0) + len(value)
             waiting.extend((f"{path}[]", each, depth + 1) for each in list(value.values()))
         elif isinstance(value, list | tuple | set | deque):
             if not hasattr(value, "_fields"):
-                found[path] = found.get(path, 0) + len(value)
+                sizes[path] = sizes.get(path, 0) + len(value)
             waiting.extend((f"{path}[]", each, depth + 1) for each in list(value))
         elif type(value).__module__.startswith(("dissector", "tests.endurance")):
             waiting.extend(
                 (f"{path}.{name}", each, depth + 1) for name, each in vars(value).items()
             )
-    return found
+    return sizes
 
 
 class _Heap(ctypes.Structure):
@@ -279,13 +279,13 @@ class _Heap(ctypes.Structure):
 
 def in_use() -> dict[str, int]:
     """Bytes that the program holds of the C library's heap, and objects of Python."""
-    found = {_OBJECTS: sys.getallocatedblocks()}
+    usage = {_OBJECTS: sys.getallocatedblocks()}
     ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if ask is not None:
         ask.restype = _Heap
         heap = ask()
-        found[_HEAP] = int(heap.uordblks + heap.hblkhd)
-    return found
+        usage[_HEAP] = int(heap.uordblks + heap.hblkhd)
+    return usage
 
 
 class Looker:
@@ -322,12 +322,12 @@ class Looker:
             pass
         hours = (self._source.now_ns - START_NS) / 3600 / _NS
         used = in_use()
-        found = {**sizes(self._tap), **used}
+        usage = {**sizes(self._tap), **used}
         # Looks shall not be what grows: names once, numbers in an array.
-        for name in found:
+        for name in usage:
             self._places.setdefault(name, len(self._places))
         row = np.zeros(len(self._places), np.int64)
-        row[[self._places[name] for name in found]] = list(found.values())
+        row[[self._places[name] for name in usage]] = list(usage.values())
         self._rows.append((hours, resident_bytes(), row))
         if len(self._rows) % 10 == 1:
             passed = time.monotonic() - self._began

@@ -121,10 +121,10 @@ def descendants(first: int) -> list[int]:
         fields = _fields(int(each.name))
         if fields:
             parents.setdefault(int(fields[1]), []).append(int(each.name))
-    found = [first]
-    for each in found:
-        found += parents.get(each, [])
-    return found
+    descendants = [first]
+    for each in descendants:
+        descendants += parents.get(each, [])
+    return descendants
 
 
 def _fields(process: int) -> Sequence[str]:

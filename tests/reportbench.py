@@ -79,10 +79,10 @@ class Bench:
     def row(self, name: str, *arguments: str) -> Measured:
         """Measure a command of the program as a row."""
         command = [sys.executable, "-m", "dissector", *arguments]
-        found = measure(command, self._work, self.tree, self.limit)
-        self.rows.append((name, found))
-        print(f"{name}: CPU {', '.join(found.cells())}  {found.told[:150]}", flush=True)
-        return found
+        measured = measure(command, self._work, self.tree, self.limit)
+        self.rows.append((name, measured))
+        print(f"{name}: CPU {', '.join(measured.cells())}  {measured.told[:150]}", flush=True)
+        return measured
 
     def engine_options(self, engine: str) -> list[str] | None:
         """What asks for an engine; None: this code does not have it, which is said."""

@@ -169,8 +169,8 @@ def page(pair: Wire, path: str) -> str:
 def metric(pair: Wire, name: str) -> float:
     """One of the tap's metrics, summed over its labels."""
     text = page(pair, "/metrics")
-    found = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)", text, re.MULTILINE)
-    return sum(map(float, found))
+    matches = re.findall(rf"^{re.escape(name)}(?:{{.*}})? (\S+)", text, re.MULTILINE)
+    return sum(map(float, matches))
 
 
 class Lag(threading.Thread):

@@ -141,8 +141,8 @@ print(row["urgent_packets_to_broker"], row["urgent_packets_to_client"])
 def shown_changes() -> dict[str, str]:
     """The changes of CONTRIBUTING.md by a part of the first file's name."""
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    found = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return {name: change for change in found for name in SHOWN if name in change.splitlines()[0]}
+    matches = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return {name: change for change in matches for name in SHOWN if name in change.splitlines()[0]}
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -29,12 +29,12 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def transcripts() -> list[tuple[str, str]]:
     """Each command of the console blocks of some texts, with the output that is shown."""
-    found = []
+    transcripts = []
     for block in BLOCK.findall(README + TEXTS["compare.md"]):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, output = part.partition("\n")
-            found.append((line, output))
-    return found
+            transcripts.append((line, output))
+    return transcripts
 
 
 @pytest.mark.parametrize(("line", "shown"), transcripts(), ids=[line for line, _ in transcripts()])
@@ -97,16 +97,16 @@ def test_every_notice_exit_code_and_section_of_the_report_is_in_the_texts() -> N
 
 def keys_of(value: object) -> set[str]:
     """All keys of a report's sections but names of things: outcomes, commands, topics."""
-    found: set[str] = set()
+    keys: set[str] = set()
     if isinstance(value, dict):
         for key, inner in value.items():
-            found.add(key)
+            keys.add(key)
             if not (isinstance(inner, dict) and key.endswith(COUNTED)):
-                found |= keys_of(inner)
+                keys |= keys_of(inner)
     elif isinstance(value, list):
         for inner in value:
-            found |= keys_of(inner)
-    return found
+            keys |= keys_of(inner)
+    return keys
 
 
 COUNTED = ("outcomes", "_by_reason", "_by_protocol", "_by_start", "_by_end", "_by_status",

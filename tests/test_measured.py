@@ -19,16 +19,16 @@ _WAITS = (
 
 
 def test_what_lost_its_parent_is_measured_too(tmp_path: Path) -> None:
-    found = measure([sys.executable, "-c", _LEAVES], tmp_path, ROOT)
-    assert found.is_ended and 0.5 <= found.cpu_seconds < 2
-    assert found.peak_bytes > 1_000_000
+    measured = measure([sys.executable, "-c", _LEAVES], tmp_path, ROOT)
+    assert measured.is_ended and 0.5 <= measured.cpu_seconds < 2
+    assert measured.peak_bytes > 1_000_000
 
 
 def test_a_command_beyond_the_limit_is_ended_with_its_children(tmp_path: Path) -> None:
     before = set(descendants(os.getpid()))
     begun = time.perf_counter()
-    found = measure([sys.executable, "-c", _WAITS], tmp_path, ROOT, limit=1)
-    assert not found.is_ended and found.cells()[1].startswith("> ")
+    measured = measure([sys.executable, "-c", _WAITS], tmp_path, ROOT, limit=1)
+    assert not measured.is_ended and measured.cells()[1].startswith("> ")
     assert time.perf_counter() - begun < 20
     while set(descendants(os.getpid())) - before:  # killed, and soon gone
         assert time.perf_counter() - begun < 60

@@ -57,8 +57,8 @@ def test_every_notice_finding_section_and_bound_is_in_the_reference(site: Path) 
     assert [name for name in SECTIONS if name not in report] == []
     bounds = text_of(reference / "bounds.html")
     limits = (ROOT / "dissector" / "limits.py").read_text("utf-8")
-    found = re.findall(r"(?m)^([A-Z][A-Z0-9_]+): Final = ", limits)
-    assert [name for name in found if name not in bounds] == []
+    matches = re.findall(r"(?m)^([A-Z][A-Z0-9_]+): Final = ", limits)
+    assert [name for name in matches if name not in bounds] == []
 
 
 def test_the_start_is_the_readme_with_links_into_the_site(site: Path) -> None:

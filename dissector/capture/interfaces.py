@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from dissector.capture import pcapng
 from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns
+from dissector.capture.pcapng import OptionCode
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDERS: Final = {
@@ -126,9 +127,9 @@ class Interfaces:
         resolution, offset_seconds = _MICROSECONDS, 0
         texts = InterfaceTexts()
         for code, value in _options(block[:-4], 16, order):
-            if code == pcapng.OPTION_RESOLUTION and len(value) == 1:
+            if code == OptionCode.RESOLUTION and len(value) == 1:
                 resolution = value[0]
-            elif code == pcapng.OPTION_OFFSET and len(value) == 8:
+            elif code == OptionCode.OFFSET and len(value) == 8:
                 (offset_seconds,) = struct.unpack(f"{order}q", value)
             else:
                 texts = _with_text(texts, code, value)
@@ -147,7 +148,7 @@ class Interfaces:
             return
         (interface_id,) = struct.unpack_from(f"{order}I", block, 8)
         for code, value in _options(block[:-4], 20, order):
-            if code in (pcapng.OPTION_DROPPED, pcapng.OPTION_OS_DROPPED) and len(value) == 8:
+            if code in (OptionCode.DROPPED, OptionCode.OS_DROPPED) and len(value) == 8:
                 (drops,) = struct.unpack(f"{order}Q", value)
                 if drops < 1 << 62:  # all bits set is how some writers say "unknown"
                     self._dropped[first_interface + interface_id, code] = drops
@@ -167,12 +168,12 @@ class Interfaces:
 
 def _with_text(texts: InterfaceTexts, code: int, value: bytes) -> InterfaceTexts:
     """The texts, with what one more option says."""
-    if code == pcapng.OPTION_COMMENT:
+    if code == OptionCode.COMMENT:
         comment = value.decode(errors="replace")
         return texts._replace(comment=f"{texts.comment}\n{comment}" if texts.comment else comment)
-    if code == pcapng.OPTION_NAME:
+    if code == OptionCode.NAME:
         return texts._replace(name=value.decode(errors="replace"))
-    if code == pcapng.OPTION_FILTER:
+    if code == OptionCode.FILTER:
         is_text = value[:1] == b"\0"
         capture_filter = value[1:].decode(errors="replace") if is_text else value[1:].hex()
         return texts._replace(capture_filter=capture_filter)
@@ -184,7 +185,7 @@ def packet_comments(data: bytes, order: str) -> list[str]:
     return [
         value.decode(errors="replace")
         for code, value in _options(data, 0, order)
-        if code == pcapng.OPTION_COMMENT
+        if code == OptionCode.COMMENT
     ]
 
 

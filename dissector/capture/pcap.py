@@ -1,5 +1,6 @@
 """The records of a pcap file: microseconds or nanoseconds, either byte order, long headers too."""
 
+import enum
 import struct
 from typing import Final, NamedTuple
 
@@ -37,11 +38,15 @@ class PcapLayout(NamedTuple):
     lengths: int
 
 
-# Which of a record's two lengths is that of the captured bytes. The first versions of the format
-# had them the other way round, and version 2.3 was written by programs of both minds.
-IN_ORDER: Final = 0
-SWAPPED: Final = 1
-LESSER_FIRST: Final = 2
+class LengthOrder(enum.IntEnum):
+    """Which of a record's two lengths is that of the captured bytes. The first versions of the
+    format had them the other way round, and version 2.3 was written by programs of both minds."""
+
+    IN_ORDER = 0
+    SWAPPED = 1
+    LESSER_FIRST = 2
+
+
 _SWAPPED_BEFORE: Final = (2, 3)
 _EITHER_ORDER: Final = (2, 3)
 _DG_UX: Final = 543  # the major version that the tcpdump of DG/UX writes, lengths swapped
@@ -101,11 +106,11 @@ def read_header(head: bytes) -> PcapHeader:
     variant = _MAGICS[int.from_bytes(head[:4], "big")]
     order = ">" if variant.is_big_endian else "<"
     major, minor, _, _, snaplen, link_type = struct.unpack_from(f"{order}HHIIII", head, 4)
-    lengths = IN_ORDER
+    lengths = LengthOrder.IN_ORDER
     if (major, minor) < _SWAPPED_BEFORE or major == _DG_UX:
-        lengths = SWAPPED
+        lengths = LengthOrder.SWAPPED
     elif (major, minor) == _EITHER_ORDER:
-        lengths = LESSER_FIRST
+        lengths = LengthOrder.LESSER_FIRST
     longest = min(max(snaplen, LONGEST_WITHOUT_SNAPLEN), MAX_RECORD_BYTES)
     if snaplen == 0:
         longest = MAX_RECORD_BYTES
@@ -151,7 +156,9 @@ def scan_pcap(
         fraction = columns.load32(data, position + 4, order)
         captured = columns.load32(data, position + 8, order)
         wire = columns.load32(data, position + 12, order)
-        if layout.lengths != IN_ORDER and (layout.lengths == SWAPPED or captured > wire):
+        if layout.lengths != LengthOrder.IN_ORDER and (
+            layout.lengths == LengthOrder.SWAPPED or captured > wire
+        ):
             captured, wire = wire, captured
         if captured > layout.longest_bytes or (seconds | fraction | captured | wire) == 0:
             status = columns.CORRUPT

@@ -5,6 +5,7 @@ kept, custom and unknown blocks) and comes back at blocks that describe: section
 and their statistics. Those are few and are read by `dissector.capture.interfaces`.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
@@ -15,28 +16,38 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES, NULL
 from dissector.packet.columns import PacketColumns
 
-# Kinds of blocks.
-SECTION_HEADER: Final = 0x0A0D0D0A  # reads the same in both byte orders
-INTERFACE_DESCRIPTION: Final = 1
-OLD_PACKET: Final = 2
-SIMPLE_PACKET: Final = 3
-INTERFACE_STATISTICS: Final = 5
-ENHANCED_PACKET: Final = 6
+
+class BlockType(enum.IntEnum):
+    """Types of blocks."""
+
+    SECTION_HEADER = 0x0A0D0D0A  # reads the same in both byte orders
+    INTERFACE_DESCRIPTION = 1
+    OLD_PACKET = 2
+    SIMPLE_PACKET = 3
+    INTERFACE_STATISTICS = 5
+    ENHANCED_PACKET = 6
+
 
 BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 SHORTEST_SECTION_BYTES: Final = 28  # of a section header block
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
-# Options, with the block in which they stand.
-OPTION_END: Final = 0
-OPTION_COMMENT: Final = 1  # any
-OPTION_NAME: Final = 2  # interface description
-OPTION_APPLICATION: Final = 4  # section header
-OPTION_DROPPED: Final = 5  # interface statistics: by the interface
-OPTION_OS_DROPPED: Final = 7  # interface statistics: by the operating system
-OPTION_RESOLUTION: Final = 9  # interface description
-OPTION_FILTER: Final = 11  # interface description
-OPTION_OFFSET: Final = 14  # interface description
+
+
+class OptionCode(enum.IntEnum):
+    """Options, with the block in which they stand."""
+
+    END = 0
+    COMMENT = 1  # any
+    NAME = 2  # interface description
+    APPLICATION = 4  # section header
+    DROPPED = 5  # interface statistics: by the interface
+    OS_DROPPED = 7  # interface statistics: by the operating system
+    RESOLUTION = 9  # interface description
+    FILTER = 11  # interface description
+    OFFSET = 14  # interface description
+
+
 _LARGEST: Final = 0x7FFF_FFFF_FFFF_FFFF
 _LARGEST_TIME_NS: Final = 1 << 62  # from 1823 to 2116: differences of such times fit in 64 bits
 _NO_DROP_COUNT: Final = 0xFFFF
@@ -207,7 +218,7 @@ def scan_pcapng(
         if end - position < BLOCK_OVERHEAD_BYTES:
             return ScanProgress(row, position, columns.NEED_DATA)
         kind = columns.load32(data, position, order)
-        if kind == SECTION_HEADER:
+        if kind == BlockType.SECTION_HEADER:
             return ScanProgress(row, position, columns.BLOCK)
         size = columns.load32(data, position + 4, order)
         if size < BLOCK_OVERHEAD_BYTES or size > MAX_RECORD_BYTES or size & 3 != 0:
@@ -219,15 +230,15 @@ def scan_pcapng(
         if section.is_skipped:
             position += size
             continue
-        if kind == ENHANCED_PACKET and size >= 32:
+        if kind == BlockType.ENHANCED_PACKET and size >= 32:
             packet = _enhanced(data, position, order)
-        elif kind == OLD_PACKET and size >= 32:
+        elif kind == BlockType.OLD_PACKET and size >= 32:
             packet = _old(data, position, order, state)
-        elif kind == SIMPLE_PACKET and size >= 16:
+        elif kind == BlockType.SIMPLE_PACKET and size >= 16:
             packet = _simple(data, position, size, section, interfaces)
-        elif kind in (INTERFACE_DESCRIPTION, INTERFACE_STATISTICS):
+        elif kind in (BlockType.INTERFACE_DESCRIPTION, BlockType.INTERFACE_STATISTICS):
             return ScanProgress(row, position, columns.BLOCK)
-        elif kind in (ENHANCED_PACKET, OLD_PACKET, SIMPLE_PACKET):
+        elif kind in (BlockType.ENHANCED_PACKET, BlockType.OLD_PACKET, BlockType.SIMPLE_PACKET):
             return ScanProgress(row, position, columns.CORRUPT)
         else:
             position += size

@@ -16,7 +16,7 @@ from dissector.capture import pcapng
 from dissector.capture.columns import CaptureNotice, ScanProgress
 from dissector.capture.interfaces import Interfaces, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
-from dissector.capture.pcapng import PcapngSection
+from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
@@ -275,7 +275,7 @@ class CaptureReader:
         # A simple packet's bytes begin earlier in its block: then this is inside another one.
         captured = int(self.packets.captured_bytes[row])
         if (
-            kind not in (pcapng.ENHANCED_PACKET, pcapng.OLD_PACKET)
+            kind not in (BlockType.ENHANCED_PACKET, BlockType.OLD_PACKET)
             or size < pcapng.PACKET_OFFSET + captured + 4
         ):
             return []
@@ -381,14 +381,14 @@ class CaptureReader:
         file = self._file
         order = ">" if section.is_big_endian else "<"
         kind, size = struct.unpack(f"{order}II", data[position : position + 8].tobytes())
-        if kind == pcapng.SECTION_HEADER:
+        if kind == BlockType.SECTION_HEADER:
             return self._start_section(data, position, end)
         block = data[position : position + size].tobytes()
-        if kind == pcapng.INTERFACE_DESCRIPTION and file.is_resumed:
+        if kind == BlockType.INTERFACE_DESCRIPTION and file.is_resumed:
             # Whether one was lost before it is not known, so neither is its number.
             self._add_problem("skipped_section", file.offset)
             file.section = section._replace(is_skipped=1)
-        elif kind == pcapng.INTERFACE_DESCRIPTION:
+        elif kind == BlockType.INTERFACE_DESCRIPTION:
             if not self.interfaces.describe(block, order):
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from dissector.blocks import ByteArray
 from dissector.capture import pcapng
 from dissector.capture.columns import load32
-from dissector.capture.pcap import IN_ORDER, LONGEST_WITHOUT_SNAPLEN, SWAPPED, PcapLayout
+from dissector.capture.pcap import LONGEST_WITHOUT_SNAPLEN, LengthOrder, PcapLayout
+from dissector.capture.pcapng import BlockType
 from dissector.codecs.integers import be32, le64
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -27,7 +28,7 @@ _DAY_SECONDS: Final = 86_400  # neighbours in a capture are closer in time
 _CONFIRMING_BLOCKS: Final = 3
 _LONGEST_BLOCK: Final = LONGEST_WITHOUT_SNAPLEN + 4096  # of those that a search believes in
 _SWAPPED_ORDER_MAGIC: Final = 0x4D3C2B1A
-_PACKET_KINDS: Final = (pcapng.OLD_PACKET, pcapng.SIMPLE_PACKET, pcapng.ENHANCED_PACKET)
+_PACKET_KINDS: Final = (BlockType.OLD_PACKET, BlockType.SIMPLE_PACKET, BlockType.ENHANCED_PACKET)
 
 
 class SearchResult(NamedTuple):
@@ -47,7 +48,9 @@ def _record_bytes(
     fraction = load32(data, position + 4, order)
     captured = load32(data, position + 8, order)
     wire = load32(data, position + 12, order)
-    if layout.lengths != IN_ORDER and (layout.lengths == SWAPPED or captured > wire):
+    if layout.lengths != LengthOrder.IN_ORDER and (
+        layout.lengths == LengthOrder.SWAPPED or captured > wire
+    ):
         captured, wire = wire, captured
     if captured > wire or wire == 0 or wire > LONGEST_WITHOUT_SNAPLEN:
         return -1, 0
@@ -111,7 +114,7 @@ def _block_bytes(data: ByteArray, position: int, left: int, order: int) -> int:
     """Length of the block at a place, 0 if more bytes are needed to say, -1 if none is credible."""
     if left < 8:
         return 0
-    if load32(data, position, order) == pcapng.SECTION_HEADER:
+    if load32(data, position, order) == BlockType.SECTION_HEADER:
         if left < 12:
             return 0
         magic = be32(data, position + 8)
@@ -144,7 +147,7 @@ def _blocks_here(data: ByteArray, bounds: tuple[int, int], order: int, is_last: 
         if size < 0:
             return NOT_HERE
         kind = load32(data, position, order)
-        if kind == pcapng.SECTION_HEADER:
+        if kind == BlockType.SECTION_HEADER:
             return HERE
         if kind in _PACKET_KINDS:
             has_packet = 1
@@ -166,7 +169,7 @@ def find_blocks(data: ByteArray, bounds: tuple[int, int], order: int, is_last: i
         # Nor is a block of no bytes, whatever its kind is.
         while end - position >= 16 and le64(data, position) | le64(data, position + 8) == 0:
             position += 8
-        is_section = end - position < 4 or load32(data, position, 0) == pcapng.SECTION_HEADER
+        is_section = end - position < 4 or load32(data, position, 0) == BlockType.SECTION_HEADER
         if is_section or order >= 0:
             answer = _blocks_here(data, (position, end), max(order, 0), is_last)
             if answer != NOT_HERE:

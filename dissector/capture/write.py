@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dissector.capture import pcapng
+from dissector.capture.pcapng import BlockType, OptionCode
 
 _VERSION: Final = (1, 0)
 _LENGTH_UNKNOWN: Final = -1
@@ -22,7 +23,7 @@ def _options(options: list[tuple[int, bytes]]) -> bytes:
         return b""
     out = [
         struct.pack("<HH", code, len(value)) + _padded(value)
-        for code, value in [*options, (pcapng.OPTION_END, b"")]
+        for code, value in [*options, (OptionCode.END, b"")]
     ]
     return b"".join(out)
 
@@ -40,17 +41,17 @@ def _block(kind: int, body: bytes) -> bytes:
 
 def section_block(comment: str = "", application: str = "") -> bytes:
     """The header with which a file begins."""
-    options = _text(pcapng.OPTION_COMMENT, comment) + _text(pcapng.OPTION_APPLICATION, application)
+    options = _text(OptionCode.COMMENT, comment) + _text(OptionCode.APPLICATION, application)
     head = struct.pack("<IHHq", pcapng.BYTE_ORDER_MAGIC, *_VERSION, _LENGTH_UNKNOWN)
-    return _block(pcapng.SECTION_HEADER, head + _options(options))
+    return _block(BlockType.SECTION_HEADER, head + _options(options))
 
 
 def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: str = "") -> bytes:
     """The next interface, which packets name by its number from 0; snaplen 0 = no limit."""
-    options = _text(pcapng.OPTION_COMMENT, comment) + _text(pcapng.OPTION_NAME, name)
-    options.append((pcapng.OPTION_RESOLUTION, _NANOSECONDS))
+    options = _text(OptionCode.COMMENT, comment) + _text(OptionCode.NAME, name)
+    options.append((OptionCode.RESOLUTION, _NANOSECONDS))
     head = struct.pack("<HHI", link_type, 0, snaplen)
-    return _block(pcapng.INTERFACE_DESCRIPTION, head + _options(options))
+    return _block(BlockType.INTERFACE_DESCRIPTION, head + _options(options))
 
 
 def packet_block(
@@ -59,14 +60,14 @@ def packet_block(
     """One packet. ts_ns: since 1970, not negative; wire_bytes: its length before it was cut."""
     units = max(ts_ns, 0)
     head = struct.pack("<IIIII", interface, units >> 32, units & 0xFFFF_FFFF, len(data), wire_bytes)
-    options = [option for each in comments for option in _text(pcapng.OPTION_COMMENT, each)]
-    return _block(pcapng.ENHANCED_PACKET, head + _padded(data) + _options(options))
+    options = [option for each in comments for option in _text(OptionCode.COMMENT, each)]
+    return _block(BlockType.ENHANCED_PACKET, head + _padded(data) + _options(options))
 
 
 def statistics_block(interface: int, dropped: int) -> bytes:
     """How many packets an interface dropped."""
     head = struct.pack("<III", interface, 0, 0)
     return _block(
-        pcapng.INTERFACE_STATISTICS,
-        head + _options([(pcapng.OPTION_DROPPED, struct.pack("<Q", dropped))]),
+        BlockType.INTERFACE_STATISTICS,
+        head + _options([(OptionCode.DROPPED, struct.pack("<Q", dropped))]),
     )

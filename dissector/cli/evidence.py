@@ -446,14 +446,14 @@ def _shown_again(manifest: dict[str, Any], lake: "Lake", path: str) -> list[str]
     from dissector.evidence.showing import facts_of, findings_in, sentences
     from dissector.queries.sandbox import sandbox_over
 
-    told = manifest.get("finding")
-    if told is None:
+    stored = manifest.get("finding")
+    if stored is None:
         return []
     try:
-        stated = [pair["packets"] for pair in told["findings"] if pair["packets"] is not None]
-        lines = sentences(told["findings"])
+        stated = [pair["packets"] for pair in stored["findings"] if pair["packets"] is not None]
+        lines = sentences(stored["findings"])
         with sandbox_over(lake) as own:
-            here = [facts_of(one) for one in findings_in(own, str(told["name"]))]
+            here = [facts_of(one) for one in findings_in(own, str(stored["name"]))]
     except (TypeError, KeyError, AttributeError, UsageError):
         raise InputError(f"{path}: the bundle is damaged: its finding cannot be read") from None
     return lines if all(each in here for each in stated) else None

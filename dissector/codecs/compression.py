@@ -7,6 +7,7 @@ so a stream counts as good when it yields exactly the announced size. Bad input 
 reason, never an exception.
 """
 
+import enum
 import zlib
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -18,20 +19,27 @@ import zstandard
 from dissector.blocks import ByteArray
 from dissector.limits import FREE_UNPACKED_BYTES, MAX_ENTRY_BYTES, MAX_UNPACKED_RATIO
 
-# Numbers of Pulsar's CompressionType.
-NONE: Final = 0
-LZ4: Final = 1
-ZLIB: Final = 2
-ZSTD: Final = 3
-SNAPPY: Final = 4
 
-# Why an entry was not opened: the number that its notice shows.
-OPENED: Final = 0
-UNKNOWN_CODEC: Final = 1
-TOO_LARGE: Final = 2  # the announced size is above limits.MAX_ENTRY_BYTES, or negative
-WRONG_SIZE: Final = 3  # the bytes unpack to another size than announced
-CORRUPT: Final = 4  # not what the codec says
-OVER_BUDGET: Final = 5  # entries of the capture unpacked to too much already, see Budget
+class Codec(enum.IntEnum):
+    """Numbers of Pulsar's CompressionType."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+class UnpackResult(enum.IntEnum):
+    """Why an entry was not opened: the number that its notice shows."""
+
+    OPENED = 0
+    UNKNOWN_CODEC = 1
+    TOO_LARGE = 2  # the announced size is above limits.MAX_ENTRY_BYTES, or negative
+    WRONG_SIZE = 3  # the bytes unpack to another size than announced
+    CORRUPT = 4  # not what the codec says
+    OVER_BUDGET = 5  # entries of the capture unpacked to too much already, see Budget
+
 
 _SPARE_BYTES: Final = 16
 
@@ -45,7 +53,7 @@ class Unpacked(NamedTuple):
 
     data: ByteArray
     size: int
-    problem: int
+    problem: UnpackResult
 
 
 def _lz4(packed: ByteArray, output: ByteArray) -> int:
@@ -79,10 +87,10 @@ def _snappy(packed: ByteArray, output: ByteArray) -> int:
 
 
 _CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
-    LZ4: _lz4,
-    ZLIB: _zlib,
-    ZSTD: _zstd,
-    SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZLIB: _zlib,
+    Codec.ZSTD: _zstd,
+    Codec.SNAPPY: _snappy,
 }
 
 
@@ -139,24 +147,24 @@ class Decompressor:
         if 0 <= size <= self._max_bytes:
             self.reserve(size)
         problem = self.open_at(0, codec, packed, size)
-        return Unpacked(self.buffer, size if problem == OPENED else 0, problem)
+        return Unpacked(self.buffer, size if problem == UnpackResult.OPENED else 0, problem)
 
-    def open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> int:
+    def open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> UnpackResult:
         """The same to a place of the buffer, for which room was reserved.
 
         Returns:
             OPENED, or why the bytes from there on mean nothing.
         """
         if codec not in _CODECS:
-            return UNKNOWN_CODEC
+            return UnpackResult.UNKNOWN_CODEC
         if not 0 <= size <= self._max_bytes:
-            return TOO_LARGE
+            return UnpackResult.TOO_LARGE
         if size == 0:
-            return OPENED
+            return UnpackResult.OPENED
         if not self._budget.spend(len(packed), size):
-            return OVER_BUDGET
+            return UnpackResult.OVER_BUDGET
         try:
             made = _CODECS[codec](packed, self.buffer[at : at + size])
         except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):
-            return CORRUPT
-        return OPENED if made == size else WRONG_SIZE
+            return UnpackResult.CORRUPT
+        return UnpackResult.OPENED if made == size else UnpackResult.WRONG_SIZE

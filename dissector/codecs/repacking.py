@@ -16,7 +16,7 @@ import numpy as np
 import zstandard
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.compression import LZ4, SNAPPY, ZLIB, ZSTD
+from dissector.codecs.compression import Codec
 
 _TRIES: Final = 48
 _STRONGEST: Final = 19  # level of zstd
@@ -58,10 +58,10 @@ def _snappy(data: bytes) -> bytes:
 
 # Of each codec the usual way, and the one that makes least of it.
 _PACKERS: Final[dict[int, tuple[Callable[[bytes], bytes], ...]]] = {
-    LZ4: (_lz4(), _lz4(mode="high_compression", compression=12)),
-    ZLIB: (_zlib(6), _zlib(9)),
-    ZSTD: (_zstd(3), _zstd(_STRONGEST)),
-    SNAPPY: (_snappy,),
+    Codec.LZ4: (_lz4(), _lz4(mode="high_compression", compression=12)),
+    Codec.ZLIB: (_zlib(6), _zlib(9)),
+    Codec.ZSTD: (_zstd(3), _zstd(_STRONGEST)),
+    Codec.SNAPPY: (_snappy,),
     GZIP: (_gzip(6), _gzip(9)),
     FRAME_LZ4: (lz4.frame.compress, lambda data: lz4.frame.compress(data, compression_level=12)),
     FRAME_SNAPPY: (_snappy,),
@@ -120,6 +120,6 @@ def _fitted(codec: int, packed: bytes, size: int) -> bytes | None:
     missing = size - len(packed)
     if missing == 0:
         return packed
-    if codec == ZLIB and missing > 0 and missing % len(_ZLIB_STORED) == 0:
+    if codec == Codec.ZLIB and missing > 0 and missing % len(_ZLIB_STORED) == 0:
         return packed + _ZLIB_STORED * (missing // len(_ZLIB_STORED))
     return None

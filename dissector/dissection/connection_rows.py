@@ -17,13 +17,11 @@ from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_BY_SYN,
-    ROLE_DECIDED,
     ROLE_SOURCE_NAMES,
     UNKNOWN,
     Framing,
+    RoleSource,
+    RoleState,
     find_connections,
     named,
 )
@@ -132,7 +130,7 @@ class ConnectionTable:
         known = self._framing.state.connections
         connection_index = self._connection_indexes_of(rows.connections.connection_id)
         is_kept = connection_index >= 0
-        is_decided = is_kept & (known.role[connection_index] == ROLE_DECIDED)
+        is_decided = is_kept & (known.role[connection_index] == RoleState.DECIDED)
         opener = rows.connections.opener
         ports = sorted(self._framing.broker_ports)
         hinted = [np.isin(port, ports) for port in rows.port]
@@ -146,8 +144,8 @@ class ConnectionTable:
             ),
             np.select(
                 cases,
-                [known.role_source[connection_index], ROLE_BY_SYN, ROLE_BY_PORT],
-                ROLE_BY_FIRST_SEEN,
+                [known.role_source[connection_index], RoleSource.BY_SYN, RoleSource.BY_PORT],
+                RoleSource.BY_FIRST_SEEN,
             ),
             connection_index,
             np.where(is_kept, known.protocol[connection_index], NULL),
@@ -345,7 +343,7 @@ class ConnectionTable:
         """The notices that waited for connections."""
         rows, owners = self._held.pop(connections.tolist())
         endpoint_index = rows[:, _DIRECTION]
-        is_guessed = roles.source[owners] == ROLE_BY_FIRST_SEEN
+        is_guessed = roles.source[owners] == RoleSource.BY_FIRST_SEEN
         direction = np.where(is_guessed, UNKNOWN_DIRECTION, endpoint_index != roles.client[owners])
         rows[:, _DIRECTION] = np.where(endpoint_index == NULL, NULL, direction)
         return rows
@@ -361,9 +359,9 @@ class ConnectionTable:
         roles = self._roles(rows)
         known = self._framing.state.connections
         is_decided = (roles.connection_index >= 0) & (
-            known.role[roles.connection_index] == ROLE_DECIDED
+            known.role[roles.connection_index] == RoleState.DECIDED
         )
-        chosen = np.flatnonzero(must_go | (is_decided & (roles.source != ROLE_BY_FIRST_SEEN)))
+        chosen = np.flatnonzero(must_go | (is_decided & (roles.source != RoleSource.BY_FIRST_SEEN)))
         return self._released(waiting[chosen], _Roles(*(each[chosen] for each in roles)))
 
     def rest(self) -> Int64Array:

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Spans, TableBlock
-from dissector.stream.columns import DATA, GAP_CUT, GAP_LOST, RangeColumns
+from dissector.stream.columns import RangeColumns, RangeKind
 
 TABLE: Final = "conversation"  # not a table of the lake
 KIND_NAMES: Final = ("data", "lost", "cut")
@@ -25,18 +25,22 @@ class Conversation:
         kinds = ranges.kind[:rows]
         chosen = np.flatnonzero(
             ((ranges.connection[:rows] == self._connection) | (self._connection == ALL))
-            & ((kinds == DATA) | (kinds == GAP_LOST) | (kinds == GAP_CUT))
+            & (
+                (kinds == RangeKind.DATA)
+                | (kinds == RangeKind.GAP_LOST)
+                | (kinds == RangeKind.GAP_CUT)
+            )
         )
         if not len(chosen):
             return []
         lengths = ranges.length[chosen]
-        sizes = np.where(kinds[chosen] == DATA, lengths, -1)
+        sizes = np.where(kinds[chosen] == RangeKind.DATA, lengths, -1)
         pieces = [
             sources[int(ranges.source[row])][
                 int(ranges.offset[row]) : int(ranges.offset[row]) + int(ranges.length[row])
             ]
             for row in chosen
-            if ranges.kind[row] == DATA
+            if ranges.kind[row] == RangeKind.DATA
         ]
         data = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
         held = np.maximum(sizes, 0)

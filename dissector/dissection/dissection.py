@@ -41,7 +41,7 @@ from dissector.protocols.interface import (
     ProtocolDecoder,
     Specs,
 )
-from dissector.stream.columns import SOURCE_HEAP, SOURCE_SIDE, RangeColumns
+from dissector.stream.columns import RangeColumns, RangeSource
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
 
@@ -357,7 +357,7 @@ class Dissection:
         self._stages.begin(block)
         self._blocks_of_feed += 1
         sources = block.frames.source[: block.rows]
-        if ((sources == SOURCE_HEAP) | (sources == SOURCE_SIDE)).any():
+        if ((sources == RangeSource.HEAP) | (sources == RangeSource.SIDE)).any():
             self._stages.finish_reading()
 
     def _take_rows(

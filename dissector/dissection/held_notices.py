@@ -55,11 +55,11 @@ class HeldNotices:
                 if rows is not None:
                     chosen += rows
                     owners += [number] * len(rows)
-        found = self._rows[chosen] if chosen else np.empty((0, len(NUMBERS)), np.int64)
+        notice_rows = self._rows[chosen] if chosen else np.empty((0, len(NUMBERS)), np.int64)
         self.count -= len(chosen)
         if 2 * self.count < self._used:
             self._close_up()
-        return found, np.array(owners, np.int64)
+        return notice_rows, np.array(owners, np.int64)
 
     def _close_up(self) -> None:
         """Let go of the rows of connections that are gone; what is left is half of all at most."""

@@ -13,7 +13,7 @@ from dissector.codecs.cryptopan import CryptoPan
 from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey, key_of
 from dissector.codecs.siphash import fill_noise, siphash
 from dissector.protocols import PROTOCOLS, spec_of
-from dissector.protocols.framing import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing import HeadVerdict, look
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 
 KEY_BYTES: Final = 32
@@ -117,14 +117,14 @@ class Anonymizer:
         before = data[start:end].tobytes()
         self.hide(data, start, end)
         head = look(before[:_LOOKED_AT], True) if is_first else look(b"", False)
-        if head.verdict == IS_PROXY_HEADER:
+        if head.verdict == HeadVerdict.IS_PROXY_HEADER:
             size = min(head.header_bytes, len(before))
             made = self._proxy_header(before[:size])
             data[start : start + size] = np.frombuffer(made, np.uint8)
-        elif head.verdict == IS_HTTP:
+        elif head.verdict == HeadVerdict.IS_HTTP:
             kept = before[: before.find(b" ") + 1] if before[:4] != b"PRI " else before[:_HTTP_KEPT]
             data[start : start + len(kept)] = np.frombuffer(kept, np.uint8)
-        elif head.verdict == IS_TLS or protocol == "tls":
+        elif head.verdict == HeadVerdict.IS_TLS or protocol == "tls":
             self._tls(data, start, before)
 
     def _proxy_header(self, header: bytes) -> bytes:

@@ -68,13 +68,13 @@ def searched(text: str, rules: Sequence[Rule]) -> list[str]:
     of the words or less are none.
     """
     stems = {_stem(word) for word in _WORD.findall(text.lower()) if word not in _COMMON}
-    found = []
+    matches = []
     for line, body in _entries(rules):
         head = [stem for stem in stems if _contains(line, stem)]
         rest = [stem for stem in stems if stem not in head and _contains(body, stem)]
         if 2 * (len(head) + len(rest)) > len(stems):
-            found.append((-len(head) - len(rest), -len(head), line))
-    return [line for *_, line in sorted(found)[:MAX_EXPLANATIONS]]
+            matches.append((-len(head) - len(rest), -len(head), line))
+    return [line for *_, line in sorted(matches)[:MAX_EXPLANATIONS]]
 
 
 def _stem(word: str) -> str:
@@ -128,7 +128,7 @@ def _length(number: int) -> list[str]:
 
 def _plain_text(words: RuleTexts, part: str) -> str:
     return _PLACEHOLDER.sub(
-        lambda found: found[1] or ("…" if found[0].startswith("{") else ""), words.parts[part]
+        lambda match: match[1] or ("…" if match[0].startswith("{") else ""), words.parts[part]
     )
 
 

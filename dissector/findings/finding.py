@@ -111,7 +111,7 @@ class Finding(NamedTuple):
 Rows = Iterable[Mapping[str, Any]]
 
 
-def found_by(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RuleProblem]]:
+def findings_of_rows(rule: Rule, rows: Rows) -> tuple[list[Finding], list[RuleProblem]]:
     """The findings that a rule's incidents make, and what went wrong in finding them."""
     listed = list(rows)
     failed = sorted({str(row["problem"]) for row in listed if row.get("problem")})
@@ -136,7 +136,7 @@ def findings_of(
     engine: "Sandbox", rules: Iterable[Rule]
 ) -> tuple[list[Finding], list[RuleProblem]]:
     """What rules of a user find, worst first, and the rules that failed."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     problems = []
     for rule in rules:
         if rule.is_over_totals:  # the program's own are asked where a report is made
@@ -148,15 +148,15 @@ def findings_of(
         except UsageError as error:
             problems.append(_placed(rule, str(error)))
             continue
-        mine, failed = found_by(rule, _with_packets(engine, rows))
-        found += mine
+        mine, failed = findings_of_rows(rule, _with_packets(engine, rows))
+        findings += mine
         problems += failed
-    return worst_first(found), problems
+    return worst_first(findings), problems
 
 
-def worst_first(found: Iterable[Finding]) -> list[Finding]:
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Findings in the order in which they are shown."""
-    return sorted(found, key=_order)
+    return sorted(findings, key=_order)
 
 
 def _rows(engine: "Sandbox", rule: Rule) -> tuple[list[dict[str, Any]], list[str]]:
@@ -277,7 +277,7 @@ def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in _upheld(rule, rows):
         groups.setdefault((row.get("variant") or "", _about(row)), []).append(row)
-    found = []
+    findings = []
     for group in groups.values():
         by_captures: dict[frozenset[str], list[list[Mapping[str, Any]]]] = {}
         for incident in _incidents(group, _apart_ns(rule)):
@@ -287,8 +287,8 @@ def _put_together(rule: Rule, rows: Sequence[Mapping[str, Any]]) -> list[Finding
                 incidents += by_captures.pop(other)
                 mine |= other
             by_captures[mine] = incidents
-        found += [finding_of(rule, incidents) for incidents in by_captures.values()]
-    return found
+        findings += [finding_of(rule, incidents) for incidents in by_captures.values()]
+    return findings
 
 
 def _apart_ns(rule: Rule) -> int:
@@ -297,14 +297,14 @@ def _apart_ns(rule: Rule) -> int:
 
 def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
     """Rows of one subject that lie close together, over midnight, too."""
-    found: list[list[Mapping[str, Any]]] = []
+    incidents: list[list[Mapping[str, Any]]] = []
     until = 0
     for row in sorted(rows, key=lambda row: (row["first_ns"] or 0, row["last_ns"] or 0)):
-        if not found or (row["first_ns"] or 0) - until > apart_ns:
-            found.append([])
-        found[-1].append(row)
+        if not incidents or (row["first_ns"] or 0) - until > apart_ns:
+            incidents.append([])
+        incidents[-1].append(row)
         until = max(until, row["last_ns"] or 0)
-    return found
+    return incidents
 
 
 def _span(incident: Rows) -> tuple[int, int]:
@@ -349,21 +349,21 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[
     """
     lines = []
     for part in PARTS:
-        template = _IF_KNOWN.sub(lambda found: _if_known(values, found[1]), parts[part])
-        text = _PLACEHOLDER.sub(lambda found: _counted(values, names, found), template).strip()
+        template = _IF_KNOWN.sub(lambda match: _if_known(values, match[1]), parts[part])
+        text = _PLACEHOLDER.sub(lambda match: _counted(values, names, match), template).strip()
         if text:
             lines.append(_SENTENCE[part] + text)
     return "\n".join(lines)
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    known = all(values.get(found[1]) is not None for found in _PLACEHOLDER.finditer(template))
+    known = all(values.get(match[1]) is not None for match in _PLACEHOLDER.finditer(template))
     return template if known else ""
 
 
-def _counted(values: Mapping[str, Any], names: Mapping[str, str], found: re.Match[str]) -> str:
+def _counted(values: Mapping[str, Any], names: Mapping[str, str], match: re.Match[str]) -> str:
     """A value in a sentence, or the word that its number asks for, and the noun behind it."""
-    name, singular, plural, form, between, noun = found.groups()
+    name, singular, plural, form, between, noun = match.groups()
     value = values.get(name)
     is_one = value == 1 and type(value) is int
     if form is not None and value is not None:

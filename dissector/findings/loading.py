@@ -205,8 +205,8 @@ def read_rule(file: str, text: str) -> Rule:
     try:
         values = tomllib.loads(front)
     except tomllib.TOMLDecodeError as error:
-        found = _AT_LINE.search(str(error))
-        line = int(found[1]) + 1 if found else query_line - 2
+        match = _AT_LINE.search(str(error))
+        line = int(match[1]) + 1 if match else query_line - 2
         raise _Wrong(_AT_LINE.sub("", str(error)).strip() or "is no TOML", line) from None
     rule = _rule(file, values, query.strip("\n").rstrip().rstrip(";"), query_line)
     leading = len(query) - len(query.lstrip("\n"))
@@ -228,10 +228,10 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
             raise _Wrong(f"the front matter has a key that means nothing: {key}", 1)
     lists = {}
     for key in _LISTS:
-        found = values.get(key, [])
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        texts = values.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
             raise _Wrong(f"`{key}` is no list of texts", 1)
-        lists[key] = tuple(found)
+        lists[key] = tuple(texts)
     if not {*lists["real"]} <= {*lists["fires"]}:
         raise _Wrong("`real` names a capture that `fires` does not", 1)
     if not query:
@@ -270,17 +270,17 @@ def _rule(file: str, values: dict[str, Any], query: str, query_line: int) -> Rul
 
 
 def _table(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = values.get(key, {})
-    if not isinstance(found, dict):
+    table = values.get(key, {})
+    if not isinstance(table, dict):
         raise _Wrong(f"`{key}` is no table", 1)
-    return found
+    return table
 
 
 def _texts(values: Mapping[str, Any], key: str) -> dict[str, str]:
-    found = _table(values, key)
-    if not all(isinstance(each, str) for each in found.values()):
+    texts = _table(values, key)
+    if not all(isinstance(each, str) for each in texts.values()):
         raise _Wrong(f"`{key}` is no table of texts", 1)
-    return found
+    return texts
 
 
 def _threshold(name: str, value: object) -> Threshold:
@@ -302,11 +302,11 @@ def _words(values: Mapping[str, Any], text: Mapping[str, Any], base: RuleTexts |
         raise _Wrong(f"verdict {verdict!r} is none of {', '.join(VERDICTS)}", 1)
     parts = {}
     for part in PARTS:
-        found = text.get(part, base.parts.get(part) if base else None)
+        sentence = text.get(part, base.parts.get(part) if base else None)
         is_needed = base is None or part not in base.parts or bool(base.parts[part])
-        if not isinstance(found, str) or (is_needed and not found.strip()):
+        if not isinstance(sentence, str) or (is_needed and not sentence.strip()):
             raise _Wrong(f"the text has no `{part}`: a cause is never named without its rival", 1)
-        parts[part] = " ".join(found.split())
+        parts[part] = " ".join(sentence.split())
     title = values.get("title", base.title if base else "")
     if not isinstance(title, str) or not title:
         raise _Wrong("title is no text", 1)
@@ -336,8 +336,8 @@ def incidents_query(rule: Rule) -> str:
 def with_thresholds(rule: Rule, text: str) -> str:
     """A text of a rule, its query or what it needs, with the values of its thresholds."""
     return _PARAMETER.sub(
-        lambda found: (
-            repr(rule.thresholds[found[1]].value) if found[1] in rule.thresholds else found[0]
+        lambda match: (
+            repr(rule.thresholds[match[1]].value) if match[1] in rule.thresholds else match[0]
         ),
         text,
     )

@@ -51,7 +51,7 @@ class RuleQuery(NamedTuple):
 @cache
 def rule_queries() -> Mapping[str, RuleQuery]:
     """The rules of the program over rows by the names of their queries."""
-    found = {}
+    queries = {}
     for rule in load_rules()[0]:
         if rule.is_over_totals:
             continue
@@ -61,16 +61,16 @@ def rule_queries() -> Mapping[str, RuleQuery]:
         views = "\n".join(view.query for view in used_views(read))
         whole = f"{_FORM}\n{SCHEMA_VERSION}\n{read}\n{views}"
         digest = hashlib.sha256(whole.encode()).hexdigest()
-        found[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, needs, digest)
-    return found
+        queries[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, needs, digest)
+    return queries
 
 
-def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def with_packets(engine: OverFrames, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """Rows of rules by the names of their queries; beside each frame the packet that completed it.
 
     Rows of other queries stay as they are.
     """
-    rules = {name: rows for name, rows in found.items() if name.startswith(MAY_FAIL)}
+    rules = {name: rows for name, rows in tables.items() if name.startswith(MAY_FAIL)}
     frames: set[tuple[str, int]] = set()
     for rows in rules.values():
         captures = rows.column("capture").to_pylist()
@@ -90,7 +90,9 @@ def with_packets(engine: OverFrames, found: Mapping[str, pa.Table]) -> dict[str,
         packets = {
             (row["capture"], row["frame_no"]): row["last_packet"] for row in there.to_pylist()
         }
-    return {name: _beside(rows, packets) if name in rules else rows for name, rows in found.items()}
+    return {
+        name: _beside(rows, packets) if name in rules else rows for name, rows in tables.items()
+    }
 
 
 def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
@@ -101,7 +103,7 @@ def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
         for table, condition in query.needs.items():
             cell = f"max(CASE WHEN {condition} THEN 1 ELSE 0 END) AS {table}_{name}"
             conditions.setdefault(table, []).append(cell)
-    found = {name for name, query in rules.items() if not query.needs}
+    answerable = {name for name, query in rules.items() if not query.needs}
     if conditions:
         parts = (
             f"(SELECT {', '.join(cells)} FROM {table}) AS of_{table}"
@@ -109,11 +111,11 @@ def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
         )
         text = f"SELECT * FROM {' CROSS JOIN '.join(parts)}"
         (row,) = engine.tables({_NEEDS: text})[_NEEDS].to_pylist()
-        found |= {
+        answerable |= {
             name for name, query in rules.items()
             if "problem" in row or any(row[f"{table}_{name}"] for table in query.needs)
         }  # fmt: skip
-    return found
+    return answerable
 
 
 def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:
@@ -131,8 +133,8 @@ def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Ta
     asked = {name for name, each in rules.items() if not spoken or each.rule.protocol in spoken}
     asked = possible(engine, {name: rules[name] for name in asked})
     nothing = small_table([], capture=TEXT)
-    found = engine.tables({name: text for name, text in queries.items() if name in asked})
-    return dict.fromkeys(rules, nothing) | with_packets(engine, found)
+    tables = engine.tables({name: text for name, text in queries.items() if name in asked})
+    return dict.fromkeys(rules, nothing) | with_packets(engine, tables)
 
 
 def write_incidents(engine: OverFrames, queries: Mapping[str, str], folder: Path) -> None:

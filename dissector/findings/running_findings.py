@@ -102,7 +102,7 @@ class Notes:
 def noted(lake: Path) -> list[Finding]:
     """What taps noted in a lake, of runs whose rows are not all there. What cannot be read is
     passed over: a line may be half written."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         names = sorted(os.listdir(lake / FOLDER))
     except OSError:
@@ -115,8 +115,8 @@ def noted(lake: Path) -> list[Finding]:
                 lines = file.read(MAX_NOTED_BYTES).split("\n")[:MAX_NOTED_FINDINGS]
         except OSError:
             continue
-        found += [one for one in map(_finding, lines) if one is not None]
-    return found
+        findings += [one for one in map(_finding, lines) if one is not None]
+    return findings
 
 
 def _finding(line: str) -> Finding | None:
@@ -142,10 +142,10 @@ def _finding(line: str) -> Finding | None:
     return one if is_sound else None
 
 
-def joined(found: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
+def joined(findings: Sequence[Finding], more: Sequence[Finding]) -> list[Finding]:
     """Findings of rows, and those noted that the rows do not show: of the same rule, subject and
     time one is enough."""
-    known = list(found)
+    known = list(findings)
     for one in more:
         if not any(_is_same(one, other) for other in known):
             known.append(one)

@@ -107,10 +107,10 @@ def judge(
         numbers: of rules that are asked, none for all; those that read a section which the
             reports lack are not.
     """
-    found: list[list[Finding]] = [[] for _ in judged]
+    findings: list[list[Finding]] = [[] for _ in judged]
     problems: list[RuleProblem] = []
     if not judged:
-        return found, problems
+        return findings, problems
     known = totals_rules()
     rules = known.asked(judged[0].report, numbers)
     engine.register("totals", _totals(judged, known.words))
@@ -125,12 +125,12 @@ def judge(
                 try:
                     if problem:
                         raise UsageError(str(problem))
-                    found[place].append(_finding(rule, row, one))
+                    findings[place].append(_finding(rule, row, one))
                 except UsageError as error:
                     problems.append(RuleProblem(rule.file, rule.query_line, str(error)))
                     why = f"rule {rule.number}, {error}"
-                    found[place].append(failure(one, rule.number, rule.section, why))
-    return found, list(dict.fromkeys(problems))
+                    findings[place].append(failure(one, rule.number, rule.section, why))
+    return findings, list(dict.fromkeys(problems))
 
 
 def _finding(rule: Rule, row: dict[str, Any], one: Judged) -> Finding:

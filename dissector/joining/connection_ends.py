@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from dissector.protocols.columns import EVENT_CLOSE, EVENT_FIN, EVENT_GAP
+from dissector.protocols.columns import FrameEvent
 from dissector.schemas.enums import BOTH_DIRECTIONS
 from dissector.stream.columns import ENDED_FIN, ENDED_NAMES
 
@@ -47,26 +47,28 @@ SELECT rank, chain, read_by, 'leg' AS event, 0 AS frame_no, 0 AS event_code,
   NULL AS stream_offset, NULL AS frame_bytes, 0 AS place
 FROM legs WHERE is_leg AND NOT coalesce(is_known, false) AND rank IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
   'to_broker' AS direction, fin_packet_to_broker AS last_packet, 1 AS place
 FROM own WHERE fin_packet_to_broker IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {EVENT_FIN} AS event_code,
+SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
   'to_client' AS direction, fin_packet_to_client AS last_packet, 2 AS place
 FROM own WHERE fin_packet_to_client IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
-  'to_client' AS direction, list_position([{_HOW}], ended) - 1 AS frames_missing, last_ts_ns,
+SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no,
+  {FrameEvent.CLOSE} AS event_code, 'to_client' AS direction,
+  list_position([{_HOW}], ended) - 1 AS frames_missing, last_ts_ns,
   ended_packet AS last_packet, 3 AS place
 FROM own WHERE ended_packet IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no, {EVENT_CLOSE} AS event_code,
-  'to_client' AS direction, {ENDED_FIN} AS frames_missing, last_ts_ns,
+SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no,
+  {FrameEvent.CLOSE} AS event_code, 'to_client' AS direction,
+  {ENDED_FIN} AS frames_missing, last_ts_ns,
   greatest(fin_packet_to_broker, fin_packet_to_client) AS last_packet, 3 AS place
 FROM halves WHERE is_open AND is_own AND rank = greatest(broker_rank, client_rank)
   AND broker_rank IS NOT NULL AND client_rank IS NOT NULL
 UNION ALL BY NAME
-SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {EVENT_GAP} AS event_code,
+SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {FrameEvent.GAP} AS event_code,
   s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
   CASE s.direction WHEN '{BOTH_DIRECTIONS[0]}' THEN 1 ELSE 2 END AS place
 FROM handovers AS s

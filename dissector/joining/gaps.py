@@ -10,7 +10,7 @@ then this one comes right behind what precedes it in its own direction.
 
 from typing import TYPE_CHECKING, Final
 
-from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED
+from dissector.protocols.columns import FrameEvent
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,7 +59,7 @@ held AS (
   FROM beside
 )
 SELECT rank, chain, read_by, direction, stream_offset, bytes,
-  CASE WHEN is_hole THEN {EVENT_GAP} ELSE {EVENT_SKIPPED} END AS event_code,
+  CASE WHEN is_hole THEN {FrameEvent.GAP} ELSE {FrameEvent.SKIPPED} END AS event_code,
   CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
     THEN 0 ELSE 1 END AS frames_missing,
   CASE WHEN is_held THEN last_packet ELSE revealed END AS turn,

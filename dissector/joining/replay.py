@@ -11,6 +11,7 @@ what its delivery cost (of `deliveries`); events stand between frames. Output: r
 Frames are named by capture (`rank` in the group) and by their own number, connections by chain.
 """
 
+import enum
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
@@ -38,12 +39,16 @@ from dissector.protocols.pulsar.wire import commands as wire_commands
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.schemas.rows import arrow_batch
 
-# Kinds of input rows, in the order in which those of one frame stand.
-FRAME: Final = 0
-ID: Final = 1  # a message id of an ACK or REDELIVER frame
-COST: Final = 2  # of a MESSAGE frame: what it cost, and the ack set that came with it
-EVENT: Final = 3  # behind the frame whose number it has; event_code is a number of EVENT_*
-PROXY_SIDE: Final = 4  # before everything of a connection: it is the broker's leg of a proxied pair
+
+class InputKind(enum.IntEnum):
+    """Kinds of input rows, in the order in which those of one frame stand."""
+
+    FRAME = 0
+    ID = 1  # a message id of an ACK or REDELIVER frame
+    COST = 2  # of a MESSAGE frame: what it cost, and the ack set that came with it
+    EVENT = 3  # behind the frame whose number it has; event_code is a number of FrameEvent
+    PROXY_SIDE = 4  # before everything of a connection: it is the broker's leg of a proxied pair
+
 
 NUMBERS: Final = (
     "rank", "chain", "frame_no", "kind", "event_code", "frames_missing", "first_ts_ns",
@@ -258,7 +263,7 @@ class Replay:
         rows = batch if self._held is None else pa.concat_tables([self._held, batch])
         kinds = rows.column("kind").to_numpy()
         # The ids of the last frame may be in the next batch.
-        starts = np.flatnonzero((kinds != ID) & (kinds != COST))
+        starts = np.flatnonzero((kinds != InputKind.ID) & (kinds != InputKind.COST))
         cut = int(starts[-1]) if len(starts) else 0
         self._held = rows.slice(cut)
         if cut:
@@ -274,10 +279,11 @@ class Replay:
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        for chain in rows.filter(pa.array(kinds == PROXY_SIDE)).column("chain").to_pylist():
+        proxied = rows.filter(pa.array(kinds == InputKind.PROXY_SIDE))
+        for chain in proxied.column("chain").to_pylist():
             self._exchanges.set_proxy_side(chain, True)
             self._consumption.set_proxy_side(chain, True)
-        is_row = (kinds == FRAME) | (kinds == EVENT)
+        is_row = (kinds == InputKind.FRAME) | (kinds == InputKind.EVENT)
         if not (count := int(is_row.sum())):
             return
         # The frame that each row belongs to.
@@ -314,7 +320,7 @@ class Replay:
         count = rows.num_rows
         cells = {name: numbers(rows.column(name).combine_chunks()) for name in NUMBERS}
         text = {name: rows.column(name).combine_chunks() for name in TEXTS}
-        is_event = cells["kind"] == EVENT
+        is_event = cells["kind"] == InputKind.EVENT
         frames.connection_id[:count] = cells["chain"]
         frames.protocol[:count] = self._protocol
         for name in copied:
@@ -341,9 +347,8 @@ class Replay:
         cells, text, command = self._fill_common(frames, rows, _COPIED, _command_number)
         frames.checksum[:count] = index_in(text["checksum"], columns.CHECKSUM_NAMES)
         frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
-        for name, enum in _ENUMS.items():
-            values = by_text(text[name], partial(_number_of, enum=enum))
-            getattr(frames, name)[:count] = values
+        for name, words in _ENUMS.items():
+            getattr(frames, name)[:count] = by_text(text[name], partial(_number_of, enum=words))
         frames.id_count[:count] = 0
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
@@ -418,10 +423,9 @@ class Replay:
         sets = rows.column("ack_set").combine_chunks()
         words = np.concatenate((numbers(sets.values), np.zeros(1, np.int64)))
         starts = np.asarray(sets.offsets.to_numpy(), np.int64)
-        lengths = np.diff(starts)
         has_set = sets.is_valid().to_numpy(zero_copy_only=False)
-        counts = np.where(has_set, lengths, NULL)
-        id_rows = np.flatnonzero(kinds == ID)
+        counts = np.where(has_set, np.diff(starts), NULL)
+        id_rows = np.flatnonzero(kinds == InputKind.ID)
         _, ids = columns.new_id_columns(max(1, len(id_rows)))
         ids.parent[: len(id_rows)] = owner[id_rows]
         for name in ("ledger_id", "entry_id", "partition", "batch_size"):
@@ -438,7 +442,7 @@ class Replay:
         for parent in parents[ids.ledger_id[: len(id_rows)] == NULL].tolist():
             if frames.command[parent] == wire_commands.REDELIVER:
                 frames.id_count[parent] = 0
-        costs = np.flatnonzero(kinds == COST)
+        costs = np.flatnonzero(kinds == InputKind.COST)
         values = numbers(rows.column("message_count").combine_chunks())
         frames.message_permits[owner[costs]] = values[costs]
         frames.ack_set_at[owner[costs]] = starts[:-1][costs]

@@ -1,7 +1,7 @@
-"""Frames of Cursus in a lake through its correlation once more, captures one behind the other.
+"""Frames of Cursus in a lake through its pairing once more, captures one behind the other.
 
 As `replay` does for Pulsar. What a command or an answer said stands in the columns of its row and
-in its `detail`; of batches, what correlation needs stands in the rows of deliveries (their offsets)
+in its `detail`; of batches, what pairing needs stands in the rows of deliveries (their offsets)
 and exchanges (whether an answer was wanted), and comes as rows behind the frame.
 
 What is not in a lake stays unknown: lags are those of each capture by itself.
@@ -17,7 +17,7 @@ import pyarrow as pa
 from dissector.codecs.names import NameTable
 from dissector.joining import replay
 from dissector.joining.encodings import FrameNumbers, by_text
-from dissector.joining.replay import COST, EVENT, TableRows
+from dissector.joining.replay import InputKind, TableRows
 from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
@@ -26,8 +26,8 @@ from dissector.protocols.columns import FrameColumns
 from dissector.protocols.cursus import commands as cursus_commands
 from dissector.protocols.cursus.answers import Ack, Answer
 from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
+from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.lines import KEY_VALUE, CommandLine
 
 NAME: Final = "cursus"
@@ -122,19 +122,21 @@ class CursusReplay(replay.Replay):
         names = NameTable(key=random_number(HASH_KEY_BITS))
         self._again = BodyDecoder(names, self._protocol, False, "none")
         self._codes = self._again.codes
-        self._correlation = Correlation(names, self._again, NoticeLog(), self._protocol)
+        self._cursus_exchanges = CursusExchanges(names, self._again, NoticeLog(), self._protocol)
         self._serials = FrameNumbers()
         self._held: pa.Table | None = None
 
     def finish(self) -> Iterator[TableRows]:
         """The rest."""
         yield from self.leave()
-        self._correlation.finish()
-        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
+        self._cursus_exchanges.finish()
+        yield from self._tables(
+            self._cursus_exchanges.client_handles() + self._cursus_exchanges.relations()
+        )
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        is_row = (kinds == replay.FRAME) | (kinds == EVENT)
+        is_row = (kinds == InputKind.FRAME) | (kinds == InputKind.EVENT)
         count = int(is_row.sum())
         if not count:
             return
@@ -145,8 +147,10 @@ class CursusReplay(replay.Replay):
         bodies = self._again.opening.bodies = BodyColumns.new(count, NULL)
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         decoded_bodies = self._decoded_bodies(frames, main)
-        self._correlation.advance(frames, count, count, decoded_bodies)
-        yield from self._tables(self._correlation.client_handles() + self._correlation.relations())
+        self._cursus_exchanges.advance(frames, count, count, decoded_bodies)
+        yield from self._tables(
+            self._cursus_exchanges.client_handles() + self._cursus_exchanges.relations()
+        )
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows
@@ -167,8 +171,8 @@ class CursusReplay(replay.Replay):
         """What rows behind a batch say of it: its offsets, and whether an answer was wanted."""
         names = ("entry_id", "message_count", "permits", "redelivery_count", "producer_name",
                  "sequence_id")  # fmt: skip
-        costs = rows.filter(pa.array(kinds == COST)).select(names).to_pylist()
-        owners = owner[kinds == COST].tolist()
+        costs = rows.filter(pa.array(kinds == InputKind.COST)).select(names).to_pylist()
+        owners = owner[kinds == InputKind.COST].tolist()
         for row, cost in zip(owners, costs, strict=True):
             if frames.direction[row] == columns.TO_BROKER:
                 bodies.acks[row] = cost["permits"]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dissector.joining import replay
 from dissector.joining.files import BATCH_ROWS, texts
+from dissector.joining.replay import InputKind
 from dissector.protocols import PROTOCOLS
 from dissector.schemas import TABLES
 from dissector.schemas.small_tables import no_rows
@@ -67,11 +68,11 @@ CREATE TABLE others AS
 WITH given AS (
   SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
     frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
-    CASE event WHEN 'leg' THEN {replay.PROXY_SIDE} ELSE {replay.EVENT} END AS kind
+    CASE event WHEN 'leg' THEN {InputKind.PROXY_SIDE} ELSE {InputKind.EVENT} END AS kind
   FROM events
   UNION ALL BY NAME
   SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
-    bytes AS frame_bytes, turn, stream_offset AS place, {replay.EVENT} AS kind
+    bytes AS frame_bytes, turn, stream_offset AS place, {InputKind.EVENT} AS kind
   FROM gaps
 ),
 beside AS (
@@ -93,7 +94,7 @@ CREATE VIEW placed_others AS SELECT *, 0 AS time FROM others
 _BY_TIME: Final = f"""
 CREATE TABLE times AS
 WITH rows AS (
-  SELECT rank, chain, turn, frame_no, {replay.FRAME} AS kind, 0 AS place, last_ts_ns FROM turns
+  SELECT rank, chain, turn, frame_no, {InputKind.FRAME} AS kind, 0 AS place, last_ts_ns FROM turns
   UNION ALL BY NAME
   SELECT rank, chain, turn, frame_no, kind, place, last_ts_ns FROM others
 )
@@ -103,10 +104,10 @@ SELECT b.rank, chain, frame_no, kind, place, turn, greatest(floor_ns, max(last_t
 )) AS time
 FROM rows AS b JOIN ranks USING (rank);
 CREATE VIEW orders AS
-SELECT rank, chain, frame_no, turn, time FROM times WHERE kind = {replay.FRAME};
+SELECT rank, chain, frame_no, turn, time FROM times WHERE kind = {InputKind.FRAME};
 CREATE VIEW placed_others AS
 SELECT others.*, time FROM others
-JOIN (SELECT place, time FROM times WHERE kind <> {replay.FRAME}) USING (place)
+JOIN (SELECT place, time FROM times WHERE kind <> {InputKind.FRAME}) USING (place)
 """
 _FRAMES: Final = """
 SELECT {columns} FROM read_frames AS f JOIN orders AS o USING (rank, chain, frame_no)
@@ -148,10 +149,12 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         db.execute(query)
     parts = [
         _frames(),
-        _beside("acks", replay.ID, ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")),
-        f"{_beside('deliveries', replay.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}",
+        _beside(
+            "acks", InputKind.ID, ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")
+        ),
+        f"{_beside('deliveries', InputKind.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}",
         *_batches(),
-        _beside("message_counts", replay.COST, ("message_count",), place="NULL"),
+        _beside("message_counts", InputKind.COST, ("message_count",), place="NULL"),
         _others(),
     ]
     query = (
@@ -181,7 +184,7 @@ def _frames() -> str:
     # Of frequent commands the names that the wire did not have are not carried along.
     frequent = f"f.read_by NOT IN ({_ORDERED}) AND f.command IN ({texts(replay.frequent())})"
     more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
-    more |= {"kind": str(replay.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
+    more |= {"kind": str(InputKind.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
     return _FRAMES.format(columns=_columns((*own, "rank", "chain", "read_by"), **more))
 
 
@@ -198,11 +201,11 @@ def _batches() -> list[str]:
     """Of batches of Cursus: offsets and the first record of those for clients, and how those for
     brokers were answered (permits: whether an answer was wanted)."""
     got = _beside(
-        "deliveries", replay.COST, ("entry_id", "message_count", "redelivery_count"),
+        "deliveries", InputKind.COST, ("entry_id", "message_count", "redelivery_count"),
         producer_name="m.producer_name", sequence_id="m.sequence_id",
     )  # fmt: skip
     sent = _beside(
-        "exchanges", replay.COST, (), frame_no="f.request_frame_no",
+        "exchanges", InputKind.COST, (), frame_no="f.request_frame_no",
         permits="CASE f.outcome WHEN 'not_awaited' THEN 0 ELSE 1 END",
         redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
     )  # fmt: skip

@@ -18,7 +18,7 @@ import zstandard
 
 from dissector.blocks import Int64Array
 from dissector.lake import encodings, metadata
-from dissector.lake.metadata import ChunkInfo, Leaf
+from dissector.lake.metadata import ChunkInfo, Encoding, Leaf
 from dissector.lake.settings import SETTINGS
 from dissector.lake.thrift import Struct, varint
 from dissector.schemas import Column
@@ -60,7 +60,7 @@ def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
     run = varint(rows << 1) + b"\0"
     body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
     data = zstandard.ZstdCompressor(level=SETTINGS.zstd_level).compress(body)
-    head = metadata.data_page_header(len(body), len(data), rows, metadata.PLAIN)
+    head = metadata.data_page_header(len(body), len(data), rows, Encoding.PLAIN)
     return head + data, len(head) + len(body)
 
 
@@ -76,7 +76,7 @@ class ColumnChunk:
     def _start(self) -> None:
         self._pages: list[bytes] = []
         self._dictionary = b""
-        self._encodings = {metadata.RLE}
+        self._encodings = {Encoding.RLE}
         self._values = 0
         self._raw_bytes = 0
 
@@ -84,11 +84,13 @@ class ColumnChunk:
         """Rows that are all null."""
         page, raw_bytes = _null_page(rows, self._is_nested)
         self._pages.append(page)
-        self._encodings.add(metadata.PLAIN)
+        self._encodings.add(Encoding.PLAIN)
         self._values += rows
         self._raw_bytes += raw_bytes
 
-    def add_page(self, body: bytes | npt.NDArray[np.uint8], values: int, encoding: int) -> None:
+    def add_page(
+        self, body: bytes | npt.NDArray[np.uint8], values: int, encoding: Encoding
+    ) -> None:
         """Levels and values of some rows; values counts nulls too."""
         data = self._work.compressed(body)
         head = metadata.data_page_header(len(body), len(data), values, encoding)
@@ -104,7 +106,7 @@ class ColumnChunk:
         data = self._work.compressed(body)
         head = metadata.dictionary_page_header(len(body), len(data), len(texts))
         self._dictionary = head + data
-        self._encodings.add(metadata.PLAIN)
+        self._encodings.add(Encoding.PLAIN)
         self._raw_bytes += len(head) + len(body)
 
     def finish(self, at: int, statistics: Struct | None) -> tuple[list[bytes], ChunkInfo]:
@@ -134,7 +136,7 @@ def same_text_chunk(
     run = varint(rows << 1)
     levels = run + b"\1"
     body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
-    chunk.add_page(body, rows, metadata.RLE_DICTIONARY)
+    chunk.add_page(body, rows, Encoding.RLE_DICTIONARY)
     return chunk.finish(at, metadata.text_statistics(text, text, 0))
 
 
@@ -201,7 +203,7 @@ class NumberChunk(ColumnChunks):
     def _encode(self, rows: int, gathered: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
         page = encodings.number_page(gathered.values, gathered.is_time, self._work.scratch, out)
-        self._chunk.add_page(out[: page.size], rows, metadata.DELTA_BINARY_PACKED)
+        self._chunk.add_page(out[: page.size], rows, Encoding.DELTA_BINARY_PACKED)
         self._least = min(self._least, page.least)
         self._most = max(self._most, page.most)
         self._nulls += rows - page.values
@@ -216,7 +218,7 @@ class FlagChunk(ColumnChunks):
     def _encode(self, rows: int, gathered: Flags) -> None:
         out = self._work.out(rows + _SPARE)
         page = encodings.flag_page(gathered.values, gathered.there, out)
-        self._chunk.add_page(out[: page.size], rows, metadata.PLAIN)
+        self._chunk.add_page(out[: page.size], rows, Encoding.PLAIN)
 
 
 class CodedChunk(ColumnChunks):
@@ -280,7 +282,7 @@ class CodedChunk(ColumnChunks):
         self._nulls += len(codes) - page.values
         used = self._used[known : page.used].tolist()
         self._texts += plain_bytes(map(names.__getitem__, used))
-        self._chunk.add_page(out[: page.size], len(codes), metadata.RLE_DICTIONARY)
+        self._chunk.add_page(out[: page.size], len(codes), Encoding.RLE_DICTIONARY)
 
 
 class TextChunk(ColumnChunks):
@@ -289,7 +291,7 @@ class TextChunk(ColumnChunks):
     def _encode(self, rows: int, gathered: pa.StringArray) -> None:
         present = bits_of(gathered)
         levels = _bit_levels(present)
-        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, metadata.PLAIN)
+        self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, Encoding.PLAIN)
 
 
 class NestedChunks(ColumnChunks):
@@ -305,16 +307,16 @@ class NestedChunks(ColumnChunks):
             body, encoding = self._values(leaf)
             chunk.add_page(levels + body, count, encoding)
 
-    def _values(self, values: pa.Array) -> tuple[bytes, int]:
+    def _values(self, values: pa.Array) -> tuple[bytes, Encoding]:
         if pa.types.is_string(values.type):
-            return _texts(values, np.ones(len(values), np.bool_), self._work), metadata.PLAIN
+            return _texts(values, np.ones(len(values), np.bool_), self._work), Encoding.PLAIN
         # Not by to_numpy, which imports pandas first: a third of the time that a short run takes.
         first = values.offset
         held = np.frombuffer(values.buffers()[1], np.int64, first + len(values))
         numbers = held[first:]
         out = self._work.out(10 * len(numbers) + _SPARE)
         size = encodings.delta_run(numbers, self._work.block, out)
-        return out[:size].tobytes(), metadata.DELTA_BINARY_PACKED
+        return out[:size].tobytes(), Encoding.DELTA_BINARY_PACKED
 
 
 def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:

@@ -3,6 +3,7 @@
 Numbers of fields, types and encodings are those of the Parquet format (parquet.thrift).
 """
 
+import enum
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
@@ -12,10 +13,15 @@ from dissector.schemas import TABLES, Column
 
 MAGIC: Final = b"PAR1"
 
-PLAIN: Final = 0
-RLE: Final = 3
-DELTA_BINARY_PACKED: Final = 5
-RLE_DICTIONARY: Final = 8
+
+class Encoding(enum.IntEnum):
+    """Encodings of pages."""
+
+    PLAIN = 0
+    RLE = 3
+    DELTA_BINARY_PACKED = 5
+    RLE_DICTIONARY = 8
+
 
 _BOOLEAN: Final = 0
 _INT64: Final = 2
@@ -101,12 +107,12 @@ def data_page_header(raw_bytes: int, size: int, values: int, encoding: int) -> b
 
 @lru_cache(MAX_KEPT_PAGES)
 def _data_page(values: int, encoding: int) -> Struct:
-    return Struct().i32(1, values).i32(2, encoding).i32(3, RLE).i32(4, RLE)
+    return Struct().i32(1, values).i32(2, encoding).i32(3, Encoding.RLE).i32(4, Encoding.RLE)
 
 
 def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
     """The header of a dictionary."""
-    page = Struct().i32(1, values).i32(2, PLAIN)
+    page = Struct().i32(1, values).i32(2, Encoding.PLAIN)
     return bytes(Struct().i32(1, _DICTIONARY_PAGE).i32(2, raw_bytes).i32(3, size).struct(7, page))
 
 

@@ -1,20 +1,27 @@
 """Thrift's compact protocol, as much of it as Parquet's headers and footers need."""
 
+import enum
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from dissector.limits import MAX_KEPT_NUMBERS
 
-_TRUE: Final = 1
-_FALSE: Final = 2
-_I16: Final = 4
-_I32: Final = 5
-_I64: Final = 6
-_BINARY: Final = 8
-_LIST: Final = 9
-_STRUCT: Final = 12
-_NEXT_I64: Final = 1 << 4 | _I64
+
+class _Type(enum.IntEnum):
+    """Types of the compact protocol."""
+
+    TRUE = 1
+    FALSE = 2
+    I16 = 4
+    I32 = 5
+    I64 = 6
+    BINARY = 8
+    LIST = 9
+    STRUCT = 12
+
+
+_NEXT_I64: Final = 1 << 4 | _Type.I64
 _ONE_BYTE: Final = [bytes([value]) for value in range(128)]
 
 
@@ -53,23 +60,23 @@ class Struct:
 
     def flag(self, field: int, value: bool) -> "Struct":
         """Add a boolean."""
-        return self._add(field, _TRUE if value else _FALSE, b"")
+        return self._add(field, _Type.TRUE if value else _Type.FALSE, b"")
 
     def i16(self, field: int, value: int) -> "Struct":
         """Add a 16-bit number."""
-        return self._add(field, _I16, _zigzag(value))
+        return self._add(field, _Type.I16, _zigzag(value))
 
     def i32(self, field: int, value: int) -> "Struct":
         """Add a 32-bit number."""
-        return self._add(field, _I32, _zigzag(value))
+        return self._add(field, _Type.I32, _zigzag(value))
 
     def i64(self, field: int, value: int) -> "Struct":
         """Add a 64-bit number."""
-        return self._add(field, _I64, _zigzag(value))
+        return self._add(field, _Type.I64, _zigzag(value))
 
     def i64s_from(self, field: int, *values: int) -> "Struct":
         """Add 64-bit numbers to fields behind each other, which stand in each chunk of a file."""
-        self._add(field, _I64, _zigzag(values[0]))
+        self._add(field, _Type.I64, _zigzag(values[0]))
         for value in values[1:]:
             self._out.append(_NEXT_I64)
             self._out += _zigzag(value)
@@ -78,11 +85,11 @@ class Struct:
 
     def binary(self, field: int, value: bytes) -> "Struct":
         """Add bytes or text."""
-        return self._add(field, _BINARY, varint(len(value)) + value)
+        return self._add(field, _Type.BINARY, varint(len(value)) + value)
 
     def struct(self, field: int, value: "Struct") -> "Struct":
         """Add a struct."""
-        return self._add(field, _STRUCT, bytes(value))
+        return self._add(field, _Type.STRUCT, bytes(value))
 
     def structs(self, field: int, values: Sequence["Struct"]) -> "Struct":
         """Add a list of structs."""
@@ -90,15 +97,17 @@ class Struct:
 
     def listed(self, field: int, values: bytes) -> "Struct":
         """Add a list as `struct_list` gives it."""
-        return self._add(field, _LIST, values)
+        return self._add(field, _Type.LIST, values)
 
     def i32s(self, field: int, values: Sequence[int]) -> "Struct":
         """Add a list of 32-bit numbers."""
-        return self._add(field, _LIST, _list(_I32, [_zigzag(value) for value in values]))
+        return self._add(field, _Type.LIST, _list(_Type.I32, [_zigzag(value) for value in values]))
 
     def binaries(self, field: int, values: Sequence[bytes]) -> "Struct":
         """Add a list of texts."""
-        return self._add(field, _LIST, _list(_BINARY, [varint(len(v)) + v for v in values]))
+        return self._add(
+            field, _Type.LIST, _list(_Type.BINARY, [varint(len(v)) + v for v in values])
+        )
 
     def _add(self, field: int, kind: int, data: bytes) -> "Struct":
         step = field - self._last
@@ -111,7 +120,7 @@ class Struct:
 
 def struct_list(values: Sequence[Struct]) -> bytes:
     """A list of structs, for one that stands in many files."""
-    return _list(_STRUCT, [bytes(value) for value in values])
+    return _list(_Type.STRUCT, [bytes(value) for value in values])
 
 
 def _list(kind: int, items: Sequence[bytes]) -> bytes:

@@ -1,5 +1,6 @@
 """The passes of the compiler that kernels go through."""
 
+import enum
 from typing import Any, Final
 
 from numba.core import ir, typed_passes, untyped_passes
@@ -23,9 +24,11 @@ class Passes(CompilerBase):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _ReadModules(FunctionPass):  # type: ignore[misc]
-    """A name that is read through a module of ours is the global that it would be by itself.
+    """A name that is read through a module of ours is the global that it would be by itself, a
+    member of an enumeration the integer that it is.
 
-    The compiler would give the module, and each such name, a variable and a type of its own.
+    The compiler would give the module, the enumeration, and each such name, a variable and a type
+    of its own.
     """
 
     _name = "read_modules"
@@ -35,20 +38,23 @@ class _ReadModules(FunctionPass):  # type: ignore[misc]
 
     def run_pass(self, state: Any) -> bool:
         for block in state.func_ir.blocks.values():
-            modules: dict[str, Any] = {}
+            owners: dict[str, Any] = {}
             body = []
             for each in block.body:
                 value = getattr(each, "value", None)
                 if isinstance(value, ir.Expr) and value.op == "getattr":
-                    module = modules.get(value.value.name)
-                    if module is not None:
-                        named = getattr(module, value.attr)
+                    owner = owners.get(value.value.name)
+                    if owner is not None:
+                        named = getattr(owner, value.attr)
                         each.value = value = ir.Global(value.attr, named, value.loc)
                         state.func_ir._definitions[each.target.name] = [value]
-                if isinstance(value, ir.Global) and is_ours(value.value):
-                    modules[each.target.name] = value.value
-                else:
-                    body.append(each)
+                if isinstance(value, ir.Global):
+                    if is_ours(value.value) or isinstance(value.value, enum.EnumMeta):
+                        owners[each.target.name] = value.value
+                        continue
+                    if isinstance(value.value, enum.IntEnum):
+                        value.value = int(value.value)
+                body.append(each)
             block.body[:] = body
         return True
 

@@ -18,9 +18,9 @@ from dissector.packet import tcp as packet_tcp
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.ip import Network, ending_at, ip_layer
 from dissector.packet.link import link_layer
-from dissector.packet.tcp import Transport
+from dissector.packet.tcp import ChecksumVerdict, Transport
 from dissector.packet.unwrap import begin, network_of, unwrap
-from dissector.packet.walk import BlockPass, PacketState
+from dissector.packet.walk import BlockPass, Layer, PacketState
 from dissector.tables import ABSENT, TAKEN, fill_slot, find_slot
 
 # What stops the pass.
@@ -83,11 +83,11 @@ def _is_refused(
     if network.wire_end > end:
         return False
     checksum = packet_tcp.check_sum(data, network)
-    if checksum == packet_tcp.CHECKSUM_UNFINISHED:
+    if checksum == ChecksumVerdict.UNFINISHED:
         if block_pass.offloaded[0] == 0:
             block_pass.first_offloaded[0] = packet
         block_pass.offloaded[0] += 1
-    return checksum == packet_tcp.CHECKSUM_WRONG and block_pass.verify[0] != 0
+    return checksum == ChecksumVerdict.WRONG and block_pass.verify[0] != 0
 
 
 @kernel
@@ -117,7 +117,7 @@ def _with_true_end(
     is_whole = end == packet_end and packet_end - network.offset >= packet_tcp.HEADER_BYTES
     if is_whole and not (network.version == 4 and _has_right_header(data, network)):
         shorter = ending_at(network, packet_end)
-        if packet_tcp.check_sum(data, shorter) == packet_tcp.CHECKSUM_RIGHT:
+        if packet_tcp.check_sum(data, shorter) == ChecksumVerdict.RIGHT:
             return shorter
     if block_pass.shortened[0] == 0:
         block_pass.first_shortened[0] = packet
@@ -254,7 +254,7 @@ def read_rebuilt(
     """Go on from the fragment that the walk stands at with the packet that it completed, in
     side[start:end]; wire_end: its end on the wire. Returns as `read_walk`."""
     position = state.walk.position
-    position.layer[0] = walk.AT_IP
+    position.layer[0] = Layer.IP
     position.source[0] = 1
     position.offset[0] = start
     position.end[0] = end

@@ -19,7 +19,7 @@ from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINUX_SLL, LINUX_SLL2
 from dissector.packet.reasons import ICMP, IP_CUT, IP_MALFORMED, TUNNEL_DEPTH
 from dissector.packet.unwrap import begin, step_on
-from dissector.packet.walk import HeaderWalk
+from dissector.packet.walk import HeaderWalk, Layer
 
 # Kinds of headers.
 MACS: Final = 0  # two hardware addresses of six bytes
@@ -88,12 +88,12 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
     position = walk.position
     layer = position.layer[0]
     offset = position.offset[0]
-    if layer == packet_walk.AT_LINK:
+    if layer == Layer.LINK:
         return _hardware_addresses(data, walk, end)
-    if layer == packet_walk.AT_ETHERNET and offset + 12 <= end:
+    if layer == Layer.ETHERNET and offset + 12 <= end:
         return MACS, offset
-    is_ip = layer == packet_walk.AT_IP or (
-        layer == packet_walk.AT_TYPE and position.kind[0] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
+    is_ip = layer == Layer.IP or (
+        layer == Layer.TYPE and position.kind[0] in (ETHERTYPE_IPV4, ETHERTYPE_IPV6)
     )
     if is_ip and offset < end:
         version = byte(data, offset) >> 4
@@ -101,7 +101,7 @@ def _header_here(data: ByteArray, walk: HeaderWalk, end: int) -> tuple[int, int]
             return IP4, offset
         if version == 6 and offset + 40 <= end:
             return IP6, offset
-    if layer == packet_walk.AT_PROTOCOL and position.kind[0] == UDP_PROTOCOL and offset + 8 <= end:
+    if layer == Layer.PROTOCOL and position.kind[0] == UDP_PROTOCOL and offset + 8 <= end:
         return UDP_HEADER, offset
     return -1, 0
 

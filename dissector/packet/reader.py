@@ -211,9 +211,9 @@ class PacketReader:
         """Read packets that are whole now, see `decode.read_completed`; forgets them."""
         if not completed:
             return
-        found, number = np.array(completed, np.int64), 0
+        whole, number = np.array(completed, np.int64), 0
         assembled = self._fragments.assembled
-        while (number := read_completed(block, found, number, assembled, self._state)) < len(found):
+        while (number := read_completed(block, whole, number, assembled, self._state)) < len(whole):
             self.reasons[completed[number][0]] = self._read_nested()
             assembled = self._fragments.assembled
             number += 1

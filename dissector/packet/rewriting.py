@@ -10,7 +10,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle, Records
-from dissector.capture.pcapng import ENHANCED_PACKET, PACKET_OFFSET
+from dissector.capture.pcapng import PACKET_OFFSET, BlockType
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.codecs.keyed_hash import hash_of_words, new_secret
 from dissector.codecs.ones_sum import folded, ones_sum
@@ -464,7 +464,7 @@ def pack_packets(
             break
         left.row[0] += 1
         time = max(packets.ts_ns[row], 0)
-        _put_le32(out, at, ENHANCED_PACKET)
+        _put_le32(out, at, BlockType.ENHANCED_PACKET)
         _put_le32(out, at + 4, whole)
         interface = packets.interface[row]
         _put_le32(out, at + 8, numbers[interface] if interface >= 0 else -1)

@@ -1,5 +1,6 @@
 """TCP: header fields, options that matter, where the payload lies."""
 
+import enum
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
@@ -20,9 +21,13 @@ _TIME_STAMPS_BYTES: Final = 10
 _TIME_STAMPS_ALIGNED: Final = 0x0101_080A  # two fillers, then time stamps: what everyone sends
 SYN: Final = 2
 
-CHECKSUM_RIGHT: Final = 0
-CHECKSUM_UNFINISHED: Final = 1  # captured before the network card put it in
-CHECKSUM_WRONG: Final = 2
+
+class ChecksumVerdict(enum.IntEnum):
+    """What the checksum of a segment says."""
+
+    RIGHT = 0
+    UNFINISHED = 1  # captured before the network card put it in
+    WRONG = 2
 
 
 class TimeStamps(NamedTuple):
@@ -131,7 +136,7 @@ def check_sum(data: ByteArray, network: Network) -> int:
     )
     pseudo = folded(addresses + (size & 0xFFFF) + (size >> 16))
     if folded(pseudo + ones_sum(data, network.offset, network.wire_end)) == 0xFFFF:
-        return CHECKSUM_RIGHT
+        return ChecksumVerdict.RIGHT
     stored = be16(data, network.offset + CHECKSUM_AT) if size >= HEADER_BYTES else 0
     is_unfinished = stored in (0, pseudo, folded(addresses))
-    return CHECKSUM_UNFINISHED if is_unfinished else CHECKSUM_WRONG
+    return ChecksumVerdict.UNFINISHED if is_unfinished else ChecksumVerdict.WRONG

@@ -11,7 +11,7 @@ from dissector.packet import walk as packet_walk
 from dissector.packet.ip import UDP_PROTOCOL
 from dissector.packet.link import MPLS_TYPE, VLAN_COUNT_SHIFT, VLAN_TAGS
 from dissector.packet.unread import IN_IP, IP_PROTOCOLS, UDP_PORTS
-from dissector.packet.walk import HeaderWalk
+from dissector.packet.walk import HeaderWalk, Layer
 
 _SERVICE_HEADER: Final = 0x894F
 
@@ -67,9 +67,9 @@ def service_header(data: ByteArray, walk: HeaderWalk) -> int:
 def _numbered(walk: HeaderWalk, protocol: int, offset: int, otherwise: int) -> int:
     """What a protocol number of VXLAN-GPE or NSH announces."""
     if protocol in (1, 2):
-        return packet_walk.step(walk, packet_walk.AT_IP, offset)
+        return packet_walk.step(walk, Layer.IP, offset)
     if protocol == 3:
-        return packet_walk.step(walk, packet_walk.AT_ETHERNET, offset)
+        return packet_walk.step(walk, Layer.ETHERNET, offset)
     if protocol == 4:
         return packet_walk.step_type(walk, _SERVICE_HEADER, offset)
     return packet_walk.step_type(walk, MPLS_TYPE, offset) if protocol == 5 else otherwise
@@ -95,10 +95,10 @@ def _vxlan(data: ByteArray, walk: HeaderWalk, port: int) -> int:
         protocol = byte(data, offset + 3)
         first = byte(data, inner)
         if (protocol == 1 and first >> 4 == 4) or (protocol == 2 and first >> 4 == 6):
-            return packet_walk.step(walk, packet_walk.AT_IP, inner)
+            return packet_walk.step(walk, Layer.IP, inner)
         if protocol == 4 and first >> 6 == 0:
             return packet_walk.step_type(walk, _SERVICE_HEADER, inner)
-    return packet_walk.step(walk, packet_walk.AT_ETHERNET, inner)
+    return packet_walk.step(walk, Layer.ETHERNET, inner)
 
 
 @kernel
@@ -151,7 +151,7 @@ def _gtp(data: ByteArray, walk: HeaderWalk) -> int:
             following = byte(data, offset - 1)
         if following != 0:
             return reasons.GTP
-    return _enter_at(walk, packet_walk.GTP_KIND, number, packet_walk.AT_IP, offset)
+    return _enter_at(walk, packet_walk.GTP_KIND, number, Layer.IP, offset)
 
 
 @kernel
@@ -244,7 +244,7 @@ def _gre(data: ByteArray, walk: HeaderWalk) -> int:
         if protocol != _PPP or not flags & _GRE_SEQUENCE:
             return reasons.GRE  # an acknowledgement without packet
         packet_walk.state_length(walk, offset, key >> 16)
-        return _enter_at(walk, packet_walk.PPTP_KIND, key & 0xFFFF, packet_walk.AT_PPP, offset)
+        return _enter_at(walk, packet_walk.PPTP_KIND, key & 0xFFFF, Layer.PPP, offset)
     if flags & _GRE_ROUTING:
         offset = _routes(data, offset, end)
         if offset < 0:
@@ -258,7 +258,7 @@ def _gre(data: ByteArray, walk: HeaderWalk) -> int:
         return reason
     if protocol == _REDIRECTED:
         return packet_walk.step(
-            walk, packet_walk.AT_IP, offset if byte(data, offset) >> 4 == 4 else offset + 4
+            walk, Layer.IP, offset if byte(data, offset) >> 4 == 4 else offset + 4
         )
     return reasons.GRE if protocol == 0 else packet_walk.step_type(walk, protocol, offset)
 
@@ -271,9 +271,7 @@ def _erspan(data: ByteArray, walk: HeaderWalk, offset: int, has_sequence: int) -
     """
     position = walk.position
     if not has_sequence:
-        return _enter_at(
-            walk, packet_walk.ERSPAN_KIND, packet_walk.NO_ID, packet_walk.AT_ETHERNET, offset
-        )
+        return _enter_at(walk, packet_walk.ERSPAN_KIND, packet_walk.NO_ID, Layer.ETHERNET, offset)
     if offset + 8 > position.end[0]:
         return reasons.TUNNEL_CUT
     head = be32(data, offset)
@@ -285,7 +283,7 @@ def _erspan(data: ByteArray, walk: HeaderWalk, offset: int, has_sequence: int) -
         return reason
     vlan = (head >> 16) & 0xFFF
     size = 8
-    layer = packet_walk.AT_ETHERNET
+    layer = Layer.ETHERNET
     if version == 2:
         size = 12
         if offset + size > position.end[0]:
@@ -294,7 +292,7 @@ def _erspan(data: ByteArray, walk: HeaderWalk, offset: int, has_sequence: int) -
         if last & 1:
             size += 8  # a header of the platform
         if (last >> 10) & 0x1F == 2:
-            layer = packet_walk.AT_IP
+            layer = Layer.IP
     inner = offset + size
     # A frame that still has its tag says it itself.
     has_tag = inner + 14 <= position.end[0] and be16(data, inner + 12) in VLAN_TAGS
@@ -312,7 +310,7 @@ def protocol_step(data: ByteArray, walk: HeaderWalk) -> int:
     if protocol == UDP_PROTOCOL:
         return _udp(data, walk)
     if protocol in (4, 41):
-        return _enter_at(walk, packet_walk.IP_KIND, packet_walk.NO_ID, packet_walk.AT_IP, offset)
+        return _enter_at(walk, packet_walk.IP_KIND, packet_walk.NO_ID, Layer.IP, offset)
     if protocol == 47:
         return _gre(data, walk)
     if protocol in (1, 58):
@@ -323,7 +321,7 @@ def protocol_step(data: ByteArray, walk: HeaderWalk) -> int:
         if offset + 2 > position.end[0]:
             return reasons.TUNNEL_CUT
         return _enter_at(
-            walk, packet_walk.ETHERIP_KIND, packet_walk.NO_ID, packet_walk.AT_ETHERNET, offset + 2
+            walk, packet_walk.ETHERIP_KIND, packet_walk.NO_ID, Layer.ETHERNET, offset + 2
         )
     if protocol == 137:
         return packet_walk.step_type(walk, MPLS_TYPE, offset)

@@ -51,12 +51,6 @@ from dissector.packet.reasons import (
 from dissector.packet.tcp import HEADER_BYTES
 from dissector.packet.tunnels import protocol_step, service_header
 from dissector.packet.walk import (
-    AT_ETHERNET,
-    AT_IP,
-    AT_LINK,
-    AT_PPP,
-    AT_PROTOCOL,
-    AT_TYPE,
     GO_ON,
     MPLS_KIND,
     NO_END,
@@ -65,6 +59,7 @@ from dissector.packet.walk import (
     REACHED_FRAGMENT,
     REACHED_TCP,
     HeaderWalk,
+    Layer,
     add_vlans,
     enter,
     state_length,
@@ -107,7 +102,7 @@ def begin(walk: HeaderWalk, packets: PacketColumns, row: int, link_type: int) ->
     """Start the walk at the first byte of a packet."""
     position = walk.position
     offset = packets.offset[row]
-    position.layer[0] = AT_LINK
+    position.layer[0] = Layer.LINK
     position.kind[0] = link_type
     position.offset[0] = offset
     position.end[0] = offset + packets.captured_bytes[row]
@@ -142,7 +137,7 @@ def _log_record(data: ByteArray, walk: HeaderWalk) -> int:
             break
         if kind & 0x7FFF == _PAYLOAD_ATTRIBUTE:
             position.end[0] = min(end, offset + size)
-            return step(walk, AT_IP, offset + 4)
+            return step(walk, Layer.IP, offset + 4)
         offset += (size + 3) & ~3
     return LINK_CUT
 
@@ -161,15 +156,15 @@ def _other_link(data: ByteArray, walk: HeaderWalk) -> int:
     if link_type == PPI:
         size = le16(data, offset + 2)
         position.kind[0] = le32(data, offset + 4)
-        return LINK_CUT if size < 8 else step(walk, AT_LINK, offset + size)
+        return LINK_CUT if size < 8 else step(walk, Layer.LINK, offset + size)
     if link_type == PPP_ETHER:
         return step_type(walk, _PPPOE_SESSION, offset)
     if link_type == MPLS_LABELS:
         return step_type(walk, _MPLS_TYPES[0], offset)
     if link_type == ENC:
-        return step(walk, AT_IP, offset + 12)
+        return step(walk, Layer.IP, offset + 12)
     if link_type == PFLOG:
-        return step(walk, AT_IP, offset + ((byte(data, offset) + 3) & ~3))
+        return step(walk, Layer.IP, offset + ((byte(data, offset) + 3) & ~3))
     position.detail[0] = link_type
     return UNKNOWN_LINK_TYPE
 
@@ -245,15 +240,15 @@ def _below_labels(data: ByteArray, walk: HeaderWalk, offset: int) -> int:
     if version == 4:
         size = (byte(data, offset) & 15) * 4
         if is_frame and (offset + max(size, 20) > end or size < 20 or not _is_header(data, offset)):
-            return step(walk, AT_ETHERNET, offset)
-        return step(walk, AT_IP, offset)
+            return step(walk, Layer.ETHERNET, offset)
+        return step(walk, Layer.IP, offset)
     if version == 6:
         fits = offset + 40 <= end and offset + 40 + be16(data, offset + 4) <= position.wire_end[0]
-        return step(walk, AT_ETHERNET if is_frame and not fits else AT_IP, offset)
+        return step(walk, Layer.ETHERNET if is_frame and not fits else Layer.IP, offset)
     has_word = version == 0 and _is_ethernet(data, offset + 4, end)
     if is_frame and not (has_word and be32(data, offset) == 0):
-        return step(walk, AT_ETHERNET, offset)
-    return step(walk, AT_ETHERNET, offset + 4) if has_word else MPLS
+        return step(walk, Layer.ETHERNET, offset)
+    return step(walk, Layer.ETHERNET, offset + 4) if has_word else MPLS
 
 
 @kernel
@@ -287,18 +282,18 @@ def _tagged(data: ByteArray, walk: HeaderWalk, ethertype: int, offset: int) -> i
             return LINK_CUT
         return _ethernet_step(data, walk, offset + 2 + 4 * byte(data, offset + 1))
     if ethertype == _FABRIC_PATH:
-        return step(walk, AT_ETHERNET, offset + 2)
+        return step(walk, Layer.ETHERNET, offset + 2)
     if left < 6:
         return LINK_CUT
     if ethertype == _BACKBONE:
         reason = enter(walk, PBB_KIND, be32(data, offset) & 0xFF_FFFF)
-        return reason if reason != GO_ON else step(walk, AT_ETHERNET, offset + 4)
+        return reason if reason != GO_ON else step(walk, Layer.ETHERNET, offset + 4)
     if ethertype == _PPPOE_SESSION:
         if byte(data, offset + 1) != 0:
             return PPPOE
         state_length(walk, offset + 6, be16(data, offset + 4))
         reason = enter(walk, PPPOE_KIND, be16(data, offset + 2))
-        return reason if reason != GO_ON else step(walk, AT_PPP, offset + 6)
+        return reason if reason != GO_ON else step(walk, Layer.PPP, offset + 6)
     # MACsec: with neither encryption nor change the frame is legible.
     bits = byte(data, offset)
     if bits & _LEGIBLE_MACSEC:
@@ -317,7 +312,7 @@ def _llc_step(data: ByteArray, walk: HeaderWalk, size: int, offset: int) -> int:
         return step_type(walk, be16(data, offset + 6), offset + 8)
     if offset + 3 <= end and be16(data, offset) == _LLC_IP:
         state_length(walk, offset + 3, size - 3)
-        return step(walk, AT_IP, offset + 3)
+        return step(walk, Layer.IP, offset + 3)
     return LLC
 
 
@@ -338,9 +333,9 @@ def _type_step(data: ByteArray, walk: HeaderWalk) -> int:
     if ethertype == _PPPOE_SESSION:
         return _tagged(data, walk, ethertype, offset)
     if ethertype == _ETHERNET_BRIDGED:
-        return step(walk, AT_ETHERNET, offset)
+        return step(walk, Layer.ETHERNET, offset)
     if ethertype == _PPP:
-        return step(walk, AT_PPP, offset)
+        return step(walk, Layer.PPP, offset)
     if ethertype == _SERVICE_HEADER:
         return service_header(data, walk)
     if ethertype < SMALLEST_ETHERTYPE:
@@ -360,7 +355,7 @@ def _ip_step(data: ByteArray, walk: HeaderWalk, ethertype: int) -> int:
     network = ip_layer(data, position.offset[0], position.end[0], position.wire_end[0], ethertype)
     if network.reason == FRAGMENT:
         position.kind[0] = ethertype
-        position.layer[0] = AT_IP
+        position.layer[0] = Layer.IP
         return REACHED_FRAGMENT
     if network.reason not in (USED, LOOK_CLOSER):
         return network.reason
@@ -382,7 +377,7 @@ def _ip_step(data: ByteArray, walk: HeaderWalk, ethertype: int) -> int:
     position.end[0] = min(position.end[0], wire_end)
     position.offset[0] = network.offset
     position.kind[0] = network.protocol
-    position.layer[0] = AT_PROTOCOL
+    position.layer[0] = Layer.PROTOCOL
     return REACHED_TCP if network.reason == USED else GO_ON
 
 
@@ -403,15 +398,15 @@ def step_on(data: ByteArray, walk: HeaderWalk) -> int:
     """Read the header that the walk stands at; returns as `unwrap`, or GO_ON."""
     position = walk.position
     layer = position.layer[0]
-    if layer == AT_IP:
+    if layer == Layer.IP:
         return int(_version_step(data, walk))
-    if layer == AT_TYPE:
+    if layer == Layer.TYPE:
         return int(_type_step(data, walk))
-    if layer == AT_ETHERNET:
+    if layer == Layer.ETHERNET:
         return int(_ethernet_step(data, walk, position.offset[0] + 12))
-    if layer == AT_PROTOCOL:
+    if layer == Layer.PROTOCOL:
         return int(protocol_step(data, walk))
-    if layer == AT_PPP:
+    if layer == Layer.PPP:
         return int(_ppp_step(data, walk))
     return int(_link_step(data, walk))
 

@@ -5,6 +5,7 @@ go. What is anything else (a tunnel, a label, a fragment, another protocol) is w
 header by the kernels of `unwrap` and `tunnels`, which share a Walk instead of long tuples.
 """
 
+import enum
 from typing import Final
 
 from dissector.blocks import Int64Array
@@ -18,12 +19,17 @@ from dissector.packet.reasons import TUNNEL_DEPTH
 from dissector.states import State
 from dissector.tables import HashTable
 
-AT_LINK: Final = 0
-AT_ETHERNET: Final = 1
-AT_TYPE: Final = 2  # an ethertype was read, what it announces begins here
-AT_PPP: Final = 3
-AT_IP: Final = 4  # its first four bits say which version
-AT_PROTOCOL: Final = 5  # behind an IP header
+
+class Layer(enum.IntEnum):
+    """What begins at the place that a walk has reached."""
+
+    LINK = 0
+    ETHERNET = 1
+    TYPE = 2  # an ethertype was read, what it announces begins here
+    PPP = 3
+    IP = 4  # its first four bits say which version
+    PROTOCOL = 5  # behind an IP header
+
 
 GO_ON: Final = -1  # not a reason: the next layer was found
 REACHED_TCP: Final = -2
@@ -192,7 +198,7 @@ def step_type(walk: HeaderWalk, ethertype: int, offset: int) -> int:
     """Say that at offset begins what an ethertype announces."""
     position = walk.position
     position.kind[0] = ethertype
-    position.layer[0] = AT_TYPE
+    position.layer[0] = Layer.TYPE
     position.offset[0] = offset
     return GO_ON
 

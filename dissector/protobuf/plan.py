@@ -6,6 +6,7 @@ table by field number, one integer each (its *step*), so that walking bytes is o
 per field, and a new column is one line in a list of `FieldColumn`.
 """
 
+import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -14,21 +15,25 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.protobuf.descriptors import Field, descriptors
 
-# What a step does with its field; the low bits of the step.
-SKIP: Final = 0
-INT64: Final = 1  # and uint64, whose upper half becomes negative
-INT32: Final = 2  # and enums: 32 bits with their sign
-UINT32: Final = 3
-BOOL: Final = 4
-COUNTED: Final = 5  # INT32, and 1 to a second column: there, even where the value is the default
-WORD: Final = 6  # repeated int64 to the block's words; two columns, offset and count
-SPAN: Final = 7  # text or bytes: two columns, offset and length
-NAME: Final = 8  # text: the code of the name table
-NESTED: Final = 9  # a message whose fields go to the same row
-CHILD: Final = 10  # a repeated message, each with a row of its own; two columns, first and count
-PAIR: Final = 11  # a KeyValue whose key may be one of the plan's pairs
-PRESENT: Final = 12  # 1 where the field is there
-UNWANTED: Final = 13  # nothing: a field of the message that has no column; SKIP is of none
+
+class StepKind(enum.IntEnum):
+    """What a step does with its field; the low bits of the step."""
+
+    SKIP = 0
+    INT64 = 1  # and uint64, whose upper half becomes negative
+    INT32 = 2  # and enums: 32 bits with their sign
+    UINT32 = 3
+    BOOL = 4
+    COUNTED = 5  # INT32, and 1 to a second column: there, even where the value is the default
+    WORD = 6  # repeated int64 to the block's words; two columns, offset and count
+    SPAN = 7  # text or bytes: two columns, offset and length
+    NAME = 8  # text: the code of the name table
+    NESTED = 9  # a message whose fields go to the same row
+    CHILD = 10  # a repeated message, each with a row of its own; two columns, first and count
+    PAIR = 11  # a KeyValue whose key may be one of the plan's pairs
+    PRESENT = 12  # 1 where the field is there
+    UNWANTED = 13  # nothing: a field of the message that has no column; SKIP is of none
+
 
 KIND_BITS: Final = 0x3F
 IN_CHILD: Final = 0x40  # the column is one of the child's
@@ -52,17 +57,23 @@ PAIR_COLUMN: Final = 3
 PAIR_SECOND: Final = 4
 PAIR_FLAG: Final = 5  # column of bits; PAIR_BIT is set there
 PAIR_BIT: Final = 6
-DECIMAL: Final = 0  # digits to a number
-POSITION: Final = 1  # two numbers with a colon between, to two columns
-TEXT: Final = 2  # to the code of the name table
+
+
+class PairValue(enum.IntEnum):
+    """What becomes of the value of a pair."""
+
+    DECIMAL = 0  # digits to a number
+    POSITION = 1  # two numbers with a colon between, to two columns
+    TEXT = 2  # to the code of the name table
+
 
 _KINDS: Final = {
-    "uint64": INT64,
-    "int64": INT64,
-    "int32": INT32,
-    "enum": INT32,
-    "uint32": UINT32,
-    "bool": BOOL,
+    "uint64": StepKind.INT64,
+    "int64": StepKind.INT64,
+    "int32": StepKind.INT32,
+    "enum": StepKind.INT32,
+    "uint32": StepKind.UINT32,
+    "bool": StepKind.BOOL,
 }
 
 
@@ -90,13 +101,13 @@ class KeyValueColumn(NamedTuple):
     """One key of a repeated KeyValue whose value has a column.
 
     path: of the KeyValue field.
-    kind: DECIMAL, POSITION (second is the other column) or TEXT.
+    second: of a POSITION, the other column.
     flag, bit: the bit is added to that column where the key is there.
     """
 
     path: str
     key: bytes
-    kind: int
+    kind: PairValue
     column: str
     second: str
     flag: str
@@ -152,7 +163,7 @@ class _Node:
     def __init__(self, message: str, is_child: bool, known: Iterable[Field]) -> None:
         self.message = message
         self.is_child = is_child
-        self.steps = {field.number: UNWANTED for field in known}
+        self.steps: dict[int, int] = {field.number: StepKind.UNWANTED for field in known}
         self.nested: dict[int, int] = {}
         self.defaults: list[tuple[int, int]] = []
 
@@ -222,7 +233,7 @@ class _Builder:
             field = self.fields(node.message)[name]
             if field.number not in node.nested:
                 node.nested[field.number] = len(self.nodes)
-                node.steps[field.number] = NESTED | len(self.nodes) << FIRST_SHIFT
+                node.steps[field.number] = StepKind.NESTED | len(self.nodes) << FIRST_SHIFT
                 self.nodes.append(self._new(field.of, node.is_child))
             node = self.nodes[node.nested[field.number]]
         return node
@@ -233,7 +244,7 @@ class _Builder:
             assert field.label == "repeated" and field.number not in node.nested
             node.nested[field.number] = len(self.nodes)
             self.nodes.append(self._new(field.of, is_child=True))
-            step = CHILD | (len(self.nodes) - 1) << FIRST_SHIFT
+            step = StepKind.CHILD | (len(self.nodes) - 1) << FIRST_SHIFT
             node.steps[field.number] = step | self.columns["first_id"] << SECOND_SHIFT
             assert self.columns["id_count"] == self.columns["first_id"] + 1
             return
@@ -248,20 +259,20 @@ class _Builder:
     def _leaf(self, field: Field, columns: dict[str, int], column: str, rule: FieldColumn) -> int:
         if field.type_name in ("string", "bytes"):
             if column in columns:
-                return NAME | columns[column] << FIRST_SHIFT
+                return StepKind.NAME | columns[column] << FIRST_SHIFT
             first, second = columns[f"{column}_at"], columns[f"{column}_bytes"]
-            return SPAN | first << FIRST_SHIFT | second << SECOND_SHIFT
+            return StepKind.SPAN | first << FIRST_SHIFT | second << SECOND_SHIFT
         if field.type_name == "message":
-            return PRESENT | columns[column] << FIRST_SHIFT
+            return StepKind.PRESENT | columns[column] << FIRST_SHIFT
         if field.label == "repeated":
             first, second = columns[f"{column}_at"], columns[f"{column}_count"]
-            return WORD | first << FIRST_SHIFT | second << SECOND_SHIFT
+            return StepKind.WORD | first << FIRST_SHIFT | second << SECOND_SHIFT
         step = _KINDS[field.type_name] | columns[column] << FIRST_SHIFT
         if rule.null is not None:
             step |= (rule.null + 2) << NULL_SHIFT
         if rule.present:
             assert field.type_name == "int32"
-            step += COUNTED - INT32
+            step += StepKind.COUNTED - StepKind.INT32
             step |= columns[rule.present] << SECOND_SHIFT
         return step
 
@@ -279,7 +290,7 @@ class _Builder:
             self.pairs.append((len(self.text), len(pair.key), pair.kind, *numbers))
             self.text += pair.key
         count = len(self.pairs) - first
-        node.steps[field.number] = PAIR | first << FIRST_SHIFT | count << SECOND_SHIFT
+        node.steps[field.number] = StepKind.PAIR | first << FIRST_SHIFT | count << SECOND_SHIFT
 
     def build(self) -> FieldPlan:
         steps: list[int] = []
@@ -288,7 +299,7 @@ class _Builder:
         for node in self.nodes:
             limit = max(node.steps, default=0)
             nodes.append((len(steps), limit, len(defaults), len(node.defaults)))
-            steps += [node.steps.get(number, SKIP) for number in range(limit + 1)]
+            steps += [node.steps.get(number, StepKind.SKIP) for number in range(limit + 1)]
             defaults += node.defaults
         return FieldPlan(
             steps=np.array(steps, np.int64),

@@ -4,6 +4,7 @@ Known fields of another wire type than theirs are skipped, unknown ones are coun
 comes twice the last one counts, as protobuf has it. Groups, which Pulsar never used, are malformed.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,13 +17,17 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_IDS_PER_ACK, MAX_NESTING, NULL
 from dissector.protobuf import odd_fields as protobuf_odd_fields
 from dissector.protobuf import plan as protobuf_plan
-from dissector.protobuf.plan import FieldPlan
+from dissector.protobuf.plan import FieldPlan, PairValue, StepKind
 
-# What became of a span.
-READ: Final = 0
-BAD: Final = 1  # not protobuf; fields before the defect are filled
-LIMITED: Final = 2  # read, but ids or words above MAX_IDS_PER_ACK were left out
-FULL: Final = 3  # no room for its ids or words; nothing of it counts, the caller makes room
+
+class SpanResult(enum.IntEnum):
+    """What became of a span."""
+
+    READ = 0
+    BAD = 1  # not protobuf; fields before the defect are filled
+    LIMITED = 2  # read, but ids or words above MAX_IDS_PER_ACK were left out
+    FULL = 3  # no room for its ids or words; nothing of it counts, the caller makes room
+
 
 # Places in Output.used.
 USED_IDS: Final = 0
@@ -195,28 +200,28 @@ def _get(out: ScanOutput, cell: Cell, step: int, shift: int) -> int:
 def _put_number(out: ScanOutput, cell: Cell, step: int, value: int) -> None:
     """A varint as its field's type has it."""
     kind = step & protobuf_plan.KIND_BITS
-    if kind == protobuf_plan.BOOL:
+    if kind == StepKind.BOOL:
         value = 1 if value != 0 else 0
-    elif kind != protobuf_plan.INT64:
+    elif kind != StepKind.INT64:
         value &= _UINT32_BITS
-        if kind != protobuf_plan.UINT32 and value >= _INT32_SIGN:
+        if kind != StepKind.UINT32 and value >= _INT32_SIGN:
             value -= _UINT32_BITS + 1
     null = (step >> protobuf_plan.NULL_SHIFT) & protobuf_plan.NULL_BITS
     if null != 0 and value == null - 2:
         value = NULL
     _put(out, cell, step, protobuf_plan.FIRST_SHIFT, value)
-    if kind == protobuf_plan.COUNTED:
+    if kind == StepKind.COUNTED:
         _put(out, cell, step, protobuf_plan.SECOND_SHIFT, 1)
 
 
 @inlined
-def _put_word(out: ScanOutput, cell: Cell, step: int, value: int) -> int:
+def _put_word(out: ScanOutput, cell: Cell, step: int, value: int) -> SpanResult:
     """One more element of a repeated int64: READ, LIMITED or FULL."""
     used = out.used[USED_WORDS]
     if used - out.used[_WORDS_BEFORE] >= MAX_IDS_PER_ACK:
-        return LIMITED
+        return SpanResult.LIMITED
     if used >= len(out.words):
-        return FULL
+        return SpanResult.FULL
     count = _get(out, cell, step, protobuf_plan.SECOND_SHIFT)
     if count == NULL:
         _put(out, cell, step, protobuf_plan.FIRST_SHIFT, used)
@@ -224,22 +229,22 @@ def _put_word(out: ScanOutput, cell: Cell, step: int, value: int) -> int:
     out.words[used] = value
     out.used[USED_WORDS] = used + 1
     _put(out, cell, step, protobuf_plan.SECOND_SHIFT, count + 1)
-    return READ
+    return SpanResult.READ
 
 
 @kernel
-def _put_words(out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span) -> int:
+def _put_words(out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span) -> SpanResult:
     """A packed repeated int64: READ, BAD, LIMITED or FULL."""
     at = span.at
-    status = READ
+    status = SpanResult.READ
     while at < span.end:
         value = varint(data, at, span.end)
         if value.next < 0:
-            return BAD
+            return SpanResult.BAD
         at = value.next
         result = _put_word(out, cell, step, value.value)
-        if result == FULL:
-            return FULL
+        if result == SpanResult.FULL:
+            return SpanResult.FULL
         status = max(status, result)
     return status
 
@@ -253,15 +258,15 @@ def _put_pair_value(
         max(out.cells[pair[protobuf_plan.PAIR_FLAG], row], 0) | pair[protobuf_plan.PAIR_BIT]
     )
     if (
-        pair[protobuf_plan.PAIR_KIND] != protobuf_plan.DECIMAL
-        and pair[protobuf_plan.PAIR_KIND] != protobuf_plan.POSITION
+        pair[protobuf_plan.PAIR_KIND] != PairValue.DECIMAL
+        and pair[protobuf_plan.PAIR_KIND] != PairValue.POSITION
     ):
         out.cells[pair[protobuf_plan.PAIR_COLUMN], row] = intern(
             out.names, data, value.at, value.end - value.at
         )
         return
     first = decimal(data, value.at, value.end)
-    if pair[protobuf_plan.PAIR_KIND] == protobuf_plan.DECIMAL:
+    if pair[protobuf_plan.PAIR_KIND] == PairValue.DECIMAL:
         if first.next == value.end:
             out.cells[pair[protobuf_plan.PAIR_COLUMN], row] = first.value
     elif 0 < first.next < value.end and byte(data, first.next) == 0x3A:
@@ -285,7 +290,7 @@ def _is_key(plan: FieldPlan, pair: Int64Array, data: ByteArray, key: Span) -> bo
 @kernel
 def _put_pair(
     plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span
-) -> int:
+) -> SpanResult:
     """A KeyValue whose key may have a column: READ or BAD."""
     key = Span(span.at, span.at, 0)
     value = Span(span.at, span.at, 0)
@@ -293,7 +298,7 @@ def _put_pair(
     while at < span.end:
         field = next_field(data, at, span.end)
         if field.next < 0:
-            return BAD
+            return SpanResult.BAD
         at = field.next
         if field.wire == 2:
             at += field.value
@@ -308,28 +313,28 @@ def _put_pair(
         pair = plan.pairs[:, number]
         if _is_key(plan, pair, data, key):
             _put_pair_value(out, cell.row, pair, data, value)
-    return READ
+    return SpanResult.READ
 
 
 @inlined
 def _put_bytes(
     plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, span: Span
-) -> int:
+) -> SpanResult:
     """A field with a length that is no nested message: READ, BAD, LIMITED or FULL."""
     kind = step & protobuf_plan.KIND_BITS
-    if kind == protobuf_plan.NAME:
+    if kind == StepKind.NAME:
         code = intern(out.names, data, span.at, span.end - span.at)
         _put(out, cell, step, protobuf_plan.FIRST_SHIFT, code)
-    elif kind == protobuf_plan.SPAN:
+    elif kind == StepKind.SPAN:
         _put(out, cell, step, protobuf_plan.FIRST_SHIFT, span.at)
         _put(out, cell, step, protobuf_plan.SECOND_SHIFT, span.end - span.at)
-    elif kind == protobuf_plan.PAIR:
+    elif kind == StepKind.PAIR:
         return _put_pair(plan, out, cell, step, data, span)
-    elif kind == protobuf_plan.PRESENT:
+    elif kind == StepKind.PRESENT:
         _put(out, cell, step, protobuf_plan.FIRST_SHIFT, 1)
-    elif kind == protobuf_plan.WORD:
+    elif kind == StepKind.WORD:
         return _put_words(out, cell, step, data, span)
-    return READ
+    return SpanResult.READ
 
 
 @inlined
@@ -362,23 +367,23 @@ def _put_defaults(plan: FieldPlan, out: ScanOutput, row: int, node: int) -> None
 @inlined
 def _put_value(
     plan: FieldPlan, out: ScanOutput, cell: Cell, step: int, data: ByteArray, field: WireField
-) -> int:
+) -> SpanResult:
     """A field that is no nested message to its column: READ, BAD, LIMITED or FULL."""
     kind = step & protobuf_plan.KIND_BITS
     if field.wire == 2:
-        if kind < protobuf_plan.WORD:
-            return READ
+        if kind < StepKind.WORD:
+            return SpanResult.READ
         span = Span(field.next, field.next + field.value, 0)
         return _put_bytes(plan, out, cell, step, data, span)
-    if field.wire == 0 and kind < protobuf_plan.WORD:
+    if field.wire == 0 and kind < StepKind.WORD:
         _put_number(out, cell, step, field.value)
-    elif field.wire == 0 and kind == protobuf_plan.WORD:
+    elif field.wire == 0 and kind == StepKind.WORD:
         return _put_word(out, cell, step, field.value)
-    return READ
+    return SpanResult.READ
 
 
 @inlined
-def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span) -> int:
+def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span) -> SpanResult:
     """Read one span into one row.
 
     Returns:
@@ -392,7 +397,7 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
     node = span.root
     child = -1
     depth = 0
-    status = READ
+    status = SpanResult.READ
     base = plan.nodes[protobuf_plan.NODE_BASE, node]
     limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
     _put_defaults(plan, out, row, node)
@@ -408,14 +413,14 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
             continue
         field = next_field(data, at, end)
         if field.next < 0:
-            status = BAD
+            status = SpanResult.BAD
             break
         at = field.next
-        step = plan.steps[base + field.number] if field.number <= limit else protobuf_plan.SKIP
+        step = plan.steps[base + field.number] if field.number <= limit else StepKind.SKIP
         kind = step & protobuf_plan.KIND_BITS
-        if field.wire == 2 and (kind in (protobuf_plan.NESTED, protobuf_plan.CHILD)):
-            made = _new_child(out, row, step) if kind == protobuf_plan.CHILD else child
-            if kind == protobuf_plan.NESTED or made >= 0:
+        if field.wire == 2 and (kind in (StepKind.NESTED, StepKind.CHILD)):
+            made = _new_child(out, row, step) if kind == StepKind.CHILD else child
+            if kind == StepKind.NESTED or made >= 0:
                 child = made
                 out.stack[0, depth] = end
                 out.stack[1, depth] = node
@@ -426,23 +431,23 @@ def walk(plan: FieldPlan, out: ScanOutput, row: int, data: ByteArray, span: Span
                 limit = plan.nodes[protobuf_plan.NODE_LIMIT, node]
                 _put_defaults(plan, out, row, node)
                 continue
-            result = LIMITED if made == _NO_MORE else FULL
+            result = SpanResult.LIMITED if made == _NO_MORE else SpanResult.FULL
         else:
-            result = READ
-            if step == protobuf_plan.SKIP:
+            result = SpanResult.READ
+            if step == StepKind.SKIP:
                 protobuf_odd_fields.keep_odd_field(out.odd_here, node, field.number)
-            elif step != protobuf_plan.UNWANTED:
+            elif step != StepKind.UNWANTED:
                 result = _put_value(plan, out, Cell(row, child), step, data, field)
-        if result in (BAD, FULL):
+        if result in (SpanResult.BAD, SpanResult.FULL):
             status = result
             break
         status = max(status, result)
         if field.wire == 2:
             at += field.value
-    if status == FULL:
+    if status == SpanResult.FULL:
         out.used[USED_IDS] = out.used[_IDS_BEFORE]
         out.used[USED_WORDS] = out.used[_WORDS_BEFORE]
-    elif status != BAD and out.odd_here[protobuf_odd_fields.ODD_FIELDS_HERE] > 0:
+    elif status != SpanResult.BAD and out.odd_here[protobuf_odd_fields.ODD_FIELDS_HERE] > 0:
         protobuf_odd_fields.count_odd_fields(out.odd_fields, out.odd_here, row)
     return status
 
@@ -466,7 +471,7 @@ def scan(
         data = sources[spans.source[index]]
         span = Span(spans.at[index], spans.end[index], spans.root[index])
         status = walk(plan, out, spans.row[index], data, span)
-        if status == FULL:
+        if status == SpanResult.FULL:
             return index
         spans.status[index] = status
     return count

@@ -1,5 +1,6 @@
 """The columns of frames: what every protocol fills, facts read and the lake stores."""
 
+import enum
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,23 +34,31 @@ STATUS_NAMES: Final = tuple(STATUSES)
 CHECKSUM_NAMES: Final = tuple(CHECKSUMS)
 NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
-# Rows that are no frames but events between frames: `command` holds one of these, frame_no is null.
-# They stand in the frame columns so that facts see them in their place, and never reach the table.
-EVENT_GAP: Final = -102  # bytes of this direction are missing here (frame_bytes: how many)
-EVENT_SKIPPED: Final = -103  # bytes were there but no frame was found in them
-EVENT_FIN: Final = -104  # this direction is complete
-EVENT_CLOSE: Final = -105  # the connection is over; `status` holds stream.columns.ENDED_*
 
-# What a frame does to the producer or consumer it is about (`subject_*`), set by the registry.
-LIFECYCLE_NONE: Final = 0
-LIFECYCLE_OPENING: Final = 1  # PRODUCER or SUBSCRIBE opened a new incarnation
-LIFECYCLE_REPEATED: Final = 2  # PRODUCER or SUBSCRIBE for an id that is open: no new incarnation
-LIFECYCLE_READY: Final = 3  # the success that makes it usable
-LIFECYCLE_INTERIM: Final = 4  # PRODUCER_SUCCESS with producer_ready false
-LIFECYCLE_REFUSED: Final = 5  # the error that answers its opening
-LIFECYCLE_CLOSING_BY_CLIENT: Final = 6  # CLOSE_* (or UNSUBSCRIBE) of the client; answer to come
-LIFECYCLE_CLOSED_BY_CLIENT: Final = 7  # the success that answers it
-LIFECYCLE_CLOSED_BY_BROKER: Final = 8  # CLOSE_* of the broker
+class FrameEvent(enum.IntEnum):
+    """Rows that are no frames but events between frames: `command` holds one of these, frame_no is
+    null. They stand in the frame columns so that facts see them in their place, and never reach the
+    table."""
+
+    GAP = -102  # bytes of this direction are missing here (frame_bytes: how many)
+    SKIPPED = -103  # bytes were there but no frame was found in them
+    FIN = -104  # this direction is complete
+    CLOSE = -105  # the connection is over; `status` holds stream.columns.ENDED_*
+
+
+class Lifecycle(enum.IntEnum):
+    """What a frame does to the producer or consumer it is about (`subject_*`), set by
+    the registry."""
+
+    NONE = 0
+    OPENING = 1  # PRODUCER or SUBSCRIBE opened a new incarnation
+    REPEATED = 2  # PRODUCER or SUBSCRIBE for an id that is open: no new incarnation
+    READY = 3  # the success that makes it usable
+    INTERIM = 4  # PRODUCER_SUCCESS with producer_ready false
+    REFUSED = 5  # the error that answers its opening
+    CLOSING_BY_CLIENT = 6  # CLOSE_* (or UNSUBSCRIBE) of the client; answer to come
+    CLOSED_BY_CLIENT = 7  # the success that answers it
+    CLOSED_BY_BROKER = 8  # CLOSE_* of the broker
 
 
 class FramingColumns(Bundle):
@@ -73,7 +82,7 @@ class FramingColumns(Bundle):
     source: Int64Array
     data_offset: Int64Array
     data_bytes: Int64Array
-    frames_missing: Int64Array  # EVENT_GAP: 0 if the gap lies in one frame that has a row, else 1
+    frames_missing: Int64Array  # of a GAP: 0 if it lies in one frame that has a row, else 1
 
 
 class _ReadColumns(FramingColumns):
@@ -142,7 +151,7 @@ class _ReadColumns(FramingColumns):
     handle_kind: Int64Array  # 0 none, 1 producer, 2 consumer
     handle_id: Int64Array  # producer_id or consumer_id that this frame is about
     handle_incarnation: Int64Array
-    lifecycle: Int64Array  # LIFECYCLE_*
+    lifecycle: Int64Array  # Lifecycle
     is_chunk: Int64Array
     is_marker: Int64Array  # SEND.marker
     message_permits: Int64Array
@@ -198,7 +207,7 @@ class FrameColumns(_ReadColumns, more=tuple(_others())):
 
     Set by the framing: FramingColumns. side is 0 or 1 as in the streams; direction DIRECTION_NAMES;
     protocol: index in PROTOCOLS; command: the protocol's own number (Pulsar: BaseCommand.type), an
-    EVENT_*, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
+    FrameEvent, or null where the type was not seen; status STATUS_NAMES; retransmitted 0 or 1;
     frame_no null on events. source 0: input buffer, 1: the stream's heap, 2: the packets' side
     buffer, 3: the framing's arena; data_offset: the frame's first byte there; data_bytes: bytes of
     it that are there, from its start on (= frame_bytes if complete; a cut frame has its readable

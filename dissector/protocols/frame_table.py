@@ -134,16 +134,16 @@ def copied_spans(
     Args:
         at, size: names of the frame columns that hold the spans.
     """
-    found = picked(
+    columns = picked(
         block,
         np.array(
             [protocols_columns.COLUMN_NUMBER[size], protocols_columns.COLUMN_NUMBER[at]], np.int64
         ),
         rows,
     )
-    if len(found) < 2:
+    if len(columns) < 2:
         return None
-    lengths, starts = found[0], found[1]
+    lengths, starts = columns[0], columns[1]
     data = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
     out_starts = np.empty(len(rows), np.int64)
     _copy_spans(block.sources, block.frames.source[rows], starts, lengths, data, out_starts)

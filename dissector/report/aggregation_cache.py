@@ -83,12 +83,12 @@ def survey_captures(
     tables: dict[str, list[pa.Table]] = {name: [] for name in survey.SCHEMAS}
     missing = set(digests)
     if cache is not None:
-        found = {name: cache.sources(name, VERSION, cache_partitions) for name in survey.SCHEMAS}
+        cached = {name: cache.sources(name, VERSION, cache_partitions) for name in survey.SCHEMAS}
         missing = {
-            cache_partition.captures[0] for _, left in found.values() for cache_partition in left
+            cache_partition.captures[0] for _, left in cached.values() for cache_partition in left
         }
         with DuckdbEngine(work) as db:
-            for name, (sources, _) in found.items():
+            for name, (sources, _) in cached.items():
                 there = [
                     source._replace(captures=source.captures - missing, is_all=False)
                     if source.captures & missing else source
@@ -127,10 +127,10 @@ def survey_captures(
 def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> str:
     """The rows of several sources, as a query, empty if there are no files of them; those that are
     read whole come as one. by_name: files may lack columns that others have, as rules' do."""
-    found = [source for source in sources if source.paths]
-    whole = tuple(path for source in found if source.is_all for path in source.paths)
+    filled = [source for source in sources if source.paths]
+    whole = tuple(path for source in filled if source.is_all for path in source.paths)
     queries = [f"SELECT * FROM {parquet(whole, by_name=by_name)}"] if whole else []
-    for source in found:
+    for source in filled:
         if not source.is_all:
             names = ", ".join(quoted(name) for name in sorted(source.captures))
             condition = f"WHERE capture IN ({names})" if names else "LIMIT 0"
@@ -343,8 +343,8 @@ class AggregationCache:
             return [(queries, None, self._selection)]
         rules = {name: text for name, text in queries.items() if name in rule_queries()}
         others = {name: text for name, text in queries.items() if name not in rules}
-        found = ((rules, None, Selection()), (others, closed, self._selection))
-        return [each for each in found if each[0]]
+        runs = ((rules, None, Selection()), (others, closed, self._selection))
+        return [each for each in runs if each[0]]
 
     def _tables(
         self, cache_partitions: Sequence[CachePartition], closed: Path | None, selection: Selection

@@ -83,9 +83,9 @@ def _report(merged: MergedTables) -> Row:
 
 def row_of(capture: str | None, report: Row) -> Row:
     """The row of one capture in the list, from its report, which has been judged."""
-    found = headlines(report)
+    lines = headlines(report)
     marks: dict[str, str] = {}
-    for one in found:
+    for one in lines:
         if one.word:
             worst = (marks.get(one.section, one.word), one.word)
             marks[one.section] = min(worst, key=CAPTURE_WORDS.index)
@@ -93,8 +93,8 @@ def row_of(capture: str | None, report: Row) -> Row:
     return {
         "capture": capture,
         "verdict": min(marks.values(), key=CAPTURE_WORDS.index, default=WORDS["info"]),
-        "bad": sum(one.word == WORDS["error"] for one in found),
-        "look": sum(one.word == WORDS["warning"] for one in found),
+        "bad": sum(one.word == WORDS["error"] for one in lines),
+        "look": sum(one.word == WORDS["warning"] for one in lines),
         "failed": codes[FAILED],
         "sections": {name: marks.get(name) for name in JUDGED},
         **(_numbers(report) if "coverage" in report else _NOT_KNOWN),
@@ -105,7 +105,7 @@ def row_of(capture: str | None, report: Row) -> Row:
                 "text": one.text,
                 "next_step": one.next_step,
             }
-            for one in found
+            for one in lines
             if one.word in WRONG
         ],
     }
@@ -163,18 +163,18 @@ def verdict_section(rows: Iterable[Row]) -> Row:
     Args:
         rows: of SCHEMA, in any order.
     """
-    found = list(rows)
+    listed = list(rows)
     worst = heapq.nsmallest(
         MAX_VERDICTS,
-        found,
+        listed,
         lambda row: (-row["bad"], -row["look"], numbers.nulls_last(row["capture"])),
     )
-    counts = Counter(row["verdict"] for row in found)
+    counts = Counter(row["verdict"] for row in listed)
     return {
         "total": {
-            "captures": len(found),
+            "captures": len(listed),
             "by_verdict": {word: counts[word] for word in CAPTURE_WORDS},
-            "failed": sum(row["failed"] for row in found),
+            "failed": sum(row["failed"] for row in listed),
         },
         "by_capture": [json.loads(row["row_json"]) for row in worst],
     }

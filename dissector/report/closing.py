@@ -19,17 +19,17 @@ CHANGED: Final = ("changes", "cut", "skipped")  # tables of joining that the sec
 
 
 def section(
-    plan: JoinPlan, captures: Iterable[str], found: Mapping[str, pa.Table]
+    plan: JoinPlan, captures: Iterable[str], tables: Mapping[str, pa.Table]
 ) -> dict[str, Any]:
     """The section `closing` of the report.
 
     Args:
         plan: of all captures of the report.
         captures: their names.
-        found: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
+        tables: changes, cut and skipped of those that were joined (see `dissector.joining.merged`).
     """
     handovers = {(handover.before, handover.after) for handover in plan.handovers}
-    straddling = _straddling(plan, found["cut"], found["skipped"])
+    straddling = _straddling(plan, tables["cut"], tables["skipped"])
     lost = [row for row in straddling if row["fate"] == "lost"]
     made: dict[str, Any] = {
         "total": {
@@ -40,7 +40,7 @@ def section(
             "bytes_missing_between": sum(max(0, each.missing or 0) for each in plan.handovers),
             "frames_straddling": len(straddling),
             "frames_lost": len(lost),
-            **_changed(found["changes"]),
+            **_changed(tables["changes"]),
         },
         "groups": [
             {"group": group.number, "captures": list(group.captures)} for group in plan.groups
@@ -55,7 +55,7 @@ def about(section: Row) -> str:
     """What the section speaks of."""
     total = section["total"]
     counted = total["frames_straddling"] - total["frames_lost"]
-    found = [
+    sentences = [
         "What captures know only together: a connection that goes on in the next one, a message "
         "that is published in one and delivered in another. "
         f"{many(total['captures_joined'], 'capture', 'captures')} of {total['captures']} "
@@ -63,20 +63,20 @@ def about(section: Row) -> str:
     ]
     if total["frames_straddling"]:
         frames = many(total["frames_straddling"], "frame", "frames")
-        found.append(
+        sentences.append(
             f"{frames} begin in one capture and end in the next: {counted} counted, being sends "
             f"and deliveries that say whose they are, and {total['frames_lost']} lost."
         )
     if total["bytes_missing_between"]:
         missing = many(total["bytes_missing_between"], "byte", "bytes")
-        found.append(f"{missing} are missing between captures.")
+        sentences.append(f"{missing} are missing between captures.")
     if section["copies"]:
         copies = many(len(section["copies"]), "capture", "captures")
-        found.append(
+        sentences.append(
             f"{copies} with the same traffic as another one: what both hold counts once, but in "
             "coverage."
         )
-    return " ".join(found)
+    return " ".join(sentences)
 
 
 def of_nothing() -> dict[str, Any]:
@@ -86,7 +86,7 @@ def of_nothing() -> dict[str, Any]:
 
 
 def _changed(changes: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = dict.fromkeys(COUNTERS, 0)
+    totals: dict[str, Any] = dict.fromkeys(COUNTERS, 0)
     outcomes: dict[str, Counter[str]] = {
         f"{prefix}outcomes_{moment}": Counter()
         for prefix in ("", "delivery_")
@@ -94,11 +94,11 @@ def _changed(changes: pa.Table) -> dict[str, Any]:
     }
     for row in changes.to_pylist():
         for name in COUNTERS:
-            found[name] += row[name] if row["moment"] == "after" else -row[name]
+            totals[name] += row[name] if row["moment"] == "after" else -row[name]
         prefix = {"exchanges": "", "deliveries": "delivery_"}.get(row["table"])
         if prefix is not None:
             outcomes[f"{prefix}outcomes_{row['moment']}"][str(row["value"])] += row["rows"]
-    return found | {name: dict(sorted(counts.items())) for name, counts in outcomes.items()}
+    return totals | {name: dict(sorted(counts.items())) for name, counts in outcomes.items()}
 
 
 def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
@@ -110,7 +110,7 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     # Of protocols that tell answers by their order a frame keeps its place though it is cut.
     others = {name for spec in PROTOCOLS if not spec.is_ordered for name in spec.commands}
     ordered = {name for spec in PROTOCOLS if spec.is_ordered for name in spec.commands} - others
-    found = []
+    connections = []
     for handover in sorted(plan.handovers):
         begun = begun_at.get((*handover.before, handover.direction))
         rest = rest_at.get((*handover.after, handover.direction))
@@ -121,7 +121,7 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
             begun["producer_id"] is not None or begun["consumer_id"] is not None
         )
         is_counted = command in ordered or (command in ("SEND", "MESSAGE") and is_named)
-        found.append(
+        connections.append(
             {
                 "capture": handover.before[0], "connection_id": handover.before[1],
                 "next_capture": handover.after[0], "next_connection_id": handover.after[1],
@@ -133,10 +133,10 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
                 "fate": "counted" if is_counted else "lost",
             }
         )  # fmt: skip
-    return found
+    return connections
 
 
 def _sorted(rows: pa.Table) -> list[Row]:
     order = "frame_no" if "frame_no" in rows.schema.names else "bytes"
-    found: list[Row] = rows.sort_by([("capture", "ascending"), (order, "ascending")]).to_pylist()
-    return found
+    listed: list[Row] = rows.sort_by([("capture", "ascending"), (order, "ascending")]).to_pylist()
+    return listed

@@ -33,21 +33,21 @@ class Difference(NamedTuple):
 
 def remainders() -> Int64Array:
     """int64[256], the checksum of each byte, without the inversions at both ends."""
-    found = np.arange(256, dtype=np.int64)
+    table = np.arange(256, dtype=np.int64)
     for _ in range(8):
-        found = np.where(found & 1, (found >> 1) ^ POLYNOMIAL, found >> 1)
-    return found
+        table = np.where(table & 1, (table >> 1) ^ POLYNOMIAL, table >> 1)
+    return table
 
 
 @kernel
 def _one_byte(
-    syndrome: int, size: int, table: Int64Array, by_top: Int64Array, found: Int64Array
+    syndrome: int, size: int, table: Int64Array, by_top: Int64Array, placements: Int64Array
 ) -> int:
     """Bytes whose damage alone explains a difference.
 
     Args:
         syndrome: stored XOR computed; size: bytes that the checksum covers; by_top: int64[256],
-            the byte whose remainder has this upper byte; found: int64[rows, 2], written: bytes
+            the byte whose remainder has this upper byte; placements: int64[rows, 2], written: bytes
             before the end, and the mask.
 
     Returns:
@@ -58,9 +58,9 @@ def _one_byte(
     for distance in range(size):
         mask = by_top[rest >> 24]
         if table[mask] == rest and mask != 0:
-            if count < found.shape[0]:
-                found[count, 0] = distance + 1
-                found[count, 1] = mask
+            if count < placements.shape[0]:
+                placements[count, 0] = distance + 1
+                placements[count, 1] = mask
             count += 1
         # What it was one byte earlier.
         rest = ((rest ^ table[mask]) << 8 | mask) & 0xFFFF_FFFF
@@ -95,9 +95,9 @@ def difference(stored: int, computed: int, size: int) -> Difference | None:
     table = remainders()
     by_top = np.zeros(256, np.int64)
     by_top[table >> 24] = np.arange(256)
-    found = np.zeros((8, 2), np.int64)
-    count = _one_byte(syndrome, size, table, by_top, found)
-    kept = found[: min(count, len(found))].tolist()
+    placements = np.zeros((8, 2), np.int64)
+    count = _one_byte(syndrome, size, table, by_top, placements)
+    kept = placements[: min(count, len(placements))].tolist()
     for distance, mask in kept:
         if mask & (mask - 1) == 0:
             return Difference(ONE_BIT, (distance,), (mask,))

@@ -54,8 +54,8 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
     words = next((spec.words for spec in specs), {})
     if not words:
         return text
-    found = re.compile(rf"\b(?:{'|'.join(words)})\b")
-    return found.sub(lambda one: words[one[0]], text)
+    pattern = re.compile(rf"\b(?:{'|'.join(words)})\b")
+    return pattern.sub(lambda one: words[one[0]], text)
 
 
 def meaning_of(kind: Mapping[str, str] | str, words: Iterable[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ _IN_SQL: Final = {"== null": "IS NULL", "!= null": "IS NOT NULL", "==": "="}
 def in_sql(condition: str) -> str:
     """A condition of -Y, as this program writes them, as one of SQL."""
     return _TOKENS.sub(
-        lambda found: _IN_SQL.get(found[0]) or _literal(json.loads(found[0])), condition
+        lambda match: _IN_SQL.get(match[0]) or _literal(json.loads(match[0])), condition
     )
 
 

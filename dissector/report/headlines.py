@@ -51,11 +51,11 @@ def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
     kinds: dict[tuple[str, str], list[Row]] = {}
     for row in report[_FINDINGS][_FINDINGS]:
         kinds.setdefault((row["id"], row["title"]), []).append(row)
-    found = [_headline(rows, commands) for rows in kinds.values()]
-    of_rows = [one for one in found if one.anchor][:MAX_FINDING_KINDS]
-    found = [*of_rows, *(one for one in found if not one.anchor)]
-    found += [_headline([row], commands) for row in report[_FINDINGS]["verdicts"]]
-    return sorted(found, key=lambda one: _ORDER.index(one.word))
+    lines = [_headline(rows, commands) for rows in kinds.values()]
+    of_rows = [one for one in lines if one.anchor][:MAX_FINDING_KINDS]
+    lines = [*of_rows, *(one for one in lines if not one.anchor)]
+    lines += [_headline([row], commands) for row in report[_FINDINGS]["verdicts"]]
+    return sorted(lines, key=lambda one: _ORDER.index(one.word))
 
 
 def _headline(rows: list[Row], commands: Commands) -> Headline:

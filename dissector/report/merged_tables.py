@@ -113,8 +113,8 @@ class _RowsOfCapture(dict[str, list[Row]]):
         self._capture = capture
 
     def __missing__(self, name: str) -> list[Row]:
-        found = self[name] = self._split(name).get(self._capture, [])
-        return found
+        rows = self[name] = self._split(name).get(self._capture, [])
+        return rows
 
 
 def tables_by_capture(
@@ -128,11 +128,11 @@ def tables_by_capture(
 
     @cache
     def split(name: str) -> dict[Any, list[Row]]:
-        found: dict[Any, list[Row]] = {}
+        by_capture: dict[Any, list[Row]] = {}
         rows = tables[name]
         for row in rows.to_pylist() if isinstance(rows, pa.Table) else rows:
-            found.setdefault(row["capture"], []).append(row)
-        return found
+            by_capture.setdefault(row["capture"], []).append(row)
+        return by_capture
 
     for capture in sorted(split("files"), key=nulls_last):
         mine = _RowsOfCapture(split, capture)
@@ -165,8 +165,8 @@ def is_direction_missing(merged: MergedTables, direction: str) -> bool:
 
 def is_without_permits(merged: MergedTables) -> bool:
     """Whether all that was read is of protocols that have no permits and no checksums."""
-    found = {row["protocol"] for row in merged.rows("directions")}
-    read = [spec for spec in PROTOCOLS if spec.name in found]
+    protocols = {row["protocol"] for row in merged.rows("directions")}
+    read = [spec for spec in PROTOCOLS if spec.name in protocols]
     return bool(read) and not any(spec.grants_permits for spec in read)
 
 

@@ -116,58 +116,58 @@ def durations(
         values = [min(max(middle, low_ns), high_ns) for middle in middles]
     else:
         values = [int(exact[name]) for name, _ in PERCENTILES]
-    found: Row = {"count": count, "min": milliseconds(low_ns)}
+    statistics: Row = {"count": count, "min": milliseconds(low_ns)}
     for (name, _), value in zip(PERCENTILES, values, strict=True):
-        found[name] = milliseconds(value)
-    found["max"] = milliseconds(high_ns)
+        statistics[name] = milliseconds(value)
+    statistics["max"] = milliseconds(high_ns)
     # The mean is divided once, at the end.
-    found["mean"] = rounded(sum_ns, count * NS_PER_US) / 1000
-    return found
+    statistics["mean"] = rounded(sum_ns, count * NS_PER_US) / 1000
+    return statistics
 
 
-def histogram(found: Iterable[Row], count: str) -> dict[int, int]:
+def histogram(rows: Iterable[Row], count: str) -> dict[int, int]:
     """The histogram of rows that have a bucket. count: how many values a row stands for."""
     buckets: dict[int, int] = {}
-    for row in found:
+    for row in rows:
         if row["bucket"] is not None and row[count]:
             buckets[row["bucket"]] = buckets.get(row["bucket"], 0) + row[count]
     return buckets
 
 
-def timed(found: Sequence[Row], count: str, what: str, exact: Row | None = None) -> Row:
+def timed(rows: Sequence[Row], count: str, what: str, exact: Row | None = None) -> Row:
     """`durations` of rows of a tally. count: its sum of timed values; what: what was timed, ns."""
     return durations(
-        histogram(found, count),
-        sum(row[what] for row in found),
-        low(row[f"{what}_min"] for row in found),
-        high(row[f"{what}_max"] for row in found),
+        histogram(rows, count),
+        sum(row[what] for row in rows),
+        low(row[f"{what}_min"] for row in rows),
+        high(row[f"{what}_max"] for row in rows),
         exact,
     )
 
 
-def counts_by(found: Iterable[Row], key: str, count: str) -> dict[str | None, int]:
+def counts_by(rows: Iterable[Row], key: str, count: str) -> dict[str | None, int]:
     """A column of numbers added up by the values of another column."""
     counts: dict[str | None, int] = {}
-    for row in found:
+    for row in rows:
         counts[row[key]] = counts.get(row[key], 0) + row[count]
     return counts
 
 
-def grouped(found: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Rows by their values in some columns, groups in the order of their first rows."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in found:
+    for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     return groups
 
 
-def by_time(found: Iterable[Row], names: Sequence[str]) -> list[Row]:
+def by_time(rows: Iterable[Row], names: Sequence[str]) -> list[Row]:
     """Single findings in the order of their packets, the time `at_us` as text in `ts`.
 
     Args:
         names: columns to keep, `at_us`, `capture` and `frame_no` among them.
     """
-    kept = [{name: row[name] for name in names} for row in found]
+    kept = [{name: row[name] for name in names} for row in rows]
     kept.sort(key=lambda row: nulls_last(row["at_us"], row["capture"], row["frame_no"]))
     for row in kept:
         at_us = row.pop("at_us")  # none: its packet carries no time

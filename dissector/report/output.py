@@ -41,18 +41,18 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
     So are `sources`, of no section, where report.json does not have all of them.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_name: dict[str, list[dict[str, Any]]] = {}
     if len(report.get("sources", ())) > MAX_LISTED:
-        found["sources"] = report["sources"]
+        by_name["sources"] = report["sources"]
     for section, content in report.items():
         if not isinstance(content, dict) or section == _SELECTION:
             continue
         for name, value in content.items():
             if isinstance(value, list):
-                found[f"{section}_{name}"] = value
+                by_name[f"{section}_{name}"] = value
             elif name == "total":
-                found[f"{section}_total"] = [value]
-    return found
+                by_name[f"{section}_total"] = [value]
+    return by_name
 
 
 def arrow_value(value: Any) -> Any:
@@ -168,10 +168,10 @@ def read_report(output: Path) -> dict[str, Any]:
         OutputError: it cannot be read.
     """
     try:
-        found: dict[str, Any] = json.loads((output / _MARK).read_text("utf-8"))
+        report: dict[str, Any] = json.loads((output / _MARK).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot read {output / _MARK}: {error}") from error
-    return found
+    return report
 
 
 def check_report_folder(output: Path, *, is_forced: bool = False) -> bool:
@@ -245,39 +245,39 @@ def shortened(report: Row) -> Row:
     the first MAX_LISTED cells of a series; rows have series (else null) where all of a list have
     that many together.
     """
-    found: Row = {}
+    short: Row = {}
     cut: Listed = {}
     for name, content in report.items():
         if isinstance(content, dict):
-            found[name] = _section(content)
+            short[name] = _section(content)
         elif isinstance(content, list):
-            found[name] = _first(name, content, cut)
+            short[name] = _first(name, content, cut)
         else:
-            found[name] = content
-    return found | ({"listed": cut} if cut else {})
+            short[name] = content
+    return short | ({"listed": cut} if cut else {})
 
 
 def _section(content: Row) -> Row:
-    found: Row = {}
+    short: Row = {}
     cut: Listed = {}
     for name, value in content.items():
         if name == "total":
-            found[name] = _total(value, cut)
+            short[name] = _total(value, cut)
         elif isinstance(value, list):
-            found[name] = _first(name, value, cut)
+            short[name] = _first(name, value, cut)
         else:
-            found[name] = value
-    return found | ({"listed": cut} if cut else {})
+            short[name] = value
+    return short | ({"listed": cut} if cut else {})
 
 
 def _total(total: Row, cut: Listed) -> Row:
-    found = dict(total)
+    short = dict(total)
     for name in SERIES:
         series = total.get(name)
         if series is not None and len(series) > MAX_LISTED:
-            found[name] = series[:MAX_LISTED]
+            short[name] = series[:MAX_LISTED]
             cut[f"total.{name}"] = {"rows": len(series), "listed": MAX_LISTED}
-    return found
+    return short
 
 
 def _first(name: str, rows: list[Any], cut: Listed) -> list[Any]:

@@ -94,11 +94,11 @@ def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.get("capture"), *(row[key] for key in keys)), []).append(row)
-    found: dict[int, list[Row]] = {}
+    by_identity: dict[int, list[Row]] = {}
     for group in groups.values():
         for part in [group] if len(group) >= MIN_FOLD else [[row] for row in group]:
-            found[id(part[0])] = part
-    return [_fold(found[id(row)]) for row in rows if id(row) in found]
+            by_identity[id(part[0])] = part
+    return [_fold(by_identity[id(row)]) for row in rows if id(row) in by_identity]
 
 
 def _fold(rows: list[Row]) -> Fold:
@@ -165,10 +165,10 @@ def figure(pair: plots.Pair | None, name: str) -> Markup:
 
 
 def _environment(names: PacketNames) -> Environment:
-    found = Environment(
+    environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {
+    environment.filters |= {
         "count": partial(or_unknown, formatting.count_text),
         "ms": partial(or_unknown, formatting.duration_text),
         "size": partial(or_unknown, formatting.bytes_text),
@@ -180,7 +180,7 @@ def _environment(names: PacketNames) -> Environment:
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
         "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
     }
-    found.globals |= {
+    environment.globals |= {
         "figure": figure,
         "folded": folded,
         "judged_sections": JUDGED,
@@ -196,7 +196,7 @@ def _environment(names: PacketNames) -> Environment:
         "capture_count": names.count,
         "max_rows": MAX_PAGE_ROWS,
     }
-    return found
+    return environment
 
 
 def _plots(report: Row) -> dict[str, plots.Pair | None]:

@@ -286,15 +286,15 @@ def partitioned(
         for cache_partition in cache_partitions
     }
     most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes.values()) // at_once)))
-    found: list[tuple[int, list[CachePartition]]] = []
+    partitions: list[tuple[int, list[CachePartition]]] = []
     for cache_partition in sorted(
         cache_partitions,
         key=lambda cache_partition: (order[cache_partition.captures[0]], cache_partition),
     ):
         size = sizes[cache_partition]
-        if found and found[-1][0] + size <= most:
-            held, some = found.pop()
-            found.append((held + size, [*some, cache_partition]))
+        if partitions and partitions[-1][0] + size <= most:
+            held, some = partitions.pop()
+            partitions.append((held + size, [*some, cache_partition]))
         else:
-            found.append((size, [cache_partition]))
-    return found
+            partitions.append((size, [cache_partition]))
+    return partitions

@@ -34,7 +34,7 @@ from dissector.report.output import TABLES, write_report
 from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
-from dissector.report.sections.findings import Found, is_wrong, judge_reports, table_of
+from dissector.report.sections.findings import Judgement, is_wrong, judge_reports, table_of
 from dissector.report.workspace import workspace
 from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
@@ -126,31 +126,31 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
     for name, mine in sorted(files.items()):
         for sha256 in mine:
             by_file.setdefault(sha256, []).append(name)
-    found = {}
+    holders = {}
     for name, mine in files.items():
         # Whoever holds all of them holds any of them.
         for other in by_file[min(mine)] if mine else ():
             if mine < files[other] or (mine == files[other] and other < name):
-                found[name] = other
+                holders[name] = other
                 break
-    for name, other in found.items():
-        while other in found:  # one that holds another's files may be left out itself
-            other = found[other]
-        found[name] = other
-    return dict(sorted(found.items()))
+    for name, other in holders.items():
+        while other in holders:  # one that holds another's files may be left out itself
+            other = holders[other]
+        holders[name] = other
+    return dict(sorted(holders.items()))
 
 
 def _program() -> str:
     """A digest of the code and the rules that turn rows into verdicts."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     todo = [resources.files("dissector.report"), resources.files("dissector.findings")]
     while todo:
         for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
             if each.is_dir() and not each.name.startswith("__"):
                 todo.append(each)
             elif each.name.endswith((".py", ".sql", ".toml")):
-                found.update(each.read_bytes())
-    return found.hexdigest()
+                digest.update(each.read_bytes())
+    return digest.hexdigest()
 
 
 class Report(NamedTuple):
@@ -159,7 +159,7 @@ class Report(NamedTuple):
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
-    found: Found
+    judgement: Judgement
 
 
 def make_report(
@@ -210,7 +210,7 @@ def make_report(
         report, merged = _build(read, scope, {**tables, **exact}, verdicts)
         if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
-        found = _judged(db, report, merged, scope)
+        judged = _judged(db, report, merged, scope)
         if scope.is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
@@ -219,8 +219,8 @@ def make_report(
         cache.tidy()
     writers = _closed_tables(cache) if scope.is_whole else {}
     if scope.has_findings:
-        writers[f"{TABLES}/findings_findings"] = partial(_write_findings, found)
-    return Report(report, writers, found)
+        writers[f"{TABLES}/findings_findings"] = partial(_write_findings, judged)
+    return Report(report, writers, judged)
 
 
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
@@ -228,24 +228,24 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     tables_of(read, read.captures, None, scope.selection).open(db)
     texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
-    tables = {name: aggregation_cache.with_plain_types(found) for name, found in rows.items()}
+    tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
     report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), None)
-    found = _judged(db, report, merged, scope)
+    judged = _judged(db, report, merged, scope)
     if scope.is_whole:
         report[VERDICTS] = by_capture.section_of_one(report)
-    return Report(report, {}, found)
+    return Report(report, {}, judged)
 
 
-def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Found:
+def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Judgement:
     """What rules found, those over the numbers of the report among them; sections that nobody
     asked for but them are gone from it then."""
     if not scope.has_findings:
-        return Found([], [])
-    found = judge_reports(db, [(merged, report)], scope.rules)[0]
+        return Judgement([], [])
+    judged = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
         del report[name]
-    return found
+    return judged
 
 
 def _exact(engine: Engine) -> dict[str, pa.Table]:
@@ -303,13 +303,13 @@ def find(
     asked = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
     scope = Scope(captures, sections=(aggregation_cache.FINDINGS,), rules=asked or rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
-    wrong = [one for one in made.found.findings if is_wrong(one)]
-    return wrong, made.found.problems, made.report["sources"]
+    wrong = [one for one in made.judgement.findings if is_wrong(one)]
+    return wrong, made.judgement.problems, made.report["sources"]
 
 
-def _write_findings(found: Found, folder: Path) -> None:
+def _write_findings(judged: Judgement, folder: Path) -> None:
     folder.mkdir(parents=True)
-    rows = table_of(one for one in found.findings if is_wrong(one))
+    rows = table_of(one for one in judged.findings if is_wrong(one))
     pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
@@ -331,8 +331,8 @@ def _merged(
     tables = {}
     for name, query in queries.items():
         if isinstance(query, RuleQuery):
-            found = db.table(aggregation_cache.select_sources(cache.sources[name], by_name=True))
-            tables[name] = _selected(found, selection)
+            table = db.table(aggregation_cache.select_sources(cache.sources[name], by_name=True))
+            tables[name] = _selected(table, selection)
         else:
             rows = aggregation_cache.select_sources(cache.sources[name])
             tables[name] = aggregation_cache.with_plain_types(db.table(query.merged(f"({rows})")))
@@ -431,10 +431,10 @@ def write(
     """
     with workspace(output) as work:
         with open_lake(lake) as opened:
-            found = make_report(opened, work, engine, scope, progress)
+            made = make_report(opened, work, engine, scope, progress)
         progress.step(3, _STEPS, "writing the report")
         write_report(
-            output, found.report, has_page=has_page, more=found.tables, is_forced=is_forced,
+            output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
             lake=lake,
         )  # fmt: skip
-    return found.report
+    return made.report

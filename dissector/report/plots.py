@@ -148,12 +148,12 @@ def _columns(
     axes: Axes, bars: Sequence[tuple[float, float, float]], colour: str, linewidth: float
 ) -> None:
     """Bars (left edge, right edge, height) as one path: `Axes.bar` makes an artist of each."""
-    found = Path.make_compound_path(*(
+    path = Path.make_compound_path(*(
         Path([(low, 0), (high, 0), (high, height), (low, height), (low, 0)], closed=True)
         for low, high, height in bars
     ))  # fmt: skip
     patch = PathPatch(
-        found, facecolor=colour, edgecolor=colour, linewidth=linewidth, joinstyle="miter"
+        path, facecolor=colour, edgecolor=colour, linewidth=linewidth, joinstyle="miter"
     )
     patch.sticky_edges.y.append(0)
     axes.add_patch(patch)
@@ -173,26 +173,26 @@ def _bars(histogram: Sequence[Sequence[int]]) -> list[tuple[float, float, int]]:
         if bucket > 0:
             bar = bucket // BUCKETS_PER_BAR
             bars[bar] = bars.get(bar, 0) + count
-    found = []
+    columns = []
     for bar in sorted(bars):
         low = max(1, bucket_bounds(bar * BUCKETS_PER_BAR)[0])
         high = bucket_bounds((bar + 1) * BUCKETS_PER_BAR - 1)[1] + 1
-        found.append((low / NS_PER_MS, high / NS_PER_MS, bars[bar]))
-    return found
+        columns.append((low / NS_PER_MS, high / NS_PER_MS, bars[bar]))
+    return columns
 
 
 def duration_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """Round durations between two on a logarithmic scale, at least two, at most `most`."""
     for digits in ((1,), (1, 3), (1, 2, 5), (1, 2, 3, 5, 7), (1, 1.5, *range(2, 10))):
         decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-        found = [digit * 10.0**decade for decade in decades for digit in digits]
-        found = [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
-        if len(found) >= min(4, most):
+        ticks = [digit * 10.0**decade for decade in decades for digit in digits]
+        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+        if len(ticks) >= min(4, most):
             break
-    if len(found) < 2:
+    if len(ticks) < 2:
         # Less than a step of any round series: the ends themselves.
         return [low, high] if high > low else [low]
-    return found[:: math.ceil(len(found) / most)]
+    return ticks[:: math.ceil(len(ticks) / most)]
 
 
 def _duration_axis(axes: Axes, axis: str, most: int = 7) -> None:
@@ -253,11 +253,11 @@ def _exceeded(total: Row) -> list[tuple[float, float, float]]:
 
 def quantile_ticks(most: float) -> list[tuple[float, str]]:
     """(1 / (1 - q), its label) for the quantiles that people name, up to a number of sends."""
-    found = [(1.0, "0"), (2.0, "50 %")]
+    ticks = [(1.0, "0"), (2.0, "50 %")]
     for nines in range(1, math.floor(math.log10(most) + 1e-9) + 1):
         share = 100 - 10.0 ** (2 - nines)
-        found.append((10.0**nines, f"{share:.{max(0, nines - 2)}f} %"))
-    return found
+        ticks.append((10.0**nines, f"{share:.{max(0, nines - 2)}f} %"))
+    return ticks
 
 
 def _apart(ticks: list[tuple[float, str]], width: float) -> list[tuple[float, str]]:

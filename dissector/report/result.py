@@ -52,10 +52,10 @@ def sources(merged: MergedTables) -> list[Row]:
     """The files behind the report, in order of capture and place in it."""
     names = ("capture", "file_name", "file_index", "sha256", "format", "compressed", "file_bytes",
              "packets", "first_packet", "snaplen", "is_truncated")  # fmt: skip
-    found = merged.rows("files")
+    files = merged.rows("files")
     # Rotations of a tap are one capture, and each has a first file.
-    found.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_ts_ns"]))
-    return [{name: row[name] for name in names} for row in found]
+    files.sort(key=lambda row: nulls_last(row["capture"], row["file_index"], row["first_ts_ns"]))
+    return [{name: row[name] for name in names} for row in files]
 
 
 def build(
@@ -68,15 +68,15 @@ def build(
     Args:
         verdicts: the section of that name (`by_capture.verdict_section`), if it is wanted.
     """
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "schema_version": REPORT_VERSION,
         "sources": sources(merged),
         **{name: SECTIONS[name].build(merged) for name in sections},
     }
     if verdicts is not None:
-        found["verdicts"] = verdicts
-    if any(name not in found for name in SECTIONS):
-        return found  # sentences speak of numbers of other sections, too
+        report["verdicts"] = verdicts
+    if any(name not in report for name in SECTIONS):
+        return report  # sentences speak of numbers of other sections, too
     for name, section in SECTIONS.items():
-        found[name] = {"about": in_protocol_words(found, section.about(found)), **found[name]}
-    return found
+        report[name] = {"about": in_protocol_words(report, section.about(report)), **report[name]}
+    return report

@@ -76,19 +76,19 @@ def not_judged(report: Row, counts: Mapping[str, int | None]) -> str:
 
     What lies in bytes that were never captured is in no count: nobody knows how much it is.
     """
-    found = []
+    reasons = []
     for name, count in sorted(counts.items(), key=lambda item: (-(item[1] or 0), item[0])):
         if count:
             reason = REASONS.get(name, name.replace("_", " "))
-            found.append(f"{count_text(count)} ({reason})")
+            reasons.append(f"{count_text(count)} ({reason})")
     lost = report["coverage"]["total"]
     hidden = (
         f" More may lie in {many(lost['gaps'], 'gap')} of {bytes_text(lost['gap_bytes'])}."
         if lost["gaps"]
         else ""
     )
-    if found:
-        return f" Not judged: {'; '.join(found)}.{hidden}"
+    if reasons:
+        return f" Not judged: {'; '.join(reasons)}.{hidden}"
     if hidden:
         return hidden
     return " Nothing was left unjudged." if lost["frames"] else " There was nothing to judge."

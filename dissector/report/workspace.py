@@ -78,8 +78,8 @@ def full_disk(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return os.strerror(error.errno)
-        if found := _FULL.search(str(error)):
-            return found[0]
+        if match := _FULL.search(str(error)):
+            return match[0]
         error = error.__cause__
     return None
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture import pcap
-from dissector.capture.pcap import PcapLayout
+from dissector.capture.pcap import LengthOrder, PcapLayout
 from dissector.capture.reader import HEAD_BYTES, PCAP, CaptureReader, capture_format
 from dissector.sources.decompress import InputBytes
 from dissector.sources.files import FileProblem, not_a_capture, unreadable
@@ -173,7 +173,7 @@ def _last_of_pcap(path: str) -> int | None:
         file.seek(size - _TAIL_BYTES)
         tail = file.read(_TAIL_BYTES)
     layout = pcap.read_header(head).layout
-    if layout.lengths != pcap.IN_ORDER:
+    if layout.lengths != LengthOrder.IN_ORDER:
         return None
     at = pcap.header_bytes(int.from_bytes(head[:4], "big"))
     first = int.from_bytes(head[at : at + 4], "big" if layout.is_big_endian else "little")

@@ -14,7 +14,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import duplicates, handshake, history, records
 from dissector.stream.checksums import is_damaged
-from dissector.stream.columns import DATA, GAP_CUT
+from dissector.stream.columns import RangeKind
 from dissector.stream.connections import join_list, touch
 from dissector.stream.numbering import ack_reach, is_beyond, is_no_answer
 from dissector.stream.out_of_order import Inserted, SegmentSpan, insert
@@ -398,7 +398,9 @@ def _queue_bytes(
     if first < captured_end:
         at = segment.offset + first - offset
         is_damaged = counters.is_damaged[0]
-        span = SegmentSpan(DATA, first, captured_end, at, offset, end, packet, ts_ns, is_damaged)
+        span = SegmentSpan(
+            RangeKind.DATA, first, captured_end, at, offset, end, packet, ts_ns, is_damaged
+        )
         inserted = insert(state, direction_index, span, data)
         fresh += inserted.fresh
         again += inserted.again
@@ -408,7 +410,7 @@ def _queue_bytes(
             note_direction(state, direction_index, _OVERLAP_CONFLICT, at, inserted.conflicts)
     first = max(first, captured_end)
     if first < limit:
-        span = SegmentSpan(GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, 0)
+        span = SegmentSpan(RangeKind.GAP_CUT, first, limit, 0, offset, end, packet, ts_ns, 0)
         inserted = insert(state, direction_index, span, data)
         fresh += inserted.fresh
         again += inserted.again

@@ -15,6 +15,7 @@ Not judged are segments that were not captured whole; checksums of 0; and those 
 the pseudo header alone, which is what a driver leaves for the card to complete.
 """
 
+import enum
 from typing import Final
 
 from dissector.blocks import ByteArray
@@ -25,9 +26,14 @@ from dissector.packet.tcp import CHECKSUM_AT, HEADER_BYTES
 from dissector.stream.records import TCP_FIN, TCP_RST, TCP_SYN, Counters, Directions
 from dissector.stream.segment import Segment
 
-UNKNOWN: Final = 0
-RIGHT: Final = 1
-WRONG: Final = 2
+
+class ChecksumState(enum.IntEnum):
+    """What is known of a checksum."""
+
+    UNKNOWN = 0
+    RIGHT = 1
+    WRONG = 2
+
 
 _GOOD_PER_BAD: Final = 8  # a card that joins segments leaves stale checksums among right ones
 _GOOD_PER_BAD_OF_ALL: Final = 64  # some hosts of a capture may have none that is right
@@ -44,13 +50,17 @@ def checksum_of(addresses: int, segment: Segment, data: ByteArray) -> int:
         or segment.captured_bytes < segment.wire_bytes
         or start < 0
     ):
-        return UNKNOWN
+        return ChecksumState.UNKNOWN
     size = segment.header_bytes + segment.wire_bytes
     pseudo = folded(addresses + (size & 0xFFFF) + (size >> 16))
     field = be16(data, start + CHECKSUM_AT)
     if field == 0 or field == pseudo or field == folded(addresses):
-        return UNKNOWN
-    return RIGHT if folded(pseudo + ones_sum(data, start, start + size)) == 0xFFFF else WRONG
+        return ChecksumState.UNKNOWN
+    return (
+        ChecksumState.RIGHT
+        if folded(pseudo + ones_sum(data, start, start + size)) == 0xFFFF
+        else ChecksumState.WRONG
+    )
 
 
 @inlined
@@ -80,7 +90,7 @@ def looks_damaged(
     data: ByteArray,
 ) -> bool:
     """Whether a segment was damaged, see `is_damaged`; counts nothing."""
-    if checksum_of(addresses, segment, data) != WRONG:
+    if checksum_of(addresses, segment, data) != ChecksumState.WRONG:
         return False
     return _means_damage(directions, counters, direction_index, segment)
 
@@ -99,10 +109,10 @@ def is_damaged(
     addresses: see address_sum.
     """
     verdict = checksum_of(addresses, segment, data)
-    if verdict == RIGHT:
+    if verdict == ChecksumState.RIGHT:
         directions.right_checksums[direction_index] += 1
         counters.right_checksums[0] += 1
-    if verdict != WRONG:
+    if verdict != ChecksumState.WRONG:
         return False
     is_bad = _means_damage(directions, counters, direction_index, segment)
     directions.wrong_checksums[direction_index] += 1

@@ -1,18 +1,23 @@
 """The columns of reassembled stream ranges and of connection events."""
 
+import enum
 from typing import Final
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
 from dissector.schemas.enums import ENDED
 
-# Kinds of a range. DATA has bytes; the gaps have a length and no bytes; FIN and CLOSE are events
-# between bytes and have length 0.
-DATA: Final = 0
-GAP_LOST: Final = 1  # never captured, given up
-GAP_CUT: Final = 2  # captured short (snap length)
-FIN: Final = 3  # this side ended its stream; all its bytes are out
-CLOSE: Final = 4  # the connection is over; `cause` tells how; last row of the connection
+
+class RangeKind(enum.IntEnum):
+    """Kinds of a range. DATA has bytes; the gaps have a length and no bytes; FIN and CLOSE are
+    events between bytes and have length 0."""
+
+    DATA = 0
+    GAP_LOST = 1  # never captured, given up
+    GAP_CUT = 2  # captured short (snap length)
+    FIN = 3  # this side ended its stream; all its bytes are out
+    CLOSE = 4  # the connection is over; `cause` tells how; last row of the connection
+
 
 # Causes of a CLOSE, as in `connections.ended`.
 ENDED_NAMES: Final = tuple(ENDED)
@@ -28,10 +33,12 @@ STARTS_PACKET: Final = 2  # the first byte of this range is the first payload by
 ENDS_PACKET: Final = 4  # the last byte of this range is the last payload byte of its packet
 
 
-# Where the bytes of DATA lie.
-SOURCE_BLOCK: Final = 0  # the input buffer
-SOURCE_HEAP: Final = 1  # the heap of the streams
-SOURCE_SIDE: Final = 2  # the side buffer of the packets
+class RangeSource(enum.IntEnum):
+    """Where the bytes of DATA lie."""
+
+    BLOCK = 0  # the input buffer
+    HEAP = 1  # the heap of the streams
+    SIDE = 2  # the side buffer of the packets
 
 
 class RangeColumns(Bundle):
@@ -42,7 +49,7 @@ class RangeColumns(Bundle):
     kind: see above.
     stream_offset: first byte.
     length: bytes.
-    source: SOURCE_*.
+    source: a RangeSource.
     offset: first byte there.
     packet, ts_ns: the packet that first brought these bytes, its number and capture time (a gap:
         those of the range before it in its direction; GAP_CUT: the packet that was cut).

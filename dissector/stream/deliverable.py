@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_UNCONFIRMED_HOLE, NULL
-from dissector.stream.columns import DATA, RETRANSMITTED
+from dissector.stream.columns import RETRANSMITTED, RangeKind
 from dissector.stream.out_of_order import drop_first
 from dissector.stream.records import NEVER, Directions
 from dissector.stream.state import StreamState
@@ -49,7 +49,7 @@ def _is_probe(state: StreamState, direction_index: int, head: int) -> bool:
     if (
         nodes.offset[head] != 0
         or nodes.length[head] != 1
-        or nodes.kind[head] != DATA
+        or nodes.kind[head] != RangeKind.DATA
         or nodes.flags[head] & RETRANSMITTED
     ):
         return False

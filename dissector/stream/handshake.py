@@ -14,7 +14,7 @@ that side came before: a host that still has an older connection of these addres
 several, that one counts which the opener acknowledges.
 """
 
-from typing import Final
+import enum
 
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
@@ -29,15 +29,19 @@ from dissector.stream.segment import Segment
 from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState
 
-OURS: Final = 0  # belongs to the connection
-REUSE: Final = 1  # opens another one
-STRAY: Final = 2  # belongs to it, says nothing about it
+
+class Belonging(enum.IntEnum):
+    """Whose a packet with SYN is."""
+
+    OURS = 0  # belongs to the connection
+    REUSE = 1  # opens another one
+    STRAY = 2  # belongs to it, says nothing about it
 
 
 @kernel
 def classify_syn(
     state: StreamState, direction_index: int, segment: Segment, data: ByteArray
-) -> int:
+) -> Belonging:
     """Which of OURS, REUSE, STRAY a SYN or SYN-ACK on a known address pair is.
 
     data: of its packet.
@@ -51,14 +55,15 @@ def classify_syn(
     is_over = connections.closing[connection] >= 0
     has_ended = is_over or connections.ended_packet[connection] != NULL
     if isn == segment.sequence:
-        return REUSE if has_ended and _tries_again(state, direction_index, segment, data) else OURS
+        is_again = has_ended and _tries_again(state, direction_index, segment, data)
+        return Belonging.REUSE if is_again else Belonging.OURS
     is_answer = _is_answer(directions, direction_index, segment)
     last_tsval = directions.last_tsval[direction_index]
     is_old = last_tsval >= 0 and segment.tsval >= 0 and distance(segment.tsval, last_tsval) < 0
     if is_old and not is_answer and (isn != NULL or directions.has_released[direction_index]):
-        return STRAY
+        return Belonging.STRAY
     if has_ended:
-        return REUSE
+        return Belonging.REUSE
     if segment.flags & records.TCP_ACK and directions.isn[peer] != NULL and not is_answer:
         # It answers another SYN than the one that this side has to answer.
         is_open = (
@@ -66,7 +71,7 @@ def classify_syn(
             or directions.has_released[direction_index] != 0
         )
         if not is_open or directions.packets[direction_index] == 0:
-            return STRAY
+            return Belonging.STRAY
     if isn == NULL:
         # A side that answered a SYN with a bare acknowledgement of any number may open after it (a
         # split handshake).
@@ -76,24 +81,23 @@ def classify_syn(
         )
         is_start = is_answer and directions.has_released[direction_index] == 0
         is_ours = is_split or is_start or _can_begin(directions, direction_index, segment)
-        return OURS if is_ours else REUSE
+        return Belonging.OURS if is_ours else Belonging.REUSE
     if is_answer:
         # A second answer with another number, as some load balancers give.
         is_late = (
             directions.is_isn_acked[direction_index] != 0
             or directions.has_released[direction_index] != 0
         )
-        return (
-            STRAY if is_late or directions.pending[direction_index] > MAX_MOVED_SEGMENTS else OURS
-        )
+        is_late = is_late or directions.pending[direction_index] > MAX_MOVED_SEGMENTS
+        return Belonging.STRAY if is_late else Belonging.OURS
     is_acked = directions.is_isn_acked[direction_index] != 0 or directions.is_isn_acked[peer] != 0
     is_half_open = _is_unused(directions, direction_index) and not is_acked
     if connections.lru_list[connection] == records.LRU_SYN_ONLY or is_half_open:
-        return REUSE
+        return Belonging.REUSE
     at = offset_near(
         segment.sequence, directions.origin[direction_index], directions.highest[direction_index]
     )
-    return STRAY if -1 <= at <= directions.highest[direction_index] else REUSE
+    return Belonging.STRAY if -1 <= at <= directions.highest[direction_index] else Belonging.REUSE
 
 
 @inlined

@@ -31,6 +31,7 @@ from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import NODE_CHARGE_BYTES, NULL
 from dissector.stream import columns, records
+from dissector.stream.columns import RangeKind
 from dissector.stream.sequence import mix
 from dissector.stream.state import StreamState
 from dissector.tables import allocate_row, give_row
@@ -182,7 +183,7 @@ def _link(state: StreamState, direction_index: int, span: SegmentSpan, start: in
 
 @inlined
 def _charged_bytes(kind: int, length: int) -> int:
-    return NODE_CHARGE_BYTES + (length if kind == columns.DATA else 0)
+    return NODE_CHARGE_BYTES + (length if kind == RangeKind.DATA else 0)
 
 
 @inlined
@@ -259,7 +260,7 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
         nodes.ts_ns[node], nodes.is_damaged[node],
     )  # fmt: skip
     # What the second part's link charges the first part gives back.
-    moved = end - offset if kind == columns.DATA else 0
+    moved = end - offset if kind == RangeKind.DATA else 0
     nodes.length[node] = length
     flags = nodes.flags[node]
     nodes.flags[node] = flags & ~columns.ENDS_PACKET
@@ -267,7 +268,7 @@ def _split(state: StreamState, direction_index: int, node: int, offset: int) -> 
     _charge(state, direction_index, 0, -moved)
     nodes.flags[part] = flags & ~columns.STARTS_PACKET
     nodes.opened[part] = nodes.opened[node]
-    if kind == columns.DATA:
+    if kind == RangeKind.DATA:
         nodes.heap_at[part] = nodes.heap_at[node] + length
     return part
 
@@ -311,7 +312,7 @@ def _overlap(
     differing = 0
     nodes.flags[node] |= columns.RETRANSMITTED
     wins = False
-    if span.kind == columns.DATA and nodes.kind[node] == columns.DATA:
+    if span.kind == RangeKind.DATA and nodes.kind[node] == RangeKind.DATA:
         differing = _differing(state, node, span, data, edges)
         wins = _new_copy_wins(state, node, span)
     if wins:
@@ -360,7 +361,7 @@ def insert(
         else:
             end = span.end if node < 0 else min(span.end, nodes.offset[node])
             node = _link(state, direction_index, span, at, end)
-            if span.kind == columns.DATA:
+            if span.kind == RangeKind.DATA:
                 _keep_bytes(state, node, data, span.at + at - span.start)
             fresh += end - at
             at = end
@@ -387,7 +388,7 @@ def drop_first(state: StreamState, direction_index: int) -> None:
             state.tails[direction_index, level] = -1
     kind = nodes.kind[node]
     length = nodes.length[node]
-    if kind == columns.DATA:
+    if kind == RangeKind.DATA:
         state.counters.heap_live[0] -= length
     _charge(state, direction_index, -1, -_charged_bytes(kind, length))
     nodes.kind[node] = records.NODE_FREE

@@ -60,17 +60,18 @@ from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream import columns, records
 from dissector.stream import connections as stream_connections
 from dissector.stream.arrival import note_raw_ack, receive_segment
-from dissector.stream.checksums import WRONG, checksum_of, looks_damaged
+from dissector.stream.checksums import ChecksumState, checksum_of, looks_damaged
+from dissector.stream.columns import RangeKind, RangeSource
 from dissector.stream.connections import ConnectionKey
 from dissector.stream.duplicates import note_ip_id, remember, remembered, signature
-from dissector.stream.handshake import REUSE, STRAY, classify_syn
+from dissector.stream.handshake import Belonging, classify_syn
 from dissector.stream.history import LETTER_ACK, LETTER_DATA, has_letter
 from dissector.stream.numbering import in_first_numbering
 from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.release import await_missing_end, fire_timers, release, relieve
 from dissector.stream.segment import Segment, segment_at
 from dissector.stream.sequence import distance, sequence_at
-from dissector.stream.state import DONE, FULL, NEED_HEAP, NEED_NODES, NEED_ROWS, StreamState
+from dissector.stream.state import StreamState, StreamStatus
 from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 
 _LEAP_NS: Final = CLOCK_LEAP_MS * 1_000_000
@@ -80,31 +81,33 @@ _SPARE_NOTICES: Final = 16  # more than one packet can cause before anything is 
 
 
 @inlined
-def _check_capacity(state: StreamState, segment: Segment) -> int:
+def _check_capacity(state: StreamState, segment: Segment) -> StreamStatus:
     """Whether a whole segment fits; else what stops it."""
     counters = state.counters
     if counters.notices[0] + _SPARE_NOTICES > len(state.notices.packet):
-        return FULL
+        return StreamStatus.FULL
     if counters.heap_used[0] + segment.captured_bytes > len(state.heap):
-        return NEED_HEAP
+        return StreamStatus.NEED_HEAP
     free = state.free_nodes.free[0]
     # One node per waiting node that the segment can touch; those for its ends, cut and FIN.
     waiting = len(state.free_nodes.rows) - free
     if free < min(segment.wire_bytes, waiting) + _SPARE_NODES:
-        return NEED_NODES
+        return StreamStatus.NEED_NODES
     if state.free_connections.free[0] < 1:
-        return NEED_ROWS
-    return DONE
+        return StreamStatus.NEED_ROWS
+    return StreamStatus.DONE
 
 
 @inlined
-def _classify(state: StreamState, direction_index: int, segment: Segment, data: ByteArray) -> int:
+def _classify(
+    state: StreamState, direction_index: int, segment: Segment, data: ByteArray
+) -> Belonging:
     """What a SYN on a known address pair is; one that can be no sender's own is a stray."""
     addresses = state.connections.address_sum[direction_index >> 1]
     if segment.flags & records.TCP_RST or looks_damaged(
         state.directions, state.counters, direction_index, addresses, segment, data
     ):
-        return STRAY
+        return Belonging.STRAY
     return classify_syn(state, direction_index, segment, data)
 
 
@@ -140,8 +143,8 @@ def _connection_of(
             before, row = row, -1
         elif segment.flags & records.TCP_SYN:
             syn = _classify(state, direction_index, segment, data)
-            is_stray = syn == STRAY
-            if syn == REUSE:
+            is_stray = syn == Belonging.STRAY
+            if syn == Belonging.REUSE:
                 is_lone_syn = connections.lru_list[row] == records.LRU_SYN_ONLY
                 note_direction(state, direction_index, _PORT_REUSED, NULL, NULL)
                 stream_connections.close_now(state, row, columns.ENDED_REUSED)
@@ -158,12 +161,12 @@ def _connection_of(
 @kernel
 def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
-) -> int:
+) -> StreamStatus:
     """Bring one segment in, for `release` to let out what can leave; DONE or what stops it."""
     counters = state.counters
     segment = segment_at(segments, row)
     stop = _check_capacity(state, segment)
-    if stop != DONE:
+    if stop != StreamStatus.DONE:
         return stop
     counters.packet[0] = segment.packet
     second = counters.second[0]
@@ -181,7 +184,7 @@ def _receive_slow(
     receive_segment(state, direction_index, segment, data, is_stray)
     stream_connections.make_ready(state, connection)
     fire_timers(state)
-    return DONE
+    return StreamStatus.DONE
 
 
 @inlined
@@ -258,7 +261,7 @@ def _receive_fast(
         return False
     # Where a side's checksums say nothing, no packet is read for them.
     if directions.right_checksums[direction_index] > 0:
-        if checksum_of(connections.address_sum[connection], segment, data) == WRONG:
+        if checksum_of(connections.address_sum[connection], segment, data) == ChecksumState.WRONG:
             return False
         directions.right_checksums[direction_index] += 1
     counters.clock[0] = max(counters.clock[0], segment.ts_ns)
@@ -285,11 +288,11 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
     directions = state.directions
     length = segment.wire_bytes
     start = directions.released[direction_index]
-    source = columns.SOURCE_BLOCK if segment.source == 0 else columns.SOURCE_SIDE
+    source = RangeSource.BLOCK if segment.source == 0 else RangeSource.SIDE
     packet = segment.packet
     ts_ns = segment.ts_ns
     flags = columns.STARTS_PACKET | columns.ENDS_PACKET
-    whole = Range(columns.DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
+    whole = Range(RangeKind.DATA, start, length, source, segment.offset, packet, ts_ns, flags, 0)
     put_range(state, direction_index, whole)
     directions.released[direction_index] = start + length
     directions.highest[direction_index] = start + length
@@ -306,7 +309,9 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
 
 
 @kernel
-def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers) -> int:
+def advance(
+    state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers
+) -> StreamStatus:
     """Bring segments in from row registers.row on and let out what may leave.
 
     Returns:
@@ -315,22 +320,22 @@ def advance(state: StreamState, segments: SegmentColumns, rows: int, buffers: Pa
     counters = state.counters
     row = counters.row[0]
     width = len(state.ranges.packet)
-    status = DONE
+    status = StreamStatus.DONE
     while True:
         if state.ready.size[0] > 0:
             status = release(state)
-            if status != DONE:
+            if status != StreamStatus.DONE:
                 break
         if counters.held_bytes[0] > state.settings.held_bytes[0] and relieve(state) > 0:
             continue
         if row >= rows:
             break
         if counters.ranges[0] >= width:
-            status = FULL
+            status = StreamStatus.FULL
             break
         if not _receive_fast(state, segments, row, buffers):
             status = _receive_slow(state, segments, row, buffers)
-            if status != DONE:
+            if status != StreamStatus.DONE:
                 break
         row += 1
     counters.row[0] = row

@@ -13,13 +13,14 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import columns, deliverable
+from dissector.stream.columns import RangeKind, RangeSource
 from dissector.stream.connections import join_list, make_ready, retire
 from dissector.stream.history import LETTER_GAP, add_letter
 from dissector.stream.out_of_order import drop_first
 from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.queue import queue_put, queue_remove
 from dissector.stream.records import LRU_LINGERING, LRU_SYN_ONLY, NEVER, Directions, direction_at
-from dissector.stream.state import DONE, FULL, StreamState
+from dissector.stream.state import StreamState, StreamStatus
 
 _GAP_LOST: Final = NOTICE_NUMBER["gap_lost"]
 _HELD_BYTES_LIMIT: Final = NOTICE_NUMBER["held_bytes_limit"]
@@ -36,11 +37,11 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
     length = nodes.length[head]
     packet = nodes.packet[head]
     flags = nodes.flags[head]
-    if packet < directions.released_packet[direction_index] and kind != columns.FIN:
+    if packet < directions.released_packet[direction_index] and kind != RangeKind.FIN:
         flags |= columns.RETRANSMITTED  # it came before a byte that stands before it
     at = max(0, nodes.heap_at[head])
     offset = nodes.offset[head]
-    source = columns.SOURCE_HEAP if kind == columns.DATA else columns.SOURCE_BLOCK
+    source = RangeSource.HEAP if kind == RangeKind.DATA else RangeSource.BLOCK
     ts_ns = nodes.ts_ns[head]
     put_range(
         state, direction_index, Range(kind, offset, length, source, at, packet, ts_ns, flags, 0)
@@ -56,9 +57,9 @@ def _put_segment(state: StreamState, direction_index: int) -> None:
     directions.range_ts_ns[direction_index] = ts_ns
     directions.stream_bytes[direction_index] += length
     directions.has_released[direction_index] = 1
-    if kind == columns.GAP_CUT:
+    if kind == RangeKind.GAP_CUT:
         directions.snaplen_cut_bytes[direction_index] += length
-    if kind == columns.FIN:
+    if kind == RangeKind.FIN:
         directions.fin_packet[direction_index] = packet
         _drop_rest(state, direction_index)
 
@@ -90,7 +91,7 @@ def _put_gap(state: StreamState, direction_index: int, end: int) -> None:
     put_range(
         state,
         direction_index,
-        Range(columns.GAP_LOST, start, length, columns.SOURCE_BLOCK, 0, packet, ts_ns, 0, 0),
+        Range(RangeKind.GAP_LOST, start, length, RangeSource.BLOCK, 0, packet, ts_ns, 0, 0),
     )
     note_direction(state, direction_index, _GAP_LOST, start, length)
     add_letter(state.connections, direction_index, LETTER_GAP)
@@ -144,7 +145,7 @@ def _put_close(state: StreamState, connection: int) -> None:
     packet = connections.last_packet[connection]
     connections.ended_packet[connection] = packet
     cause = connections.closing[connection]
-    closed = Range(columns.CLOSE, 0, 0, columns.SOURCE_BLOCK, 0, packet, last_ts_ns, 0, cause)
+    closed = Range(RangeKind.CLOSE, 0, 0, RangeSource.BLOCK, 0, packet, last_ts_ns, 0, cause)
     put_range(state, direction_at(connection, endpoint_index), closed)
     if connections.is_detached[connection]:
         retire(state, connection)
@@ -284,7 +285,7 @@ def _release_connection(state: StreamState, connection: int) -> int:
     limit = state.settings.held_bytes_per_connection[0]
     while True:
         if not _has_capacity(state):
-            return FULL
+            return StreamStatus.FULL
         if connections.ended_packet[connection] != NULL:
             break
         close_due = connections.close_due[connection]
@@ -307,19 +308,19 @@ def _release_connection(state: StreamState, connection: int) -> int:
             _set_timer(state, other, second.due)
             break
     connections.is_slow[connection] = 1 if _is_slow(state, connection) else 0
-    return DONE
+    return StreamStatus.DONE
 
 
 @kernel
-def release(state: StreamState) -> int:
+def release(state: StreamState) -> StreamStatus:
     """Go through all connections that are ready, lowest connection_id first; DONE or FULL."""
     ready = state.ready
     while ready.size[0] > 0:
         connection = ready.entries.row[1]
-        if _release_connection(state, connection) == FULL:
-            return FULL
+        if _release_connection(state, connection) == StreamStatus.FULL:
+            return StreamStatus.FULL
         queue_remove(ready, state.connections.ready_position, connection)
-    return DONE
+    return StreamStatus.DONE
 
 
 @kernel

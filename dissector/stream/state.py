@@ -4,6 +4,7 @@ Kernels never allocate: they stop with NEED_HEAP, NEED_NODES or NEED_ROWS, and t
 called between two kernel calls, give more room or squeeze out what is no longer used.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,11 +15,7 @@ from dissector.codecs.keyed_hash import following_secret, hash_of_five, hash_of_
 from dissector.jit import inlined, kernel
 from dissector.states import State
 from dissector.stream import records
-from dissector.stream.columns import (
-    DATA,
-    NoticeColumns,
-    RangeColumns,
-)
+from dissector.stream.columns import NoticeColumns, RangeColumns, RangeKind
 from dissector.stream.duplicates import SIGNATURES, Signatures
 from dissector.stream.index import leave, new_index
 from dissector.stream.queue import Queue, grown_queue, new_queue
@@ -31,12 +28,16 @@ from dissector.stream.records import (
 )
 from dissector.tables import ListHeads, Pool, give_row, grown_pool, new_ends, new_pool
 
-# What stops a kernel.
-DONE: Final = 0
-FULL: Final = 1  # ranges or notices must be taken away first
-NEED_HEAP: Final = 2
-NEED_NODES: Final = 3
-NEED_ROWS: Final = 4
+
+class StreamStatus(enum.IntEnum):
+    """What stops a kernel."""
+
+    DONE = 0
+    FULL = 1  # ranges or notices must be taken away first
+    NEED_HEAP = 2
+    NEED_NODES = 3
+    NEED_ROWS = 4
+
 
 _MS: Final = 1_000_000  # ns
 _FIRST_HEAP_BYTES: Final = 1 << 20
@@ -276,7 +277,7 @@ def add_heap(state: StreamState, needed: int) -> None:
         size *= 2
     if size > len(heap):
         heap = np.empty(size, np.uint8)
-    used = np.flatnonzero(state.nodes.kind == DATA)
+    used = np.flatnonzero(state.nodes.kind == RangeKind.DATA)
     order = used[np.argsort(state.nodes.heap_at[used], kind="stable")]
     state.counters.heap_used[0] = _squeeze(state.nodes, order, state.heap, heap)
     state.grow(heap=heap)

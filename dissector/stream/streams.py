@@ -12,7 +12,7 @@ from dissector.stream.connections import find_rows
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
 from dissector.stream.records import Connections, Directions
-from dissector.stream.state import StreamOptions
+from dissector.stream.state import StreamOptions, StreamStatus
 
 _SMALLEST_BLOCK = 64
 
@@ -102,7 +102,7 @@ class Streams:
             status = advance(state, segments, rows, buffers)
             if counters.ranges[0] or counters.notices[0]:
                 yield state.ranges, int(counters.ranges[0])
-            if status == stream_state.DONE:
+            if status == StreamStatus.DONE:
                 return
             self._reserve(status, segments)
 
@@ -159,15 +159,15 @@ class Streams:
 
     def _reserve(self, status: int, segments: SegmentColumns) -> None:
         state = self._state
-        if status == stream_state.NEED_HEAP:
+        if status == StreamStatus.NEED_HEAP:
             stream_state.add_heap(state, int(segments.captured_bytes[int(state.counters.row[0])]))
-        elif status == stream_state.NEED_NODES:
+        elif status == StreamStatus.NEED_NODES:
             stream_state.add_nodes(state, len(state.nodes.matrix))
-        elif status == stream_state.NEED_ROWS:
+        elif status == StreamStatus.NEED_ROWS:
             stream_state.add_rows(
                 state, len(state.connections.matrix) // 2
             )  # memory, not time, is short
-        elif status == stream_state.FULL:
+        elif status == StreamStatus.FULL:
             stream_state.add_block_rows(state, self._block_rows)
 
 

@@ -11,7 +11,7 @@ otherwise late packets have the reorder window to turn up. Its payload is text, 
 
 from dissector.jit import inlined, kernel
 from dissector.limits import RST_REACH_BYTES
-from dissector.stream.columns import ENDED_FIN, ENDED_RST, FIN
+from dissector.stream.columns import ENDED_FIN, ENDED_RST, RangeKind
 from dissector.stream.out_of_order import SegmentSpan, insert_fin
 from dissector.stream.records import Directions
 from dissector.stream.segment import Segment
@@ -43,7 +43,7 @@ def receive_fin(state: StreamState, direction_index: int, segment: Segment, at: 
     insert_fin(
         state,
         direction_index,
-        SegmentSpan(FIN, at, at, 0, at + 1, at - 1, segment.packet, segment.ts_ns, 0),
+        SegmentSpan(RangeKind.FIN, at, at, 0, at + 1, at - 1, segment.packet, segment.ts_ns, 0),
     )
 
 

@@ -76,7 +76,7 @@ class _Open(NamedTuple):
     is_undecided: bool
 
 
-class Found(NamedTuple):
+class BalanceRows(NamedTuple):
     """What queries say of a window: rows of `consumers`, `stalls` and what is carried on; consumers
     that closed in it."""
 
@@ -116,22 +116,22 @@ class Balances:
         of = map(_consumer, db.table(_TOUCHED).to_pylist()) if self._open else ()
         return _table(row for one in of if one in self._open for row in self._open[one].rows)
 
-    def asked(self, db: DuckdbEngine) -> "Found":
+    def asked(self, db: DuckdbEngine) -> "BalanceRows":
         """What a window says, of which `db` has the tables and views."""
-        return Found(
+        return BalanceRows(
             db.table(_summing()).to_pylist(),
             db.table(catalogue()["stalls"].text).to_pylist(),
             db.table(_carrying()).to_pylist(),
             {*map(_consumer, db.table(_CLOSED).to_pylist())},
         )
 
-    def add(self, run: str, found: "Found") -> None:
+    def add(self, run: str, window: "BalanceRows") -> None:
         """Add up a window. run: of the tap."""
-        undecided = self._carry(run, found)
-        self._count(run, found.consumers, undecided)
+        undecided = self._carry(run, window)
+        self._count(run, window.consumers, undecided)
         # Further rows of the same frames may come in the next window, not behind it.
-        self._let_go(self._closed - found.closed)
-        self._closed = found.closed
+        self._let_go(self._closed - window.closed)
+        self._closed = window.closed
 
     def forget(self) -> None:
         """The run is over."""
@@ -146,7 +146,7 @@ class Balances:
             exhausted_us: time without permits since the start; stalled: consumers that have waited
             for permits as long as makes a stall; empty: consumers without permits, however short.
         """
-        found: dict[str, dict[Key, int]] = {
+        balances: dict[str, dict[Key, int]] = {
             "available": {}, "consumers": {}, "stalled": {}, "empty": {},
             "exhausted_us": dict(self._exhausted_us.values),
         }  # fmt: skip
@@ -155,17 +155,17 @@ class Balances:
                 continue
             key, is_empty = self.granted.key(one.key), one.last["is_exhausted"]
             waited_us = 0 if one.stall_us is None else now_us - one.stall_us
-            _add(found["consumers"], key, 1)
-            _add(found["available"], key, one.last["available_after"])
-            _add(found["empty"], key, int(is_empty))
-            _add(found["stalled"], key, int(waited_us >= STALL_US))
-            _add(found["exhausted_us"], key, max(0, now_us - one.last["ts"]) if is_empty else 0)
-        return found
+            _add(balances["consumers"], key, 1)
+            _add(balances["available"], key, one.last["available_after"])
+            _add(balances["empty"], key, int(is_empty))
+            _add(balances["stalled"], key, int(waited_us >= STALL_US))
+            _add(balances["exhausted_us"], key, max(0, now_us - one.last["ts"]) if is_empty else 0)
+        return balances
 
     def drain_stalls(self) -> list[Stall]:
         """Stalls that were found since the last call, the first MAX_NEW_STALLS of them."""
-        found, self._new = self._new, []
-        return found
+        stalls, self._new = self._new, []
+        return stalls
 
     # -- inside
 
@@ -176,16 +176,14 @@ class Balances:
             if one is not None and one.is_undecided:
                 self.stalls.add((*one.key, "no"), 1)
 
-    def _count(
-        self, run: str, found: Iterable[Mapping[str, Any]], undecided: Set[Consumer]
-    ) -> None:
+    def _count(self, run: str, rows: Iterable[Mapping[str, Any]], undecided: Set[Consumer]) -> None:
         """Add up what consumers did, less what carried rows say by themselves.
 
         Args:
             undecided: consumers whose last stall is not counted yet, as nobody knows what it was.
         """
         of: dict[str, dict[Consumer, Mapping[str, Any]]] = {CARRIED: {}, run: {}}
-        for row in found:
+        for row in rows:
             of[row["capture"]][_consumer(row)] = row
         for consumer, row in of[run].items():
             known = of[CARRIED].get(consumer, {})
@@ -214,7 +212,7 @@ class Balances:
                     )
                 )  # fmt: skip
 
-    def _carry(self, run: str, found: Found) -> set[Consumer]:
+    def _carry(self, run: str, window: BalanceRows) -> set[Consumer]:
         """Keep what the next window needs of consumers that this one touched, and list stalls.
 
         Returns:
@@ -222,10 +220,10 @@ class Balances:
         """
         undecided = set()
         rows: dict[Consumer, list[Mapping[str, Any]]] = {}
-        for row in found.carried:
+        for row in window.carried:
             if row["capture"] == run:
                 rows.setdefault(_consumer(row), []).append(row)
-        self._list(run, found.stalls)
+        self._list(run, window.stalls)
         for consumer, mine in rows.items():
             if consumer not in self._open and len(self._open) >= MAX_FOLLOWED_CONSUMERS:
                 self.left_out += 1

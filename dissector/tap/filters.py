@@ -94,8 +94,8 @@ class _Writer:
         return self._labels[name] - at - 1 if name else 0
 
 
-def _tcp_ports(writer: _Writer, ports: Sequence[int], found: str, other: str) -> None:
-    """Jump to `found` for TCP packets from or to one of these ports, else to `other`.
+def _tcp_ports(writer: _Writer, ports: Sequence[int], wanted: str, other: str) -> None:
+    """Jump to `wanted` for TCP packets from or to one of these ports, else to `other`.
 
     Fragments but the first carry no ports; extension headers of IPv6 are not walked.
     """
@@ -114,7 +114,7 @@ def _tcp_ports(writer: _Writer, ports: Sequence[int], found: str, other: str) ->
     for offset in (0, 2):
         writer.add(_LOAD_HALF_AT_X, _NETWORK + offset)
         for port in ports:
-            writer.add(_IF_EQUAL, port, found, "")
+            writer.add(_IF_EQUAL, port, wanted, "")
     writer.add(_IF_EQUAL, 1 << 16, other, other)  # never equal: a jump
     writer.mark("ipv6")
     writer.add(_LOAD_BYTE, _NETWORK + 6)
@@ -122,7 +122,7 @@ def _tcp_ports(writer: _Writer, ports: Sequence[int], found: str, other: str) ->
     for offset in (0, 2):
         writer.add(_LOAD_HALF, _NETWORK + _IPV6_BYTES + offset)
         for port in ports:
-            writer.add(_IF_EQUAL, port, found, "")
+            writer.add(_IF_EQUAL, port, wanted, "")
     writer.add(_IF_EQUAL, 1 << 16, other, other)
 
 
@@ -225,9 +225,9 @@ class _Compiled(ctypes.Structure):
 
 def _candidates() -> Iterator[str]:
     """Where libpcap may be: of the system, or inside the Python package of this name."""
-    found = ctypes.util.find_library("pcap")
-    if found:
-        yield found
+    path = ctypes.util.find_library("pcap")
+    if path:
+        yield path
     yield "libpcap.so.0.8"
     yield "libpcap.so.1"
     package = importlib.util.find_spec("libpcap")

@@ -97,20 +97,20 @@ def chosen(names: Sequence[str]) -> list[Interface]:
     Raises:
         UsageError: there is none, or none of a name.
     """
-    found: dict[str, Interface] = {}
+    interfaces: dict[str, Interface] = {}
     for name in names:
         if name != ANY:
-            found[name] = find_interface(name)
+            interfaces[name] = find_interface(name)
             continue
         for each in interface_names():
             with contextlib.suppress(UsageError):
                 interface = find_interface(each)
                 if not interface.is_loopback and is_up(each) and not is_seen_elsewhere(each):
-                    found[each] = interface
-    if not found:
+                    interfaces[each] = interface
+    if not interfaces:
         known = ", ".join(interface_names())
         raise UsageError(f"-i any: no interface is up; there are {known}")
-    return list(found.values())
+    return list(interfaces.values())
 
 
 def is_seen_elsewhere(name: str, folder: Path = _INTERFACES) -> bool:
@@ -134,8 +134,8 @@ def _kind(interface: Path) -> str:
         text = (interface / "uevent").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    found = re.search(r"^DEVTYPE=(.*)$", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^DEVTYPE=(.*)$", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def is_up(name: str) -> bool:

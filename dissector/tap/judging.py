@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.findings.finding import Finding, found_by, worst_first
+from dissector.findings.finding import Finding, findings_of_rows, worst_first
 from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.queries.catalogue import SharedView, used_views
@@ -81,7 +81,7 @@ class Judging:
         self._waiting: queue.Queue[_Look | None] = queue.Queue(1)
         self._is_busy = threading.Event()
         self._due = 0.0  # on the monotonic clock: rules may be asked again from then on
-        self._found: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
+        self._findings: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._judge_all, name="tap-rules", daemon=True)
         self._thread.start()
 
@@ -142,11 +142,11 @@ class Judging:
         self.problem = f"{type(error).__name__}: {error}"
 
     def drain(self) -> list[Finding]:
-        """What was found since the last call."""
-        found: list[Finding] = []
-        while not self._found.empty():
-            found += self._found.get()
-        return found
+        """Findings since the last call."""
+        findings: list[Finding] = []
+        while not self._findings.empty():
+            findings += self._findings.get()
+        return findings
 
     def close(self) -> None:
         """Wait for the last look."""
@@ -160,7 +160,7 @@ class Judging:
         while (look := self._waiting.get()) is not None:
             began, used = time.monotonic(), time.thread_time()
             try:
-                self._found.put(judge(look.window, window_tables.joined(look.rows)))
+                self._findings.put(judge(look.window, window_tables.joined(look.rows)))
                 self.judged += 1
                 self.problem = None
             except Exception as error:  # a rule, or want of memory: packets go on
@@ -189,14 +189,15 @@ def judge(window: Window, rows: Rows) -> list[Finding]:
         made = incidents(db, {name: each.text for name, each in read.queries.items()})
     return worst_first(
         one for name, rows_of in made.items()
-        for one in found_by(read.queries[name].rule, _decided(read.queries[name], rows_of))[0]
+        for query in (read.queries[name],)
+        for one in findings_of_rows(query.rule, _decided(query, rows_of))[0]
     )  # fmt: skip
 
 
-def _decided(query: RuleQuery, found: pa.Table) -> Iterator[dict[str, Any]]:
+def _decided(query: RuleQuery, incidents: pa.Table) -> Iterator[dict[str, Any]]:
     """The incidents that a window decides."""
     words = query.rule.words
-    for row in found.to_pylist():
+    for row in incidents.to_pylist():
         kind = words.get(row.get("variant") or "")
         if kind is None or not kind.whole:
             yield row

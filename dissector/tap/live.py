@@ -74,10 +74,10 @@ class _Feed:
         data = self.ring.memory
         position = block.start + offset
         while left > 0:
-            found = walk_block(data, (position, block.end), left, self.number, is_ethernet, room)
-            self.waiting.append(PacketColumns(room.matrix[:, : found.rows].copy()))
-            self.latest_ns = max(self.latest_ns, int(room.ts_ns[: found.rows].max()))
-            position, left = found.offset, found.left
+            walked = walk_block(data, (position, block.end), left, self.number, is_ethernet, room)
+            self.waiting.append(PacketColumns(room.matrix[:, : walked.rows].copy()))
+            self.latest_ns = max(self.latest_ns, int(room.ts_ns[: walked.rows].max()))
+            position, left = walked.offset, walked.left
         self.ends.append(self.rows)
 
     def first_packets(self) -> PacketColumns:
@@ -167,8 +167,8 @@ class Live:
 
     def notices(self) -> list[Notice]:
         """What happened to the interfaces since the last call."""
-        found, self._notices = self._notices, []
-        return found
+        notices, self._notices = self._notices, []
+        return notices
 
     def stop(self) -> None:
         """Take what is in the rings, then end."""

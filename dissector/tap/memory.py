@@ -24,10 +24,10 @@ def available_bytes() -> int | None:
     """Memory of the system that programs can still get, None where it does not say."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
-            found = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
+            match = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def give_back() -> None:

@@ -227,8 +227,8 @@ class TapCollector(Collector):
         yield records
 
     def _findings(self) -> Iterator[Metric]:
-        found = self._numbers.findings
-        if found is None:
+        findings = self._numbers.findings
+        if findings is None:
             return
         total = CounterMetricFamily(
             f"{PREFIX}findings",
@@ -240,15 +240,15 @@ class TapCollector(Collector):
             "When an incident of a rule was seen last, by the time of its packets.",
             labels=LABELS,
         )
-        for key, count in found.incidents.items():
+        for key, count in findings.incidents.items():
             total.add_metric(key, count)
-            last.add_metric(key, found.last_ns[key] / _NS)
+            last.add_metric(key, findings.last_ns[key] / _NS)
         windows = CounterMetricFamily(
             f"{PREFIX}tap_windows",
             "Windows by whether the rules of findings saw them.",
             labels=("outcome",),
         )
-        for outcome, count in found.windows.items():
+        for outcome, count in findings.windows.items():
             windows.add_metric((outcome,), count)
         yield from (total, last, windows)
 

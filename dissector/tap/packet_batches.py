@@ -106,14 +106,14 @@ class PacketSource(Protocol):
 
 def rows_before(packets: PacketColumns, rows: int, cuts: Cuts) -> int:
     """How many of the first `rows` packets lie before the cut; at least one fits any room."""
-    found = rows
+    count = rows
     until_ns = cuts.until_ns
     if rows and until_ns == NEVER_NS:
         until_ns = int(packets.ts_ns[0]) + cuts.first_ns
     late = packets.ts_ns[:rows] >= until_ns
     if late.any():
-        found = int(late.argmax())
-    if cuts.room_bytes < NEVER_NS and found:
-        filled = np.cumsum(packets.captured_bytes[:found])
-        found = max(1, int(np.searchsorted(filled, cuts.room_bytes, side="right")))
-    return found
+        count = int(late.argmax())
+    if cuts.room_bytes < NEVER_NS and count:
+        filled = np.cumsum(packets.captured_bytes[:count])
+        count = max(1, int(np.searchsorted(filled, cuts.room_bytes, side="right")))
+    return count

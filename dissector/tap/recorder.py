@@ -336,10 +336,10 @@ def _wanted_rows(chunk: _Chunk, task: _Task) -> Int64Array:
     if task.ends is None or not in_time.any():
         return np.zeros(0, np.int64)
     rows = len(times)
-    segments, found = PacketReader(block_rows=rows).read(
+    segments, count = PacketReader(block_rows=rows).read(
         chunk.data, chunk.packets, rows, 0, task.link_types
     )
     flow = FlowKey.between(*task.ends)
-    is_wanted = of_flow(segments, found, flow) | of_flow(segments, found, flow.mirrored())
-    numbers = segments.packet[:found][is_wanted]
+    is_wanted = of_flow(segments, count, flow) | of_flow(segments, count, flow.mirrored())
+    numbers = segments.packet[:count][is_wanted]
     return numbers[in_time[numbers]]

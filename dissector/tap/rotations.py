@@ -169,11 +169,11 @@ class Rotations:
             return self._room.wait_for(lambda: self._has_room(size))
         began = time.monotonic()
         left = _WAIT_SECONDS + _WAIT_SHARE * (began - self._began) - self._waited
-        found = self._room.wait_for(
+        has_room = self._room.wait_for(
             lambda: self._has_room(size), min(_WAIT_SECONDS, max(0.0, left))
         )
         self._waited += time.monotonic() - began
-        return found
+        return has_room
 
     def end(self, packets: int) -> None:
         """The running rotation is over; one without rows is none."""
@@ -189,10 +189,10 @@ class Rotations:
         Raises:
             OutputError: one could not be landed, and the loop waits for the lake.
         """
-        found = []
+        fates = []
         while not self._fates.empty():
             fate = self._fates.get()
-            found.append(fate)
+            fates.append(fate)
             if fate.problem is None:
                 self.landed += 1
                 self.problem = None
@@ -202,7 +202,7 @@ class Rotations:
                 self.problem = fate.problem
                 if self._may_wait:
                     raise OutputError(fate.problem)
-        return found
+        return fates
 
     def close(self) -> list[Fate]:
         """Land what is complete, drop what is not, end the thread."""

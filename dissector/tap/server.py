@@ -215,7 +215,7 @@ class Server:
         except (ValueError, asyncio.LimitOverrunError):
             return False, _UNREAD
         headers = [line.partition(":")[::2] for line in lines if line]
-        found = {name.strip().lower(): value.strip() for name, value in headers}
+        fields = {name.strip().lower(): value.strip() for name, value in headers}
         hosts = [value for name, value in headers if name.strip().lower() == "host"]
         # Before 1.1 there was no Host; browsers always send one.
         if not version.startswith("HTTP/1.") or (len(hosts) != 1 and version != "HTTP/1.0"):
@@ -225,7 +225,7 @@ class Server:
         if method not in ("GET", "HEAD"):
             return False, _METHOD
         path, _, query = target.partition("?")
-        accept, encoding = found.get("accept", ""), found.get("accept-encoding", "")
+        accept, encoding = fields.get("accept", ""), fields.get("accept-encoding", "")
         return method == "HEAD", await self._rendered(_Request(path, query, accept, encoding))
 
     async def _rendered(self, request: _Request) -> _Answer:
@@ -252,7 +252,7 @@ class Server:
         return _plain(status, "dissector tap: /metrics and /healthz")
 
     def _render_metrics(self, request: _Request) -> _Answer:
-        found: list[tuple[str, list[tuple[str, str]]]] = []
+        responses: list[tuple[str, list[tuple[str, str]]]] = []
         environment = {
             "REQUEST_METHOD": "GET",
             "PATH_INFO": request.path,
@@ -262,11 +262,11 @@ class Server:
         }
 
         def start(status: str, headers: list[tuple[str, str]]) -> None:
-            found.append((status, headers))
+            responses.append((status, headers))
 
         packet_batches: Iterable[bytes] = self._metrics(environment, start)
         body = b"".join(packet_batches)
-        status, headers = found[0]
+        status, headers = responses[0]
         return _Answer(status, tuple(headers), body)
 
 

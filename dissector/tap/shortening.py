@@ -29,9 +29,9 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     assert width >= 8, "there must be room for something"
     for share in _HEADS:
         head = int(share * (width - 1))
-        found = [_cut(name, width, head) for name in names]
-        if len(set(found)) == len(set(names)):
-            return found
+        names_cut = [_cut(name, width, head) for name in names]
+        if len(set(names_cut)) == len(set(names)):
+            return names_cut
     # They differ somewhere in the middle alone: a number tells them apart.
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
     return [

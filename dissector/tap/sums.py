@@ -118,14 +118,14 @@ def _asking(query: Query) -> str:
 
 def _views(texts: Sequence[str]) -> list[SharedView]:
     """The views that queries need, each made once."""
-    found = []
+    views = []
     for view in used_views("\n".join(texts)):
         if view.name == "twins":
             view = view._replace(query=_TWINS.format(view.query))
         if view.name in _MADE_ANEW:
             view = view._replace(materialized=_MADE_ANEW[view.name])
-        found.append(view)
-    return found
+        views.append(view)
+    return views
 
 
 class Sums:
@@ -186,13 +186,13 @@ class Sums:
             db.renew(self._views)
         has_permits = any(table in rows for table in _OF_PERMITS)
         permits = self.balances.asked(db) if has_permits else None
-        found = {
+        tables = {
             name: db.table(text).to_pydict()
             for name, text in self._queries.items()
             if _READS[name] in rows
         }
         with self.lock:
-            self._add(found)
+            self._add(tables)
             if permits is not None:
                 self.balances.add(run, permits)
             if window.is_end:
@@ -204,24 +204,24 @@ class Sums:
 
     # -- inside
 
-    def _add(self, found: Mapping[str, Columnar]) -> None:
+    def _add(self, tables: Mapping[str, Columnar]) -> None:
         for each in SERIES:
             counted: defaultdict[Cells, int] = defaultdict(int)
-            for key, (count,) in _rows_of(each, found, each.sums):
+            for key, (count,) in _rows_of(each, tables, each.sums):
                 counted[key] += count or 0
             for key, total in counted.items():
                 self.counts[each.name].add(_labels(key), total)
         for each in DURATIONS:
-            for key, (bucket, *sums) in _rows_of(each, found, ("bucket", *each.sums)):
+            for key, (bucket, *sums) in _rows_of(each, tables, ("bucket", *each.sums)):
                 if bucket is not None:
                     self.durations[each.name].add(_labels(key), bucket, *sums)
 
 
 def _rows_of(
-    series: Series, found: Mapping[str, Columnar], names: Sequence[str]
+    series: Series, tables: Mapping[str, Columnar], names: Sequence[str]
 ) -> Iterator[tuple[Cells, Cells]]:
     """Of the rows of its tally that it counts, the keys that are labels, and other columns."""
-    if (columns := found.get(series.tally)) is None:
+    if (columns := tables.get(series.tally)) is None:
         return
     labels, conditions = [*series.labels.values()], (*series.where, *series.unless)
     wanted, refused = (tuple(value for _, value in each) for each in (series.where, series.unless))

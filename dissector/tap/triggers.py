@@ -120,8 +120,8 @@ def is_text(block: TableBlock, name: str, text: str) -> BoolArray:
     codes, names = _codes(block, name)
     # The last place is that of null, whose code is -1.
     is_wanted = np.array([plain_text(name) == text for name in names] + [False])
-    found: BoolArray = is_wanted[codes]
-    return found
+    is_row_wanted: BoolArray = is_wanted[codes]
+    return is_row_wanted
 
 
 def _codes(block: TableBlock, name: str) -> tuple[Int64Array, Sequence[bytes] | Sequence[str]]:

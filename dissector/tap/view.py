@@ -124,11 +124,11 @@ class TapView:
         permits, empty = _by_topic(balances["available"]), _by_topic(balances["empty"])
         sends = {topic: sum(counts.values()) for topic, counts in outcomes.items()}
         passed = max(now - self._before_at, 1e-3)
-        found = []
+        lines = []
         for topic in sends.keys() | permits.keys():
             counts = outcomes.get(topic, {})
             latency = latencies.get(topic, {})
-            found.append(
+            lines.append(
                 TopicLine(
                     topic,
                     (sends.get(topic, 0) - self._before.get(topic, 0)) / passed,
@@ -143,8 +143,8 @@ class TapView:
                 )
             )
         self._before, self._before_at = sends, now
-        found.sort(key=lambda line: (-line.rate, -line.sends, line.topic))
-        return found[:SHOWN]
+        lines.sort(key=lambda line: (-line.rate, -line.sends, line.topic))
+        return lines[:SHOWN]
 
     # -- drawing
 
@@ -161,8 +161,8 @@ class TapView:
         named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
         why = f" ({listed(named, _ERRORS)})" if named else ""
         empty, known = (sum(balances[name].values()) for name in ("empty", "consumers"))
-        found = self._incidents
-        worst = f"; the worst: {found.worst}" if found is not None and found.worst else ""
+        log = self._incidents
+        worst = f"; the worst: {log.worst}" if log is not None and log.worst else ""
         return [
             f"up {uptime}: {many(health.packets_seen, 'packet')}, "
             f"{losses.kernel_dropped:,} dropped by kernel, {losses.queue_dropped:,} not landed, "
@@ -170,7 +170,7 @@ class TapView:
             f"{'flowing' if health.flows else 'silent'}",
             f"{many(count, 'refusal')}{why}; "
             f"{empty:,} of {many(known, 'consumer')} without permits",
-            *([f"{many(found.total, 'incident')} found{worst}"] if found is not None else []),
+            *([f"{many(log.total, 'incident')} found{worst}"] if log is not None else []),
         ]
 
     def _draw(self, lines: Sequence[TopicLine]) -> None:
@@ -242,15 +242,15 @@ def _latency(sums: Sums, topic: str) -> Row:
 
 
 def _by_code(errors: Counts) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     place = errors.labels.index("error_code")
     for key, count in errors.values.items():
-        found[key[place]] = found.get(key[place], 0) + count
-    return found
+        counts[key[place]] = counts.get(key[place], 0) + count
+    return counts
 
 
 def _by_topic(values: dict[tuple[str, ...], int]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for (topic, *_), count in values.items():
-        found[topic] = found.get(topic, 0) + count
-    return found
+        counts[topic] = counts.get(topic, 0) + count
+    return counts

@@ -71,8 +71,8 @@ def name_tables(db: DuckdbEngine, run: str, last_ns: int, rows: Rows, columns: C
     db.lend("units", small_table([(run, run)], capture=TEXT, unit=TEXT))
     db.lend("steps", small_table([(run, 1)], capture=TEXT, step_ns=NUMBER))
     for table, names in columns.items():
-        found = end if table == _FILES else rows.get(table)
-        db.lend(f"lake_{table}", _nothing(table, names) if found is None else found)
+        table_rows = end if table == _FILES else rows.get(table)
+        db.lend(f"lake_{table}", _nothing(table, names) if table_rows is None else table_rows)
 
 
 def name_views(db: DuckdbEngine, columns: Columns) -> None:

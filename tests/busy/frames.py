@@ -45,10 +45,10 @@ class Template:
 
     def fill(self, *columns: Ids) -> Matrix:
         """Rows of the template with these numbers, a column for each hole."""
-        found = np.repeat(self._row[None, :], len(columns[0]), axis=0)
+        filled = np.repeat(self._row[None, :], len(columns[0]), axis=0)
         for hole, values in zip(self._holes, columns, strict=True):
-            put_varints(found, hole, values)
-        return found
+            put_varints(filled, hole, values)
+        return filled
 
 
 def _mark(place: int, width: int) -> int:

@@ -30,13 +30,13 @@ COLUMNS = {
 
 
 def tables_of(path: Path) -> Tables:
-    found: Tables = {}
+    tables: Tables = {}
     (chain,) = chains([str(path)]).chains
     for block in dissect(chain, Options()):
         if block.table in COLUMNS:
             rows = arrow_batch(block).select(COLUMNS[block.table])
-            found.setdefault(block.table, []).extend(rows.to_pylist())
-    return found
+            tables.setdefault(block.table, []).extend(rows.to_pylist())
+    return tables
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ class Query(NamedTuple):
 
 
 def of_boards() -> list[Query]:
-    found = []
+    queries = []
     for path in BOARDS:
         for panel in json.loads(path.read_text("utf-8"))["panels"]:
             for target in panel["targets"]:
-                found.append(Query(f"{path.stem}/{panel['title']}", target["expr"]))
-    return found
+                queries.append(Query(f"{path.stem}/{panel['title']}", target["expr"]))
+    return queries
 
 
 def of_alerts() -> list[Query]:
@@ -142,12 +142,12 @@ def asked(base: str, query: str) -> list[dict[str, Any]]:
 def families(of_tap: str) -> dict[str, bool]:
     """Metrics that the tap has, and whether they have samples."""
     text = get(f"{of_tap}/metrics")
-    found = dict.fromkeys(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE), False)
+    families = dict.fromkeys(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE), False)
     for name in re.findall(r"^(dissector_\w+)", text, re.MULTILINE):
         for known in (name, SUFFIXES.sub("", name)):
-            if known in found:
-                found[known] = True
-    return found
+            if known in families:
+                families[known] = True
+    return families
 
 
 @pytest.mark.parametrize("query", [*of_boards(), *of_alerts()], ids=lambda query: query.place)

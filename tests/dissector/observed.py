@@ -173,12 +173,12 @@ def ids_of(event: Row) -> list[Id]:
     rust = re.match(r"Some\(\((-?\d+), (-?\d+)\)\)", text)
     if rust:
         return [Id(int(rust[1]), int(rust[2]))]
-    found = []
+    ids = []
     for part in text.split(";"):
         numbers = [int(number) for number in part.split(":")]
         index = numbers[3] if len(numbers) > 3 and numbers[3] >= 0 else None
-        found.append(Id(numbers[0], numbers[1], index))
-    return found
+        ids.append(Id(numbers[0], numbers[1], index))
+    return ids
 
 
 def is_topic(found: str | None, asked: str) -> bool:

@@ -47,7 +47,7 @@ class Sent(NamedTuple):
 @cache
 def packets_of(name: str) -> tuple[Sent, ...]:
     """The TCP packets, side 0 being the endpoint that sorts first."""
-    found = []
+    sent = []
     for each in segments(str(CAPTURES / name)):
         ends = (each.source, each.source_port), (each.destination, each.destination_port)
         pair = Pair(*sorted(ends))
@@ -56,8 +56,8 @@ def packets_of(name: str) -> tuple[Sent, ...]:
             pair, endpoint_index, each.sequence, each.acknowledgement, each.flags, each.payload,
             each.wire_bytes,
         )  # fmt: skip
-        found.append(Sent(each, seen))
-    return tuple(found)
+        sent.append(Sent(each, seen))
+    return tuple(sent)
 
 
 @every_capture
@@ -132,7 +132,7 @@ def _pairs(name: str) -> list[Pair]:
     """The address pair of each connection of the naive reassembly, in its order."""
     isn: dict[tuple[object, int], int] = {}
     known: set[object] = set()
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for _, seen in packets_of(name):
         key = (seen.pair, seen.endpoint_index)
         is_new = seen.flags & (SYN | ACK) == SYN and isn.get(key, seen.sequence) != seen.sequence
@@ -141,10 +141,10 @@ def _pairs(name: str) -> list[Pair]:
             isn.pop((seen.pair, 1 - seen.endpoint_index), None)
             isn.pop(key, None)
             assert isinstance(seen.pair, Pair)
-            found.append(seen.pair)
+            pairs.append(seen.pair)
         if seen.flags & SYN:
             isn[key] = seen.sequence
-    return found
+    return pairs
 
 
 def _followed(name: str, connection: int) -> list[list[Part]]:

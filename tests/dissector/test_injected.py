@@ -113,9 +113,9 @@ def message_of(number: int, entry: int, **fields: Any) -> bytes:
 
 def flipped(frame: bytes, bit: int) -> bytes:
     """A frame with one bit of it the other way round, counted from its end."""
-    found = bytearray(frame)
-    found[-1 - bit // 8] ^= 1 << (bit % 8)
-    return bytes(found)
+    damaged = bytearray(frame)
+    damaged[-1 - bit // 8] ^= 1 << (bit % 8)
+    return bytes(damaged)
 
 
 def report_of(tape: Tape, tmp_path: Any) -> Row:

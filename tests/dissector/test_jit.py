@@ -48,11 +48,11 @@ def test_nothing_is_compiled_where_that_is_switched_off(value: str) -> None:
         "from tests.dissector.native.made import added\n"
         "print(added(1, 2), type(added).__name__, 'llvmlite' in sys.modules)\n"
     )
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "NUMBA_DISABLE_JIT": value},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.split()[:2] == ["3", "function"]
+    assert completed.stdout.split()[:2] == ["3", "function"]

@@ -157,12 +157,12 @@ def test_connections_that_are_not_pulsar_are_named():
         ("pulsar", "cpp-s14_reconnect.pcap"): {"none": 4, "pulsar": 2},
     }
     for case in CASES:
-        found = Counter(row["protocol"] for row in case.tables["connections"])
+        counts = Counter(row["protocol"] for row in case.tables["connections"])
         wanted = expected.get((case.folder, case.name))
         if wanted is None:
-            assert set(found) == {"pulsar"}, case
+            assert set(counts) == {"pulsar"}, case
         else:
-            assert dict(found) == wanted, case
+            assert dict(counts) == wanted, case
 
 
 # -- publishing
@@ -355,9 +355,9 @@ def test_no_id_is_published_that_no_client_was_told(case):
 def test_duplicates_have_no_id(case):
     logged = [event for event in case.events if event["ev"] == "send" and "mid" in event]
     told = [event for event in logged if any(each.ledger == -1 for each in ids_of(event))]
-    found = [row for row in publishes(case) if row["outcome"] == "dup_or_dropped"]
-    assert sum(row["message_count"] for row in found) == len(told)
-    for row in found:
+    rows = [row for row in publishes(case) if row["outcome"] == "dup_or_dropped"]
+    assert sum(row["message_count"] for row in rows) == len(told)
+    for row in rows:
         assert row["ledger_id"] is None and row["entry_id"] is None
         assert any(
             event["producer"] == row["producer_name"]

@@ -194,8 +194,8 @@ CAUSES = {
 @each_capture
 def test_causes_of_redeliveries(case):
     rows = case.tables["deliveries"]
-    found = Counter(row["redelivery_cause"] for row in rows if row["is_redelivered"])
-    assert dict(found) == CAUSES.get(case.name, {})
+    counts = Counter(row["redelivery_cause"] for row in rows if row["is_redelivered"])
+    assert dict(counts) == CAUSES.get(case.name, {})
     told = case.seen.get("recv_redelivered")
     if told is not None and not case.is_one_way:
         counted = sum(row["message_count"] for row in rows if row["redelivery_count"] > 0)

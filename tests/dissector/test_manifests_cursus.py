@@ -42,13 +42,13 @@ def test_every_packet_and_byte_is_accounted_for(case: Case) -> None:
 
 @each_capture
 def test_protocols_of_connections(case: Case) -> None:
-    found = {row["protocol"] for row in case.tables["connections"]}
+    protocols = {row["protocol"] for row in case.tables["connections"]}
     wanted = {"cursus"}
     if case.name == "tls-mixed.pcap":
         wanted.add("tls")
     if case.name in ONLY_EMPTY_FRAMES:
         wanted.add("unknown")
-    assert found == wanted
+    assert protocols == wanted
 
 
 @each_capture
@@ -70,14 +70,14 @@ def test_requests_and_answers_pair_as_the_slow_decoder_pairs_them(case: Case) ->
 
 
 def batch_rows(frames: list[NaiveFrame]) -> Counter[tuple[object, ...]]:
-    found: Counter[tuple[object, ...]] = Counter()
+    counts: Counter[tuple[object, ...]] = Counter()
     for frame in frames:
         if frame.batch is None:
             continue
         for record in frame.batch.records:
             if record.payload == b"__cursus_txn_control_marker__":
                 continue
-            found[
+            counts[
                 frame.batch.topic.decode(),
                 frame.batch.partition,
                 record.producer.decode() or None,
@@ -85,7 +85,7 @@ def batch_rows(frames: list[NaiveFrame]) -> Counter[tuple[object, ...]]:
                 record.seq_num,
                 len(record.payload),
             ] += 1
-    return found
+    return counts
 
 
 @each_capture
@@ -97,7 +97,7 @@ def test_messages_are_those_of_a_plain_reader(case: Case) -> None:
         ("to_broker", [frame for talk in talks for frame in talk.client]),
         ("to_client", [frame for talk in talks for frame in talk.broker]),
     ):
-        found = Counter(
+        counts = Counter(
             (
                 row["topic"],
                 row["partition"],
@@ -109,7 +109,7 @@ def test_messages_are_those_of_a_plain_reader(case: Case) -> None:
             for row in case.tables["messages"]
             if row["direction"] == way and row["batch_size"] is not None
         )
-        assert found == batch_rows(frames)
+        assert counts == batch_rows(frames)
 
 
 @each_capture
@@ -120,10 +120,10 @@ def test_exchanges_are_those_of_a_plain_reader(case: Case) -> None:
     for talk in talks_of(str(case.path)):
         for pair in pairs_of(talk):
             told[pair.request.command, pair.answer.command if pair.answer else None] += 1
-    found = Counter(
+    counts = Counter(
         (row["request_command"], row["response_command"]) for row in case.tables["exchanges"]
     )
-    assert found == told
+    assert counts == told
 
 
 @each_capture
@@ -139,13 +139,13 @@ def test_acks_of_publishes_repeat_their_batch(case: Case) -> None:
 
 def handled(seen: Row) -> Counter[tuple[int, int]]:
     """Offsets and sequence numbers that the application's handler saw, over all consumers."""
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     for value in [seen, *seen.values()]:
         if isinstance(value, dict):
             for pair in value.get("offset:seq") or ():
                 offset, _, sequence = pair.partition(":")
-                found[int(offset), int(sequence)] += 1
-    return found
+                counts[int(offset), int(sequence)] += 1
+    return counts
 
 
 @each_capture

@@ -206,12 +206,12 @@ def test_sums_of_the_small_brokers_clients(case):
     ids=name_of,
 )
 def test_each_consumer_got_its_share(case):
-    found = Counter()
+    counts = Counter()
     for row in case.tables["consumers"]:
-        found[row["connection_id"], row["consumer_id"]] += 0
+        counts[row["connection_id"], row["consumer_id"]] += 0
     for row in case.tables["deliveries"]:
-        found[row["connection_id"], row["consumer_id"]] += row["message_count"]
-    assert sorted(found.values()) == sorted(case.seen["received"])
+        counts[row["connection_id"], row["consumer_id"]] += row["message_count"]
+    assert sorted(counts.values()) == sorted(case.seen["received"])
     names = {"keyshared": "Key_Shared"}
     kind = case.seen["kind"]
     assert {row["subscription_type"] for row in case.tables["consumers"]} == {
@@ -368,12 +368,12 @@ def test_errors_as_the_client_names_them():
         "SubscriptionNotFound": "Timeout",
         "TooManyRequests": "TooManyLookupRequestException",
     }
-    found = Counter(names.get(row["error_code"], row["error_code"]) for row in errors_of(case))
+    counts = Counter(names.get(row["error_code"], row["error_code"]) for row in errors_of(case))
     told = Counter(case.seen.values())
-    assert set(found) == set(told)
+    assert set(counts) == set(told)
     for code, count in told.items():
         # What the client calls a timeout are refusals that it tried again, several times.
-        assert found[code] >= count if code == "Timeout" else found[code] in (count, count - 1)
+        assert counts[code] >= count if code == "Timeout" else counts[code] in (count, count - 1)
 
 
 def test_error_texts_are_those_that_the_client_was_given():

@@ -65,8 +65,8 @@ def is_well(case: Case, section: str) -> bool:
 
 
 def number(pattern: str, text: str) -> int | None:
-    found = re.search(pattern, text)
-    return None if found is None else int(found[1].replace(",", ""))
+    match = re.search(pattern, text)
+    return None if match is None else int(match[1].replace(",", ""))
 
 
 @pytest.mark.parametrize("case", [*CASES, *CURSUS_CASES], ids=name_of)
@@ -136,15 +136,15 @@ def test_what_was_published_and_stored_is_what_the_clients_say(case: Case) -> No
     dropped = [each for each in sends if str(each.get("mid", "")).startswith("-1:")]
     text = text_of(case, "send_latency")
     confirmed = case.seen["sent_ok"] - len(dropped)
-    found = re.match(rf"{NUMBER} sends? with {NUMBER} messages?, (.*?)[;.]", text)
-    assert found, text
-    published = int(found[2].replace(",", ""))
+    match = re.match(rf"{NUMBER} sends? with {NUMBER} messages?, (.*?)[;.]", text)
+    assert match, text
+    published = int(match[2].replace(",", ""))
     assert 0 <= published - case.seen["sent_ok"] <= (case.seen.get("sent_err") or 0)
-    again = number(rf"confirmed as stored {NUMBER} times", found[3])
-    part = number(rf"{NUMBER} of them", found[3])
+    again = number(rf"confirmed as stored {NUMBER} times", match[3])
+    part = number(rf"{NUMBER} of them", match[3])
     if again is not None:
         assert again > confirmed and case.name in NOT_CALM
-    elif part is None and not found[3].startswith("none"):
+    elif part is None and not match[3].startswith("none"):
         assert published == confirmed
     else:
         assert (part or 0) == confirmed

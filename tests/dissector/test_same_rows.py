@@ -107,9 +107,9 @@ def test_ring_files_are_put_in_order_by_their_times():
 def test_a_zipped_file_is_the_same(name, tmp_path):
     zipped = tmp_path / Path(name).name
     zipped.write_bytes(gzip.compress((CAPTURES / name).read_bytes(), mtime=0))
-    found = tables_of(str(zipped))
-    assert differences(found, tables_of(str(CAPTURES / name))) == []
-    assert [row["compressed"] for row in found["capture_files"]] == ["gzip"]
+    tables = tables_of(str(zipped))
+    assert differences(tables, tables_of(str(CAPTURES / name))) == []
+    assert [row["compressed"] for row in tables["capture_files"]] == ["gzip"]
 
 
 @contextmanager

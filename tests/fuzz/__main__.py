@@ -45,14 +45,14 @@ def prepare(target: str) -> list[str]:
 def fuzz(target: str, seconds: float) -> bool:
     """Fuzz one target; returns whether nothing failed."""
     folders = prepare(target)
-    found = FOLDER / "found"
-    found.mkdir(exist_ok=True)
+    failures = FOLDER / "found"
+    failures.mkdir(exist_ok=True)
     is_good = True
     left = seconds
     if has_fuzzer():
         guided = seconds * GUIDED_SHARE
         left -= guided
-        options = [f"-max_total_time={int(guided)}", f"-artifact_prefix={found}/{target}-"]
+        options = [f"-max_total_time={int(guided)}", f"-artifact_prefix={failures}/{target}-"]
         done = subprocess.run(
             [sys.executable, "-m", "tests.fuzz.guided", target, *LIMITS, *options, *folders],
             cwd=ROOT, capture_output=True, text=True, errors="replace",
@@ -65,7 +65,7 @@ def fuzz(target: str, seconds: float) -> bool:
             is_good = False
             print("\n".join(lines[-60:]), flush=True)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.replay", target, str(left), str(found), *folders],
+        [sys.executable, "-m", "tests.fuzz.replay", target, str(left), str(failures), *folders],
         cwd=ROOT, env={**os.environ, "DISSECTOR_BOUNDSCHECK": "1"},
     )  # fmt: skip
     return is_good and done.returncode == 0

@@ -33,11 +33,11 @@ def mutated(inputs: list[bytes], first: int = 0) -> Iterator[bytes]:
         yield scratched(data[:LONGEST], seed, most=6)
 
 
-def run(name: str, inputs: Iterable[bytes], found: Path, until: float) -> int:
+def run(name: str, inputs: Iterable[bytes], failures: Path, until: float) -> int:
     """Run a target over inputs; returns how many failed."""
     target = TARGETS[name]
     failed = 0
-    running = found / f"{name}-running"
+    running = failures / f"{name}-running"
     for data in inputs:
         running.write_bytes(data)
         faulthandler.dump_traceback_later(PATIENCE_SECONDS, exit=True)
@@ -45,7 +45,7 @@ def run(name: str, inputs: Iterable[bytes], found: Path, until: float) -> int:
             target(data)
         except Exception:
             failed += 1
-            path = found / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}"
+            path = failures / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}"
             path.write_bytes(data)
             print(f"{path}: {traceback.format_exc(limit=-4)}", flush=True)
         if time.monotonic() > until:
@@ -55,14 +55,14 @@ def run(name: str, inputs: Iterable[bytes], found: Path, until: float) -> int:
     return failed
 
 
-def main(name: str, seconds: str, found: str, *folders: str) -> int:
+def main(name: str, seconds: str, failures: str, *folders: str) -> int:
     """Run everything; returns the exit code."""
-    failed_before = Path(found).glob(f"{name}-*")
+    failed_before = Path(failures).glob(f"{name}-*")
     given = (path for folder in folders for path in Path(folder).glob("*") if path.is_file())
     files = [*sorted(failed_before), *sorted(given)]
     inputs = [path.read_bytes() for path in files]
     until = time.monotonic() + float(seconds)
-    failed = run(name, inputs, Path(found), float("inf"))
+    failed = run(name, inputs, Path(failures), float("inf"))
     count, first = 0, time.time_ns() >> 20
 
     def counted() -> Iterator[bytes]:
@@ -71,7 +71,7 @@ def main(name: str, seconds: str, found: str, *folders: str) -> int:
             count += 1
             yield data
 
-    failed += run(name, counted(), Path(found), until)
+    failed += run(name, counted(), Path(failures), until)
     copies = f"{count} damaged copies from seed {first} on"
     print(f"{name}: {len(inputs)} inputs and {copies}, {failed} failed", flush=True)
     return 1 if failed else 0

@@ -34,7 +34,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
     """Inputs by target and name."""
     tape = talk(2, sizes=(40,))
     whole = capture(tape.records())
-    found: dict[str, dict[str, bytes]] = {
+    seeds: dict[str, dict[str, bytes]] = {
         "files": {name: make(whole[:600]) for name, make in source_cases.COMPRESSORS.items()},
         "dissection": {
             "pcap": whole,
@@ -44,37 +44,37 @@ def seeds() -> dict[str, dict[str, bytes]]:
             "zeros": source_cases.hole_of_zeros()[:3000],
         },
     }
-    found["files"]["pcap"] = whole[:300]
-    found["packets"] = {
+    seeds["files"]["pcap"] = whole[:300]
+    seeds["packets"] = {
         str(number): bytes([number])
         + b"".join(_prefixed(_on_link(each.data, number)) for each in tape.records()[:8])
         for number in range(11)
     }
-    found["streams"] = {"order": b"".join(
+    seeds["streams"] = {"order": b"".join(
         struct.pack(">BBHBB", 0x18, side | 64, at, 12, 20) for at in range(0, 900, 96)
         for side in (0, 1)
     ), "open": bytes([2, 0, 0, 0, 0, 0, 0x12, 1, 0, 0, 0, 0, 0x11, 64, 0, 9, 9, 9])}  # fmt: skip
     sends = [send(n, b"payload" * n) for n in range(3)]
     stream = b"".join([*COMMANDS[1:], *sends])
-    found["frames"] = {"frames": b"".join(
+    seeds["frames"] = {"frames": b"".join(
         bytes([len(each) // 4 + 1]) + each.ljust(1 + (len(each) // 4 + 1) * 4, b"\0")
         for each in (stream[:500], *COMMANDS, *sends)
     ), "stream": b"\xff" + stream}  # fmt: skip
-    found["fields"] = {str(n): _parts(each) for n, each in enumerate((*COMMANDS, *sends))}
-    found["fields"]["all"] = b"".join(_parts(each) for each in (*COMMANDS, *sends))
+    seeds["fields"] = {str(n): _parts(each) for n, each in enumerate((*COMMANDS, *sends))}
+    seeds["fields"]["all"] = b"".join(_parts(each) for each in (*COMMANDS, *sends))
     message = pulsar.command("MESSAGE", consumer_id=1, message_id={"ledgerId": 7, "entryId": 1})
-    found["fields"]["message"] = _parts(COMMANDS[2]) + _parts(pulsar.simple(message), how=1)
-    return found
+    seeds["fields"]["message"] = _parts(COMMANDS[2]) + _parts(pulsar.simple(message), how=1)
+    return seeds
 
 
 def unload_seeds() -> dict[str, bytes]:
     """Every sample as if its capture had begun later, and then its topics had been unloaded."""
-    found = {}
+    by_name = {}
     for path in sorted(CAPTURES.glob("*/*.pcap*")):
         data = bytes_of(path)
         if is_pcap(data):
-            found[f"unload-{path.name}"] = small(data, opened_in(rows_of(data)), MOST_BYTES)
-    return found
+            by_name[f"unload-{path.name}"] = small(data, opened_in(rows_of(data)), MOST_BYTES)
+    return by_name
 
 
 def _prefixed(data: bytes) -> bytes:

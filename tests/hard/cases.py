@@ -32,9 +32,9 @@ def case(id: str) -> Callable[[Generator], Generator]:
     """Put a generator, named like `exact_duplicates`, into the list."""
 
     def put(make: Generator) -> Generator:
-        found = Case(id, make.__name__, make)
-        assert found.file_name not in CASES, f"two cases are called {found.file_name}"
-        CASES[found.file_name] = found
+        case = Case(id, make.__name__, make)
+        assert case.file_name not in CASES, f"two cases are called {case.file_name}"
+        CASES[case.file_name] = case
         return make
 
     return put

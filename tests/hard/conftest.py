@@ -14,8 +14,8 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     def run_here(*arguments: object) -> Ended:
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
-        found = capsys.readouterr()
-        return Ended(code, found.out, found.err)
+        printed = capsys.readouterr()
+        return Ended(code, printed.out, printed.err)
 
     return run_here
 

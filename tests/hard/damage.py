@@ -67,12 +67,12 @@ class Tap(NamedTuple):
             for each in self.records
         ]
         order = sorted(range(len(self.records)), key=lambda place: (late[place], place))
-        found = []
+        captured = []
         for place in order:
             seconds, micros = divmod(int(late[place]), 1_000_000)
             each = self.records[place]
-            found.append(Captured(seconds, micros * scale, each.wire_bytes, each.data))
-        return Tap(self.header, found)
+            captured.append(Captured(seconds, micros * scale, each.wire_bytes, each.data))
+        return Tap(self.header, captured)
 
     def doubled(self, share: float, seed: int) -> "Tap":
         """A share of the packets is there twice, the copy right behind."""

@@ -32,25 +32,25 @@ def columns(
 ) -> Flood:
     """Packets of clients to a broker, a microsecond apart; all bytes are 0."""
     count = len(sequences)
-    found = SegmentColumns.new(count)
-    wide = found.matrix.shape[1]
+    segments = SegmentColumns.new(count)
+    wide = segments.matrix.shape[1]
     assert wide >= count
-    found = SegmentColumns(np.zeros((len(SegmentColumns._fields), count), np.int64))
+    segments = SegmentColumns(np.zeros((len(SegmentColumns._fields), count), np.int64))
     numbers = np.arange(count)
-    found.packet[:] = numbers + 1
-    found.ts_ns[:] = START_NS + 1000 * numbers
-    found.captured_bytes[:] = found.wire_bytes[:] = lengths
-    found.ip_version[:] = 4
-    found.source_low[:] = sources
-    found.destination_low[:] = BROKER
-    found.source_port[:] = ports
-    found.destination_port[:] = 6650
-    found.sequence[:] = sequences & 0xFFFFFFFF
-    found.flags[:] = flags
-    found.window[:] = 1000
-    found.ip_id[:] = numbers & 0xFFFF
-    found.tsval[:] = -1
-    return found, _BUFFERS
+    segments.packet[:] = numbers + 1
+    segments.ts_ns[:] = START_NS + 1000 * numbers
+    segments.captured_bytes[:] = segments.wire_bytes[:] = lengths
+    segments.ip_version[:] = 4
+    segments.source_low[:] = sources
+    segments.destination_low[:] = BROKER
+    segments.source_port[:] = ports
+    segments.destination_port[:] = 6650
+    segments.sequence[:] = sequences & 0xFFFFFFFF
+    segments.flags[:] = flags
+    segments.window[:] = 1000
+    segments.ip_id[:] = numbers & 0xFFFF
+    segments.tsval[:] = -1
+    return segments, _BUFFERS
 
 
 def _one_connection(offsets: Int64Array, lengths: Int64Array | int) -> Flood:
@@ -148,13 +148,13 @@ def _talks(count: int, steps: Sequence[tuple[bool, int]], is_reused: bool = Fals
     client = np.full(count, CLIENT) if is_reused else 0x0B000000 + talk
     port = np.full(count, 40_000) if is_reused else 1024 + talk % 60_000
     flood = columns(sequences, np.zeros(count, np.int64), flags)
-    found = flood[0]
-    found.acknowledgement[:] = np.where(flags & ACK, others & 0xFFFFFFFF, 0)
-    found.source_low[:] = np.where(to_broker, client, BROKER)
-    found.destination_low[:] = np.where(to_broker, BROKER, client)
-    found.source_port[:] = np.where(to_broker, port, 6650)
-    found.destination_port[:] = np.where(to_broker, 6650, port)
-    found.ts_ns[:] = START_NS + 100_000 * numbers  # 10,000 packets a second
+    segments = flood[0]
+    segments.acknowledgement[:] = np.where(flags & ACK, others & 0xFFFFFFFF, 0)
+    segments.source_low[:] = np.where(to_broker, client, BROKER)
+    segments.destination_low[:] = np.where(to_broker, BROKER, client)
+    segments.source_port[:] = np.where(to_broker, port, 6650)
+    segments.destination_port[:] = np.where(to_broker, 6650, port)
+    segments.ts_ns[:] = START_NS + 100_000 * numbers  # 10,000 packets a second
     return flood
 
 
@@ -216,8 +216,8 @@ FLOODS: dict[str, Callable[[int], Flood]] = {
 
 def as_pcap(flood: Flood) -> bytes:
     """A flood of IPv4 packets without payload as a file."""
-    found = flood[0]
-    count = len(found.packet)
+    segments = flood[0]
+    count = len(segments.packet)
     records = np.zeros((count, 16 + 54), np.uint8)
     order, wide = slice(None, None, -1), np.dtype("<u8")
 
@@ -226,20 +226,20 @@ def as_pcap(flood: Flood) -> bytes:
         records[:, at : at + width] = shown[:, :width][:, step]
 
     plain = slice(None)
-    put(0, 4, found.ts_ns // 10**9, plain)
-    put(4, 4, found.ts_ns % 10**9, plain)
+    put(0, 4, segments.ts_ns // 10**9, plain)
+    put(4, 4, segments.ts_ns % 10**9, plain)
     records[:, 8] = records[:, 12] = 54
     records[:, 28] = 8  # IPv4, the length of its header and of all, TCP
     records[:, 30], records[:, 33], records[:, 39] = 0x45, 40, 6
-    put(42, 4, found.source_low)
-    put(46, 4, found.destination_low)
-    put(50, 2, found.source_port)
-    put(52, 2, found.destination_port)
-    put(54, 4, found.sequence)
-    put(58, 4, found.acknowledgement)
+    put(42, 4, segments.source_low)
+    put(46, 4, segments.destination_low)
+    put(50, 2, segments.source_port)
+    put(52, 2, segments.destination_port)
+    put(54, 4, segments.sequence)
+    put(58, 4, segments.acknowledgement)
     records[:, 62] = 0x50
-    records[:, 63] = found.flags
-    put(64, 2, found.window)
+    records[:, 63] = segments.flags
+    put(64, 2, segments.window)
     return pcap_header() + records.tobytes()
 
 

@@ -58,7 +58,7 @@ _SCRATCHES: tuple[Scratch, ...] = (
 def scratched(data: bytes, seed: int, most: int = 3) -> bytes:
     """The bytes with one to `most` scratches."""
     chance = random.Random(seed)
-    found = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(chance.randint(1, most)):
-        chance.choice(_SCRATCHES)(found, chance)
-    return bytes(found)
+        chance.choice(_SCRATCHES)(damaged, chance)
+    return bytes(damaged)

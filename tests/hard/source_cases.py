@@ -89,8 +89,8 @@ def lengths_swapped() -> bytes:
 @case("B09")
 def frame_checksum_bits() -> bytes:
     """The upper half of the link type says that 4 bytes of checksum follow each frame."""
-    found = [Record(each.ts_ns, each.data + b"\xfc\xfc\xfc\xfc") for each in records()]
-    return captures.pcap(found, link_type=captures.ETHERNET | 0x2400_0000)
+    with_checksums = [Record(each.ts_ns, each.data + b"\xfc\xfc\xfc\xfc") for each in records()]
+    return captures.pcap(with_checksums, link_type=captures.ETHERNET | 0x2400_0000)
 
 
 # -- B10: interfaces
@@ -144,10 +144,10 @@ def several_interfaces() -> bytes:
 @case("B10")
 def interface_after_packets() -> bytes:
     """Each interface is described where its first packet comes."""
-    found = records()
-    share = -(-len(found) // len(INTERFACES))
+    packets = records()
+    share = -(-len(packets) // len(INTERFACES))
     out = section()
-    for n, each in enumerate(found):
+    for n, each in enumerate(packets):
         if n % share == 0:
             out += _interface_block(n // share)
         out += _on_interface(each, n // share)
@@ -160,14 +160,14 @@ def interface_after_packets() -> bytes:
 @case("B11")
 def sections_of_both_orders() -> bytes:
     """Two sections, the second of the other byte order, with interfaces numbered anew."""
-    found = records()
-    half = len(found) // 2
+    packets = records()
+    half = len(packets) // 2
     out = section("<") + _interface_block(1, "<") + _interface_block(0, "<")
     first = INTERFACES[1]
-    for each in found[:half]:
+    for each in packets[:half]:
         out += enhanced_packet(_units(each.ts_ns, 1), _of_link(each, first[0]))
     out += section(">") + _interface_block(0, ">")
-    for each in found[half:]:
+    for each in packets[half:]:
         out += enhanced_packet(_units(each.ts_ns, 0), each.data, order=">")
     return out
 
@@ -224,9 +224,9 @@ def captured_beyond_the_snap_length() -> bytes:
 @case("B12")
 def nothing_captured() -> bytes:
     """Two packets more than the conversation has, of which no byte was kept."""
-    found = records()
-    found.insert(3, Record(found[3].ts_ns, b"", 60))
-    return capture([*found, Record(found[-1].ts_ns, b"", 0)])
+    packets = records()
+    packets.insert(3, Record(packets[3].ts_ns, b"", 60))
+    return capture([*packets, Record(packets[-1].ts_ns, b"", 0)])
 
 
 DAMAGED_RECORD = 12
@@ -323,18 +323,18 @@ STEP_BACK_NS = 3_600 * 10**9
 @case("B14")
 def clock_steps_back() -> bytes:
     """Someone sets the clock back by an hour in the middle."""
-    found = records()
-    half = len(found) // 2
-    late = [each._replace(ts_ns=each.ts_ns - STEP_BACK_NS) for each in found[half:]]
-    return capture(found[:half] + late)
+    packets = records()
+    half = len(packets) // 2
+    late = [each._replace(ts_ns=each.ts_ns - STEP_BACK_NS) for each in packets[half:]]
+    return capture(packets[:half] + late)
 
 
 @case("B14")
 def times_out_of_order() -> bytes:
     """Two queues of a card: every second packet carries a stamp of a little earlier."""
-    found = records()
+    packets = records()
     return capture(
-        [each._replace(ts_ns=each.ts_ns - 2 * STEP_NS * (n % 2)) for n, each in enumerate(found)]
+        [each._replace(ts_ns=each.ts_ns - 2 * STEP_NS * (n % 2)) for n, each in enumerate(packets)]
     )
 
 
@@ -352,10 +352,10 @@ def fractions_of_a_second_and_more() -> bytes:
 @case("B14")
 def times_beyond_all_years() -> bytes:
     """Three packets carry a time that 64 bits of nanoseconds cannot say."""
-    found = records()
-    parts = [enhanced_packet(each.ts_ns, each.data) for each in found]
+    packets = records()
+    parts = [enhanced_packet(each.ts_ns, each.data) for each in packets]
     for n in (4, 5, 9):
-        parts[n] = enhanced_packet((1 << 64) - 5, found[n].data)
+        parts[n] = enhanced_packet((1 << 64) - 5, packets[n].data)
     return section() + interface(resolution=9) + b"".join(parts)
 
 
@@ -366,9 +366,9 @@ RING_FILES = 3
 
 def ring_file(number: int) -> bytes:
     """One of the files over which the conversation was spread, in order from 0."""
-    found = records()
-    edges = [len(found) * n // RING_FILES for n in range(RING_FILES + 1)]
-    return capture(found[edges[number] : edges[number + 1]])
+    packets = records()
+    edges = [len(packets) * n // RING_FILES for n in range(RING_FILES + 1)]
+    return capture(packets[edges[number] : edges[number + 1]])
 
 
 for _number in range(RING_FILES):
@@ -383,10 +383,10 @@ DROPPED = 17
 @case("B61")
 def interface_drops() -> bytes:
     """The statistics of an interface say that it dropped packets; one of them was a segment."""
-    found = records()
-    lost = next(n for n, each in enumerate(found) if len(each.data) > 1400)
-    del found[lost]
-    body = b"".join(enhanced_packet(each.ts_ns, each.data) for each in found)
+    packets = records()
+    lost = next(n for n, each in enumerate(packets) if len(each.data) > 1400)
+    del packets[lost]
+    body = b"".join(enhanced_packet(each.ts_ns, each.data) for each in packets)
     drops = statistics(dropped=DROPPED - 4, os_dropped=4)
     return section() + interface(resolution=9) + body + drops
 

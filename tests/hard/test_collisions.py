@@ -18,10 +18,10 @@ from dissector.limits import MAX_TOPIC_HINTS
 from dissector.notice_log import NoticeLog, of_limits
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameColumns, new_frame_columns
-from dissector.protocols.pairing.state import KEY_REQUEST, KEY_SEND
+from dissector.protocols.pairing.state import KeyKind
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.registry import PulsarRegistry
-from dissector.protocols.pulsar.registry.state import KEY_LEDGER
+from dissector.protocols.pulsar.registry.state import RegistryKey
 from dissector.protocols.pulsar.wire import commands
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -212,14 +212,14 @@ CASES: dict[str, tuple[Callable[[np.ndarray, int], int], int, int, Callable]] = 
     "syns": (syn_cost, 60_000, 1 << 18, syn_words),
     "sends": (
         send_cost, 100_000, 1 << 19,
-        lambda ids: words(len(ids), (0, KEY_SEND), (1, 1), (2, ids), (3, 1)),
+        lambda ids: words(len(ids), (0, KeyKind.SEND), (1, 1), (2, ids), (3, 1)),
     ),
     "lookups": (
-        lookup_cost, 60_000, 1 << 18, lambda ids: words(len(ids), (0, KEY_REQUEST), (2, ids))
+        lookup_cost, 60_000, 1 << 18, lambda ids: words(len(ids), (0, KeyKind.REQUEST), (2, ids))
     ),
     "ledgers": (
         ledger_cost, MAX_TOPIC_HINTS, 2 * MAX_TOPIC_HINTS,
-        lambda ids: words(len(ids), (0, KEY_LEDGER), (1, ids)),
+        lambda ids: words(len(ids), (0, RegistryKey.LEDGER), (1, ids)),
     ),
     "names": (name_cost, 20_000, 1 << 18, lambda ids: ids),
 }  # fmt: skip

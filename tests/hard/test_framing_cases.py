@@ -64,9 +64,9 @@ def test_b35_gap_at_the_end_is_counted() -> None:
 def test_b35_gap_over_many_frames_costs_what_it_touches() -> None:
     tape = cases.wide_gap()
     tables = told(tape)
-    found = seen(tables, "to_broker")
+    numbers_seen = seen(tables, "to_broker")
     # Three packets a send: the hole is from the second of send 1 to the first of send 6.
-    assert found == [("CONNECT", "complete"), ("PRODUCER", "complete"), ("SEND", "complete"),
+    assert numbers_seen == [("CONNECT", "complete"), ("PRODUCER", "complete"), ("SEND", "complete"),
                      ("SEND", "cut_by_gap")] + [("SEND", "complete")] * 5  # fmt: skip
     cut = next(row for row in tables["frames"] if row["status"] == "cut_by_gap")
     assert cut["frame_bytes"] == len(tape.frames[0][3]) and cut["sequence_id"] == 1

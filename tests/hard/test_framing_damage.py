@@ -42,9 +42,9 @@ def statuses(tables: Tables) -> set[str]:
 @each_capture
 def test_undamaged_captures_are_the_reference(name: str) -> None:
     tap, streams = tap_of(name)
-    found = judge(streams, tap.segments(), dissected(tap.bytes()))
-    assert (found.missed, found.invented) == ([], [])
-    assert found.there == sum(len(stream.frames) for stream in streams.values())
+    judged = judge(streams, tap.segments(), dissected(tap.bytes()))
+    assert (judged.missed, judged.invented) == ([], [])
+    assert judged.there == sum(len(stream.frames) for stream in streams.values())
 
 
 @each_share
@@ -53,8 +53,8 @@ def test_b32_lost_packets_cost_only_their_frames(name: str, share: float) -> Non
     tap, streams = tap_of(name)
     for seed in range(3):
         bad = tap.without(share, seed)
-        found = judge(streams, bad.segments(), dissected(bad.bytes()))
-        assert (found.missed, found.invented) == ([], []), seed
+        judged = judge(streams, bad.segments(), dissected(bad.bytes()))
+        assert (judged.missed, judged.invented) == ([], []), seed
 
 
 @each_capture
@@ -63,8 +63,8 @@ def test_b30_order_and_copies_cost_nothing(name: str) -> None:
     for seed, bad in enumerate(
         (tap.shuffled(3, 0), tap.shuffled(150, 1), tap.doubled(0.3, 2), tap.doubled(1, 3))
     ):
-        found = judge(streams, bad.segments(), dissected(bad.bytes()))
-        assert (found.missed, found.invented) == ([], []), seed
+        judged = judge(streams, bad.segments(), dissected(bad.bytes()))
+        assert (judged.missed, judged.invented) == ([], []), seed
 
 
 @each_capture
@@ -115,9 +115,9 @@ def test_b38_other_segments_and_overlaps_cost_nothing(seed: int, mss: int) -> No
     tape = talk(12, seed, mss=mss)
     whole = Tap.read(capture(tape.records()))
     bad = Tap.read(capture(overlapped(tape, random.Random(seed)).records()))
-    found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
-    assert (found.missed, found.invented) == ([], [])
-    assert found.there == sum(len(frames) for frames in tape.frames)
+    judged = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+    assert (judged.missed, judged.invented) == ([], [])
+    assert judged.there == sum(len(frames) for frames in tape.frames)
 
 
 @settings(max_examples=25, derandomize=True, deadline=None)
@@ -125,5 +125,5 @@ def test_b38_other_segments_and_overlaps_cost_nothing(seed: int, mss: int) -> No
 def test_b32_loss_and_order_and_copies_together(seed: int, share: float, mss: int) -> None:
     whole = Tap.read(capture(talk(12, seed, mss=mss).records()))
     bad = whole.without(share, seed).shuffled(3, seed).doubled(0.1, seed)
-    found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
-    assert (found.missed, found.invented) == ([], [])
+    judged = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+    assert (judged.missed, judged.invented) == ([], [])

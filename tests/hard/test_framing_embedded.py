@@ -83,8 +83,8 @@ def test_b49_the_end_of_a_payload_contradicts_what_is_inside(kind: str, lost: in
         whole = Tap.read(capture(tape.records()))
         without(tape, *data_packets(tape)[first : first + lost])
         bad = Tap.read(capture(tape.records()))
-        found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
-        assert (found.missed, found.invented) == ([], []), seed
+        judged = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+        assert (judged.missed, judged.invented) == ([], []), seed
 
 
 def test_b49_a_recorded_frame_that_reaches_over_true_ones_is_none() -> None:
@@ -101,8 +101,8 @@ def test_b49_a_recorded_frame_that_reaches_over_true_ones_is_none() -> None:
         whole = Tap.read(capture(tape.records()))
         without(tape, data_packets(tape)[first])
         bad = Tap.read(capture(tape.records()))
-        found = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
-        assert (found.missed, found.invented) == ([], []), size
+        judged = judge(streams_of(whole.segments()), bad.segments(), dissected(bad.bytes()))
+        assert (judged.missed, judged.invented) == ([], []), size
 
 
 def test_b49_what_nothing_contradicts_comes_out_with_a_notice() -> None:
@@ -115,6 +115,6 @@ def test_b49_what_nothing_contradicts_comes_out_with_a_notice() -> None:
     without(tape, data_packets(tape)[2])
     bad = Tap.read(capture(tape.records()))
     tables = dissected(bad.bytes())
-    found = judge(streams_of(whole.segments()), bad.segments(), tables)
-    assert found.missed == [] and found.invented
+    judged = judge(streams_of(whole.segments()), bad.segments(), tables)
+    assert judged.missed == [] and judged.invented
     assert codes(tables).count("resync_unconfirmed") == 1

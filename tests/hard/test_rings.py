@@ -58,9 +58,9 @@ def tables_of(paths: list[str]) -> list[Tables]:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 def test_b54_ring_files_in_any_order_are_the_whole(tmp_path: Path, order: list[int]) -> None:
     paths = ring(tmp_path, RING_NAMES, pieces())
-    (found,) = tables_of([paths[number] for number in order])
-    assert same(found, whole())
-    assert [row["file_name"] for row in found["capture_files"]] == RING_NAMES
+    (tables,) = tables_of([paths[number] for number in order])
+    assert same(tables, whole())
+    assert [row["file_name"] for row in tables["capture_files"]] == RING_NAMES
 
 
 @pytest.mark.parametrize("name", ["copy.pcap", "tap.pcap1.gz", "tap (1).pcap1", "tap.pcap7"])
@@ -70,8 +70,8 @@ def test_b54_a_file_that_is_there_twice_counts_once(tmp_path: Path, name: str) -
     twice = gzip.compress(data) if name.endswith(".gz") else data
     paths += ring(tmp_path, [name], [twice])
     for mode_paths in (paths, paths[::-1]):
-        (found,) = tables_of(mode_paths)
-        assert same(found, whole())
+        (tables,) = tables_of(mode_paths)
+        assert same(tables, whole())
     assert "read once" in chains(paths).repeated[0]
 
 
@@ -80,8 +80,8 @@ def test_b54_a_copy_made_while_the_file_grew_counts_once(tmp_path: Path) -> None
     for size in (len(data) // 2, 24 + 16 + len(made.records()[0].data) + 40):
         paths = ring(tmp_path, ["early.pcap", "night.pcap"], [data[:size], data])
         for order in (paths, paths[::-1]):
-            (found,) = tables_of(order)
-            assert same(found, whole())
+            (tables,) = tables_of(order)
+            assert same(tables, whole())
 
 
 def test_b54_a_file_still_being_written_is_landed_again_when_it_has_grown(tmp_path: Path) -> None:
@@ -104,14 +104,14 @@ def test_b54_damage_in_the_middle_file_leaves_the_others_whole(
     parts = pieces()
     parts[1] = parts[1][:24] + bytes(len(parts[1]) - 24)
     paths = ring(tmp_path, RING_NAMES, parts)
-    (found,) = tables_of(paths)
+    (tables,) = tables_of(paths)
     records = made.records()
     edges = [len(records) * n // 3 for n in range(4)]
     (expected,) = tables_of(
         ring(tmp_path, ["tap.cap0"], [capture(records[: edges[1]] + records[edges[2] :])])
     )
-    assert [row["command"] for row in found["frames"]] == commands(expected)
-    assert "corrupt_record" in codes(found)
+    assert [row["command"] for row in tables["frames"]] == commands(expected)
+    assert "corrupt_record" in codes(tables)
     assert command("summary", *paths).code == EXIT_PARTIAL
 
 
@@ -120,9 +120,9 @@ def test_b54_files_of_a_chain_may_be_compressed_each_in_its_way(tmp_path: Path) 
         (made.COMPRESSORS["gzip"], made.COMPRESSORS["zstd"], bytes), pieces(), strict=True
     )]  # fmt: skip
     names = ["tap.pcap1.gz", "tap.pcap2.zst", "tap.pcap3"]
-    (found,) = tables_of(ring(tmp_path, names, packed))
-    assert same(found, whole())
-    assert [row["compressed"] for row in found["capture_files"]] == ["gzip", "zstd", None]
+    (tables,) = tables_of(ring(tmp_path, names, packed))
+    assert same(tables, whole())
+    assert [row["compressed"] for row in tables["capture_files"]] == ["gzip", "zstd", None]
 
 
 @pytest.mark.parametrize("arguments", [["summary", "--json"], ["land", "--lake", "LAKE"]])

@@ -29,9 +29,9 @@ from tests.wire.captures import Record, enhanced_packet, interface, section
 
 @pytest.mark.parametrize("each", cases("B09"), ids=lambda each: each.words)
 def test_b09_every_kind_of_pcap_is_the_same(each: Case) -> None:
-    found = dissected(each.make())
-    assert same(found, whole())
-    (file,) = found["capture_files"]
+    tables = dissected(each.make())
+    assert same(tables, whole())
+    (file,) = tables["capture_files"]
     codec = each.words if each.words in made.COMPRESSORS else None
     assert (file["format"], file["compressed"]) == ("pcap", codec)
     assert file["link_types"] == ["ETHERNET"]
@@ -107,16 +107,16 @@ def test_b09_a_small_file_of_much_nothing_needs_little_memory(codec: str, tmp_pa
 
 @pytest.mark.parametrize("each", cases("B10"), ids=lambda each: each.words)
 def test_b10_each_interface_has_its_clock_and_link_type(each: Case) -> None:
-    found = dissected(each.make())
-    assert without_times(found)["frames"] == without_times(whole())["frames"]
-    (file,) = found["capture_files"]
+    tables = dissected(each.make())
+    assert without_times(tables)["frames"] == without_times(whole())["frames"]
+    (file,) = tables["capture_files"]
     assert file["link_types"] == ["ETHERNET", "RAW", "LINUX_SLL"]
     assert (file["snaplen"], file["format"]) == (65_535, "pcapng")
     # The stamps have whole milliseconds, which only the binary clock cannot say exactly.
-    for mine, right in zip(found["frames"], whole()["frames"], strict=True):
+    for mine, right in zip(tables["frames"], whole()["frames"], strict=True):
         assert 0 <= mine["first_ts_ns"] - right["first_ts_ns"] < 10**9 >> 20
         assert 0 <= mine["last_ts_ns"] - right["last_ts_ns"] < 10**9 >> 20
-    assert found["notices"] == []
+    assert tables["notices"] == []
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_b12_damage_in_the_middle_costs_only_what_it_covers(
 ) -> None:
     data = content("B12", words)
     tables = dissected(data)
-    found = made.records()
-    expected = found[: made.DAMAGED_RECORD] + found[made.DAMAGED_RECORD + lost :]
+    records = made.records()
+    expected = records[: made.DAMAGED_RECORD] + records[made.DAMAGED_RECORD + lost :]
     of_streams = [n for n in tables["notices"] if n["connection_id"] is not None]
     assert same({**tables, "notices": of_streams}, dissected(capture(expected)))
     of_files = [n["code"] for n in tables["notices"] if n["connection_id"] is None]
@@ -300,11 +300,11 @@ def test_b14_a_clock_set_back_is_counted_and_its_times_are_kept() -> None:
 def test_b14_packets_out_of_time_order_are_not_sorted() -> None:
     tables = dissected(content("B14", "times_out_of_order"))
     assert without_times(tables)["frames"] == without_times(whole())["frames"]
-    found = made.records()
-    assert tables["capture_files"][0]["clock_steps"] == len(found) // 2
+    records = made.records()
+    assert tables["capture_files"][0]["clock_steps"] == len(records) // 2
     stamps = {each["last_packet"]: each["last_ts_ns"] for each in tables["frames"]}
     for packet, stamp in stamps.items():
-        assert stamp >= found[packet - 1].ts_ns - 2 * STEP_NS
+        assert stamp >= records[packet - 1].ts_ns - 2 * STEP_NS
 
 
 def test_b14_a_fraction_of_a_second_and_more_is_added_and_said() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dissector.packet.columns import PacketBuffers
-from dissector.stream.columns import CLOSE, DATA, GAP_LOST
+from dissector.stream.columns import RangeKind
 from dissector.stream.streams import Streams
 from tests.hard.floods import FLOODS, WIDE, Flood, Outcome, connections, jumps
 
@@ -57,7 +57,7 @@ def test_nobody_knows_where_the_levels_of_a_list_are(seed: int) -> None:
 def test_b59_a_million_syns_stay_below_the_limit_of_connections() -> None:
     flood = FLOODS["syns"](1_000_000)
     outcome = Outcome(flood)
-    assert outcome.connections == outcome.closed == outcome.kinds[CLOSE] == 1_000_000
+    assert outcome.connections == outcome.closed == outcome.kinds[RangeKind.CLOSE] == 1_000_000
     # Every slot that a search, an entry or a removal looks at, in two indexes at most half full.
     assert outcome.steps <= 11_000_000
 
@@ -65,16 +65,16 @@ def test_b59_a_million_syns_stay_below_the_limit_of_connections() -> None:
 def test_b59_a_hundred_thousand_interleaved_connections_come_out_whole() -> None:
     outcome = Outcome(connections(500_000, most=100_000))
     assert outcome.connections == 100_000
-    assert outcome.kinds[GAP_LOST] == 0
-    assert outcome.lengths[DATA] == 100_000 * 3 * 20
+    assert outcome.kinds[RangeKind.GAP_LOST] == 0
+    assert outcome.lengths[RangeKind.DATA] == 100_000 * 3 * 20
 
 
 def test_b59_a_hole_that_never_fills_is_given_up_at_the_bound() -> None:
     outcome = Outcome(FLOODS["a hole that never fills"](40_000))
     assert outcome.held <= WIDE.held_bytes_per_connection
-    assert outcome.kinds[GAP_LOST] == 1
-    assert outcome.lengths[GAP_LOST] == 1
-    assert outcome.lengths[DATA] == 39_999 * 1000
+    assert outcome.kinds[RangeKind.GAP_LOST] == 1
+    assert outcome.lengths[RangeKind.GAP_LOST] == 1
+    assert outcome.lengths[RangeKind.DATA] == 39_999 * 1000
 
 
 def test_floods_are_what_they_say() -> None:

@@ -47,18 +47,18 @@ def drop(generator: random.Random, _made: Made, packets: list[Packet]) -> list[P
 
 def resegment(generator: random.Random, _made: Made, packets: list[Packet]) -> list[Packet]:
     """Segments come in two parts, in either order."""
-    found: list[Packet] = []
+    segments: list[Packet] = []
     for packet in packets:
         if not _is_data(packet) or generator.random() < 0.5:
-            found.append(packet)
+            segments.append(packet)
             continue
         at = generator.randrange(2, len(packet.payload) - 1)
         front = packet._replace(payload=packet.payload[:at])
         back = packet._replace(
             payload=packet.payload[at:], sequence=packet.sequence + at, ip_id=_new_id(generator)
         )
-        found += [front, back] if generator.random() < 0.5 else [back, front]
-    return found
+        segments += [front, back] if generator.random() < 0.5 else [back, front]
+    return segments
 
 
 def overlap(generator: random.Random, made: Made, packets: list[Packet]) -> list[Packet]:
@@ -66,7 +66,7 @@ def overlap(generator: random.Random, made: Made, packets: list[Packet]) -> list
     isn = {
         packet.endpoint_index: packet.sequence for packet in reversed(packets) if packet.flags & 2
     }
-    found = []
+    overlapping = []
     for packet in packets:
         if _is_data(packet) and generator.random() < 0.4:
             sent = made.sent[packet.endpoint_index]
@@ -78,8 +78,8 @@ def overlap(generator: random.Random, made: Made, packets: list[Packet]) -> list
             packet = packet._replace(
                 sequence=packet.sequence - (start - first), payload=sent[first:last]
             )
-        found.append(packet)
-    return found
+        overlapping.append(packet)
+    return overlapping
 
 
 def snaplen(generator: random.Random, _made: Made, packets: list[Packet]) -> list[Packet]:
@@ -101,18 +101,18 @@ def damaged(generator: random.Random, made: Made, names: list[str]) -> list[Pack
     return sorted(packets, key=lambda packet: packet.ms)
 
 
-def first_side(found: Released) -> int:
+def first_side(released: Released) -> int:
     """1 if the broker's packets were taken for side 0: they came before the client's SYN."""
-    return int(found.connections[0]["ports"][0] == BROKER_PORT)
+    return int(released.connections[0]["ports"][0] == BROKER_PORT)
 
 
 def assert_sent(made: Made, packets: list[Packet]) -> None:
     """What comes out is what the plain reassembler says, and was sent."""
-    found = streamed(packets)
-    assert_like_naive(found, packets)
-    first = first_side(found)
+    released = streamed(packets)
+    assert_like_naive(released, packets)
+    first = first_side(released)
     for endpoint_index in (0, 1):
-        for piece in found.pieces(0, endpoint_index ^ first):
+        for piece in released.pieces(0, endpoint_index ^ first):
             if piece.kind == "data":
                 assert (
                     piece.data
@@ -140,8 +140,8 @@ def test_damage_upon_damage(generator: random.Random, names: list[str]) -> None:
 def test_without_loss_every_byte_comes_out(generator: random.Random) -> None:
     made = conversation(generator, SHAPE)
     packets = damaged(generator, made, ["resegment", "overlap", "duplicate", "reorder"])
-    found = streamed(packets)
-    first = first_side(found)
+    released = streamed(packets)
+    first = first_side(released)
     for endpoint_index in (0, 1):
-        assert found.data(0, endpoint_index ^ first) == made.sent[endpoint_index]
-        assert found.direction(0, endpoint_index ^ first)["gap_bytes"] == 0
+        assert released.data(0, endpoint_index ^ first) == made.sent[endpoint_index]
+        assert released.direction(0, endpoint_index ^ first)["gap_bytes"] == 0

@@ -31,9 +31,9 @@ def test_each_case_has_a_row_whose_tests_exist() -> None:
 
 
 def test_each_capture_has_a_test() -> None:
-    found = names_of_tests()
+    tests = names_of_tests()
     for case in all_cases():
-        assert any(name.startswith(f"test_{case.id.lower()}_") for name in found), case.file_name
+        assert any(name.startswith(f"test_{case.id.lower()}_") for name in tests), case.file_name
 
 
 def test_no_case_has_two_rows() -> None:

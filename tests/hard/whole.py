@@ -9,8 +9,8 @@ DIRECTIONS = ("to_broker", "to_client")
 
 def rows_of(tables: Tables, side: int) -> list[Row]:
     """The frames of a direction, in the order of the stream."""
-    found = [row for row in tables.get("frames", []) if row["direction"] == DIRECTIONS[side]]
-    return sorted(found, key=lambda row: row["stream_offset"])
+    rows = [row for row in tables.get("frames", []) if row["direction"] == DIRECTIONS[side]]
+    return sorted(rows, key=lambda row: row["stream_offset"])
 
 
 def said(tape: Tape, side: int) -> list[tuple[int, int]]:

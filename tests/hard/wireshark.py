@@ -163,13 +163,13 @@ DAMAGES: tuple[Damage, ...] = (
 
 def starts(tape: Tape) -> list[dict[int, bytes]]:
     """By direction the frames that were sent, by their offset in the stream."""
-    found: list[dict[int, bytes]] = [{}, {}]
+    starts: list[dict[int, bytes]] = [{}, {}]
     for side, frames in enumerate(tape.frames):
         at = 0
         for frame in frames:
-            found[side][at] = frame
+            starts[side][at] = frame
             at += len(frame)
-    return found
+    return starts
 
 
 def captured(tape: Tape, packets: list[Packet], snaplen: int) -> Counter[bytes]:
@@ -199,13 +199,13 @@ def tshark(path: Path, is_out_of_order: bool, wanted: Counter[bytes]) -> Score:
         ],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = Counter(
+    counts = Counter(
         bytes.fromhex(each.replace(":", ""))
         for line in done.stdout.splitlines()
         for each in line.split(",")
         if each
     )
-    return score(found, wanted)
+    return score(counts, wanted)
 
 
 def score(found: Counter[bytes], wanted: Counter[bytes]) -> Score:
@@ -224,7 +224,7 @@ def ours(path: Path, tape: Tape, packets: list[Packet], wanted: Counter[bytes]) 
         - isn[side] - 1
         for side in (0, 1)
     ]  # fmt: skip
-    found: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for block in dissect(Chain((str(path),), "tap"), Options()):
         if block.table != "frames":
             continue
@@ -232,16 +232,16 @@ def ours(path: Path, tape: Tape, packets: list[Packet], wanted: Counter[bytes]) 
             if row["status"] == "complete":
                 side = 0 if row["direction"] == "to_broker" else 1
                 at = row["stream_offset"] + firsts[side]
-                found[bytes(tape.sent[side][at : at + row["frame_bytes"]])] += 1
-    return score(found, wanted)
+                counts[bytes(tape.sent[side][at : at + row["frame_bytes"]])] += 1
+    return score(counts, wanted)
 
 
 def version() -> str:
     """Which tshark it is."""
     told = subprocess.run(["tshark", "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"\d+\.\d+\.\d+", told.stdout)
-    assert found is not None
-    return found[0]
+    match = re.search(r"\d+\.\d+\.\d+", told.stdout)
+    assert match is not None
+    return match[0]
 
 
 def main() -> int:

@@ -51,15 +51,15 @@ class Balance:
 
     def _balances(self) -> list[int | None]:
         """The balance behind each row; None where none is known, or the consumer has no permits."""
-        found: list[int | None] = []
+        balances: list[int | None] = []
         has_permits = False
         for row in self.rows:
             if row["event"] == "reset":
                 has_permits = False
             if row["event"] == "grant" and row["delta"] and row["delta"] > 0:
                 has_permits = True
-            found.append(row["available_after"] if has_permits else None)
-        return found
+            balances.append(row["available_after"] if has_permits else None)
+        return balances
 
     def _find_stalls(self) -> None:
         """Stalls: runs of rows without permits, each with the row that ends it."""

@@ -76,9 +76,9 @@ class _Reader:
     def take(self, size: int) -> bytes:
         if self.at + size > len(self.data):
             raise EOFError
-        found = self.data[self.at : self.at + size]
+        data = self.data[self.at : self.at + size]
         self.at += size
-        return found
+        return data
 
     def number(self, form: str) -> int:
         return int(struct.unpack(">" + form, self.take(struct.calcsize(form)))[0])
@@ -115,8 +115,8 @@ def _read(body: bytes, layout: str) -> tuple[NaiveBatch, int]:
             reader.take(12)
             reader.text()
         records.append(NaiveRecord(offset, seq_num, producer, key, epoch, payload))
-    found = NaiveBatch(layout, topic, partition, acks, idempotent, start, end, tuple(records))
-    return found, reader.at
+    batch = NaiveBatch(layout, topic, partition, acks, idempotent, start, end, tuple(records))
+    return batch, reader.at
 
 
 def read_batch(body: bytes) -> NaiveBatch | None:
@@ -124,13 +124,13 @@ def read_batch(body: bytes) -> NaiveBatch | None:
     loose = None
     for layout in ("seed", "cur", "apr26", "v010"):
         try:
-            found, end = _read(body, layout)
+            batch, end = _read(body, layout)
         except EOFError:
             continue
         if end == len(body):
-            return found
-        if loose is None and found.records and layout != "seed":
-            loose = found
+            return batch
+        if loose is None and batch.records and layout != "seed":
+            loose = batch
     return loose
 
 
@@ -202,14 +202,14 @@ def broker_frame(body: bytes) -> NaiveFrame:
 
 def bodies(stream: bytes) -> list[bytes]:
     """The bodies of the whole frames of a stream."""
-    found, at = [], 0
+    bodies, at = [], 0
     while at + 4 <= len(stream):
         size = int.from_bytes(stream[at : at + 4], "big")
         if size > 64 << 20 or at + 4 + size > len(stream):
             break
-        found.append(stream[at + 4 : at + 4 + size])
+        bodies.append(stream[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return bodies
 
 
 def _whole(connection: NaiveConnection, side: int) -> bytes:
@@ -233,18 +233,18 @@ def talks_of(path: str, ports: frozenset[int] = frozenset((9000,))) -> list[Naiv
                 each.wire_bytes,
             )
         )
-    found = []
+    talks = []
     for connection in reassemble(seen):
         streams = [_whole(connection, side) for side in (0, 1)]
         if streams[0][:1] > b"\x04" or streams[0][:2] == b"\x16\x03":
             continue
-        found.append(
+        talks.append(
             NaiveTalk(
                 [client_frame(body) for body in bodies(streams[0])],
                 [broker_frame(body) for body in bodies(streams[1])],
             )
         )
-    return found
+    return talks
 
 
 class Pair(NamedTuple):
@@ -257,7 +257,7 @@ class Pair(NamedTuple):
 def pairs_of(talk: NaiveTalk) -> list[Pair]:
     """Requests with their answers, first in first out, by counting."""
     answers = list(talk.broker)
-    found = []
+    pairs = []
     is_push = False
     for request in talk.client:
         answer: NaiveFrame | None = None
@@ -273,8 +273,8 @@ def pairs_of(talk: NaiveTalk) -> list[Pair]:
             answer = answers.pop(0)
             if request.command == "READ_STREAM" and not answer.is_error and answers:
                 answer = answers.pop(0)
-        found.append(Pair(request, answer))
-    return found
+        pairs.append(Pair(request, answer))
+    return pairs
 
 
 def details(frame: NaiveFrame) -> dict[str, Any]:

@@ -50,48 +50,48 @@ def flow_of(segment: NaiveSegment) -> Flow:
 
 def frames_in(data: bytes | bytearray) -> list[Span]:
     """The frames of a stream that begins with one, by their lengths alone."""
-    found = []
+    frames = []
     at = 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
         if end > len(data):
             break
-        found.append((at, end))
+        frames.append((at, end))
         at = end
-    return found
+    return frames
 
 
 def streams_of(segments: Iterable[NaiveSegment]) -> dict[Flow, Stream]:
     """The streams of an undamaged capture, each seen from its SYN, and their frames."""
-    found: dict[Flow, Stream] = {}
+    streams: dict[Flow, Stream] = {}
     for each in segments:
         flow = flow_of(each)
         if each.flags & SYN:
-            found[flow] = Stream((each.sequence + 1) & 0xFFFF_FFFF)
+            streams[flow] = Stream((each.sequence + 1) & 0xFFFF_FFFF)
             continue
-        stream = found[flow]
+        stream = streams[flow]
         at = stream.offset(each.sequence)
         if 0 <= at <= len(stream.data) < at + len(each.payload):
             stream.data += each.payload[len(stream.data) - at :]
-    for stream in found.values():
+    for stream in streams.values():
         stream.frames = frames_in(stream.data)
-    return found
+    return streams
 
 
 def surviving(
     streams: Mapping[Flow, Stream], segments: Iterable[NaiveSegment]
 ) -> dict[Flow, bytearray]:
     """For each byte of each stream whether some packet of the damaged capture holds it."""
-    found = {flow: bytearray(len(stream.data)) for flow, stream in streams.items()}
+    bytes_left = {flow: bytearray(len(stream.data)) for flow, stream in streams.items()}
     for each in segments:
         if each.flags & SYN:
             continue
         at = streams[flow_of(each)].offset(each.sequence)
-        mask = found[flow_of(each)]
+        mask = bytes_left[flow_of(each)]
         first, last = max(at, 0), min(at + len(each.payload), len(mask))
         if first < last:
             mask[first:last] = b"\1" * (last - first)
-    return found
+    return bytes_left
 
 
 def whole(stream: Stream, mask: bytearray) -> set[Span]:
@@ -108,7 +108,7 @@ def placed(
     streams: Mapping[Flow, Stream], tables: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[tuple[Flow, Span, Mapping[str, Any]]]:
     """Rows of frames with their places in the undamaged streams."""
-    found = []
+    frames_placed = []
     connections = {row["connection_id"]: row for row in tables["connections"]}
     for row in tables.get("frames", ()):
         of = connections[row["connection_id"]]
@@ -121,8 +121,8 @@ def placed(
             options = [(way, (*client, *broker) if way == "to_broker" else (*broker, *client))]
         spans = [(flow, _span(streams[flow], of, side, row)) for side, flow in options]
         known = [each for each in spans if each[1] in streams[each[0]].frames]
-        found.append((*(known or spans)[0], row))
-    return found
+        frames_placed.append((*(known or spans)[0], row))
+    return frames_placed
 
 
 def _span(stream: Stream, of: Mapping[str, Any], way: str, row: Mapping[str, Any]) -> Span:

@@ -60,50 +60,50 @@ def text(value: str | bytes) -> str:
 
 def shared(parts: Parts) -> dict[str, Any]:
     """What all messages of an entry have in common."""
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "producer_name": text(parts.metadata.producer_name),
         "publish_time_ms": signed(parts.metadata.publish_time),
     }
     if parts.metadata.HasField("schema_version"):
-        found["schema_version_hex"] = parts.metadata.schema_version.hex()
+        row["schema_version_hex"] = parts.metadata.schema_version.hex()
     if parts.base.type == MESSAGE:
         message = parts.base.message
-        found |= {
+        row |= {
             "ledger_id": signed(message.message_id.ledgerId),
             "entry_id": signed(message.message_id.entryId),
             "redelivery_count": message.redelivery_count,
         }
         if message.message_id.partition != -1:
-            found["partition"] = message.message_id.partition
-    return found
+            row["partition"] = message.message_id.partition
+    return row
 
 
 def own(metadata: Any, payload: bytes | None, size: int | None) -> dict[str, Any]:
     """What a message says about itself, in a batch or alone."""
-    found: dict[str, Any] = {"is_null_value": bool(metadata.null_value)}
+    row: dict[str, Any] = {"is_null_value": bool(metadata.null_value)}
     present = {field.name: value for field, value in metadata.ListFields()}
     if "partition_key" in present:
-        found["partition_key"] = text(present["partition_key"])
-        found["is_key_base64"] = bool(present.get("partition_key_b64_encoded", False))
+        row["partition_key"] = text(present["partition_key"])
+        row["is_key_base64"] = bool(present.get("partition_key_b64_encoded", False))
     if "ordering_key" in present:
-        found["ordering_key"] = present["ordering_key"].hex()
+        row["ordering_key"] = present["ordering_key"].hex()
     if present.get("event_time"):
-        found["event_time_ms"] = signed(present["event_time"])
+        row["event_time_ms"] = signed(present["event_time"])
     if "sequence_id" in present:
-        found["sequence_id"] = signed(present["sequence_id"])
+        row["sequence_id"] = signed(present["sequence_id"])
     properties = {}
     for pair in present.get("properties", ()):
         properties[pair.key] = pair.value
         if pair.key == "RECONSUMETIMES" and decimal(pair.value) is not None:
-            found["reconsume_times"] = decimal(pair.value)
+            row["reconsume_times"] = decimal(pair.value)
         elif pair.key == "REAL_TOPIC":
-            found["real_topic"] = pair.value
-    found["properties"] = properties
+            row["real_topic"] = pair.value
+    row["properties"] = properties
     if size is not None:
-        found["payload_bytes"] = size
+        row["payload_bytes"] = size
     if payload is not None:
-        found["payload_sha256"] = hashlib.sha256(payload).hexdigest()
-    return found
+        row["payload_sha256"] = hashlib.sha256(payload).hexdigest()
+    return row
 
 
 def batch_rows(parts: Parts) -> list[dict[str, Any]]:
@@ -145,12 +145,12 @@ def single_row(parts: Parts, payload: bytes) -> dict[str, Any]:
     metadata = parts.metadata
     codec, size = metadata.compression, metadata.uncompressed_size
     if metadata.encryption_keys:
-        found = own(metadata, None, None)
+        row = own(metadata, None, None)
     else:
-        found = own(metadata, unpacked(codec, payload, size), size if codec else len(payload))
+        row = own(metadata, unpacked(codec, payload, size), size if codec else len(payload))
     if parts.base.type == SEND:
-        found["sequence_id"] = signed(parts.base.send.sequence_id)
-    return shared(parts) | found
+        row["sequence_id"] = signed(parts.base.send.sequence_id)
+    return shared(parts) | row
 
 
 def messages_of(frames: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -169,16 +169,16 @@ def messages_of(frames: Iterable[bytes]) -> list[dict[str, Any]]:
         metadata = parts.metadata
         if parts.is_damaged or metadata.HasField("marker_type"):
             continue
-        found = []
+        message_rows = []
         if metadata.num_chunks_from_msg > 1:
             pieces = chunks.setdefault((base.message.consumer_id, metadata.uuid), [])
             pieces.append(parts.payload)
             if len(pieces) == metadata.num_chunks_from_msg:
-                found = [single_row(parts, b"".join(pieces))]
+                message_rows = [single_row(parts, b"".join(pieces))]
                 pieces.clear()
         elif not metadata.HasField("num_messages_in_batch"):
-            found = [single_row(parts, parts.payload)]
+            message_rows = [single_row(parts, parts.payload)]
         elif not metadata.encryption_keys:
-            found = batch_rows(parts)
-        rows += [{"frame_no": number, **row} for row in found]
+            message_rows = batch_rows(parts)
+        rows += [{"frame_no": number, **row} for row in message_rows]
     return rows

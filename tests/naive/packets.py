@@ -58,7 +58,7 @@ def _ip_bytes(link_type: int, data: bytes) -> bytes | None:
 def segments(path: str) -> list[NaiveSegment]:
     """All TCP packets of a file whose headers are whole."""
     link_type, packets = _open(path)
-    found = []
+    segments = []
     for number, (seconds, data) in enumerate(packets, 1):
         inner = _ip_bytes(link_type, data)
         if inner is None:
@@ -77,7 +77,7 @@ def segments(path: str) -> list[NaiveSegment]:
             addresses = inner[8:24], inner[24:40]
         tcp = dpkt.tcp.TCP(inner[header_bytes:total])
         stamps = dict(dpkt.tcp.parse_opts(tcp.opts)).get(dpkt.tcp.TCP_OPT_TIMESTAMP)
-        found.append(
+        segments.append(
             NaiveSegment(
                 number,
                 str(ipaddress.ip_address(addresses[0])),
@@ -95,4 +95,4 @@ def segments(path: str) -> list[NaiveSegment]:
                 struct.unpack(">H", inner[4:6])[0] if inner[0] >> 4 == 4 else -1,
             )
         )
-    return found
+    return segments

@@ -93,14 +93,14 @@ def as_bytes(value: str | bytes) -> bytes:
 
 
 def position(message_id: Message) -> dict[str, Any]:
-    found = {}
+    fields = {}
     if message_id.HasField("ledgerId"):
-        found["ledger_id"] = signed(message_id.ledgerId)
+        fields["ledger_id"] = signed(message_id.ledgerId)
     if message_id.HasField("entryId"):
-        found["entry_id"] = signed(message_id.entryId)
+        fields["entry_id"] = signed(message_id.entryId)
     if message_id.HasField("partition") and message_id.partition != -1:
-        found["partition"] = message_id.partition
-    return found
+        fields["partition"] = message_id.partition
+    return fields
 
 
 def ids_of(message_ids: Any) -> list[dict[str, Any]]:
@@ -120,49 +120,49 @@ def ids_of(message_ids: Any) -> list[dict[str, Any]]:
 def command_fields(data: bytes) -> dict[str, Any]:
     """What a BaseCommand says, under the names of the frame columns; children under `ids`."""
     base = parse("BaseCommand", data)
-    found: dict[str, Any] = {"command": base.type}
+    fields: dict[str, Any] = {"command": base.type}
     field = base.DESCRIPTOR.fields_by_number.get(base.type)
     if field is None or not base.HasField(field.name):
-        return found
+        return fields
     body = getattr(base, field.name)
     for part, value in body.ListFields():
         if part.message_type is not None or part.is_repeated:
             continue
         if part.name in PLAIN:
-            found[PLAIN[part.name]] = signed(value)
+            fields[PLAIN[part.name]] = signed(value)
         elif part.name in TEXT and part.type in (part.TYPE_STRING, part.TYPE_BYTES):
-            found[TEXT[part.name]] = as_bytes(value)
+            fields[TEXT[part.name]] = as_bytes(value)
     name = field.name
     if name in ("subscribe", "scalableTopicSubscribe") and body.HasField("subscription"):
-        found["wire_subscription"] = body.subscription.encode()
+        fields["wire_subscription"] = body.subscription.encode()
     for id_field in ("message_id", "last_message_id", "start_message_id"):
         inner = body.DESCRIPTOR.fields_by_name.get(id_field)
         if inner is not None and not inner.is_repeated and body.HasField(id_field):
-            found |= position(getattr(body, id_field))
+            fields |= position(getattr(body, id_field))
     if name == "endTxnOnSubscription" and body.HasField("subscription"):
         for part, value in body.subscription.ListFields():
-            found[f"wire_{part.name}"] = value.encode()
+            fields[f"wire_{part.name}"] = value.encode()
     if name == "producer":
-        found["access_mode"] = body.producer_access_mode
+        fields["access_mode"] = body.producer_access_mode
     elif name == "producer_success":
-        found["is_ready"] = int(body.producer_ready)
+        fields["is_ready"] = int(body.producer_ready)
     elif name == "subscribe":
-        found |= {"is_durable": int(body.durable), "initial_position": body.initialPosition}
+        fields |= {"is_durable": int(body.durable), "initial_position": body.initialPosition}
     elif name == "active_consumer_change":
-        found["is_active"] = int(body.is_active)
+        fields["is_active"] = int(body.is_active)
     elif name in ("partitionMetadataResponse", "lookupTopicResponse"):
         if body.HasField("response"):
-            found["response"] = body.response
+            fields["response"] = body.response
     elif name == "topicMigrated":
         if body.HasField("resource_id"):
             place = "consumer_id" if body.resource_type == 1 else "producer_id"
-            found[place] = signed(body.resource_id)
+            fields[place] = signed(body.resource_id)
     elif name == "message" and body.ack_set:
-        found["ack_set"] = list(body.ack_set)
+        fields["ack_set"] = list(body.ack_set)
     elif name in ("ack", "redeliverUnacknowledgedMessages"):
-        found["ids"] = ids_of(body.message_id if name == "ack" else body.message_ids)
-        found["id_count"] = len(found["ids"])
-    return found
+        fields["ids"] = ids_of(body.message_id if name == "ack" else body.message_ids)
+        fields["id_count"] = len(fields["ids"])
+    return fields
 
 
 def decimal(text: str) -> int | None:
@@ -171,40 +171,40 @@ def decimal(text: str) -> int | None:
 
 
 def property_fields(properties: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"has_property": 0}
+    fields: dict[str, Any] = {"has_property": 0}
     for pair in properties:
         if pair.key not in PROPERTIES:
             continue
-        found["has_property"] |= 1 << PROPERTIES.index(pair.key)
+        fields["has_property"] |= 1 << PROPERTIES.index(pair.key)
         if pair.key == "RECONSUMETIMES":
             if decimal(pair.value) is not None:
-                found["reconsume_times"] = decimal(pair.value)
+                fields["reconsume_times"] = decimal(pair.value)
         elif pair.key.startswith("REAL"):
-            found[pair.key.lower()] = pair.value.encode()
+            fields[pair.key.lower()] = pair.value.encode()
         else:
             ledger, _, entry = pair.value.partition(":")
             if decimal(ledger) is not None and decimal(entry) is not None:
-                found["repl_source_ledger_id"] = decimal(ledger)
-                found["repl_source_entry_id"] = decimal(entry)
-    return found
+                fields["repl_source_ledger_id"] = decimal(ledger)
+                fields["repl_source_entry_id"] = decimal(entry)
+    return fields
 
 
 def metadata_fields(data: bytes, is_send: bool) -> dict[str, Any]:
     metadata = parse("MessageMetadata", data)
     present = {field.name: value for field, value in metadata.ListFields()}
-    found = {METADATA[name]: signed(present[name]) for name in METADATA if name in present}
-    found |= {
+    fields = {METADATA[name]: signed(present[name]) for name in METADATA if name in present}
+    fields |= {
         METADATA_TEXT[name]: as_bytes(present[name]) for name in METADATA_TEXT if name in present
     }
     if not is_send:
         for name in ("sequence_id", "highest_sequence_id"):
             if name in present:
-                found[name] = signed(present[name])
+                fields[name] = signed(present[name])
     if metadata.event_time:
-        found["event_time_ms"] = signed(metadata.event_time)
+        fields["event_time_ms"] = signed(metadata.event_time)
     if metadata.compacted_batch_indexes:
-        found["compacted"] = list(metadata.compacted_batch_indexes)
-    return found | {
+        fields["compacted"] = list(metadata.compacted_batch_indexes)
+    return fields | {
         "compression": metadata.compression,
         "message_count": metadata.num_messages_in_batch,
         "is_batch": int(metadata.HasField("num_messages_in_batch")),
@@ -216,29 +216,29 @@ def metadata_fields(data: bytes, is_send: bool) -> dict[str, Any]:
 
 def entry_fields(frame: bytes, at: int, is_send: bool) -> dict[str, Any]:
     """The second half of a SEND or MESSAGE, from offset `at` of the frame."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if frame[at : at + 2] == b"\x0e\x02":
         (size,) = struct.unpack_from(">I", frame, at + 2)
         broker_entry = parse("BrokerEntryMetadata", frame[at + 6 : at + 6 + size])
         if broker_entry.HasField("broker_timestamp"):
-            found["broker_timestamp_ms"] = signed(broker_entry.broker_timestamp)
+            fields["broker_timestamp_ms"] = signed(broker_entry.broker_timestamp)
         if broker_entry.HasField("index"):
-            found["broker_index"] = signed(broker_entry.index)
+            fields["broker_index"] = signed(broker_entry.index)
         at += 6 + size
-    found["checksum"] = "absent"
+    fields["checksum"] = "absent"
     if frame[at : at + 2] == b"\x0e\x01":
         (stored,) = struct.unpack_from(">I", frame, at + 2)
         at += 6
         computed = crc32c.crc32c(frame[at:])
-        found |= {"crc32c_stored": stored, "crc32c_computed": computed}
-        found["checksum"] = "ok" if stored == computed else "mismatch"
+        fields |= {"crc32c_stored": stored, "crc32c_computed": computed}
+        fields["checksum"] = "ok" if stored == computed else "mismatch"
     (size,) = struct.unpack_from(">I", frame, at)
-    found |= {"metadata_bytes": size, "payload_bytes": len(frame) - at - 4 - size}
+    fields |= {"metadata_bytes": size, "payload_bytes": len(frame) - at - 4 - size}
     try:
-        return found | metadata_fields(frame[at + 4 : at + 4 + size], is_send)
+        return fields | metadata_fields(frame[at + 4 : at + 4 + size], is_send)
     except DecodeError:
-        if found["checksum"] == "mismatch":
-            return found
+        if fields["checksum"] == "mismatch":
+            return fields
         raise
 
 
@@ -249,7 +249,7 @@ def frame_fields(frame: bytes) -> dict[str, Any]:
         DecodeError: a part of it is not protobuf.
     """
     (size,) = struct.unpack_from(">I", frame, 4)
-    found = command_fields(frame[8 : 8 + size])
-    if found["command"] in (6, 9):
-        found |= entry_fields(frame, 8 + size, found["command"] == 6)
-    return found
+    fields = command_fields(frame[8 : 8 + size])
+    if fields["command"] in (6, 9):
+        fields |= entry_fields(frame, 8 + size, fields["command"] == 6)
+    return fields

@@ -49,10 +49,10 @@ def settled(tables: Tables) -> Tables:
 
 
 def _counted(values: list[Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for value in values:
-        found[value or "unknown"] = found.get(value or "unknown", 0) + 1
-    return found
+        counts[value or "unknown"] = counts.get(value or "unknown", 0) + 1
+    return counts
 
 
 def _message_id(row: Row) -> int | None:

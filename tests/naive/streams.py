@@ -61,18 +61,18 @@ class NaiveSide:
         if self.end is None and self.packets and self.acknowledged > end + 1:
             end = self.acknowledged
         start = min([0, *self.bytes]) if not self.has_syn else 0
-        found: list[Part] = []
+        parts: list[Part] = []
         for offset in range(start, end):
             kind, value = "lost", b""
             if offset in self.bytes:
                 byte = self.bytes[offset]
                 kind, value = ("cut", b"") if byte is None else ("data", bytes([byte]))
-            if found and found[-1].kind == kind:
-                last = found.pop()
-                found.append(Part(kind, last.start, last.length + 1, last.data + value))
+            if parts and parts[-1].kind == kind:
+                last = parts.pop()
+                parts.append(Part(kind, last.start, last.length + 1, last.data + value))
             else:
-                found.append(Part(kind, offset, 1, value))
-        return found
+                parts.append(Part(kind, offset, 1, value))
+        return parts
 
 
 @dataclass

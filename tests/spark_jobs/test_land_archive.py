@@ -61,8 +61,8 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
         (path,) = (work / "closed" / name).glob("*.parquet")
         assert pq.ParquetFile(path).read().equals(rows), name
     with DuckdbEngine(work / "spill") as db:
-        found = db.table(f"FROM {parquet(parquet_files(work / 'made-1', 'sends'))}")
-    assert sum(found.column("resent").to_pylist()) > 0
+        table = db.table(f"FROM {parquet(parquet_files(work / 'made-1', 'sends'))}")
+    assert sum(table.column("resent").to_pylist()) > 0
     attempts = Counter(expected["exchanges"].column("attempt").to_pylist())
     assert attempts[1] > 0 and attempts[2] > 0
 

@@ -11,11 +11,11 @@ from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.exchanges import Exchanges
-from dissector.protocols.pairing.rules import Command
+from dissector.protocols.pairing.rules import Command, PairedBy
 
 COMMANDS = ("?", "ASK", "ANSWER", "EITHER", "PROVEN", "LIMIT")
 ASK, ANSWER = 1, 2
-TABLE = (Command(ASK, TO_BROKER, rules.BY_TURN), Command(ANSWER, TO_CLIENT, answers=(ASK,)))
+TABLE = (Command(ASK, TO_BROKER, PairedBy.TURN), Command(ANSWER, TO_CLIENT, answers=(ASK,)))
 WORDS = {"request_command": COMMANDS, "response_command": COMMANDS, "error_code": ()}
 _KIND_AT = 5  # behind the length and the mark
 

@@ -80,8 +80,8 @@ class Held:
     def searched(self) -> Searched:
         """As a search sees it."""
         plain = getattr(searched, "py_func", searched)  # no kernel that Python calls gives arrays
-        found: Searched = plain(self.state, self.direction_index, 0)
-        return found
+        contents: Searched = plain(self.state, self.direction_index, 0)
+        return contents
 
     def cell(self, number: int) -> int:
         """A cell of its search."""
@@ -99,9 +99,9 @@ class Held:
     def rows(self, *names: str) -> list[tuple[int, ...]]:
         """Fields of its ranges, in order."""
         ranges: BufferedRanges = self.state.pool.ranges
-        row, found = int(self.state.pool.buffers.first[self.buffer]), []
+        row, rows = int(self.state.pool.buffers.first[self.buffer]), []
         for _ in range(int(self.state.pool.buffers.ranges[self.buffer])):
-            found.append(tuple(int(getattr(ranges, name)[row]) for name in names))
+            rows.append(tuple(int(getattr(ranges, name)[row]) for name in names))
             row = int(ranges.next[row])
         assert row == ABSENT
-        return found
+        return rows

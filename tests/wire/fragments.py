@@ -21,13 +21,13 @@ def fragments(
     head_bytes = (packet[0] & 15) * 4 if is_v4 else 40
     payload = packet[head_bytes:]
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(payload)}), len(payload)]
-    found = []
+    fragments = []
     for start, end in itertools.pairwise(edges):
         is_last = end == len(payload)
         # All but the last end on a multiple of 8 and say that more follows.
         stop = end if is_last else min((len(payload) - 1) // 8 * 8, end + overlap)
-        found.append(one(packet, start, payload[start:stop], not is_last, identification))
-    return found
+        fragments.append(one(packet, start, payload[start:stop], not is_last, identification))
+    return fragments
 
 
 def one(packet: bytes, start: int, piece: bytes, is_more: bool, identification: int = 7) -> bytes:

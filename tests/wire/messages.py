@@ -13,7 +13,7 @@ from tests.wire.blocks import block_of
 
 
 class Opened:
-    """Reads entries block after block; rows hold what is not null, found the notices."""
+    """Reads entries block after block; rows hold what is not null, `drained` gives the notices."""
 
     def __init__(
         self, properties: bool = False, payload_sha256: bool = False, redact: bool = False
@@ -50,18 +50,18 @@ class Opened:
 
     def notices(self) -> list[tuple[str, int]]:
         """Code and frame of all notices so far, which are forgotten."""
-        return [(NOTICES[each.kind].code, each.frame_no) for each in self.found()]
+        return [(NOTICES[each.kind].code, each.frame_no) for each in self.drained()]
 
-    def found(self) -> list[Notice]:
+    def drained(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
         return self.notice_log.drain()
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     """The columns of a message that its frame decides, nulls left out."""
-    found = {name: value for name, value in row.items() if value is not None}
+    values = {name: value for name, value in row.items() if value is not None}
     for name in ("connection_id", "direction", "ts"):
-        del found[name]
-    if "properties" in found:
-        found["properties"] = dict(found["properties"])
-    return found
+        del values[name]
+    if "properties" in values:
+        values["properties"] = dict(values["properties"])
+    return values

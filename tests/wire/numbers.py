@@ -23,11 +23,11 @@ class Record(NamedTuple):
 
 def packets_of(capture: bytes) -> list[Record]:
     """The packets of a little-endian pcap file of microseconds."""
-    found = []
+    packets = []
     for time, data, _ in records(capture):
         seconds, micros = struct.unpack("<II", time)
-        found.append(Record(seconds * SECOND + micros, data))
-    return found
+        packets.append(Record(seconds * SECOND + micros, data))
+    return packets
 
 
 def capture_of(head: bytes, packets: list[Record]) -> bytes:

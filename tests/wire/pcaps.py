@@ -13,7 +13,7 @@ def _segments(path: Path) -> dict[tuple, tuple[int, dict[int, bytes]]]:
     raw = path.read_bytes()
     if raw[:2] == b"\x1f\x8b":
         raw = gzip.decompress(raw)
-    found: dict[tuple, tuple[int, dict[int, bytes]]] = {}
+    segments: dict[tuple, tuple[int, dict[int, bytes]]] = {}
     for _, packet in dpkt.pcap.Reader(io.BytesIO(raw)):
         ip = dpkt.ethernet.Ethernet(packet).data
         tcp = getattr(ip, "data", None)
@@ -21,10 +21,10 @@ def _segments(path: Path) -> dict[tuple, tuple[int, dict[int, bytes]]]:
             continue
         key = (ip.src, tcp.sport, ip.dst, tcp.dport)
         if tcp.flags & dpkt.tcp.TH_SYN:
-            found[key] = ((tcp.seq + 1) & 0xFFFF_FFFF, {})
-        elif key in found and tcp.data:
-            found[key][1].setdefault(tcp.seq, bytes(tcp.data))
-    return found
+            segments[key] = ((tcp.seq + 1) & 0xFFFF_FFFF, {})
+        elif key in segments and tcp.data:
+            segments[key][1].setdefault(tcp.seq, bytes(tcp.data))
+    return segments
 
 
 def pulsar_frames(path: Path) -> list[list[bytes]]:

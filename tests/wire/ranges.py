@@ -12,15 +12,11 @@ from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_connections
 from dissector.protocols.interface import FrameBlock, ProtocolSpec
 from dissector.stream.columns import (
-    CLOSE,
-    DATA,
     ENDED_CAPTURE_END,
     ENDS_PACKET,
-    FIN,
-    GAP_CUT,
-    GAP_LOST,
     STARTS_PACKET,
     RangeColumns,
+    RangeKind,
 )
 
 WHOLE = STARTS_PACKET | ENDS_PACKET
@@ -73,28 +69,28 @@ class Ranges:
         self, data: bytes, endpoint_index: int = 0, connection: int = 0, flags: int = WHOLE
     ) -> "Ranges":
         """Bytes of one packet."""
-        self._add(connection, endpoint_index, DATA, len(data), flags=flags)
+        self._add(connection, endpoint_index, RangeKind.DATA, len(data), flags=flags)
         self.data += data
         return self
 
     def lose(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """Bytes that were never captured."""
-        self._add(connection, endpoint_index, GAP_LOST, count)
+        self._add(connection, endpoint_index, RangeKind.GAP_LOST, count)
         return self
 
     def cut(self, count: int, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """Bytes that the snap length cut off."""
-        self._add(connection, endpoint_index, GAP_CUT, count)
+        self._add(connection, endpoint_index, RangeKind.GAP_CUT, count)
         return self
 
     def fin(self, endpoint_index: int = 0, connection: int = 0) -> "Ranges":
         """One side is done."""
-        self._add(connection, endpoint_index, FIN, 0)
+        self._add(connection, endpoint_index, RangeKind.FIN, 0)
         return self
 
     def close(self, connection: int = 0, cause: int = ENDED_CAPTURE_END) -> "Ranges":
         """The connection is over."""
-        self._add(connection, 0, CLOSE, 0, cause=cause)
+        self._add(connection, 0, RangeKind.CLOSE, 0, cause=cause)
         return self
 
     def columns(self) -> RangeColumns:

@@ -15,15 +15,7 @@ import numpy as np
 from dissector.limits import NULL
 from dissector.notices import NOTICES
 from dissector.packet.columns import PacketBuffers, SegmentColumns
-from dissector.stream.columns import (
-    CLOSE,
-    DATA,
-    ENDED_NAMES,
-    FIN,
-    GAP_CUT,
-    GAP_LOST,
-    RETRANSMITTED,
-)
+from dissector.stream.columns import ENDED_NAMES, RETRANSMITTED, RangeKind
 from dissector.stream.records import Directions
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
@@ -72,7 +64,7 @@ class Piece(NamedTuple):
     data: bytes = b""
 
 
-_KINDS = {DATA: "data", GAP_LOST: "lost", GAP_CUT: "cut"}
+_KINDS = {RangeKind.DATA: "data", RangeKind.GAP_LOST: "lost", RangeKind.GAP_CUT: "cut"}
 
 
 @dataclass
@@ -89,21 +81,21 @@ class Released:
 
     def pieces(self, connection: int = 0, endpoint_index: int = 0) -> list[Piece]:
         """The stream of a side; neighbours of one kind are one piece."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for row in self.ranges:
             if (row["connection"], row["endpoint_index"]) != (connection, endpoint_index) or row[
                 "kind"
             ] not in _KINDS:
                 continue
             kind = _KINDS[row["kind"]]
-            if found and found[-1].kind == kind:
-                last = found.pop()
-                found.append(
+            if pieces and pieces[-1].kind == kind:
+                last = pieces.pop()
+                pieces.append(
                     Piece(kind, last.start, last.length + row["length"], last.data + row["data"])
                 )
             else:
-                found.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
-        return found
+                pieces.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
+        return pieces
 
     def data(self, connection: int = 0, endpoint_index: int = 0) -> bytes:
         """The bytes of a side that came out, gaps left out."""
@@ -208,7 +200,7 @@ def streamed(
         is_finished: the capture ends behind them.
     """
     streams = Streams(options)
-    found = Released()
+    released = Released()
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(packets)}), len(packets)]
     all_segments, all_buffers = columns_of(packets)
     for start, end in itertools.pairwise(edges):
@@ -217,45 +209,45 @@ def streamed(
         # A buffer of the call's own, overwritten afterwards: nothing may point into it any more.
         buffers = PacketBuffers(all_buffers.block.copy(), all_buffers.assembled)
         for ranges, rows in streams.advance(segments, end - start, buffers):
-            _collect(found, streams, ranges, rows, buffers)
+            _collect(released, streams, ranges, rows, buffers)
         buffers.block[:] = 0xEE
     if is_finished:
         nothing = PacketBuffers(np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         for ranges, rows in streams.finish():
-            _collect(found, streams, ranges, rows, nothing)
-        _collect_connections(found, streams)
+            _collect(released, streams, ranges, rows, nothing)
+        _collect_connections(released, streams)
         assert streams.held_bytes == 0
-        check(found, packets)
-    return found
+        check(released, packets)
+    return released
 
 
 def _collect(
-    found: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
+    released: Released, streams: Streams, ranges: Any, rows: int, buffers: PacketBuffers
 ) -> None:
     sources = (buffers.block, streams.heap, buffers.assembled)
     for row in range(rows):
         cells: dict[str, Any] = {name: int(getattr(ranges, name)[row]) for name in ranges._fields}
         at = cells["offset"]
-        is_data = cells["kind"] == DATA
+        is_data = cells["kind"] == RangeKind.DATA
         cells["data"] = (
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
-        found.ranges.append(cells)
+        released.ranges.append(cells)
     notices, count = streams.notices()
     for row in range(count):
         said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
-        found.notices.append(said | {"code": NOTICES[said["kind"]].code})
-    found.held = max(found.held, streams.held_bytes)
-    _collect_connections(found, streams)
+        released.notices.append(said | {"code": NOTICES[said["kind"]].code})
+    released.held = max(released.held, streams.held_bytes)
+    _collect_connections(released, streams)
 
 
-def _collect_connections(found: Released, streams: Streams) -> None:
+def _collect_connections(released: Released, streams: Streams) -> None:
     slots = streams.retired()
     rows = streams.connection_rows(slots)
     known = rows.connections
     for row in range(len(slots)):
         ended = int(known.closing[row])
-        found.connections[int(known.connection_id[row])] = {
+        released.connections[int(known.connection_id[row])] = {
             "ended": ENDED_NAMES[ended] if ended >= 0 else None,
             "history": rows.history[row],
             "ports": [int(port[row]) for port in rows.port],
@@ -273,22 +265,22 @@ def _collect_connections(found: Released, streams: Streams) -> None:
     streams.recycle()
 
 
-def check(found: Released, packets: Sequence[Packet]) -> None:
+def check(streams: Released, packets: Sequence[Packet]) -> None:
     """What holds for any finished run."""
     by_connection: dict[int, list[dict[str, Any]]] = {}
-    for row in found.ranges:
+    for row in streams.ranges:
         by_connection.setdefault(row["connection"], []).append(row)
-    assert sorted(by_connection) == sorted(found.connections) == list(range(len(by_connection)))
-    released = [row["release_packet"] for row in found.ranges]
+    assert sorted(by_connection) == sorted(streams.connections) == list(range(len(by_connection)))
+    released = [row["release_packet"] for row in streams.ranges]
     assert released == sorted(released)
     used = 0
     for connection, rows in by_connection.items():
         kinds = [row["kind"] for row in rows]
-        assert kinds[-1] == CLOSE and kinds.count(CLOSE) == 1
+        assert kinds[-1] == RangeKind.CLOSE and kinds.count(RangeKind.CLOSE) == 1
         # What left before the SYN was known says so; else the side of the SYN.
-        assert {row["opener"] for row in rows} <= {-1, found.connections[connection]["opener"]}
+        assert {row["opener"] for row in rows} <= {-1, streams.connections[connection]["opener"]}
         for endpoint_index in (0, 1):
-            values = found.connections[connection]["sides"][endpoint_index]
+            values = streams.connections[connection]["sides"][endpoint_index]
             used += values["packets"]
             _check_side([row for row in rows if row["endpoint_index"] == endpoint_index], values)
     assert used == len(packets)
@@ -298,25 +290,28 @@ def _check_side(rows: list[dict[str, Any]], values: dict[str, int]) -> None:
     sums = Counter[int]()
     end = None
     for row in rows:
-        if row["kind"] == CLOSE:
+        if row["kind"] == RangeKind.CLOSE:
             continue
         assert end is None or row["stream_offset"] == end, "ranges follow on each other"
-        assert sums[FIN] == 0, "nothing follows a FIN"
-        assert row["kind"] == FIN or row["length"] > 0
+        assert sums[RangeKind.FIN] == 0, "nothing follows a FIN"
+        assert row["kind"] == RangeKind.FIN or row["length"] > 0
         assert row["packet"] == NULL or row["packet"] <= row["release_packet"]
         end = row["stream_offset"] + row["length"]
         sums[row["kind"]] += row["length"]
-        if row["kind"] == FIN:
-            sums[FIN] += 1
-    gaps = [row for row in rows if row["kind"] == GAP_LOST]
-    assert values["stream_bytes"] == sums[DATA] + sums[GAP_LOST] + sums[GAP_CUT]
-    assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[GAP_LOST])
-    assert values["snaplen_cut_bytes"] == sums[GAP_CUT]
+        if row["kind"] == RangeKind.FIN:
+            sums[RangeKind.FIN] += 1
+    gaps = [row for row in rows if row["kind"] == RangeKind.GAP_LOST]
+    assert (
+        values["stream_bytes"]
+        == sums[RangeKind.DATA] + sums[RangeKind.GAP_LOST] + sums[RangeKind.GAP_CUT]
+    )
+    assert (values["gaps"], values["gap_bytes"]) == (len(gaps), sums[RangeKind.GAP_LOST])
+    assert values["snaplen_cut_bytes"] == sums[RangeKind.GAP_CUT]
     # Every byte of payload left in its stream, or was dropped, or had left before.
     assert values["dropped_bytes"] >= values["late_bytes"]
     again = ("retransmitted", "duplicate", "out_of_order", "keepalive")
     if not any(values[f"{name}_packets"] for name in again):
-        used = sums[DATA] + sums[GAP_CUT] + values["dropped_bytes"]
+        used = sums[RangeKind.DATA] + sums[RangeKind.GAP_CUT] + values["dropped_bytes"]
         assert values["payload_bytes"] == used, "payload that nobody counts"
 
 

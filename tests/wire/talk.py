@@ -14,7 +14,7 @@ from dissector.blocks import Coded, Lists, TableBlock
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICES
-from dissector.protocols.columns import EVENT_CLOSE, EVENT_GAP, TO_BROKER, TO_CLIENT
+from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameEvent
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
 from dissector.protocols.pulsar.exchanges import PulsarExchanges
@@ -143,7 +143,7 @@ class Talk:
 
     def hang_up(self, connection: int = 0) -> None:
         """The connection is over."""
-        self._say(EVENT_CLOSE, TO_BROKER, connection, {"status": ENDED_FIN})
+        self._say(FrameEvent.CLOSE, TO_BROKER, connection, {"status": ENDED_FIN})
 
     def gap(
         self, direction: int, size: int = 100, connection: int = 0, offset: int = 0,
@@ -151,7 +151,7 @@ class Talk:
     ) -> None:  # fmt: skip
         """Bytes of a direction are missing; missing: 0 if they are of one frame that is known."""
         fields = {"frame_bytes": size, "stream_offset": offset, "frames_missing": missing}
-        self._say(EVENT_GAP, direction, connection, fields)
+        self._say(FrameEvent.GAP, direction, connection, fields)
 
     # -- what comes of it
 
@@ -167,7 +167,7 @@ class Talk:
         for block in in_blocks(maker, self.script, cuts):
             passes.advance(block)
         for connection in sorted({row["connection_id"] for row in self.script}):
-            end = {"command": EVENT_CLOSE, "direction": TO_BROKER, "connection_id": connection}
+            end = {"command": FrameEvent.CLOSE, "direction": TO_BROKER, "connection_id": connection}
             passes.advance(maker.block([end | {"status": ENDED_CAPTURE_END}]))
         return passes.finish()
 

@@ -47,7 +47,7 @@ def opened_in(tables: dict[str, list[dict[str, Any]]]) -> list[Opened]:
             ipaddress.ip_address(row[f"{end}_ip"]).packed + row[f"{end}_port"].to_bytes(2, "big")
             for end in ("client", "broker")
         )
-    found = {}
+    bundles = {}
     for table, number in (("producers", "producer_id"), ("consumers", "consumer_id")):
         for row in tables.get(table, []):
             if row[number] is None:  # of Cursus, which names its producers alone
@@ -55,8 +55,8 @@ def opened_in(tables: dict[str, list[dict[str, Any]]]) -> list[Opened]:
             client, broker = ends[row["connection_id"]]
             topic, name = row["topic"] or "persistent://a/b/c", row["name"] or _NAMELESS
             one = Opened(client, broker, table == "producers", row[number], topic, name)
-            found[one[:4]] = one
-    return list(found.values())
+            bundles[one[:4]] = one
+    return list(bundles.values())
 
 
 def _frames(one: Opened, turn: int) -> list[tuple[bool, bytes]]:

@@ -149,7 +149,7 @@ calm AS (
   ) AS q
   GROUP BY q.capture, q.topic, q.broker_ip
 ),
-found AS (
+clear_spikes AS (
   SELECT
     k.*, s.sends, c.p99_ns,
     count(*) OVER (PARTITION BY k.capture, k.broker_ip, k.slot) AS topics
@@ -169,7 +169,7 @@ others AS ( -- Quick ones say something only if slow sends went on waiting behin
     max_by(e.response_frame_no, e.latency_ns) AS slowest_frame
   FROM (
     SELECT capture, broker_ip, slot, min(first_ns) AS first_ns, max(last_ns) AS last_ns
-    FROM found
+    FROM clear_spikes
     GROUP BY capture, broker_ip, slot
   ) AS k
   JOIN exchanges AS e ON e.capture = k.capture AND e.broker_ip = k.broker_ip
@@ -200,6 +200,6 @@ SELECT
   k.slowest_frame AS frame_slowest_send, k.its_frame AS frame_its_receipt,
   k.first_frame AS frame_first_slow, k.last_frame AS frame_last_slow,
   o.slowest_frame AS frame_other_answer
-FROM found AS k
+FROM clear_spikes AS k
 LEFT JOIN others AS o
   ON o.capture = k.capture AND o.broker_ip = k.broker_ip AND o.slot = k.slot

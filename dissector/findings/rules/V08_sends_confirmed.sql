@@ -54,7 +54,7 @@ WITH numbers AS (
     unnest(send_latency.total)
   FROM totals
 ),
-judged AS (
+send_numbers AS (
   SELECT
     *, latency_ms['count'] AS receipts,
     -- Publish times are whole milliseconds.
@@ -120,5 +120,5 @@ SELECT
         THEN format('{:,} send{} had no attempt that was confirmed', never, if(never = 1, '', 's'))
     END
   END AS measured_ended
-FROM judged
+FROM send_numbers
 WHERE sends > 0

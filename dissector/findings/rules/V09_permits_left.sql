@@ -23,7 +23,7 @@ WITH numbers AS (
     permit_utilization.longest_stalls[1] AS longest, unnest(permit_utilization.total)
   FROM totals
 ),
-judged AS (
+permit_numbers AS (
   SELECT
     *,
     consumers - not_judged['baseline_unknown'] - not_judged['delivered_without_known_balance']
@@ -53,5 +53,5 @@ SELECT
   nullif(open_at_end, 0) AS measured_open, nullif(confirmed, 0) AS measured_confirmed,
   CASE WHEN confirmed = 0 THEN 'whether messages were waiting is not known' END AS measured_waiting,
   beside AS measured_beside
-FROM judged
+FROM permit_numbers
 WHERE not_applicable IS NULL AND known > 0 AND times IS NOT NULL AND observed_ms > 0

@@ -93,7 +93,7 @@ do = "Ask who set the group back; if it was on purpose, nothing is to be done."
 WITH numbers AS (
   SELECT place, is_evident, redelivery.examples AS examples, unnest(redelivery.total) FROM totals
 ),
-judged AS (
+delivery_numbers AS (
   SELECT
     *,
     list_sort(list_transform(map_entries(by_cause), lambda e: (-e.value, e.key)))[1][2] AS cause,
@@ -117,4 +117,4 @@ SELECT
   redelivered_messages AS measured_redelivered_messages,
   CASE WHEN messages > deliveries THEN messages END AS measured_messages,
   by_cause AS measured_causes
-FROM judged
+FROM delivery_numbers

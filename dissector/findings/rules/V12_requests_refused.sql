@@ -31,7 +31,7 @@ WITH numbers AS (
     send_latency.total.outcomes AS sent, requests.total.outcomes AS asked, unnest(errors.total)
   FROM totals
 ),
-judged AS (
+answer_numbers AS (
   SELECT
     *,
     list_sum(list_transform(
@@ -70,5 +70,5 @@ SELECT
   coalesce(codes[1].error_code, 'no code') AS measured_code,
   CASE WHEN incidents < answers THEN incidents END AS measured_incidents,
   nullif(expected, 0) AS measured_expected
-FROM judged
+FROM answer_numbers
 WHERE answers > 0 OR (answers = 0 AND granted > 0)

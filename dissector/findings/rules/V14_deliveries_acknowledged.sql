@@ -49,7 +49,7 @@ WITH numbers AS (
     ack_latency.passed_over AS passed_rows, unnest(ack_latency.total)
   FROM totals
 ),
-judged AS (
+ack_numbers AS (
   SELECT
     *,
     list_filter(passed_rows, lambda e: list_contains(ways, e.outcome)) AS open_rows,
@@ -70,7 +70,7 @@ shown AS (
     still = passed_over_by_outcome['consumer_closed'] AND len(list_filter(
       commands, lambda e: e.request_command = 'SEEK' AND e.outcomes['ok'] > 0
     )) > 0 AS is_of_seek
-  FROM judged
+  FROM ack_numbers
 )
 SELECT
   place,

@@ -154,9 +154,9 @@ class CursusAnonymizer:
     def _payload(self, payload: bytes) -> bytes:
         """Noise; that credentials stand in it can be seen, and is a finding."""
         out = bytearray(self._hidden(payload))
-        found = secrets.APPENDED.search(payload)
-        if found is not None:
-            out[found.start() : found.end()] = payload[found.start() : found.end() - 1] + b"*"
+        match = secrets.APPENDED.search(payload)
+        if match is not None:
+            out[match.start() : match.end()] = payload[match.start() : match.end() - 1] + b"*"
         return bytes(out)
 
     # -- texts
@@ -169,10 +169,10 @@ class CursusAnonymizer:
         head = body[:2] + self._name(body[2:start]) if start else b""
         line = body[start:]
         line = masked(line, credentials(line))
-        found = _PAYLOAD.search(line)
-        if found is None:
+        match = _PAYLOAD.search(line)
+        if match is None:
             return head + self._line(line)
-        payload = line[found.end() :]
+        payload = line[match.end() :]
         noise = self._payload(payload)
         # Letters: of other bytes some at the ends would not count.
         letters = bytes(_FIRST_LETTER + sign % _LETTERS for sign in noise)
@@ -181,19 +181,19 @@ class CursusAnonymizer:
             letters = (
                 letters[: kept.start()] + noise[kept.start() : kept.end()] + letters[kept.end() :]
             )
-        return head + self._line(line[: found.end()]) + letters
+        return head + self._line(line[: match.end()]) + letters
 
     def _line(self, line: bytes) -> bytes:
         """A line of words and pairs."""
         out = bytearray(line)
         last = b""
-        for found in _PAIR.finditer(line):
-            if found["word"] is None:
-                start, stop = found.span("value")
-                out[start:stop] = self._value(found["key"], found["value"])
+        for match in _PAIR.finditer(line):
+            if match["word"] is None:
+                start, stop = match.span("value")
+                out[start:stop] = self._value(match["key"], match["value"])
                 continue
-            start, stop = found.span("word")
-            word = found["word"]
+            start, stop = match.span("word")
+            word = match["word"]
             if not self._is_of_protocol(word, last):
                 out[start:stop] = self._json(word) if word[:1] == b"{" else self._sentence(word)
             last = word
@@ -228,10 +228,10 @@ class CursusAnonymizer:
             return text
         out = bytearray(text)
         key = b""
-        for found in _JSON.finditer(text):
-            start, stop = found.span("text")
-            value = found["text"]
-            if found["colon"]:
+        for match in _JSON.finditer(text):
+            start, stop = match.span("text")
+            value = match["text"]
+            if match["colon"]:
                 key = value
                 if value not in _KEYS:
                     out[start:stop] = self._names.name(value)

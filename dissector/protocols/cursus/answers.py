@@ -90,17 +90,17 @@ def read_answer(body: bytes) -> Answer:
 
 
 def _fields(text: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     rest = _REST_OF_LINE.search(text)
     if rest:
-        found[rest[1].decode()] = rest[2]
+        fields[rest[1].decode()] = rest[2]
         text = text[: rest.start()]
     for name, value, word in _PAIR.findall(text):
         if word:
-            found.setdefault("words", []).append(word)
+            fields.setdefault("words", []).append(word)
         else:
-            found[name.decode()] = _unquoted(value)
-    return found
+            fields[name.decode()] = _unquoted(value)
+    return fields
 
 
 def _unquoted(value: bytes) -> bytes:
@@ -120,7 +120,7 @@ def _error(text: bytes) -> Answer:
 
 def log_ends(answer: Answer) -> list[tuple[int, int]]:
     """What LIST_OFFSETS and DESCRIBE say: (partition, offset that the next readable record has)."""
-    found = []
+    ends = []
     offsets = answer.fields.get("offsets")
     if isinstance(offsets, bytes):
         for part in offsets.split(b","):
@@ -128,14 +128,14 @@ def log_ends(answer: Answer) -> list[tuple[int, int]]:
             values = dict(each.partition(b"=")[::2] for each in rest.split(b":"))
             numbers = (whole_number(label.removeprefix(b"P")), whole_number(values.get(b"latest")))
             if numbers[0] is not None and numbers[1] is not None:
-                found.append((numbers[0], numbers[1]))
+                ends.append((numbers[0], numbers[1]))
     partitions = answer.fields.get("partitions")
     if isinstance(partitions, list):
         for each in partitions:
             numbers = (each.get("id"), each.get("hwm")) if isinstance(each, dict) else (None, None)
             if all(isinstance(value, int) and 0 <= value < 1 << 62 for value in numbers):
-                found.append((int(numbers[0] or 0), int(numbers[1] or 0)))
-    return found
+                ends.append((int(numbers[0] or 0), int(numbers[1] or 0)))
+    return ends
 
 
 def _json_answer(body: bytes) -> Answer:
@@ -202,26 +202,26 @@ _IN_COLUMNS: Final = frozenset(("topic", "partition", "group", "member", "produc
 
 def answer_detail(answer: Answer, redact: bool, is_full: bool = False) -> dict[str, Any]:
     """What an answer says beyond the columns of its frame; is_full: the columns' part, too."""
-    found: dict[str, Any] = {}
+    detail: dict[str, Any] = {}
     if answer.is_legacy:
-        found["grammar"] = "legacy_text"
+        detail["grammar"] = "legacy_text"
     for name, value in answer.fields.items():
         if is_full or name not in _IN_COLUMNS or answer.is_error:
             title = shown(name.encode("utf-8", "replace"), redact)
-            found[title] = shown_value(title, value, redact)
+            detail[title] = shown_value(title, value, redact)
     if is_full and answer.ack is not None:
-        found.update(answer.ack._asdict(), producer_id=shown(answer.ack.producer_id, redact))
-    return found
+        detail.update(answer.ack._asdict(), producer_id=shown(answer.ack.producer_id, redact))
+    return detail
 
 
 def _words(words: list[str | bytes], redact: bool) -> list[bytes]:
     """Words of a text, without those that are secret by the words before them."""
     plain = [each.encode("utf-8", "replace") if isinstance(each, str) else each for each in words]
-    found = secrets(b" ".join(plain)) if redact else []
+    secret_spans = secrets(b" ".join(plain)) if redact else []
     shown, at = [], 0
     for each in plain:
         end = at + len(each)
-        is_secret_word = any(low < end and at < high for low, high in found)
+        is_secret_word = any(low < end and at < high for low, high in secret_spans)
         shown.append(hidden(len(each)) if is_secret_word else each)
         at = end + 1
     return shown

@@ -8,6 +8,7 @@ where the frame ends. `SEED` is a published document's, which no program ever sp
 where its text partition is plainly there, since such a frame may read as a `CURRENT` one, too.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray
@@ -17,10 +18,16 @@ from dissector.limits import MAX_BATCH_RECORDS
 
 MAGIC: Final = 0xBA7C
 
-CURRENT: Final = 0  # partition i32, acks u8 length
-SEED: Final = 1  # partition as text, acks u16 length
-APRIL: Final = 2  # as CURRENT, records without event fields
-V010: Final = 3  # as APRIL, without the idempotent flag
+
+class BatchLayout(enum.IntEnum):
+    """Layouts of a batch."""
+
+    CURRENT = 0  # partition i32, acks u8 length
+    SEED = 1  # partition as text, acks u16 length
+    APRIL = 2  # as CURRENT, records without event fields
+    V010 = 3  # as APRIL, without the idempotent flag
+
+
 LAYOUTS: Final = 4
 LAYOUT_NAMES: Final = ("cur", "seed", "apr26", "v010")
 
@@ -122,7 +129,7 @@ def read_head(data: ByteArray, at: int, end: int, layout: int) -> BatchHeader:
     cursor = topic_at + topic_bytes
     if end - cursor < 5:
         return _no_head()
-    if layout == SEED:
+    if layout == BatchLayout.SEED:
         digits = be16(data, cursor)
         if digits < 1 or digits > _MAX_PARTITION_DIGITS or end - cursor < 4 + digits:
             return _no_head()
@@ -135,7 +142,7 @@ def read_head(data: ByteArray, at: int, end: int, layout: int) -> BatchHeader:
         partition = _signed32(be32(data, cursor))
         acks_bytes = byte(data, cursor + 4)
         cursor += 5
-    flag_bytes = 0 if layout == V010 else 1
+    flag_bytes = 0 if layout == BatchLayout.V010 else 1
     if end - cursor < acks_bytes + flag_bytes + 20:
         return _no_head()
     acks = _acks(data, cursor, acks_bytes)
@@ -180,7 +187,7 @@ def read_record(data: ByteArray, at: int, end: int, layout: int) -> Record:
     event_bytes = 0
     schema_version = 0
     aggregate_version = 0
-    if layout in (CURRENT, SEED):
+    if layout in (BatchLayout.CURRENT, BatchLayout.SEED):
         if end - cursor < _EVENT_FIELDS:
             return _no_record()
         event_bytes = be16(data, cursor)
@@ -247,6 +254,6 @@ def choose_layout(data: ByteArray, at: int, end: int, known: int) -> int:
         stop = end_of_records(data, head, end, layout)
         if stop == end:
             return layout
-        if stop >= 0 and head.records > 0 and loose < 0 and layout != SEED:
+        if stop >= 0 and head.records > 0 and loose < 0 and layout != BatchLayout.SEED:
             loose = LAYOUTS + layout
     return loose

@@ -16,7 +16,8 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT, FrameColumns
 from dissector.protocols.cursus import batches
-from dissector.protocols.cursus.headers import BATCH_BODY, LENGTH_BYTES, shape_of
+from dissector.protocols.cursus.batches import BatchLayout
+from dissector.protocols.cursus.headers import LENGTH_BYTES, BodyShape, shape_of
 from dissector.tables import HashTable, find, put
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
@@ -210,18 +211,18 @@ def read_batches(
         layouts: the layout of each connection's last batch, by connection.
     """
     for row in range(first, stop):
-        if out.shape[row] != BATCH_BODY:
+        if out.shape[row] != BodyShape.BATCH_BODY:
             continue
         data = sources[out.source[row]]
         connection = frames.connection_id[row]
         known = find(layouts, connection, 0, 0, 0)
         if frames.status[row] != COMPLETE:
-            if _fill_head(frames, row, data, out, max(known, batches.CURRENT), names):
+            if _fill_head(frames, row, data, out, max(known, BatchLayout.CURRENT), names):
                 _read_first(frames, row, data, out)
             continue
         chosen = batches.choose_layout(data, out.at[row], out.end[row], known)
         if chosen < 0:
-            _fill_head(frames, row, data, out, max(known, batches.CURRENT), names)
+            _fill_head(frames, row, data, out, max(known, BatchLayout.CURRENT), names)
             continue
         layout = chosen % batches.LAYOUTS
         if _fill_head(frames, row, data, out, layout, names):

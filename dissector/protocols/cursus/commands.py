@@ -12,7 +12,7 @@ from dissector.codecs.integers import byte
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.pairing import rules
-from dissector.protocols.pairing.rules import Command
+from dissector.protocols.pairing.rules import Command, Expectation, PairedBy
 from dissector.schemas import enums
 
 # What is not a text command; UNKNOWN is one whose word is in no list.
@@ -72,7 +72,7 @@ KINDS: Final = {
 # Their clients close without reading the answer.
 _NEVER_AWAITED: Final = frozenset(NUMBER[name] for name in ("LEAVE_GROUP", "HEARTBEAT_CLUSTER"))
 
-# -- which answers may follow which requests, by their words alone; `correlation` looks inside
+# -- which answers may follow which requests, by their words alone; `exchanges` looks inside
 _ASKING: Final = (UNKNOWN, BATCH, *range(FIRST_VERB, len(NAMES)), rules.NOT_SEEN)
 _ANSWERS: Final = {
     **dict.fromkeys((UNKNOWN, RESPONSE_ERROR, RESPONSE_JSON, rules.NOT_SEEN), _ASKING),
@@ -84,10 +84,10 @@ TABLE: Final = tuple(
     Command(
         number,
         rules.EITHER,
-        rules.BY_ORDER if number in _ASKING else rules.NO_REQUEST,
+        PairedBy.ORDER if number in _ASKING else PairedBy.NO_REQUEST,
         _ANSWERS.get(number, ()),
         KINDS.get(number, enums.KIND_REQUEST),
-        silence=rules.NEVER_AWAITED if number in _NEVER_AWAITED else rules.AWAITED,
+        silence=Expectation.NEVER_AWAITED if number in _NEVER_AWAITED else Expectation.AWAITED,
         is_receipt=number in (RESPONSE_OK, RESPONSE_ERROR, RESPONSE_JSON),
     )
     for number in {*_ASKING, *_ANSWERS}

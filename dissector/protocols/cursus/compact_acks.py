@@ -4,6 +4,7 @@ Brokers write the acknowledgement of a batch as compact JSON with its keys in on
 that form is read here. Any other goes the way of all answers.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,14 +17,18 @@ from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, MALFORMED, NAME_OBSERVED, TO_CLIENT, FrameColumns
 from dissector.protocols.cursus.bodies import AllSources, BodyColumns
 from dissector.protocols.cursus.commands import BATCH, KEEPALIVE, RESPONSE_JSON, RESPONSE_OK
-from dissector.protocols.cursus.headers import BATCH_BODY, EMPTY, JSON, LENGTH_BYTES, TEXT
+from dissector.protocols.cursus.headers import LENGTH_BYTES, BodyShape
 
-# Who has read a row, or NULL: of BodyColumns.reading.
-BATCH_READ: Final = 0
-EMPTY_READ: Final = 1
-ACK_READ: Final = 2
-OK_READ: Final = 3
-WRAPPED: Final = 4  # a line that carries a batch: its text is still to be read
+
+class ReadBy(enum.IntEnum):
+    """Who has read a row, or NULL: of BodyColumns.reading."""
+
+    BATCH = 0
+    EMPTY = 1
+    ACK = 2
+    OK = 3
+    WRAPPED = 4  # a line that carries a batch: its text is still to be read
+
 
 _MAX_DIGITS: Final = 18  # fit in 64 bits whatever they are
 _OK: Final = 0x4F4B
@@ -143,7 +148,7 @@ def _note_ack(
     ack = read_compact_ack(data, out.at[row], out.end[row])
     if ack.end < 0:
         return
-    out.decoded[row] = ACK_READ
+    out.decoded[row] = ReadBy.ACK
     frames.command[row] = RESPONSE_JSON
     frames.entry_id[row] = ack.last_offset
     frames.producer_epoch[row] = ack.epoch
@@ -171,16 +176,18 @@ def note_frequent(
     """Fill the columns of batches, empty frames, acknowledgements and answers that say only OK."""
     for row in range(first, stop):
         shape = out.shape[row]
-        if shape == EMPTY:
+        if shape == BodyShape.EMPTY:
             frames.command[row] = KEEPALIVE
-            out.decoded[row] = EMPTY_READ
-        elif shape == BATCH_BODY and out.decoded[row] != WRAPPED:
+            out.decoded[row] = ReadBy.EMPTY
+        elif shape == BodyShape.BATCH_BODY and out.decoded[row] != ReadBy.WRAPPED:
             _note_batch(frames, row, out)
-            out.decoded[row] = BATCH_READ
+            out.decoded[row] = ReadBy.BATCH
         elif frames.direction[row] != TO_CLIENT or frames.status[row] != COMPLETE:
             continue
-        elif shape == JSON:
+        elif shape == BodyShape.JSON:
             _note_ack(frames, row, sources[out.source[row]], out, names)
-        elif shape == TEXT and _is_ok(sources[out.source[row]], out.at[row], out.end[row]):
+        elif shape == BodyShape.TEXT and _is_ok(
+            sources[out.source[row]], out.at[row], out.end[row]
+        ):
             frames.command[row] = RESPONSE_OK
-            out.decoded[row] = OK_READ
+            out.decoded[row] = ReadBy.OK

@@ -15,6 +15,7 @@ from dissector.blocks import ByteArray
 from dissector.codecs.compression import Budget
 from dissector.limits import MAX_CURSUS_BODY_BYTES, MAX_GZIP_RATIO
 from dissector.protocols.cursus import headers
+from dissector.protocols.cursus.headers import BodyShape
 
 CODEC_NAMES: Final = ("NONE", "GZIP", "LZ4", "SNAPPY")
 NONE_CODEC: Final = 0
@@ -23,10 +24,10 @@ LZ4_CODEC: Final = 2
 SNAPPY_CODEC: Final = 3
 
 _XERIAL_HEADER: Final = 16  # magic, version, oldest compatible version
-_CODEC_OF: Final = {
-    headers.GZIP: GZIP_CODEC,
-    headers.LZ4_FRAME: LZ4_CODEC,
-    headers.XERIAL: SNAPPY_CODEC,
+_CODEC_OF: Final[dict[int, int]] = {
+    BodyShape.GZIP: GZIP_CODEC,
+    BodyShape.LZ4_FRAME: LZ4_CODEC,
+    BodyShape.XERIAL: SNAPPY_CODEC,
 }
 
 
@@ -85,11 +86,11 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
     data = packed.tobytes()
     room = min(room_for(len(data)), budget.allowance(len(data)))
     try:
-        if shape == headers.GZIP:
+        if shape == BodyShape.GZIP:
             plain = _gunzip(data, room)
-        elif shape == headers.LZ4_FRAME:
+        elif shape == BodyShape.LZ4_FRAME:
             plain = _unlz4(data, room)
-        elif shape == headers.XERIAL:
+        elif shape == BodyShape.XERIAL:
             plain = _unsnap_xerial(data, room)
         else:
             plain = _unsnap_block(data, room)
@@ -100,6 +101,6 @@ def open_body(packed: ByteArray, shape: int, budget: Budget) -> tuple[int, bytes
     budget.spend(len(data), len(plain))
     if shape not in _CODEC_OF:
         opened = headers.shape_of(np.frombuffer(bytearray(plain), np.uint8), 0, len(plain))
-        if opened not in (headers.BATCH_BODY, headers.ENVELOPE, headers.TEXT):
+        if opened not in (BodyShape.BATCH_BODY, BodyShape.ENVELOPE, BodyShape.TEXT):
             return None
     return _CODEC_OF.get(shape, SNAPPY_CODEC), plain

@@ -9,12 +9,13 @@ from dissector.codecs.names import NameTable
 from dissector.limits import MAX_KEPT_ANSWERS, NULL
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns
-from dissector.protocols.cursus import commands, headers
+from dissector.protocols.cursus import commands
 from dissector.protocols.cursus.answers import Ack, Answer, answer_detail, read_answer, shown_value
 from dissector.protocols.cursus.batches import LAYOUT_NAMES, UNKNOWN_ACKS
 from dissector.protocols.cursus.bodies import BodyColumns
-from dissector.protocols.cursus.compact_acks import ACK_READ, OK_READ
+from dissector.protocols.cursus.compact_acks import ReadBy
 from dissector.protocols.cursus.forwarded import NOTHING, Forwarded, read_forwarded
+from dissector.protocols.cursus.headers import BodyShape
 from dissector.protocols.cursus.lines import CommandLine, line_detail, read_line
 from dissector.protocols.cursus.unpacked_bodies import MARKED, BodyUnpacker
 from dissector.protocols.interface import FrameBlock
@@ -107,7 +108,7 @@ class BodyDecoder:
             return self._fill_line(frames, row, wrapped)
         is_request = int(frames.direction[row]) == columns.TO_BROKER or (
             int(frames.direction[row]) != columns.TO_CLIENT
-            and shape in (headers.ENVELOPE, headers.OTHER)
+            and shape in (BodyShape.ENVELOPE, BodyShape.OTHER)
         )
         body = self.opening.body(block, row)
         is_whole = int(frames.status[row]) == columns.COMPLETE
@@ -117,7 +118,9 @@ class BodyDecoder:
                 return _PLAIN
         if is_request:
             return self._request(frames, row, body, shape)
-        if shape in MARKED or (shape in (headers.OTHER, headers.ENVELOPE) and not _is_utf8(body)):
+        if shape in MARKED or (
+            shape in (BodyShape.OTHER, BodyShape.ENVELOPE) and not _is_utf8(body)
+        ):
             frames.command[row] = commands.UNKNOWN
             frames.status[row] = columns.MALFORMED if is_whole else frames.status[row]
             return _PLAIN
@@ -133,7 +136,7 @@ class BodyDecoder:
             )
             return _PLAIN
         if shape in MARKED or (
-            command == commands.UNKNOWN and shape not in (headers.TEXT, headers.ENVELOPE)
+            command == commands.UNKNOWN and shape not in (BodyShape.TEXT, BodyShape.ENVELOPE)
         ):
             if int(frames.status[row]) == columns.COMPLETE:
                 frames.status[row] = columns.MALFORMED
@@ -233,17 +236,17 @@ class BodyDecoder:
             return {}
         is_full = self._detail == "all"
         if decoded.line is not None:
-            found = line_detail(decoded.line, self._redact, is_full)
+            detail = line_detail(decoded.line, self._redact, is_full)
             if decoded.forwarded.rest:
-                found["payload"] = shown_value("payload", decoded.forwarded.rest, self._redact)
+                detail["payload"] = shown_value("payload", decoded.forwarded.rest, self._redact)
             if row in self.opening.wrapped:
-                found["batch"] = self._batch_detail(frames, row)
-            return found
+                detail["batch"] = self._batch_detail(frames, row)
+            return detail
         if decoded.answer is not None:
             return answer_detail(decoded.answer, self._redact, is_full)
         if is_full and int(frames.command[row]) == commands.BATCH:
             return self._batch_detail(frames, row)
-        if is_full and int(self.bodies.decoded[row]) == ACK_READ:
+        if is_full and int(self.bodies.decoded[row]) == ReadBy.ACK:
             return answer_detail(self.ack_of(frames, row), self._redact, is_full)
         return {}
 
@@ -261,31 +264,31 @@ class BodyDecoder:
     def frequent(self, frames: FrameColumns, row: int) -> Answer | None:
         """The answer of a row that was read without the interpreter; None for a batch, or none."""
         decoded = int(self.bodies.decoded[row])
-        if decoded == ACK_READ:
+        if decoded == ReadBy.ACK:
             return self.ack_of(frames, row)
-        return Answer(commands.RESPONSE_OK, {}) if decoded == OK_READ else None
+        return Answer(commands.RESPONSE_OK, {}) if decoded == ReadBy.OK else None
 
     def _batch_detail(self, frames: FrameColumns, row: int) -> dict[str, Any]:
         bodies = self.bodies
         if int(bodies.layout[row]) == NULL:
             return {}
         acks = int(bodies.acks[row])
-        found: dict[str, Any] = {
+        detail: dict[str, Any] = {
             "layout": LAYOUT_NAMES[int(bodies.layout[row])],
             "acks": None if acks == UNKNOWN_ACKS else acks,
             "idempotent": bool(bodies.idempotent[row]),
         }
         if int(bodies.records[row]) != NULL:
-            found["last_offset"] = int(bodies.last_offset[row])
-            found["leftover_bytes"] = int(bodies.leftover[row])
-        return found
+            detail["last_offset"] = int(bodies.last_offset[row])
+            detail["leftover_bytes"] = int(bodies.leftover[row])
+        return detail
 
 
 def _whole_words(body: bytes, shape: int) -> bytes:
     """The part of a cut text that is certain: without its last word, which may go on."""
-    if shape == headers.JSON:
+    if shape == BodyShape.JSON:
         return body
-    start = 2 + body[1] if shape == headers.ENVELOPE and len(body) > 1 else 0
+    start = 2 + body[1] if shape == BodyShape.ENVELOPE and len(body) > 1 else 0
     end = max(body.rfind(blank) for blank in (b" ", b"\t", b"\n"))
     return body[:end] if end > start else b""
 

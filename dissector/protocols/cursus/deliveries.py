@@ -217,12 +217,12 @@ def handle_commit(state: DeliveryState, position: int, commit: Commit) -> None:
 
 @kernel
 def unlink_overlapping(
-    state: DeliveryState, position: int, first: int, last: int, found: Int64Array
+    state: DeliveryState, position: int, first: int, last: int, unlinked: Int64Array
 ) -> int:
     """Take open deliveries that hold some offset from first to last out of their list.
 
     Args:
-        found: room for all that are open, filled with them, oldest first.
+        unlinked: room for all that are open, filled with them, oldest first.
 
     Returns:
         How many there are.
@@ -237,20 +237,20 @@ def unlink_overlapping(
             before = which
         else:
             _unlink(state, position, before, which)
-            found[count] = which
+            unlinked[count] = which
             count += 1
         which = after
     return count
 
 
 @kernel
-def write_deliveries(state: DeliveryState, found: Int64Array, outcome: int, row: int) -> None:
+def write_deliveries(state: DeliveryState, indexes: Int64Array, outcome: int, row: int) -> None:
     """Close deliveries that are in no list, with another outcome where their connection is over."""
-    for index in range(len(found)):
-        connection = state.deliveries.connection_id[found[index]]
+    for index in range(len(indexes)):
+        connection = state.deliveries.connection_id[indexes[index]]
         is_over = tables.find(state.closed_connections, connection, 0, 0, 0) != tables.ABSENT
         is_other = is_over and outcome != UNRESOLVED_AT_LIMIT
-        write_delivery(state, found[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
+        write_delivery(state, indexes[index], DELIVERY_CONN_CLOSED if is_other else outcome, row)
 
 
 class OpenDeliveries:
@@ -290,8 +290,8 @@ class OpenDeliveries:
         """Rows of the table, int64[columns, rows]; there are none then."""
         count = int(self.state.counts[_CLOSED])
         self.state.counts[_CLOSED] = 0
-        found: Int64Array = self.state.closed.matrix[:count, :_COLUMNS].T.copy()
-        return found
+        closed_rows: Int64Array = self.state.closed.matrix[:count, :_COLUMNS].T.copy()
+        return closed_rows
 
     def reserve(self, more: int) -> None:
         """Room for `more` further deliveries; one more than may wait is in hand at times."""
@@ -346,13 +346,13 @@ class OpenDeliveries:
 
     def unlinked(self, position: int, first: int, last: int) -> Int64Array:
         """Open deliveries that hold some offset from first to last, taken out of their list."""
-        found = np.empty(int(self.state.positions.length[position]), np.int64)
-        return found[: unlink_overlapping(self.state, position, first, last, found)]
+        indexes = np.empty(int(self.state.positions.length[position]), np.int64)
+        return indexes[: unlink_overlapping(self.state, position, first, last, indexes)]
 
-    def close(self, found: Int64Array, outcome: int, row: int) -> None:
+    def close(self, indexes: Int64Array, outcome: int, row: int) -> None:
         """Write deliveries that were taken out of their lists; see write_deliveries."""
-        self.make_closed_room(len(found))
-        write_deliveries(self.state, found, outcome, row)
+        self.make_closed_room(len(indexes))
+        write_deliveries(self.state, indexes, outcome, row)
 
     def close_connection(self, connection: int) -> None:
         """A connection is over; what it was given may still be committed on another."""

@@ -1,4 +1,4 @@
-"""Cursus' part of a dissection: readings, messages and correlation over each block."""
+"""Cursus' part of a dissection: decoded bodies, messages and exchanges over each block."""
 
 from collections.abc import Collection, Sequence
 from copy import deepcopy
@@ -12,12 +12,12 @@ from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import COLUMN_NUMBER, EVENT_CLOSE, MALFORMED, FrameColumns
+from dissector.protocols.columns import COLUMN_NUMBER, MALFORMED, FrameColumns, FrameEvent
 from dissector.protocols.cursus.commands import names_column
-from dissector.protocols.cursus.compact_acks import WRAPPED
+from dissector.protocols.cursus.compact_acks import ReadBy
 from dissector.protocols.cursus.compressed import CODEC_NAMES
-from dissector.protocols.cursus.correlation import Correlation
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
+from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.headers import BROKER_BODY_LIMIT, LENGTH_BYTES
 from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
@@ -41,7 +41,7 @@ class CursusDecoder:
         self._decoder = BodyDecoder(
             self._names, options.protocol_number, options.redact, options.want_detail
         )
-        self._correlation = Correlation(
+        self._exchanges = CursusExchanges(
             self._names,
             self._decoder,
             self.notices,
@@ -65,7 +65,7 @@ class CursusDecoder:
             sources = (*block.sources, self._decoder.opening.opened)
             messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
-        self._correlation.advance(frames, block.rows, len(mine), self._read)
+        self._exchanges.advance(frames, block.rows, len(mine), self._read)
         return messages
 
     def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
@@ -75,9 +75,9 @@ class CursusDecoder:
         decoded = bodies.decoded[part]
         is_frame = frames.frame_no[part] != NULL
         chosen = is_frame & (bodies.shape[part] != NULL)
-        chosen &= (decoded == NULL) | (decoded == WRAPPED)
+        chosen &= (decoded == NULL) | (decoded == ReadBy.WRAPPED)
         chosen |= is_frame & (frames.status[part] == MALFORMED)
-        chosen |= ~is_frame & (frames.command[part] == EVENT_CLOSE)
+        chosen |= ~is_frame & (frames.command[part] == FrameEvent.CLOSE)
         chosen |= is_frame & (frames.frame_bytes[part] > BROKER_BODY_LIMIT + LENGTH_BYTES)
         chosen &= frames.protocol[part] == self._protocol
         rows: list[int] = (first + np.flatnonzero(chosen)).tolist()
@@ -88,7 +88,7 @@ class CursusDecoder:
         if frames.frame_no[row] == NULL:
             self._decoder.opening.forget(int(frames.connection_id[row]))
             return
-        if int(self._decoder.bodies.decoded[row]) in (NULL, WRAPPED):
+        if int(self._decoder.bodies.decoded[row]) in (NULL, ReadBy.WRAPPED):
             decoded = self._decoder.read(block, row)
             if decoded.line is not None or decoded.answer is not None:
                 self._read[row] = decoded
@@ -105,7 +105,7 @@ class CursusDecoder:
 
     def pair(self, block: FrameBlock) -> Related:
         """Producers and consumers that closed in the block just advanced."""
-        return Related(self._correlation.client_handles())
+        return Related(self._exchanges.client_handles())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """Nothing more: what commands say decides about those behind them, so all was read."""
@@ -113,7 +113,7 @@ class CursusDecoder:
 
     def relate(self, block: FrameBlock) -> Related:
         """Exchanges, acks and deliveries that closed in the block just advanced."""
-        return Related(self._correlation.relations())
+        return Related(self._exchanges.relations())
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.notices.add(
@@ -179,13 +179,13 @@ class CursusDecoder:
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """What is known of connections that are over, which are forgotten."""
-        known = self._correlation.negotiated
+        known = self._exchanges.negotiated
         return {each: known.pop(each) for each in filter(known.__contains__, connections)}
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """What is known of connections by now."""
-        found = ((each, self._correlation.open_facts(each)) for each in connections)
-        return {each: facts for each, facts in found if facts is not None}
+        known = ((each, self._exchanges.open_facts(each)) for each in connections)
+        return {each: facts for each, facts in known if facts is not None}
 
     def repeated(self) -> Collection[int]:
         """A proxy of Cursus is not known."""
@@ -198,15 +198,15 @@ class CursusDecoder:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self._correlation.finish()
+        self._exchanges.finish()
         self.notices.add(of_long_names(self._names.drain_cut()))
-        memories = self._correlation.memories()
+        memories = self._exchanges.memories()
         self.notices.add(of_limits(*memories, crowded=self._names.crowded))
-        return self._correlation.client_handles() + self._correlation.relations()
+        return self._exchanges.client_handles() + self._exchanges.relations()
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
         shared = (self._names, self._decoder)
-        ended = deepcopy(self._correlation, {id(each): each for each in shared})
+        ended = deepcopy(self._exchanges, {id(each): each for each in shared})
         ended.finish()
         return ended.client_handles() + ended.relations()

@@ -79,16 +79,16 @@ def read_forwarded(line: CommandLine) -> Forwarded:
         return NOTHING
     if not isinstance(parsed, dict):
         return NOTHING
-    found = Forwarded({}, {}, {key: parsed[key] for key in parsed if key not in _NOT_SHOWN})
+    forwarded = Forwarded({}, {}, {key: parsed[key] for key in parsed if key not in _NOT_SHOWN})
     for key, column in _TEXTS:
         value = parsed.get(key)
         if isinstance(value, str) and value:
-            found.texts[column] = value.encode("utf-8", "replace")
-    _put(found, "partition", parsed.get("partition"))
+            forwarded.texts[column] = value.encode("utf-8", "replace")
+    _put(forwarded, "partition", parsed.get("partition"))
     messages = parsed.get("messages")
     if line.command == REPLICATE_MESSAGE and isinstance(messages, list):
-        _add_messages(found, messages)
-    return found
+        _add_messages(forwarded, messages)
+    return forwarded
 
 
 def _first_keys(text: bytes) -> Forwarded:
@@ -99,25 +99,25 @@ def _first_keys(text: bytes) -> Forwarded:
     return Forwarded({"topic": start[1]}, numbers, {})
 
 
-def _put(found: Forwarded, column: str, value: Any) -> None:
+def _put(forwarded: Forwarded, column: str, value: Any) -> None:
     """A number for a column, unless it is none or does not fit."""
     if isinstance(value, int) and not isinstance(value, bool) and -(1 << 62) < value < 1 << 62:
-        found.numbers[column] = value
+        forwarded.numbers[column] = value
 
 
-def _add_messages(found: Forwarded, messages: list[Any]) -> None:
+def _add_messages(forwarded: Forwarded, messages: list[Any]) -> None:
     """The records that a follower shall store: how many, their sequence numbers, first offset."""
-    found.numbers["message_count"] = len(messages)
+    forwarded.numbers["message_count"] = len(messages)
     records = [each for each in messages if isinstance(each, dict)]
     if not records:
         return
     first, last = records[0], records[-1]
-    _put(found, "sequence_id", first.get("SeqNum"))
-    _put(found, "highest_sequence_id", last.get("SeqNum"))
-    _put(found, "entry_id", first.get("Offset"))
+    _put(forwarded, "sequence_id", first.get("SeqNum"))
+    _put(forwarded, "highest_sequence_id", last.get("SeqNum"))
+    _put(forwarded, "entry_id", first.get("Offset"))
     names = {each.get("ProducerID") for each in records if isinstance(each.get("ProducerID"), str)}
     if len(names) == 1:
         name = names.pop()
         if name:
-            found.texts["producer_name"] = name.encode("utf-8", "replace")
-            _put(found, "producer_epoch", first.get("Epoch"))
+            forwarded.texts["producer_name"] = name.encode("utf-8", "replace")
+            _put(forwarded, "producer_epoch", first.get("Epoch"))

@@ -203,16 +203,16 @@ class Groups:
 
     def _position(self, subscription: int, topic: int, partition: int) -> int:
         key = (subscription, topic, partition)
-        found = self._positions.get(key)
-        if found is None:
+        position = self._positions.get(key)
+        if position is None:
             if len(self._positions) >= MAX_GROUP_PARTITIONS:
                 oldest = self._positions.popitem(last=False)[1]
                 self._end(oldest)
                 self._note_runs()
                 self._below.pop(oldest, None)
                 self.open.drop_position(oldest)
-            found = self._positions[key] = self.open.new_position(*key)
-        return found
+            position = self._positions[key] = self.open.new_position(*key)
+        return position
 
     def _note_runs(self) -> None:
         """Note the runs of fetched offsets that have ended below another one."""
@@ -285,12 +285,12 @@ class Groups:
 
     def finish(self) -> None:
         """The capture is over: close what is open, in the order of its frames."""
-        found = [
+        unacked = [
             self.open.unlinked(position, -cursus_deliveries.LARGEST - 1, cursus_deliveries.LARGEST)
             for position in self._positions.values()
         ]
-        if found:
-            left = np.concatenate(found)
+        if unacked:
+            left = np.concatenate(unacked)
             order = np.argsort(self._state.deliveries.frame_no[left], kind="stable")
             self.open.close(left[order], enums.UNACKED_AT_END, self._out.row)
         for key in list(self._members):

@@ -5,6 +5,7 @@ them is their content: a known command, bare or behind a topic in an envelope, a
 word, a batch that fills its frame exactly, or the mark of a compressed body.
 """
 
+import enum
 from typing import Final
 
 from dissector.blocks import ByteArray
@@ -19,16 +20,20 @@ LENGTH_BYTES: Final = 4
 BROKER_BODY_LIMIT: Final = 16 << 20  # what brokers and the Go client take since August 2026
 MAX_TOPIC_BYTES: Final = 249
 
-# Shapes of a body, by its first bytes.
-EMPTY: Final = 0
-BATCH_BODY: Final = 1
-ENVELOPE: Final = 2
-TEXT: Final = 3
-JSON: Final = 4
-GZIP: Final = 5
-LZ4_FRAME: Final = 6
-XERIAL: Final = 7
-OTHER: Final = 8
+
+class BodyShape(enum.IntEnum):
+    """Shapes of a body, by its first bytes."""
+
+    EMPTY = 0
+    BATCH_BODY = 1
+    ENVELOPE = 2
+    TEXT = 3
+    JSON = 4
+    GZIP = 5
+    LZ4_FRAME = 6
+    XERIAL = 7
+    OTHER = 8
+
 
 # Levels of strictness of check_header: a frame that follows another, one that is searched for or
 # comes first, one with which a search may begin, one that says what only Cursus does, and one that
@@ -85,23 +90,23 @@ def shape_of(data: ByteArray, at: int, end: int) -> int:
     """The shape of a body by its first bytes; OTHER also where there are too few of them."""
     have = end - at
     if have <= 0:
-        return EMPTY
+        return BodyShape.EMPTY
     first = byte(data, at)
     if first == 0xBA and have >= 2 and be16(data, at) == batches.MAGIC:
-        return BATCH_BODY
+        return BodyShape.BATCH_BODY
     if first == 0x00 and have >= 2 and byte(data, at + 1) <= MAX_TOPIC_BYTES:
-        return ENVELOPE
+        return BodyShape.ENVELOPE
     if first == 0x7B or first == 0x5B:
-        return JSON
+        return BodyShape.JSON
     if first == 0x1F and have >= 3 and be16(data, at) == _GZIP and byte(data, at + 2) == 8:
-        return GZIP
+        return BodyShape.GZIP
     if first == 0x04 and have >= 4 and be32(data, at) == _LZ4:
-        return LZ4_FRAME
+        return BodyShape.LZ4_FRAME
     if first == 0x82 and have >= 8 and be32(data, at) == _XERIAL:
-        return XERIAL
+        return BodyShape.XERIAL
     if 0x61 <= first <= 0x7A or 0x41 <= first <= 0x5A or is_blank(first):
-        return TEXT
-    return OTHER
+        return BodyShape.TEXT
+    return BodyShape.OTHER
 
 
 @inlined
@@ -329,7 +334,7 @@ def _judge_body(
     if plain >= 0:
         return plain
     shape = shape_of(data, at, end)
-    if shape in (GZIP, LZ4_FRAME, XERIAL):
+    if shape in (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL):
         return 1 if level < _OWN else -1  # others compress as well
     if end - at < 8 and end < body_end and byte(data, at) in (0x1F, 0x04, 0x82):
         return 0
@@ -406,10 +411,10 @@ def prove_frame(data: ByteArray, offset: int, length: int) -> int:
     at = offset + LENGTH_BYTES
     end = offset + length
     shape = shape_of(data, at, end)
-    if shape == BATCH_BODY:
+    if shape == BodyShape.BATCH_BODY:
         layout = batches.choose_layout(data, at, end, -1)
         return 1 if 0 <= layout < batches.LAYOUTS else 0
-    if shape in (ENVELOPE, TEXT, JSON):
+    if shape in (BodyShape.ENVELOPE, BodyShape.TEXT, BodyShape.JSON):
         judged = _judge_plain(data, at, end, end, UNKNOWN_DIRECTION, _OWN)
     else:
         judged = _judge_snappy(data, at, end, end, UNKNOWN_DIRECTION)
@@ -448,13 +453,13 @@ def one_way(data: ByteArray, offset: int, end: int) -> int:
     if end - at < 2:
         return UNKNOWN_DIRECTION
     shape = shape_of(data, at, end)
-    if shape == BATCH_BODY:
+    if shape == BodyShape.BATCH_BODY:
         return _direction_of_batch(data, at, end)
-    if shape in (ENVELOPE, GZIP, LZ4_FRAME, XERIAL):
+    if shape in (BodyShape.ENVELOPE, BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL):
         return TO_BROKER
-    if shape == JSON:
+    if shape == BodyShape.JSON:
         return TO_CLIENT
-    if shape == TEXT:
+    if shape == BodyShape.TEXT:
         if _judge_answer(data, at, end, end) == 1:
             return TO_CLIENT
         if find_verb(data, at, end, 1) != NO_VERB:

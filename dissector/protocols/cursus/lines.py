@@ -189,15 +189,15 @@ def _with_arguments(command: int, envelope: bytes | None, line: bytes, start: in
 
 def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
     """`P0:11,P1:21` as pairs, also without the letter; None if it is anything else."""
-    found = []
+    entries = []
     for part in text.split(b","):
         label, is_given, offset = part.partition(b":")
         partition = whole_number(label.removeprefix(b"P").removeprefix(b"p"))
         following = whole_number(offset)
         if not is_given or partition is None or following is None:
             return None
-        found.append((partition, following))
-    return tuple(found)
+        entries.append((partition, following))
+    return tuple(entries)
 
 
 _AS_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -224,24 +224,24 @@ def shown_field(name: str, value: bytes, redact: bool) -> str:
 
 def line_detail(line: CommandLine, redact: bool, is_full: bool = False) -> dict[str, Any]:
     """What a command says beyond the columns of its frame; is_full: the columns' part, too."""
-    found: dict[str, Any] = {}
+    detail: dict[str, Any] = {}
     if line.command == commands.UNKNOWN:
-        found["word"] = shown(line.word, redact)
+        detail["word"] = shown(line.word, redact)
     if line.envelope is not None:
-        found["envelope"] = shown(line.envelope, redact)
+        detail["envelope"] = shown(line.envelope, redact)
     if line.grammar == POSITIONAL:
-        found["grammar"] = POSITIONAL
+        detail["grammar"] = POSITIONAL
     if line.command in commands.NOT_IMPLEMENTED:
-        found["implemented"] = False
+        detail["implemented"] = False
     for name, value in line.arguments.items():
         if is_full or name not in _IN_COLUMNS:
             title = shown(name, redact)
-            found[title] = shown_field(title, value, redact)
+            detail[title] = shown_field(title, value, redact)
     if line.entries is not None:
-        found["offsets"] = {f"P{partition}": offset for partition, offset in line.entries}
+        detail["offsets"] = {f"P{partition}": offset for partition, offset in line.entries}
     if line.payload is not None:
-        found["message_bytes"] = len(line.payload[1])
-    return found
+        detail["message_bytes"] = len(line.payload[1])
+    return detail
 
 
 def as_json(detail: dict[str, Any]) -> str | None:

@@ -254,16 +254,16 @@ class Messages:
         self, part: dict[str, Int64Array], at: int, sources: AllSources
     ) -> dict[str, str]:
         """The event fields of a record, those that say anything."""
-        found: dict[str, str] = {}
+        properties: dict[str, str] = {}
         size = int(part["event_type_bytes"][at])
         if size > 0:
             start = int(part["event_type_at"][at])
             data = sources[int(part["source"][at])][start : start + size].tobytes()
-            found["event_type"] = data.decode("utf-8", "backslashreplace")
+            properties["event_type"] = data.decode("utf-8", "backslashreplace")
         for name in ("schema_version", "aggregate_version"):
             if int(part[name][at]):
-                found[name] = str(int(part[name][at]))
-        return found
+                properties[name] = str(int(part[name][at]))
+        return properties
 
     def _digest(self, part: dict[str, Int64Array], at: int, sources: AllSources) -> Any:
         start, size = int(part["payload_at"][at]), int(part["payload_bytes"][at])

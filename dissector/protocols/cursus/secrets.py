@@ -11,6 +11,7 @@ from dissector.codecs.redaction import merged, secrets
 from dissector.codecs.secret_forms import credentials
 from dissector.codecs.secret_keys import Span
 from dissector.protocols.cursus import batches
+from dissector.protocols.cursus.batches import BatchLayout
 from dissector.protocols.cursus.bodies import is_marker
 from dissector.protocols.cursus.lines import split_body
 
@@ -45,27 +46,27 @@ def secret_spans(frame: bytes, is_packed: bool = False) -> list[Span]:
     if int.from_bytes(frame[:_LENGTH], "big") > len(body):
         verb = _VERB.match(body, split_body(body)[1])
         return merged([(head if verb is None else _LENGTH + verb.end(), len(frame))])
-    found = secrets(body)
+    spans = secrets(body)
     if body.startswith(BATCH_MAGIC):
         for start, end, _ in text_spans(body):
-            found += [(start + low, start + high) for low, high in secrets(body[start:end])]
+            spans += [(start + low, start + high) for low, high in secrets(body[start:end])]
     else:
-        found += _of_text(body)
-    return merged((_LENGTH + low, _LENGTH + high) for low, high in found)
+        spans += _of_text(body)
+    return merged((_LENGTH + low, _LENGTH + high) for low, high in spans)
 
 
 def _of_text(body: bytes) -> Iterator[Span]:
     start = split_body(body)[1]
     for low, high in credentials(body[start:]):
         yield start + low, start + high
-    for found in _BASE64.finditer(body):
+    for match in _BASE64.finditer(body):
         # What brokers pass on to each other, records that may hold tokens.
         try:
-            inside = binascii.a2b_base64(found[0])
+            inside = binascii.a2b_base64(match[0])
         except binascii.Error:
             continue
         if secret_spans(len(inside).to_bytes(_LENGTH, "big") + inside):
-            yield found.span()
+            yield match.span()
 
 
 def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
@@ -74,7 +75,7 @@ def text_spans(body: bytes) -> Iterator[tuple[int, int, bool]]:
     data = np.frombuffer(bytearray(body), np.uint8)
     end = len(body)
     layout = batches.choose_layout(data, 0, end, -1)
-    layout = (layout if layout >= 0 else batches.CURRENT) % batches.LAYOUTS
+    layout = (layout if layout >= 0 else BatchLayout.CURRENT) % batches.LAYOUTS
     head = batches.read_head(data, 0, end, layout)
     if head.records_at < 0:
         # Cut: what stands before the records is numbers, but for the topic.

@@ -1,7 +1,7 @@
 """What Cursus knows of connections and requests beyond what pairs them, and the steps of a frame.
 
 A session is a connection. There is no request id: a broker reads, handles and answers one frame at
-a time, so an answer is that of the oldest request. The rules in `correlation` decide which step a
+a time, so an answer is that of the oldest request. The rules in `exchanges` decide which step a
 frame takes, and `walk` does for what comes by the ten thousand.
 """
 
@@ -24,7 +24,7 @@ from dissector.protocols.pairing import connections as pairing_connections
 from dissector.protocols.pairing import pending as pairing_pending
 from dissector.protocols.pairing import rows as pairing_rows
 from dissector.protocols.pairing import state as pairing_state
-from dissector.protocols.pairing.rules import AWAITED, MAY_BE_SILENT
+from dissector.protocols.pairing.rules import Expectation
 from dissector.protocols.pairing.state import PairingState
 from dissector.schemas.enums import KIND_PUBLISH
 from dissector.states import State
@@ -187,8 +187,8 @@ def ask(context: PassContext, session: int, row: int, kind: int, is_passed_on: b
 @kernel
 def set_silent(pairing: PairingState, which: int) -> None:
     """Its client may not wait for the answer to a request."""
-    if pairing.pending.silence[which] == AWAITED:
-        pairing.pending.silence[which] = MAY_BE_SILENT
+    if pairing.pending.silence[which] == Expectation.AWAITED:
+        pairing.pending.silence[which] = Expectation.MAY_BE_SILENT
 
 
 @kernel

@@ -16,26 +16,16 @@ from dissector.protocols.cursus.bodies import (
     find_bodies,
     read_batches,
 )
-from dissector.protocols.cursus.compact_acks import WRAPPED, note_frequent
+from dissector.protocols.cursus.compact_acks import ReadBy, note_frequent
 from dissector.protocols.cursus.compressed import open_body
 from dissector.protocols.cursus.forwarded import INTERNAL_BATCH, batch_within
-from dissector.protocols.cursus.headers import (
-    BATCH_BODY,
-    EMPTY,
-    ENVELOPE,
-    GZIP,
-    LZ4_FRAME,
-    OTHER,
-    TEXT,
-    XERIAL,
-    shape_of,
-)
+from dissector.protocols.cursus.headers import BodyShape, shape_of
 from dissector.protocols.cursus.lines import CommandLine, read_line
 from dissector.protocols.interface import FrameBlock
 from dissector.tables import new_hash_table, remove, reserved
 
 OPENED_BYTES: Final = 32 << 20  # uncompressed at once; then the frames so far are read first
-MARKED: Final = (GZIP, LZ4_FRAME, XERIAL)
+MARKED: Final = (BodyShape.GZIP, BodyShape.LZ4_FRAME, BodyShape.XERIAL)
 _WRAPPING_WORD: Final = b"INTERNAL_BATCH"
 
 
@@ -86,10 +76,10 @@ class BodyUnpacker:
     def _open_marked(self, block: FrameBlock, first: int, stop: int) -> int:
         """Uncompress bodies with a mark."""
         shapes = self.bodies.shape[first:stop]
-        found = [first + row for row in np.flatnonzero(np.isin(shapes, MARKED)).tolist()]
+        marked = [first + row for row in np.flatnonzero(np.isin(shapes, MARKED)).tolist()]
         parts: list[bytes] = []
         size = 0
-        for row in found:
+        for row in marked:
             if size > OPENED_BYTES:
                 stop = row
                 break
@@ -110,10 +100,10 @@ class BodyUnpacker:
             return 0
         at, end = int(bodies.at[row]), int(bodies.end[row])
         packed = block.sources[int(frames.source[row])][at:end]
-        found = open_body(packed, int(bodies.shape[row]), self._budget)
-        if found is None:
+        opened = open_body(packed, int(bodies.shape[row]), self._budget)
+        if opened is None:
             return 0
-        codec, plain = found
+        codec, plain = opened
         bodies.codec[row] = codec
         held = np.frombuffer(bytearray(plain), np.uint8)
         bodies.shape[row] = shape_of(held, 0, len(plain))
@@ -142,7 +132,7 @@ class BodyUnpacker:
             if size - used > OPENED_BYTES:
                 stop = row
                 break
-            if int(self.bodies.shape[row]) in (TEXT, ENVELOPE):
+            if int(self.bodies.shape[row]) in (BodyShape.TEXT, BodyShape.ENVELOPE):
                 got = self._unwrap(block, row, parts, size)
             else:
                 got = 0
@@ -163,22 +153,24 @@ class BodyUnpacker:
         shapes = bodies.shape[first:stop]
         return first + np.flatnonzero(
             (shapes != NULL)
-            & (shapes != EMPTY)
+            & (shapes != BodyShape.EMPTY)
             & (bodies.codec[first:stop] == NULL)
             & (frames.direction[first:stop] != TO_CLIENT)
             & (frames.status[first:stop] == COMPLETE)
-            & ~((shapes == BATCH_BODY) & (bodies.records[first:stop] != NULL))
+            & ~((shapes == BodyShape.BATCH_BODY) & (bodies.records[first:stop] != NULL))
         )
 
     def _may_be_snappy(self, block: FrameBlock, row: int) -> bool:
         shape = int(self.bodies.shape[row])
-        return shape != ENVELOPE and not (shape == TEXT and self._is_text(block, row))
+        return shape != BodyShape.ENVELOPE and not (
+            shape == BodyShape.TEXT and self._is_text(block, row)
+        )
 
     def _try_snappy(self, block: FrameBlock, row: int, parts: list[bytes], used: int) -> int:
         before = int(self.bodies.shape[row])
-        self.bodies.shape[row] = OTHER
+        self.bodies.shape[row] = BodyShape.OTHER
         added = self._open_row(block, row, parts, used)
-        if not added and before != TEXT:
+        if not added and before != BodyShape.TEXT:
             self.bodies.shape[row] = before
         return added
 
@@ -194,13 +186,13 @@ class BodyUnpacker:
             return 0
         held = np.frombuffer(bytearray(plain), np.uint8)
         if (
-            shape_of(held, 0, len(plain)) != BATCH_BODY
+            shape_of(held, 0, len(plain)) != BodyShape.BATCH_BODY
             or choose_layout(held, 0, len(plain), -1) < 0
         ):
             return 0
         self.wrapped[row] = line
-        self.bodies.shape[row] = BATCH_BODY
-        self.bodies.decoded[row] = WRAPPED
+        self.bodies.shape[row] = BodyShape.BATCH_BODY
+        self.bodies.decoded[row] = ReadBy.WRAPPED
         block.frames.payload_bytes[row] = len(plain)
         return self._put(row, plain, parts, used)
 

@@ -1,6 +1,6 @@
 """Frames that come by the ten thousand: batches, their acknowledgements, pushes of streams.
 
-Each takes the steps that the rules in `correlation` would let it take; `walk` stops at the first
+Each takes the steps that the rules in `exchanges` would let it take; `walk` stops at the first
 frame that is anything else.
 """
 
@@ -10,7 +10,7 @@ from dissector.limits import NULL
 from dissector.protocols.columns import COMPLETE, TO_BROKER, TO_CLIENT
 from dissector.protocols.cursus import sessions as cursus_sessions
 from dissector.protocols.cursus.commands import BATCH
-from dissector.protocols.cursus.compact_acks import ACK_READ, BATCH_READ, EMPTY_READ, OK_READ
+from dissector.protocols.cursus.compact_acks import ReadBy
 from dissector.protocols.cursus.deliveries import extend_fetched, goes_on, open_delivery
 from dissector.protocols.cursus.producer_log import IN_ORDER, order_of, see_log_end
 from dissector.protocols.cursus.sessions import PassContext
@@ -47,7 +47,7 @@ def _acknowledge(context: PassContext, session: int, row: int) -> bool:
     which = cursus_sessions.oldest_of(context.pairing.state, session)
     if which == ABSENT or pending.request_command[which] != BATCH:
         return False
-    if context.bodies.decoded[row] == ACK_READ:
+    if context.bodies.decoded[row] == ReadBy.ACK:
         context.state.sessions.has_stored[session] = 1
         partition = context.state.requests.partition[which]
         if partition != NULL:
@@ -91,8 +91,8 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     if stream != ABSENT:
         if stream == cursus_sessions.UNKNOWN_STREAM or direction != TO_CLIENT:
             return False
-        is_pushed = decoded == BATCH_READ and _push(context, session, row, ordinal)
-        if decoded != EMPTY_READ and not is_pushed:
+        is_pushed = decoded == ReadBy.BATCH and _push(context, session, row, ordinal)
+        if decoded != ReadBy.EMPTY and not is_pushed:
             return False
         cursus_sessions.inherit(context, stream, row)
         return True
@@ -102,9 +102,9 @@ def _step(context: PassContext, session: int, row: int, ordinal: int) -> bool:
     if is_lost or pairing.connections.skipped[session] > 0 or must_authenticate:
         return False
     if direction == TO_BROKER:
-        is_batch = decoded == BATCH_READ and context.bodies.records[row] != NULL
+        is_batch = decoded == ReadBy.BATCH and context.bodies.records[row] != NULL
         return is_batch and _produce(context, session, row)
-    if direction != TO_CLIENT or (decoded != ACK_READ and decoded != OK_READ):
+    if direction != TO_CLIENT or (decoded != ReadBy.ACK and decoded != ReadBy.OK):
         return False
     return _acknowledge(context, session, row)
 

@@ -2,31 +2,25 @@
 
 from dissector.protocols.framing.assembly import Framing, FramingOptions
 from dissector.protocols.framing.connection_table import find_connections
-from dissector.protocols.framing.first_bytes import IS_HTTP, IS_PROXY_HEADER, IS_TLS, look
+from dissector.protocols.framing.first_bytes import HeadVerdict, look
 from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_BY_SYN,
-    ROLE_DECIDED,
     ROLE_SOURCE_NAMES,
     UNKNOWN,
+    RoleSource,
+    RoleState,
 )
 
 __all__ = (
-    "IS_HTTP",
-    "IS_PROXY_HEADER",
-    "IS_TLS",
     "OPAQUE_NAMES",
-    "ROLE_BY_FIRST_SEEN",
-    "ROLE_BY_PORT",
-    "ROLE_BY_SYN",
-    "ROLE_DECIDED",
     "ROLE_SOURCE_NAMES",
     "UNKNOWN",
     "Framing",
     "FramingOptions",
+    "HeadVerdict",
+    "RoleSource",
+    "RoleState",
     "find_connections",
     "look",
     "named",

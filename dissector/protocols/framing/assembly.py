@@ -21,7 +21,7 @@ from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT, SMALL_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext
 from dissector.protocols.framing.splitting import split
-from dissector.protocols.framing.state import FramingState
+from dissector.protocols.framing.state import FramingState, RoleState, SplitStatus
 from dissector.protocols.framing.unsynchronised import decide_largest
 from dissector.protocols.interface import CHECK_SIGNATURE, SPAN_SIGNATURE, Specs
 from dissector.stream.columns import RangeColumns
@@ -66,21 +66,21 @@ class Framing:
         """Take a block of ranges; frames go to the sink as blocks fill up."""
         self._output.sources = sources
         self.state.counters[[framing_state.COUNTER_CURSOR, framing_state.COUNTER_POSITION]] = 0
-        status = framing_state.FULL
-        while status != framing_state.DONE:
+        status = SplitStatus.FULL
+        while status != SplitStatus.DONE:
             status = self._split(ranges, rows)
-            if status == framing_state.FULL:
+            if status == SplitStatus.FULL:
                 self._output.flush()
-            elif status == framing_state.ARENA_FULL:
+            elif status == SplitStatus.ARENA_FULL:
                 self._reserve(ranges)
-            elif status == framing_state.CONNECTIONS_FULL:
+            elif status == SplitStatus.CONNECTIONS_FULL:
                 self._output.state = grown_connections(self.state)
-            elif status == framing_state.POOLS_FULL:
+            elif status == SplitStatus.POOLS_FULL:
                 self._output.state = framing_state.grown_pools(self.state)
-            elif status == framing_state.BUFFERS_FULL:
+            elif status == SplitStatus.BUFFERS_FULL:
                 self._decide_largest()
 
-    def _split(self, ranges: RangeColumns, rows: int) -> int:
+    def _split(self, ranges: RangeColumns, rows: int) -> SplitStatus:
         state, sources = self._output.for_kernel()
         output = self._output
         output.rows, status = split(
@@ -90,7 +90,7 @@ class Framing:
             self._take_notices()
         if self.state.counters[framing_state.COUNTER_NAMING]:
             self._detection.read_names(self.state)
-        return int(status)
+        return SplitStatus(status)
 
     def _take_notices(self) -> None:
         """Notices that kernels wrote."""
@@ -120,7 +120,7 @@ class Framing:
             directions.total[direction_index] - directions.have[direction_index]
         )
         known, direction = state.connections, 2
-        if known.role[connection_index] == framing_state.ROLE_DECIDED:
+        if known.role[connection_index] == RoleState.DECIDED:
             direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
         notice = Notice(
             NOTICE_NUMBER["unfinished_frames_limit"],

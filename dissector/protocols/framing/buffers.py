@@ -6,12 +6,12 @@ See `range_pool` for what they are. The caller has seen to rows of the pools (`s
 from dissector.jit import inlined, kernel
 from dissector.limits import SMALL_BUFFER_BYTES, SMALL_BUFFER_RANGES
 from dissector.protocols.framing import range_pool, row_output, search_state
-from dissector.protocols.framing.first_bytes import RecordsFound, follow_records
+from dissector.protocols.framing.first_bytes import TlsRecords, follow_records
 from dissector.protocols.framing.resync import Rule, Searched, begin_search
 from dissector.protocols.framing.row_output import PassContext
-from dissector.protocols.framing.state import COUNTER_AGAIN, HELD, UNDECIDED, FramingState
+from dissector.protocols.framing.state import COUNTER_AGAIN, UNDECIDED, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT, allocate_row, give_row
 
 SEARCHED = -1  # resume_mode of a buffer that is searched
@@ -56,7 +56,7 @@ def wait_for_peer(work: PassContext, direction_index: int) -> int:
     directions = work.state.directions
     buffer = begin_buffer(work, direction_index)
     work.state.pool.buffers.resume_mode[buffer] = directions.mode[direction_index]
-    directions.mode[direction_index] = HELD
+    directions.mode[direction_index] = DirectionMode.HELD
     return buffer
 
 
@@ -183,7 +183,7 @@ def append_range(work: PassContext, index: int, position: int, direction_index: 
     rows, buffers = state.pool.ranges, state.pool.buffers
     buffer = state.directions.buffer[direction_index]
     length = ranges.length[index] - position
-    is_data = ranges.kind[index] == DATA
+    is_data = ranges.kind[index] == RangeKind.DATA
     row = append_row(state, direction_index, length if is_data else 0)
     rows.kind[row] = ranges.kind[index]
     rows.stream_offset[row] = ranges.stream_offset[index] + position
@@ -222,13 +222,13 @@ def _append_bytes(work: PassContext, index: int, position: int, buffer: int) -> 
         state.marks[at + each] = 0
     buffers.size[buffer] += length
     if buffers.follows_records[buffer]:
-        before = RecordsFound(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
+        before = TlsRecords(buffers.next_record[buffer], buffers.records_in_a_row[buffer], False)
         starts_packet = position == 0 and ranges.flags[index] & STARTS_PACKET != 0
         offset = ranges.stream_offset[index] + position
-        found = follow_records(before, state.arena, at, length, offset, starts_packet)
-        buffers.next_record[buffer] = found.next
-        buffers.records_in_a_row[buffer] = found.in_a_row
-        buffers.is_tls[buffer] = found.is_tls
+        records = follow_records(before, state.arena, at, length, offset, starts_packet)
+        buffers.next_record[buffer] = records.next
+        buffers.records_in_a_row[buffer] = records.in_a_row
+        buffers.is_tls[buffer] = records.is_tls
 
 
 @kernel
@@ -271,7 +271,7 @@ def _drop_rows(state: FramingState, buffer: int, count: int) -> None:
     before, row = ABSENT, buffers.first[buffer]
     for _ in range(buffers.ranges[buffer]):
         following = ranges.next[row]
-        if ranges.kind[row] != DATA:
+        if ranges.kind[row] != RangeKind.DATA:
             before = row
         elif count < ranges.length[row]:
             ranges.stream_offset[row] += count

@@ -5,12 +5,12 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols.framing import state as framing_state
-from dissector.protocols.framing.state import FramingState
-from dissector.stream.columns import DATA
+from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState
+from dissector.stream.columns import RangeKind
 
 
 @inlined
-def find_slot(state: FramingState, connection: int) -> int:
+def find_connection(state: FramingState, connection: int) -> int:
     """The row of a connection, or ABSENT."""
     return tables.find(state.connection_indexes, connection, 0, 0, 0)
 
@@ -21,7 +21,7 @@ def find_connections(
 ) -> None:
     """Write the rows of connections to `connection_indexes`, ABSENT for those without."""
     for index in range(len(connections)):
-        connection_indexes[index] = find_slot(state, connections[index])
+        connection_indexes[index] = find_connection(state, connections[index])
 
 
 @kernel
@@ -42,9 +42,7 @@ def allocate_connection(
     known.matrix[:, connection_index] = 0
     known.connection_id[connection_index] = connection
     known.protocol[connection_index] = framing_state.UNDECIDED
-    known.role[connection_index] = (
-        framing_state.ROLE_PROVISIONAL if opener >= 0 else framing_state.ROLE_UNDECIDED
-    )
+    known.role[connection_index] = RoleState.PROVISIONAL if opener >= 0 else RoleState.UNDECIDED
     known.is_from_syn[connection_index] = 1 if opener >= 0 else 0
     known.client_endpoint[connection_index] = max(opener, 0)
     known.ports[connection_index] = ports
@@ -106,7 +104,7 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
     for direction_index in range(len(directions.mode)):
         have = (
             directions.have[direction_index]
-            if directions.mode[direction_index] in (framing_state.CHAIN, framing_state.HELD)
+            if directions.mode[direction_index] in (DirectionMode.CHAIN, DirectionMode.HELD)
             else 0
         )
         at = directions.arena_at[direction_index]
@@ -125,7 +123,9 @@ def compact_arena(state: FramingState, fresh: ByteArray, fresh_marks: ByteArray)
             break
         at = ranges.at[row]
         ranges.at[row] = used
-        used = _move(state, at, ranges.length[row] if ranges.kind[row] == DATA else 0, fresh, used)
+        used = _move(
+            state, at, ranges.length[row] if ranges.kind[row] == RangeKind.DATA else 0, fresh, used
+        )
         row = ranges.next[row]
     known, frames = state.connections, state.waiting
     for connection_index in range(len(known.waiting)):

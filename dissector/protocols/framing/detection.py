@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dissector.limits import MAX_FRAME_BYTES, MAX_ROLE_WAIT_FRAMES
 from dissector.protocols.framing import state as framing_state
-from dissector.protocols.framing.first_bytes import IS_TLS, proxied_client, server_name
+from dissector.protocols.framing.first_bytes import HeadVerdict, proxied_client, server_name
 from dissector.protocols.framing.state import FramingState
 from dissector.protocols.interface import Specs
 
@@ -52,13 +52,13 @@ class Detection:
 
     def read_names(self, state: FramingState) -> None:
         """Read the names in first bytes that kernels found."""
-        found = state.naming
+        naming = state.naming
         for row in range(int(state.counters[framing_state.COUNTER_NAMING])):
-            at = int(found.at[row])
-            head = state.arena[at : at + int(found.size[row])].tobytes()
-            is_tls = found.verdict[row] == IS_TLS
+            at = int(naming.at[row])
+            head = state.arena[at : at + int(naming.size[row])].tobytes()
+            is_tls = naming.verdict[row] == HeadVerdict.IS_TLS
             name = server_name(head) if is_tls else proxied_client(head)
             if name:
                 names = self.server_names if is_tls else self.proxied
-                names[int(found.connection_id[row])] = name
+                names[int(naming.connection_id[row])] = name
         state.counters[framing_state.COUNTER_NAMING] = 0

@@ -1,5 +1,6 @@
 """Recognise what is not a broker protocol by its first bytes: TLS, HTTP, and a PROXY header."""
 
+import enum
 import ipaddress
 from typing import Final, NamedTuple
 
@@ -8,12 +9,16 @@ import numpy as np
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 
-# Verdicts on the head of a direction.
-NOT_KNOWN: Final = 0
-MORE_NEEDED: Final = 1
-IS_TLS: Final = 2
-IS_HTTP: Final = 3
-IS_PROXY_HEADER: Final = 4
+
+class HeadVerdict(enum.IntEnum):
+    """Verdicts on the head of a direction."""
+
+    NOT_KNOWN = 0
+    MORE_NEEDED = 1
+    IS_TLS = 2
+    IS_HTTP = 3
+    IS_PROXY_HEADER = 4
+
 
 _HTTP_STARTS: Final = (
     b"GET ",
@@ -54,7 +59,7 @@ class FirstBytesVerdict(NamedTuple):
     header_bytes: of a PROXY header, or of the first TLS record.
     """
 
-    verdict: int
+    verdict: HeadVerdict
     header_bytes: int = 0
 
 
@@ -81,7 +86,8 @@ def _matching(data: ByteArray, at: int, size: int, start: int) -> int:
 def look(head: bytes, at_start: bool) -> FirstBytesVerdict:
     """Judge the first bytes of a direction, see `judge_head`."""
     data = np.frombuffer(head or b"\0", np.uint8)
-    return FirstBytesVerdict(*map(int, judge_head(data, 0, len(head), at_start)))
+    verdict, header_bytes = judge_head(data, 0, len(head), at_start)
+    return FirstBytesVerdict(HeadVerdict(verdict), int(header_bytes))
 
 
 @kernel
@@ -93,28 +99,28 @@ def judge_head(data: ByteArray, at: int, size: int, at_start: bool) -> FirstByte
         at_start: they are the first bytes of the connection; else only TLS records are looked for.
     """
     if size == 0:
-        return FirstBytesVerdict(MORE_NEEDED if at_start else NOT_KNOWN, 0)
+        return FirstBytesVerdict(HeadVerdict.MORE_NEEDED if at_start else HeadVerdict.NOT_KNOWN, 0)
     if MAY_BE_OTHER[data[at]] == 0:
-        return FirstBytesVerdict(NOT_KNOWN, 0)
+        return FirstBytesVerdict(HeadVerdict.NOT_KNOWN, 0)
     if at_start:
-        found = _judge_proxy_header(data, at, size)
-        if found.verdict != NOT_KNOWN:
-            return found
+        proxy_header = _judge_proxy_header(data, at, size)
+        if proxy_header.verdict != HeadVerdict.NOT_KNOWN:
+            return proxy_header
         needs_more = size < 5 and _may_be_tls(data, at, size)
         for start in range(_HTTP):
             matching = _matching(data, at, size, start)
             if matching > 0:
-                return FirstBytesVerdict(IS_HTTP, 0)
+                return FirstBytesVerdict(HeadVerdict.IS_HTTP, 0)
             needs_more |= matching == 0
         if needs_more:
-            return FirstBytesVerdict(MORE_NEEDED, 0)
+            return FirstBytesVerdict(HeadVerdict.MORE_NEEDED, 0)
     first = _record_length(data, at, at + size, at_start)
     if first == 0:
-        return FirstBytesVerdict(NOT_KNOWN, 0)
+        return FirstBytesVerdict(HeadVerdict.NOT_KNOWN, 0)
     if at_start:
-        return FirstBytesVerdict(IS_TLS, 5 + first)
+        return FirstBytesVerdict(HeadVerdict.IS_TLS, 5 + first)
     second = _record_length(data, at + 5 + first, at + size, False)
-    return FirstBytesVerdict(IS_TLS if second > 0 else NOT_KNOWN, 0)
+    return FirstBytesVerdict(HeadVerdict.IS_TLS if second > 0 else HeadVerdict.NOT_KNOWN, 0)
 
 
 @inlined
@@ -130,23 +136,25 @@ def _may_be_tls(data: ByteArray, at: int, size: int) -> bool:
 def _judge_proxy_header(data: ByteArray, at: int, size: int) -> FirstBytesVerdict:
     if _matching(data, at, size, _V2) > 0:
         if size < _PROXY_V2_HEAD:
-            return FirstBytesVerdict(MORE_NEEDED, 0)
+            return FirstBytesVerdict(HeadVerdict.MORE_NEEDED, 0)
         length = _PROXY_V2_HEAD + (np.int64(data[at + 14]) << 8 | data[at + 15])
         return (
-            FirstBytesVerdict(MORE_NEEDED, 0)
+            FirstBytesVerdict(HeadVerdict.MORE_NEEDED, 0)
             if size < length
-            else FirstBytesVerdict(IS_PROXY_HEADER, length)
+            else FirstBytesVerdict(HeadVerdict.IS_PROXY_HEADER, length)
         )
     if _matching(data, at, size, _V1) > 0:
         for end in range(min(size, _PROXY_V1_LONGEST) - 1):
             if data[at + end] == _CR and data[at + end + 1] == _LF:
-                return FirstBytesVerdict(IS_PROXY_HEADER, end + 2)
-        return FirstBytesVerdict(MORE_NEEDED if size < _PROXY_V1_LONGEST else NOT_KNOWN, 0)
+                return FirstBytesVerdict(HeadVerdict.IS_PROXY_HEADER, end + 2)
+        return FirstBytesVerdict(
+            HeadVerdict.MORE_NEEDED if size < _PROXY_V1_LONGEST else HeadVerdict.NOT_KNOWN, 0
+        )
     is_begun = _matching(data, at, size, _V1) == 0 or _matching(data, at, size, _V2) == 0
-    return FirstBytesVerdict(MORE_NEEDED if is_begun else NOT_KNOWN, 0)
+    return FirstBytesVerdict(HeadVerdict.MORE_NEEDED if is_begun else HeadVerdict.NOT_KNOWN, 0)
 
 
-class RecordsFound(NamedTuple):
+class TlsRecords(NamedTuple):
     """next: stream offset where the next TLS record begins, -1 not known; in_a_row: how many end
     there; is_tls: there are two."""
 
@@ -155,13 +163,13 @@ class RecordsFound(NamedTuple):
     is_tls: bool
 
 
-NO_RECORDS: Final = RecordsFound(-1, 0, False)  # of a direction whose beginning was not seen
+NO_RECORDS: Final = TlsRecords(-1, 0, False)  # of a direction whose beginning was not seen
 
 
 @kernel
 def follow_records(
-    before: RecordsFound, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
-) -> RecordsFound:
+    before: TlsRecords, data: ByteArray, start: int, length: int, offset: int, starts_packet: bool
+) -> TlsRecords:
     """Look for TLS records in the next bytes of a stream: one header where the last record ended.
 
     Headers are looked for where packets start.
@@ -172,15 +180,15 @@ def follow_records(
     at, in_a_row = before.next - offset, before.in_a_row
     if before.next < 0 or at < 0:
         if not starts_packet:
-            return RecordsFound(-1, 0, False)
+            return TlsRecords(-1, 0, False)
         at, in_a_row = 0, 0
     while at < length:
         size = _record_length(data, start + at, start + length, False)
         if size == 0:
-            return RecordsFound(-1, 0, False)
+            return TlsRecords(-1, 0, False)
         in_a_row += 1
         at += 5 + size
-    return RecordsFound(offset + at, in_a_row, in_a_row > 1)
+    return TlsRecords(offset + at, in_a_row, in_a_row > 1)
 
 
 @kernel

@@ -58,17 +58,17 @@ class _Heads(NamedTuple):
 
     def number(self, at: int, size: int) -> Int64Array:
         """A big-endian number, signed if it has four bytes; of bytes that are missing, any."""
-        found = np.zeros(len(self.size), np.int64)
+        numbers = np.zeros(len(self.size), np.int64)
         for place in range(at, at + size):
-            found = found << 8 | self.data[place]
-        return np.where((size == 4) & (found >> 31 == 1), found - (1 << 32), found)
+            numbers = numbers << 8 | self.data[place]
+        return np.where((size == 4) & (numbers >> 31 == 1), numbers - (1 << 32), numbers)
 
     def begins(self, text: bytes, at: int = 0) -> Flags:
         """Whether bytes stand there."""
-        found = self.size >= at + len(text)
+        is_equal = self.size >= at + len(text)
         for place, value in enumerate(text, start=at):
-            found &= self.data[place] == value
-        return found
+            is_equal &= self.data[place] == value
+        return is_equal
 
 
 def _heads(directions: DirectionState, direction_index: Int64Array) -> _Heads:
@@ -89,8 +89,8 @@ def _is_message(heads: _Heads, least: int, most: int = _LONGEST) -> Flags:
 def _kafka_request(heads: _Heads) -> Flags:
     is_client = (heads.size < 14) | (heads.number(12, 2) < 256) | (heads.number(12, 2) == 0xFFFF)
     is_known = (heads.number(4, 2) <= 100) & (heads.number(6, 2) <= 20)
-    found: Flags = _is_message(heads, 8) & is_known & (heads.number(8, 4) >= 0) & is_client
-    return found
+    is_request: Flags = _is_message(heads, 8) & is_known & (heads.number(8, 4) >= 0) & is_client
+    return is_request
 
 
 def _kafka_answer(heads: _Heads) -> Flags:
@@ -100,19 +100,19 @@ def _kafka_answer(heads: _Heads) -> Flags:
 def _kafka_start(heads: _Heads) -> Flags:
     """ApiVersions, with which clients begin."""
     is_asked = (heads.number(4, 2) == 18) & (heads.number(6, 2) <= 4) & (heads.number(8, 4) == 0)
-    found: Flags = (
+    is_start: Flags = (
         _kafka_request(heads) & is_asked & (heads.size >= 14) & (heads.number(0, 4) < 1024)
     )
-    return found
+    return is_start
 
 
 def _zookeeper_start(heads: _Heads) -> Flags:
     length = heads.number(0, 4)
     is_first = (length == 44) | (length == 45)
-    found: Flags = (
+    is_start: Flags = (
         is_first & (heads.size >= 12) & (heads.number(4, 4) == 0) & (heads.number(8, 2) == 0)
     )
-    return found
+    return is_start
 
 
 def _is_xid(heads: _Heads) -> Flags:
@@ -136,16 +136,16 @@ def _bookkeeper(heads: _Heads) -> Flags:
     is_packed = heads.begins(b"\x0a", 4) & heads.begins(b"\x08", 6) & heads.begins(b"\x10", 8)
     is_packed &= (heads.data[7] <= 3) & (heads.data[9] <= 32) & heads.begins(b"\x18", 10)
     is_binary = heads.begins(b"\x02", 4) & (heads.data[5] >= 1) & (heads.data[5] <= 16)
-    found: Flags = _is_message(heads, 8) & (is_packed | (is_binary & (heads.number(6, 2) < 256)))
-    return found
+    is_known: Flags = _is_message(heads, 8) & (is_packed | (is_binary & (heads.number(6, 2) < 256)))
+    return is_known
 
 
 def _mqtt_start(heads: _Heads) -> Flags:
-    found = np.zeros(len(heads.size), np.bool_)
+    is_start = np.zeros(len(heads.size), np.bool_)
     for size_bytes in (1, 2):
         for name in (b"\0\x04MQTT", b"\0\x06MQIsdp"):
-            found |= heads.begins(name, 1 + size_bytes)
-    return found & heads.begins(b"\x10")
+            is_start |= heads.begins(name, 1 + size_bytes)
+    return is_start & heads.begins(b"\x10")
 
 
 def _mqtt(heads: _Heads) -> Flags:
@@ -157,8 +157,8 @@ def _mqtt(heads: _Heads) -> Flags:
     is_plain = np.isin(kind, (2, 4, 5, 7, 9, 11)) & (flags == 0) & (size >= 2)
     is_ping = np.isin(kind, (12, 13, 14)) & (flags == 0) & (size == 0)
     is_any = (is_publish & (heads.size >= 5) & topic) | is_asking | is_plain | is_ping
-    found: Flags = _mqtt_start(heads) | ((heads.size >= 2) & is_any)
-    return found
+    is_mqtt: Flags = _mqtt_start(heads) | ((heads.size >= 2) & is_any)
+    return is_mqtt
 
 
 def _amqp_start(heads: _Heads) -> Flags:
@@ -174,8 +174,8 @@ def _amqp(heads: _Heads) -> Flags:
     is_old = (is_method | is_content | is_beat) & (size >= 0) & (size <= _LONGEST)
     is_new = heads.begins(b"\x02", 4) & (heads.data[5] < 2) & (heads.begins(b"\0\x53", 8))
     is_new |= heads.begins(b"\0\0\0\x08\x02\0\0\0")
-    found: Flags = _amqp_start(heads) | is_old | (is_new & (heads.number(0, 4) <= _LONGEST))
-    return found
+    is_amqp: Flags = _amqp_start(heads) | is_old | (is_new & (heads.number(0, 4) <= _LONGEST))
+    return is_amqp
 
 
 def _none(heads: _Heads) -> Flags:
@@ -211,7 +211,7 @@ def named(
     Returns:
         For each its number in `OTHER_PROTOCOLS`, -1 where it is none of them.
     """
-    found = np.full(len(connection_indexes), -1, np.int64)
+    name_indexes = np.full(len(connection_indexes), -1, np.int64)
     heads = tuple(
         _heads(directions, 2 * connection_indexes + endpoint_index) for endpoint_index in (0, 1)
     )
@@ -221,5 +221,5 @@ def named(
             is_server = np.isin(ports[endpoint_index], rule.ports)
             is_spoken = rule.asked(heads[1 - endpoint_index]) | rule.answered(heads[endpoint_index])
             fits |= (is_server & is_spoken) | rule.alone(heads[endpoint_index])
-        found[fits & (found < 0)] = _NAMES.index(name)
-    return found
+        name_indexes[fits & (name_indexes < 0)] = _NAMES.index(name)
+    return name_indexes

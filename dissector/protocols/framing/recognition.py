@@ -13,6 +13,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.framing import first_bytes
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import drop_bytes
+from dissector.protocols.framing.first_bytes import HeadVerdict
 from dissector.protocols.framing.resync import STRICT
 from dissector.protocols.framing.row_output import PassContext
 from dissector.protocols.framing.state import FramingState
@@ -52,15 +53,15 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
     asked = framing_state.UNDECIDED
     if state.counters[framing_state.COUNTER_IS_ASKED]:
         asked = _asked(state, connection_index)
-    found = _opaque(work, direction_index, is_final)
-    if found == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
-        found = _begun(work, direction_index, asked, is_final)
-    if found == _MORE:
+    protocol = _opaque(work, direction_index, is_final)
+    if protocol == framing_state.UNDECIDED and asked != framing_state.UNDECIDED:
+        protocol = _begun(work, direction_index, asked, is_final)
+    if protocol == _MORE:
         return True
-    if asked != framing_state.UNDECIDED and found not in (framing_state.UNDECIDED, asked):
+    if asked != framing_state.UNDECIDED and protocol not in (framing_state.UNDECIDED, asked):
         _note_contradiction(state, direction_index)
     state.connections.protocol[connection_index] = (
-        found if asked == framing_state.UNDECIDED else asked
+        protocol if asked == framing_state.UNDECIDED else asked
     )
     return False
 
@@ -102,23 +103,23 @@ def _opaque(work: PassContext, direction_index: int, is_final: bool) -> int:
     while buffers.size[buffer] > 0:
         at, size = buffers.at[buffer], min(buffers.size[buffer], HEAD_BYTES)
         head = first_bytes.judge_head(state.arena, at, size, buffers.at_start[buffer] != 0)
-        if head.verdict == first_bytes.IS_PROXY_HEADER:
+        if head.verdict == HeadVerdict.IS_PROXY_HEADER:
             _add_name(state, direction_index, head.verdict, at, head.header_bytes)
             drop_bytes(work, direction_index, head.header_bytes)
             buffers.at_start[buffer] = 1
             continue
         needed = (
             HEAD_BYTES
-            if head.verdict == first_bytes.MORE_NEEDED
+            if head.verdict == HeadVerdict.MORE_NEEDED
             else min(head.header_bytes, HEAD_BYTES)
         )
         if size < needed and not is_final:
             return _MORE  # the rest of a ClientHello may name the server
-        if head.verdict == first_bytes.IS_TLS:
+        if head.verdict == HeadVerdict.IS_TLS:
             _add_name(state, direction_index, head.verdict, at, size)
             return framing_state.TLS
         return (
-            framing_state.HTTP if head.verdict == first_bytes.IS_HTTP else framing_state.UNDECIDED
+            framing_state.HTTP if head.verdict == HeadVerdict.IS_HTTP else framing_state.UNDECIDED
         )
     return framing_state.UNDECIDED
 

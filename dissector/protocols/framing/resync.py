@@ -20,6 +20,7 @@ The cost is linear in the bytes of a run, whatever they are: each offset is a ca
 visited by one chain at most; sums over payloads have a budget.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
@@ -27,14 +28,18 @@ from dissector.jit import inlined, kernel
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.framing import search_state
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.stream.columns import DATA, STARTS_PACKET
+from dissector.stream.columns import STARTS_PACKET, RangeKind
 from dissector.tables import ABSENT
 
-# Results of a search.
-NOTHING: Final = 0  # no candidate; bytes below RESUME can start no frame
-LIVE: Final = 1  # a chain that runs to the end of what is there
-BLIND: Final = 2  # a chain whose next header lies in a hole
-_BROKEN: Final = 3
+
+class SearchResult(enum.IntEnum):
+    """Results of a search."""
+
+    NOTHING = 0  # no candidate; bytes below RESUME can start no frame
+    LIVE = 1  # a chain that runs to the end of what is there
+    BLIND = 2  # a chain whose next header lies in a hole
+    BROKEN = 3
+
 
 # What a header that a hole cuts off must show to be taken for one: both sizes, the command and the
 # tag of its body.
@@ -256,7 +261,7 @@ def _next_candidate(buffer: Searched, rule: Rule) -> bool:
 
 
 @inlined
-def _reach_end(buffer: Searched) -> int:
+def _reach_end(buffer: Searched) -> SearchResult:
     """Move the cursor on to the end of the chain's last frame; LIVE there or where bytes end."""
     search = buffer.search
     for _ in range(buffer.row_count):
@@ -267,25 +272,25 @@ def _reach_end(buffer: Searched) -> int:
         search[search_state.CURSOR] += step
         search[search_state.TO_GO] -= step
         if search[search_state.TO_GO] < buffer.ranges.length[gap]:
-            return BLIND
+            return SearchResult.BLIND
         search[search_state.TO_GO] -= buffer.ranges.length[gap]
         search[search_state.IS_HOLED] = 1
         search[search_state.PASSED_GAP] = gap
     step = min(search[search_state.TO_GO], len(buffer.data) - search[search_state.CURSOR])
     search[search_state.CURSOR] += step
     search[search_state.TO_GO] -= step
-    return LIVE
+    return SearchResult.LIVE
 
 
 @inlined
-def _follow(buffer: Searched, rule: Rule) -> int:
+def _follow(buffer: Searched, rule: Rule) -> SearchResult:
     """Follow the chain from where it stands to the end of the bytes."""
     search = buffer.search
     while True:
-        if _reach_end(buffer) == BLIND:
-            return BLIND
+        if _reach_end(buffer) == SearchResult.BLIND:
+            return SearchResult.BLIND
         if search[search_state.TO_GO] > 0:
-            return LIVE
+            return SearchResult.LIVE
         if search[search_state.IS_OPEN] == 1:
             search[search_state.IS_OPEN] = 0
             verdict = 0
@@ -294,7 +299,7 @@ def _follow(buffer: Searched, rule: Rule) -> int:
             if verdict == 1:
                 search[search_state.PROOFS] += 1
             elif verdict < 0 and _holds_chain(buffer, rule):
-                return _BROKEN
+                return SearchResult.BROKEN
             if search[search_state.FRAMES] == 1:
                 search[search_state.SECOND] = search[search_state.CURSOR]
             elif search[search_state.FRAMES] == 2:
@@ -303,16 +308,16 @@ def _follow(buffer: Searched, rule: Rule) -> int:
         gap = _gap_behind(buffer, search[search_state.PASSED_GAP])
         end = _gap_at(buffer, gap)
         if gap != ABSENT and end == at:
-            return BLIND
+            return SearchResult.BLIND
         if at >= len(buffer.data):
-            return LIVE
+            return SearchResult.LIVE
         if _is_marked(buffer, at, rule, _VISITED):
-            return _BROKEN
+            return SearchResult.BROKEN
         total = _judge(buffer, at, end, rule, STRICT)
         if total < 0:
-            return _BROKEN
+            return SearchResult.BROKEN
         if total == 0:
-            return BLIND if gap != ABSENT or rule.is_final == 1 else LIVE
+            return SearchResult.BLIND if gap != ABSENT or rule.is_final == 1 else SearchResult.LIVE
         _mark(buffer, at, rule, _VISITED)
         search[search_state.FRAMES] += 1
         search[search_state.LAST] = at
@@ -347,16 +352,16 @@ def tells_protocol(buffer: Searched, rule: Rule, is_end: int) -> bool:
 
 
 @kernel
-def find_chain(buffer: Searched, rule: Rule) -> int:
+def find_chain(buffer: Searched, rule: Rule) -> SearchResult:
     """Go on with the search of a run; NOTHING, LIVE or BLIND."""
     search = buffer.search
     search[search_state.IS_BEGUN] = 1
     while True:
         if search[search_state.AT] < 0 and not _next_candidate(buffer, rule):
-            return NOTHING
+            return SearchResult.NOTHING
         status = _follow(buffer, rule)
-        is_decided = status == BLIND or rule.is_final == 1
-        if status != _BROKEN and (not is_decided or tells_protocol(buffer, rule, 1)):
+        is_decided = status == SearchResult.BLIND or rule.is_final == 1
+        if status != SearchResult.BROKEN and (not is_decided or tells_protocol(buffer, rule, 1)):
             return status
         search[search_state.RESUME] = search[search_state.AT] + 1
         search[search_state.AT] = -1
@@ -367,7 +372,7 @@ def range_at(buffer: Searched, offset: int) -> ByteOfRange:
     """Where a byte of a buffer lies."""
     row = buffer.first
     for _ in range(buffer.row_count):
-        if buffer.ranges.kind[row] == DATA:
+        if buffer.ranges.kind[row] == RangeKind.DATA:
             if offset < buffer.ranges.length[row]:
                 return ByteOfRange(row, offset)
             offset -= buffer.ranges.length[row]
@@ -410,7 +415,7 @@ def _begin_packets(buffer: Searched) -> bool:
     for _ in range(buffer.row_count):
         if offset > end:
             break
-        if ranges.kind[row] == DATA and ranges.length[row] > 0:
+        if ranges.kind[row] == RangeKind.DATA and ranges.length[row] > 0:
             if ranges.flags[row] & STARTS_PACKET:
                 begun += offset in (start, middle, end)
                 packets += start <= offset < end
@@ -452,7 +457,7 @@ def _began(buffer: Searched) -> int:
 
 
 @kernel
-def is_believed(buffer: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
+def is_believed(buffer: Searched, rule: Rule, status: SearchResult, ts_ns: int) -> bool:
     """Whether the chain of a search may go out.
 
     It does where packets confirm it, where nothing can contradict it any more, and where it has
@@ -463,9 +468,9 @@ def is_believed(buffer: Searched, rule: Rule, status: int, ts_ns: int) -> bool:
         status: what `find_chain` gave; ts_ns: now.
     """
     search = buffer.search
-    if status == NOTHING:
+    if status == SearchResult.NOTHING:
         return False
-    if status == BLIND or rule.is_final == 1:
+    if status == SearchResult.BLIND or rule.is_final == 1:
         return True
     if not tells_protocol(buffer, rule, 0):
         return False

@@ -6,7 +6,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns, FramingColumns
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.row_output import SOURCE_ARENA, PassContext, direction_of
-from dissector.protocols.framing.state import FramingState
+from dissector.protocols.framing.state import FramingState, RoleSource, RoleState
 from dissector.tables import ABSENT, allocate_row, give_row
 
 _COLUMNS = len(FramingColumns._fields)  # the first ones of frames
@@ -16,10 +16,7 @@ _ROLE_FLIPPED = NOTICE_NUMBER["role_flipped"]
 @inlined
 def may_wait(state: FramingState, connection_index: int, source: int, count: int) -> bool:
     """Whether the arena has room for a frame of so many bytes, should it wait for the role."""
-    if (
-        source == SOURCE_ARENA
-        or state.connections.role[connection_index] == framing_state.ROLE_DECIDED
-    ):
+    if source == SOURCE_ARENA or state.connections.role[connection_index] == RoleState.DECIDED:
         return True
     return bool(state.counters[framing_state.COUNTER_ARENA_USED] + count <= len(state.arena))
 
@@ -35,7 +32,7 @@ def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
         Whether it stays; else it waits.
     """
     state, known = work.state, work.state.connections
-    is_decided = known.role[connection_index] == framing_state.ROLE_DECIDED
+    is_decided = known.role[connection_index] == RoleState.DECIDED
     if is_decided and known.is_from_syn[connection_index] and known.role_source[connection_index]:
         _note_flip(state, work.out, row)
     if is_decided and known.waiting[connection_index] == 0:
@@ -98,10 +95,10 @@ def decide_role_at_last(state: FramingState, connection_index: int, release_pack
     known = state.connections
     state.counters[framing_state.COUNTER_RELEASED] = connection_index
     state.counters[framing_state.COUNTER_RELEASE_PACKET] = release_packet
-    if known.role[connection_index] == framing_state.ROLE_DECIDED:
+    if known.role[connection_index] == RoleState.DECIDED:
         return
     if known.is_from_syn[connection_index]:
-        known.role[connection_index] = framing_state.ROLE_DECIDED
+        known.role[connection_index] = RoleState.DECIDED
         return
     # Of any protocol, as where no frame came out: what listens there answers, whatever it is.
     ports = known.ports[connection_index]
@@ -109,10 +106,10 @@ def decide_role_at_last(state: FramingState, connection_index: int, release_pack
     second = state.port_hints[ports & 0xFFFF] & framing_state.PORT_OF_BROKER
     if first != second:
         known.client_endpoint[connection_index] = first
-        known.role[connection_index] = framing_state.ROLE_DECIDED
-        known.role_source[connection_index] = framing_state.ROLE_BY_PORT
+        known.role[connection_index] = RoleState.DECIDED
+        known.role_source[connection_index] = RoleSource.BY_PORT
     else:
-        known.role_source[connection_index] = framing_state.ROLE_BY_FIRST_SEEN
+        known.role_source[connection_index] = RoleSource.BY_FIRST_SEEN
 
 
 @kernel

@@ -10,7 +10,7 @@ from dissector.jit import inlined
 from dissector.limits import MAX_FRAME_BYTES_HARD, NULL
 from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.framing import state as framing_state
-from dissector.protocols.framing.state import FramingState
+from dissector.protocols.framing.state import FramingState, RoleSource, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW, Sources
 from dissector.stream.columns import RETRANSMITTED, RangeColumns
 
@@ -53,13 +53,13 @@ class Step(NamedTuple):
 
     position: int
     filled: int
-    status: int
+    status: SplitStatus
 
 
 @inlined
 def direction_of(state: FramingState, connection_index: int, endpoint_index: int) -> int:
     """0 to_broker, 1 to_client, 2 while the role is open."""
-    if state.connections.role[connection_index] != framing_state.ROLE_DECIDED:
+    if state.connections.role[connection_index] != RoleState.DECIDED:
         return 2
     return 0 if state.connections.client_endpoint[connection_index] == endpoint_index else 1
 
@@ -113,7 +113,7 @@ def touch_frame(
 def emit_event(
     work: PassContext, row: int, index: int, connection_index: int, command: int
 ) -> None:
-    """Write the row of an event, EVENT_*, that a range brings."""
+    """Write the row of an event (`FrameEvent`) that a range brings."""
     state, ranges, out = work.state, work.ranges, work.out
     endpoint_index = ranges.endpoint_index[index]
     out.connection_id[row] = ranges.connection[index]
@@ -173,37 +173,35 @@ def emit_frame(
 @inlined
 def decide_role(
     state: FramingState, direction_index: int, data: ByteArray, at: int, end: int, calls: Callbacks
-) -> int:
+) -> SplitStatus:
     """Let a frame decide the role; DONE, or ROLE_WAIT if its row (or rows before it) must wait."""
     known = state.connections
     connection_index = direction_index >> 1
-    if known.role[connection_index] == framing_state.ROLE_DECIDED:
-        return framing_state.DONE
+    if known.role[connection_index] == RoleState.DECIDED:
+        return SplitStatus.DONE
     direction = calls.one_way[known.protocol[connection_index]](data, at, end)
     if direction == 2:
         return (
-            framing_state.DONE
-            if known.role_source[connection_index] == framing_state.ROLE_BY_FIRST_SEEN
-            else framing_state.ROLE_WAIT
+            SplitStatus.DONE
+            if known.role_source[connection_index] == RoleSource.BY_FIRST_SEEN
+            else SplitStatus.ROLE_WAIT
         )
     client_endpoint = (direction_index & 1) if direction == 0 else 1 - (direction_index & 1)
     if (
-        known.role[connection_index] == framing_state.ROLE_PROVISIONAL
+        known.role[connection_index] == RoleState.PROVISIONAL
         and client_endpoint == known.client_endpoint[connection_index]
     ):
-        known.role[connection_index] = framing_state.ROLE_DECIDED
-        return (
-            framing_state.ROLE_WAIT if known.waiting[connection_index] > 0 else framing_state.DONE
-        )
-    was_provisional = known.role[connection_index] == framing_state.ROLE_PROVISIONAL
-    known.role[connection_index] = framing_state.ROLE_DECIDED
+        known.role[connection_index] = RoleState.DECIDED
+        return SplitStatus.ROLE_WAIT if known.waiting[connection_index] > 0 else SplitStatus.DONE
+    was_provisional = known.role[connection_index] == RoleState.PROVISIONAL
+    known.role[connection_index] = RoleState.DECIDED
     known.client_endpoint[connection_index] = client_endpoint
-    known.role_source[connection_index] = framing_state.ROLE_BY_COMMAND
+    known.role_source[connection_index] = RoleSource.BY_COMMAND
     # A contradiction of the SYN is a notice, which `roles` writes.
     return (
-        framing_state.ROLE_WAIT
+        SplitStatus.ROLE_WAIT
         if was_provisional or known.waiting[connection_index] > 0
-        else framing_state.DONE
+        else SplitStatus.DONE
     )
 
 
@@ -229,7 +227,9 @@ def learn_limit(
 
 
 @inlined
-def finish_frame(work: PassContext, row: int, index: int, direction_index: int, status: int) -> int:
+def finish_frame(
+    work: PassContext, row: int, index: int, direction_index: int, status: int
+) -> SplitStatus:
     """Emit the unfinished frame of the arena as it is and make the direction ready for the next.
 
     index: of the range that ends it. Returns DONE or ROLE_WAIT.

@@ -16,13 +16,13 @@ from dissector.protocols.framing import resync
 from dissector.protocols.framing.recognition import has_broker_port, recognise
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import AT, IS_BEGUN, RESUME
-from dissector.protocols.framing.state import OPAQUE, SEARCH, UNDECIDED, UNKNOWN, FramingState
+from dissector.protocols.framing.state import UNDECIDED, UNKNOWN, DirectionMode, FramingState
 from dissector.protocols.interface import HEADER_WINDOW
 from dissector.tables import ABSENT
 
 # Bytes before a chain are worth dropping where they are many, and most of the buffer.
 _DROPPED_BYTES: Final = limits.RESYNC_HOLD_BYTES // 16
-NOTHING_TOLD: Final = -1  # no protocol
+NO_PROTOCOL: Final = -1  # no protocol
 _WAITS: Final = -2  # the next bytes tell whether the connection begins with a frame
 _MIDSTREAM_START: Final = NOTICE_NUMBER["midstream_start"]
 _NOT_RECOGNISED: Final = NOTICE_NUMBER["not_recognised"]
@@ -54,11 +54,11 @@ def _protocols(work: PassContext, direction_index: int) -> tuple[int, int]:
 @inlined
 def has_chain(work: PassContext, direction_index: int) -> bool:
     """Whether some search of a direction's buffer has a chain."""
-    state, found = work.state, False
+    state, has_any = work.state, False
     buffer = state.directions.buffer[direction_index]
     for protocol in range(len(work.calls.check)):
-        found |= state.pool.searches[framing_buffers.search_of(state, buffer, protocol), AT] >= 0
-    return found
+        has_any |= state.pool.searches[framing_buffers.search_of(state, buffer, protocol), AT] >= 0
+    return has_any
 
 
 @inlined
@@ -93,8 +93,8 @@ def may_be_accepted(state: FramingState, direction_index: int) -> bool:
 
 
 @kernel
-def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple[int, bool]:
-    """The protocol that a chain of a direction tells, or NOTHING_TOLD; whether there is any chain.
+def certain_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple[int, bool]:
+    """The protocol of which a chain leaves no doubt, or NO_PROTOCOL; whether there is any chain.
 
     Args:
         is_end: no byte of it follows.
@@ -109,7 +109,7 @@ def told_protocol(work: PassContext, direction_index: int, is_end: int) -> tuple
                 contents, framing_buffers.rule_of(work, direction_index, protocol, is_end), is_end
             ):
                 return protocol, True
-    return NOTHING_TOLD, is_live
+    return NO_PROTOCOL, is_live
 
 
 # -- looking for frames
@@ -123,7 +123,7 @@ def look_for_frames(work: PassContext, index: int, direction_index: int, is_fina
     if known.protocol[connection_index] == UNDECIDED and recognise(work, direction_index, is_final):
         return False
     if known.protocol[connection_index] >= len(work.calls.check):
-        framing_buffers.give_up(state, direction_index, OPAQUE)
+        framing_buffers.give_up(state, direction_index, DirectionMode.OPAQUE)
         return False
     protocol = _search(work, direction_index, work.ranges.ts_ns[index], is_final)
     if protocol >= 0:
@@ -171,7 +171,7 @@ def _begins_with_frame(work: PassContext, direction_index: int, protocol: int) -
 
 @kernel
 def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool) -> int:
-    """The first protocol whose chain in a buffer can be believed; else NOTHING_TOLD, or _WAITS."""
+    """The first protocol whose chain in a buffer can be believed; else NO_PROTOCOL, or _WAITS."""
     state, buffers = work.state, work.state.pool.buffers
     buffer = state.directions.buffer[direction_index]
     first, stop = _protocols(work, direction_index)
@@ -189,7 +189,7 @@ def _search(work: PassContext, direction_index: int, ts_ns: int, is_final: bool)
         if resync.is_believed(contents, rule, status, ts_ns):
             buffers.is_confirmed[buffer] = resync.is_confirmed_by_packets(contents)
             return protocol
-    return NOTHING_TOLD
+    return NO_PROTOCOL
 
 
 @inlined
@@ -227,7 +227,7 @@ def _keep_within_bounds(work: PassContext, index: int, direction_index: int) -> 
         else limits.MAX_HEAD_BYTES
     )
     if is_refused:
-        framing_buffers.give_up(state, peer, OPAQUE)
+        framing_buffers.give_up(state, peer, DirectionMode.OPAQUE)
         refuse(work, index, direction_index, limits.REFUSED_BYTES)
     elif is_open and not is_live and directions.skipped[direction_index] + size > most:
         refuse(work, index, direction_index, most)
@@ -248,7 +248,7 @@ def _let_peer_wait(work: PassContext, direction_index: int) -> None:
     buffers, buffer = work.state.pool.buffers, directions.buffer[direction_index]
     if buffers.peer_waits[buffer] == 0:
         buffers.peer_waits[buffer] = 1
-        if directions.buffer[peer] == ABSENT and directions.mode[peer] != OPAQUE:
+        if directions.buffer[peer] == ABSENT and directions.mode[peer] != DirectionMode.OPAQUE:
             framing_buffers.wait_for_peer(work, peer)
 
 
@@ -268,8 +268,8 @@ def accept(work: PassContext, index: int, direction_index: int, protocol: int) -
     state.connections.protocol[connection_index] = protocol
     _start_chain(work, index, direction_index, protocol)
     peer_too = False
-    if was_open and directions.mode[peer] == OPAQUE:
-        directions.mode[peer] = SEARCH
+    if was_open and directions.mode[peer] == DirectionMode.OPAQUE:
+        directions.mode[peer] = DirectionMode.SEARCH
     if was_open and directions.buffer[peer] != ABSENT:
         is_found = _search(work, peer, work.ranges.ts_ns[index], False) >= 0
         peer_too = is_found or resync.has_some(
@@ -294,7 +294,7 @@ def _start_chain(work: PassContext, index: int, direction_index: int, protocol: 
     )
     row = resync.range_at(framing_buffers.searched(state, direction_index, protocol), 0).row
     state.pool.ranges.starts_chain[row] = 1
-    directions.mode[direction_index] = SEARCH
+    directions.mode[direction_index] = DirectionMode.SEARCH
     offset, skipped = state.pool.ranges.stream_offset[row], directions.skipped[direction_index]
     if skipped > 0:
         kind = _MIDSTREAM_START if directions.is_first[direction_index] else _RESYNC
@@ -321,11 +321,11 @@ def refuse(work: PassContext, index: int, direction_index: int, looked_for: int)
         looked_for: bytes in which none were found.
     """
     state, directions, peer = work.state, work.state.directions, direction_index ^ 1
-    framing_buffers.give_up(state, direction_index, OPAQUE)
-    if directions.mode[peer] == OPAQUE or not directions.is_seen[peer]:
+    framing_buffers.give_up(state, direction_index, DirectionMode.OPAQUE)
+    if directions.mode[peer] == DirectionMode.OPAQUE or not directions.is_seen[peer]:
         note(work, index, direction_index, _NOT_RECOGNISED, NULL, looked_for)
         state.connections.protocol[direction_index >> 1] = UNKNOWN
-        framing_buffers.give_up(state, peer, OPAQUE)
+        framing_buffers.give_up(state, peer, DirectionMode.OPAQUE)
 
 
 @inlined
@@ -334,8 +334,8 @@ def accept_what_tells(work: PassContext, index: int, direction_index: int) -> bo
     state = work.state
     if not may_be_accepted(state, direction_index):
         return False
-    protocol, _ = told_protocol(work, direction_index, 1)
-    if protocol == NOTHING_TOLD:
+    protocol, _ = certain_protocol(work, direction_index, 1)
+    if protocol == NO_PROTOCOL:
         return False
     buffer, contents = (
         state.directions.buffer[direction_index],

@@ -21,17 +21,17 @@ from dissector.blocks import ByteArray
 from dissector.codecs.integers import be32
 from dissector.jit import inlined, kernel
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.framing import roles, row_output, unsynchronised
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.buffers import has_buffer, take_row
-from dissector.protocols.framing.connection_table import allocate_connection, find_slot
+from dissector.protocols.framing.connection_table import allocate_connection, find_connection
 from dissector.protocols.framing.other_protocols import keep_head
 from dissector.protocols.framing.range_pool import LARGE_HELD, LARGE_LIMIT
 from dissector.protocols.framing.row_output import Callbacks, PassContext, Step
-from dissector.protocols.framing.state import FramingState
+from dissector.protocols.framing.state import DirectionMode, FramingState, RoleState, SplitStatus
 from dissector.protocols.interface import HEADER_WINDOW
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_CUT, RangeColumns
+from dissector.stream.columns import RangeColumns, RangeKind
 from dissector.tables import ABSENT, give_row
 
 _TAKEN: Final = 5  # kind of a range that came again and is handled
@@ -39,207 +39,233 @@ _TAKEN: Final = 5  # kind of a range that came again and is handled
 
 @inlined
 def _check_header(
-    state: FramingState, flow: int, data: ByteArray, at: int, end: int, calls: Callbacks
+    state: FramingState, direction_index: int, data: ByteArray, at: int, end: int, calls: Callbacks
 ) -> int:
     """Judge the header with which a frame of a direction begins: its bytes, 0 more needed, -1
     no.
     """
-    check = calls.check[state.connections.protocol[flow >> 1]]
-    direction = row_output.direction_of(state, flow >> 1, flow & 1)
+    check = calls.check[state.connections.protocol[direction_index >> 1]]
+    direction = row_output.direction_of(state, direction_index >> 1, direction_index & 1)
     return int(
-        check(data, at, end, direction, state.directions.limit[flow], state.directions.verify[flow])
+        check(
+            data,
+            at,
+            end,
+            direction,
+            state.directions.limit[direction_index],
+            state.directions.verify[direction_index],
+        )
     )
 
 
 @inlined
-def _skip_broken(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
+def _skip_broken(
+    work: PassContext, index: int, position: int, direction_index: int, filled: int
+) -> Step:
     """Pass over the rest of a frame that has a gap; its end is known in sequence space."""
-    flows = work.state.directions
-    count = min(work.ranges.length[index] - position, flows.skip[flow])
-    flows.skip[flow] -= count
-    row_output.touch_frame(work.state, flow, work.ranges, index)
-    if flows.skip[flow] > 0:
-        return Step(position + count, filled, framing_state.DONE)
-    status = row_output.finish_frame(work, filled, index, flow, flows.broken[flow])
+    directions = work.state.directions
+    count = min(work.ranges.length[index] - position, directions.skip[direction_index])
+    directions.skip[direction_index] -= count
+    row_output.touch_frame(work.state, direction_index, work.ranges, index)
+    if directions.skip[direction_index] > 0:
+        return Step(position + count, filled, SplitStatus.DONE)
+    status = row_output.finish_frame(
+        work, filled, index, direction_index, directions.broken[direction_index]
+    )
     return Step(position + count, filled + 1, status)
 
 
 @inlined
 def _fill_frame(
-    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, direction_index: int, data: ByteArray, filled: int
 ) -> Step:
     """Add bytes to the unfinished frame in the arena; emit it when it is whole."""
     state, ranges = work.state, work.ranges
-    flows = state.directions
-    had = flows.have[flow]
-    total = flows.total[flow]
+    directions = state.directions
+    had = directions.have[direction_index]
+    total = directions.total[direction_index]
     count = min(ranges.length[index] - position, HEADER_WINDOW - had if total == 0 else total - had)
-    if not row_output.reserve(state, flow, had + count):
-        return Step(position, filled, framing_state.ARENA_FULL)
-    row_output.append_bytes(state, flow, data, ranges.offset[index] + position, count)
+    if not row_output.reserve(state, direction_index, had + count):
+        return Step(position, filled, SplitStatus.ARENA_FULL)
+    row_output.append_bytes(state, direction_index, data, ranges.offset[index] + position, count)
     if total == 0:
-        at = flows.arena_at[flow]
-        total = _check_header(state, flow, state.arena, at, at + had + count, work.calls)
+        at = directions.arena_at[direction_index]
+        total = _check_header(state, direction_index, state.arena, at, at + had + count, work.calls)
         if total < 0 or (total == 0 and had + count >= HEADER_WINDOW):
-            flows.have[flow] = had
-            return Step(position, filled, framing_state.BROKEN)
-        flows.total[flow] = total
+            directions.have[direction_index] = had
+            return Step(position, filled, SplitStatus.BROKEN)
+        directions.total[direction_index] = total
         if 0 < total < had + count:
             count = total - had
-            flows.have[flow] = total
-    row_output.touch_frame(state, flow, ranges, index)
+            directions.have[direction_index] = total
+    row_output.touch_frame(state, direction_index, ranges, index)
     position += count
-    if total == 0 or flows.have[flow] < total:
-        return Step(position, filled, framing_state.DONE)
-    status = row_output.finish_frame(work, filled, index, flow, columns.COMPLETE)
+    if total == 0 or directions.have[direction_index] < total:
+        return Step(position, filled, SplitStatus.DONE)
+    status = row_output.finish_frame(work, filled, index, direction_index, columns.COMPLETE)
     return Step(position, filled + 1, status)
 
 
 @inlined
 def _new_frame(
-    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, direction_index: int, data: ByteArray, filled: int
 ) -> Step:
     """A frame starts here: take it where it lies if it is whole, else begin to gather it."""
     state, ranges, out = work.state, work.ranges, work.out
-    flows = state.directions
+    directions = state.directions
     left = ranges.length[index] - position
     at = ranges.offset[index] + position
-    total = _check_header(state, flow, data, at, at + left, work.calls)
+    total = _check_header(state, direction_index, data, at, at + left, work.calls)
     if total < 0 or (total == 0 and left >= HEADER_WINDOW):
-        return Step(position, filled, framing_state.BROKEN)
-    if not roles.may_wait(state, flow >> 1, ranges.source[index], total):
+        return Step(position, filled, SplitStatus.BROKEN)
+    if not roles.may_wait(state, direction_index >> 1, ranges.source[index], total):
         state.counters[framing_state.COUNTER_ARENA_NEEDED] = total
-        return Step(position, filled, framing_state.ARENA_FULL)
-    row_output.start_frame(state, flow, ranges, index, position)
+        return Step(position, filled, SplitStatus.ARENA_FULL)
+    row_output.start_frame(state, direction_index, ranges, index, position)
     if total == 0 or total > left:
-        if not row_output.reserve(state, flow, left):
-            return Step(position, filled, framing_state.ARENA_FULL)
-        row_output.append_bytes(state, flow, data, at, left)
-        flows.total[flow] = total
-        return Step(position + left, filled, framing_state.DONE)
-    row_output.emit_frame(state, out, filled, flow, total, columns.COMPLETE)
+        if not row_output.reserve(state, direction_index, left):
+            return Step(position, filled, SplitStatus.ARENA_FULL)
+        row_output.append_bytes(state, direction_index, data, at, left)
+        directions.total[direction_index] = total
+        return Step(position + left, filled, SplitStatus.DONE)
+    row_output.emit_frame(state, out, filled, direction_index, total, columns.COMPLETE)
     out.release_packet[filled] = ranges.release_packet[index]
     out.source[filled] = ranges.source[index]
     out.data_offset[filled] = at
     out.data_bytes[filled] = total
-    flows.verify[flow] = 0
-    status = framing_state.DONE
-    if state.connections.role[flow >> 1] != framing_state.ROLE_DECIDED:
-        status = row_output.decide_role(state, flow, data, at, at + total, work.calls)
-        out.direction[filled] = row_output.direction_of(state, flow >> 1, flow & 1)
-    if flows.frames[flow] <= row_output.HANDSHAKE_FRAMES:
-        row_output.learn_limit(state, flow, data, at, total, work.calls)
+    directions.verify[direction_index] = 0
+    status = SplitStatus.DONE
+    if state.connections.role[direction_index >> 1] != RoleState.DECIDED:
+        status = row_output.decide_role(state, direction_index, data, at, at + total, work.calls)
+        out.direction[filled] = row_output.direction_of(
+            state, direction_index >> 1, direction_index & 1
+        )
+    if directions.frames[direction_index] <= row_output.HANDSHAKE_FRAMES:
+        row_output.learn_limit(state, direction_index, data, at, total, work.calls)
     return Step(position + total, filled + 1, status)
 
 
 @kernel
 def _handle_data(
-    work: PassContext, index: int, position: int, flow: int, data: ByteArray, filled: int
+    work: PassContext, index: int, position: int, direction_index: int, data: ByteArray, filled: int
 ) -> Step:
     """Take the bytes of one DATA range of a direction in CHAIN, from a position on."""
-    flows = work.state.directions
+    directions = work.state.directions
     while position < work.ranges.length[index]:
         if filled >= len(work.out.command):
-            return Step(position, filled, framing_state.FULL)
-        if flows.skip[flow] > 0:
-            step = _skip_broken(work, index, position, flow, filled)
-        elif flows.have[flow] > 0:
-            step = _fill_frame(work, index, position, flow, data, filled)
+            return Step(position, filled, SplitStatus.FULL)
+        if directions.skip[direction_index] > 0:
+            step = _skip_broken(work, index, position, direction_index, filled)
+        elif directions.have[direction_index] > 0:
+            step = _fill_frame(work, index, position, direction_index, data, filled)
         else:
-            step = _new_frame(work, index, position, flow, data, filled)
+            step = _new_frame(work, index, position, direction_index, data, filled)
         position = step.position
         filled = step.filled
-        if step.status != framing_state.DONE:
+        if step.status != SplitStatus.DONE:
             return Step(position, filled, step.status)
-    return Step(position, filled, framing_state.DONE)
+    return Step(position, filled, SplitStatus.DONE)
 
 
 @inlined
-def _announced_total(state: FramingState, flow: int) -> int:
+def _announced_total(state: FramingState, direction_index: int) -> int:
     """The length of an unfinished frame by its first four bytes, 0 if they are not there or odd."""
-    flows = state.directions
-    if flows.total[flow] > 0 or flows.have[flow] < 4:
-        return int(flows.total[flow])
-    announced = be32(state.arena, flows.arena_at[flow])
-    if announced < 4 or announced + 4 > flows.limit[flow]:
+    directions = state.directions
+    if directions.total[direction_index] > 0 or directions.have[direction_index] < 4:
+        return int(directions.total[direction_index])
+    announced = be32(state.arena, directions.arena_at[direction_index])
+    if announced < 4 or announced + 4 > directions.limit[direction_index]:
         return 0
     return announced + 4
 
 
 @inlined
-def _emit_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
+def _emit_gap(work: PassContext, index: int, direction_index: int, filled: int) -> Step:
     """Write the event of a gap; frames may be missing with it where the chain does not go on."""
-    row_output.emit_event(work, filled, index, flow >> 1, columns.EVENT_GAP)
-    work.out.frames_missing[filled] = int(work.state.directions.mode[flow] != framing_state.CHAIN)
-    return Step(0, filled + 1, framing_state.DONE)
+    row_output.emit_event(work, filled, index, direction_index >> 1, FrameEvent.GAP)
+    work.out.frames_missing[filled] = int(
+        work.state.directions.mode[direction_index] != DirectionMode.CHAIN
+    )
+    return Step(0, filled + 1, SplitStatus.DONE)
 
 
 @kernel
-def _handle_gap(work: PassContext, index: int, flow: int, filled: int) -> Step:
+def _handle_gap(work: PassContext, index: int, direction_index: int, filled: int) -> Step:
     """Take a gap in a direction in CHAIN: an event row, and at most one cut frame before it."""
     state, ranges = work.state, work.ranges
-    flows = state.directions
+    directions = state.directions
     length = ranges.length[index]
-    is_cut = ranges.kind[index] == GAP_CUT
+    is_cut = ranges.kind[index] == RangeKind.GAP_CUT
     status = columns.CUT_BY_SNAPLEN if is_cut else columns.CUT_BY_GAP
-    settled = framing_state.DONE
-    if flows.have[flow] == 0 and flows.skip[flow] == 0:
-        flows.mode[flow] = framing_state.SEARCH
+    settled = SplitStatus.DONE
+    if directions.have[direction_index] == 0 and directions.skip[direction_index] == 0:
+        directions.mode[direction_index] = DirectionMode.SEARCH
     else:
-        if flows.broken[flow] == 0:
-            flows.total[flow] = _announced_total(state, flow)
-            flows.broken[flow] = status
-            flows.skip[flow] = flows.total[flow] - flows.have[flow]
-        if flows.total[flow] == 0:
+        if directions.broken[direction_index] == 0:
+            directions.total[direction_index] = _announced_total(state, direction_index)
+            directions.broken[direction_index] = status
+            directions.skip[direction_index] = (
+                directions.total[direction_index] - directions.have[direction_index]
+            )
+        if directions.total[direction_index] == 0:
             # One to three bytes of a header, or no header: no frame, only bytes.
-            flows.have[flow] = 0
-            flows.broken[flow] = 0
-            flows.skip[flow] = 0
-            flows.mode[flow] = framing_state.SEARCH
+            directions.have[direction_index] = 0
+            directions.broken[direction_index] = 0
+            directions.skip[direction_index] = 0
+            directions.mode[direction_index] = DirectionMode.SEARCH
         else:
             if is_cut:
-                row_output.touch_frame(state, flow, ranges, index)
-            remaining = flows.skip[flow]
+                row_output.touch_frame(state, direction_index, ranges, index)
+            remaining = directions.skip[direction_index]
             if length < remaining:
-                flows.skip[flow] = remaining - length
+                directions.skip[direction_index] = remaining - length
             else:
-                settled = row_output.finish_frame(work, filled, index, flow, flows.broken[flow])
+                settled = row_output.finish_frame(
+                    work, filled, index, direction_index, directions.broken[direction_index]
+                )
                 filled += 1
                 if length > remaining:
-                    flows.mode[flow] = framing_state.SEARCH
-    if settled == framing_state.ROLE_WAIT:
+                    directions.mode[direction_index] = DirectionMode.SEARCH
+    if settled == SplitStatus.ROLE_WAIT:
         # The gap's own event comes when the kernel is called again for this range.
-        return Step(-1, filled, framing_state.ROLE_WAIT)
-    return _emit_gap(work, index, flow, filled)
+        return Step(-1, filled, SplitStatus.ROLE_WAIT)
+    return _emit_gap(work, index, direction_index, filled)
 
 
 @kernel
-def _handle_close(work: PassContext, index: int, slot: int, filled: int) -> Step:
+def _handle_close(work: PassContext, index: int, connection_index: int, filled: int) -> Step:
     """End a connection: its unfinished frames as cut_by_end, then the event."""
     state = work.state
-    flows = state.directions
-    first = state.connections.client_endpoint[slot]
+    directions = state.directions
+    first = state.connections.client_endpoint[connection_index]
     for turn in range(2):
-        flow = 2 * slot + (first if turn == 0 else 1 - first)
-        if flows.mode[flow] == framing_state.CHAIN and flows.have[flow] > 0:
-            total = _announced_total(state, flow)
-            status = flows.broken[flow] if flows.broken[flow] > 0 else columns.CUT_BY_END
-            flows.mode[flow] = framing_state.OPAQUE
+        direction_index = 2 * connection_index + (first if turn == 0 else 1 - first)
+        if (
+            directions.mode[direction_index] == DirectionMode.CHAIN
+            and directions.have[direction_index] > 0
+        ):
+            total = _announced_total(state, direction_index)
+            status = (
+                directions.broken[direction_index]
+                if directions.broken[direction_index] > 0
+                else columns.CUT_BY_END
+            )
+            directions.mode[direction_index] = DirectionMode.OPAQUE
             if total > 0:
-                flows.total[flow] = total
-                settled = row_output.finish_frame(work, filled, index, flow, status)
+                directions.total[direction_index] = total
+                settled = row_output.finish_frame(work, filled, index, direction_index, status)
                 filled += 1
-                if settled == framing_state.ROLE_WAIT:
-                    return Step(0, filled, framing_state.ROLE_WAIT)
-    if state.connections.waiting[slot] > 0:
-        roles.decide_role_at_last(state, slot, work.ranges.release_packet[index])
-        return Step(0, filled, framing_state.AGAIN)
-    row_output.emit_event(work, filled, index, slot, columns.EVENT_CLOSE)
-    return Step(0, filled + 1, framing_state.DONE)
+                if settled == SplitStatus.ROLE_WAIT:
+                    return Step(0, filled, SplitStatus.ROLE_WAIT)
+    if state.connections.waiting[connection_index] > 0:
+        roles.decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
+        return Step(0, filled, SplitStatus.AGAIN)
+    row_output.emit_event(work, filled, index, connection_index, FrameEvent.CLOSE)
+    return Step(0, filled + 1, SplitStatus.DONE)
 
 
 @inlined
-def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> bool:
+def _begin_chain(work: PassContext, index: int, direction_index: int, data: ByteArray) -> bool:
     """Whether the first bytes of a direction start a chain at once: there is no doubt.
 
     So it is where the connection was seen from its SYN and its first bytes are a strict header, or
@@ -247,13 +273,17 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
     """
     state, ranges, calls = work.state, work.ranges, work.calls
     known = state.connections
-    slot = flow >> 1
-    limit = state.directions.limit[flow]
-    if known.is_from_syn[slot] == 0 or ranges.stream_offset[index] != 0 or has_buffer(state, slot):
+    connection_index = direction_index >> 1
+    limit = state.directions.limit[direction_index]
+    if (
+        known.is_from_syn[connection_index] == 0
+        or ranges.stream_offset[index] != 0
+        or has_buffer(state, connection_index)
+    ):
         return False
     base = ranges.offset[index]
     end = base + ranges.length[index]
-    protocol = known.protocol[slot]
+    protocol = known.protocol[connection_index]
     if protocol >= len(calls.check):
         return False
     if protocol != framing_state.UNDECIDED:
@@ -263,73 +293,81 @@ def _begin_chain(work: PassContext, index: int, flow: int, data: ByteArray) -> b
     for candidate in range(len(calls.check)):
         judged = calls.check[candidate](data, base, end, 2, limit, 1)
         if judged > 0:
-            known.protocol[slot] = candidate
+            known.protocol[connection_index] = candidate
         if judged >= 0:
             return bool(judged > 0)  # what needs more bytes comes before what would do with these
     return False
 
 
 @inlined
-def _handle_bytes(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
+def _handle_bytes(
+    work: PassContext, index: int, position: int, direction_index: int, filled: int
+) -> Step:
     """Take the bytes of one DATA range, from a position on."""
-    flows = work.state.directions
+    directions = work.state.directions
     data = work.sources[work.ranges.source[index]]
-    if flows.head_bytes[flow] < framing_state.HEADS:
-        keep_head(flows, work.ranges, index, flow, data)
-    mode = flows.mode[flow]
-    if mode == framing_state.OPAQUE:
-        return Step(0, filled, framing_state.DONE)
-    flows.is_seen[flow] = 1
-    if mode == framing_state.HEAD and _begin_chain(work, index, flow, data):
-        flows.mode[flow] = mode = framing_state.CHAIN
-    if mode == framing_state.CHAIN:
-        step = _handle_data(work, index, position, flow, data, filled)
-        if step.status != framing_state.BROKEN:
+    if directions.head_bytes[direction_index] < framing_state.HEADS:
+        keep_head(directions, work.ranges, index, direction_index, data)
+    mode = directions.mode[direction_index]
+    if mode == DirectionMode.OPAQUE:
+        return Step(0, filled, SplitStatus.DONE)
+    directions.is_seen[direction_index] = 1
+    if mode == DirectionMode.HEAD and _begin_chain(work, index, direction_index, data):
+        directions.mode[direction_index] = mode = DirectionMode.CHAIN
+    if mode == DirectionMode.CHAIN:
+        step = _handle_data(work, index, position, direction_index, data, filled)
+        if step.status != SplitStatus.BROKEN:
             return step
         position, filled = step.position, step.filled
-    return Step(position, filled, unsynchronised.handle_bytes(work, index, position, flow))
+    return Step(
+        position, filled, unsynchronised.handle_bytes(work, index, position, direction_index)
+    )
 
 
 @inlined
-def _handle_event(work: PassContext, index: int, position: int, flow: int, filled: int) -> Step:
+def _handle_event(
+    work: PassContext, index: int, position: int, direction_index: int, filled: int
+) -> Step:
     """Take a gap or the end of a direction."""
-    state, flows, slot = work.state, work.state.directions, flow >> 1
-    mode, is_buffered = flows.mode[flow], has_buffer(work.state, slot)
-    if work.ranges.kind[index] == FIN:
-        if is_buffered and mode != framing_state.CHAIN and mode != framing_state.OPAQUE:
-            status = unsynchronised.handle_fin(work, index, flow)
-            if status >= 0:
+    state, directions, connection_index = work.state, work.state.directions, direction_index >> 1
+    mode, is_buffered = directions.mode[direction_index], has_buffer(work.state, connection_index)
+    if work.ranges.kind[index] == RangeKind.FIN:
+        if is_buffered and mode != DirectionMode.CHAIN and mode != DirectionMode.OPAQUE:
+            status = unsynchronised.handle_fin(work, index, direction_index)
+            if status != SplitStatus.REPORTED:
                 return Step(0, filled, status)
-        row_output.emit_event(work, filled, index, slot, columns.EVENT_FIN)
-        return Step(0, filled + 1, framing_state.DONE)
-    if mode == framing_state.OPAQUE:
-        return Step(0, filled, framing_state.DONE)
+        row_output.emit_event(work, filled, index, connection_index, FrameEvent.FIN)
+        return Step(0, filled + 1, SplitStatus.DONE)
+    if mode == DirectionMode.OPAQUE:
+        return Step(0, filled, SplitStatus.DONE)
     if position < 0:  # the frame that it cuts is out
-        return _emit_gap(work, index, flow, filled)
-    if mode == framing_state.CHAIN:
-        return _handle_gap(work, index, flow, filled)
-    if is_buffered and unsynchronised.handle_gap(work, index, flow):
-        return Step(0, filled, framing_state.DONE)
-    if state.connections.protocol[slot] == framing_state.UNDECIDED:
-        return Step(0, filled, framing_state.DONE)
-    flows.mode[flow] = framing_state.SEARCH
-    return _emit_gap(work, index, flow, filled)
+        return _emit_gap(work, index, direction_index, filled)
+    if mode == DirectionMode.CHAIN:
+        return _handle_gap(work, index, direction_index, filled)
+    if is_buffered and unsynchronised.handle_gap(work, index, direction_index):
+        return Step(0, filled, SplitStatus.DONE)
+    if state.connections.protocol[connection_index] == framing_state.UNDECIDED:
+        return Step(0, filled, SplitStatus.DONE)
+    directions.mode[direction_index] = DirectionMode.SEARCH
+    return _emit_gap(work, index, direction_index, filled)
 
 
 @kernel
-def _handle_range(work: PassContext, index: int, position: int, slot: int, filled: int) -> Step:
+def _handle_range(
+    work: PassContext, index: int, position: int, connection_index: int, filled: int
+) -> Step:
     """Take one range of a connection, from a position on; DONE if that is all of it."""
     kind = work.ranges.kind[index]
-    flow = 2 * slot + work.ranges.endpoint_index[index]
-    if kind == DATA:
-        return _handle_bytes(work, index, position, flow, filled)
-    if kind != CLOSE:
-        return _handle_event(work, index, position, flow, filled)
-    if has_buffer(work.state, slot):
-        status = unsynchronised.handle_close(work, index, slot)
-        if status != framing_state.DONE:
+    direction_index = 2 * connection_index + work.ranges.endpoint_index[index]
+    if kind == RangeKind.DATA:
+        return _handle_bytes(work, index, position, direction_index, filled)
+    if kind != RangeKind.CLOSE:
+        return _handle_event(work, index, position, direction_index, filled)
+    if has_buffer(work.state, connection_index):
+        status = unsynchronised.handle_close(work, index, connection_index)
+        if status != SplitStatus.DONE:
             return Step(0, filled, status)
-    return _handle_close(work, index, slot, filled)
+    return _handle_close(work, index, connection_index, filled)
 
 
 @kernel
@@ -340,33 +378,33 @@ def _split_again(work: PassContext, position: int, filled: int) -> Step:
     if rows.kind[row] == _TAKEN:
         state.counters[framing_state.COUNTER_AGAIN] = rows.next[row]
         give_row(state.pool.free_ranges, row)
-        return Step(0, filled, framing_state.DONE)
+        return Step(0, filled, SplitStatus.DONE)
     take_row(state, row)
     again = PassContext(state, state.again, work.sources, work.out, work.calls, row)
-    slot = rows.direction_index[row] >> 1
-    state.counters[framing_state.COUNTER_CONNECTION] = slot
-    step = _handle_range(again, 0, position, slot, filled)
-    if step.status == framing_state.ROLE_WAIT:
-        stays = roles.settle_role(again, slot, step.filled - 1)
-        return Step(step.position, step.filled - (0 if stays else 1), framing_state.AGAIN)
-    if step.status == framing_state.DONE:
+    connection_index = rows.direction_index[row] >> 1
+    state.counters[framing_state.COUNTER_CONNECTION] = connection_index
+    step = _handle_range(again, 0, position, connection_index, filled)
+    if step.status == SplitStatus.ROLE_WAIT:
+        stays = roles.settle_role(again, connection_index, step.filled - 1)
+        return Step(step.position, step.filled - (0 if stays else 1), SplitStatus.AGAIN)
+    if step.status == SplitStatus.DONE:
         rows.kind[row] = _TAKEN
-        return Step(0, step.filled, framing_state.DONE)
+        return Step(0, step.filled, SplitStatus.DONE)
     return step
 
 
 @inlined
-def _slot_of(work: PassContext, index: int) -> int:
+def _connection_of(work: PassContext, index: int) -> int:
     """The row of a range's connection, new if it has none; ABSENT if there is no room."""
     state, ranges = work.state, work.ranges
     connection = ranges.connection[index]
-    slot = find_slot(state, connection)
-    if slot == ABSENT and ranges.kind[index] != CLOSE:
+    connection_index = find_connection(state, connection)
+    if connection_index == ABSENT and ranges.kind[index] != RangeKind.CLOSE:
         longest = state.counters[framing_state.COUNTER_FRAME_LIMIT]
-        slot = allocate_connection(
+        connection_index = allocate_connection(
             state, connection, ranges.opener[index], ranges.ports[index], longest
         )
-    return slot
+    return connection_index
 
 
 @kernel
@@ -394,47 +432,47 @@ def split(
     index, position, status = (
         counters[framing_state.COUNTER_CURSOR],
         counters[framing_state.COUNTER_POSITION],
-        framing_state.DONE,
+        SplitStatus.DONE,
     )
-    while status == framing_state.DONE:
+    while status == SplitStatus.DONE:
         if counters[framing_state.COUNTER_RELEASED] != ABSENT:
             filled = roles.release_frames(work, filled, limit)
         if filled >= limit:
-            status = framing_state.FULL
+            status = SplitStatus.FULL
         elif not framing_state.has_rows(state):
-            status = framing_state.POOLS_FULL
+            status = SplitStatus.POOLS_FULL
         elif counters[framing_state.COUNTER_AGAIN] != ABSENT:
             step = _split_again(work, position, filled)
             position, filled = step.position, step.filled
-            status = framing_state.DONE if step.status == framing_state.AGAIN else step.status
+            status = SplitStatus.DONE if step.status == SplitStatus.AGAIN else step.status
             if (
-                status == framing_state.DONE
+                status == SplitStatus.DONE
                 and state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]
             ):
-                status = framing_state.BUFFERS_FULL
+                status = SplitStatus.BUFFERS_FULL
         elif index >= rows:
             break
         else:
-            slot = _slot_of(work, index)
-            if slot == ABSENT and ranges.kind[index] != CLOSE:
-                status = framing_state.CONNECTIONS_FULL
+            connection_index = _connection_of(work, index)
+            if connection_index == ABSENT and ranges.kind[index] != RangeKind.CLOSE:
+                status = SplitStatus.CONNECTIONS_FULL
                 break
-            if slot == ABSENT:
+            if connection_index == ABSENT:
                 index += 1  # it never had a byte
                 continue
-            counters[framing_state.COUNTER_CONNECTION] = slot
-            step = _handle_range(work, index, position, slot, filled)
+            counters[framing_state.COUNTER_CONNECTION] = connection_index
+            step = _handle_range(work, index, position, connection_index, filled)
             position, filled = step.position, step.filled
-            if step.status == framing_state.ROLE_WAIT:
-                filled -= 0 if roles.settle_role(work, slot, filled - 1) else 1
-            elif step.status == framing_state.DONE:
+            if step.status == SplitStatus.ROLE_WAIT:
+                filled -= 0 if roles.settle_role(work, connection_index, filled - 1) else 1
+            elif step.status == SplitStatus.DONE:
                 position = 0
                 index += 1
                 if state.pool.counts[LARGE_HELD] > state.pool.counts[LARGE_LIMIT]:
                     for column in range(ranges.matrix.shape[0]):
                         state.again.matrix[column, 0] = ranges.matrix[column, index - 1]
-                    status = framing_state.BUFFERS_FULL
-            elif step.status != framing_state.AGAIN:
+                    status = SplitStatus.BUFFERS_FULL
+            elif step.status != SplitStatus.AGAIN:
                 status = step.status
     counters[framing_state.COUNTER_CURSOR] = index
     counters[framing_state.COUNTER_POSITION] = position

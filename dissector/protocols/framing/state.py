@@ -4,6 +4,7 @@ A connection has a row; its directions stand at 2 * row + side. Rows are reused 
 a closed connection have been written.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,23 +17,34 @@ from dissector.protocols.framing.range_pool import RangePool, grown_range_pool, 
 from dissector.stream.columns import RangeColumns
 from dissector.tables import ABSENT, HashTable, Pool, grown_pool, new_hash_table, new_pool
 
-# Modes of a direction.
-HEAD: Final = 0  # nothing decided: the protocol is to be recognised from the first bytes
-CHAIN: Final = 1  # frame follows frame
-SEARCH: Final = 2  # a frame's start must be found again (after a gap, or a broken chain)
-OPAQUE: Final = 3  # not parsed: TLS, HTTP, another protocol; bytes are only counted
-HELD: Final = 4  # waits for the other direction, whose frames are being searched
 
-# What is known about who the client is.
-ROLE_UNDECIDED: Final = 0
-ROLE_PROVISIONAL: Final = 1  # by SYN; the first one-way command confirms or contradicts
-ROLE_DECIDED: Final = 2
+class DirectionMode(enum.IntEnum):
+    """What is done with the bytes of a direction."""
 
-# How the client was recognised (`connections.role_source`).
-ROLE_BY_SYN: Final = 0
-ROLE_BY_COMMAND: Final = 1
-ROLE_BY_PORT: Final = 2
-ROLE_BY_FIRST_SEEN: Final = 3
+    HEAD = 0  # nothing decided: the protocol is to be recognised from the first bytes
+    CHAIN = 1  # frame follows frame
+    SEARCH = 2  # a frame's start must be found again (after a gap, or a broken chain)
+    OPAQUE = 3  # not parsed: TLS, HTTP, another protocol; bytes are only counted
+    HELD = 4  # waits for the other direction, whose frames are being searched
+
+
+class RoleState(enum.IntEnum):
+    """What is known about who the client is."""
+
+    UNDECIDED = 0
+    PROVISIONAL = 1  # by SYN; the first one-way command confirms or contradicts
+    DECIDED = 2
+
+
+class RoleSource(enum.IntEnum):
+    """How the client was recognised (`connections.role_source`)."""
+
+    BY_SYN = 0
+    BY_COMMAND = 1
+    BY_PORT = 2
+    BY_FIRST_SEEN = 3
+
+
 ROLE_SOURCE_NAMES: Final = ("syn", "command", "port", "first_seen")
 
 # Protocols that are recognised but not decoded have numbers above all indexes in PROTOCOLS.
@@ -46,17 +58,21 @@ OPAQUE_NAMES: Final = {TLS: "tls", HTTP: "http", UNKNOWN: "unknown"}
 HEAD_WORD_BYTES: Final = 7  # in each of two words
 HEADS: Final = 2 * HEAD_WORD_BYTES
 
-# Why the splitting kernel returned, or what a step of it asks for.
-DONE: Final = 0
-FULL: Final = 1  # no room for another frame: take the rows, call again
-ARENA_FULL: Final = 2  # the arena needs more room
-CONNECTIONS_FULL: Final = 3  # a new connection needs a row
-POOLS_FULL: Final = 4  # ranges, buffers, notices or waiting frames need more rows
-BUFFERS_FULL: Final = 5  # large buffers hold more than they may
-# These never leave the kernel.
-BROKEN: Final = 6  # no header stands where the chain should go on
-ROLE_WAIT: Final = 7  # the last row waits for the role, or decides it for rows that wait
-AGAIN: Final = 8  # something comes before this range; then it is handled once more
+
+class SplitStatus(enum.IntEnum):
+    """Why the splitting kernel returned, or what a step of it asks for."""
+
+    DONE = 0
+    FULL = 1  # no room for another frame: take the rows, call again
+    ARENA_FULL = 2  # the arena needs more room
+    CONNECTIONS_FULL = 3  # a new connection needs a row
+    POOLS_FULL = 4  # ranges, buffers, notices or waiting frames need more rows
+    BUFFERS_FULL = 5  # large buffers hold more than they may
+    # These never leave the kernel.
+    BROKEN = 6  # no header stands where the chain should go on
+    ROLE_WAIT = 7  # the last row waits for the role, or decides it for rows that wait
+    AGAIN = 8  # something comes before this range; then it is handled once more
+    REPORTED = 9  # the end of a direction that no buffer has: its event is written
 
 
 class DirectionState(Bundle):

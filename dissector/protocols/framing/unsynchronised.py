@@ -20,7 +20,8 @@ from dissector.protocols.framing.resync import HOLD_NS, has_some
 from dissector.protocols.framing.roles import decide_role_at_last
 from dissector.protocols.framing.row_output import PassContext, note
 from dissector.protocols.framing.search_state import IS_BEGUN, RESUME
-from dissector.stream.columns import DATA
+from dissector.protocols.framing.state import DirectionMode, SplitStatus
+from dissector.stream.columns import RangeKind
 from dissector.tables import ABSENT
 
 _DESYNC: Final = NOTICE_NUMBER["desync"]
@@ -31,7 +32,7 @@ _CHAIN_NOTICES: Final = 4  # of one chain that is accepted, at most
 
 
 @kernel
-def handle_bytes(work: PassContext, index: int, position: int, direction_index: int) -> int:
+def handle_bytes(work: PassContext, index: int, position: int, direction_index: int) -> SplitStatus:
     """Take the bytes of a range from a position on.
 
     Returns:
@@ -42,10 +43,10 @@ def handle_bytes(work: PassContext, index: int, position: int, direction_index: 
     if buffer == ABSENT and work.row != ABSENT and position == 0:
         rows, row = state.pool.ranges, work.row
         if rows.starts_chain[row]:
-            directions.mode[direction_index] = framing_state.CHAIN
+            directions.mode[direction_index] = DirectionMode.CHAIN
             directions.verify[direction_index] = 1 - rows.is_judged[row]
             rows.starts_chain[row] = 0
-            return framing_state.AGAIN
+            return SplitStatus.AGAIN
     is_new = buffer == ABSENT
     if is_new:
         buffer = framing_buffers.begin_buffer(work, direction_index)
@@ -53,14 +54,14 @@ def handle_bytes(work: PassContext, index: int, position: int, direction_index: 
     if not framing_buffers.reserve(state, buffer, more + directions.have[direction_index]):
         if is_new:
             framing_buffers.give_up(state, direction_index, directions.mode[direction_index])
-        return framing_state.ARENA_FULL
+        return SplitStatus.ARENA_FULL
     buffers = state.pool.buffers
     if buffers.resume_mode[buffer] != framing_buffers.SEARCHED:
         _go_on_waiting(work, index, position, direction_index)
-        return framing_state.DONE
-    if directions.mode[direction_index] == framing_state.CHAIN:
+        return SplitStatus.DONE
+    if directions.mode[direction_index] == DirectionMode.CHAIN:
         _break_chain(work, index, position, direction_index)
-    elif is_new and directions.mode[direction_index] == framing_state.HEAD:
+    elif is_new and directions.mode[direction_index] == DirectionMode.HEAD:
         is_at_start = work.ranges.stream_offset[index] + position == 0
         is_known = is_at_start and state.connections.is_from_syn[direction_index >> 1] != 0
         buffers.at_start[buffer] = is_at_start
@@ -68,7 +69,7 @@ def handle_bytes(work: PassContext, index: int, position: int, direction_index: 
         buffers.follows_records[buffer] = not is_known
     framing_buffers.append_range(work, index, position, direction_index)
     searching.look_for_frames(work, index, direction_index, False)
-    return framing_state.DONE
+    return SplitStatus.DONE
 
 
 @kernel
@@ -87,13 +88,13 @@ def handle_gap(work: PassContext, index: int, direction_index: int) -> bool:
 
 
 @kernel
-def handle_fin(work: PassContext, index: int, direction_index: int) -> int:
+def handle_fin(work: PassContext, index: int, direction_index: int) -> SplitStatus:
     """No byte follows in a direction without a chain: its search ends.
 
     A chain that does not tell the protocol waits: the other direction may.
 
     Returns:
-        DONE if the buffer has the event; AGAIN if ranges come before it; else -1: it is reported.
+        DONE if the buffer has the event; AGAIN if ranges come before it; else REPORTED.
     """
     state, directions = work.state, work.state.directions
     buffer = _buffer_for(work, direction_index)
@@ -101,25 +102,25 @@ def handle_fin(work: PassContext, index: int, direction_index: int) -> int:
         buffers = state.pool.buffers
         if buffers.resume_mode[buffer] != framing_buffers.SEARCHED:
             _go_on_waiting(work, index, 0, direction_index)
-            return framing_state.DONE
+            return SplitStatus.DONE
         is_open = state.connections.protocol[direction_index >> 1] == framing_state.UNDECIDED
         if is_open and searching.has_chain(work, direction_index):
             if searching.accept_what_tells(work, index, direction_index):
-                return framing_state.AGAIN
+                return SplitStatus.AGAIN
             if not buffers.is_known_start[buffer]:
                 framing_buffers.append_range(work, index, 0, direction_index)
-                return framing_state.DONE
+                return SplitStatus.DONE
         if searching.finish_search(work, index, direction_index):
-            return framing_state.AGAIN
-    if directions.mode[direction_index] != framing_state.OPAQUE:
-        directions.mode[direction_index] = framing_state.CHAIN
+            return SplitStatus.AGAIN
+    if directions.mode[direction_index] != DirectionMode.OPAQUE:
+        directions.mode[direction_index] = DirectionMode.CHAIN
         directions.have[direction_index] = 0
         directions.skip[direction_index] = 0
-    return -1
+    return SplitStatus.REPORTED
 
 
 @kernel
-def handle_close(work: PassContext, index: int, connection_index: int) -> int:
+def handle_close(work: PassContext, index: int, connection_index: int) -> SplitStatus:
     """The last chance of a connection's buffers, and of waiting frames, before its last row.
 
     Returns:
@@ -130,22 +131,22 @@ def handle_close(work: PassContext, index: int, connection_index: int) -> int:
     if known.protocol[connection_index] == framing_state.UNDECIDED:
         for direction_index in (first, first ^ 1):
             if searching.accept_what_tells(work, index, direction_index):
-                return framing_state.AGAIN
+                return SplitStatus.AGAIN
     for direction_index in (first, first ^ 1):
         if searching.is_searched(state, direction_index):
             if searching.finish_search(work, index, direction_index):
-                return framing_state.AGAIN
-            directions.mode[direction_index] = framing_state.OPAQUE
+                return SplitStatus.AGAIN
+            directions.mode[direction_index] = DirectionMode.OPAQUE
     for direction_index in (first, first ^ 1):
         if directions.buffer[direction_index] != ABSENT:
-            framing_buffers.give_up(state, direction_index, framing_state.OPAQUE)
+            framing_buffers.give_up(state, direction_index, DirectionMode.OPAQUE)
     is_seen = directions.is_seen[first] or directions.is_seen[first ^ 1]
     if known.protocol[connection_index] == framing_state.UNDECIDED and is_seen:
         known.protocol[connection_index] = framing_state.UNKNOWN
     if known.waiting[connection_index] > 0:
         decide_role_at_last(state, connection_index, work.ranges.release_packet[index])
-        return framing_state.AGAIN
-    return framing_state.DONE
+        return SplitStatus.AGAIN
+    return SplitStatus.DONE
 
 
 @kernel
@@ -170,9 +171,9 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
             return at
         if not searching.may_be_accepted(state, direction_index):
             continue
-        told, is_live = searching.told_protocol(work, direction_index, 0)
-        if told != searching.NOTHING_TOLD:
-            searching.accept(work, 0, direction_index, told)
+        protocol, is_live = searching.certain_protocol(work, direction_index, 0)
+        if protocol != searching.NO_PROTOCOL:
+            searching.accept(work, 0, direction_index, protocol)
         elif is_live:
             size = state.pool.buffers.size[state.directions.buffer[direction_index]]
             searching.refuse(work, 0, direction_index, size)
@@ -232,7 +233,7 @@ def _break_chain(work: PassContext, index: int, position: int, direction_index: 
     have, at = directions.have[direction_index], directions.arena_at[direction_index]
     offset = work.ranges.stream_offset[index] + position - have
     note(work, index, direction_index, _DESYNC, offset, NULL)
-    directions.mode[direction_index] = framing_state.SEARCH
+    directions.mode[direction_index] = DirectionMode.SEARCH
     directions.have[direction_index] = directions.total[direction_index] = 0
     search = state.pool.searches[
         framing_buffers.search_of(state, buffer, state.connections.protocol[direction_index >> 1])
@@ -241,7 +242,7 @@ def _break_chain(work: PassContext, index: int, position: int, direction_index: 
     if have == 0:
         return
     row = framing_buffers.append_row(state, direction_index, have)
-    rows.kind[row] = DATA
+    rows.kind[row] = RangeKind.DATA
     rows.stream_offset[row] = offset
     rows.length[row] = have
     rows.packet[row] = directions.first_packet[direction_index]

@@ -3,10 +3,10 @@
 from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
-from dissector.protocols.columns import EVENT_GAP, EVENT_SKIPPED, FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.pairing import rows
 from dissector.protocols.pairing import state as pairing_state
-from dissector.protocols.pairing.state import PairingState, PassContext
+from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
 
 
 @inlined
@@ -24,7 +24,7 @@ def connection_of(state: PairingState, connection_id: int) -> int:
 @kernel
 def find_connection(state: PairingState, connection_id: int) -> int:
     """The row of a connection, ABSENT if it has none."""
-    return tables.find(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+    return tables.find(state.table, KeyKind.CONNECTION, connection_id, 0, 0)
 
 
 @kernel
@@ -34,7 +34,7 @@ def _make_connection(state: PairingState, connection_id: int) -> int:
     if row != tables.ABSENT:
         return int(row)
     row = tables.allocate_row(state.connection_pool)
-    tables.put(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0, row)
+    tables.put(state.table, KeyKind.CONNECTION, connection_id, 0, 0, row)
     state.connections.connection_id[row] = connection_id
     state.connections.push[row] = tables.ABSENT
     state.connections.skipped[row] = 0
@@ -83,7 +83,7 @@ def group_of(state: PairingState, connection: int, producer_id: int) -> int:
 @kernel
 def find_group(state: PairingState, connection: int, producer_id: int) -> int:
     """The group of a producer's sends, ABSENT if it has none."""
-    return tables.find(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0)
+    return tables.find(state.table, KeyKind.GROUP, connection, producer_id, 0)
 
 
 @kernel
@@ -97,7 +97,7 @@ def _make_group(state: PairingState, connection: int, producer_id: int) -> int:
         return int(state.connections.requests[connection])
     state.counters[pairing_state.COUNT_PRODUCERS] = producers + 1
     group = _new_group(state, connection, producer_id)
-    tables.put(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0, group)
+    tables.put(state.table, KeyKind.GROUP, connection, producer_id, 0, group)
     return group
 
 
@@ -107,7 +107,7 @@ def free_group(state: PairingState, group: int) -> None:
     groups = state.groups
     connection, producer_id = groups.connection[group], groups.producer_id[group]
     if producer_id != NULL:
-        tables.remove(state.table, pairing_state.KEY_GROUP, connection, producer_id, 0)
+        tables.remove(state.table, KeyKind.GROUP, connection, producer_id, 0)
         state.counters[pairing_state.COUNT_PRODUCERS] -= 1
     tables.list_unlink(state.connection_lists, state.group_links, connection, group)
     groups.connection[group] = tables.ABSENT
@@ -125,7 +125,7 @@ def close_connection(run: PassContext, connection: int, outcome: int) -> None:
             rows.write_unanswered(run, row, rows.given_up(state, row, outcome))
         free_group(state, group)
     connection_id = state.connections.connection_id[connection]
-    tables.remove(state.table, pairing_state.KEY_CONNECTION, connection_id, 0, 0)
+    tables.remove(state.table, KeyKind.CONNECTION, connection_id, 0, 0)
     state.connections.connection_id[connection] = NULL
     if state.connections.push[connection] >= 0:
         tables.give_row(state.pending_pool, state.connections.push[connection])
@@ -142,7 +142,9 @@ def note_hole(state: PairingState, direction_index: int) -> None:
 def may_hide_frames(frames: FrameColumns, row: int) -> bool:
     """Whether an event is a hole: bytes in which frames may lie that are in no row."""
     event = frames.command[row]
-    return bool(event == EVENT_SKIPPED or (event == EVENT_GAP and frames.frames_missing[row] != 0))
+    return bool(
+        event == FrameEvent.SKIPPED or (event == FrameEvent.GAP and frames.frames_missing[row] != 0)
+    )
 
 
 @kernel

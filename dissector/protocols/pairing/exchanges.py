@@ -132,18 +132,18 @@ class Exchanges:
         """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""
         self._state.counters[[pairing_state.COUNT_OUT, pairing_state.COUNT_NOTICES]] = 0
         out = ExchangeColumns(np.empty((len(ExchangeColumns._fields), rows), np.int64))
-        found = np.empty((2 * rows + 1, 4), np.int64)
+        notices = np.empty((2 * rows + 1, 4), np.int64)
         return PassContext(
-            self._state, self._rules, frames, error_texts, self._window_ns, out, found
+            self._state, self._rules, frames, error_texts, self._window_ns, out, notices
         )
 
     def blocks(self, run: PassContext, notices: NoticeLog) -> list[TableBlock]:
         """The rows that closed, in order, as at most one block; notices go to `notices`."""
         counters = self._state.counters
-        found = run.notices[: counters[pairing_state.COUNT_NOTICES]].tolist()
+        notice_rows = run.notices[: counters[pairing_state.COUNT_NOTICES]].tolist()
         notices.add(
             Notice(kind, ts_ns, connection_id, frame_no=frame_no)
-            for kind, frame_no, connection_id, ts_ns in found
+            for kind, frame_no, connection_id, ts_ns in notice_rows
         )
         rows = int(counters[pairing_state.COUNT_OUT])
         if rows == 0:

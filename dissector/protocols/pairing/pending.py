@@ -6,7 +6,8 @@ from dissector.protocols.columns import CUT_BY_GAP, MALFORMED
 from dissector.protocols.pairing import rows, rules
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.columns import KNOWN_COLUMNS
-from dissector.protocols.pairing.state import PairingState, PassContext
+from dissector.protocols.pairing.rules import PairedBy
+from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
 from dissector.schemas.enums import EVICTED, LOST_IN_GAP
 from dissector.tables import ABSENT, allocate_row, chain_append, find, list_append, note_cut_walk
 
@@ -21,7 +22,7 @@ def _evict_first(run: PassContext, which: int) -> None:
     outcome = EVICTED if is_early else rows.given_up(state, oldest, EVICTED)
     connection = state.groups.connection[state.pending.group[oldest]]
     key = run.rules.request_key[rules.slot_of(state.pending.request_command[oldest])]
-    is_by_order = key == rules.BY_ORDER and not is_early
+    is_by_order = key == PairedBy.ORDER and not is_early
     if is_by_order and state.connections.push[connection] == ABSENT:
         state.connections.skipped[connection] += 1  # its answer will come
     rows.write_unanswered(run, oldest, outcome)
@@ -118,18 +119,18 @@ def request_of(run: PassContext, row: int, connection: int) -> int:
     state, frames = run.state, run.frames
     command = frames.command[row]
     key = run.rules.reply_key[command]
-    has_no_id = key == rules.BY_REQUEST_ID and frames.request_id[row] == NULL
+    has_no_id = key == PairedBy.REQUEST_ID and frames.request_id[row] == NULL
     if frames.status[row] == MALFORMED or has_no_id:
         return ABSENT
     asked, side = run.rules.asked_by[command], 1 - frames.endpoint_index[row]
-    if key == rules.BY_TURN:
+    if key == PairedBy.TURN:
         return next_in_turn(run, connection, asked, side)
-    if key == rules.BY_ORDER:
+    if key == PairedBy.ORDER:
         return next_in_order(run, connection, command)
     group = state.connections.requests[connection]
-    if key == rules.BY_WATCHER:
-        return find(state.table, pairing_state.KEY_WATCHER, group, frames.watcher_id[row], asked)
-    first = find(state.table, pairing_state.KEY_REQUEST, group, frames.request_id[row], side)
+    if key == PairedBy.WATCHER:
+        return find(state.table, KeyKind.WATCHER, group, frames.watcher_id[row], asked)
+    first = find(state.table, KeyKind.REQUEST, group, frames.request_id[row], side)
     return _request_by_id(run, first, command)
 
 
@@ -176,7 +177,7 @@ def next_in_turn(run: PassContext, connection: int, asked: int, side: int) -> in
     """
     state = run.state
     group = state.connections.requests[connection]
-    row = find(state.table, pairing_state.KEY_TURN, group, asked, side)
+    row = find(state.table, KeyKind.TURN, group, asked, side)
     for _ in range(len(state.pending.list)):
         if row == ABSENT:
             return ABSENT
@@ -194,12 +195,12 @@ def _unmatched_response_of(run: PassContext, row: int) -> int:
     """The oldest answer that came before this request and waits for it, or ABSENT."""
     pending = run.state.pending
     value, extra = pending.key_value[row], pending.key_extra[row]
-    found = _early_of(run, row, value, extra, NULL)
-    if found != ABSENT:
-        return found
-    if pending.other_kind[row] == pairing_state.KEY_LAST:
+    response = _early_of(run, row, value, extra, NULL)
+    if response != ABSENT:
+        return response
+    if pending.other_kind[row] == KeyKind.LAST:
         return _early_of(run, row, pending.other_value[row], extra, NULL)
-    if pending.other_kind[row] == pairing_state.KEY_SOURCE_POSITION:
+    if pending.other_kind[row] == KeyKind.SOURCE_POSITION:
         return _early_of(run, row, pending.other_value[row], extra, pending.other_extra[row])
     return ABSENT
 

@@ -8,7 +8,7 @@ from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.attempts import end_attempt
 from dissector.protocols.pairing.columns import FIRST_OF_ANSWER, KNOWN_COLUMNS
-from dissector.protocols.pairing.rules import AWAITED, NEVER_AWAITED, slot_of
+from dissector.protocols.pairing.rules import Expectation, slot_of
 from dissector.protocols.pairing.state import PairingState, PassContext
 from dissector.schemas import enums
 from dissector.tables import ABSENT, chain_unlink, give_row, list_unlink
@@ -85,7 +85,7 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
     pending = state.pending
     answers = direction_of(state, row) + 1 - pending.endpoint_index[row]
     silence, is_lost = pending.silence[row], may_be_lost(state, row)
-    if silence == NEVER_AWAITED and not is_lost:
+    if silence == Expectation.NEVER_AWAITED and not is_lost:
         return enums.NOT_AWAITED
     if state.directions.is_seen[answers] == 0:
         return enums.OTHER_SIDE_NOT_CAPTURED
@@ -96,7 +96,7 @@ def given_up(state: PairingState, row: int, otherwise: int) -> int:
             return enums.DROPPED_AFTER_CLOSE
     if is_lost:
         return enums.LOST_IN_GAP
-    is_silent = silence != AWAITED and otherwise != enums.EVICTED
+    is_silent = silence != Expectation.AWAITED and otherwise != enums.EVICTED
     # Behind a push nothing is answered.
     if is_silent or state.connections.push[answers // 2] != ABSENT:
         return enums.NOT_AWAITED

@@ -7,6 +7,7 @@ requests of that command and direction. By order: as by turn, of all requests of
 watcher: the first update answers, later ones are pushes.
 """
 
+import enum
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -25,30 +26,35 @@ NOT_SEEN: Final = COMMAND_SLOTS - 1  # the place of a command that could not be 
 # Either side sends it.
 EITHER: Final = UNKNOWN_DIRECTION
 
-# How a request and its answer find each other.
-NO_REQUEST: Final = -1  # the command asks nothing
-BY_NOTHING: Final = 0  # no answer is due
-BY_SEND: Final = 1
-BY_REQUEST_ID: Final = 2
-BY_TURN: Final = 3
-BY_WATCHER: Final = 4
-BY_ORDER: Final = 5
 
-# Whether a request is sure to get an answer.
-AWAITED: Final = 0
-MAY_BE_SILENT: Final = 1  # no answer is due where nothing happens
-NEVER_AWAITED: Final = 2  # its client reads no answer, though one may come
+class PairedBy(enum.IntEnum):
+    """How a request and its answer find each other."""
+
+    NO_REQUEST = -1  # the command asks nothing
+    NOTHING = 0  # no answer is due
+    SEND = 1
+    REQUEST_ID = 2
+    TURN = 3
+    WATCHER = 4
+    ORDER = 5
+
+
+class Expectation(enum.IntEnum):
+    """Whether a request is sure to get an answer."""
+
+    AWAITED = 0
+    MAY_BE_SILENT = 1  # no answer is due where nothing happens
+    NEVER_AWAITED = 2  # its client reads no answer, though one may come
 
 
 class Command(NamedTuple):
     """One command.
 
     direction: who sends it, see protocols.columns.
-    pairing: BY_* of a request, else NO_REQUEST.
+    pairing: of a request, else NO_REQUEST.
     answers: the requests that it may answer.
     kind: of a request's exchange.
     client_handle: of what it names by its id, a number of the protocol's.
-    silence: AWAITED and so on.
     is_refusal: an answer that says that nothing was done.
     failed_response: the number in `response` by which an answer says that.
     is_receipt: an answer that names what was stored, ledger and entry -1 if nothing was.
@@ -56,11 +62,11 @@ class Command(NamedTuple):
 
     number: int
     direction: int
-    pairing: int = NO_REQUEST
+    pairing: PairedBy = PairedBy.NO_REQUEST
     answers: tuple[int, ...] = ()
     kind: int = KIND_REQUEST
     client_handle: int = 0
-    silence: int = AWAITED
+    silence: Expectation = Expectation.AWAITED
     is_refusal: bool = False
     failed_response: int = NULL
     is_receipt: bool = False
@@ -69,9 +75,9 @@ class Command(NamedTuple):
 class RuleColumns(State):
     """The table as kernels read it, int64[COMMAND_SLOTS] each, indexed by `slot_of` a command.
 
-    request_key: BY_* of a request, else NO_REQUEST.
+    request_key: the PairedBy of a request, else NO_REQUEST.
     kind: of the exchange of a request or, of what asks nothing, of what it answers.
-    reply_key: BY_* of what an answer answers, else NO_REQUEST.
+    reply_key: the PairedBy of what an answer answers, else NO_REQUEST.
     asked_by: the first of the requests that it may answer, the only one unless they are paired by
         request id.
     may_answer: int64[COMMAND_SLOTS, COMMAND_SLOTS], 1 where [request, reply] may be a pair.
@@ -110,9 +116,9 @@ def rules_of(commands: Iterable[Command]) -> RuleColumns:
     """The arrays of a table."""
     by_number = {command.number: command for command in commands}
     columns = RuleColumns(
-        request_key=np.full(COMMAND_SLOTS, NO_REQUEST, np.int64),
+        request_key=np.full(COMMAND_SLOTS, PairedBy.NO_REQUEST, np.int64),
         kind=np.full(COMMAND_SLOTS, KIND_REQUEST, np.int64),
-        reply_key=np.full(COMMAND_SLOTS, NO_REQUEST, np.int64),
+        reply_key=np.full(COMMAND_SLOTS, PairedBy.NO_REQUEST, np.int64),
         asked_by=np.full(COMMAND_SLOTS, -1, np.int64),
         may_answer=np.zeros((COMMAND_SLOTS, COMMAND_SLOTS), np.int64),
         client_handle=np.zeros(COMMAND_SLOTS, np.int64),
@@ -129,7 +135,7 @@ def rules_of(commands: Iterable[Command]) -> RuleColumns:
             asked = by_number[command.answers[0]]
             columns.reply_key[number] = asked.pairing
             columns.asked_by[number] = asked.number
-            if command.pairing == NO_REQUEST:
+            if command.pairing == PairedBy.NO_REQUEST:
                 columns.kind[number] = asked.kind
             columns.may_answer[list(command.answers), number] = 1
     return columns

@@ -8,7 +8,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import MALFORMED
 from dissector.protocols.pairing import attempts, connections, pending, rows
 from dissector.protocols.pairing import state as pairing_state
-from dissector.protocols.pairing.state import PairingState, PassContext
+from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
 from dissector.schemas.enums import DROPPED_AFTER_CLOSE
 from dissector.tables import ABSENT, find, note_cut_walk
 
@@ -38,7 +38,7 @@ def handle_send(run: PassContext, row: int, connection: int) -> None:
     sends.chunk_id[send] = frames.chunk_id[row]
     sends.crc32c_stored[send] = frames.crc32c_stored[row]
     sends.message_count[send] = _messages_of(run, row)
-    pending.into_chain(state, send, pairing_state.KEY_SEND, sequence_id, producer_id)
+    pending.into_chain(state, send, KeyKind.SEND, sequence_id, producer_id)
     _note_second_key(run, row, group, send)
     source = state.groups.source[group]
     if source != ABSENT and is_producer:
@@ -106,7 +106,7 @@ def _note_second_key(run: PassContext, row: int, group: int, send: int) -> None:
     ledger_id, entry_id = frames.repl_source_ledger_id[row], frames.repl_source_entry_id[row]
     if ledger_id != NULL:
         state.groups.has_positions[group] = 1
-        kind = pairing_state.KEY_SOURCE_POSITION
+        kind = KeyKind.SOURCE_POSITION
         pending.into_other_chain(state, send, kind, ledger_id, entry_id)
         return
     last = sequence_id
@@ -116,7 +116,7 @@ def _note_second_key(run: PassContext, row: int, group: int, send: int) -> None:
         last = sequence_id + frames.message_count[row] - 1
     if last != sequence_id:
         producer_id = frames.producer_id[row]
-        pending.into_other_chain(state, send, pairing_state.KEY_LAST, last, producer_id)
+        pending.into_other_chain(state, send, KeyKind.LAST, last, producer_id)
 
 
 @kernel
@@ -154,7 +154,7 @@ def handle_send_answer(run: PassContext, row: int, connection: int) -> None:
         state.pending.sequence_id[unmatched] = sequence_id
         if frames.highest_sequence_id[row] > 0:
             state.pending.highest_sequence_id[unmatched] = frames.highest_sequence_id[row]
-        pending.into_chain(state, unmatched, pairing_state.KEY_SEND, sequence_id, producer_id)
+        pending.into_chain(state, unmatched, KeyKind.SEND, sequence_id, producer_id)
         return
     groups = state.groups
     if groups.topic[group] != frames.topic[row] and groups.topic[group] == NULL:
@@ -179,16 +179,16 @@ def _send_of(run: PassContext, row: int, group: int) -> int:
     if run.rules.is_receipt[frames.command[row]] == 0:
         return _send_of_error(state, group, sequence_id, producer_id)
     if state.groups.has_positions[group] == 1:
-        found = find(state.table, pairing_state.KEY_SOURCE_POSITION, group, sequence_id, highest)
-        if found != ABSENT:
-            return found
-    found = find(state.table, pairing_state.KEY_SEND, group, sequence_id, producer_id)
-    if found == ABSENT:
+        send = find(state.table, KeyKind.SOURCE_POSITION, group, sequence_id, highest)
+        if send != ABSENT:
+            return send
+    send = find(state.table, KeyKind.SEND, group, sequence_id, producer_id)
+    if send == ABSENT:
         # Some brokers repeat the last sequence id of a batch.
-        return find(state.table, pairing_state.KEY_LAST, group, sequence_id, producer_id)
-    if highest > 0 and state.chain_links.next[found] != ABSENT:
-        return _with_highest(state, found, highest)
-    return found
+        return find(state.table, KeyKind.LAST, group, sequence_id, producer_id)
+    if highest > 0 and state.chain_links.next[send] != ABSENT:
+        return _with_highest(state, send, highest)
+    return send
 
 
 @kernel
@@ -211,8 +211,8 @@ def _send_of_error(state: PairingState, group: int, sequence_id: int, producer_i
 
     A last id that was only reckoned from the number of messages counts if nothing else fits.
     """
-    by_first = find(state.table, pairing_state.KEY_SEND, group, sequence_id, producer_id)
-    by_last = find(state.table, pairing_state.KEY_LAST, group, sequence_id, producer_id)
+    by_first = find(state.table, KeyKind.SEND, group, sequence_id, producer_id)
+    by_last = find(state.table, KeyKind.LAST, group, sequence_id, producer_id)
     if by_first == ABSENT:
         return int(by_last)
     if by_last == ABSENT or state.pending.highest_sequence_id[by_last] == NULL:

@@ -24,6 +24,7 @@ Attempts. Of each send the key (producer, sequence id, chunk, checksum) is count
 and while it is among the last answered ones of its producer: `attempts`.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,15 +46,20 @@ SENDS: Final = 0
 REQUESTS: Final = 1
 UNMATCHED: Final = 2
 
-# Kinds of key, first word in the table.
-KEY_CONNECTION: Final = 1
-KEY_GROUP: Final = 2
-KEY_SEND: Final = 3  # group, sequence id, producer id
-KEY_REQUEST: Final = 4  # group, request id, side of the request
-KEY_TURN: Final = 5  # group, command of the request, its side
-KEY_WATCHER: Final = 6  # group, watcher id, command of the request
-KEY_LAST: Final = 7  # group, last sequence id of a batch, producer id
-KEY_SOURCE_POSITION: Final = 8  # group, ledger and entry in the source cluster
+
+class KeyKind(enum.IntEnum):
+    """Kinds of key, first word in the table."""
+
+    CONNECTION = 1
+    GROUP = 2
+    SEND = 3  # group, sequence id, producer id
+    REQUEST = 4  # group, request id, side of the request
+    TURN = 5  # group, command of the request, its side
+    WATCHER = 6  # group, watcher id, command of the request
+    LAST = 7  # group, last sequence id of a batch, producer id
+    SOURCE_POSITION = 8  # group, ledger and entry in the source cluster
+
+
 FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
 
 # Indexes into PairingState.counters.

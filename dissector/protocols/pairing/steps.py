@@ -3,10 +3,12 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols import columns
+from dissector.protocols.columns import FrameEvent
 from dissector.protocols.pairing import connections, pending, rows, rules, sends
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.attempts import has_attempt_room
-from dissector.protocols.pairing.state import PairingState, PassContext
+from dissector.protocols.pairing.rules import PairedBy
+from dissector.protocols.pairing.state import KeyKind, PairingState, PassContext
 from dissector.schemas.enums import CONN_CLOSED, NOT_AWAITED, UNANSWERED_AT_END
 from dissector.stream.columns import ENDED_CAPTURE_END
 from dissector.tables import ABSENT, has_room
@@ -80,7 +82,7 @@ def handle_event(run: PassContext, row: int, connection: int) -> None:
     At the end of the capture nothing is closed here: `close_rest` does it in the order of frames.
     """
     frames = run.frames
-    if frames.command[row] != columns.EVENT_CLOSE:
+    if frames.command[row] != FrameEvent.CLOSE:
         connections.note_event(run, row, 2 * connection + frames.endpoint_index[row])
     elif frames.status[row] != ENDED_CAPTURE_END:
         connections.close_connection(run, connection, CONN_CLOSED)
@@ -90,7 +92,7 @@ def handle_event(run: PassContext, row: int, connection: int) -> None:
 def find_request(run: PassContext, row: int, connection: int) -> int:
     """The request that a frame answers, ABSENT if it is none to answer but a send."""
     command = run.frames.command[row]
-    is_answer = 0 <= command < rules.COMMAND_SLOTS and run.rules.reply_key[command] > rules.BY_SEND
+    is_answer = 0 <= command < rules.COMMAND_SLOTS and run.rules.reply_key[command] > PairedBy.SEND
     return pending.request_of(run, row, connection) if is_answer else ABSENT
 
 
@@ -100,9 +102,9 @@ def handle_frame(run: PassContext, row: int, connection: int, request: int) -> N
     command = run.frames.command[row]
     if command >= rules.COMMAND_SLOTS:
         connections.note_hole(run.state, 2 * connection + run.frames.endpoint_index[row])
-    elif run.rules.request_key[command] == rules.BY_SEND:
+    elif run.rules.request_key[command] == PairedBy.SEND:
         sends.handle_send(run, row, connection)
-    elif run.rules.reply_key[command] == rules.BY_SEND:
+    elif run.rules.reply_key[command] == PairedBy.SEND:
         sends.handle_send_answer(run, row, connection)
     else:
         _handle_other(run, row, connection, request)
@@ -114,9 +116,9 @@ def _handle_other(run: PassContext, row: int, connection: int, request: int) -> 
     command = run.frames.command[row]
     if run.frames.status[row] == columns.MALFORMED:
         connections.note_hole(run.state, 2 * connection + run.frames.endpoint_index[row])
-    elif run.rules.request_key[command] != rules.NO_REQUEST:
+    elif run.rules.request_key[command] != PairedBy.NO_REQUEST:
         _handle_request(run, row, connection)
-    elif run.rules.reply_key[command] != rules.NO_REQUEST:
+    elif run.rules.reply_key[command] != PairedBy.NO_REQUEST:
         _handle_reply(run, row, connection, request)
 
 
@@ -126,19 +128,19 @@ def _handle_request(run: PassContext, row: int, connection: int) -> None:
     state, frames = run.state, run.frames
     command, side = frames.command[row], frames.endpoint_index[row]
     key = run.rules.request_key[command]
-    kind, value, extra = pairing_state.KEY_TURN, command, side
-    if key == rules.BY_REQUEST_ID:
-        kind, value = pairing_state.KEY_REQUEST, frames.request_id[row]
-    elif key == rules.BY_WATCHER:
-        kind, value, extra = pairing_state.KEY_WATCHER, frames.watcher_id[row], command
+    kind, value, extra = KeyKind.TURN, command, side
+    if key == PairedBy.REQUEST_ID:
+        kind, value = KeyKind.REQUEST, frames.request_id[row]
+    elif key == PairedBy.WATCHER:
+        kind, value, extra = KeyKind.WATCHER, frames.watcher_id[row], command
     if value == NULL:
         return
     group = state.connections.requests[connection]
     request = pending.new_request(run, row, group, pairing_state.REQUESTS)
-    if key == rules.BY_ORDER:
+    if key == PairedBy.ORDER:
         return
     pending.into_chain(state, request, kind, value, extra)
-    if key == rules.BY_NOTHING:
+    if key == PairedBy.NOTHING:
         rows.write_unanswered(run, request, NOT_AWAITED)
     elif state.order.first[pairing_state.UNMATCHED] != ABSENT:
         pending.take_unmatched(run, request)
@@ -150,7 +152,7 @@ def _handle_reply(run: PassContext, row: int, connection: int, request: int) -> 
     state, frames = run.state, run.frames
     command = frames.command[row]
     key = run.rules.reply_key[command]
-    if key == rules.BY_REQUEST_ID and frames.request_id[row] == NULL:
+    if key == PairedBy.REQUEST_ID and frames.request_id[row] == NULL:
         if frames.status[row] != columns.COMPLETE:
             connections.note_hole(state, 2 * connection + frames.endpoint_index[row])
         return
@@ -163,14 +165,14 @@ def _handle_reply(run: PassContext, row: int, connection: int, request: int) -> 
             state.pending.producer_name[request] = frames.producer_name[row]
         rows.take_answer(run, row, request, outcome)
         rows.write(run, request)
-    elif key == rules.BY_ORDER:
+    elif key == PairedBy.ORDER:
         unmatched = pending.keep_unmatched(run, row, connection, outcome)
         rows.write(run, unmatched)  # what comes later asks for something else
-    elif key != rules.BY_WATCHER:  # later updates of a watcher answer nothing: they are pushes
+    elif key != PairedBy.WATCHER:  # later updates of a watcher answer nothing: they are pushes
         unmatched = pending.keep_unmatched(run, row, connection, outcome)
-        kind, value = pairing_state.KEY_TURN, run.rules.asked_by[command]
-        if key == rules.BY_REQUEST_ID:
-            kind, value = pairing_state.KEY_REQUEST, frames.request_id[row]
+        kind, value = KeyKind.TURN, run.rules.asked_by[command]
+        if key == PairedBy.REQUEST_ID:
+            kind, value = KeyKind.REQUEST, frames.request_id[row]
         side = state.pending.endpoint_index[unmatched]
         pending.into_chain(state, unmatched, kind, value, side)
 

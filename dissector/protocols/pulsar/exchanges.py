@@ -16,19 +16,22 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_DETAIL_TEXT, NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.interface import Sources
 from dissector.protocols.pairing import attempts, connections, pending, rules, sends, steps
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
+from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pairing.state import PairingBounds, PassContext
-from dissector.protocols.pulsar.registry import Asked, Registering, register_frame
+from dissector.protocols.pulsar.registry import Asked, RegistryContext, register_frame
 from dissector.protocols.pulsar.wire import commands
 from dissector.tables import ABSENT
 
 
 @kernel
-def pair_frames(run: PassContext, stop: int, protocol: int, registering: Registering) -> int:
+def pair_frames(
+    run: PassContext, stop: int, protocol: int, registry_context: RegistryContext
+) -> int:
     """`pairing.steps.pair_frames` with what only Pulsar has; sets the registry's columns, too."""
     state, frames = run.state, run.frames
     first = state.counters[pairing_state.COUNT_AT]
@@ -45,7 +48,7 @@ def pair_frames(run: PassContext, stop: int, protocol: int, registering: Registe
             request = _refused_connect(run, row, connection)
         else:
             request = steps.find_request(run, row, connection)
-        register_frame(frames, row, _asked_of(run, request), registering)
+        register_frame(frames, row, _asked_of(run, request), registry_context)
         if command < 0:
             steps.handle_event(run, row, connection)
             continue
@@ -95,7 +98,7 @@ def _is_all(run: PassContext, row: int, connection: int, request: int) -> bool:
     frames = run.frames
     command = frames.command[row]
     is_known = command < rules.COMMAND_SLOTS and frames.status[row] != columns.MALFORMED
-    if not is_known or run.rules.reply_key[command] == rules.BY_SEND:
+    if not is_known or run.rules.reply_key[command] == PairedBy.SEND:
         return False
     if frames.handle_kind[row] == commands.PRODUCER_SUBJECT:
         _handle_lifecycle(run, row, connection)
@@ -103,7 +106,7 @@ def _is_all(run: PassContext, row: int, connection: int, request: int) -> bool:
         pending.set_answered(run, row, request)  # another answer follows
         return True
     is_close = command in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER)
-    is_request = run.rules.request_key[command] == rules.BY_REQUEST_ID
+    is_request = run.rules.request_key[command] == PairedBy.REQUEST_ID
     is_of_broker = is_close and frames.direction[row] == columns.TO_CLIENT
     return bool(
         is_request and (is_of_broker or frames.request_id[row] == commands.BROKER_REQUEST_ID)
@@ -118,7 +121,7 @@ def _handle_lifecycle(run: PassContext, row: int, connection: int) -> None:
     number = frames.handle_id[row]
     incarnation = frames.handle_incarnation[row]
     groups = state.groups
-    if lifecycle == columns.LIFECYCLE_CLOSED_BY_BROKER:
+    if lifecycle == Lifecycle.CLOSED_BY_BROKER:
         group = connections.group_of(state, connection, number)
         if groups.incarnation[group] == NULL:
             groups.incarnation[group] = incarnation
@@ -128,9 +131,9 @@ def _handle_lifecycle(run: PassContext, row: int, connection: int) -> None:
     group = connections.find_group(state, connection, number)
     if group == ABSENT:
         return
-    if lifecycle == columns.LIFECYCLE_READY and incarnation > groups.incarnation[group]:
+    if lifecycle == Lifecycle.READY and incarnation > groups.incarnation[group]:
         sends.begin_incarnation(run, group, incarnation)
-    is_over = lifecycle in (columns.LIFECYCLE_CLOSED_BY_CLIENT, columns.LIFECYCLE_REFUSED)
+    is_over = lifecycle in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED)
     if is_over and state.group_lists.length[group] == 0:
         connections.free_group(state, group)
 
@@ -163,18 +166,18 @@ class PulsarExchanges(Exchanges):
         rows: int,
         error_texts: Int64Array,
         names: Sequence[bytes],
-        registering: Registering,
+        registry_context: RegistryContext,
         notices: NoticeLog,
     ) -> list[TableBlock]:
         """`pair`, and what the registry knows of each frame.
 
         Args:
             error_texts: what `read_texts` returned for the block.
-            registering: what the registry began the block with.
+            registry_context: what the registry began the block with.
         """
         run = self.begin(frames, rows, error_texts, names)
         for _ in self.rooms():
-            if not pair_frames(run, rows, self._protocol, registering):
+            if not pair_frames(run, rows, self._protocol, registry_context):
                 break
         blocks = self.blocks(run, notices)
         self._keep_texts()

@@ -22,7 +22,7 @@ from dissector.protocols.pulsar.exchanges import PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.proxy_sides import ProxySides
-from dissector.protocols.pulsar.registry import PulsarRegistry, Registering
+from dissector.protocols.pulsar.registry import PulsarRegistry, RegistryContext
 from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
@@ -90,7 +90,7 @@ class PulsarDecoder:
         self.notices = NoticeLog()
         # Of the block just advanced: its fields, texts that tell entries apart, and new names.
         self._fields: Fields
-        self._registering: Registering
+        self._registry_context: RegistryContext
         self._texts: Int64Array
         self._new_names: list[bytes]
 
@@ -101,7 +101,7 @@ class PulsarDecoder:
         self._note(block, fields.notices.row, fields.notices.kind, fields.notice_count)
         names = self._names.update()
         self._notice_proxy_sides(block)
-        self._registering = self._registry.begin(frames, rows, names, block.sources)
+        self._registry_context = self._registry.begin(frames, rows, names, block.sources)
         self._texts = self._exchanges.read_texts(frames, rows, block.sources)
         self._fields, self._new_names = fields, names
         return []
@@ -111,11 +111,11 @@ class PulsarDecoder:
 
         With `relate` it takes a third of the time.
         """
-        frames, rows, names, found = block.frames, block.rows, self._new_names, NoticeLog()
-        run = self._registering
-        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, found)
-        client_handles = self._registry.closed(frames, rows, run, found)
-        return Related(self._named(client_handles + exchanges), found.drain())
+        frames, rows, names, notices = block.frames, block.rows, self._new_names, NoticeLog()
+        run = self._registry_context
+        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, notices)
+        client_handles = self._registry.closed(frames, rows, run, notices)
+        return Related(self._named(client_handles + exchanges), notices.drain())
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """The messages of the block just advanced."""
@@ -124,11 +124,11 @@ class PulsarDecoder:
 
     def relate(self, block: FrameBlock) -> Related:
         """All about consuming."""
-        frames, rows, fields, found = block.frames, block.rows, self._fields, NoticeLog()
+        frames, rows, fields, notices = block.frames, block.rows, self._fields, NoticeLog()
         consumption = self._consumption.advance(
-            frames, rows, fields.ids, fields.words, self._new_names, found
+            frames, rows, fields.ids, fields.words, self._new_names, notices
         )
-        return Related(consumption, found.drain())
+        return Related(consumption, notices.drain())
 
     def _notice_proxy_sides(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
@@ -182,25 +182,25 @@ class PulsarDecoder:
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """What is known of connections that are over, which are forgotten."""
-        found = self.open_facts(connections)
-        for connection in found:
+        known = self.open_facts(connections)
+        for connection in known:
             if self._proxy_sides.is_proxy_side(connection):
                 self._entries.set_proxy_side(connection, False)
                 self._exchanges.set_proxy_side(connection, False)
             self._handshakes.pop(connection)
             self._proxy_sides.pop(connection)
-        return found
+        return known
 
     def open_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """What is known of connections by now: nothing of those without a handshake."""
-        found = self._handshakes.of(connections)
-        for connection, facts in found.items():
+        known = self._handshakes.of(connections)
+        for connection, facts in known.items():
             proxy_side = self._proxy_sides.of(connection)
             if proxy_side is not None:
-                found[connection] = facts._replace(
+                known[connection] = facts._replace(
                     leg=proxy_side.name, twin_connection_id=proxy_side.proxy_peer
                 )
-        return found
+        return known
 
     def repeated(self) -> Collection[int]:
         """The proxy's legs of pairs."""
@@ -225,8 +225,8 @@ class PulsarDecoder:
 
     def open_rows(self) -> list[TableBlock]:
         """The rows that `finish` would give now."""
-        found = self._registry.open_rows() + self._exchanges.open_rows()
-        return self._named(found) + self._consumption.open_rows()
+        blocks = self._registry.open_rows() + self._exchanges.open_rows()
+        return self._named(blocks) + self._consumption.open_rows()
 
     def _named(self, blocks: list[TableBlock]) -> list[TableBlock]:
         return named(blocks, self._commands)

@@ -60,7 +60,7 @@ def handshake(command: bytes) -> Handshake | None:
         return None
     if message.HasField("connect"):
         body = message.connect
-        found = Handshake(
+        content = Handshake(
             client_version=_text_field(body, "client_version"),
             proxy_to_broker_url=_text_field(body, "proxy_to_broker_url"),
             proxy_version=_text_field(body, "proxy_version"),
@@ -68,14 +68,14 @@ def handshake(command: bytes) -> Handshake | None:
         )
     elif message.HasField("connected"):
         body = message.connected
-        found = Handshake(
+        content = Handshake(
             server_version=_text_field(body, "server_version"),
             max_message_bytes=body.max_message_size if body.HasField("max_message_size") else None,
         )
     else:
         return None
     flags = tuple(field.name for field, value in body.feature_flags.ListFields() if value)
-    return found._replace(
+    return content._replace(
         protocol_version=body.protocol_version if body.HasField("protocol_version") else None,
         feature_flags=flags if body.HasField("feature_flags") else None,
         unknown_flags=tuple(
@@ -84,11 +84,11 @@ def handshake(command: bytes) -> Handshake | None:
     )
 
 
-def may_be_kept(found: Handshake | None) -> bool:
+def may_be_kept(content: Handshake | None) -> bool:
     """Whether a handshake may be remembered: short texts in which nothing looks like a secret."""
-    if found is None:
+    if content is None:
         return True
-    texts = [value.encode() for value in found if isinstance(value, str)]
+    texts = [value.encode() for value in content if isinstance(value, str)]
     return sum(map(len, texts)) <= MAX_HANDSHAKE_TEXT and not any(map(secrets, texts))
 
 
@@ -112,15 +112,15 @@ class Handshakes:
         connections, numbers, of_clients = (column[chosen].tolist() for column in columns)
         seen = []
         for index, command in commands_of(frames, chosen, sources):
-            found = self._read(command)
-            if found is None:
+            content = self._read(command)
+            if content is None:
                 continue
-            if found.unknown_flags:
-                self._unknown.add_flags(frames, int(chosen[index]), found.unknown_flags)
+            if content.unknown_flags:
+                self._unknown.add_flags(frames, int(chosen[index]), content.unknown_flags)
             connection, is_client = connections[index], of_clients[index]
             client, broker = self._open.get(connection, _NOTHING_SAID)
-            self._open[connection] = (found, broker) if is_client else (client, found)
-            seen.append(HandshakeFrame(connection, numbers[index], is_client, found))
+            self._open[connection] = (content, broker) if is_client else (client, content)
+            seen.append(HandshakeFrame(connection, numbers[index], is_client, content))
         return seen
 
     def pop(self, connection: int) -> None:

@@ -87,7 +87,7 @@ class ProxySides:
         is_first &= frames.direction[:rows] == TO_BROKER
         is_first &= frames.status[:rows] == COMPLETE
         is_first &= ~np.isin(frames.command[:rows], _OWN) & (frames.command[:rows] >= 0)
-        found: list[int] = []
+        proxy_side_connections: list[int] = []
         for row in np.flatnonzero(is_first).tolist():
             connection = int(frames.connection_id[row])
             if connection in self._waiting:
@@ -95,8 +95,8 @@ class ProxySides:
                 at = int(frames.data_offset[row])
                 data = sources[int(frames.source[row])]
                 content = data[at : at + int(frames.frame_bytes[row])].tobytes()
-                found += self._handle_first(self._hops[connection], content)
-        return found
+                proxy_side_connections += self._handle_first(self._hops[connection], content)
+        return proxy_side_connections
 
     def _handle_handshake(self, frame: HandshakeFrame) -> None:
         hop = self._hops.get(frame.connection)

@@ -26,7 +26,7 @@ opens AS (
   WHERE c.place < l.begun AND (c.kind = 2 OR (c.kind = 1 AND c.delta > 0))
   GROUP BY c.consumer_no
 ),
-judged AS (
+decided_stalls AS (
   SELECT DISTINCT c.consumer_no
   FROM permit_changes AS c
   JOIN ends AS e ON e.consumer_no = c.consumer_no
@@ -38,7 +38,7 @@ wanted AS (
   FROM latest AS l
   LEFT JOIN ends AS e ON e.consumer_no = l.consumer_no
   LEFT JOIN opens AS o ON o.consumer_no = l.consumer_no
-  LEFT JOIN judged AS j ON j.consumer_no = l.consumer_no
+  LEFT JOIN decided_stalls AS j ON j.consumer_no = l.consumer_no
 )
 SELECT
   n.capture, n.connection_id, n.consumer_id, n.incarnation, n.topic, n.subscription,

@@ -67,15 +67,15 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
 
 def _validation_errors(commands: list[Row]) -> dict[str, int]:
     """Why clients discarded messages, as their ACKs say; ids of entries per reason."""
-    found = numbers.counts_by(commands, "validation_error", "ids")
-    found.pop(None, None)
-    return {str(reason): found[reason] for reason in sorted(found, key=str)}
+    counts = numbers.counts_by(commands, "validation_error", "ids")
+    counts.pop(None, None)
+    return {str(reason): counts[reason] for reason in sorted(counts, key=str)}
 
 
-def _lag(found: list[Row], which: str) -> Row:
+def _lag(rows: list[Row], which: str) -> Row:
     """Last and highest lag of some rows; None where nothing of that kind was judged."""
     newest: dict[tuple[Any, ...], tuple[Any, int]] = {}
-    judged = [row for row in found if row["which"] == which and row["judged"]]
+    judged = [row for row in rows if row["which"] == which and row["judged"]]
     for row in judged:
         log = (*(row[name] for name in _KEYS), row["partition"])
         when = (row["last_us"] or 0, row["capture"])  # 0: its packet carries no time
@@ -87,16 +87,16 @@ def _lag(found: list[Row], which: str) -> Row:
     }
 
 
-def _lags(found: list[Row]) -> Row:
+def _lags(rows: list[Row]) -> Row:
     """How far groups lag behind the end of their logs (Cursus).
 
     Every partition has a log of its own: the last lag of a subscription is the sum of its
     partitions' last ones. Where the log's end had not been seen, a row is counted as not judged.
     """
     return {
-        **_lag(found, "committed"),
-        **_lag(found, "delivered"),
-        "lag_not_judged": sum(row["unjudged"] for row in found) if found else None,
+        **_lag(rows, "committed"),
+        **_lag(rows, "delivered"),
+        "lag_not_judged": sum(row["unjudged"] for row in rows) if rows else None,
     }
 
 
@@ -112,18 +112,18 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
     deliveries, commands, lags = map(merged.rows, ("ack_times", "ack_commands", "lags"))
     groups: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
-    for index, found in enumerate(() if merged.only_totals else (deliveries, commands)):
-        for row in found:
+    for index, rows in enumerate(() if merged.only_totals else (deliveries, commands)):
+        for row in rows:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[index].append(row)
     lags_of = numbers.grouped(lags, _KEYS)
     listed = [
         {
             **dict(zip(_KEYS, key, strict=True)),
-            **_group(*found),
+            **_group(*lists),
             **_lags(lags_of.get(key, [])),
         }
-        for key, found in groups.items()
+        for key, lists in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], numbers.nulls_last(*(row[name] for name in _KEYS))))
     section: dict[str, Any] = {

@@ -61,24 +61,24 @@ def _differs(row: Row) -> Row:
         return nothing
     size = 4 + sum(sizes)
     if row["copy_crc32c"] is not None and row["copy_crc32c"] != stored:
-        found: Difference | None = of_checksum_field(stored, row["copy_crc32c"], size)
+        differs: Difference | None = of_checksum_field(stored, row["copy_crc32c"], size)
     else:
-        found = difference(stored, computed, size)
-    if found is None:
+        differs = difference(stored, computed, size)
+    if differs is None:
         return nothing
     return {
-        "differs": found.kind,
-        "differs_at": [row["frame_bytes"] - distance for distance in found.distances],
-        "differs_masks": list(found.masks),
+        "differs": differs.kind,
+        "differs_at": [row["frame_bytes"] - distance for distance in differs.distances],
+        "differs_masks": list(differs.masks),
     }
 
 
 def _failures(merged: MergedTables) -> list[Row]:
     """The first mismatches, each with what is damaged, in order of time."""
-    found = merged.rows("checksum_failures")
-    found.sort(key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
+    failures = merged.rows("checksum_failures")
+    failures.sort(key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["frame_no"]))
     listed = []
-    for row in found[:MAX_FAILURES]:
+    for row in failures[:MAX_FAILURES]:
         damage = _differs(row)
         del row["copy_crc32c"]
         row["ts"] = numbers.instant(row.pop("at_ns"))
@@ -99,20 +99,20 @@ def checksum_failures(merged: MergedTables) -> dict[str, Any]:
     return {
         "total": total,
         "by_direction": [
-            {"direction": row["direction"], **found}
-            for row, found in _listed(by_topic, ("direction",))
+            {"direction": row["direction"], **group}
+            for row, group in _listed(by_topic, ("direction",))
         ],
         "by_topic": [
-            {"topic": row["topic"], **found} for row, found in _listed(by_topic, ("topic",))
+            {"topic": row["topic"], **group} for row, group in _listed(by_topic, ("topic",))
         ],
         "by_connection": [
             {
                 "capture": row["head_capture"],
                 "connection_id": row["connection_id"],
-                **found,
+                **group,
                 **{name: row[name] for name in _ENDS},
             }
-            for row, found in _listed(by_connection, _CONNECTION)
+            for row, group in _listed(by_connection, _CONNECTION)
         ],
         "failures": _failures(merged),
     }

@@ -32,20 +32,20 @@ def _chain(row: Row) -> Row:
 
 def _chains(merged: MergedTables) -> list[Row]:
     """From the first question for a topic to the producer or consumer that is open on it."""
-    found = [_chain(row) for row in merged.rows("slow_chains")]
-    found.sort(
+    chains = [_chain(row) for row in merged.rows("slow_chains")]
+    chains.sort(
         key=lambda row: (
             -row["chain_ms"],
             row["ts"] or "",
             numbers.nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
-    return found[:MAX_OPENING_CHAINS]
+    return chains[:MAX_OPENING_CHAINS]
 
 
 def _bursts(merged: MergedTables) -> list[Row]:
     """Per client and broker the most connections opened within ten seconds."""
-    found = [
+    bursts = [
         {
             **{name: row[name] for name in ("client_ip", "broker_ip", "broker_port", "opened")},
             "opened_within_10_s": row["within_10_s"], "ts": numbers.instant(row["at_ns"]),
@@ -53,7 +53,7 @@ def _bursts(merged: MergedTables) -> list[Row]:
         }
         for row in merged.rows("bursts")
     ]  # fmt: skip
-    found.sort(
+    bursts.sort(
         key=lambda row: (
             -row["opened_within_10_s"],
             numbers.nulls_last(
@@ -61,50 +61,50 @@ def _bursts(merged: MergedTables) -> list[Row]:
             ),
         )
     )
-    return found[:MAX_BURSTS]
+    return bursts[:MAX_BURSTS]
 
 
 def _closed(merged: MergedTables) -> list[Row]:
     """Producers and consumers that the broker closed, in the order of their frames."""
-    found = merged.rows("closed_by_broker")
-    found.sort(
+    connections = merged.rows("closed_by_broker")
+    connections.sort(
         key=lambda row: numbers.nulls_last(row["capture"], row["closed_frame_no"], row["what"])
     )
     shown = (
         "what", "topic", "name", "subscription", "capture", "connection_id", "closed_frame_no",
         "cause",
     )  # fmt: skip
-    return [{name: row[name] for name in shown} for row in found[:MAX_CLOSED_CONNECTIONS]]
+    return [{name: row[name] for name in shown} for row in connections[:MAX_CLOSED_CONNECTIONS]]
 
 
 def _links(merged: MergedTables) -> list[Row]:
     """The connections of most frames: who speaks, in which versions, and who ended it first."""
-    found = merged.rows("links")
+    links = merged.rows("links")
     columns = ("first_ts_ns", "connection_id", "capture")
-    found.sort(
+    links.sort(
         key=lambda row: (-row["frames"], numbers.nulls_last(*(row[name] for name in columns)))
     )
-    for row in found:
+    for row in links:
         row["first_ts"], row["last_ts"] = (
             numbers.instant(row.pop("first_ts_ns")), numbers.instant(row.pop("last_ts_ns"))
         )  # fmt: skip
-    return found
+    return links
 
 
 def connecting(merged: MergedTables) -> dict[str, Any]:
     """The section `connecting`: total, slowest_chains, bursts, closed_by_broker, by_connection."""
-    found = merged.rows("connecting")
+    rows = merged.rows("connecting")
     chains = merged.rows("chain_times")
 
     def count(name: str) -> int:
-        return sum(row[name] for row in found)
+        return sum(row[name] for row in rows)
 
     total = {
         "connections": count("connections"),
         "opened": count("opened"),
         "not_established": count("vain"),
-        "network_round_trip_ms": numbers.timed(found, "round_trips", "round_trip_ns"),
-        "opened_within_10_s": numbers.high(row["opened_within_10_s"] for row in found),
+        "network_round_trip_ms": numbers.timed(rows, "round_trips", "round_trip_ns"),
+        "opened_within_10_s": numbers.high(row["opened_within_10_s"] for row in rows),
         "bursts": count("bursts"),
         "closed_by_broker": {
             "connections": count("closed"),
@@ -145,8 +145,8 @@ def about(report: Row) -> str:
 
 def _lost_connections(total: Row) -> int:
     closed = total["closed_by_broker"]
-    found: int = closed["producers"] + closed["consumers"] or total["not_established"]
-    return found
+    lost: int = closed["producers"] + closed["consumers"] or total["not_established"]
+    return lost
 
 
 SECTION: Final = Section("connecting", connecting, about, Judged("connecting", _lost_connections))

@@ -16,11 +16,11 @@ from dissector.schemas.enums import OTHER_PROTOCOLS
 
 def _ignored(files: list[Row]) -> dict[str, int]:
     """Packets that were not read, by reason, over all files."""
-    found: dict[str | None, int] = {}
+    counts: dict[str | None, int] = {}
     for file in files:
         for reason, count in dict(file["packets_ignored_by_reason"] or ()).items():
-            found[reason] = found.get(reason, 0) + count
-    return known(found)
+            counts[reason] = counts.get(reason, 0) + count
+    return known(counts)
 
 
 def _span(files: list[Row]) -> Row:
@@ -58,20 +58,20 @@ def _dropped(files: list[Row]) -> int | None:
     return sum(counts) if counts else None
 
 
-def _connections(found: list[Row], unfinished: list[Row]) -> Row:
+def _connections(rows: list[Row], unfinished: list[Row]) -> Row:
     """Sums over connections.
 
     Args:
-        found: rows of the tally `connections`. unfinished: of that of connections without a row,
+        rows: rows of the tally `connections`. unfinished: of that of connections without a row,
             which are known by their frames alone.
     """
     sums = catalogue()["connections"].sums
-    total = {name: sum(row[name] for row in found) for name in sums}
-    recognised = [row for row in found if row["protocol"] in PROTOCOL_NAMES]
-    others = [row for row in found if row["protocol"] in OTHER_PROTOCOLS]
+    total = {name: sum(row[name] for row in rows) for name in sums}
+    recognised = [row for row in rows if row["protocol"] in PROTOCOL_NAMES]
+    others = [row for row in rows if row["protocol"] in OTHER_PROTOCOLS]
     other_bytes = sum(row["stream_bytes"] for row in others)
-    by_protocol = counts_by([*found, *unfinished], "protocol", "connections")
-    by_start, by_end = (counts_by(found, name, "connections") for name in ("started", "ended"))
+    by_protocol = counts_by([*rows, *unfinished], "protocol", "connections")
+    by_start, by_end = (counts_by(rows, name, "connections") for name in ("started", "ended"))
     without_row = sum(row["connections"] for row in unfinished)
     return {
         "connections": total.pop("connections") + without_row,
@@ -91,16 +91,16 @@ def _connections(found: list[Row], unfinished: list[Row]) -> Row:
     }
 
 
-def _frames(found: list[Row]) -> Row:
+def _frames(rows: list[Row]) -> Row:
     by_command: dict[str, dict[str, int]] = {}
-    for row in found:
+    for row in rows:
         commands = by_command.setdefault(row["direction"] or "unknown", {})
         name = row["command"] or "unknown"
         commands[name] = commands.get(name, 0) + row["frames"]
     return {
-        "frames": sum(row["frames"] for row in found),
-        "frame_bytes": sum(row["frame_bytes"] for row in found),
-        "frames_by_status": known(counts_by(found, "status", "frames")),
+        "frames": sum(row["frames"] for row in rows),
+        "frame_bytes": sum(row["frame_bytes"] for row in rows),
+        "frames_by_status": known(counts_by(rows, "status", "frames")),
         "frames_by_command": {
             direction: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
             for direction, counts in sorted(by_command.items())
@@ -108,13 +108,13 @@ def _frames(found: list[Row]) -> Row:
     }
 
 
-def _notices(found: list[Row]) -> Row:
-    hidden = [row for row in found if row["code"] == "redacted"]
+def _notices(rows: list[Row]) -> Row:
+    hidden = [row for row in rows if row["code"] == "redacted"]
     return {
-        "notices_by_code": known(counts_by(found, "code", "notices")),
-        "notices_by_severity": known(counts_by(found, "severity", "notices")),
+        "notices_by_code": known(counts_by(rows, "code", "notices")),
+        "notices_by_severity": known(counts_by(rows, "severity", "notices")),
         "shortened_bytes": sum(
-            row["bytes"] or 0 for row in found if row["code"] == "packets_shortened"
+            row["bytes"] or 0 for row in rows if row["code"] == "packets_shortened"
         ),
         "redacted": {
             "captures": sum(row["notices"] for row in hidden),
@@ -123,12 +123,12 @@ def _notices(found: list[Row]) -> Row:
     }
 
 
-def _told(found: list[Row]) -> Row:
-    """Kinds of packets that are not read, and what is told of captures as a whole. found: rows of
+def _kinds_and_texts(rows: list[Row]) -> Row:
+    """Kinds of packets that are not read, and what is told of captures as a whole. rows: rows of
     the tally `capture_notices`."""
     unread: dict[str, int] = {}
     texts: dict[str, list[str]] = {}
-    for row in sorted(found, key=lambda row: (row["code"], row["text"])):
+    for row in sorted(rows, key=lambda row: (row["code"], row["text"])):
         kind = unread_of(row["text"]) if row["code"] in UNREAD_CODES else None
         if kind is not None:
             unread[kind[0]] = unread.get(kind[0], 0) + kind[1] * row["notices"]
@@ -155,13 +155,13 @@ def _group(
     frames: list[Row],
     notices: list[Row],
 ) -> Row:
-    found = _connections(connections, unfinished)
-    return {**_files(files), **found, **_frames(frames), **_notices(notices)}
+    of_connections = _connections(connections, unfinished)
+    return {**_files(files), **of_connections, **_frames(frames), **_notices(notices)}
 
 
-def _by(found: list[Row], key: str) -> dict[Any, list[Row]]:
+def _by(rows: list[Row], key: str) -> dict[Any, list[Row]]:
     groups: dict[Any, list[Row]] = {}
-    for row in found:
+    for row in rows:
         groups.setdefault(row[key], []).append(row)
     return groups
 
@@ -176,7 +176,7 @@ def coverage(merged: MergedTables) -> dict[str, Any]:
     }
     total["broker_leg_connections"] = proxy_peer_count(merged)
     total["limits_hit"] = _limits(total)
-    total |= _told(merged.rows("capture_notices"))
+    total |= _kinds_and_texts(merged.rows("capture_notices"))
     total["serious_notices"] = [
         f"{notice_sentence(total, code)} ({code}, {many(count, 'time')})"
         for code, count in total["notices_by_code"].items()
@@ -184,12 +184,12 @@ def coverage(merged: MergedTables) -> dict[str, Any]:
     ]
     if merged.only_totals:
         return {"total": total}
-    of_captures = [_by(found, "capture") for found in tables]
+    of_captures = [_by(table, "capture") for table in tables]
     by_capture = [
-        {"capture": capture, **_group(*(found.get(capture, []) for found in of_captures))}
+        {"capture": capture, **_group(*(groups.get(capture, []) for groups in of_captures))}
         for capture in sorted(of_captures[0], key=nulls_last)
     ]
-    of_protocols, open_of, frames_of = (_by(found, "protocol") for found in tables[1:4])
+    of_protocols, open_of, frames_of = (_by(table, "protocol") for table in tables[1:4])
     by_protocol = [
         {
             "protocol": protocol,

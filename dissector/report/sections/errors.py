@@ -27,28 +27,28 @@ def _incident(row: Row) -> Row:
     }
 
 
-def _group(found: list[Row], connections: str, texts: list[Row]) -> Row:
+def _group(rows: list[Row], connections: str, texts: list[Row]) -> Row:
     """The numbers of some answers. connections: which of the sums counts theirs; texts: in time."""
     commands: dict[str | None, int] = {}
-    for row in found:
+    for row in rows:
         name = row["request_command"] or row["response_command"]
         commands[name] = commands.get(name, 0) + row["answers"]
     seen = dict.fromkeys(row["error_text"] for row in texts if row["error_text"])
     return {
-        "answers": sum(row["answers"] for row in found),
-        "incidents": sum(row["incidents"] for row in found),
+        "answers": sum(row["answers"] for row in rows),
+        "incidents": sum(row["incidents"] for row in rows),
         "by_request": numbers.known(commands),
-        "connections": sum(row[connections] for row in found),
-        "topics": len({row["topic"] for row in found if row["topic"] is not None}),
-        "first_ts": numbers.instant(numbers.low(row["first_ns"] for row in found)),
-        "last_ts": numbers.instant(numbers.high(row["last_ns"] for row in found)),
+        "connections": sum(row[connections] for row in rows),
+        "topics": len({row["topic"] for row in rows if row["topic"] is not None}),
+        "first_ts": numbers.instant(numbers.low(row["first_ns"] for row in rows)),
+        "last_ts": numbers.instant(numbers.high(row["last_ns"] for row in rows)),
         "texts": list(seen)[:MAX_ERROR_TEXTS],
     }
 
 
-def _by_code(found: list[Row], texts: list[Row]) -> list[Row]:
+def _by_code(rows: list[Row], texts: list[Row]) -> list[Row]:
     listed = []
-    for (code,), mine in numbers.grouped(found, ("error_code",)).items():
+    for (code,), mine in numbers.grouped(rows, ("error_code",)).items():
         texts_of_code = [row for row in texts if row["error_code"] == code]
         listed.append({"error_code": code, **_group(mine, "connections_of_code", texts_of_code)})
     listed.sort(key=lambda row: (-row["answers"], numbers.nulls_last(row["error_code"])))
@@ -71,7 +71,7 @@ def _by_text(texts: list[Row]) -> list[Row]:
 
 def errors(merged: MergedTables) -> dict[str, Any]:
     """The section `errors`: total, by_code, by_text, incidents."""
-    found = merged.rows("refused")
+    rows = merged.rows("refused")
     texts = merged.rows("refused_texts")
     texts.sort(key=lambda row: (row["first_ns"], numbers.nulls_last(row["first_frame_no"])))
     incidents = [_incident(row) for row in merged.rows("incidents")]
@@ -82,15 +82,15 @@ def errors(merged: MergedTables) -> dict[str, Any]:
             numbers.nulls_last(row["capture"], row["response_frame_no"]),
         )
     )
-    total = _group(found, "connections", texts)
+    total = _group(rows, "connections", texts)
     total["expected"] = sum(
-        row["answers"] for row in found if (row["request_command"], row["error_code"]) in EXPECTED
+        row["answers"] for row in rows if (row["request_command"], row["error_code"]) in EXPECTED
     )
     if is_direction_missing(merged, "to_client"):
         total = numbers.unseen(total, "answers", "incidents", "connections", "topics", "expected")
     return {
         "total": total,
-        "by_code": _by_code(found, texts),
+        "by_code": _by_code(rows, texts),
         "by_text": _by_text(texts),
         "incidents": incidents[:MAX_LISTED_INCIDENTS],
     }

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from dissector.findings.finding import Finding, found_by, worst_first
+from dissector.findings.finding import Finding, findings_of_rows, worst_first
 from dissector.findings.loading import OK, SEVERITIES, WRONG, RuleProblem
 from dissector.findings.querying import OverFrames, rule_queries
 from dissector.findings.totals import Judged, failure, judge, totals_rules
@@ -23,22 +23,22 @@ from dissector.schemas.arrow import arrow_schema
 _OF_CAPTURES: Final = ("coverage", "closing")  # sections that speak of no protocol's traffic
 
 
-class Found(NamedTuple):
+class Judgement(NamedTuple):
     """What rules found, the worst first, and rules that failed."""
 
     findings: list[Finding]
     problems: list[RuleProblem]
 
 
-def found_in(merged: MergedTables) -> tuple[list[Finding], list[RuleProblem]]:
+def findings_in(merged: MergedTables) -> tuple[list[Finding], list[RuleProblem]]:
     """What the rules of the program found, the worst first, and rules that failed."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     problems: list[RuleProblem] = []
     for name, query in rule_queries().items():
-        mine, failed = found_by(query.rule, merged.rows(name))
-        found += mine
+        mine, failed = findings_of_rows(query.rule, merged.rows(name))
+        findings += mine
         problems += failed
-    return worst_first(found), problems
+    return worst_first(findings), problems
 
 
 def as_row(one: Finding) -> Row:
@@ -70,10 +70,10 @@ def is_wrong(one: Finding) -> bool:
     return one.severity in WRONG or one.number not in _over_totals()
 
 
-def section_of(found: Sequence[Finding], problems: Iterable[RuleProblem]) -> dict[str, Any]:
+def section_of(findings: Sequence[Finding], problems: Iterable[RuleProblem]) -> dict[str, Any]:
     """The section `findings`: total; findings, what is wrong; verdicts, what rules say else of the
     numbers."""
-    wrong = [one for one in found if is_wrong(one)]
+    wrong = [one for one in findings if is_wrong(one)]
     counts = Counter(one.severity for one in wrong)
     total = {
         "findings": len(wrong),
@@ -82,7 +82,7 @@ def section_of(found: Sequence[Finding], problems: Iterable[RuleProblem]) -> dic
         "rules_failed": len({problem.file for problem in problems}),
     }
     rows = [as_row(one) for one in wrong]
-    others = [as_row(one) for one in found if not is_wrong(one)]
+    others = [as_row(one) for one in findings if not is_wrong(one)]
     return {"total": total, "findings": rows, "verdicts": beside(rows, others)}
 
 
@@ -95,12 +95,12 @@ def beside(wrong: Iterable[Row], others: Iterable[Row]) -> list[Row]:
 
 def findings(merged: MergedTables) -> dict[str, Any]:
     """The section `findings`, of rules over rows alone."""
-    return section_of(*found_in(merged))
+    return section_of(*findings_in(merged))
 
 
 def judge_reports(
     engine: OverFrames, made: Sequence[tuple[MergedTables, Row]], numbers: Iterable[str] = ()
-) -> list[Found]:
+) -> list[Judgement]:
     """Let rules over totals judge reports too; what they find is in `findings` of each then.
 
     Args:
@@ -109,17 +109,17 @@ def judge_reports(
     """
     judged = [_judged(merged, report) for merged, report in made]
     by_totals, failed = judge(engine, judged, numbers)
-    found = []
+    outcomes = []
     for (merged, report), more in zip(made, by_totals, strict=True):
-        of_rows, problems = found_in(merged)
+        of_rows, problems = findings_in(merged)
         in_words = (_in_protocol_words(report, one) for one in more)
-        mine = Found(worst_first([*of_rows, *in_words]), [*problems, *failed])
+        mine = Judgement(worst_first([*of_rows, *in_words]), [*problems, *failed])
         section = section_of(mine.findings, mine.problems)
         if "about" in report["findings"]:
             section = {"about": about({"findings": section}), **section}
         report["findings"] = section
-        found.append(mine)
-    return found
+        outcomes.append(mine)
+    return outcomes
 
 
 def _in_protocol_words(report: Row, one: Finding) -> Finding:
@@ -163,7 +163,7 @@ def about(report: Row) -> str:
     )
 
 
-def table_of(found: Iterable[Finding]) -> pa.Table:
+def table_of(findings: Iterable[Finding]) -> pa.Table:
     """Findings as rows of the table of that name."""
     rows = [
         {
@@ -175,7 +175,7 @@ def table_of(found: Iterable[Finding]) -> pa.Table:
             "packets": [each.packet for each in one.evidence],
             "roles": [each.role for each in one.evidence],
         }
-        for one in found
+        for one in findings
     ]
     return pa.Table.from_pylist(rows, arrow_schema("findings"))
 

@@ -19,13 +19,13 @@ from dissector.report.section import Section, counted, not_judged
 _KEYS: Final = ("topic", "subscription")
 
 
-def _group(found: list[Row]) -> Row:
+def _group(rows: list[Row]) -> Row:
     """The numbers of some deliveries."""
-    first = [row for row in found if not row["is_redelivered"]]
+    first = [row for row in rows if not row["is_redelivered"]]
     delayed = sum(row["deliveries"] for row in first if row["is_delayed"])
-    deliveries = sum(row["deliveries"] for row in found)
+    deliveries = sum(row["deliveries"] for row in rows)
     again = deliveries - sum(row["deliveries"] for row in first)
-    latency = timed(found, "timed", "publish_to_delivery_ns")
+    latency = timed(rows, "timed", "publish_to_delivery_ns")
     return {
         "deliveries": deliveries,
         "transit_ms": latency,
@@ -39,19 +39,19 @@ def _group(found: list[Row]) -> Row:
     }
 
 
-def _undelivered(found: list[Row]) -> Row:
+def _undelivered(rows: list[Row]) -> Row:
     """Entries that were stored while a subscription took messages, and never came to it."""
     return {
-        "stored": sum(row["stored"] for row in found),
-        "undelivered": sum(row["undelivered"] for row in found),
-        "oldest_undelivered_ts": instant(low(row["oldest_ns"] for row in found)),
+        "stored": sum(row["stored"] for row in rows),
+        "undelivered": sum(row["undelivered"] for row in rows),
+        "oldest_undelivered_ts": instant(low(row["oldest_ns"] for row in rows)),
     }
 
 
 def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     """The section `publish_to_delivery`: total, by_subscription."""
-    found = merged.rows("transits")
-    transits = grouped(found, _KEYS)
+    rows = merged.rows("transits")
+    transits = grouped(rows, _KEYS)
     waiting = {tuple(row[name] for name in _KEYS): row for row in merged.rows("undelivered")}
     listed = [
         {
@@ -70,7 +70,7 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
     )
     entries = merged.rows("entries")
     total = {
-        **_group(found),
+        **_group(rows),
         **_undelivered([row for row in waiting.values() if row["subscription"] is not None]),
         "entries_unsubscribed": sum(
             row["undelivered"] for row in waiting.values() if row["subscription"] is None

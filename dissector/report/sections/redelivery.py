@@ -54,11 +54,11 @@ def _origin(row: Row, origins: dict[str, Group]) -> tuple[str | None, Any, Any]:
 def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
     """Publishes to retry and dead letter topics, by the topic and subscription they come from."""
     origins = {f"{topic}-{subscription}": (topic, subscription) for topic, subscription in pairs}
-    found = []
+    publishes = []
     for row in merged.rows("reconsumed"):
         kind, topic, subscription = _origin(row, origins)
         if kind is not None:
-            found.append(
+            publishes.append(
                 {
                     "kind": kind,
                     "topic": topic,
@@ -67,20 +67,20 @@ def _aside(merged: MergedTables, pairs: set[Group]) -> list[Row]:
                     "publishes": max(row["publishes"], row["messages"] or 0),
                 }
             )
-    return found
+    return publishes
 
 
 def _publishes(aside: list[Row], kind: str) -> int:
     return sum(row["publishes"] for row in aside if row["kind"] == kind)
 
 
-def _causes(again: list[Row]) -> Row:
-    causes = numbers.counts_by(again, "redelivery_cause", "deliveries")
+def _causes(redelivered: list[Row]) -> Row:
+    causes = numbers.counts_by(redelivered, "redelivery_cause", "deliveries")
     asked = sum(count for cause, count in causes.items() if cause in ASKED_FOR)
     return {
         "by_cause": numbers.known(causes),
         "messages_by_cause": numbers.known(
-            numbers.counts_by(again, "redelivery_cause", "messages")
+            numbers.counts_by(redelivered, "redelivery_cause", "messages")
         ),
         "asked_for": asked,
         "infrastructure": sum(causes.values()) - asked,
@@ -89,7 +89,7 @@ def _causes(again: list[Row]) -> Row:
 
 def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     """The numbers of one group of deliveries."""
-    again = [row for row in deliveries if row["is_redelivered"]]
+    redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
     unjudged = sum(row["deliveries"] for row in deliveries) - sum(
         row["deliveries"] for row in judged
@@ -97,17 +97,17 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     return {
         "deliveries": sum(row["deliveries"] for row in deliveries),
         "messages": sum(row["messages"] for row in deliveries),
-        "redelivered": sum(row["deliveries"] for row in again),
-        "redelivered_messages": sum(row["messages"] for row in again),
+        "redelivered": sum(row["deliveries"] for row in redelivered),
+        "redelivered_messages": sum(row["messages"] for row in redelivered),
         "rate_messages": numbers.share(
-            sum(row["messages"] for row in again if has_identity(row["topic"])),
+            sum(row["messages"] for row in redelivered if has_identity(row["topic"])),
             sum(row["messages"] for row in judged),
         ),
         "rate_entries": numbers.share(
-            sum(row["deliveries"] for row in again if has_identity(row["topic"])),
+            sum(row["deliveries"] for row in redelivered if has_identity(row["topic"])),
             sum(row["deliveries"] for row in judged),
         ),
-        **_causes(again),
+        **_causes(redelivered),
         "counted_by_broker": sum(row["counted_by_broker"] for row in deliveries),
         "seen_before": sum(row["seen_before"] for row in deliveries),
         "max_redelivery_count": numbers.high(row["redelivery_count_max"] for row in deliveries),
@@ -133,14 +133,14 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
 
 def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: Group) -> list[Row]:
     groups: dict[Group, tuple[list[Row], list[Row], list[Row]]] = {}
-    for index, found in enumerate((deliveries, requests, aside)):
-        for row in found:
+    for index, rows in enumerate((deliveries, requests, aside)):
+        for row in rows:
             key = tuple(row[name] for name in keys)
             if index == 2 and key not in groups:
                 continue  # from a topic whose deliveries are not in the capture: in the total only
             groups.setdefault(key, ([], [], []))[index].append(row)
     listed = [
-        {**dict(zip(keys, key, strict=True)), **_group(*found)} for key, found in groups.items()
+        {**dict(zip(keys, key, strict=True)), **_group(*lists)} for key, lists in groups.items()
     ]
     listed.sort(
         key=lambda row: (
@@ -152,9 +152,9 @@ def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: 
     return listed
 
 
-def _examples(found: list[Row]) -> list[Row]:
+def _examples(redelivered: list[Row]) -> list[Row]:
     """The first ones, the first of each cause among them, by time."""
-    rows = numbers.by_time(found, _EXAMPLE)
+    rows = numbers.by_time(redelivered, _EXAMPLE)
     first: dict[str | None, int] = {}
     for place, row in enumerate(rows):
         first.setdefault(row["redelivery_cause"], place)

@@ -11,10 +11,10 @@ CLIENT: Final = "client"
 BROKER: Final = "broker"
 
 
-def _group(found: list[Row]) -> Row:
+def _group(rows: list[Row]) -> Row:
     """The numbers of some requests."""
-    outcomes = counts_by(found, "outcome", "requests")
-    asked = [row for row in found if row["outcome"] != "orphan_response"]
+    outcomes = counts_by(rows, "outcome", "requests")
+    asked = [row for row in rows if row["outcome"] != "orphan_response"]
     answered = outcomes.get("ok", 0) + outcomes.get("error", 0)
     latency = timed(asked, "latencies", "latency_ns")
     not_judged: dict[str | None, int] = {name: outcomes.get(name, 0) for name in NOT_JUDGED}
@@ -28,7 +28,7 @@ def _group(found: list[Row]) -> Row:
     }
 
 
-def _nearer(found: list[Row]) -> str | None:
+def _nearer(rows: list[Row]) -> str | None:
     """Which end the tap is certainly nearer to: client or broker; None if that is not certain.
 
     What one end answers cannot come sooner than the network takes from the tap to it and back. Is
@@ -37,7 +37,7 @@ def _nearer(found: list[Row]) -> str | None:
     """
     votes = {
         CLIENT if row["asked_by"] == BROKER or row["kind"] == "auth" else BROKER
-        for row in found
+        for row in rows
         if row["quick"]
     }
     return votes.pop() if len(votes) == 1 else None
@@ -45,17 +45,17 @@ def _nearer(found: list[Row]) -> str | None:
 
 def requests(merged: MergedTables) -> dict[str, Any]:
     """The section `requests`: total, by_command, pings."""
-    found = merged.rows("requests")
+    rows = merged.rows("requests")
     by_command = [
         {"kind": kind, "request_command": command, **_group(group)}
-        for (kind, command), group in grouped(found, ("kind", "request_command")).items()
+        for (kind, command), group in grouped(rows, ("kind", "request_command")).items()
     ]
     by_command.sort(
         key=lambda row: (-row["requests"], nulls_last(row["request_command"], row["kind"]))
     )
-    by_asker = grouped((row for row in found if row["asked_by"] is not None), ("asked_by",))
+    by_asker = grouped((row for row in rows if row["asked_by"] is not None), ("asked_by",))
     section: dict[str, Any] = {
-        "total": {**_group(found), "tap_nearer_to": _nearer(found)},
+        "total": {**_group(rows), "tap_nearer_to": _nearer(rows)},
         "by_command": by_command,
         "pings": [
             {"asked_by": asker, **_group(group)} for (asker,), group in sorted(by_asker.items())

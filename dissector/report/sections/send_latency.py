@@ -44,11 +44,11 @@ _UNANSWERED: Final = ("unanswered_at_end", "conn_closed", "dropped_after_close")
 _WINDOWS: Final = {"minute": 1, "hour": 60, "day": 1440}
 
 
-def _per(window: str, found: list[Row]) -> list[Row]:
+def _per(window: str, rows: list[Row]) -> list[Row]:
     """What was sent in each window of capture time, windows without sends left out."""
     width = _WINDOWS[window]
     windows: dict[int, list[Row]] = {}
-    for row in found:
+    for row in rows:
         if row["minute"] is not None:
             windows.setdefault(row["minute"] // width, []).append(row)
     return [
@@ -57,13 +57,13 @@ def _per(window: str, found: list[Row]) -> list[Row]:
     ]
 
 
-def _cell(found: list[Row]) -> Row:
+def _cell(rows: list[Row]) -> Row:
     """One point of a series over time."""
-    latency = numbers.timed(found, "latencies", "latency_ns")
+    latency = numbers.timed(rows, "latencies", "latency_ns")
     return {
-        "sends": sum(row["sends"] for row in found),
-        "messages": sum(row["messages"] for row in found),
-        "request_bytes": sum(row["request_bytes"] for row in found),
+        "sends": sum(row["sends"] for row in rows),
+        "messages": sum(row["messages"] for row in rows),
+        "request_bytes": sum(row["request_bytes"] for row in rows),
         "latencies": latency["count"],
         **{f"{name}_ms": latency[name] for name in ("p50", "p99", "max", "mean")},
     }
@@ -90,8 +90,8 @@ class _Lists:
             merged.rows("messages", ["grouping", *keys]), ("grouping", *keys)
         )
         self.messages = {
-            key[1:]: sum(row["messages"] for row in found)
-            for key, found in messages.items()
+            key[1:]: sum(row["messages"] for row in rows)
+            for key, rows in messages.items()
             if key[0] == _MESSAGES_OF[grouping]
         }
         exact = merged.rows("exact") if "exact" in merged.tables else []
@@ -100,7 +100,7 @@ class _Lists:
             for row in exact
             if row["grouping"] == grouping
         }
-        cells = len({(key, row["minute"]) for key, found in self.minutes.items() for row in found})
+        cells = len({(key, row["minute"]) for key, rows in self.minutes.items() for row in rows})
         is_short = grouping == "total" or cells <= MAX_MINUTE_CELLS
         self.has_minutes = is_short and not merged.only_totals
 
@@ -214,13 +214,13 @@ def _over_time(merged: MergedTables) -> Row:
 
 def _passed_over(merged: MergedTables) -> list[Row]:
     """Sends that were never answered although later ones of their producer were, in order."""
-    found = merged.rows("passed_over")
-    found.sort(
+    rows = merged.rows("passed_over")
+    rows.sort(
         key=lambda row: numbers.nulls_last(row["at_ns"], row["capture"], row["request_frame_no"])
     )
-    for row in found:
+    for row in rows:
         row["ts"] = numbers.instant(row.pop("at_ns"))
-    return found
+    return rows
 
 
 def send_latency(merged: MergedTables) -> dict[str, Any]:
@@ -249,13 +249,13 @@ def send_latency(merged: MergedTables) -> dict[str, Any]:
     section["passed_over"] = _passed_over(merged)[:MAX_PASSED_OVER]
     if is_direction_missing(merged, "to_broker"):
         keys = ("sends", "messages", "request_bytes", "resent")
-        for name, found in section.items():
+        for name, content in section.items():
             if name == "passed_over":
                 continue
             section[name] = (
-                numbers.unseen(found, *keys)
+                numbers.unseen(content, *keys)
                 if name == "total"
-                else [numbers.unseen(row, *keys) for row in found]
+                else [numbers.unseen(row, *keys) for row in content]
             )
     return section
 
@@ -286,8 +286,8 @@ def about(report: Row) -> str:
 
 
 def _unconfirmed(total: Row) -> int:
-    found: int = (total["sends"] or 0) - total["outcomes"].get("ok", 0)
-    return found or total["resent"]
+    count: int = (total["sends"] or 0) - total["outcomes"].get("ok", 0)
+    return count or total["resent"]
 
 
 SECTION: Final = Section("send_latency", send_latency, about, Judged("sends", _unconfirmed))

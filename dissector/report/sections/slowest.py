@@ -32,9 +32,9 @@ def _shown(row: Row) -> Row:
 
 def slowest(merged: MergedTables) -> dict[str, Any]:
     """The section `slowest`: total, publish, other."""
-    found = sorted(merged.rows("slow"), key=_order)
+    rows = sorted(merged.rows("slow"), key=_order)
     section: dict[str, Any] = {
-        name: [_shown(row) for row in found if row["list"] == name][:MAX_SLOW] for name in LISTS
+        name: [_shown(row) for row in rows if row["list"] == name][:MAX_SLOW] for name in LISTS
     }
     total = {
         f"longest_{name}_ms": listed[0]["latency_ms"] if listed else None

@@ -72,13 +72,13 @@ def _address(version: int, high: int, low: int) -> str:
 
 def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment]:
     columns = reader.segments
-    found = []
+    segments = []
     for row in range(rows):
         version = int(columns.ip_version[row])
         offset, size = int(columns.offset[row]), int(columns.captured_bytes[row])
         packed = int(columns.vlans[row])
         content = (data, reader.assembled)[columns.source[row]]
-        found.append(
+        segments.append(
             Segment(
                 int(columns.packet[row]),
                 int(columns.ts_ns[row]),
@@ -104,7 +104,7 @@ def _segments(reader: PacketReader, rows: int, data: np.ndarray) -> list[Segment
                 int(columns.tsecr[row]),
             )
         )
-    return found
+    return segments
 
 
 def whole(size: int) -> list[int]:

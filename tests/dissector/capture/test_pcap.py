@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.capture.pcap import IN_ORDER, SWAPPED, header_bytes, is_pcap, read_header
+from dissector.capture.pcap import LengthOrder, header_bytes, is_pcap, read_header
 from dissector.limits import MAX_RECORD_BYTES
 from tests.dissector.capture.reading import read_capture
 from tests.wire import captures
@@ -144,12 +144,12 @@ def test_layout_follows_the_magic_number(magic, order):
     assert layout.unit_ns == (1 if magic in OF_NANOSECONDS else 1000)
     assert layout.record_header_bytes == (24 if magic == MODIFIED else 16)
     assert layout.longest_bytes == MAX_RECORD_BYTES
-    assert layout.lengths == IN_ORDER
+    assert layout.lengths == LengthOrder.IN_ORDER
 
 
 @pytest.mark.parametrize("version", [(2, 0), (2, 2), (543, 0)])
 def test_the_first_versions_had_the_lengths_the_other_way_round(version):
-    assert read_header(captures.pcap_header(version=version)).layout.lengths == SWAPPED
+    assert read_header(captures.pcap_header(version=version)).layout.lengths == LengthOrder.SWAPPED
 
 
 def test_of_version_2_3_the_lesser_length_is_that_of_the_captured_bytes():

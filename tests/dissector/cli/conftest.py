@@ -40,8 +40,8 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     def run_here(*arguments: object) -> Result:
         capsys.readouterr()
         code = run([str(argument) for argument in arguments])
-        found = capsys.readouterr()
-        return Result(code, found.out, found.err)
+        printed = capsys.readouterr()
+        return Result(code, printed.out, printed.err)
 
     return run_here
 

@@ -86,18 +86,18 @@ def test_a_bad_input_ends_with_its_code_and_a_line(
 ) -> None:
     path = made(kind, nacks, tmp_path)
     lake = tmp_path / "lake"
-    found = command(name, path, *(["--lake", lake] if name == "land" else []))
+    result = command(name, path, *(["--lake", lake] if name == "land" else []))
     _, code, words = BAD[kind]
-    assert found.code == code
-    assert "Traceback" not in found.err and "internal error" not in found.err
+    assert result.code == code
+    assert "Traceback" not in result.err and "internal error" not in result.err
     if words:
-        (line,) = [line for line in found.err.splitlines() if words in line]
+        (line,) = [line for line in result.err.splitlines() if words in line]
         assert line.startswith("dissector: ") and "night.pcap" in line
     if code == EXIT_INPUT:
-        assert len(found.err.splitlines()) == 1
+        assert len(result.err.splitlines()) == 1
         assert name != "land" or not list(lake.glob("_manifest/*"))
     else:
-        assert found.err.splitlines()[-1].startswith("dissector: read ")
+        assert result.err.splitlines()[-1].startswith("dissector: read ")
         assert name != "land" or len(list(lake.glob("_manifest/*.json"))) == 1
     assert leftovers(lake) == []
 
@@ -121,16 +121,16 @@ def test_what_is_good_of_several_inputs_is_kept(
     lake = tmp_path / "lake"
     bad = [made(kind, nacks, tmp_path / kind) for kind in ("text", "unknown link type")
            if not (tmp_path / kind).mkdir()]  # fmt: skip
-    found = command("land", *bad, nacks, tmp_path / "missing.pcap", "--lake", lake)
-    assert found.code == EXIT_PARTIAL and len(found.lines) == 1
-    assert "parts of the input not read" in found.err.splitlines()[-1]
+    result = command("land", *bad, nacks, tmp_path / "missing.pcap", "--lake", lake)
+    assert result.code == EXIT_PARTIAL and len(result.lines) == 1
+    assert "parts of the input not read" in result.err.splitlines()[-1]
     assert leftovers(lake) == []
 
 
 def test_a_bad_input_on_standard_input_is_called_so(process: Command, nacks: Path) -> None:
-    found = process("summary", "-", stdin=nacks.read_bytes()[:-7])
-    assert found.code == EXIT_PARTIAL
-    assert "standard input ends inside a record at byte" in found.err
+    result = process("summary", "-", stdin=nacks.read_bytes()[:-7])
+    assert result.code == EXIT_PARTIAL
+    assert "standard input ends inside a record at byte" in result.err
 
 
 # -- outputs
@@ -151,10 +151,10 @@ def test_a_full_disk_keeps_the_captures_that_are_whole(command: Command, small_d
         "java-j40_slow_consumer.pcap", "java-j24_unload.pcap", "java-j74_corrupt.pcap",
         "java-j23_errors.pcap", "java-j16_dlq_retry.pcap", "java-j07_keys.pcap",
     )]  # fmt: skip
-    found = command("land", *samples, "--lake", lake, "-j", "1")
-    assert found.code == EXIT_OUTPUT and "No space left on device" in found.err
+    result = command("land", *samples, "--lake", lake, "-j", "1")
+    assert result.code == EXIT_OUTPUT and "No space left on device" in result.err
     kept = sorted(path.stem for path in lake.glob("_manifest/*.json"))
-    said = sorted(line.split()[1].rstrip(":") for line in found.err.splitlines()[:-1])
+    said = sorted(line.split()[1].rstrip(":") for line in result.err.splitlines()[:-1])
     assert said == kept and 0 < len(kept) < len(samples)
     assert leftovers(lake) == []
     assert command("lake", "verify", lake).code == EXIT_OK
@@ -163,8 +163,8 @@ def test_a_full_disk_keeps_the_captures_that_are_whole(command: Command, small_d
 @pytest.mark.root
 def test_a_slice_that_does_not_fit_leaves_nothing(command: Command, small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(bytes(399_000))
-    found = command("frames", SAMPLES / "java-j24_unload.pcap", "-w", small_disk / "part.pcapng")
-    assert found.code == EXIT_OUTPUT and f"cannot write {small_disk / 'part.pcapng'}" in found.err
+    result = command("frames", SAMPLES / "java-j24_unload.pcap", "-w", small_disk / "part.pcapng")
+    assert result.code == EXIT_OUTPUT and f"cannot write {small_disk / 'part.pcapng'}" in result.err
     assert [path.name for path in small_disk.iterdir()] == ["ballast"]
 
 
@@ -187,9 +187,9 @@ def test_an_output_that_cannot_be_made_is_one_line(
         nacks if each == "SAMPLE" else tmp_path / each if "/" in each or each == "lake" else each
         for each in arguments
     ]
-    found = command(*given)
-    assert found.code == EXIT_OUTPUT and len(found.err.splitlines()) == 1
-    assert str(tmp_path / "file") in found.err
+    result = command(*given)
+    assert result.code == EXIT_OUTPUT and len(result.err.splitlines()) == 1
+    assert str(tmp_path / "file") in result.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -198,8 +198,8 @@ def test_a_folder_without_the_right_to_write(command: Command, nacks: Path, tmp_
     folder.mkdir(mode=0o500)
     for arguments in (["land", nacks, "--lake", folder / "lake"],
                       ["frames", nacks, "-w", folder / "part.pcapng"]):  # fmt: skip
-        found = command(*arguments)
-        assert found.code == EXIT_OUTPUT and len(found.err.splitlines()) == 1
+        result = command(*arguments)
+        assert result.code == EXIT_OUTPUT and len(result.err.splitlines()) == 1
     assert list(folder.iterdir()) == []
 
 
@@ -220,9 +220,9 @@ def test_no_command_touches_a_lake_of_a_newer_program(
     manifest.write_text(json.dumps(newer))
     before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
     places = {"LAKE": lake, "OUT": tmp_path / "out", "SAMPLE": nacks}
-    found = command(*(places.get(each, each) for each in arguments))
-    assert found.code == EXIT_INPUT and "schema version 99" in found.err
-    assert len(found.err.splitlines()) == 1
+    result = command(*(places.get(each, each) for each in arguments))
+    assert result.code == EXIT_INPUT and "schema version 99" in result.err
+    assert len(result.err.splitlines()) == 1
     assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "out").exists()
 
@@ -241,16 +241,18 @@ def test_each_input_of_a_link_type_that_is_not_read_is_named(
 ) -> None:
     paths = radiotap(tmp_path, MAX_MISSING_SENTENCES + 5)
     for count in (15, len(paths)):
-        found = command("land", *paths[:count], nacks, "--lake", tmp_path / f"lake{count}")
-        assert found.code == EXIT_PARTIAL
+        result = command("land", *paths[:count], nacks, "--lake", tmp_path / f"lake{count}")
+        assert result.code == EXIT_PARTIAL
         for number, path in enumerate(paths[: min(count, MAX_MISSING_SENTENCES)]):
             packets = "1 packet" if number == 0 else f"{number + 1} packets"
             name = "link type 127 (IEEE802_11_RADIOTAP)"
-            assert f"dissector: {path}: {name} is not read: {packets}\n" in found.err
-        assert ("… and 5 more parts of the input\n" in found.err) == (count > MAX_MISSING_SENTENCES)
-    found = command("summary", *paths[:15])
-    assert found.code == EXIT_INPUT
-    assert all(f"{path}: link type 127 " in found.err for path in paths[:15])
+            assert f"dissector: {path}: {name} is not read: {packets}\n" in result.err
+        assert ("… and 5 more parts of the input\n" in result.err) == (
+            count > MAX_MISSING_SENTENCES
+        )
+    result = command("summary", *paths[:15])
+    assert result.code == EXIT_INPUT
+    assert all(f"{path}: link type 127 " in result.err for path in paths[:15])
 
 
 def test_a_replay_of_link_types_that_are_not_read_lands_nothing(
@@ -265,9 +267,9 @@ def test_a_replay_of_link_types_that_are_not_read_lands_nothing(
 def test_numbers_of_notices_stand_in_the_summary(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "odd.pcap"
     path.write_bytes(pcap([Record(1, bytes(12) + b"\x22\xf3" + bytes(60), 50)] * 3))
-    found = command("summary", path)
-    said = " ".join(found.out.split())  # lines end where the terminal's does
-    assert "ethertype 0x22f3 (TRILL) (3 packets)" in found.out
-    assert "unknown_ethertype" not in found.out
+    result = command("summary", path)
+    said = " ".join(result.out.split())  # lines end where the terminal's does
+    assert "ethertype 0x22f3 (TRILL) (3 packets)" in result.out
+    assert "unknown_ethertype" not in result.out
     assert "3 packets claim more captured bytes than the wire had" in said
-    assert "…" not in found.out
+    assert "…" not in result.out

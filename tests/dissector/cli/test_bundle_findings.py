@@ -26,8 +26,8 @@ _MOST = 4
 
 def told(command: Command, path: Path, rule: str) -> list[tuple[object, ...]]:
     """What `findings` says of a rule, but for names, frames and sums of hidden bytes."""
-    found = command("findings", path, "--code", rule, "--json")
-    assert found.code in (0, 3), found.err
+    result = command("findings", path, "--code", rule, "--json")
+    assert result.code in (0, 3), result.err
     return [
         (
             row["title"], row["severity"], row["incidents"],
@@ -37,7 +37,7 @@ def told(command: Command, path: Path, rule: str) -> list[tuple[object, ...]]:
                 if not isinstance(value, str) and "crc32c" not in name
             },
         )
-        for row in json.loads(found.out)["findings"]
+        for row in json.loads(result.out)["findings"]
     ]  # fmt: skip
 
 
@@ -106,6 +106,6 @@ def test_what_a_bundle_says_of_its_finding_is_checked(command: Command, tmp_path
     for broken in ("x", {"name": "D38"}, {"name": "D99", "findings": []}, {"findings": [3]}):
         manifest["finding"] = broken
         again = changed(bundle, tmp_path / "d.zip", "manifest.json", json.dumps(manifest).encode())
-        found = command("verify", again)
-        assert (found.code, found.err.count("\n")) == (2, 1)
-        assert "its finding cannot be read" in found.err
+        result = command("verify", again)
+        assert (result.code, result.err.count("\n")) == (2, 1)
+        assert "its finding cannot be read" in result.err

@@ -14,10 +14,10 @@ FEW = ("--metric", "send_latency", "--metric", "redeliveries")
 
 
 def test_a_slower_run_is_worse_and_fails_a_job_that_asks(command: Command) -> None:
-    found = command("compare", QUIET, LOSSY, *FEW, "--fail-on", "worse")
-    assert found.code == EXIT_FAIL_ON and "--fail-on: verdicts.worse > 0" in found.err
-    assert found.lines[0].startswith("before ") and str(QUIET) in found.lines[0]
-    (line,) = (line for line in found.lines if "send_latency.p50" in line)
+    result = command("compare", QUIET, LOSSY, *FEW, "--fail-on", "worse")
+    assert result.code == EXIT_FAIL_ON and "--fail-on: verdicts.worse > 0" in result.err
+    assert result.lines[0].startswith("before ") and str(QUIET) in result.lines[0]
+    (line,) = (line for line in result.lines if "send_latency.p50" in line)
     assert line.split()[0] == "worse" and "580 / 588 receipts" in line
     assert command("compare", QUIET, LOSSY, *FEW).code == EXIT_OK
     back = command("compare", LOSSY, QUIET, *FEW, "--fail-on", "worse")
@@ -68,8 +68,8 @@ def test_lakes_reports_and_captures_can_be_mixed(command: Command, tmp_path: Pat
 
 def test_a_page_and_markdown_can_be_had(command: Command, tmp_path: Path) -> None:
     target = tmp_path / "comparison.html"
-    found = command("compare", QUIET, LOSSY, *FEW, "--markdown", "--html", target)
-    assert found.code == EXIT_OK and found.out.startswith("### Comparison of two runs\n")
+    result = command("compare", QUIET, LOSSY, *FEW, "--markdown", "--html", target)
+    assert result.code == EXIT_OK and result.out.startswith("### Comparison of two runs\n")
     assert "send_latency.p50" in target.read_text("utf-8")
     again = command("compare", QUIET, LOSSY, *FEW, "--html", target)
     assert again.code == EXIT_OUTPUT and "--force replaces it" in again.err
@@ -107,9 +107,9 @@ def test_confidence_and_the_least_change_decide(command: Command) -> None:
 def test_what_cannot_be_compared_is_said_in_one_line(
     arguments: tuple[object, ...], code: int, says: str, command: Command
 ) -> None:
-    found = command("compare", *arguments, "-q")
-    assert found.code == code and says in found.err and found.out == ""
-    assert len(found.err.splitlines()) == 1
+    result = command("compare", *arguments, "-q")
+    assert result.code == code and says in result.err and result.out == ""
+    assert len(result.err.splitlines()) == 1
 
 
 def test_lakes_and_reports_of_nothing_are_said(command: Command, tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_lakes_and_reports_of_nothing_are_said(command: Command, tmp_path: Path)
     (tmp_path / "lake" / "_manifest").mkdir(parents=True)
     (tmp_path / "report.json").write_text("{}")
     for name, code in (("empty", EXIT_INPUT), ("lake", EXIT_USAGE), ("report.json", EXIT_INPUT)):
-        found = command("compare", QUIET, tmp_path / name, "-q")
-        assert found.code == code and len(found.err.splitlines()) == 1, found.err
+        result = command("compare", QUIET, tmp_path / name, "-q")
+        assert result.code == code and len(result.err.splitlines()) == 1, result.err
 
 
 def test_a_page_is_never_written_over_an_input(command: Command) -> None:
     size = QUIET.stat().st_size
-    found = command("compare", QUIET, QUIET, "--html", QUIET, "--force")
-    assert found.code == EXIT_OUTPUT and QUIET.stat().st_size == size
+    result = command("compare", QUIET, QUIET, "--html", QUIET, "--force")
+    assert result.code == EXIT_OUTPUT and QUIET.stat().st_size == size

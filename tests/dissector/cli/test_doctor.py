@@ -26,10 +26,10 @@ def test_version_names_everything_that_matters(command: Command) -> None:
 
 
 def test_a_whole_installation_is_well(command: Command) -> None:
-    found = command("doctor")
-    assert found.code == EXIT_OK, found.out
-    assert not [line for line in found.lines if line.startswith(("missing", "optional"))]
-    assert any(line.split()[1] == "java" for line in found.lines)
+    result = command("doctor")
+    assert result.code == EXIT_OK, result.out
+    assert not [line for line in result.lines if line.startswith(("missing", "optional"))]
+    assert any(line.split()[1] == "java" for line in result.lines)
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it(
@@ -39,11 +39,11 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(
     monkeypatch.setattr(
         doctor, "installed_version", lambda name: None if name == "pyspark" else real(name)
     )
-    found = command("doctor")
-    assert found.code == EXIT_OK and "1 optional part not there" in found.err
-    place = next(number for number, line in enumerate(found.lines) if line.startswith("optional"))
-    assert "pyspark" in found.lines[place]
-    assert "pip install 'pulsar-dissector[spark]'" in found.lines[place + 1]
+    result = command("doctor")
+    assert result.code == EXIT_OK and "1 optional part not there" in result.err
+    place = next(number for number, line in enumerate(result.lines) if line.startswith("optional"))
+    assert "pyspark" in result.lines[place]
+    assert "pip install 'pulsar-dissector[spark]'" in result.lines[place + 1]
 
 
 def test_only_what_every_command_needs_makes_doctor_fail(
@@ -53,9 +53,9 @@ def test_only_what_every_command_needs_makes_doctor_fail(
     monkeypatch.setattr(
         doctor, "installed_version", lambda name: None if name == "lz4" else real(name)
     )
-    found = command("doctor")
-    assert found.code == EXIT_DEPENDENCY and "1 missing" in found.err
-    assert any(line.startswith("missing  lz4") for line in found.lines)
+    result = command("doctor")
+    assert result.code == EXIT_DEPENDENCY and "1 missing" in result.err
+    assert any(line.startswith("missing  lz4") for line in result.lines)
 
 
 def test_a_broken_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,15 +140,17 @@ def test_java_that_is_missing_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_that_asks_the_program(command: Command, shell: str) -> None:
-    found = command("completion", shell)
-    assert found.code == EXIT_OK
-    assert "dissector" in found.out and "_DISSECTOR_COMPLETE" in found.out
+    result = command("completion", shell)
+    assert result.code == EXIT_OK
+    assert "dissector" in result.out and "_DISSECTOR_COMPLETE" in result.out
     assert command("completion", "csh").code == EXIT_USAGE
 
 
 def test_a_shell_that_asks_is_told_what_could_come_next(process: Command) -> None:
-    found = process(_DISSECTOR_COMPLETE="bash_complete", COMP_WORDS="dissector sum", COMP_CWORD="1")
-    assert (found.code, found.lines) == (EXIT_OK, ["plain,summary"])
+    result = process(
+        _DISSECTOR_COMPLETE="bash_complete", COMP_WORDS="dissector sum", COMP_CWORD="1"
+    )
+    assert (result.code, result.lines) == (EXIT_OK, ["plain,summary"])
 
 
 def test_doctor_says_whether_packets_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +159,8 @@ def test_doctor_says_whether_packets_can_be_captured(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(privileges, "held", lambda: 1 << privileges.CAP_NET_RAW)
     assert doctor.capture_finding().state == "ok"
     monkeypatch.setattr(privileges, "held", lambda: 0)
-    found = doctor.capture_finding()
-    assert found.state == "slow" and "CAP_NET_RAW" in found.mend
+    finding = doctor.capture_finding()
+    assert finding.state == "slow" and "CAP_NET_RAW" in finding.mend
 
 
 def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +169,7 @@ def test_doctor_names_interfaces_that_join_segments(monkeypatch: pytest.MonkeyPa
     offloads = {"lo": (True, False), "eth0": (True, False), "eth1": (True, True), "eth2": (0, 0)}
     monkeypatch.setattr(interfaces, "interface_names", lambda: list(offloads))
     monkeypatch.setattr(interfaces, "receive_offload", offloads.get)
-    found = doctor.offload_finding()
-    assert found is not None and found.text.endswith(": eth0 (gro), eth1 (gro+lro)")
+    finding = doctor.offload_finding()
+    assert finding is not None and finding.text.endswith(": eth0 (gro), eth1 (gro+lro)")
     monkeypatch.setattr(interfaces, "interface_names", lambda: ["lo", "eth2"])
     assert doctor.offload_finding() is None

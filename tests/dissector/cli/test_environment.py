@@ -13,14 +13,14 @@ PROGRAM = (
 def told(**variables: str) -> list[str]:
     """What a fresh process says of itself; this one's own setting is not handed down."""
     clean = {name: text for name, text in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={**clean, **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    return found.stdout.split()
+    return completed.stdout.split()
 
 
 def test_one_thread_and_rare_searches_for_garbage() -> None:
@@ -50,8 +50,8 @@ if sys.argv[1:]:
 
 def ended(*arguments: str) -> tuple[int, list[str], str]:
     command = [sys.executable, "-c", ENDINGS, *arguments]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.returncode, found.stdout.splitlines(), found.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return completed.returncode, completed.stdout.splitlines(), completed.stderr
 
 
 def test_who_is_told_to_leave_waits_for_threads_and_handlers_alone() -> None:

@@ -95,9 +95,9 @@ def test_nothing_of_the_capture_that_names_something_is_in_a_bundle(lost: Path) 
     for name in (b"j24", b"standalone-0", b"Al8ih", b"public/default", b"java-j24", b"captures/"):
         assert name not in whole
     # Time to live, TCP, checksum, both addresses: elsewhere these bytes may stand by chance.
-    found = re.findall(rb"\x40\x06..(....)(....)", parts_of(lost)["packets.pcapng"], re.DOTALL)
-    assert len(found) > 10
-    assert not {b"\x7f\0\0\1", bytes((10, 99, 0, 1))} & {one for pair in found for one in pair}
+    matches = re.findall(rb"\x40\x06..(....)(....)", parts_of(lost)["packets.pcapng"], re.DOTALL)
+    assert len(matches) > 10
+    assert not {b"\x7f\0\0\1", bytes((10, 99, 0, 1))} & {one for pair in matches for one in pair}
 
 
 def test_a_bundle_is_verified_and_read_as_a_capture(command, lost: Path) -> None:
@@ -149,11 +149,11 @@ def test_every_finding_is_found_or_said_not_to_be(
     command, tmp_path: Path, capture: Path, finding: str
 ) -> None:
     path = tmp_path / "b.zip"
-    found = command("evidence", capture, "--finding", finding, "-o", path)
-    if found.code == 0:
+    result = command("evidence", capture, "--finding", finding, "-o", path)
+    if result.code == 0:
         assert command("verify", path).code == 0
     else:
-        assert (found.code, "nothing was written" in found.err) == (1, True)
+        assert (result.code, "nothing was written" in result.err) == (1, True)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -191,12 +191,12 @@ def test_wrong_usage_is_one_line_and_nothing_is_written(command, tmp_path: Path)
         ([UNLOAD, "-Y", "nonsense == 3"], "no column"),
         ([UNLOAD, CORRUPT, "--slowest", "500"], "2 captures"),
     ):
-        found = command("evidence", *arguments, "-o", path)
-        assert (found.code, sentence in found.err) == (1, True), found.err
+        result = command("evidence", *arguments, "-o", path)
+        assert (result.code, sentence in result.err) == (1, True), result.err
     assert list(tmp_path.iterdir()) == []
     path.write_bytes(b"mine")
-    found = command("evidence", UNLOAD, "--frames", "5", "-o", path)
-    assert found.code == 4 and "--force" in found.err and path.read_bytes() == b"mine"
+    result = command("evidence", UNLOAD, "--frames", "5", "-o", path)
+    assert result.code == 4 and "--force" in result.err and path.read_bytes() == b"mine"
 
 
 def changed(path: Path, target: Path, name: str, data: bytes) -> Path:
@@ -222,8 +222,8 @@ def test_what_is_not_as_it_was_is_found(command, lost: Path, tmp_path: Path) -> 
     forged = changed(forged, tmp_path / "d.zip", "manifest.json", json.dumps(told).encode())
     assert "packets do not say what" in command("verify", forged).err
     for path in (other, more, forged, UNLOAD, tmp_path / "none.zip", tmp_path):
-        found = command("verify", path)
-        assert found.code == 2 and found.err.count("\n") == 1 and "Traceback" not in found.err
+        result = command("verify", path)
+        assert result.code == 2 and result.err.count("\n") == 1 and "Traceback" not in result.err
 
 
 def test_a_copy_gives_the_same_summary_and_can_be_kept_alike(command, tmp_path: Path) -> None:
@@ -342,9 +342,9 @@ def test_no_planted_name_secret_or_marker_is_in_any_byte_of_a_bundle(
     for name, data, gone in (("named", raw, hidden), ("secret", secret, hidden_too)):
         source, path = tmp_path / f"{name}-acme.pcap", tmp_path / f"{name}.zip"
         source.write_bytes(data)
-        found = command("evidence", source, "--connection", "0", "-o", path)
-        assert found.code == 0, found.err
-        whole = path.read_bytes() + b"".join(parts_of(path).values()) + found.out.encode()
+        result = command("evidence", source, "--connection", "0", "-o", path)
+        assert result.code == 0, result.err
+        whole = path.read_bytes() + b"".join(parts_of(path).values()) + result.out.encode()
         words = [each for each in gone if len(each) > 4]
         assert [each for each in [*words, b"-acme.pcap", b"10.0.0."] if each in whole] == []
         # Four bytes may stand anywhere by chance but in packets: where one ends with 0a, its
@@ -358,5 +358,5 @@ def test_no_planted_name_secret_or_marker_is_in_any_byte_of_a_bundle(
 def test_a_copy_of_a_capture_that_was_cut_says_so(command, tmp_path: Path) -> None:
     whole = SAMPLES / "java-j12_nack.pcap"
     (tmp_path / "cut.pcap").write_bytes(whole.read_bytes()[:9000])
-    found = command("anonymize", tmp_path / "cut.pcap", "-o", tmp_path / "copy.pcapng")
-    assert found.code == 3 and "cut.pcap ends inside a record at byte 8925" in found.err
+    result = command("anonymize", tmp_path / "cut.pcap", "-o", tmp_path / "copy.pcapng")
+    assert result.code == 3 and "cut.pcap ends inside a record at byte 8925" in result.err

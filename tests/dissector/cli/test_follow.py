@@ -21,11 +21,11 @@ TOKEN = b"eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
 
 
 def raw(process: Command, capture: Path, direction: str, *more: str) -> bytes:
-    found = process(
+    result = process(
         "follow", capture, "--connection", "0", "-T", "jsonl", "--direction", direction, *more
     )
-    assert found.code == EXIT_OK, found.err
-    return b"".join(bytes.fromhex(json.loads(line)["data"]) for line in found.lines)
+    assert result.code == EXIT_OK, result.err
+    return b"".join(bytes.fromhex(json.loads(line)["data"]) for line in result.lines)
 
 
 def test_the_bytes_of_both_directions_are_those_on_the_wire(process: Command, nacks: Path) -> None:
@@ -55,15 +55,15 @@ def test_credentials_are_hidden_and_their_place_is_kept(process: Command, nacks:
 
 
 def test_a_connection_that_is_not_there_is_named(command: Command, nacks: Path) -> None:
-    found = command("follow", nacks, "--connection", "99")
-    assert (found.code, found.out) == (EXIT_USAGE, "")
-    assert "no connection 99, there is only 0" in found.err
+    result = command("follow", nacks, "--connection", "99")
+    assert (result.code, result.out) == (EXIT_USAGE, "")
+    assert "no connection 99, there is only 0" in result.err
 
 
 def test_the_dump_names_both_ends(command: Command, nacks: Path) -> None:
-    found = command("follow", nacks, "--connection", "0")
-    assert found.lines[0].startswith("# connection 0, pulsar: ")
-    assert found.lines[1].startswith("> ") and " offset 0, " in found.lines[1]
+    result = command("follow", nacks, "--connection", "0")
+    assert result.lines[0].startswith("# connection 0, pulsar: ")
+    assert result.lines[1].startswith("> ") and " offset 0, " in result.lines[1]
 
 
 def conversation(*rows: tuple[int, int, int, bytes | int]) -> TableBlock:
@@ -105,11 +105,11 @@ def frames(*rows: tuple[str, str, int, int, int]) -> TableBlock:
 
 
 def facts(*blocks: TableBlock) -> ConnectionFacts:
-    found = ConnectionFacts(0)
+    facts = ConnectionFacts(0)
     for block in blocks:
-        found.add(block)
-    found.finish()
-    return found
+        facts.add(block)
+    facts.finish()
+    return facts
 
 
 def test_sides_get_their_direction_from_frames() -> None:
@@ -286,8 +286,8 @@ def test_secret_fields_of_any_command_are_hidden(
     path = pulsar_capture(tmp_path, mss)
 
     def bytes_of(*more: str) -> bytes:
-        found = command("follow", path, "--connection", 0, "-T", "jsonl", *more)
-        rows = [json.loads(line) for line in found.lines]
+        result = command("follow", path, "--connection", 0, "-T", "jsonl", *more)
+        rows = [json.loads(line) for line in result.lines]
         rows.sort(key=lambda row: (row["direction"], row["stream_offset"]))
         return b"".join(bytes.fromhex(row["data"]) for row in rows)
 

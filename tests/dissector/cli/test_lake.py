@@ -17,15 +17,15 @@ NAMES = ("java-j12_nack.pcap", "java-j61_txn_abort.pcap")
 def landed(command: Command, tmp_path: Path) -> tuple[Path, list[str]]:
     """A lake with two captures, and their ids."""
     lake = tmp_path / "lake"
-    found = command("land", *(SAMPLES / name for name in NAMES), "--lake", lake)
-    assert found.code == EXIT_OK, found.err
-    return lake, found.lines
+    result = command("land", *(SAMPLES / name for name in NAMES), "--lake", lake)
+    assert result.code == EXIT_OK, result.err
+    return lake, result.lines
 
 
 def test_list_shows_every_capture(command: Command, landed: tuple[Path, list[str]]) -> None:
     lake, ids = landed
-    found = command("lake", "list", lake)
-    assert [line.split()[0] for line in found.lines] == sorted(ids)
+    result = command("lake", "list", lake)
+    assert [line.split()[0] for line in result.lines] == sorted(ids)
     objects = {
         each["capture"]: each
         for each in map(json.loads, command("lake", "list", lake, "--json").lines)
@@ -38,15 +38,15 @@ def test_list_shows_every_capture(command: Command, landed: tuple[Path, list[str
 
 def test_verify_finds_a_changed_byte(command: Command, landed: tuple[Path, list[str]]) -> None:
     lake, ids = landed
-    found = command("lake", "verify", lake)
-    assert (found.code, found.out) == (EXIT_OK, "") and "ok" in found.err
+    result = command("lake", "verify", lake)
+    assert (result.code, result.out) == (EXIT_OK, "") and "ok" in result.err
     (part,) = (lake / "frames" / f"landing={ids[0]}").iterdir()
     content = bytearray(part.read_bytes())
     content[100] ^= 1
     part.write_bytes(content)
-    found = command("lake", "verify", lake)
-    assert found.code == EXIT_PARTIAL
-    assert len(found.lines) == 1 and ids[0] in found.out and str(part) in found.out
+    result = command("lake", "verify", lake)
+    assert result.code == EXIT_PARTIAL
+    assert len(result.lines) == 1 and ids[0] in result.out and str(part) in result.out
 
 
 def test_rm_takes_ids_patterns_and_times(command: Command, landed: tuple[Path, list[str]]) -> None:
@@ -76,8 +76,8 @@ def test_compact_keeps_every_row(command: Command, landed: tuple[Path, list[str]
 
 def test_a_folder_that_is_no_lake_is_named(command: Command, tmp_path: Path) -> None:
     for arguments in (["list"], ["verify"], ["compact"]):
-        found = command("lake", *arguments, tmp_path)
-        assert found.code == EXIT_INPUT and str(tmp_path) in found.err and found.out == ""
+        result = command("lake", *arguments, tmp_path)
+        assert result.code == EXIT_INPUT and str(tmp_path) in result.err and result.out == ""
 
 
 def make_newer(lake: Path, capture: str) -> None:
@@ -94,8 +94,8 @@ def test_a_lake_of_a_newer_program_is_not_touched(
         make_newer(lake, each)
     for arguments in (["lake", "list", lake], ["report", "--lake", lake, "-o", lake / "report"],
                       ["land", SAMPLES / NAMES[0], "--lake", lake]):  # fmt: skip
-        found = command(*arguments)
-        assert found.code == EXIT_INPUT and "999" in found.err
+        result = command(*arguments)
+        assert result.code == EXIT_INPUT and "999" in result.err
 
 
 @pytest.mark.parametrize("is_newer", [False, True], ids=["damaged", "newer"])
@@ -134,17 +134,17 @@ def test_compact_says_what_it_did(
     as_version_1(lake)
     alone = tmp_path / "alone"
     shutil.copytree(lake, alone)
-    found = command("lake", "compact", alone, "--below", "1")
-    assert found.code == EXIT_OK and found.lines == []
+    result = command("lake", "compact", alone, "--below", "1")
+    assert result.code == EXIT_OK and result.lines == []
     for each in ids:
-        assert f"{each} written anew as schema version 2" in found.err
-    assert "nothing put together" in found.err
+        assert f"{each} written anew as schema version 2" in result.err
+    assert "nothing put together" in result.err
     again = command("lake", "compact", alone, "--below", "1")
     assert again.code == EXIT_USAGE and "nothing to compact" in again.err
-    found = command("lake", "compact", lake)
-    assert found.code == EXIT_OK and "2 captures put together" in found.err
-    assert "written anew" not in found.err
-    (group,) = found.lines
+    result = command("lake", "compact", lake)
+    assert result.code == EXIT_OK and "2 captures put together" in result.err
+    assert "written anew" not in result.err
+    (group,) = result.lines
     removed = command("lake", "rm", lake, ids[0])
     assert removed.code == EXIT_USAGE and f"in {group} stay" in removed.err
 
@@ -162,7 +162,7 @@ def test_a_link_for_the_stages_is_refused_in_one_line(
         (["lake", "compact", lake], EXIT_OUTPUT),
         (["land", SAMPLES / NAMES[0], "--lake", lake], EXIT_OUTPUT),
     ):
-        found = command(*arguments)
-        assert found.code == code and "_tmp is a symbolic link" in found.err
-        assert len(found.err.splitlines()) == 1
+        result = command(*arguments)
+        assert result.code == code and "_tmp is a symbolic link" in result.err
+        assert len(result.err.splitlines()) == 1
     assert precious.is_dir()

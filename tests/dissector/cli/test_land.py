@@ -15,13 +15,13 @@ from tests.dissector.cli.conftest import SAMPLES, Command, wait_until_read
 
 def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nacks: Path) -> None:
     other = SAMPLES / "java-j61_txn_abort.pcap"
-    found = command("land", nacks, other, "--lake", tmp_path)
-    assert found.code == EXIT_OK
-    assert [line[:-12] for line in found.lines] == [
+    result = command("land", nacks, other, "--lake", tmp_path)
+    assert result.code == EXIT_OK
+    assert [line[:-12] for line in result.lines] == [
         "c-java-j12_nack-pcap-",
         "c-java-j61_txn_abort-pcap-",
     ]
-    assert found.err.splitlines()[-1].startswith("dissector: read 248 packets in 2 files: ")
+    assert result.err.splitlines()[-1].startswith("dissector: read 248 packets in 2 files: ")
     assert command("land", nacks, "--lake", tmp_path, "-q").err == ""
     assert "was there already" in command("land", nacks, "--lake", tmp_path, "-v").err
 
@@ -29,9 +29,9 @@ def test_the_id_of_each_capture_is_printed(command: Command, tmp_path: Path, nac
 def test_partial_input_is_landed_and_told(command: Command, tmp_path: Path, nacks: Path) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(nacks.read_bytes()[:-5])
-    found = command("land", cut, tmp_path / "missing.pcap", "--lake", tmp_path / "lake")
-    assert found.code == EXIT_PARTIAL and len(found.lines) == 1
-    assert "missing.pcap" in found.err and "cut.pcap ends inside" in found.err
+    result = command("land", cut, tmp_path / "missing.pcap", "--lake", tmp_path / "lake")
+    assert result.code == EXIT_PARTIAL and len(result.lines) == 1
+    assert "missing.pcap" in result.err and "cut.pcap ends inside" in result.err
     strict = command("land", cut, "--lake", tmp_path / "strict", "--strict")
     assert (strict.code, strict.out) == (EXIT_INPUT, "")
     assert not list((tmp_path / "strict").rglob("*.parquet"))
@@ -41,8 +41,8 @@ def test_a_lake_that_cannot_be_made_is_an_output_error(
     command: Command, tmp_path: Path, nacks: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    found = command("land", nacks, "--lake", tmp_path / "file" / "lake")
-    assert found.code == EXIT_OUTPUT and found.err.count("\n") == 1
+    result = command("land", nacks, "--lake", tmp_path / "file" / "lake")
+    assert result.code == EXIT_OUTPUT and result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -79,11 +79,11 @@ def test_what_went_over_the_wire_is_not_for_everybody_to_read(
 ) -> None:
     before = os.umask(umask)
     try:
-        found = command("land", nacks, "--lake", tmp_path / "lake", *private)
+        result = command("land", nacks, "--lake", tmp_path / "lake", *private)
         assert os.umask(umask) == umask, "later commands of a process have their own"
     finally:
         os.umask(before)
-    assert found.code == EXIT_OK, found.err
+    assert result.code == EXIT_OK, result.err
     assert not any(mode & 0o007 for mode in rights_of(tmp_path / "lake"))
     files = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lake").rglob("*.parquet")}
     assert files == {most}
@@ -97,8 +97,8 @@ def test_inputs_in_the_folders_of_the_lake_are_refused(
     inside.parent.mkdir(parents=True)
     inside.write_bytes(nacks.read_bytes())
     for arguments in (("land", inside, "--lake"), ("tap", "--replay", inside, "--lake")):
-        found = command(*arguments, tmp_path / "lake")
-        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+        result = command(*arguments, tmp_path / "lake")
+        assert result.code == EXIT_OUTPUT and "is an input and lies in" in result.err
     assert [path for path in (tmp_path / "lake").rglob("*") if path.is_file()] == [inside]
     beside = inside.rename(tmp_path / "lake" / "night.pcap")
     assert command("land", beside, "--lake", tmp_path / "lake").code == EXIT_OK

@@ -45,10 +45,10 @@ def test_exit_codes_are_all_described_once() -> None:
     ids=lambda arguments: " ".join(arguments),
 )
 def test_every_command_has_help_with_an_example(command: Command, arguments: list[str]) -> None:
-    found = command(*arguments)
-    assert (found.code, found.err) == (EXIT_OK, "")
-    assert found.out.startswith("Usage: dissector")
-    assert "Example:" in found.out or arguments == ["lake", "--help"]
+    result = command(*arguments)
+    assert (result.code, result.err) == (EXIT_OK, "")
+    assert result.out.startswith("Usage: dissector")
+    assert "Example:" in result.out or arguments == ["lake", "--help"]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_landing_one_capture_starts_without_parsers_of_mail_and_tools_for_proces
 def test_usage_errors_are_one_line_that_names_the_place(
     command: Command, arguments: list[str], words: str
 ) -> None:
-    found = command(*arguments)
-    assert (found.code, found.out) == (EXIT_USAGE, "")
-    assert one_line(found.err) and words in found.err
+    result = command(*arguments)
+    assert (result.code, result.out) == (EXIT_USAGE, "")
+    assert one_line(result.err) and words in result.err
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -155,9 +155,9 @@ def test_every_error_is_one_line_and_its_code(
     command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     fails(monkeypatch, error)
-    found = command("failing")
-    assert found.code == code
-    assert one_line(found.err) and found.err[:-1].isprintable()
+    result = command("failing")
+    assert result.code == code
+    assert one_line(result.err) and result.err[:-1].isprintable()
 
 
 def test_debug_shows_where_an_error_came_from(
@@ -227,8 +227,8 @@ def test_a_query_of_a_report_may_be_interrupted() -> None:
 
 
 def test_python_dash_m_is_the_same_command(process: Command) -> None:
-    found = process("version")
-    assert found.code == EXIT_OK and found.out.startswith("dissector ")
+    result = process("version")
+    assert result.code == EXIT_OK and result.out.startswith("dissector ")
 
 
 # -- streams that are closed, names that are not UTF-8
@@ -294,11 +294,11 @@ def odd(tmp_path: Path) -> Path:
 def test_a_name_that_is_not_utf8_is_shown_escaped(command: Command, odd: Path, kind: str) -> None:
     other = odd.parent / "other.pcap"
     other.write_bytes((SAMPLES / "java-j61_txn_abort.pcap").read_bytes())
-    found = command("connections", odd, other, "-T", kind)
-    assert found.code == EXIT_OK and "internal" not in found.err
+    result = command("connections", odd, other, "-T", kind)
+    assert result.code == EXIT_OK and "internal" not in result.err
     names = "n-xff-xe4-pcap" if kind != "text" else "# n-xff-xe4-pcap"
-    assert names in found.out
-    assert found.out.encode() and found.err.encode()
+    assert names in result.out
+    assert result.out.encode() and result.err.encode()
 
 
 def test_a_capture_of_such_a_name_is_landed_counted_and_reported(
@@ -323,14 +323,14 @@ def test_such_a_name_that_cannot_be_used_is_said_in_one_line(
 ) -> None:
     lake = tmp_path / os.fsdecode(b"lake\xff")
     assert command("land", NACKS, "--lake", lake).code == EXIT_OK
-    found = command("lake", "verify", lake)
-    assert found.code in (EXIT_OK, EXIT_USAGE) and "internal" not in found.err
-    assert found.code == EXIT_OK or r"lake\xff" in found.err
+    result = command("lake", "verify", lake)
+    assert result.code in (EXIT_OK, EXIT_USAGE) and "internal" not in result.err
+    assert result.code == EXIT_OK or r"lake\xff" in result.err
 
 
 def test_an_encoding_that_lacks_a_letter_ends_no_run(process: Command) -> None:
-    found = process("fields", "frames", PYTHONIOENCODING="ascii:strict", PYTHONUTF8="0")
-    assert found.code == EXIT_OK, found.err
+    result = process("fields", "frames", PYTHONIOENCODING="ascii:strict", PYTHONUTF8="0")
+    assert result.code == EXIT_OK, result.err
 
 
 def test_who_has_neither_home_nor_name_can_work(tmp_path: Path) -> None:

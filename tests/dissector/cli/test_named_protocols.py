@@ -25,17 +25,17 @@ against_content = pytest.mark.parametrize(("capture", "options", "named"), AGAIN
 
 def columns(command: Command, name: str, capture: Path, *options: str) -> tuple[list[str], str]:
     """The column `protocol` of what a command lists, and its words."""
-    found = command(name, capture, "-T", "fields", "-e", "protocol", *options)
-    assert found.code == EXIT_OK
-    return found.lines, found.err
+    result = command(name, capture, "-T", "fields", "-e", "protocol", *options)
+    assert result.code == EXIT_OK
+    return result.lines, result.err
 
 
 @against_content
 def test_connections_are_what_the_user_says(command, capture, options, named) -> None:
     plain, said = columns(command, "connections", capture)
     assert named not in plain and "as asked" not in said
-    found, said = columns(command, "connections", capture, *options)
-    assert found == [named] * len(plain)
+    values, said = columns(command, "connections", capture, *options)
+    assert values == [named] * len(plain)
     word = "connection" if len(plain) == 1 else "connections"
     assert f"{len(plain)} {word} read as asked, against their content" in said
 
@@ -46,8 +46,8 @@ def test_frames_are_of_the_protocol_that_is_named_or_there_are_none(
 ) -> None:
     """Any body may be Cursus's, of an unknown command; what is no Pulsar header is not decoded."""
     plain, _ = columns(command, "frames", capture)
-    found, said = columns(command, "frames", capture, *options)
-    assert found == ([named] * len(plain) if named == "cursus" else [])
+    values, said = columns(command, "frames", capture, *options)
+    assert values == ([named] * len(plain) if named == "cursus" else [])
     assert "bytes not decoded" in said
 
 
@@ -59,9 +59,9 @@ def test_a_lake_and_a_tap_hold_what_the_user_says(
     read = []
     for arguments in (("land", capture), ("tap", "--replay", capture)):
         lake = tmp_path / arguments[0]
-        found = command(*arguments, "--lake", lake, *options)
-        assert found.code == EXIT_OK
-        assert "read as asked, against" in found.err
+        result = command(*arguments, "--lake", lake, *options)
+        assert result.code == EXIT_OK
+        assert "read as asked, against" in result.err
         with open_lake(lake) as opened:
             connections = opened.table("connections").to_pylist()
             notices = opened.table("notices").to_pylist()
@@ -75,9 +75,9 @@ def test_a_lake_and_a_tap_hold_what_the_user_says(
 
 @against_content
 def test_a_summary_is_of_what_the_user_says(command, capture, options, named) -> None:
-    found = command("summary", capture, *options)
-    assert "read as asked, against" in found.err
-    assert named in found.out
+    result = command("summary", capture, *options)
+    assert "read as asked, against" in result.err
+    assert named in result.out
 
 
 @pytest.mark.parametrize("capture", [PULSAR, CURSUS])
@@ -94,8 +94,8 @@ def test_other_ports_are_not_touched(command, capture) -> None:
 )
 def test_who_says_what_is_there_changes_nothing(command, capture, options) -> None:
     plain = command("frames", capture, "-T", "jsonl")
-    found = command("frames", capture, "-T", "jsonl", *options)
-    assert (found.out, found.err) == (plain.out, plain.err)
+    result = command("frames", capture, "-T", "jsonl", *options)
+    assert (result.out, result.err) == (plain.out, plain.err)
 
 
 @pytest.mark.parametrize(("capture", "name"), [(TLS, "tls"), (HTTP, "http")])
@@ -104,8 +104,8 @@ def test_tls_and_http_are_read_as_asked_too_and_said_to_be_something_else(
 ) -> None:
     plain, _ = columns(command, "connections", capture)
     assert name in plain
-    found, said = columns(command, "connections", capture, "--protocol", "pulsar")
-    assert set(found) == {"pulsar"}
+    values, said = columns(command, "connections", capture, "--protocol", "pulsar")
+    assert set(values) == {"pulsar"}
     count = plain.count(name)
     word = "connection" if count == 1 else "connections"
     assert f"{count} {word} read as asked, against their content" in said

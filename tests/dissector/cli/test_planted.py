@@ -51,13 +51,13 @@ MORE_COMMANDS = (
 
 
 def leaks(garden: Garden, text: bytes) -> list[str]:
-    found = []
+    leaks = []
     for each in garden.planted:
         secret = each.secret.encode()
         forms = (secret, secret.hex().encode(), secret.replace(b"\n", b"\\n"))
         if any(form in text for form in forms):
-            found.append(each.text or each.secret)
-    return found
+            leaks.append(each.text or each.secret)
+    return leaks
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -72,9 +72,9 @@ def test_no_output_holds_a_planted_secret(
     out.mkdir()
     for line in COMMANDS:
         words = [word.format(**{"in": path, "out": out}) for word in line.split()]
-        found = command(*words)
-        assert found.code == 0, (line, found.err)
-        assert not leaks(garden, (found.out + found.err).encode()), line
+        result = command(*words)
+        assert result.code == 0, (line, result.err)
+        assert not leaks(garden, (result.out + result.err).encode()), line
     files = [each for each in out.rglob("*") if each.is_file()]
     assert len(files) > 20
     for each in files:
@@ -94,12 +94,12 @@ def test_nothing_of_a_secret_is_shown_where_segments_cut_it_and_some_are_missing
     out.mkdir()
     for line in COMMANDS + MORE_COMMANDS:
         words = [word.format(**{"in": path, "out": out}) for word in line.split()]
-        found = command(*words)
-        assert found.code in (0, 1), (line, found.err)
-        shown = (found.out + found.err).encode()
+        result = command(*words)
+        assert result.code in (0, 1), (line, result.err)
+        shown = (result.out + result.err).encode()
         if "follow" in line and "jsonl" in line:
             shown += b"".join(
-                bytes.fromhex(row["data"] or "") for row in map(json.loads, found.lines)
+                bytes.fromhex(row["data"] or "") for row in map(json.loads, result.lines)
             )
         assert not fragments_in(garden, shown), line
     for each in out.rglob("*"):

@@ -43,10 +43,10 @@ def assert_they_run(command: Command, lines: list[str], least: int) -> None:
     lines = sorted({line for line in lines if not PLACEHOLDERS.search(line)})
     assert len(lines) >= least, lines
     for line in lines:
-        found = command(*shlex.split(line)[1:])
-        assert found.code == 0, (line, found.err)
+        result = command(*shlex.split(line)[1:])
+        assert result.code == 0, (line, result.err)
         if " frames " in line or "from frames" in line:
-            assert len(found.lines) > 1, (line, "it shows frames")
+            assert len(result.lines) > 1, (line, "it shows frames")
 
 
 @pytest.mark.parametrize("name", [Path(name).name for name in NAMES])
@@ -121,7 +121,7 @@ def test_what_a_tap_says_of_a_finding_shows_it_while_the_tap_runs(
     for line, text in shown.items():
         assert re.search(rf"^{line.split()[-1]}  ", text, re.MULTILINE), (line, text)
     # When it is over the rows say it, once.
-    found = command("findings", "--lake", "lake").out
+    result = command("findings", "--lake", "lake").out
     (first, *_) = shown
-    assert len(re.findall(rf"(?m)^{first.split()[-1]}  ", found)) == 1
+    assert len(re.findall(rf"(?m)^{first.split()[-1]}  ", result)) == 1
     assert not (there / "lake/_findings").exists()

@@ -26,9 +26,9 @@ from tests.wire import cursus, packets
 
 
 def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path) -> None:
-    found = command("summary", nacks, "--json")
-    assert found.code == EXIT_OK
-    report = json.loads(found.out)
+    result = command("summary", nacks, "--json")
+    assert result.code == EXIT_OK
+    report = json.loads(result.out)
     seen = truth(nacks)["observed_by_client"]
     assert report["coverage"]["total"]["packets"] == truth(nacks)["packets"]
     assert report["coverage"]["total"]["frames"] == sum(truth(nacks)["frames"].values())
@@ -49,9 +49,9 @@ def test_a_summary_has_the_numbers_of_the_manifest(command: Command, nacks: Path
 def test_conditions_decide_the_exit_code(
     command: Command, nacks: Path, condition: str, code: int
 ) -> None:
-    found = command("summary", nacks, "--fail-on", condition)
-    assert found.code == code
-    assert (condition in found.err) == (code == EXIT_FAIL_ON)
+    result = command("summary", nacks, "--fail-on", condition)
+    assert result.code == code
+    assert (condition in result.err) == (code == EXIT_FAIL_ON)
 
 
 def test_a_partial_input_is_said_beside_the_numbers(
@@ -59,16 +59,16 @@ def test_a_partial_input_is_said_beside_the_numbers(
 ) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(nacks.read_bytes()[:-5])
-    found = command("summary", cut)
-    assert found.code == EXIT_PARTIAL and "send latency" in found.out
+    result = command("summary", cut)
+    assert result.code == EXIT_PARTIAL and "send latency" in result.out
     assert command("summary", cut, "--strict").code == EXIT_INPUT
 
 
 def test_analyze_lands_and_reports(command: Command, nacks: Path, tmp_path: Path) -> None:
-    found = command("analyze", nacks, "-o", tmp_path, "--exact")
-    assert found.code == EXIT_OK, found.err
-    assert "engine: duckdb" in found.err
-    assert found.lines[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
+    result = command("analyze", nacks, "-o", tmp_path, "--exact")
+    assert result.code == EXIT_OK, result.err
+    assert "engine: duckdb" in result.err
+    assert result.lines[-1] == f"report: {tmp_path / 'report' / 'report.html'}"
     assert len(list((tmp_path / "lake" / "_manifest").iterdir())) == 1
     said = (tmp_path / "report" / "report.json").read_text("utf-8")
     assert said == command("summary", nacks, "--json", "--exact").out
@@ -80,11 +80,11 @@ def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_pa
     missing = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out")
     assert missing.code == EXIT_INPUT and not (tmp_path / "out").exists()
     (capture,) = command("land", nacks, "--lake", tmp_path / "lake", "--tallies").lines
-    found = command(
+    result = command(
         "report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", "--capture", capture
     )
-    assert (found.code, found.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
-    assert "captures read: 0 of 1" in found.err, "it was counted when it landed"
+    assert (result.code, result.lines) == (EXIT_OK, [str(tmp_path / "out" / "report.html")])
+    assert "captures read: 0 of 1" in result.err, "it was counted when it landed"
     by_lake = command("summary", "--lake", tmp_path / "lake", "--capture", capture, "--json")
     assert by_lake.out == command("summary", nacks, "--json").out
     for wrong in (["summary"], ["summary", nacks, "--lake", tmp_path / "lake"],
@@ -93,18 +93,18 @@ def test_report_reads_a_lake_that_is_there(command: Command, nacks: Path, tmp_pa
     # Another capture that cannot be read is named, and does not keep from reading this one.
     (tmp_path / "lake" / "_manifest" / "c-other.json").write_text("{")
     for chosen, code in ((("--capture", capture), EXIT_OK), ((), EXIT_PARTIAL)):
-        found = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", *chosen)
-        assert found.code == code and ("c-other.json" in found.err) == (code == EXIT_PARTIAL)
-        assert found.lines == [str(tmp_path / "out" / "report.html")]
+        result = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out", *chosen)
+        assert result.code == code and ("c-other.json" in result.err) == (code == EXIT_PARTIAL)
+        assert result.lines == [str(tmp_path / "out" / "report.html")]
     (tmp_path / "file").write_text("no folder")
     blocked = command("report", "--lake", tmp_path / "lake", "-o", tmp_path / "file" / "out")
     assert blocked.code == EXIT_OUTPUT
 
 
 def test_a_capture_without_a_lake_leads_to_analyze(command: Command, nacks: Path) -> None:
-    found = command("report", nacks)
-    assert found.code == EXIT_USAGE and "Missing option '--lake'" in found.err
-    assert "dissector analyze" in found.err and "dissector land" in found.err
+    result = command("report", nacks)
+    assert result.code == EXIT_USAGE and "Missing option '--lake'" in result.err
+    assert "dissector analyze" in result.err and "dissector land" in result.err
 
 
 def test_without_spark_the_way_out_is_named(
@@ -113,9 +113,9 @@ def test_without_spark_the_way_out_is_named(
     command("land", nacks, "--lake", tmp_path / "lake")
     hide_spark(monkeypatch)
     place = ("--lake", tmp_path / "lake", "-o", tmp_path / "out")
-    found = command("report", *place, "--engine", "spark")
-    assert found.code == EXIT_DEPENDENCY
-    assert "pip install" in found.err and "dissector summary" in found.err
+    result = command("report", *place, "--engine", "spark")
+    assert result.code == EXIT_DEPENDENCY
+    assert "pip install" in result.err and "dissector summary" in result.err
 
 
 @pytest.mark.parametrize("name", ["summary", "report", "analyze"])
@@ -124,8 +124,10 @@ def test_a_wrong_path_is_told_before_anything_is_read(
 ) -> None:
     where = {"summary": ["absent.pcap"], "report": ["--lake", "absent", "-o", tmp_path / "new"],
              "analyze": ["absent.pcap", "-o", tmp_path / "new"]}[name]  # fmt: skip
-    found = command(name, *where, "--fail-on", "send_latency.total.latency_ms.p98 > 3")
-    assert found.code == EXIT_USAGE and "did you mean send_latency.total.latency_ms.p9" in found.err
+    result = command(name, *where, "--fail-on", "send_latency.total.latency_ms.p98 > 3")
+    assert (
+        result.code == EXIT_USAGE and "did you mean send_latency.total.latency_ms.p9" in result.err
+    )
     assert not (tmp_path / "new").exists(), "nothing was made, and nothing looked for"
 
 
@@ -148,8 +150,8 @@ def test_a_report_is_never_written_into_its_lake(
     assert command("land", nacks, "--lake", lake).code == EXIT_OK
     (tmp_path / "link").symlink_to("lake")
     before = sorted(path for path in tmp_path.rglob("*"))
-    found = command("report", "--lake", lake, "-o", tmp_path / place, *force)
-    assert found.code == EXIT_OUTPUT and "choose another -o" in found.err, found.err
+    result = command("report", "--lake", lake, "-o", tmp_path / place, *force)
+    assert result.code == EXIT_OUTPUT and "choose another -o" in result.err, result.err
     assert sorted(path for path in tmp_path.rglob("*")) == before
 
 
@@ -158,8 +160,8 @@ def test_a_lake_in_what_a_report_replaces_stays(
 ) -> None:
     lake = tmp_path / "out" / "tables"
     assert command("land", nacks, "--lake", lake).code == EXIT_OK
-    found = command("report", "--lake", lake, "-o", tmp_path / "out", "--force")
-    assert found.code == EXIT_OUTPUT and (lake / "_manifest").is_dir()
+    result = command("report", "--lake", lake, "-o", tmp_path / "out", "--force")
+    assert result.code == EXIT_OUTPUT and (lake / "_manifest").is_dir()
 
 
 def test_folders_with_other_files_are_refused_before_anything_is_read(
@@ -173,8 +175,8 @@ def test_folders_with_other_files_are_refused_before_anything_is_read(
         ("report", "--lake", tmp_path / "lake", "-o", tmp_path / "out"),
         ("analyze", nacks, "-o", tmp_path / "all"),
     ):
-        found = command(*arguments)
-        assert found.code == EXIT_OUTPUT and "holds other files (thesis.txt)" in found.err
+        result = command(*arguments)
+        assert result.code == EXIT_OUTPUT and "holds other files (thesis.txt)" in result.err
     assert not (tmp_path / "all" / "lake").exists()
 
 
@@ -185,8 +187,8 @@ def test_an_input_among_the_parts_of_a_report_is_refused(
     inside.parent.mkdir(parents=True)
     inside.write_bytes(nacks.read_bytes())
     for given in (inside, tmp_path / "out"):
-        found = command("analyze", given, "-o", tmp_path / "out", "--force")
-        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+        result = command("analyze", given, "-o", tmp_path / "out", "--force")
+        assert result.code == EXIT_OUTPUT and "is an input and lies in" in result.err
     assert inside.read_bytes() == nacks.read_bytes()
 
 
@@ -233,9 +235,9 @@ def unread_command(tmp_path: Path) -> Path:
 def test_a_request_whose_command_is_not_read_is_counted_as_unknown(
     command: Command, unread_command: Path, tmp_path: Path
 ) -> None:
-    found = command("summary", unread_command)
-    assert found.code == EXIT_OK, found.err
-    said = " ".join(found.out.split())  # lines end where the terminal's does
+    result = command("summary", unread_command)
+    assert result.code == EXIT_OK, result.err
+    said = " ".join(result.out.split())  # lines end where the terminal's does
     assert "unanswered when the connection or the capture ended: 1 CREATE, 1 unknown." in said
     assert command("analyze", unread_command, "-o", tmp_path / "result").code == EXIT_OK
     again = command("report", "--lake", tmp_path / "result" / "lake", "-o", tmp_path / "report")
@@ -249,9 +251,9 @@ def test_a_judgement_that_fails_is_told_and_the_report_is_there(
     rule = known.rules["finding_v12"]._replace(query="SELECT place, nothing_there FROM totals")
     broken = known._replace(rules=dict(known.rules) | {"finding_v12": rule})
     monkeypatch.setattr(totals, "totals_rules", lambda: broken)
-    found = command("summary", nacks)
-    assert found.code == EXIT_PARTIAL
-    assert "failed to judge what was seen here: rule V12" in found.out
-    assert "failed at 1 judgement" in found.err and "permit" in found.out
+    result = command("summary", nacks)
+    assert result.code == EXIT_PARTIAL
+    assert "failed to judge what was seen here: rule V12" in result.out
+    assert "failed at 1 judgement" in result.err and "permit" in result.out
     made = command("analyze", nacks, "-o", tmp_path)
     assert made.code == EXIT_PARTIAL and (tmp_path / "report" / "report.html").exists()

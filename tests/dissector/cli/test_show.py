@@ -32,9 +32,9 @@ def cut(nacks: Path, tmp_path: Path) -> Path:
 
 
 def test_frames_are_those_of_the_manifest(command: Command, nacks: Path) -> None:
-    found = command("frames", nacks, "-T", "fields", "-e", "direction,command", "-e", "status")
-    assert found.code == EXIT_OK
-    rows = [line.split("\t") for line in found.lines]
+    result = command("frames", nacks, "-T", "fields", "-e", "direction,command", "-e", "status")
+    assert result.code == EXIT_OK
+    rows = [line.split("\t") for line in result.lines]
     counted = Counter(f"{direction} {name}" for direction, name, _ in rows)
     assert dict(counted) == truth(nacks)["frames"]
     assert {status for _, _, status in rows} == {"complete"}
@@ -58,15 +58,15 @@ def test_every_format_has_the_same_rows(command: Command, nacks: Path) -> None:
 
 
 def test_all_columns_are_printed_unless_some_are_named(command: Command, nacks: Path) -> None:
-    found = command("frames", nacks, "-T", "csv", "-c", "1")
-    heading = next(csv.reader(io.StringIO(found.out)))
+    result = command("frames", nacks, "-T", "csv", "-c", "1")
+    heading = next(csv.reader(io.StringIO(result.out)))
     assert heading == [column.name for column in TABLES["frames"].columns[:-2]]
 
 
 def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
     chosen = ("-T", "fields", "-e", "command")
-    found = command("frames", nacks, "-Y", 'command == "SEND" and sequence_id < 5', *chosen)
-    assert found.lines == ["SEND"] * 5
+    result = command("frames", nacks, "-Y", 'command == "SEND" and sequence_id < 5', *chosen)
+    assert result.lines == ["SEND"] * 5
     nothing = command("frames", nacks, "-Y", "frame_no < 0")
     assert nothing.code == EXIT_USAGE and "no row of frames matches" in nothing.err
 
@@ -78,9 +78,9 @@ def test_a_selection_keeps_what_fits(command: Command, nacks: Path) -> None:
 def test_a_selection_without_a_hit_prints_nothing(
     command: Command, nacks: Path, table: str, options: list[str]
 ) -> None:
-    found = command(table, nacks, "-Y", "connection_id == 99", *options)
-    assert (found.code, found.out) == (EXIT_USAGE, "")
-    assert f"no row of {table} matches the selection" in found.err
+    result = command(table, nacks, "-Y", "connection_id == 99", *options)
+    assert (result.code, result.out) == (EXIT_USAGE, "")
+    assert f"no row of {table} matches the selection" in result.err
     assert command(table, nacks, "-Y", "connection_id == 0", *options).out
 
 
@@ -90,37 +90,37 @@ def test_a_folder_that_is_no_capture_is_explained(
     lake = tmp_path / "lake"
     assert command("land", nacks, "--lake", lake).code == 0
     for name in ("summary", "frames", "connections"):
-        found = command(name, lake)
-        assert (found.code, found.out) == (EXIT_INPUT, "")
-        assert "this is a lake, not a capture" in found.err, name
+        result = command(name, lake)
+        assert (result.code, result.out) == (EXIT_INPUT, "")
+        assert "this is a lake, not a capture" in result.err, name
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "notes.txt").write_text("no capture")
     assert "its only file is no capture" in command("summary", tmp_path / "texts").err
     # One of several inputs: the others are read, and the folder is named.
-    found = command("summary", nacks, lake)
-    assert found.code == EXIT_PARTIAL and "this is a lake" in found.err
+    result = command("summary", nacks, lake)
+    assert result.code == EXIT_PARTIAL and "this is a lake" in result.err
     assert command("summary", nacks, nacks.parent / nacks.name).code == 0
 
 
 def test_a_count_ends_early_and_says_so(command: Command, nacks: Path) -> None:
-    found = command("frames", nacks, "-c", "3")
-    assert found.code == EXIT_OK and len(found.lines) == 4
-    assert "stopped after 3 rows" in found.err
+    result = command("frames", nacks, "-c", "3")
+    assert result.code == EXIT_OK and len(result.lines) == 4
+    assert "stopped after 3 rows" in result.err
 
 
 def test_long_shows_every_decoded_field(command: Command, nacks: Path) -> None:
-    found = command("frames", nacks, "-V", "-c", "1", "-Y", 'command == "SEND"')
-    assert "      command = SEND" in found.lines
-    assert any(line.startswith("      detail") for line in found.lines)
+    result = command("frames", nacks, "-V", "-c", "1", "-Y", 'command == "SEND"')
+    assert "      command = SEND" in result.lines
+    assert any(line.startswith("      detail") for line in result.lines)
 
 
 def test_words_go_to_stderr_and_say_what_was_read_kept_and_lost(
     command: Command, nacks: Path
 ) -> None:
-    found = command("frames", nacks)
+    result = command("frames", nacks)
     frames = sum(truth(nacks)["frames"].values())
     packets = truth(nacks)["packets"]
-    assert found.err.splitlines()[-1].startswith(
+    assert result.err.splitlines()[-1].startswith(
         f"dissector: read {packets} packets in 1 file: 1 connection, {frames} frames"
     )
     assert command("frames", nacks, "-q").err == ""
@@ -140,16 +140,16 @@ def test_standard_input_and_compression_make_no_difference(
 
 
 def test_a_cut_tail_is_partial_and_named(command: Command, cut: Path) -> None:
-    found = command("frames", cut, "-T", "fields", "-e", "frame_no")
-    assert found.code == EXIT_PARTIAL and found.lines
-    assert "cut" in found.err and "1 part of the input not read" in found.err
+    result = command("frames", cut, "-T", "fields", "-e", "frame_no")
+    assert result.code == EXIT_PARTIAL and result.lines
+    assert "cut" in result.err and "1 part of the input not read" in result.err
     assert "part of the input not read" in command("frames", cut, "-q").err
 
 
 def test_strictly_a_cut_tail_prints_nothing(command: Command, cut: Path, nacks: Path) -> None:
-    found = command("frames", cut, "--strict")
-    assert (found.code, found.out) == (EXIT_INPUT, "")
-    assert "--strict" in found.err
+    result = command("frames", cut, "--strict")
+    assert (result.code, result.out) == (EXIT_INPUT, "")
+    assert "--strict" in result.err
     assert command("frames", nacks, "--strict").out == command("frames", nacks).out
 
 
@@ -171,18 +171,18 @@ def test_input_that_is_no_capture_is_one_line(
     for arguments in (["frames", path], ["connections", path], ["summary", path],
                       ["land", path, "--lake", tmp_path / "lake"],
                       ["follow", path, "--connection", "0"]):  # fmt: skip
-        found = command(*arguments)
-        assert (found.code, found.out) == (EXIT_INPUT, "")
-        assert found.err.count("\n") == 1 and words in found.err and name in found.err
+        result = command(*arguments)
+        assert (result.code, result.out) == (EXIT_INPUT, "")
+        assert result.err.count("\n") == 1 and words in result.err and name in result.err
 
 
 def test_one_unreadable_input_of_several_is_partial(
     command: Command, nacks: Path, tmp_path: Path
 ) -> None:
-    found = command("frames", nacks, tmp_path / "missing.pcap", "-T", "fields", "-e", "frame_no")
-    assert found.code == EXIT_PARTIAL
-    assert len(found.lines) == sum(truth(nacks)["frames"].values())
-    assert "missing.pcap" in found.err
+    result = command("frames", nacks, tmp_path / "missing.pcap", "-T", "fields", "-e", "frame_no")
+    assert result.code == EXIT_PARTIAL
+    assert len(result.lines) == sum(truth(nacks)["frames"].values())
+    assert "missing.pcap" in result.err
 
 
 def test_a_header_without_packets_counts_as_read(
@@ -190,8 +190,8 @@ def test_a_header_without_packets_counts_as_read(
 ) -> None:
     path = tmp_path / "header.pcap"
     path.write_bytes(nacks.read_bytes()[:24])
-    found = command("frames", path, "-T", "fields", "-e", "frame_no")
-    assert (found.code, found.out) == (EXIT_OK, "")
+    result = command("frames", path, "-T", "fields", "-e", "frame_no")
+    assert (result.code, result.out) == (EXIT_OK, "")
 
 
 def test_rows_of_several_captures_are_told_apart(command: Command, nacks: Path) -> None:
@@ -210,8 +210,8 @@ def test_rows_of_several_captures_are_told_apart(command: Command, nacks: Path) 
 
 
 def test_connections_have_a_line_each(command: Command, nacks: Path) -> None:
-    found = command("connections", nacks)
-    heading, *rows = found.lines
+    result = command("connections", nacks)
+    heading, *rows = result.lines
     cells = rows[0].split("\t")
     assert heading.startswith("#connection") and len(cells) == len(heading.split())
     assert cells[5] == "pulsar" and cells[4].endswith(":6650")
@@ -221,8 +221,8 @@ def test_connections_have_a_line_each(command: Command, nacks: Path) -> None:
 
 
 def test_fields_names_every_table_and_column(command: Command) -> None:
-    found = command("fields")
-    words = set(found.out.replace(":", " ").split())
+    result = command("fields")
+    words = set(result.out.replace(":", " ").split())
     tables = (TABLES | OF_REPORTS).values()
     for table in tables:
         assert table.name in words

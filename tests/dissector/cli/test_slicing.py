@@ -38,10 +38,10 @@ def test_a_slice_of_standard_input_is_the_same(
 ) -> None:
     written = []
     for name, source, data in (("a", nacks, b""), ("b", "-", nacks.read_bytes())):
-        found = process(
+        result = process(
             "frames", source, "-Y", "frame_no < 9", "-c", "2", "-w", tmp_path / name, stdin=data
         )
-        assert found.code == EXIT_OK, found.err
+        assert result.code == EXIT_OK, result.err
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
 
@@ -51,8 +51,8 @@ def test_frames_of_several_captures_are_refused(
 ) -> None:
     part = tmp_path / "part.pcapng"
     other = SAMPLES / "java-j61_txn_abort.pcap"
-    found = command("frames", nacks, other, "-w", part)
-    assert found.code == EXIT_USAGE and "one capture" in found.err and not part.exists()
+    result = command("frames", nacks, other, "-w", part)
+    assert result.code == EXIT_USAGE and "one capture" in result.err and not part.exists()
     both = command("frames", nacks, other, "-w", part, "-Y", 'command == "END_TXN"')
     assert both.code == EXIT_OK and part.exists()
 
@@ -60,8 +60,8 @@ def test_frames_of_several_captures_are_refused(
 def test_nothing_is_left_where_nothing_can_be_written(
     command: Command, nacks: Path, tmp_path: Path
 ) -> None:
-    found = command("frames", nacks, "-w", tmp_path / "no" / "part.pcapng")
-    assert found.code == EXIT_OUTPUT and found.out == ""
+    result = command("frames", nacks, "-w", tmp_path / "no" / "part.pcapng")
+    assert result.code == EXIT_OUTPUT and result.out == ""
     nothing = command("frames", nacks, "-Y", "frame_no < 0", "-w", tmp_path / "part.pcapng")
     assert nothing.code == EXIT_USAGE and not list(tmp_path.iterdir())
 

@@ -36,10 +36,10 @@ def nacks_path():
 
 
 def test_a_capture_is_asked_without_a_lake(command, nacks):
-    found = command("sql", nacks, COUNTS)
-    assert found.code == 0
-    assert found.lines[-1].split() == [TOPIC, "20", "20"]
-    assert "read 97 packets" in found.err
+    result = command("sql", nacks, COUNTS)
+    assert result.code == 0
+    assert result.lines[-1].split() == [TOPIC, "20", "20"]
+    assert "read 97 packets" in result.err
 
 
 def test_formats_give_the_same_rows(command, lake):
@@ -81,9 +81,9 @@ def test_a_lake_of_schema_version_1_gives_the_same_rows(command, lake, tmp_path)
 
 
 def test_a_table_says_how_many_rows_it_leaves_out(command, lake):
-    found = command("sql", "--lake", lake, "select frame_no from frames", "--rows", "5")
-    assert len(found.lines) == 2 + 5
-    assert "88 more rows" in found.err
+    result = command("sql", "--lake", lake, "select frame_no from frames", "--rows", "5")
+    assert len(result.lines) == 2 + 5
+    assert "88 more rows" in result.err
 
 
 def test_the_query_comes_from_a_file_or_from_standard_input(process, lake, tmp_path):
@@ -107,17 +107,17 @@ def test_the_query_comes_from_a_file_or_from_standard_input(process, lake, tmp_p
     ids=["no input", "a wrong name", "no quotes", "no such capture", "no lake", "nothing"],
 )
 def test_what_cannot_be_asked_is_said(command, nacks, lake, arguments, words):
-    found = command("sql", *(part.format(nacks=nacks, lake=lake) for part in arguments))
-    assert found.code == 1
-    assert words in found.err
-    assert found.err.count("dissector: ") <= 1 + (str(nacks) in arguments)
-    assert not found.out
+    result = command("sql", *(part.format(nacks=nacks, lake=lake) for part in arguments))
+    assert result.code == 1
+    assert words in result.err
+    assert result.err.count("dissector: ") <= 1 + (str(nacks) in arguments)
+    assert not result.out
 
 
 def test_text_of_the_wire_does_not_reach_the_terminal_as_it_is(command, lake):
-    found = command("sql", "--lake", lake, "select chr(27) || '[31mred' as text")
-    assert "\x1b" not in found.out
-    assert "\\x1b[31mred" in found.out
+    result = command("sql", "--lake", lake, "select chr(27) || '[31mred' as text")
+    assert "\x1b" not in result.out
+    assert "\\x1b[31mred" in result.out
 
 
 def test_on_a_terminal_there_is_a_prompt(lake, tmp_path):
@@ -176,9 +176,9 @@ def test_values_of_every_type_are_readable_in_every_format(
 
 @pytest.mark.parametrize("far", ["'infinity'::timestamp", "date '90000-01-01'"])
 def test_a_time_that_no_calendar_knows_is_no_internal_error(command, lake, far):
-    found = command("sql", "--lake", lake, f"select {far} as v")
-    assert found.code == 1
-    assert "v::varchar" in found.err and "internal" not in found.err
+    result = command("sql", "--lake", lake, f"select {far} as v")
+    assert result.code == 1
+    assert "v::varchar" in result.err and "internal" not in result.err
 
 
 def test_columns_of_one_name_are_all_there(command, lake, tmp_path):
@@ -209,9 +209,9 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
 ):
     odd = shutil.copytree(lake, tmp_path / "lake")
     change(next((odd / "frames").glob("*/*.parquet")))
-    found = command("sql", "--lake", odd, "select count(*) from sends")
-    assert found.code == 2
-    assert "dissector lake verify" in found.err and "internal" not in found.err
+    result = command("sql", "--lake", odd, "select count(*) from sends")
+    assert result.code == 2
+    assert "dissector lake verify" in result.err and "internal" not in result.err
     verified = command("lake", "verify", odd)
     assert verified.code == 3
     assert "frames" in verified.out + verified.err

@@ -165,11 +165,11 @@ def test_recordings_are_not_written_among_what_is_replayed(
     own = tmp_path / "tap-1-error-all.pcapng"
     own.write_bytes(nacks.read_bytes())
     for given in (own, tmp_path):
-        found = command("tap", "--replay", given, "--record", tmp_path, "--keep", "1kB")
-        assert found.code == EXIT_OUTPUT and "is an input and lies in" in found.err
+        result = command("tap", "--replay", given, "--record", tmp_path, "--keep", "1kB")
+        assert result.code == EXIT_OUTPUT and "is an input and lies in" in result.err
     assert own.read_bytes() == nacks.read_bytes()
 
 
 def test_a_host_name_without_metrics_is_refused(command: Command, nacks: Path) -> None:
-    found = command("tap", "--replay", nacks, "--metrics-host", "tap.example")
-    assert found.code == EXIT_USAGE and "--metrics-host does nothing without" in found.err
+    result = command("tap", "--replay", nacks, "--metrics-host", "tap.example")
+    assert result.code == EXIT_USAGE and "--metrics-host does nothing without" in result.err

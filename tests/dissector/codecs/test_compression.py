@@ -10,8 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.codecs import compression
-from dissector.codecs.compression import OPENED, OVER_BUDGET, ZSTD, Budget, Decompressor
+from dissector.codecs.compression import Budget, Codec, Decompressor, UnpackResult
 
 PLAIN = b"".join(b"message %d of an entry, " % k for k in range(200))
 
@@ -30,15 +29,15 @@ def literal_only_lz4(plain: bytes) -> bytes:
 
 
 WAYS = {
-    "lz4": (compression.LZ4, lambda plain: lz4.block.compress(plain, store_size=False)),
-    "zlib": (compression.ZLIB, zlib.compress),
-    "zlib_unfinished": (compression.ZLIB, unfinished_zlib),
-    "zstd": (compression.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
+    "lz4": (Codec.LZ4, lambda plain: lz4.block.compress(plain, store_size=False)),
+    "zlib": (Codec.ZLIB, zlib.compress),
+    "zlib_unfinished": (Codec.ZLIB, unfinished_zlib),
+    "zstd": (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress),
     "zstd_without_size": (
-        compression.ZSTD,
+        Codec.ZSTD,
         zstandard.ZstdCompressor(write_content_size=False).compress,
     ),
-    "snappy": (compression.SNAPPY, lambda plain: bytes(cramjam.snappy.compress_raw(plain))),
+    "snappy": (Codec.SNAPPY, lambda plain: bytes(cramjam.snappy.compress_raw(plain))),
 }
 EVERY = pytest.mark.parametrize("way", WAYS)
 
@@ -53,7 +52,7 @@ def test_what_was_packed_comes_out(way: str) -> None:
     opener = Decompressor()
     for plain in (PLAIN, b"x", PLAIN * 100, b"\0" * 70_000):
         opened = opener.open(codec, array(pack(plain)), len(plain))
-        assert opened.problem == compression.OPENED
+        assert opened.problem == UnpackResult.OPENED
         assert opened.data[: opened.size].tobytes() == plain
 
 
@@ -62,30 +61,30 @@ def test_what_was_packed_comes_out(way: str) -> None:
 def test_a_wrong_announced_size_is_noticed(way: str, wrong_by: int) -> None:
     codec, pack = WAYS[way]
     opened = Decompressor().open(codec, array(pack(PLAIN)), len(PLAIN) + wrong_by)
-    assert opened.problem in (compression.WRONG_SIZE, compression.CORRUPT)
+    assert opened.problem in (UnpackResult.WRONG_SIZE, UnpackResult.CORRUPT)
     assert opened.size == 0
 
 
 def test_a_block_of_literals_is_valid_lz4() -> None:
     plain = bytes(range(100))
-    opened = Decompressor().open(compression.LZ4, array(literal_only_lz4(plain)), 100)
+    opened = Decompressor().open(Codec.LZ4, array(literal_only_lz4(plain)), 100)
     assert opened.data[: opened.size].tobytes() == plain
 
 
 def test_bombs_and_unknown_codecs_are_refused_before_any_memory_is_taken() -> None:
     opener = Decompressor(max_bytes=1 << 20)
     for size in (-1, (1 << 20) + 1, 1 << 62):
-        assert opener.open(compression.LZ4, array(b"abc"), size).problem == compression.TOO_LARGE
-    for codec in (compression.NONE, 5, -1):
-        assert opener.open(codec, array(b"abc"), 3).problem == compression.UNKNOWN_CODEC
+        assert opener.open(Codec.LZ4, array(b"abc"), size).problem == UnpackResult.TOO_LARGE
+    for codec in (Codec.NONE, 5, -1):
+        assert opener.open(codec, array(b"abc"), 3).problem == UnpackResult.UNKNOWN_CODEC
     # The frame's own header announces 8 MiB, the metadata ten bytes.
     bomb = array(zstandard.ZstdCompressor().compress(b"\0" * (8 << 20)))
-    assert opener.open(compression.ZSTD, bomb, 10).problem == compression.WRONG_SIZE
+    assert opener.open(Codec.ZSTD, bomb, 10).problem == UnpackResult.WRONG_SIZE
 
 
 def test_nothing_announced_is_nothing() -> None:
-    opened = Decompressor().open(compression.ZLIB, array(b""), 0)
-    assert (opened.size, opened.problem) == (0, compression.OPENED)
+    opened = Decompressor().open(Codec.ZLIB, array(b""), 0)
+    assert (opened.size, opened.problem) == (0, UnpackResult.OPENED)
 
 
 @EVERY
@@ -98,7 +97,7 @@ def test_damaged_bytes_are_a_result(way: str, data: st.DataObject) -> None:
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     packed = packed[: data.draw(st.integers(0, len(packed)))]
     opened = Decompressor().open(codec, array(packed), 500)
-    assert (opened.size == 500) == (opened.problem == compression.OPENED)
+    assert (opened.size == 500) == (opened.problem == UnpackResult.OPENED)
 
 
 def test_all_entries_together_unpack_to_a_bounded_ratio() -> None:
@@ -106,10 +105,10 @@ def test_all_entries_together_unpack_to_a_bounded_ratio() -> None:
     plain = bytes(1 << 20)
     packed = np.frombuffer(bytearray(zstandard.compress(plain)), np.uint8)
     opener = Decompressor(budget=Budget(free=4 << 20, ratio=10))
-    problems = [opener.open(ZSTD, packed, len(plain)).problem for _ in range(8)]
-    assert problems == [OPENED] * 4 + [OVER_BUDGET] * 4
+    problems = [opener.open(Codec.ZSTD, packed, len(plain)).problem for _ in range(8)]
+    assert problems == [UnpackResult.OPENED] * 4 + [UnpackResult.OVER_BUDGET] * 4
     # What takes room on the wire earns it.
     noise = np.random.default_rng(1).integers(0, 256, 200_000, np.uint8)
     honest = np.frombuffer(bytearray(zstandard.compress(noise.tobytes())), np.uint8)
-    assert opener.open(ZSTD, honest, len(noise)).problem == OPENED
-    assert opener.open(ZSTD, packed, len(plain)).problem == OPENED
+    assert opener.open(Codec.ZSTD, honest, len(noise)).problem == UnpackResult.OPENED
+    assert opener.open(Codec.ZSTD, packed, len(plain)).problem == UnpackResult.OPENED

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dissector.codecs import repacking
-from dissector.codecs.compression import LZ4, OPENED, SNAPPY, ZLIB, ZSTD, Decompressor
+from dissector.codecs.compression import Codec, Decompressor, UnpackResult
 
 SIZE = 6000
 
@@ -25,7 +25,7 @@ def batch(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return data, after
 
 
-@pytest.mark.parametrize("codec", [LZ4, ZLIB, ZSTD, SNAPPY])
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZLIB, Codec.ZSTD, Codec.SNAPPY])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_other_content_has_the_same_length(codec: int, seed: int) -> None:
     before, after = batch(seed)
@@ -33,7 +33,7 @@ def test_other_content_has_the_same_length(codec: int, seed: int) -> None:
     made = repacking.repacked(codec, before, after, len(packed))
     assert made is not None and len(made) == len(packed) and made != packed
     opened = Decompressor().open(codec, np.frombuffer(bytearray(made), np.uint8), SIZE)
-    assert opened.problem == OPENED
+    assert opened.problem == UnpackResult.OPENED
     same = before == after
     assert (opened.data[:SIZE][same] == after[same]).all()
     assert b"message" not in opened.data[:SIZE].tobytes()
@@ -59,5 +59,5 @@ def test_there_is_none_where_what_must_stay_does_not_fit() -> None:
     before = np.zeros(SIZE, np.uint8)
     after = np.frombuffer(bytearray(random.Random(5).randbytes(SIZE)), np.uint8).copy()
     before[100:] = after[100:]
-    assert repacking.repacked(LZ4, before, after, 50) is None
+    assert repacking.repacked(Codec.LZ4, before, after, 50) is None
     assert repacking.repacked(99, before, after, 50) is None

@@ -23,13 +23,13 @@ def before() -> Run:
 
 
 @pytest.fixture(scope="module")
-def found(before: Run) -> Row:
+def comparison(before: Run) -> Row:
     """Against a run that is 20 % slower, and in which no delivery came again."""
     return compared(before, made(2, QUICK._replace(later=0.2, redelivered=0.0)))
 
 
-def row_of(found: Row, metric: str, topic: str | None = None) -> Row:
-    (row,) = (r for r in found["metrics"] if (r["metric"], r["topic"]) == (metric, topic))
+def row_of(comparison: Row, metric: str, topic: str | None = None) -> Row:
+    (row,) = (r for r in comparison["metrics"] if (r["metric"], r["topic"]) == (metric, topic))
     return row
 
 
@@ -48,8 +48,8 @@ def test_a_run_against_itself_shows_nothing(before: Run) -> None:
     assert all(row["difference"] in (0, None) for row in result["metrics"])
 
 
-def test_a_change_is_told_with_its_size_and_interval(found: Row) -> None:
-    row = row_of(found, "send_latency.p50")
+def test_a_change_is_told_with_its_size_and_interval(comparison: Row) -> None:
+    row = row_of(comparison, "send_latency.p50")
     assert row["verdict"] == "worse" and row["worse_if"] == "higher"
     low, high = row["interval_percent"]
     assert 0 < low < 20 < high and low < row["difference_percent"] < high
@@ -58,8 +58,10 @@ def test_a_change_is_told_with_its_size_and_interval(found: Row) -> None:
     assert row["p_adjusted"] >= row["p"] > 0
 
 
-def test_intervals_have_nothing_in_them_if_and_only_if_there_is_no_evidence(found: Row) -> None:
-    judged_rows = [row for row in found["metrics"] if row["interval"]]
+def test_intervals_have_nothing_in_them_if_and_only_if_there_is_no_evidence(
+    comparison: Row,
+) -> None:
+    judged_rows = [row for row in comparison["metrics"] if row["interval"]]
     assert len(judged_rows) > 20
     for row in judged_rows:
         low, high = row["interval"]
@@ -88,19 +90,19 @@ def test_topics_of_one_run_are_named_and_not_compared_alone(before: Run) -> None
     assert {row["topic"] for row in result["metrics"]} == {None, TOPICS[1]}
 
 
-def test_numbers_that_are_the_same_twice_are_tested_once(before: Run, found: Row) -> None:
+def test_numbers_that_are_the_same_twice_are_tested_once(before: Run, comparison: Row) -> None:
     # Without resends, messages take as long as their sends.
-    row = row_of(found, "logical_latency.p95")
+    row = row_of(comparison, "logical_latency.p95")
     assert row["same_as"] == {"metric": "send_latency.p95", "topic": None}
-    assert row["p"] == row_of(found, "send_latency.p95")["p"]
-    first = [row for row in found["metrics"] if row["same_as"] is None]
-    assert found["tests"] == sum(row["p"] is not None for row in first)
-    assert sum(found["verdicts"].values()) == len(first)
+    assert row["p"] == row_of(comparison, "send_latency.p95")["p"]
+    first = [row for row in comparison["metrics"] if row["same_as"] is None]
+    assert comparison["tests"] == sum(row["p"] is not None for row in first)
+    assert sum(comparison["verdicts"].values()) == len(first)
 
 
-def test_holms_steps_are_those_of_the_definition(found: Row) -> None:
+def test_holms_steps_are_those_of_the_definition(comparison: Row) -> None:
     """Overall and topics have half of the error each, shared by their tests that can vary."""
-    rows = [row for row in found["metrics"] if row["same_as"] is None and row["p"] is not None]
+    rows = [row for row in comparison["metrics"] if row["same_as"] is None and row["p"] is not None]
     moving = [row for row in rows if row["before"]["value"] or row["after"]["value"]]
     overall = sum(row["topic"] is None for row in moving)
     weights = [0.5 / (overall if row["topic"] is None else len(moving) - overall) for row in moving]

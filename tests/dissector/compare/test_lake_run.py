@@ -31,8 +31,8 @@ SAMPLES_OF_ALL = (
 def report_of(path: Path, capsys: pytest.CaptureFixture[str]) -> Row:
     capsys.readouterr()
     assert command(["summary", str(path), "--json", "--exact", "-q"]) in (0, 3)
-    found: Row = json.loads(capsys.readouterr().out)
-    return found
+    report: Row = json.loads(capsys.readouterr().out)
+    return report
 
 
 @pytest.mark.parametrize("path", SAMPLES_OF_ALL, ids=lambda path: path.name)
@@ -91,10 +91,10 @@ def test_a_run_against_itself_is_no_evidence_everywhere(quiet: Run, lossy: Run) 
 
 
 def test_a_network_that_loses_packets_is_found(quiet: Run, lossy: Run) -> None:
-    found = compared(quiet, lossy)
-    worse = {row["metric"] for row in found["metrics"] if row["verdict"] == "worse"}
+    comparison = compared(quiet, lossy)
+    worse = {row["metric"] for row in comparison["metrics"] if row["verdict"] == "worse"}
     assert {"send_latency.p50", "send_latency.mean", "publish_to_delivery.p50"} <= worse
-    assert found["verdicts"]["better"] == 0
+    assert comparison["verdicts"]["better"] == 0
     back = compared(lossy, quiet)
     better = {row["metric"] for row in back["metrics"] if row["verdict"] == "better"}
     assert better == worse and back["verdicts"]["worse"] == 0

@@ -20,14 +20,14 @@ TOPIC = "persistent://public/default/lat"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
+    folders = {}
     for name, path in (("quiet", QUIET), ("lossy", LOSSY)):
-        found[name] = tmp_path_factory.mktemp(name)
-        (found[name] / "report").mkdir()
+        folders[name] = tmp_path_factory.mktemp(name)
+        (folders[name] / "report").mkdir()
         # What summary prints for one capture is what report writes.
-        with (found[name] / "report" / "report.json").open("w") as file, redirect_stdout(file):
+        with (folders[name] / "report" / "report.json").open("w") as file, redirect_stdout(file):
             assert command(["summary", str(path), "--json", "-q"]) == 0
-    return found
+    return folders
 
 
 def run_in(folder: Path, **more: Any) -> Run:

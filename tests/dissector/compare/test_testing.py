@@ -50,8 +50,8 @@ def test_the_chance_is_that_of_scipys_permutation_test(one: int, other: int) -> 
 
 
 def test_equal_runs_have_any_chance_equally_often() -> None:
-    found = np.array([chance(blocks(seed, 10), blocks(seed + 500, 10)) for seed in range(120)])
-    assert stats.kstest(found, "uniform").pvalue > 0.01
+    values = np.array([chance(blocks(seed, 10), blocks(seed + 500, 10)) for seed in range(120)])
+    assert stats.kstest(values, "uniform").pvalue > 0.01
 
 
 def test_a_chance_is_never_zero_nor_less_than_the_least() -> None:

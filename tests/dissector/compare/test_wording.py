@@ -21,15 +21,15 @@ EVIL = "persistent://a/b/<img src=x onerror=alert(1)>|`**\x1b[2J\n# x"
 
 
 def whole(before: Run, after: Run) -> Row:
-    found = compared(before, after)
-    found["before"] = facts(before) | {"sentence": sentence(before)}
-    found["after"] = facts(after) | {"sentence": sentence(after)}
-    found["coverage_differences"] = differences(before, after, found["topics"])
-    return found
+    comparison = compared(before, after)
+    comparison["before"] = facts(before) | {"sentence": sentence(before)}
+    comparison["after"] = facts(after) | {"sentence": sentence(after)}
+    comparison["coverage_differences"] = differences(before, after, comparison["topics"])
+    return comparison
 
 
 @pytest.fixture(scope="module")
-def found(quiet: Run, lossy: Run) -> Row:
+def comparison(quiet: Run, lossy: Run) -> Row:
     return whole(quiet, lossy)
 
 
@@ -39,24 +39,26 @@ def renamed(run: Run, name: str) -> Run:
     return run._replace(values=values, series=series, topics=dict.fromkeys([name], 1), name=name)
 
 
-def test_the_headline_counts_and_names_the_confidence(found: Row, quiet: Run) -> None:
-    counts = found["verdicts"]
-    assert headline(found).startswith(f"{counts['worse']} worse, of {found['tests']} metrics")
-    assert "at 95 % confidence" in headline(found)
+def test_the_headline_counts_and_names_the_confidence(comparison: Row, quiet: Run) -> None:
+    counts = comparison["verdicts"]
+    assert headline(comparison).startswith(
+        f"{counts['worse']} worse, of {comparison['tests']} metrics"
+    )
+    assert "at 95 % confidence" in headline(comparison)
     assert headline(whole(quiet, quiet)).startswith("No evidence of a change in ")
-    assert headline(found | {"tests": 0}).startswith("Nothing could be tested")
+    assert headline(comparison | {"tests": 0}).startswith("Nothing could be tested")
 
 
-def test_every_metric_is_in_one_place(found: Row) -> None:
-    shown = {(line.metric, line.topic) for line in lines(found)}
-    first = [row for row in found["metrics"] if row["same_as"] is None]
+def test_every_metric_is_in_one_place(comparison: Row) -> None:
+    shown = {(line.metric, line.topic) for line in lines(comparison)}
+    first = [row for row in comparison["metrics"] if row["same_as"] is None]
     tested = [row for row in first if row["verdict"] != "not comparable"]
-    assert len(shown) == len(tested) == found["tests"]
-    text = "\n".join(name for _, names in left_out(found) for name in names)
+    assert len(shown) == len(tested) == comparison["tests"]
+    text = "\n".join(name for _, names in left_out(comparison) for name in names)
     for row in first:
         if row["verdict"] == "not comparable":
             assert row["metric"].rpartition(".")[0] in text or row["metric"] in text
-    assert "logical_latency (all topics): the numbers of send_latency" in list(repeats(found))
+    assert "logical_latency (all topics): the numbers of send_latency" in list(repeats(comparison))
 
 
 def test_a_single_topic_is_said_to_be_all_of_them(quiet: Run) -> None:
@@ -65,9 +67,11 @@ def test_a_single_topic_is_said_to_be_all_of_them(quiet: Run) -> None:
     assert {line.topic for line in lines(same)} == {"all topics"}
 
 
-def test_changes_come_first_in_each_topic(found: Row) -> None:
+def test_changes_come_first_in_each_topic(comparison: Row) -> None:
     order = ["worse", "better", "no evidence"]
-    verdicts = [order.index(line.verdict) for line in lines(found) if line.topic == "all topics"]
+    verdicts = [
+        order.index(line.verdict) for line in lines(comparison) if line.topic == "all topics"
+    ]
     assert verdicts == sorted(verdicts) and verdicts[0] == 0
 
 
@@ -123,8 +127,8 @@ def test_runs_of_different_protocols_are_refused(quiet: Run) -> None:
     must_be_comparable(quiet, quiet)
 
 
-def test_markdown_has_what_changed_and_folds_the_rest(found: Row) -> None:
-    text = markdown(found)
+def test_markdown_has_what_changed_and_folds_the_rest(comparison: Row) -> None:
+    text = markdown(comparison)
     head, _, rest = text.partition("<details>")
     assert "| 🔴 worse | send\\_latency.p50 |" in head and "| no evidence |" not in head
     assert "| no evidence | send\\_latency.p99 |" in rest and "Not comparable" in rest
@@ -145,26 +149,26 @@ def test_names_from_the_wire_are_text_in_markdown_and_page(quiet: Run) -> None:
     assert "\x1b" not in html and "<img" not in html and "&lt;img" in html
 
 
-def test_the_page_is_one_file_that_fetches_nothing(found: Row) -> None:
-    html = page(found)
+def test_the_page_is_one_file_that_fetches_nothing(comparison: Row) -> None:
+    html = page(comparison)
     assert html.startswith("<!DOCTYPE html>") and "default-src &#39;none&#39;" in html
     # A browser uses the style only if it is the one that the policy names.
     style = html.partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"sha256-{html_escape(digest)}" in html
     assert not re.findall(r"(?:src|href)\s*=", html) and "<script" not in html
-    assert html.count("<tr class=") == len(list(lines(found)))
-    assert headline(found) in html and "send_latency.p50" in html
+    assert html.count("<tr class=") == len(list(lines(comparison)))
+    assert headline(comparison) in html and "send_latency.p50" in html
 
 
-def test_no_sentence_is_cut_and_names_are(found: Row, quiet: Run) -> None:
+def test_no_sentence_is_cut_and_names_are(comparison: Row, quiet: Run) -> None:
     """Names are of any length; a sentence cut in its middle says something else."""
     long = "persistent://public/default/" + "x" * 500
     reason = "a reason that takes more words than a name may have, " * 5
-    row = found["metrics"][0] | {"topic": long}
-    odd = found | {
+    row = comparison["metrics"][0] | {"topic": long}
+    odd = comparison | {
         "metrics": [row],
-        "before": found["before"] | {"sentence": f"{reason}."},
+        "before": comparison["before"] | {"sentence": f"{reason}."},
         "coverage_differences": [reason],
     }
     for text in (markdown(odd), page(odd)):

@@ -16,7 +16,7 @@ def rows_of(script: Ranges, connection: int) -> list[tuple[int, str, int, int, b
     blocks = Conversation(connection).rows(columns, len(script.rows), (data, EMPTY, EMPTY))
     data[:] = 0  # the buffer is used again
     columns.matrix[:] = -1
-    found = []
+    rows = []
     for block in blocks:
         assert block.table == TABLE
         kinds, spans = block.columns["kind"], block.columns["data"]
@@ -24,7 +24,7 @@ def rows_of(script: Ranges, connection: int) -> list[tuple[int, str, int, int, b
         for row in range(block.rows):
             start, length = int(spans.starts[row]), int(spans.lengths[row])
             said = None if length < 0 else spans.data[start : start + length].tobytes()
-            found.append(
+            rows.append(
                 (
                     int(block.columns["endpoint_index"][row]),
                     str(kinds.names[int(kinds.codes[row])]),
@@ -33,7 +33,7 @@ def rows_of(script: Ranges, connection: int) -> list[tuple[int, str, int, int, b
                     said,
                 )
             )
-    return found
+    return rows
 
 
 def test_both_directions_in_order_with_gaps_beside_the_data() -> None:

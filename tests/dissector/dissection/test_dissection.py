@@ -31,8 +31,8 @@ def tables_of(name: str) -> dict[str, list[dict]]:
 @pytest.mark.parametrize("name", UNDAMAGED)
 def test_frames_and_accounts_of_a_real_capture(name):
     tables = tables_of(name)
-    found = Counter(f"{row['direction']} {row['command']}" for row in tables["frames"])
-    assert dict(found) == MANIFEST[name]["frames"]
+    counts = Counter(f"{row['direction']} {row['command']}" for row in tables["frames"])
+    assert dict(counts) == MANIFEST[name]["frames"]
     frame_nos = [row["frame_no"] for row in tables["frames"]]
     assert frame_nos == list(range(1, len(frame_nos) + 1))
     for row in tables["connections"]:

@@ -193,9 +193,9 @@ def test_a_third_protocol_is_a_folder_and_a_line_in_the_list(tmp_path, monkeypat
         for part in sorted((tmp_path / "lake" / "frames").rglob("*.parquet"))
         for row in pq.ParquetFile(part).read().to_pylist()
     ]
-    found = Counter((row["protocol"], row["command"]) for row in frames)
-    assert found["toy", "ASK"] == found["toy", "ANSWER"] == 20
-    assert found["pulsar", "SEND"] == 40 and found["cursus", "BATCH_COMMIT"] == 3
+    counts = Counter((row["protocol"], row["command"]) for row in frames)
+    assert counts["toy", "ASK"] == counts["toy", "ANSWER"] == 20
+    assert counts["pulsar", "SEND"] == 40 and counts["cursus", "BATCH_COMMIT"] == 3
     exchanges = [
         row
         for part in sorted((tmp_path / "lake" / "exchanges").rglob("*.parquet"))

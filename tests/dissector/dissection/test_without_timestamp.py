@@ -28,33 +28,33 @@ def test_only_what_rests_on_a_packet_without_time_is_null() -> None:
     whole = tables_without()
     send = next(row for row in whole["frames"] if row["first_packet"] < row["last_packet"])
     assert send["command"] == "SEND"
-    found = tables_without(send["last_packet"])
+    tables = tables_without(send["last_packet"])
     number = send["frame_no"]
-    for mine, right in zip(found["frames"], whole["frames"], strict=True):
+    for mine, right in zip(tables["frames"], whole["frames"], strict=True):
         if mine["frame_no"] == number:
             expected = right | {"last_ts_ns": None, "ts": None}
             assert mine == expected
         else:
             assert mine == right
-    (publish,) = [row for row in found["exchanges"] if row["request_frame_no"] == number]
+    (publish,) = [row for row in tables["exchanges"] if row["request_frame_no"] == number]
     names = ("request_first_ns", "request_last_ns", "transmit_ns", "latency_ns", "ts")
     assert all(publish[name] is None for name in names)
     assert publish["response_last_ns"] is not None
     assert publish["latency_bucket"] is None and publish["outcome"] == "ok"
-    assert [row["ts"] for row in found["messages"] if row["frame_no"] == number] == [None]
-    others = [row for row in found["exchanges"] if row["request_frame_no"] != number]
+    assert [row["ts"] for row in tables["messages"] if row["frame_no"] == number] == [None]
+    others = [row for row in tables["exchanges"] if row["request_frame_no"] != number]
     assert others == [row for row in whole["exchanges"] if row["request_frame_no"] != number]
-    assert found["capture_files"][0]["clock_steps"] == 0
+    assert tables["capture_files"][0]["clock_steps"] == 0
 
 
 def test_before_the_first_time_there_is_none() -> None:
-    found = tables_without(1, 2, 3, 4, 5)
-    (connection,) = found["connections"]
+    tables = tables_without(1, 2, 3, 4, 5)
+    (connection,) = tables["connections"]
     assert connection["first_ts_ns"] is None
     assert connection["last_ts_ns"] == records()[-1].ts_ns
-    assert found["frames"][0]["ts"] is None
-    assert found["frames"][-1]["ts"] is not None
-    (file,) = found["capture_files"]
+    assert tables["frames"][0]["ts"] is None
+    assert tables["frames"][-1]["ts"] is not None
+    (file,) = tables["capture_files"]
     assert file["first_ts_ns"] == records()[5].ts_ns
     assert file["clock_steps"] == 0
 

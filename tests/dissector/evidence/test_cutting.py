@@ -78,35 +78,35 @@ def test_partitions_of_a_topic_are_the_topic() -> None:
 
 
 def test_the_slowest_are_pairs(engine: Sandbox) -> None:
-    found = chosen(engine, slowest=3)
-    assert len(found.of_role(selecting.SELECTED)) == 6
+    selection = chosen(engine, slowest=3)
+    assert len(selection.of_role(selecting.SELECTED)) == 6
     (row,) = selecting.rows(
         engine,
         "SELECT max(latency_ns) AS most FROM exchanges WHERE request_frame_no IN "
-        f"({', '.join(map(str, found.of_role(selecting.SELECTED)))})",
+        f"({', '.join(map(str, selection.of_role(selecting.SELECTED)))})",
     )
     (whole,) = selecting.rows(engine, "SELECT max(latency_ns) AS most FROM exchanges")
     assert row == whole
 
 
 def test_what_belongs_to_a_send_is_there(engine: Sandbox) -> None:
-    found = chosen(engine, finding="lost_receipt")
-    assert commands(engine, found.of_role(selecting.SELECTED)) == ["SEND"] * 5
-    opening = commands(engine, found.of_role(selecting.SET_UP))
+    selection = chosen(engine, finding="lost_receipt")
+    assert commands(engine, selection.of_role(selecting.SELECTED)) == ["SEND"] * 5
+    opening = commands(engine, selection.of_role(selecting.SET_UP))
     expected = {"CONNECT", "CONNECTED", "PRODUCER", "PRODUCER_SUCCESS", "CLOSE_PRODUCER"}
     assert set(opening) == expected
 
 
 def test_few_packets_show_the_same(engine: Sandbox) -> None:
-    found = chosen(engine, finding="lost_receipt")
-    part = cutting.cut(engine, CHAIN, found, Options(), has_permits=False)
+    selection = chosen(engine, finding="lost_receipt")
+    part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=False)
     assert (part.selected, part.differing) == (5, 0)
     assert len(part.taken) == 25 and set(part.levels.values()) == {cutting.FRAMES_ONLY}
     assert list(part.taken) == sorted(set(part.taken))
     with cutting.landed(part.data, Options()) as own, sandbox_over(own) as alone:
         numbers = cutting.numbers_in(alone, part.taken)
-        keys = cutting.keys_of(engine, found)
-        selected = [numbers[keys[number]] for number in found.of_role(selecting.SELECTED)]
+        keys = cutting.keys_of(engine, selection)
+        selected = [numbers[keys[number]] for number in selection.of_role(selecting.SELECTED)]
         assert commands(alone, selected) == ["SEND"] * 5
     part.data.close()
 
@@ -115,15 +115,15 @@ def test_more_packets_are_taken_where_few_say_something_else(engine: Sandbox) ->
     (row,) = selecting.rows(
         engine, "SELECT max(frame_no) AS last FROM frames WHERE command = 'MESSAGE'"
     )
-    found = chosen(engine, frames=[(row["last"], row["last"])])
-    part = cutting.cut(engine, CHAIN, found, Options(), has_permits=True)
+    selection = chosen(engine, frames=[(row["last"], row["last"])])
+    part = cutting.cut(engine, CHAIN, selection, Options(), has_permits=True)
     assert part.differing == 0 and part.levels == {0: cutting.WHOLE}
     part.data.close()
 
 
 def test_sentences_of_packets_name_nothing(engine: Sandbox) -> None:
-    found = chosen(engine, finding="lost_receipt")
-    said = [text for texts in facts.sentences(engine, found).values() for text in texts]
+    selection = chosen(engine, finding="lost_receipt")
+    said = [text for texts in facts.sentences(engine, selection).values() for text in texts]
     assert any(text.startswith("selected: SEND, producer_id 0, sequence_id 146") for text in said)
     assert any("outcome dropped_after_close" in text for text in said)
     assert not any("j24" in text or "public" in text for text in said)

@@ -13,19 +13,19 @@ from tests.dissector.findings.tape import Tape
 RULES, _ = load_rules()
 
 
-def found(folder: Path, number: str, *lines: Line) -> list[Finding]:
+def findings_of_lines(folder: Path, number: str, *lines: Line) -> list[Finding]:
     """What one rule finds in a capture of these connections."""
-    return found_in(folder, number, written(folder / "made.pcap", lines))
+    return findings_in(folder, number, written(folder / "made.pcap", lines))
 
 
-def found_on(folder: Path, number: str, tape: Tape) -> list[Finding]:
+def findings_of_tape(folder: Path, number: str, tape: Tape) -> list[Finding]:
     """What one rule finds on a tape."""
     file = folder / "made.pcap"
     file.write_bytes(tape.capture())
-    return found_in(folder, number, file)
+    return findings_in(folder, number, file)
 
 
-def found_in(folder: Path, number: str, capture: Path) -> list[Finding]:
+def findings_in(folder: Path, number: str, capture: Path) -> list[Finding]:
     """The same in a capture that is there; what is missing in it does not matter."""
     assert run(["land", "-q", "--lake", str(folder / "lake"), str(capture)]) in (0, 3)
     with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:

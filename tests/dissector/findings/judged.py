@@ -14,9 +14,9 @@ NOTHING_SEEN = "No send was seen."
 
 def judged(report: dict[str, Any]) -> dict[str, Any]:
     """A report that rules over totals have judged as it is now."""
-    (found,), problems = judge(engine(), [Judged("", 0, 0, report)])
+    (findings,), problems = judge(engine(), [Judged("", 0, 0, report)])
     assert not problems, problems
-    section = section_of(found, [])
+    section = section_of(findings, [])
     of_rows = [row for row in report["findings"]["findings"] if not row["id"].startswith("V")]
     rows = [*of_rows, *section["findings"]]
     both = {"findings": rows, "verdicts": beside(rows, section["verdicts"])}

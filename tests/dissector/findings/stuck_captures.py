@@ -1,7 +1,7 @@
 """Captures of consumers that get nothing, made by a scripted broker and its clients.
 
 A `Scene` has a clock and any number of connections; each thing said is one packet at the clock's
-time. `pcap()` gives the file, `found_in` what a rule finds in it.
+time. `pcap()` gives the file, `findings_in` what a rule finds in it.
 """
 
 from collections.abc import Sequence
@@ -227,7 +227,7 @@ class Consumer:
         self.line.say(False, "CLOSE_CONSUMER", consumer_id=self._id, request_id=-1)
 
 
-def found_in(folder: Path, scene: Scene, number: str) -> list[Finding]:
+def findings_in(folder: Path, scene: Scene, number: str) -> list[Finding]:
     """What the rule of that number finds in a scene; every frame that it names has its packet."""
     made = len(list(folder.iterdir()))
     capture, lake = folder / f"made{made}.pcap", folder / f"lake{made}"

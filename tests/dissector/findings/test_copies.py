@@ -3,7 +3,7 @@
 import crc32c
 import pytest
 
-from tests.dissector.findings.asking import found, variant
+from tests.dissector.findings.asking import findings_of_lines, variant
 from tests.dissector.findings.sending_captures import Line
 from tests.hard.tape import simple
 from tests.wire import pulsar
@@ -59,7 +59,7 @@ def stored_twice(end: str) -> list[Line]:
     ],
 )
 def test_messages_are_stored_twice_for_what_ended_the_first_attempt(tmp_path, end, name):
-    (one,) = found(tmp_path, "D15", *stored_twice(end))
+    (one,) = findings_of_lines(tmp_path, "D15", *stored_twice(end))
     assert variant(one) == name
     assert one.measured["messages"] == 2 and one.measured["extra"] == 2
     assert one.measured["by_receipt"] == 2
@@ -71,7 +71,7 @@ def test_a_copy_that_only_a_consumer_shows(tmp_path):
     line.subscribe(0.1)
     for entry, sequence in enumerate((0, 1, 2, 1, 3)):
         line.message(1 + entry * 0.1, entry, sequence=sequence)
-    (one,) = found(tmp_path, "D15", line)
+    (one,) = findings_of_lines(tmp_path, "D15", line)
     assert variant(one) == "delivered_twice" and one.verdict == "pattern"
     assert one.measured["messages"] == 1 and one.measured["sequence_id"] == 1
 
@@ -83,7 +83,7 @@ def test_an_entry_that_is_delivered_again_is_no_copy(tmp_path):
     for turn in range(2):
         for entry in range(3):
             line.message(1 + turn + entry * 0.1, entry, count=turn)
-    assert found(tmp_path, "D15", line) == []
+    assert findings_of_lines(tmp_path, "D15", line) == []
 
 
 # -- D16
@@ -108,19 +108,19 @@ def deduplicated(*, last: int = -1, is_delivered: bool = False, other: bool = Fa
 
 
 def test_a_message_that_is_taken_for_a_duplicate_and_is_nowhere(tmp_path):
-    (one,) = found(tmp_path, "D16", deduplicated())
+    (one,) = findings_of_lines(tmp_path, "D16", deduplicated())
     assert variant(one) == "" and one.measured["sequence_id"] == 5
     assert one.measured["sends"] == 1
 
 
 def test_a_message_with_other_bytes_is_taken_for_a_duplicate(tmp_path):
-    (one,) = found(tmp_path, "D16", deduplicated(other=True))
+    (one,) = findings_of_lines(tmp_path, "D16", deduplicated(other=True))
     assert variant(one) == "other_content" and one.measured["sequence_id"] == 4
 
 
 @pytest.mark.parametrize("twin", [{"last": 5}, {"is_delivered": True}])
 def test_duplicates_whose_first_copy_is_known_are_no_finding(tmp_path, twin):
-    assert found(tmp_path, "D16", deduplicated(**twin)) == []
+    assert findings_of_lines(tmp_path, "D16", deduplicated(**twin)) == []
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -135,7 +135,7 @@ def test_a_first_copy_may_lie_in_a_hole_of_an_earlier_connection(tmp_path, is_lo
         del before.packets[sent:]
     before.ping(-1.2, -1.1)
     before.finish(-1)
-    assert found(tmp_path, "D16", before, deduplicated()) == []
+    assert findings_of_lines(tmp_path, "D16", before, deduplicated()) == []
 
 
 # -- D38
@@ -164,12 +164,12 @@ def send_error(sequence: int, error: str = "ChecksumError") -> bytes:
     [("after", "after_tap", 1), ("sender", "sender", 2), ("once", "", 1)],
 )
 def test_a_send_that_is_refused_for_its_checksum(tmp_path, place, name, frames):
-    (one,) = found(tmp_path, "D38", damaged(place))
+    (one,) = findings_of_lines(tmp_path, "D38", damaged(place))
     assert variant(one) == name and one.measured["frames"] == frames
 
 
 def test_a_send_that_is_refused_for_another_reason_is_no_finding(tmp_path):
-    assert found(tmp_path, "D38", damaged("nowhere")) == []
+    assert findings_of_lines(tmp_path, "D38", damaged("nowhere")) == []
 
 
 def spoiled(*are_good: bool) -> list[Line]:
@@ -205,10 +205,10 @@ def stored_crc() -> int:
     ],
 )
 def test_an_entry_that_is_wrong_when_delivered(tmp_path, are_good, name, copies):
-    findings = found(tmp_path, "D38", *spoiled(*are_good))
+    findings = findings_of_lines(tmp_path, "D38", *spoiled(*are_good))
     assert {variant(one) for one in findings} == {name}
     assert {one.measured["copies"] for one in findings} == {copies}
 
 
 def test_an_entry_that_is_right_for_all_is_no_finding(tmp_path):
-    assert found(tmp_path, "D38", *spoiled(True, True)) == []
+    assert findings_of_lines(tmp_path, "D38", *spoiled(True, True)) == []

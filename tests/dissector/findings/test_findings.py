@@ -9,7 +9,7 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.explaining import explained
-from dissector.findings.finding import findings_of, found_by, text_of
+from dissector.findings.finding import findings_of, findings_of_rows, text_of
 from dissector.findings.loading import PARTS, load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
@@ -33,7 +33,7 @@ MADE = {
 }
 
 
-def found_in(lake, rules=RULES):
+def findings_in(lake, rules=RULES):
     with open_lake(lake) as opened, sandbox_over(opened) as engine:
         return findings_of(engine, rules)
 
@@ -48,7 +48,7 @@ def lake(tmp_path_factory):
 @pytest.fixture(scope="module")
 def fired(lake):
     """(rule, name of the capture) of every finding."""
-    findings, problems = found_in(lake)
+    findings, problems = findings_in(lake)
     assert not problems
     with open_lake(lake) as opened:
         names = {one.capture_id: base(one.sources[0].file_name) for one in opened.captures}
@@ -127,7 +127,7 @@ def test_a_consumer_that_never_asks_again_is_an_error(tmp_path):
     slow = tmp_path / "slow.pcap"
     slow.write_bytes(b"".join(kept))
     assert run(["land", "-q", "--lake", str(tmp_path / "lake"), str(slow)]) == 0
-    findings, _ = found_in(tmp_path / "lake", [BY_CODE["consumer_out_of_permits"]])
+    findings, _ = findings_in(tmp_path / "lake", [BY_CODE["consumer_out_of_permits"]])
     assert [one.severity for one in findings] == ["error"]
 
 
@@ -171,7 +171,7 @@ def test_a_rule_says_how_far_apart_incidents_are(tmp_path, apart_s, incidents):
         {"capture": "c", "first_ns": at, "last_ns": at, "measured_frames": 1, "rank_of_capture": 1}
         for at in (5_000_000_000, 8_000_000_000)
     ]
-    (one,), _ = found_by(rule, rows)
+    (one,), _ = findings_of_rows(rule, rows)
     assert one.incidents == incidents
 
 
@@ -179,7 +179,7 @@ def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
     (tmp_path / "mine.sql").write_text(FRONT + QUERY)
     rules, broken = load_rules(tmp_path)
     assert not broken
-    findings, problems = found_in(lake, [rule for rule in rules if rule.code == "mine"])
+    findings, problems = findings_in(lake, [rule for rule in rules if rule.code == "mine"])
     assert not problems and len(findings) == len(NAMES)
     assert {one.number for one in findings} == {"X01"}
 
@@ -205,7 +205,7 @@ def test_a_broken_rule_is_named_with_its_line_and_others_go_on(tmp_path, lake, t
     (tmp_path / "broken.sql").write_text(text)
     rules, problems = load_rules(tmp_path)
     mine = [rule for rule in rules if rule.code in ("mine", "stored_twice")]
-    findings, failed = found_in(lake, mine)
+    findings, failed = findings_in(lake, mine)
     (problem,) = [*problems, *failed]
     assert problem.file.endswith("broken.sql") and words in problem.text
     assert problem.line == line

@@ -208,7 +208,7 @@ MAKERS = sorted({each.maker for each in FIRES} | {maker for maker, _ in SILENT})
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def findings_by_rule(tmp_path_factory):
     """The findings by made capture and rule; each has a lake of its own, their addresses agree."""
     folder = tmp_path_factory.mktemp("links")
     sorted_out: dict[tuple[str, str], list[Any]] = {}
@@ -233,11 +233,11 @@ def test_every_rule_is_there_and_has_a_harmless_twin():
 
 
 @pytest.mark.parametrize("each", FIRES, ids=lambda each: f"{each.number}-{each.maker}")
-def test_a_made_fault_is_found_and_measured(each, found):
+def test_a_made_fault_is_found_and_measured(each, findings_by_rule):
     words = RULES[each.number].words[each.variant]
     all_measured = [
         {**one.subject, **one.measured}
-        for one in found.get((each.maker, each.number), [])
+        for one in findings_by_rule.get((each.maker, each.number), [])
         if (one.title, one.severity, one.verdict) == (words.title, words.severity, words.verdict)
     ]
     expected = {
@@ -247,15 +247,15 @@ def test_a_made_fault_is_found_and_measured(each, found):
     assert expected in [{name: one.get(name) for name in expected} for one in all_measured]
 
 
-def test_a_name_that_was_refused_for_a_moment_keeps_nobody_out(found):
-    findings = found["refused_once", "D21"]
+def test_a_name_that_was_refused_for_a_moment_keeps_nobody_out(findings_by_rule):
+    findings = findings_by_rule["refused_once", "D21"]
     assert {one.severity for one in findings} == {"info"}
     held = [one.measured["holder"] for one in findings if one.measured["error_text"] == "taken"]
     assert len(held) == len({*held}) == 6
 
 
-def test_two_moves_are_no_churn(found):
-    assert [one.severity for one in found["moved_twice", "D24"]] == ["info"]
+def test_two_moves_are_no_churn(findings_by_rule):
+    assert [one.severity for one in findings_by_rule["moved_twice", "D24"]] == ["info"]
 
 
 def test_tls_on_its_own_port_is_silent(tmp_path):
@@ -268,5 +268,5 @@ def test_tls_on_its_own_port_is_silent(tmp_path):
 
 
 @pytest.mark.parametrize(("maker", "number"), SILENT)
-def test_a_harmless_twin_is_silent(maker, number, found):
-    assert [one.text for one in found.get((maker, number), [])] == []
+def test_a_harmless_twin_is_silent(maker, number, findings_by_rule):
+    assert [one.text for one in findings_by_rule.get((maker, number), [])] == []

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, found_in
+from tests.dissector.findings.stuck_captures import RULES, Consumer, Scene, findings_in
 
 # Rules that captures made here alone fire.
 MADE = {"D02", "D03", "D09", "D10", "D11", "D35"}
 
-Found = Callable[[Scene, str], list[Finding]]
+Judge = Callable[[Scene, str], list[Finding]]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
-    return partial(found_in, tmp_path)
+def judge(tmp_path: Path) -> Judge:
+    return partial(findings_in, tmp_path)
 
 
 # -- D01
@@ -45,41 +45,41 @@ def exhausted(lasted_s: float, refills: int = 2) -> tuple[Scene, Consumer]:
     ("lasted_s", "refills", "variant", "severity"),
     [(60, 2, "", "error"), (60, 0, "never_refilled", "error"), (6, 2, "at_end", "warning")],
 )
-def test_a_consumer_that_owes_permits(found, lasted_s, refills, variant, severity):
-    (one,) = found(exhausted(lasted_s, refills)[0], "D01")
+def test_a_consumer_that_owes_permits(judge, lasted_s, refills, variant, severity):
+    (one,) = judge(exhausted(lasted_s, refills)[0], "D01")
     assert one.title == RULES["D01"].words[variant].title and one.severity == severity
     assert one.measured["available"] == 0 and one.measured["unacked"] == 10
     assert one.measured["lasted_s"] == pytest.approx(lasted_s, abs=0.1)
 
 
-def test_a_consumer_that_asks_again_for_messages_but_gives_no_permits(found):
+def test_a_consumer_that_asks_again_for_messages_but_gives_no_permits(judge):
     scene, consumer = exhausted(12)
     consumer.redeliver(scene.stored[-2], scene.stored[-3])
     for _ in range(10):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D01")
+    (one,) = judge(scene, "D01")
     assert one.title == RULES["D01"].words["redelivery_without_flow"].title
     assert one.measured["redelivers"] == 1
 
 
-def test_a_consumer_that_is_killed_while_it_works_is_no_error(found):
+def test_a_consumer_that_is_killed_while_it_works_is_no_error(judge):
     scene, consumer = exhausted(12)
     consumer.line.close()
-    (one,) = found(scene, "D01")
+    (one,) = judge(scene, "D01")
     assert one.severity == "info" and one.title == RULES["D01"].words["gone"].title
 
 
-def test_a_consumer_that_goes_on_acknowledging_is_slow(found):
+def test_a_consumer_that_goes_on_acknowledging_is_slow(judge):
     scene, consumer = exhausted(12)
     consumer.ack(scene.stored[-2])
     scene.wait(30)
     consumer.line.ping()
-    (one,) = found(scene, "D01")
+    (one,) = judge(scene, "D01")
     assert one.severity == "info" and one.title == RULES["D01"].words["slow"].title
 
 
-def test_a_consumer_without_permits_on_an_idle_topic_owes_nothing(found):
+def test_a_consumer_without_permits_on_an_idle_topic_owes_nothing(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=10)
     for _ in range(10):
@@ -87,20 +87,20 @@ def test_a_consumer_without_permits_on_an_idle_topic_owes_nothing(found):
     for _ in range(20):
         scene.wait(3)
         consumer.line.ping()
-    assert found(scene, "D01") == []
+    assert judge(scene, "D01") == []
 
 
 # -- D02
 
 
 @pytest.mark.parametrize("given_back", [1, 5])
-def test_a_consumer_that_counts_entries(found, given_back):
+def test_a_consumer_that_counts_entries(judge, given_back):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=100)
     for _ in range(20):
         consumer.ack(consumer.message(producer.send(batch=5)))
         consumer.flow(given_back)
-    findings = found(scene, "D02")
+    findings = judge(scene, "D02")
     assert len(findings) == (given_back == 1)
     for one in findings:
         assert one.title == RULES["D02"].words["counts_entries"].title
@@ -110,7 +110,7 @@ def test_a_consumer_that_counts_entries(found, given_back):
 
 
 @pytest.mark.parametrize("returned", [1, 10])
-def test_batches_that_were_discarded_cost_permits(found, returned):
+def test_batches_that_were_discarded_cost_permits(judge, returned):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=100)
     for number in range(18):
@@ -118,7 +118,7 @@ def test_batches_that_were_discarded_cost_permits(found, returned):
         consumer.message(entry, flips=flips)
         consumer.ack(entry, **({"validation_error": "ChecksumMismatch"} if flips else {}))
         consumer.flow(returned if flips else 10)
-    findings = found(scene, "D02")
+    findings = judge(scene, "D02")
     assert len(findings) == (returned == 1)
     for one in findings:
         assert one.title == RULES["D02"].words["lost_by_discard"].title
@@ -127,33 +127,33 @@ def test_batches_that_were_discarded_cost_permits(found, returned):
 
 
 @pytest.mark.parametrize("skipped", [0, 4])
-def test_permits_that_are_never_given_back(found, skipped):
+def test_permits_that_are_never_given_back(judge, skipped):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=100)
     for _ in range(12):
         for _ in range(10):
             consumer.ack(consumer.message(producer.send()))
         consumer.flow(10 - skipped)
-    findings = found(scene, "D02")
+    findings = judge(scene, "D02")
     assert len(findings) == (skipped == 4)
     assert all(one.severity == "warning" for one in findings)
 
 
-def test_a_queue_that_fills_up_is_no_leak(found):
+def test_a_queue_that_fills_up_is_no_leak(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=100)
     for _ in range(12):
         got = [consumer.message(producer.send()) for _ in range(10)]
         consumer.flow(4)
         consumer.ack(*got[:4])
-    assert found(scene, "D02") == []
+    assert judge(scene, "D02") == []
 
 
 # -- D03
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_a_second_subscribe_of_an_open_consumer_grants_twice(found, is_closed):
+def test_a_second_subscribe_of_an_open_consumer_grants_twice(judge, is_closed):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=100)
     for _ in range(3):
@@ -164,14 +164,14 @@ def test_a_second_subscribe_of_an_open_consumer_grants_twice(found, is_closed):
     consumer.flow(100)
     for _ in range(3):
         consumer.ack(consumer.message(producer.send()))
-    findings = found(scene, "D03")
+    findings = judge(scene, "D03")
     assert len(findings) == (not is_closed)
     for one in findings:
         assert one.severity == "warning" and one.measured["most_available"] == 197
         assert one.measured["dropped"] == 3
 
 
-def test_permits_of_messages_that_were_acknowledged_before(found):
+def test_permits_of_messages_that_were_acknowledged_before(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=20)
     for _ in range(4):
@@ -180,18 +180,18 @@ def test_permits_of_messages_that_were_acknowledged_before(found):
         consumer.message(entry, ack_set=[7])
         consumer.ack(entry)
         consumer.flow(10)
-    (one,) = found(scene, "D03")
+    (one,) = judge(scene, "D03")
     assert one.title == RULES["D03"].words["ack_set_overgrant"].title
     assert one.measured["surplus"] == one.measured["acked_before"] == 28
 
 
-def test_a_queue_that_grows_is_no_fault(found):
+def test_a_queue_that_grows_is_no_fault(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=10)
     for _ in range(4):
         consumer.flow(10)
         consumer.ack(consumer.message(producer.send()))
-    (one,) = found(scene, "D03")
+    (one,) = judge(scene, "D03")
     assert one.severity == "info"
 
 
@@ -200,7 +200,7 @@ def test_a_queue_that_grows_is_no_fault(found):
 
 @pytest.mark.parametrize("flows_again", [False, True])
 @pytest.mark.parametrize("unused", [0, 1])
-def test_a_consumer_that_waited_and_does_not_ask_again(found, unused, flows_again):
+def test_a_consumer_that_waited_and_does_not_ask_again(judge, unused, flows_again):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=1)
     consumer.ack(consumer.message(producer.send()))
@@ -213,7 +213,7 @@ def test_a_consumer_that_waited_and_does_not_ask_again(found, unused, flows_agai
     for _ in range(5):
         scene.wait(3)
         consumer.line.ping()
-    findings = found(scene, "D09")
+    findings = judge(scene, "D09")
     assert len(findings) == (unused == 1 and not flows_again)
     for one in findings:
         assert one.severity == "error" and one.measured["unused"] == 1
@@ -225,14 +225,14 @@ def test_a_consumer_that_waited_and_does_not_ask_again(found, unused, flows_agai
 
 @pytest.mark.parametrize("permits", [0, 1])
 @pytest.mark.parametrize("by_broker", [False, True])
-def test_a_flow_of_nothing_before_the_broker_closes(found, permits, by_broker):
+def test_a_flow_of_nothing_before_the_broker_closes(judge, permits, by_broker):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=1)
     consumer.ack(consumer.message(producer.send()))
     consumer.flow(permits)
     scene.wait(0.02)
     consumer.line.close(by_broker)
-    findings = found(scene, "D10")
+    findings = judge(scene, "D10")
     assert len(findings) == (permits == 0 and by_broker)
     assert all(one.measured["closed_after_s"] < 0.1 for one in findings)
 
@@ -242,12 +242,12 @@ def test_a_flow_of_nothing_before_the_broker_closes(found, permits, by_broker):
 
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("permits", [1, 10])
-def test_a_queue_of_none_and_a_batch(found, batch, permits):
+def test_a_queue_of_none_and_a_batch(judge, batch, permits):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(permits=permits)
     consumer.message(producer.send(batch=batch))
     consumer.close()
-    findings = found(scene, "D11")
+    findings = judge(scene, "D11")
     assert len(findings) == (batch == 5 and permits == 1)
     assert all(one.measured["batch_messages"] == 5 for one in findings)
 
@@ -256,7 +256,7 @@ def test_a_queue_of_none_and_a_batch(found, batch, permits):
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
-def test_redeliveries_of_a_single_consumer_are_not_counted(found, kind):
+def test_redeliveries_of_a_single_consumer_are_not_counted(judge, kind):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(kind=kind)
     entries = [consumer.message(producer.send()) for _ in range(3)]
@@ -265,14 +265,14 @@ def test_redeliveries_of_a_single_consumer_are_not_counted(found, kind):
         consumer.redeliver(entries[0])
         for entry in entries:
             consumer.message(entry)
-    findings = found(scene, "D35")
+    findings = judge(scene, "D35")
     assert len(findings) == (kind == "Exclusive")
     for one in findings:
         assert one.measured["requests"] == 2 and one.measured["redelivered"] == 6
         assert one.measured["highest_count"] == 0
 
 
-def test_the_delay_of_redeliveries_is_measured(found):
+def test_the_delay_of_redeliveries_is_measured(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     for waits in (1, 3, 5):
@@ -282,7 +282,7 @@ def test_the_delay_of_redeliveries_is_measured(found):
         scene.wait(0.5)
         consumer.message(entry, redelivery_count=1)
         consumer.ack(entry)
-    (one,) = found(scene, "D36")
+    (one,) = judge(scene, "D36")
     assert one.severity == "info" and one.measured["messages"] == one.measured["came"] == 3
     for name, expected in (("least", 1), ("median", 3), ("most", 5)):
         assert one.measured[f"asked_{name}_s"] == pytest.approx(expected, abs=0.01)

@@ -96,17 +96,17 @@ def test_pulsar_100_who_owes_the_permits(answer: Answers):
 
     The client: what its ack timeout asked for again used up its permits, and no FLOW followed.
     """
-    found = answer("pulsar_100", "D01", "redelivery_without_flow")
-    assert found.one.severity == "error" and found.one.subject["consumer_name"] == "reader"
+    answered = answer("pulsar_100", "D01", "redelivery_without_flow")
+    assert answered.one.severity == "error" and answered.one.subject["consumer_name"] == "reader"
     # 10 permits: four messages, the same again, and two of them once more.
-    assert found.one.measured["granted"] == found.one.measured["delivered"] == 4 + 4 + 2
-    assert found.one.measured["available"] == 0 and found.one.measured["unacked"] == 2
-    assert found.one.measured["redelivers"] == 2
-    assert found.one.measured["lasted_s"] == near(5 * 3)
-    assert found.is_shown("last flow", "last message")
-    assert any("connection was dead" in each for each in found.one.ruled_out)
-    assert any("application was slow" in each for each in found.one.ruled_out)
-    assert "ack timeout" in found.said("What else looks the same")
+    assert answered.one.measured["granted"] == answered.one.measured["delivered"] == 4 + 4 + 2
+    assert answered.one.measured["available"] == 0 and answered.one.measured["unacked"] == 2
+    assert answered.one.measured["redelivers"] == 2
+    assert answered.one.measured["lasted_s"] == near(5 * 3)
+    assert answered.is_shown("last flow", "last message")
+    assert any("connection was dead" in each for each in answered.one.ruled_out)
+    assert any("application was slow" in each for each in answered.one.ruled_out)
+    assert "ack timeout" in answered.said("What else looks the same")
 
 
 def test_pulsar_6173_which_permits_leak(answer: Answers):
@@ -114,12 +114,12 @@ def test_pulsar_6173_which_permits_leak(answer: Answers):
 
     Entries: at each FLOW it had given back as many permits as entries had come.
     """
-    found = answer("pulsar_6173", "D02", "counts_entries")
-    assert (found.one.severity, found.one.verdict) == ("error", "proven")
-    assert found.one.measured["first_flow"] == 200
-    assert found.one.measured["entries"] == found.one.measured["given_back"] == 18
-    assert found.one.measured["messages"] == 18 * 10
-    assert "same sums" in found.said("What else looks the same")
+    answered = answer("pulsar_6173", "D02", "counts_entries")
+    assert (answered.one.severity, answered.one.verdict) == ("error", "proven")
+    assert answered.one.measured["first_flow"] == 200
+    assert answered.one.measured["entries"] == answered.one.measured["given_back"] == 18
+    assert answered.one.measured["messages"] == 18 * 10
+    assert "same sums" in answered.said("What else looks the same")
 
 
 def test_client_go_155_why_twice_the_queue(answer: Answers):
@@ -128,13 +128,13 @@ def test_client_go_155_why_twice_the_queue(answer: Answers):
     It subscribed while it was open and granted its queue once more; the messages between the two
     grants are those that it may have thrown away.
     """
-    found = answer("client_go_155", "D03")
-    assert found.one.severity == "warning" and found.one.measured["first_flow"] == 1000
-    assert found.one.measured["most_available"] == 1000 - 12 + 1000
-    assert found.one.measured["dropped"] == 12
-    assert "its first FLOW was 1,000" in found.one.text
-    assert found.is_shown("second subscribe")
-    assert "not on the wire" in found.said("What else looks the same")
+    answered = answer("client_go_155", "D03")
+    assert answered.one.severity == "warning" and answered.one.measured["first_flow"] == 1000
+    assert answered.one.measured["most_available"] == 1000 - 12 + 1000
+    assert answered.one.measured["dropped"] == 12
+    assert "its first FLOW was 1,000" in answered.one.text
+    assert answered.is_shown("second subscribe")
+    assert "not on the wire" in answered.said("What else looks the same")
 
 
 def test_pulsar_9788_does_the_broker_withhold(answer: Answers):
@@ -142,14 +142,14 @@ def test_pulsar_9788_does_the_broker_withhold(answer: Answers):
 
     The broker: it had confirmed the entry that waits, and all that came was acknowledged.
     """
-    found = answer("pulsar_9788", "D05")
-    assert (found.one.severity, found.one.verdict) == ("error", "proven")
-    assert found.one.measured["available"] == 1000 - 277 == 723
-    assert found.one.measured["entry"] == "7:277" and found.one.measured["left_unacked"] == 0
-    assert found.one.measured["lasted_s"] == near(4 * 3, 0.1)
-    assert found.is_shown("its receipt") and len(found.one.ruled_out) == 4
-    assert "outside of this capture" in found.said("What else looks the same")
-    assert "before unloading" in found.said("What to do")
+    answered = answer("pulsar_9788", "D05")
+    assert (answered.one.severity, answered.one.verdict) == ("error", "proven")
+    assert answered.one.measured["available"] == 1000 - 277 == 723
+    assert answered.one.measured["entry"] == "7:277" and answered.one.measured["left_unacked"] == 0
+    assert answered.one.measured["lasted_s"] == near(4 * 3, 0.1)
+    assert answered.is_shown("its receipt") and len(answered.one.ruled_out) == 4
+    assert "outside of this capture" in answered.said("What else looks the same")
+    assert "before unloading" in answered.said("What to do")
 
 
 def test_pulsar_759_who_holds_the_messages(answer: Answers):
@@ -157,14 +157,16 @@ def test_pulsar_759_who_holds_the_messages(answer: Answers):
 
     At 30 of three consumers; the oldest of them is at the first consumer.
     """
-    found = answer("pulsar_759", "D06", "subscription")
-    assert (found.one.severity, found.one.verdict) == ("error", "proven")
-    assert found.one.measured["unacked"] == 30 and found.one.measured["consumers"] == 3
-    assert found.one.measured["available"] == 1000 - 30 // 3
-    assert found.one.measured["silence_measured_s"] == near(2 * 2)
-    assert found.one.measured["holder_name"] == "reader-0" and found.is_shown("oldest unacked")
-    assert any("out of permits" in each for each in found.one.ruled_out)
-    assert "outside of this capture" in found.said("What else looks the same")
+    answered = answer("pulsar_759", "D06", "subscription")
+    assert (answered.one.severity, answered.one.verdict) == ("error", "proven")
+    assert answered.one.measured["unacked"] == 30 and answered.one.measured["consumers"] == 3
+    assert answered.one.measured["available"] == 1000 - 30 // 3
+    assert answered.one.measured["silence_measured_s"] == near(2 * 2)
+    assert answered.one.measured["holder_name"] == "reader-0" and answered.is_shown(
+        "oldest unacked"
+    )
+    assert any("out of permits" in each for each in answered.one.ruled_out)
+    assert "outside of this capture" in answered.said("What else looks the same")
 
 
 def test_pulsar_10167_what_a_new_consumer_waits_for(answer: Answers):
@@ -172,14 +174,14 @@ def test_pulsar_10167_what_a_new_consumer_waits_for(answer: Answers):
 
     The first one, which acknowledges nothing, holds what was delivered before the second joined.
     """
-    found = answer("pulsar_10167", "D07", "still")
-    assert found.one.severity == "warning" and found.one.verdict == "pattern"
-    assert found.one.subject["consumer_name"] == "second"
-    assert found.one.measured["holder_name"] == "first"
-    assert found.one.measured["held"] == found.one.measured["keys_seen"] == 50
-    assert found.one.measured["waited_s"] == near(4 * 3, 0.2)
-    assert found.is_shown("oldest held") and "2.7.1" in found.one.text
-    assert "keys none of which" in found.said("What else looks the same")
+    answered = answer("pulsar_10167", "D07", "still")
+    assert answered.one.severity == "warning" and answered.one.verdict == "pattern"
+    assert answered.one.subject["consumer_name"] == "second"
+    assert answered.one.measured["holder_name"] == "first"
+    assert answered.one.measured["held"] == answered.one.measured["keys_seen"] == 50
+    assert answered.one.measured["waited_s"] == near(4 * 3, 0.2)
+    assert answered.is_shown("oldest held") and "2.7.1" in answered.one.text
+    assert "keys none of which" in answered.said("What else looks the same")
 
 
 # -- sends
@@ -190,16 +192,16 @@ def test_pulsar_8321_did_the_message_leave(answer: Answers):
 
     They left; the connection and the broker were well, and the next receipt is of a new ledger.
     """
-    found = answer("pulsar_8321", "D12", "ledger_rollover")
-    assert found.one.severity == "error"
-    assert found.one.subject["topic"] == topic("thread-8321")
-    assert found.one.subject["producer_name"] == "waits"
-    assert found.one.measured["sends"] == found.one.measured["answered"] == 5
-    assert found.one.measured["longest_s"] == near(55 - 7)
-    assert found.one.measured["other_receipts"] == 40 and found.one.measured["pongs"] == 1
-    assert found.one.measured["last_ledger_id"] == 41
-    assert found.one.measured["next_ledger_id"] == 42
-    assert "because of the failure" in found.said("What else looks the same")
+    answered = answer("pulsar_8321", "D12", "ledger_rollover")
+    assert answered.one.severity == "error"
+    assert answered.one.subject["topic"] == topic("thread-8321")
+    assert answered.one.subject["producer_name"] == "waits"
+    assert answered.one.measured["sends"] == answered.one.measured["answered"] == 5
+    assert answered.one.measured["longest_s"] == near(55 - 7)
+    assert answered.one.measured["other_receipts"] == 40 and answered.one.measured["pongs"] == 1
+    assert answered.one.measured["last_ledger_id"] == 41
+    assert answered.one.measured["next_ledger_id"] == 42
+    assert "because of the failure" in answered.said("What else looks the same")
 
 
 def test_client_go_650_why_messages_are_there_twice(answer: Answers):
@@ -207,14 +209,14 @@ def test_client_go_650_why_messages_are_there_twice(answer: Answers):
 
     Four of the five are: the client closed by itself although their receipts had come.
     """
-    found = answer("client_go_650", "D15", "client_close")
-    assert (found.one.severity, found.one.verdict) == ("error", "proven")
-    assert found.one.subject["producer_name"] == "loops"
+    answered = answer("client_go_650", "D15", "client_close")
+    assert (answered.one.severity, answered.one.verdict) == ("error", "proven")
+    assert answered.one.subject["producer_name"] == "loops"
     # The receipts 2 to 5 had come; that of 1 had not.
-    assert found.one.measured["messages"] == found.one.measured["by_receipt"] == 4
-    assert found.one.measured["extra"] == 4 and found.one.measured["copies"] == 2
-    assert found.one.measured["sequence_id"] == 2
-    assert "uses the name again" in found.said("What else looks the same")
+    assert answered.one.measured["messages"] == answered.one.measured["by_receipt"] == 4
+    assert answered.one.measured["extra"] == 4 and answered.one.measured["copies"] == 2
+    assert answered.one.measured["sequence_id"] == 2
+    assert "uses the name again" in answered.said("What else looks the same")
 
 
 def test_pulsar_5218_is_the_message_lost(answer: Answers):
@@ -223,12 +225,12 @@ def test_pulsar_5218_is_the_message_lost(answer: Answers):
     No copy of it has an id, and the broker itself said that it had only what was before; the
     refusal is a finding of its own.
     """
-    found = answer("pulsar_5218", "D16", "", ("R01",))
-    assert found.one.severity == "error" and found.one.verdict == "pattern"
-    assert found.one.subject["producer_name"] == "deduplicated"
-    assert found.one.measured["sends"] == 1 and found.one.measured["sequence_id"] == 5
-    assert found.one.measured["last_sequence_id"] == 4
-    assert "on purpose" in found.said("What else looks the same")
+    answered = answer("pulsar_5218", "D16", "", ("R01",))
+    assert answered.one.severity == "error" and answered.one.verdict == "pattern"
+    assert answered.one.subject["producer_name"] == "deduplicated"
+    assert answered.one.measured["sends"] == 1 and answered.one.measured["sequence_id"] == 5
+    assert answered.one.measured["last_sequence_id"] == 4
+    assert "on purpose" in answered.said("What else looks the same")
 
 
 def test_pulsar_13560_why_the_broker_closes(answer: Answers):
@@ -236,13 +238,13 @@ def test_pulsar_13560_why_the_broker_closes(answer: Answers):
 
     The frame is above the limit, and its payload is not: its properties are what is large.
     """
-    found = answer("pulsar_13560", "D17")
-    assert (found.one.severity, found.one.verdict) == ("error", "proven")
-    assert found.one.subject["producer_name"] == "large"
-    assert found.one.measured["attempts"] == 3 and found.one.measured["limit_bytes"] == LIMIT
-    assert found.one.measured["frame_bytes"] == near(PROPERTY_BYTES + 100, 100)
-    assert "properties" in found.said("What to do")
-    assert "lower limit" in found.said("What else looks the same")
+    answered = answer("pulsar_13560", "D17")
+    assert (answered.one.severity, answered.one.verdict) == ("error", "proven")
+    assert answered.one.subject["producer_name"] == "large"
+    assert answered.one.measured["attempts"] == 3 and answered.one.measured["limit_bytes"] == LIMIT
+    assert answered.one.measured["frame_bytes"] == near(PROPERTY_BYTES + 100, 100)
+    assert "properties" in answered.said("What to do")
+    assert "lower limit" in answered.said("What else looks the same")
 
 
 # -- connections
@@ -253,16 +255,16 @@ def test_pulsar_13342_who_holds_the_name(answer: Answers):
 
     By the client's own earlier connection, which is silent, and which the broker has not given up.
     """
-    found = answer("pulsar_13342", "D21", "own_half_open")
-    assert found.one.severity == "error" and found.one.verdict == "pattern"
-    assert found.one.measured["refusals"] == 8
+    answered = answer("pulsar_13342", "D21", "own_half_open")
+    assert answered.one.severity == "error" and answered.one.verdict == "pattern"
+    assert answered.one.measured["refusals"] == 8
     # Each pause is twice the one before, from 0.1 s on.
-    assert found.one.measured["refused_s"] == near(sum(0.1 * 2**turn for turn in range(7)))
-    assert found.one.measured["holder_port"] == "40000"
+    assert answered.one.measured["refused_s"] == near(sum(0.1 * 2**turn for turn in range(7)))
+    assert answered.one.measured["holder_port"] == "40000"
     # Up to the last refusal.
-    refused_s = found.one.measured["refused_s"]
-    assert found.one.measured["holder_silent_s"] == near(90.1 - 30 + refused_s)
-    assert "Another process" in found.said("What else looks the same")
+    refused_s = answered.one.measured["refused_s"]
+    assert answered.one.measured["holder_silent_s"] == near(90.1 - 30 + refused_s)
+    assert "Another process" in answered.said("What else looks the same")
 
 
 def test_dotpulsar_269_what_makes_sending_slow(answer: Answers):
@@ -270,13 +272,15 @@ def test_dotpulsar_269_what_makes_sending_slow(answer: Answers):
 
     A producer is opened for each message, over one connection.
     """
-    found = answer("dotpulsar_269", "D25")
-    assert found.one.severity == "warning" and found.one.subject["topic"] == topic("thread-269")
-    assert found.one.measured["opens_seen"] == found.one.measured["messages_seen"] == 30
-    assert found.one.measured["short"] == 30 and found.one.measured["connections_seen"] == 1
-    assert found.one.measured["opening_s"] == near(30 * 0.005, 0.001)
-    assert found.one.measured["using_s"] == near(30 * 0.01, 0.001)
-    assert "Many processes" in found.said("What else looks the same")
+    answered = answer("dotpulsar_269", "D25")
+    assert answered.one.severity == "warning" and answered.one.subject["topic"] == topic(
+        "thread-269"
+    )
+    assert answered.one.measured["opens_seen"] == answered.one.measured["messages_seen"] == 30
+    assert answered.one.measured["short"] == 30 and answered.one.measured["connections_seen"] == 1
+    assert answered.one.measured["opening_s"] == near(30 * 0.005, 0.001)
+    assert answered.one.measured["using_s"] == near(30 * 0.01, 0.001)
+    assert "Many processes" in answered.said("What else looks the same")
 
 
 def test_pulsar_755_can_acks_be_lost(answer: Answers):
@@ -284,9 +288,9 @@ def test_pulsar_755_can_acks_be_lost(answer: Answers):
 
     Four were, in a connection that was reset 0.1 s later; those of seconds before were not.
     """
-    found = answer("pulsar_755", "D37")
-    assert (found.one.severity, found.one.verdict) == ("warning", "proven")
-    assert found.one.subject["consumer_name"] == "reader"
-    assert found.one.measured["entries"] == 4
-    assert found.one.measured["before_close_s"] == near(0.1, 0.01)
-    assert "crash" in found.said("What else looks the same")
+    answered = answer("pulsar_755", "D37")
+    assert (answered.one.severity, answered.one.verdict) == ("warning", "proven")
+    assert answered.one.subject["consumer_name"] == "reader"
+    assert answered.one.measured["entries"] == 4
+    assert answered.one.measured["before_close_s"] == near(0.1, 0.01)
+    assert "crash" in answered.said("What else looks the same")

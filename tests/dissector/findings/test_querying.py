@@ -51,10 +51,10 @@ def likely_rows(seed: int) -> Numbers:
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_nobody_wrote_make_no_rule_raise(seed: int) -> None:
     db = odd_rows(seed).opened()
-    found = db.tables({name: query.text for name, query in rule_queries().items()})
-    assert found.keys() == rule_queries().keys()
-    assert [name for name, rows in found.items() if "problem" in rows.column_names] == []
-    with_packets(db, found)
+    tables = db.tables({name: query.text for name, query in rule_queries().items()})
+    assert tables.keys() == rule_queries().keys()
+    assert [name for name, rows in tables.items() if "problem" in rows.column_names] == []
+    with_packets(db, tables)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -64,8 +64,8 @@ def test_a_rule_without_what_it_needs_finds_nothing(
 ) -> None:
     db = rows(seed).opened()
     left_out = rule_queries().keys() - possible(db, rule_queries())
-    found = db.tables({name: rule_queries()[name].text for name in sorted(left_out)})
-    assert {name for name, rows in found.items() if rows.num_rows} == set()
+    tables = db.tables({name: rule_queries()[name].text for name in sorted(left_out)})
+    assert {name for name, rows in tables.items() if rows.num_rows} == set()
 
 
 def test_a_rule_needs_a_row_of_any_of_its_tables() -> None:
@@ -92,10 +92,10 @@ def test_where_nobody_can_tell_what_rules_need_all_are_asked() -> None:
 def test_a_rule_that_fails_says_why_and_others_go_on() -> None:
     with DuckdbEngine() as db:
         good = "SELECT 'c' AS capture"
-        found = db.tables({"finding_bad": "SELECT no_such", "finding_good": good})
-        (row,) = found["finding_bad"].to_pylist()
+        tables = db.tables({"finding_bad": "SELECT no_such", "finding_good": good})
+        (row,) = tables["finding_bad"].to_pylist()
         assert row["capture"] is None and "no_such" in row["problem"]
-        assert found["finding_good"].num_rows == 1
+        assert tables["finding_good"].num_rows == 1
 
 
 def test_packets_stand_beside_frames_in_memory_and_in_files(tmp_path: Path) -> None:

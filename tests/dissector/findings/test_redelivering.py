@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.dissector.findings.asking import found, variant
+from tests.dissector.findings.asking import findings_of_lines, variant
 from tests.dissector.findings.sending_captures import Line
 
 # Rules that fire on what is made here, and on no sample capture.
@@ -33,7 +33,7 @@ def looping(times: int, *, is_acked: bool = False, every: float = 3.0) -> Line:
     [(5, False, "nothing_acked"), (12, True, ""), (18, True, "no_dlq")],
 )
 def test_an_entry_that_comes_again_and_again(tmp_path, times, is_acked, name):
-    (one,) = found(tmp_path, "D32", looping(times, is_acked=is_acked))
+    (one,) = findings_of_lines(tmp_path, "D32", looping(times, is_acked=is_acked))
     assert variant(one) == name and one.severity == "error"
     assert one.measured["most_times"] == times and one.measured["entries"] == 1
     assert one.measured["period_s"] == pytest.approx(3.0, abs=0.01)
@@ -42,7 +42,7 @@ def test_an_entry_that_comes_again_and_again(tmp_path, times, is_acked, name):
 
 @pytest.mark.parametrize(("times", "is_acked"), [(4, False), (9, True)])
 def test_an_entry_that_comes_a_few_times_is_no_finding(tmp_path, times, is_acked):
-    assert found(tmp_path, "D32", looping(times, is_acked=is_acked)) == []
+    assert findings_of_lines(tmp_path, "D32", looping(times, is_acked=is_acked)) == []
 
 
 def test_a_timeout_that_asks_for_the_whole_queue(tmp_path):
@@ -53,7 +53,7 @@ def test_a_timeout_that_asks_for_the_whole_queue(tmp_path):
         for entry in range(10):
             line.message(1 + turn * 5 + entry * 0.01, entry, count=turn)
         line.redeliver(5.9 + turn * 5, *range(9))
-    (one,) = found(tmp_path, "D32", line)
+    (one,) = findings_of_lines(tmp_path, "D32", line)
     assert variant(one) == "prefetch_timeout" and one.measured["requests"] == 5
     assert one.measured["most_asked"] == 9 and one.measured["queue"] == 10
     assert one.measured["period_s"] == pytest.approx(5.0, abs=0.01)
@@ -74,13 +74,13 @@ def recounted(*counts: int) -> Line:
 
 
 def test_a_counter_that_starts_again(tmp_path):
-    (one,) = found(tmp_path, "D32", recounted(0, 1, 2, 0))
+    (one,) = findings_of_lines(tmp_path, "D32", recounted(0, 1, 2, 0))
     assert variant(one) == "counter_reset" and one.severity == "warning"
     assert (one.measured["count_before"], one.measured["count_after"]) == (2, 0)
 
 
 def test_a_counter_that_goes_on_is_no_finding(tmp_path):
-    assert found(tmp_path, "D32", recounted(0, 1, 2, 3)) == []
+    assert findings_of_lines(tmp_path, "D32", recounted(0, 1, 2, 3)) == []
 
 
 # -- D33
@@ -102,13 +102,13 @@ def refused(*, between: bool) -> Line:
 
 
 def test_a_delivery_that_is_asked_for_again_twice(tmp_path):
-    (one,) = found(tmp_path, "D33", refused(between=False))
+    (one,) = findings_of_lines(tmp_path, "D33", refused(between=False))
     assert variant(one) == "" and one.measured["ids"] == 2
     assert one.measured["apart_s"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_deliveries_that_are_each_asked_for_again_once_are_no_finding(tmp_path):
-    assert found(tmp_path, "D33", refused(between=True)) == []
+    assert findings_of_lines(tmp_path, "D33", refused(between=True)) == []
 
 
 @pytest.mark.parametrize(("kind", "findings"), [("Shared", 1), ("Exclusive", 0)])
@@ -121,7 +121,7 @@ def test_a_request_that_names_nothing(tmp_path, kind, findings):
     line.redeliver(2)
     for entry in range(3):
         line.message(2.1 + entry * 0.1, entry, count=1)
-    named = found(tmp_path, "D33", line)
+    named = findings_of_lines(tmp_path, "D33", line)
     assert [variant(one) for one in named] == ["redeliver_all"] * findings
     assert all(one.measured["caused"] == 3 for one in named)
 
@@ -155,12 +155,12 @@ def acked_at_close(before: float, *, by_broker: bool) -> list[Line]:
 
 @pytest.mark.parametrize(("before", "by_broker"), [(0.5, True), (0.5, False), (-0.1, True)])
 def test_acks_that_are_lost_at_a_close(tmp_path, before, by_broker):
-    (one,) = found(tmp_path, "D37", *acked_at_close(before, by_broker=by_broker))
+    (one,) = findings_of_lines(tmp_path, "D37", *acked_at_close(before, by_broker=by_broker))
     assert variant(one) == "" and one.measured["entries"] == 3
     assert one.measured["before_close_s"] == pytest.approx(before, abs=0.02)
 
 
 def test_acks_long_before_the_close_were_not_lost_but_not_kept(tmp_path):
-    (one,) = found(tmp_path, "D37", *acked_at_close(5, by_broker=True))
+    (one,) = findings_of_lines(tmp_path, "D37", *acked_at_close(5, by_broker=True))
     assert variant(one) == "not_kept" and one.measured["entries"] == 3
     assert one.measured["least_before_close_s"] == pytest.approx(5, abs=0.02)

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.cli.main import run
 from dissector.findings.loading import load_rules
-from tests.dissector.findings.asking import found_on, variant
+from tests.dissector.findings.asking import findings_of_tape, variant
 from tests.dissector.findings.links_captures import ALERT, HELLO
 from tests.dissector.findings.tape import TOPIC, Link, Tape
 from tests.wire import pulsar
@@ -58,7 +58,7 @@ def test_what_was_refused_decides_what_is_said(tmp_path, kind, turns, every_s, l
     link.subscribe(0.2, 2)
     for turn in range(turns):
         refuse(link, kind, turn, 1.0 + every_s * turn)
-    (one,) = found_on(tmp_path, "R01", tape)
+    (one,) = findings_of_tape(tmp_path, "R01", tape)
     expected = (f"{kind}_lasting" if kind else "never_open") if lasting else kind
     severity = "warning" if kind == "asked" else "error"  # nothing is lost by questions
     assert variant(one) == expected and one.severity == (severity if lasting else "info")
@@ -73,7 +73,7 @@ def test_what_was_granted_behind_a_refusal_is_counted(tmp_path):
     refuse(link, "sends", 0, 1.0)
     for turn in range(3):
         link.publish(2.0 + turn, 1, turn, turn)
-    (one,) = found_on(tmp_path, "R01", tape)
+    (one,) = findings_of_tape(tmp_path, "R01", tape)
     assert one.measured["granted"] == 3
     assert "it stored 3 sends of this client there" in one.text
 
@@ -103,7 +103,7 @@ def test_versions_that_the_broker_says_are_no_rivals(tmp_path, version, name):
             "MESSAGE", consumer_id=1, message_id={"ledgerId": 7, "entryId": entry}
         )
         link.send(1.0 + entry, 1, pulsar.entry(head, fields, b"x"))
-    (one,) = found_on(tmp_path, "D04", tape)
+    (one,) = findings_of_tape(tmp_path, "D04", tape)
     assert variant(one) == name and one.measured["overdraft"] == 13
     rival = next(line for line in one.text.split("\n") if line.startswith("What else"))
     assert ("4.0.0 to 4.0.3" in rival) == (name == "version_unknown")
@@ -132,7 +132,7 @@ def test_an_alert_of_a_server_that_is_no_broker_is_none_of_pulsar(
     secret.send(1.01, 0, HELLO)
     secret.send(1.02, 1, ALERT)
     secret.fin(1.03, 1)
-    assert [variant(one) for one in found_on(tmp_path, "D18", tape)] == ["alert"] * is_told
+    assert [variant(one) for one in findings_of_tape(tmp_path, "D18", tape)] == ["alert"] * is_told
 
 
 # -- D24

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.dissector.findings.asking import found, variant
+from tests.dissector.findings.asking import findings_of_lines, variant
 from tests.dissector.findings.sending_captures import LEDGER, TOPIC, Line
 
 OTHER = "persistent://public/default/invoices"
@@ -37,7 +37,7 @@ def stuck(answered: float | None, *, ledger: int = LEDGER, others: bool = True) 
 
 
 def test_sends_to_one_topic_wait_while_others_on_the_connection_are_answered(tmp_path):
-    (one,) = found(tmp_path, "D12", stuck(None))
+    (one,) = findings_of_lines(tmp_path, "D12", stuck(None))
     assert variant(one) == "one_topic" and one.severity == "error"
     assert one.subject["topic"] == TOPIC and one.subject["producer_name"] == "p"
     assert one.measured["sends"] == 5 and one.measured["answered"] == 0
@@ -46,7 +46,7 @@ def test_sends_to_one_topic_wait_while_others_on_the_connection_are_answered(tmp
 
 
 def test_sends_that_wait_for_a_new_ledger(tmp_path):
-    (one,) = found(tmp_path, "D12", stuck(48.0, ledger=LEDGER + 1))
+    (one,) = findings_of_lines(tmp_path, "D12", stuck(48.0, ledger=LEDGER + 1))
     assert variant(one) == "ledger_rollover"
     assert one.measured["last_ledger_id"] == LEDGER
     assert one.measured["next_ledger_id"] == LEDGER + 1
@@ -55,11 +55,11 @@ def test_sends_that_wait_for_a_new_ledger(tmp_path):
 
 
 def test_sends_that_are_answered_in_time_are_no_finding(tmp_path):
-    assert found(tmp_path, "D12", stuck(9.5)) == []
+    assert findings_of_lines(tmp_path, "D12", stuck(9.5)) == []
 
 
 def test_sends_without_anything_to_compare_with(tmp_path):
-    (one,) = found(tmp_path, "D12", stuck(None, others=False))
+    (one,) = findings_of_lines(tmp_path, "D12", stuck(None, others=False))
     assert variant(one) == "" and one.measured["other_receipts"] == 0
 
 
@@ -82,20 +82,20 @@ def swallowed(*, reopened_s: float | None) -> Line:
 
 
 def test_sends_behind_the_close_of_the_broker(tmp_path):
-    (one,) = found(tmp_path, "D12", swallowed(reopened_s=None))
+    (one,) = findings_of_lines(tmp_path, "D12", swallowed(reopened_s=None))
     assert variant(one) == "swallowed_after_close" and one.verdict == "proven"
     assert one.measured["sends"] == 3
 
 
 def test_sends_that_are_sent_again_long_behind_the_close(tmp_path):
-    (one,) = found(tmp_path, "D12", swallowed(reopened_s=20))
+    (one,) = findings_of_lines(tmp_path, "D12", swallowed(reopened_s=20))
     assert variant(one) == "swallowed_after_close_answered" and one.severity == "warning"
     assert one.measured["answered"] == 3
     assert one.measured["longest_s"] == pytest.approx(15.1, abs=0.02)
 
 
 def test_sends_that_are_sent_again_behind_the_close_are_no_finding(tmp_path):
-    assert found(tmp_path, "D12", swallowed(reopened_s=5.2)) == []
+    assert findings_of_lines(tmp_path, "D12", swallowed(reopened_s=5.2)) == []
 
 
 def sender(port: int, broker: str, topic: str, *, until: float, pause: float) -> Line:
@@ -116,7 +116,7 @@ def test_sends_to_one_broker_wait_while_another_answers(tmp_path):
         sender(40_002, "10.0.0.2", OTHER, until=40, pause=10),
         sender(40_003, "10.0.0.3", TOPIC + "-2", until=40, pause=99),
     ]
-    findings = found(tmp_path, "D12", *lines)
+    findings = findings_of_lines(tmp_path, "D12", *lines)
     assert {variant(one) for one in findings} == {"one_broker"}
     assert {one.subject["topic"] for one in findings} == {TOPIC, OTHER}
     assert all(one.measured["broker_topics"] == 2 for one in findings)
@@ -147,14 +147,14 @@ def paused(pause: float, *, is_pinged: bool = True) -> list[Line]:
 
 
 def test_sends_wait_on_a_connection_on_which_nothing_is_answered(tmp_path):
-    findings = found(tmp_path, "D12", *paused(20.0))
+    findings = findings_of_lines(tmp_path, "D12", *paused(20.0))
     assert {variant(one) for one in findings} == {"reads_paused_answered"}
     assert {one.severity for one in findings} == {"warning"}  # no client gave up so soon
     assert {one.measured["others_waiting"] for one in findings} == {1, 2}
 
 
 def test_what_clients_give_up_is_an_error_though_it_is_answered_then(tmp_path):
-    findings = found(tmp_path, "D12", *paused(31.0))
+    findings = findings_of_lines(tmp_path, "D12", *paused(31.0))
     assert {variant(one) for one in findings} == {"reads_paused"}
     assert {one.severity for one in findings} == {"error"}
 
@@ -163,7 +163,7 @@ def test_what_clients_give_up_is_an_error_though_it_is_answered_then(tmp_path):
 
 
 def test_a_pause_of_the_brokers_reading_is_told_from_a_standstill(tmp_path):
-    (one,) = found(tmp_path, "D13", *paused(4.0))
+    (one,) = findings_of_lines(tmp_path, "D13", *paused(4.0))
     assert variant(one) == "" and one.severity == "warning"
     assert one.measured["longest_s"] == pytest.approx(4.0, abs=0.01)
     assert one.measured["waiting"] == 3 and one.measured["pings"] == 1
@@ -173,7 +173,7 @@ def test_a_pause_of_the_brokers_reading_is_told_from_a_standstill(tmp_path):
 
 @pytest.mark.parametrize(("pause", "is_pinged"), [(0.4, True), (0.9, False)])
 def test_a_short_pause_is_no_finding(tmp_path, pause, is_pinged):
-    assert found(tmp_path, "D13", *paused(pause, is_pinged=is_pinged)) == []
+    assert findings_of_lines(tmp_path, "D13", *paused(pause, is_pinged=is_pinged)) == []
 
 
 def comb(pause: float, *, is_even: bool = True, store_ms: float | None = None) -> Line:
@@ -200,21 +200,21 @@ def comb(pause: float, *, is_even: bool = True, store_ms: float | None = None) -
 
 
 def test_receipts_at_an_even_pace(tmp_path):
-    (one,) = found(tmp_path, "D13", comb(0.1))
+    (one,) = findings_of_lines(tmp_path, "D13", comb(0.1))
     assert variant(one) == "rate_comb" and one.measured["pause_ms"] == pytest.approx(100, abs=1)
     assert one.measured["share"] > 0.95 and one.measured["waiting_ms"] is None
 
 
 @pytest.mark.parametrize(("pause", "is_even"), [(0.01, True), (0.1, False)])
 def test_receipts_that_are_quick_or_uneven_are_no_finding(tmp_path, pause, is_even):
-    assert found(tmp_path, "D13", comb(pause, is_even=is_even)) == []
+    assert findings_of_lines(tmp_path, "D13", comb(pause, is_even=is_even)) == []
 
 
 def test_the_time_before_storing_tells_a_limit_from_slow_storage(tmp_path):
-    (one,) = found(tmp_path, "D13", comb(0.1, store_ms=5))
+    (one,) = findings_of_lines(tmp_path, "D13", comb(0.1, store_ms=5))
     assert one.measured["storing_ms"] == pytest.approx(5, abs=1.5)
     assert one.measured["waiting_ms"] > 1000
 
 
 def test_storage_at_an_even_pace_is_no_limit(tmp_path):
-    assert found(tmp_path, "D13", comb(0.1, store_ms=3000)) == []
+    assert findings_of_lines(tmp_path, "D13", comb(0.1, store_ms=3000)) == []

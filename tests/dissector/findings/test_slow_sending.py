@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.dissector.findings.asking import found, variant
+from tests.dissector.findings.asking import findings_of_lines, variant
 from tests.dissector.findings.sending_captures import Line, ns
 
 # Rules that fire on what is made here, and on no sample capture.
@@ -37,7 +37,7 @@ def spiking(*, slow: float, lookup: float | None = None, is_always: bool = False
 
 @pytest.mark.parametrize(("lookup", "name"), [(None, ""), (0.003, "storage"), (0.1, "broker")])
 def test_sends_that_are_slow_for_a_time(tmp_path, lookup, name):
-    (one,) = found(tmp_path, "D14", spiking(slow=0.171, lookup=lookup))
+    (one,) = findings_of_lines(tmp_path, "D14", spiking(slow=0.171, lookup=lookup))
     assert variant(one) == name and one.severity == "warning"
     assert one.measured["slow"] == 20
     assert one.measured["slow_ms"] == pytest.approx(171, abs=3)
@@ -46,7 +46,7 @@ def test_sends_that_are_slow_for_a_time(tmp_path, lookup, name):
 
 @pytest.mark.parametrize(("slow", "is_always"), [(0.09, False), (0.171, True)])
 def test_sends_that_are_a_little_slow_or_slow_always_are_no_finding(tmp_path, slow, is_always):
-    assert found(tmp_path, "D14", spiking(slow=slow, is_always=is_always)) == []
+    assert findings_of_lines(tmp_path, "D14", spiking(slow=slow, is_always=is_always)) == []
 
 
 # -- D17
@@ -69,13 +69,13 @@ def too_large(size: int, *, attempts: int = 2, is_closed: bool = True) -> list[L
 
 
 def test_a_frame_above_the_limit_is_sent_again_and_again(tmp_path):
-    (one,) = found(tmp_path, "D17", *too_large(40_000))
+    (one,) = findings_of_lines(tmp_path, "D17", *too_large(40_000))
     assert variant(one) == "" and one.measured["attempts"] == 2
     assert one.measured["limit_bytes"] == 20_000 and one.measured["frame_bytes"] > 40_000
 
 
 def test_a_payload_just_below_the_limit_gets_no_answer(tmp_path):
-    (one,) = found(tmp_path, "D17", *too_large(19_500, attempts=1, is_closed=False))
+    (one,) = findings_of_lines(tmp_path, "D17", *too_large(19_500, attempts=1, is_closed=False))
     assert variant(one) == "near_limit" and one.measured["payload_bytes"] == 19_500
     assert one.measured["waited_s"] == pytest.approx(14, abs=0.1)
 
@@ -84,7 +84,7 @@ def test_a_payload_just_below_the_limit_gets_no_answer(tmp_path):
 def test_sends_that_the_broker_could_take_or_that_come_once_are_no_finding(
     tmp_path, size, attempts
 ):
-    assert found(tmp_path, "D17", *too_large(size, attempts=attempts)) == []
+    assert findings_of_lines(tmp_path, "D17", *too_large(size, attempts=attempts)) == []
 
 
 # -- D27
@@ -107,13 +107,13 @@ def lossy(*, is_late: bool) -> Line:
 
 
 def test_answers_are_slow_where_packets_were_lost(tmp_path):
-    (one,) = found(tmp_path, "D27", lossy(is_late=True))
+    (one,) = findings_of_lines(tmp_path, "D27", lossy(is_late=True))
     assert variant(one) == "" and one.measured["retransmitted"] == 20
     assert one.measured["slow_answers"] == 20 and one.measured["clean"] == 180
 
 
 def test_a_path_without_loss_is_no_finding(tmp_path):
-    assert found(tmp_path, "D27", lossy(is_late=False)) == []
+    assert findings_of_lines(tmp_path, "D27", lossy(is_late=False)) == []
 
 
 def swallowing(large: int, *, links: int = 2) -> list[Line]:
@@ -134,7 +134,7 @@ def swallowing(large: int, *, links: int = 2) -> list[Line]:
 
 
 def test_large_sends_that_never_arrive(tmp_path):
-    (one,) = found(tmp_path, "D27", *swallowing(1300))
+    (one,) = findings_of_lines(tmp_path, "D27", *swallowing(1300))
     assert variant(one) == "path_black_hole" and one.measured["connections_seen"] == 2
     assert one.measured["retransmitted"] == 8
     assert 300 < one.measured["answered_bytes"] < 1000 < one.measured["lost_bytes"]
@@ -142,7 +142,7 @@ def test_large_sends_that_never_arrive(tmp_path):
 
 @pytest.mark.parametrize(("large", "links"), [(250, 2), (1300, 1)])
 def test_small_sends_or_a_single_connection_are_no_black_hole(tmp_path, large, links):
-    assert found(tmp_path, "D27", *swallowing(large, links=links)) == []
+    assert findings_of_lines(tmp_path, "D27", *swallowing(large, links=links)) == []
 
 
 def idle(pause: float, *, is_answered: bool) -> Line:
@@ -164,7 +164,7 @@ def idle(pause: float, *, is_answered: bool) -> Line:
 
 @pytest.mark.parametrize("pause", [30, 300])
 def test_a_connection_that_is_cut_while_idle(tmp_path, pause):
-    (one,) = found(tmp_path, "D27", idle(pause, is_answered=False))
+    (one,) = findings_of_lines(tmp_path, "D27", idle(pause, is_answered=False))
     assert variant(one) == "cut_while_idle"
     assert one.measured["idle_measured_s"] == pytest.approx(pause, abs=0.1)
     assert one.measured["retransmitted"] == 3
@@ -172,4 +172,4 @@ def test_a_connection_that_is_cut_while_idle(tmp_path, pause):
 
 @pytest.mark.parametrize(("pause", "is_answered"), [(300, True), (10, False)])
 def test_a_silence_that_cuts_nothing_is_no_finding(tmp_path, pause, is_answered):
-    assert found(tmp_path, "D27", idle(pause, is_answered=is_answered)) == []
+    assert findings_of_lines(tmp_path, "D27", idle(pause, is_answered=is_answered)) == []

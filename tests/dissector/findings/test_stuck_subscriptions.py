@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from dissector.findings.finding import Finding
-from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, found_in
+from tests.dissector.findings.stuck_captures import RULES, START_NS, Scene, findings_in
 
 # Rules that captures made here alone fire.
 MADE = {"D05", "D07"}
 
-Found = Callable[[Scene, str], list[Finding]]
+Judge = Callable[[Scene, str], list[Finding]]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Found:
-    return partial(found_in, tmp_path)
+def judge(tmp_path: Path) -> Judge:
+    return partial(findings_in, tmp_path)
 
 
 def seconds(ns: int) -> float:
@@ -44,9 +44,9 @@ def stopping(kind: str = "Shared", is_acked: bool = True, **fields: object) -> S
 # -- D05
 
 
-def test_a_broker_that_stops_is_found_without_a_cause(found):
+def test_a_broker_that_stops_is_found_without_a_cause(judge):
     scene = stopping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert (one.severity, one.verdict) == ("error", "proven")
     assert one.title == RULES["D05"].words[""].title
     # It waits from the receipt on; the last that the broker says is a PONG after 4 * 3 s.
@@ -58,22 +58,22 @@ def test_a_broker_that_stops_is_found_without_a_cause(found):
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Failover", "Key_Shared"])
-def test_a_broker_that_stops_is_found_for_every_type(found, kind):
-    (one,) = found(stopping(kind), "D05")
+def test_a_broker_that_stops_is_found_for_every_type(judge, kind):
+    (one,) = judge(stopping(kind), "D05")
     assert one.severity == "error"
 
 
-def test_an_idle_topic_is_no_stop(found):
+def test_an_idle_topic_is_no_stop(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
     for _ in range(4):
         scene.wait(3)
         consumer.line.ping()
-    assert found(scene, "D05") == []
+    assert judge(scene, "D05") == []
 
 
-def test_what_another_consumer_of_the_subscription_gets_is_no_stop(found):
+def test_what_another_consumer_of_the_subscription_gets_is_no_stop(judge):
     scene = Scene()
     producer, first, second = scene.producer(), scene.consumer(), scene.consumer(name="other")
     first.ack(first.message(producer.send()))
@@ -81,10 +81,10 @@ def test_what_another_consumer_of_the_subscription_gets_is_no_stop(found):
         scene.wait(2)
         second.ack(second.message(producer.send()))
         first.line.ping()
-    assert found(scene, "D05") == []
+    assert judge(scene, "D05") == []
 
 
-def test_a_send_that_was_never_confirmed_is_no_stop(found):
+def test_a_send_that_was_never_confirmed_is_no_stop(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
@@ -92,33 +92,33 @@ def test_a_send_that_was_never_confirmed_is_no_stop(found):
     for _ in range(4):
         scene.wait(3)
         consumer.line.ping()
-    assert found(scene, "D05") == []
+    assert judge(scene, "D05") == []
 
 
-def test_without_permits_it_is_the_client_that_waits(found):
-    assert found(stopping(permits=10), "D05") == []
+def test_without_permits_it_is_the_client_that_waits(judge):
+    assert judge(stopping(permits=10), "D05") == []
 
 
-def test_a_connection_on_which_the_broker_says_nothing_is_no_proof(found):
+def test_a_connection_on_which_the_broker_says_nothing_is_no_proof(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
     producer.send()
     scene.wait(20)
     producer.line.ping()
-    assert found(scene, "D05") == []
+    assert judge(scene, "D05") == []
 
 
-def test_what_is_unacknowledged_explains_a_stop(found):
-    (one,) = found(stopping(is_acked=False), "D05")
+def test_what_is_unacknowledged_explains_a_stop(judge):
+    (one,) = judge(stopping(is_acked=False), "D05")
     assert one.severity == "info" and one.measured["left_unacked"] == 10
-    (one,) = found(stopping("Key_Shared", is_acked=False), "D05")
+    (one,) = judge(stopping("Key_Shared", is_acked=False), "D05")
     assert one.severity == "info" and "Key_Shared" in one.text
-    (one,) = found(stopping("Exclusive", is_acked=False), "D05")
+    (one,) = judge(stopping("Exclusive", is_acked=False), "D05")
     assert one.severity == "error"  # brokers have no such limit for it
 
 
-def test_a_key_that_one_message_holds_explains_a_stop(found):
+def test_a_key_that_one_message_holds_explains_a_stop(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(kind="Key_Shared")
     for number in range(10):
@@ -129,11 +129,11 @@ def test_a_key_that_one_message_holds_explains_a_stop(found):
     for _ in range(4):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.measured["left_unacked"] == 1
 
 
-def test_a_client_that_did_not_read_is_no_stop(found):
+def test_a_client_that_did_not_read_is_no_stop(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
@@ -141,10 +141,10 @@ def test_a_client_that_did_not_read_is_no_stop(found):
     scene.wait(20)
     consumer.message(entry)  # and nothing between
     consumer.line.ping()
-    assert found(scene, "D05") == []
+    assert judge(scene, "D05") == []
 
 
-def test_an_inactive_consumer_waits_by_design(found):
+def test_an_inactive_consumer_waits_by_design(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer(kind="Failover")
     consumer.active(True)
@@ -154,11 +154,11 @@ def test_an_inactive_consumer_waits_by_design(found):
     for _ in range(3):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and "not the active one" in one.text
 
 
-def test_an_entry_with_a_time_of_its_own_waits_for_it(found):
+def test_an_entry_with_a_time_of_its_own_waits_for_it(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
@@ -166,11 +166,11 @@ def test_an_entry_with_a_time_of_its_own_waits_for_it(found):
     for _ in range(3):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.title == RULES["D05"].words["delayed"].title
 
 
-def test_an_open_transaction_holds_back_what_is_behind_it(found):
+def test_an_open_transaction_holds_back_what_is_behind_it(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
@@ -179,11 +179,11 @@ def test_an_open_transaction_holds_back_what_is_behind_it(found):
     for _ in range(3):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.title == RULES["D05"].words["transaction"].title
 
 
-def test_a_rhythm_is_a_rate(found):
+def test_a_rhythm_is_a_rate(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     for _ in range(30):
@@ -194,11 +194,11 @@ def test_a_rhythm_is_a_rate(found):
         consumer.line.ping()
         scene.wait(0.1)
         consumer.ack(*(consumer.message(each) for each in waiting[place : place + 4]))
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.measured["waits_alike"] == 4
 
 
-def test_a_broker_that_does_not_read_is_named(found):
+def test_a_broker_that_does_not_read_is_named(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     consumer.ack(consumer.message(producer.send()))
@@ -207,11 +207,11 @@ def test_a_broker_that_does_not_read_is_named(found):
     consumer.line.say(True, "PING")
     scene.wait(9)
     consumer.line.say(False, "PONG")
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.measured["paused_requests"] == 1
 
 
-def test_a_chunk_without_its_beginning_is_named(found):
+def test_a_chunk_without_its_beginning_is_named(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     chunk = {"uuid": "m-1", "num_chunks_from_msg": 2, "total_chunk_msg_size": 28}
@@ -220,12 +220,12 @@ def test_a_chunk_without_its_beginning_is_named(found):
     for _ in range(3):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "error" and one.title == RULES["D05"].words["orphan_chunk"].title
     assert one.measured["chunk_id"] == 1
 
 
-def test_holes_mean_that_others_may_have_got_it(found):
+def test_holes_mean_that_others_may_have_got_it(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     for _ in range(5):
@@ -235,7 +235,7 @@ def test_holes_mean_that_others_may_have_got_it(found):
     for _ in range(3):
         scene.wait(3)
         consumer.line.ping()
-    (one,) = found(scene, "D05")
+    (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.measured["holes"] == 5
 
 
@@ -262,12 +262,12 @@ def plateau(scene: Scene, readers: list, waiting: list, limit: int, hold_s: floa
         reader.ack(entry)
 
 
-def test_a_limit_of_one_consumer_is_measured(found):
+def test_a_limit_of_one_consumer_is_measured(judge):
     scene, (readers, waiting, _) = limited(12, 1, 0)
     plateau(scene, readers, waiting, 12, 3)
     plateau(scene, readers, waiting, 12, 2)
     readers[0].message(waiting.pop(0))
-    (one,) = found(scene, "D06")
+    (one,) = judge(scene, "D06")
     assert (one.severity, one.verdict, one.title) == (
         "error", "proven", RULES["D06"].words[""].title,
     )  # fmt: skip
@@ -276,23 +276,23 @@ def test_a_limit_of_one_consumer_is_measured(found):
     assert one.measured["silence_measured_s"] == pytest.approx(3, abs=0.01)
 
 
-def test_a_limit_of_a_whole_subscription_is_measured(found):
+def test_a_limit_of_a_whole_subscription_is_measured(judge):
     scene, (readers, waiting, _) = limited(12, 3, 0)
     plateau(scene, readers, waiting, 12, 3)
     readers[2].message(waiting.pop(0))
-    (one,) = found(scene, "D06")
+    (one,) = judge(scene, "D06")
     assert one.title == RULES["D06"].words["subscription"].title
     assert one.measured["unacked"] == 12 and one.measured["consumers"] == 3
 
 
-def test_a_silence_without_a_backlog_is_no_limit(found):
+def test_a_silence_without_a_backlog_is_no_limit(judge):
     scene = Scene()
     producer, consumer = scene.producer(), scene.consumer()
     for _ in range(3):
         held = [consumer.message(producer.send()) for _ in range(12)]
         scene.wait(3)
         consumer.ack(*held)
-    assert found(scene, "D06") == []
+    assert judge(scene, "D06") == []
 
 
 def trickling(
@@ -323,9 +323,9 @@ def trickling(
     ],
 )
 def test_a_limit_is_measured_by_the_acknowledgement_of_its_half(
-    found, turns, consumers, first_s, variant, verdict
+    judge, turns, consumers, first_s, variant, verdict
 ):
-    (one,) = found(trickling(20, turns, consumers, first_s), "D06")
+    (one,) = judge(trickling(20, turns, consumers, first_s), "D06")
     assert one.title == RULES["D06"].words[variant].title
     assert (one.severity, one.verdict) == ("error", verdict)
     assert one.measured["unacked"] == 20 and one.measured["plateaus"] == turns
@@ -340,28 +340,28 @@ def test_a_limit_is_measured_by_the_acknowledgement_of_its_half(
     ("turns", "resumes_at"),
     [(1, 0.5), (3, 0.3), (3, 0.8)],
 )
-def test_slow_acknowledgements_alone_are_no_limit(found, turns, resumes_at):
+def test_slow_acknowledgements_alone_are_no_limit(judge, turns, resumes_at):
     """Once, soon after the silence began; or delivery goes on at another share each time."""
-    assert found(trickling(20, turns, resumes_at=resumes_at), "D06") == []
+    assert judge(trickling(20, turns, resumes_at=resumes_at), "D06") == []
 
 
-def test_acknowledgements_that_change_nothing_are_named(found):
+def test_acknowledgements_that_change_nothing_are_named(judge):
     scene, (readers, waiting, _) = limited(12, 1, 0, server_version="4.0.2")
     plateau(scene, readers, waiting, 12, 3)
     for _ in range(4):
         scene.wait(2)
         readers[0].line.ping()
-    (one,) = found(scene, "D06")
+    (one,) = judge(scene, "D06")
     assert one.title == RULES["D06"].words["blocked_flag_stuck"].title
     assert "4.0.2" in one.text and one.measured["unacked"] == 12
-    assert [each.severity for each in found(scene, "D05")] == ["info"]
+    assert [each.severity for each in judge(scene, "D05")] == ["info"]
 
 
-def test_a_stop_that_no_acknowledgement_ends_is_named(found):
-    (one,) = found(stopping(is_acked=False), "D06")
+def test_a_stop_that_no_acknowledgement_ends_is_named(judge):
+    (one,) = judge(stopping(is_acked=False), "D06")
     assert one.title == RULES["D06"].words["still"].title and one.severity == "warning"
     assert one.measured["unacked"] == 10
-    assert found(stopping("Exclusive", is_acked=False), "D06") == []
+    assert judge(stopping("Exclusive", is_acked=False), "D06") == []
 
 
 # -- D07
@@ -387,36 +387,36 @@ def joining(keys: int, holds_s: float, gets_at_once: bool = False, releases: boo
 
 
 @pytest.mark.parametrize(("keys", "severity"), [(20, "warning"), (4, "info")])
-def test_a_consumer_that_joins_waits_for_what_is_held(found, keys, severity):
-    (one,) = found(joining(keys, 3), "D07")
+def test_a_consumer_that_joins_waits_for_what_is_held(judge, keys, severity):
+    (one,) = judge(joining(keys, 3), "D07")
     assert one.severity == severity and one.subject["consumer_name"] == "newcomer"
     assert one.measured["held"] == one.measured["keys_seen"] == keys
     assert one.measured["waited_s"] == pytest.approx(3, abs=0.05)
     assert one.measured["holder_name"] == "holder" and "3.0.5" in one.text
 
 
-def test_a_consumer_that_joins_and_still_waits(found):
-    (one,) = found(joining(20, 12, releases=False), "D07")
+def test_a_consumer_that_joins_and_still_waits(judge):
+    (one,) = judge(joining(20, 12, releases=False), "D07")
     assert one.title == RULES["D07"].words["still"].title
 
 
-def test_a_consumer_that_joins_and_gets_its_keys(found):
-    assert found(joining(20, 3, gets_at_once=True), "D07") == []
-    assert found(joining(20, 12, gets_at_once=True, releases=False), "D07") == []
+def test_a_consumer_that_joins_and_gets_its_keys(judge):
+    assert judge(joining(20, 3, gets_at_once=True), "D07") == []
+    assert judge(joining(20, 12, gets_at_once=True, releases=False), "D07") == []
 
 
 # -- D08
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_a_consumer_of_a_later_priority_waits(found, level):
+def test_a_consumer_of_a_later_priority_waits(judge, level):
     scene = Scene()
     producer, first = scene.producer(), scene.consumer()
     scene.consumer(name="reserve", priority_level=level)
     for _ in range(12):
         first.ack(first.message(producer.send()))
         scene.wait(0.5)
-    findings = found(scene, "D08")
+    findings = judge(scene, "D08")
     assert len(findings) == level
     for one in findings:
         assert one.severity == "info" and one.subject["consumer_name"] == "reserve"
@@ -424,7 +424,7 @@ def test_a_consumer_of_a_later_priority_waits(found, level):
 
 
 @pytest.mark.parametrize("is_acked", [False, True])
-def test_a_consumer_that_holds_everything(found, is_acked):
+def test_a_consumer_that_holds_everything(judge, is_acked):
     scene = Scene()
     producer, first = scene.producer(), scene.consumer(permits=100)
     scene.consumer(name="idle", permits=5)
@@ -433,14 +433,14 @@ def test_a_consumer_that_holds_everything(found, is_acked):
         if is_acked:
             first.ack(entry)
         scene.wait(0.2)
-    findings = found(scene, "D08")
+    findings = judge(scene, "D08")
     assert len(findings) == (not is_acked)
     for one in findings:
         assert one.title == RULES["D08"].words["prefetch_hoard"].title
         assert one.measured["held"] == 20
 
 
-def test_a_consumer_that_became_active_later_waited_until_then(found):
+def test_a_consumer_that_became_active_later_waited_until_then(judge):
     scene = Scene()
     producer, first = scene.producer(), scene.consumer(kind="Failover")
     second = scene.consumer(name="next", kind="Failover")
@@ -451,7 +451,7 @@ def test_a_consumer_that_became_active_later_waited_until_then(found):
         scene.wait(0.2)
     first.close()
     second.active(True)
-    (one,) = found(scene, "D08")
+    (one,) = judge(scene, "D08")
     assert one.title == RULES["D08"].words[""].title
     assert one.subject["consumer_name"] == "next" and one.measured["others_messages"] == 15
     assert one.measured["waited_s"] == pytest.approx(14 * 0.204, abs=0.1)

@@ -68,7 +68,7 @@ UNSAID = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
+def findings_by_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
     """The findings by name of the capture; all are in one lake."""
     lake = tmp_path_factory.mktemp("threads") / "lake"
     files = sorted(map(str, FOLDER.glob("*.pcap")))
@@ -84,31 +84,33 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
     return sorted_out
 
 
-def test_each_thread_has_its_capture_and_its_twin(found):
+def test_each_thread_has_its_capture_and_its_twin(findings_by_thread):
     assert {Path(each["file"]).stem for each in THREADS} == {*WANTED}
-    assert {*found} == {*WANTED} | {Path(each["twin"]).stem for each in THREADS}
+    assert {*findings_by_thread} == {*WANTED} | {Path(each["twin"]).stem for each in THREADS}
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_what_is_wrong_is_found_and_nothing_else(name, found):
-    told = [(one.number, variant(one)) for one in found[name] if one.severity != "info"]
+def test_what_is_wrong_is_found_and_nothing_else(name, findings_by_thread):
+    told = [
+        (one.number, variant(one)) for one in findings_by_thread[name] if one.severity != "info"
+    ]
     assert sorted(told) == sorted(WANTED[name])
 
 
 @pytest.mark.parametrize("name", [Path(each["twin"]).stem for each in THREADS])
-def test_a_twin_is_quiet(name, found):
-    assert [one.title for one in found[name] if one.severity != "info"] == []
+def test_a_twin_is_quiet(name, findings_by_thread):
+    assert [one.title for one in findings_by_thread[name] if one.severity != "info"] == []
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_happened_is_said(name, found):
-    text = "\n".join(f"{one.title}\n{one.text}" for one in found[name])
+def test_what_happened_is_said(name, findings_by_thread):
+    text = "\n".join(f"{one.title}\n{one.text}" for one in findings_by_thread[name])
     assert [words for words in SAID[name] if words not in text] == []
 
 
 @pytest.mark.parametrize("name", UNSAID)
-def test_what_did_not_happen_is_not_said(name, found):
-    text = "\n".join(f"{one.title}\n{one.text}" for one in found[name])
+def test_what_did_not_happen_is_not_said(name, findings_by_thread):
+    text = "\n".join(f"{one.title}\n{one.text}" for one in findings_by_thread[name])
     assert [words for words in UNSAID[name] if words in text] == []
 
 

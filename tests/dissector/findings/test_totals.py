@@ -85,9 +85,9 @@ def test_rows_of_lists_are_rows_whatever_they_hold():
     report = json.loads(json.dumps(empty_report()))
     report["errors"]["total"] |= {"answers": 3, "incidents": 3}
     report["errors"]["by_code"] = [{"error_code": None, "answers": 3}]
-    (found,), problems = judge(engine(), [Judged("", 1, 2, report)])
+    (findings,), problems = judge(engine(), [Judged("", 1, 2, report)])
     assert not problems
-    (one,) = (one for one in found if one.number == "V12")
+    (one,) = (one for one in findings if one.number == "V12")
     assert one.measured["codes"] == {"no code": 3}
 
 

@@ -27,10 +27,10 @@ def test_words_and_next_steps_of_verdicts() -> None:
     report = decoded()
     report["errors"]["total"] |= {"answers": 1, "incidents": 1}
     report["checksum_failures"]["total"] |= {"evaluated": 9, "mismatch": 2, "confirmed_by_peer": 2}
-    found = headlines(report)
+    lines = headlines(report)
     # Of the capture a finding has the word.
-    assert {headline.word for headline in found} == {"look", "note", ""}
-    for headline in found:
+    assert {headline.word for headline in lines} == {"look", "note", ""}
+    for headline in lines:
         assert headline.next_step or headline.word not in WRONG, headline
         assert "None" not in headline.text + headline.next_step, headline
 
@@ -138,9 +138,9 @@ def test_every_remark_leads_to_a_section() -> None:
     summary = Numbers()
     for name in sorted(tables, key=lambda name: name != "frames"):
         summary.add(name, made.batch(name, tables[name]))
-    found = headlines(summary.result())
-    assert {headline.section for headline in found} <= set(SECTIONS)
-    assert all(headline.text.endswith(".") for headline in found)
+    lines = headlines(summary.result())
+    assert {headline.section for headline in lines} <= set(SECTIONS)
+    assert all(headline.text.endswith(".") for headline in lines)
     assert many(0, "entry", "entries") == "0 entries"
     assert many(1, "entry", "entries") == "1 entry" and many(2000, "send") == "2,000 sends"
 

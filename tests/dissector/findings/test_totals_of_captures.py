@@ -13,9 +13,9 @@ ENOUGH = 0.99
 def test_bounds_say_what_they_left_out() -> None:
     report = decoded()
     report["coverage"]["total"]["limits_hit"] = {"nesting_limit": 3}
-    found = [headline for headline in of(report, "coverage") if headline.word == "bad"]
-    assert f"{NOTICE_SENTENCES['nesting_limit']} (nesting_limit, 3 times)" in found[0].text
-    assert "dissector summary" in found[0].next_step
+    headlines = [headline for headline in of(report, "coverage") if headline.word == "bad"]
+    assert f"{NOTICE_SENTENCES['nesting_limit']} (nesting_limit, 3 times)" in headlines[0].text
+    assert "dissector summary" in headlines[0].next_step
 
 
 def test_long_names_leave_the_numbers_whole() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.dissector.findings.asking import found_on, variant
+from tests.dissector.findings.asking import findings_of_tape, variant
 from tests.dissector.findings.tape import TOPIC, Tape
 
 # -- D40
@@ -24,7 +24,7 @@ def sends(waits: Sequence[float], *, opened: float = 0.1, clock_s: float = 0.0) 
 
 
 def test_messages_that_wait_beside_an_open_producer(tmp_path):
-    (one,) = found_on(tmp_path, "D40", sends([3.0, 2.5, 2.0]))
+    (one,) = findings_of_tape(tmp_path, "D40", sends([3.0, 2.5, 2.0]))
     assert variant(one) == "" and one.severity == "error" and one.verdict == "pattern"
     assert one.measured["sends_seen"] == 3
     assert one.measured["waited_s"] == pytest.approx(3.0, abs=0.002)
@@ -32,19 +32,19 @@ def test_messages_that_wait_beside_an_open_producer(tmp_path):
 
 
 def test_messages_that_wait_for_the_producer(tmp_path):
-    (one,) = found_on(tmp_path, "D40", sends([39.0, 38.0, 37.0], opened=20.0))
+    (one,) = findings_of_tape(tmp_path, "D40", sends([39.0, 38.0, 37.0], opened=20.0))
     assert variant(one) == "no_producer" and one.verdict == "proven"
     assert one.measured["waited_s"] == pytest.approx(39.0, abs=0.002)
 
 
 @pytest.mark.parametrize("clock_s", [-7.0, 9.0])
 def test_a_clock_that_is_off_is_no_waiting_by_itself(tmp_path, clock_s):
-    assert found_on(tmp_path, "D40", sends([], clock_s=clock_s)) == []
+    assert findings_of_tape(tmp_path, "D40", sends([], clock_s=clock_s)) == []
 
 
 @pytest.mark.parametrize("clock_s", [-7.0, 9.0])
 def test_what_a_clock_is_off_is_no_waiting(tmp_path, clock_s):
-    (one,) = found_on(tmp_path, "D40", sends([3.0, 2.5, 2.0], clock_s=clock_s))
+    (one,) = findings_of_tape(tmp_path, "D40", sends([3.0, 2.5, 2.0], clock_s=clock_s))
     assert one.measured["ahead_s"] == pytest.approx(clock_s, abs=0.002)
     assert one.measured["waited_s"] == pytest.approx(3.0, abs=0.002)
 
@@ -55,16 +55,16 @@ def test_a_clock_that_is_set_back_tells_nothing(tmp_path):
     link.produce(0.1, 1)
     for number in range(40):
         link.publish(1.0 + number * 0.1, 1, number, number, clock_s=0.0 if number < 30 else -5.0)
-    assert found_on(tmp_path, "D40", tape) == []
+    assert findings_of_tape(tmp_path, "D40", tape) == []
 
 
 @pytest.mark.parametrize("waits", [[0.5, 0.4, 0.3], [3.0, 2.0]])
 def test_short_and_few_waits_are_none(tmp_path, waits):
-    assert found_on(tmp_path, "D40", sends(waits)) == []
+    assert findings_of_tape(tmp_path, "D40", sends(waits)) == []
 
 
 def test_a_single_send_that_waits_long_is_told(tmp_path):
-    (one,) = found_on(tmp_path, "D40", sends([12.0]))
+    (one,) = findings_of_tape(tmp_path, "D40", sends([12.0]))
     assert one.measured["sends_seen"] == 1
 
 
@@ -89,7 +89,7 @@ def deliveries(delays: Sequence[float], *, permits: int = 1000, subscribed: floa
 
 
 def test_deliveries_that_come_late_with_permits_left(tmp_path):
-    (one,) = found_on(tmp_path, "D41", deliveries([0.01, 0.01, 1.5, 2.7, 4.9, 0.01]))
+    (one,) = findings_of_tape(tmp_path, "D41", deliveries([0.01, 0.01, 1.5, 2.7, 4.9, 0.01]))
     assert variant(one) == "" and one.severity == "error"
     assert one.measured["late"] == 3 and one.measured["deliveries"] == 6
     assert one.measured["slowest_s"] == pytest.approx(4.9, abs=0.002)
@@ -97,7 +97,8 @@ def test_deliveries_that_come_late_with_permits_left(tmp_path):
 
 
 def test_bursts_of_one_rhythm_are_a_dispatch_rate(tmp_path):
-    (one,) = found_on(tmp_path, "D41", deliveries([1.5, 2.4, 3.3, 4.2]))  # 0.9 + 0.1 s apart
+    # Entries are a tenth of a second apart, and so wait 0.9 s longer each.
+    (one,) = findings_of_tape(tmp_path, "D41", deliveries([1.5, 2.4, 3.3, 4.2]))
     assert variant(one) == "rate" and one.measured["bursts"] == 4
     assert one.measured["apart_s"] == pytest.approx(1.0, abs=0.002)
 
@@ -113,7 +114,7 @@ def test_bursts_of_one_rhythm_are_a_dispatch_rate(tmp_path):
     ids=["quick", "few", "out of permits", "came later"],
 )
 def test_deliveries_that_are_not_late(tmp_path, tape):
-    assert found_on(tmp_path, "D41", tape) == []
+    assert findings_of_tape(tmp_path, "D41", tape) == []
 
 
 def test_deliveries_that_go_on_behind_acknowledgements_are_of_a_limit(tmp_path):
@@ -128,7 +129,7 @@ def test_deliveries_that_go_on_behind_acknowledgements_are_of_a_limit(tmp_path):
         for entry in (2 * burst, 2 * burst + 1):
             taker.message(at, 1, entry, clock_s=1.0 + 0.01 * entry - at)
         taker.ack(at + 2.28, 1, 2 * burst, 2 * burst + 1)
-    assert found_on(tmp_path, "D41", tape) == []
+    assert findings_of_tape(tmp_path, "D41", tape) == []
 
 
 # -- D42
@@ -161,7 +162,7 @@ def listed(*, asks_again: bool = False, is_subscribed: bool = False) -> Tape:
 
 
 def test_a_topic_that_came_after_the_list_is_named(tmp_path):
-    (one,) = found_on(tmp_path, "D42", listed())
+    (one,) = findings_of_tape(tmp_path, "D42", listed())
     assert one.severity == "warning" and one.subject["topic"] == TOPIC + "c"
     assert one.measured["entries"] == 1 and one.measured["subscribed"] == 2
     assert "the topics of public/default" in one.text
@@ -169,4 +170,4 @@ def test_a_topic_that_came_after_the_list_is_named(tmp_path):
 
 @pytest.mark.parametrize("more", [{"asks_again": True}, {"is_subscribed": True}])
 def test_a_client_that_looks_again_is_quiet(tmp_path, more):
-    assert found_on(tmp_path, "D42", listed(**more)) == []
+    assert findings_of_tape(tmp_path, "D42", listed(**more)) == []

@@ -34,12 +34,12 @@ PLACES = {
 def packets(data: bytes) -> list[bytes]:
     """The records of a little-endian pcap file, its header first."""
     assert data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
-    found, at = [data[:24]], 24
+    packets, at = [data[:24]], 24
     while at < len(data):
         size = 16 + struct.unpack_from("<I", data, at + 8)[0]
-        found.append(data[at : at + size])
+        packets.append(data[at : at + size])
         at += size
-    return found
+    return packets
 
 
 def read(name: str) -> bytes:
@@ -124,12 +124,12 @@ def closed(lake: Lake, plan: JoinPlan, folder: Path) -> dict[str, pa.Table]:
 
 def plain(rows: Iterable[dict[str, Any]], leave: Iterable[str] = ()) -> Counter[tuple[Any, ...]]:
     """How often each row is there, without what names places."""
-    found: Counter[tuple[Any, ...]] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     for row in rows:
         kept = [
             (name, tuple(value) if isinstance(value, list) else value)
             for name, value in sorted(row.items())
             if name not in PLACES and name not in leave
         ]
-        found[tuple(kept)] += 1
-    return found
+        counts[tuple(kept)] += 1
+    return counts

@@ -25,11 +25,13 @@ def test_arrays_texts_and_tables_are_read_as_they_were_written(
         {"one": array, "zeros": np.zeros_like(array)}, {"names": [b"", b"\xff\0"]}, {"t": table}
     )
     checkpoints.write(written, tmp_path / "folder" / "file")
-    found = checkpoints.read(tmp_path / "folder" / "file")
-    assert found.texts == written.texts and found.tables == written.tables
+    state_read = checkpoints.read(tmp_path / "folder" / "file")
+    assert state_read.texts == written.texts and state_read.tables == written.tables
     for name, each in written.arrays.items():
-        assert found.arrays[name].dtype == np.int64
-        assert np.array_equal(found.arrays[name], each) and found.arrays[name].shape == shape
+        assert state_read.arrays[name].dtype == np.int64
+        assert (
+            np.array_equal(state_read.arrays[name], each) and state_read.arrays[name].shape == shape
+        )
 
 
 def test_a_state_has_the_arrays_of_another() -> None:
@@ -60,8 +62,8 @@ def test_a_replay_goes_on_where_another_one_was_left(tmp_path: Path) -> None:
         told = [*first.feed(table.slice(0, place)), *first.leave()]
         checkpoints.write(first.checkpoint(), tmp_path / f"{place}")
         second = Replay.resumed(200 * MS, checkpoints.read(tmp_path / f"{place}"))
-        found = replayed(rows[place:], 100, second)
+        closed_rows = replayed(rows[place:], 100, second)
         for name, each in reversed(told):
-            found[name] = each.to_pylist() + found.get(name, [])
-        assert found["exchanges"] == whole["exchanges"], place
-        assert found["producers"] == whole["producers"], place
+            closed_rows[name] = each.to_pylist() + closed_rows.get(name, [])
+        assert closed_rows["exchanges"] == whole["exchanges"], place
+        assert closed_rows["producers"] == whole["producers"], place

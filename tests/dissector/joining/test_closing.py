@@ -74,14 +74,14 @@ def whole(name: str) -> dict[str, Any]:
 def differences(cut: Cut, plan: JoinPlan, root: Path, *, is_exact: bool) -> None:
     """See that what differs from the whole is due to frames that straddle."""
     with open_lake(root / "lake") as lake:
-        found = closed(lake, plan, root / "closed")
+        tables = closed(lake, plan, root / "closed")
         straddling = [
             row for row in lake.table("frames").to_pylist() if row["status"] == "cut_by_end"
         ]
     is_named = is_exact or not any(map(is_lost, straddling))
     for table in CLOSED:
         names = None if is_named else OWN[table]
-        mine, theirs = rows_of(found[table], names), rows_of(whole(cut.name)[table], names)
+        mine, theirs = rows_of(tables[table], names), rows_of(whole(cut.name)[table], names)
         for rows in (theirs - mine, mine - theirs):
             assert rows.total() <= len(straddling), (cut, table, rows)
 
@@ -125,10 +125,10 @@ def test_clients_of_one_broker_in_captures_of_their_own_are_one_by_their_message
         plan = planned(lake)
         (group,) = plan.groups
         assert not group.is_in_turn and plan.handovers == ()
-        found = closed(lake, plan, tmp_path / "closed")
+        tables = closed(lake, plan, tmp_path / "closed")
     for table in CLOSED:
-        assert rows_of(found[table]) == rows_of(whole(name)[table])
-    elsewhere = [row for row in found["deliveries"].to_pylist() if row["previous_capture"]]
+        assert rows_of(tables[table]) == rows_of(whole(name)[table])
+    elsewhere = [row for row in tables["deliveries"].to_pylist() if row["previous_capture"]]
     assert len(elsewhere) > 10
 
 

@@ -24,12 +24,12 @@ def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
         make_views(db, source, [table])
         rows = db.sql(f"SELECT * EXCLUDE place FROM {table}").to_arrow_table()
         assert rows.schema.names == arrow_schema(table).names
-    found = rows.to_pylist()
-    for row in found:
+    listed = rows.to_pylist()
+    for row in listed:
         row["origin_capture"] = None
         for name in NEW & row.keys():
             row[name] = None
-    return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in found)
+    return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in listed)
 
 
 @pytest.mark.parametrize("table", ["frames", "deliveries", "capture_files"])

@@ -194,10 +194,10 @@ def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
     hand_over(nights.lake, half, nights.names[-2:])
     batch = batch_of(half, nights.names[-4])
     (state,) = (batch / increment_cache.STATE).iterdir()
-    found = checkpoints.read(state)
-    wild = {name: each + (1 << 40) for name, each in found.arrays.items()}
+    state_read = checkpoints.read(state)
+    wild = {name: each + (1 << 40) for name, each in state_read.arrays.items()}
     state.unlink()
-    checkpoints.write(found._replace(arrays=wild), state)
+    checkpoints.write(state_read._replace(arrays=wild), state)
     index = json.loads((batch / "index.json").read_text())
     for files in (table["files"] for table in index["tables"].values()):
         for name in files:
@@ -264,10 +264,10 @@ def test_captures_that_come_before_or_go_from_the_middle_change_what_is_behind_t
     read_captures.clear()
     gone = nights.names[3]
     (lake / MANIFEST_FOLDER / f"{gone}.json").unlink()
-    found = reported(lake, output, tell=lambda _: None)
+    report = reported(lake, output, tell=lambda _: None)
     assert (nights.names[0],) not in read_captures and (nights.names[4],) in read_captures
     assert not any(gone in path.read_text() for path in (lake / KEPT).glob("*/index.json"))
     hand_over(nights.lake, tmp_path / "anew", [n for n in nights.names if n != gone])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_INCREMENT_ROWS", 1 << 40)
-        assert differences(found, reported(tmp_path / "anew", tmp_path / "other")) == []
+        assert differences(report, reported(tmp_path / "anew", tmp_path / "other")) == []

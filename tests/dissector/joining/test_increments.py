@@ -50,10 +50,10 @@ def captures(found: list[Increment]) -> list[int]:
 def test_a_group_is_cut_where_it_has_rows_enough_and_only_there() -> None:
     part, known = nights(7)
     for bound, expected in ((1, [1] * 7), (20, [2, 2, 2, 1]), (25, [3, 3, 1]), (71, [7])):
-        found = increments(part, known, bound)
-        assert captures(found) == expected
-        assert sum((each.captures for each in found), ()) == part.groups[0].captures
-        assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
+        groups = increments(part, known, bound)
+        assert captures(groups) == expected
+        assert sum((each.captures for each in groups), ()) == part.groups[0].captures
+        assert [each.is_last for each in groups] == [False] * (len(groups) - 1) + [True]
     assert captures(increments(part, known, 70)) == [7], "an increment without captures is none"
     whole = known._replace(whole=frozenset(["k3"]))
     assert captures(increments(part, whole, 1)) == [7], "Cursus stays in one piece"
@@ -62,10 +62,10 @@ def test_a_group_is_cut_where_it_has_rows_enough_and_only_there() -> None:
 def test_what_lands_later_does_not_change_a_increment_with_another_behind_it() -> None:
     before = increments(*nights(2), 20)
     for count in range(3, 9):
-        found = increments(*nights(count), 20)
-        assert found[: len(before) - 1] == before[:-1], count
-        assert found[-1].digest != before[-1].digest
-        before = found
+        groups = increments(*nights(count), 20)
+        assert groups[: len(before) - 1] == before[:-1], count
+        assert groups[-1].digest != before[-1].digest
+        before = groups
     part, known = nights(8)
     changed = known._replace(digests=known.digests | {"k3": "other"})
     same = [
@@ -108,25 +108,25 @@ def test_captures_that_lasted_at_the_same_time_are_not_cut_apart() -> None:
     assert part.groups[0].captures == ("a", "b", "d", "c") and not part.groups[0].is_in_turn
     assert captures(increments(part, known, 1)) == [4]
     apart = known._replace(spans=spans | {"b": (10 * S, 11 * S)})
-    found = increments(part, apart, 1)
-    assert captures(found) == [1, 1, 2]
-    assert [each.part.groups[0].is_in_turn for each in found] == [True, True, False]
+    groups = increments(part, apart, 1)
+    assert captures(groups) == [1, 1, 2]
+    assert [each.part.groups[0].is_in_turn for each in groups] == [True, True, False]
 
 
 def known_of(lake: Lake) -> CaptureSizes:
     """What decides where captures of a lake are cut; one row each."""
     names = digests(lake.captures)
-    found = survey.known(files_of(lake, frozenset(names)), JoinSettings())
+    known = survey.known(files_of(lake, frozenset(names)), JoinSettings())
     return CaptureSizes(
-        survey.capture_spans(found.files), dict.fromkeys(names, 1), names, frozenset()
+        survey.capture_spans(known.files), dict.fromkeys(names, 1), names, frozenset()
     )
 
 
 def closed_in_increments(lake: Lake, part: JoinPlan, folder: Path, bound: int) -> int:
     """Close a group in increments; how many there were."""
     left = None
-    found = increments(part, known_of(lake), bound)
-    for number, each in enumerate(found):
+    groups = increments(part, known_of(lake), bound)
+    for number, each in enumerate(groups):
         leaves = None if each.is_last else folder / "left" / f"{number}.parquet"
         near = files_of(lake, each.near) if each.near else None
         close_group(
@@ -134,14 +134,14 @@ def closed_in_increments(lake: Lake, part: JoinPlan, folder: Path, bound: int) -
             JoinSettings(), IncrementContext(each.before, left, near, each.later, leaves),
         )  # fmt: skip
         left = leaves
-    return len(found)
+    return len(groups)
 
 
 def rows_of(folder: Path) -> Rows:
     """The rows of every table, the sums of changes as one number each."""
-    found: Rows = {}
+    rows: Rows = {}
     for name in SCHEMAS:
-        counts = found[name] = Counter()
+        counts = rows[name] = Counter()
         for path in (folder / name).glob("*.parquet"):
             for each in pq.ParquetFile(path).read().to_pylist():
                 if name != "changes":
@@ -149,7 +149,7 @@ def rows_of(folder: Path) -> Rows:
                     continue
                 key = tuple(each.pop(n) for n in ("capture", "moment", "table", "value"))
                 counts.update({(*key, n): number for n, number in each.items()})
-    return {name: +counts for name, counts in found.items()}
+    return {name: +counts for name, counts in rows.items()}
 
 
 # Deliveries that are acked later, redelivered, of killed consumers; chunks; holes, and borders with

@@ -12,14 +12,14 @@ S = 1_000_000_000
 
 def row(capture: str, number: int = 0, **given: Any) -> links.Row:
     """A connection that is cut on both sides: bytes 1000 to 2000 there, 500 to 900 back."""
-    found: links.Row = dict.fromkeys(links.COLUMNS)
-    found |= {
+    row: links.Row = dict.fromkeys(links.COLUMNS)
+    row |= {
         "capture": capture, "connection_id": number, "connection_key": "a:1 b:2",
         "started": "midstream", "ended": "capture_end", "first_ts_ns": 0, "last_ts_ns": 10 * S,
         "first_seq_to_broker": 1000, "last_seq_to_broker": 2000,
         "first_seq_to_client": 500, "last_seq_to_client": 900,
     }  # fmt: skip
-    return found | given
+    return row | given
 
 
 def after(capture: str, number: int = 0, **given: Any) -> links.Row:
@@ -83,11 +83,11 @@ def test_three_captures_are_one_chain_and_the_fourth_stands_alone() -> None:
     )  # fmt: skip
     rows = [third, after("b", 2), row("a", 7), row("d", 0, connection_key="x:1 y:2")]
     spans = {"a": (0, 10 * S), "b": (10 * S, 20 * S), "c": (20 * S, 30 * S), "d": (0, 30 * S)}
-    found = links.plan(rows, spans)
-    assert [group.captures for group in found.groups] == [("a", "b", "c")]
-    assert found.groups[0].floors == (0, 10 * S, 20 * S) and found.groups[0].is_in_turn
-    assert found.moved == {("b", 2): ("a", 7), ("c", 4): ("a", 7)}
-    assert {(each.before, each.direction): each.missing for each in found.handovers} == {
+    plan = links.plan(rows, spans)
+    assert [group.captures for group in plan.groups] == [("a", "b", "c")]
+    assert plan.groups[0].floors == (0, 10 * S, 20 * S) and plan.groups[0].is_in_turn
+    assert plan.moved == {("b", 2): ("a", 7), ("c", 4): ("a", 7)}
+    assert {(each.before, each.direction): each.missing for each in plan.handovers} == {
         (("a", 7), "to_broker"): 0, (("a", 7), "to_client"): 0,
         (("b", 2), "to_broker"): 10, (("b", 2), "to_client"): 0,
     }  # fmt: skip
@@ -95,37 +95,37 @@ def test_three_captures_are_one_chain_and_the_fourth_stands_alone() -> None:
 
 def test_captures_with_messages_in_common_are_read_together_by_time() -> None:
     rows = [row("a"), row("b", connection_key="other")]
-    found = links.plan(rows, {"a": (5 * S, 9 * S), "b": (0, 7 * S)}, [["a", "b"]])
-    assert [group.captures for group in found.groups] == [("b", "a")]
-    assert not found.groups[0].is_in_turn
-    assert found.moved == {}
+    plan = links.plan(rows, {"a": (5 * S, 9 * S), "b": (0, 7 * S)}, [["a", "b"]])
+    assert [group.captures for group in plan.groups] == [("b", "a")]
+    assert not plan.groups[0].is_in_turn
+    assert plan.moved == {}
 
 
 def test_a_copy_of_a_capture_is_not_put_together_with_it() -> None:
     rows = [row("a"), row("b"), after("c")]
-    found = links.plan(rows, {"a": (0, 10), "b": (0, 10), "c": (10, 20)}, [["a", "b", "c"]])
-    assert found.copies == ("b",) and found.proxy_peers == found.copied == {("b", 0)}
-    assert [group.captures for group in found.groups] == [("a", "c")]
+    plan = links.plan(rows, {"a": (0, 10), "b": (0, 10), "c": (10, 20)}, [["a", "b", "c"]])
+    assert plan.copies == ("b",) and plan.proxy_peers == plan.copied == {("b", 0)}
+    assert [group.captures for group in plan.groups] == [("a", "c")]
 
 
 def test_what_is_sent_again_at_a_border_is_no_second_view_of_it() -> None:
     rows = [row("a"), after("b")]
     apart = {"a": (0, 10 * S), "b": (10 * S, 20 * S)}
-    found = links.plan(rows, apart, [["a", "b"]], [["a", "b"]], [("b", 0)])
-    assert found.copies == () and found.proxy_peers == frozenset()
-    assert [group.captures for group in found.groups] == [("a", "b")]
+    plan = links.plan(rows, apart, [["a", "b"]], [["a", "b"]], [("b", 0)])
+    assert plan.copies == () and plan.proxy_peers == frozenset()
+    assert [group.captures for group in plan.groups] == [("a", "b")]
     at_once = {"a": (0, 10 * S), "b": (2 * S, 11 * S)}
     proxied = [row("a"), row("b", connection_key="proxy")]
-    found = links.plan(proxied, at_once, [["a", "b"]], [["b", "a"]], [("a", 0)])
-    assert found.copies == ("a",) and found.proxy_peers == {("a", 0)} and found.groups == ()
-    assert found.copied == frozenset()
+    plan = links.plan(proxied, at_once, [["a", "b"]], [["b", "a"]], [("a", 0)])
+    assert plan.copies == ("a",) and plan.proxy_peers == {("a", 0)} and plan.groups == ()
+    assert plan.copied == frozenset()
 
 
 def test_a_copy_of_a_proxy_s_leg_is_no_connection_of_its_own() -> None:
     rows = [row("a", leg="client"), row("a", 1, connection_key="proxy", leg="broker")]
     rows += [row("b"), row("c", connection_key="proxy")]
-    found = links.plan(rows, dict.fromkeys("abc", (0, 10 * S)))
-    assert found.proxy_peers == {("b", 0), ("c", 0)} and found.copied == {("b", 0)}
+    plan = links.plan(rows, dict.fromkeys("abc", (0, 10 * S)))
+    assert plan.proxy_peers == {("b", 0), ("c", 0)} and plan.copied == {("b", 0)}
 
 
 def test_what_connections_alone_put_together_is_one_unless_it_may_be_the_same_traffic() -> None:
@@ -138,6 +138,6 @@ def test_what_connections_alone_put_together_is_one_unless_it_may_be_the_same_tr
 
 def test_a_capture_that_continues_another_comes_behind_it_whatever_its_clock_says() -> None:
     rows = [row("b", last_ts_ns=S), after("a", first_ts_ns=S - 5)]
-    found = links.plan(rows, {"b": (10, S), "a": (S - 5, 2 * S)})
-    assert [group.captures for group in found.groups] == [("b", "a")]
-    assert found.groups[0].floors == (0, S)
+    plan = links.plan(rows, {"b": (10, S), "a": (S - 5, 2 * S)})
+    assert [group.captures for group in plan.groups] == [("b", "a")]
+    assert plan.groups[0].floors == (0, S)

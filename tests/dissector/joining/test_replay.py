@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.joining import replay
+from dissector.joining.replay import InputKind
 
 MS = 1_000_000
 
@@ -13,7 +14,7 @@ MS = 1_000_000
 def frame(rank: int, number: int, command: str, direction: str, **given: Any) -> dict[str, Any]:
     row = dict.fromkeys(replay.INPUT.names)
     row |= {
-        "rank": rank, "chain": 0, "frame_no": number, "kind": replay.FRAME, "command": command,
+        "rank": rank, "chain": 0, "frame_no": number, "kind": InputKind.FRAME, "command": command,
         "direction": direction, "status": "complete", "retransmitted": False,
         "first_ts_ns": (10 * rank + number) * MS, "last_ts_ns": (10 * rank + number) * MS,
         "stream_offset": 0, "frame_bytes": 50,
@@ -55,21 +56,21 @@ def test_a_send_is_answered_and_a_delivery_acked_in_the_next_capture(at_once: in
         frame(1, 1, "SEND_RECEIPT", back, producer_id=4, sequence_id=0, ledger_id=3, entry_id=1,
               incarnation=0),
         frame(1, 2, "ACK", there, consumer_id=5, ack_type="Individual"),
-        beside(1, 2, replay.ID, ledger_id=3, entry_id=0),
+        beside(1, 2, InputKind.ID, ledger_id=3, entry_id=0),
         frame(1, 3, "MESSAGE", back, consumer_id=5, ledger_id=3, entry_id=1, message_count=5),
-        beside(1, 3, replay.COST, message_count=4),
+        beside(1, 3, InputKind.COST, message_count=4),
     ]  # fmt: skip
-    found = replayed(rows, at_once)
-    (send,) = [row for row in found["exchanges"] if row["kind"] == "publish"]
+    closed_rows = replayed(rows, at_once)
+    (send,) = [row for row in closed_rows["exchanges"] if row["kind"] == "publish"]
     assert (send["outcome"], send["topic"], send["producer_name"]) == (
         "ok", "persistent://a/b/t", "p",
     )  # fmt: skip
     assert (send["request_rank"], send["request_frame_no"]) == (0, 6)
     assert (send["response_rank"], send["response_frame_no"]) == (1, 1)
-    first, second = sorted(found["deliveries"], key=lambda row: row["entry_id"])
+    first, second = sorted(closed_rows["deliveries"], key=lambda row: row["entry_id"])
     assert (first["outcome"], first["ack_rank"], first["ack_frame_no"]) == ("acked", 1, 2)
     assert (second["subscription_type"], second["message_count"]) == ("Shared", 4)
-    assert [row["available_after"] for row in found["permits"]] == [10, 9, 5]
-    numbers = [row for row in found[replay.INCARNATIONS] if row["rank"] == 1]
+    assert [row["available_after"] for row in closed_rows["permits"]] == [10, 9, 5]
+    numbers = [row for row in closed_rows[replay.INCARNATIONS] if row["rank"] == 1]
     assert {(row["producer_id"], row["own_incarnation"], row["incarnation"])
             for row in numbers} == {(4, 0, 0)}  # fmt: skip

@@ -1,11 +1,11 @@
-"""Hand-made frames of Cursus through its correlation: two captures, one behind the other."""
+"""Hand-made frames of Cursus through its pairing: two captures, one behind the other."""
 
 import json
 from typing import Any
 
 import pytest
 
-from dissector.joining import replay
+from dissector.joining.replay import InputKind
 from dissector.joining.replay_cursus import answer_of, line_of
 from dissector.joining.replays import Replays
 from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
@@ -21,7 +21,7 @@ def frame(rank: int, number: int, command: str, direction: str, **given: Any) ->
 
 
 def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
-    return test_replay.beside(rank, number, replay.COST, read_by="cursus", **given)
+    return test_replay.beside(rank, number, InputKind.COST, read_by="cursus", **given)
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
@@ -48,17 +48,19 @@ def test_what_one_capture_asked_the_next_one_answers(at_once: int) -> None:
         test_replay.frame(0, 9, "PING", there, chain=7, read_by="pulsar"),
         test_replay.frame(1, 9, "PONG", back, chain=7, read_by="pulsar"),
     ]  # fmt: skip
-    found = replayed(rows, at_once)
-    sent, ping = (next(row for row in found["exchanges"] if row["request_command"] == name)
+    closed_rows = replayed(rows, at_once)
+    sent, ping = (next(row for row in closed_rows["exchanges"] if row["request_command"] == name)
                   for name in ("BATCH", "PING"))  # fmt: skip
     assert (sent["outcome"], sent["entry_id"], sent["attempt"]) == ("ok", 6, 1)
     assert (sent["request_rank"], sent["response_rank"]) == (0, 1)
     assert (ping["outcome"], ping["response_rank"]) == ("ok", 1)
-    (got,) = found["deliveries"]
+    (got,) = closed_rows["deliveries"]
     assert (got["subscription"], got["entry_id"], got["message_count"]) == ("g", 5, 2)
     assert (got["outcome"], got["ack_rank"], got["ack_frame_no"]) == ("acked", 2, 1)
     assert got["publish_to_delivery_ns"] == 12 * MS
-    waiting = [row["outcome"] for row in found["exchanges"] if row["response_frame_no"] is None]
+    waiting = [
+        row["outcome"] for row in closed_rows["exchanges"] if row["response_frame_no"] is None
+    ]
     assert waiting == ["unanswered_at_end"]
 
 

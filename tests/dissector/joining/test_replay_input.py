@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from dissector.joining import replay
 from dissector.joining.capture_boundaries import find_left_out, find_message_counts
 from dissector.joining.connection_ends import find_events
 from dissector.joining.gaps import find_gaps
 from dissector.joining.links import Row
+from dissector.joining.replay import InputKind
 from dissector.joining.replay_input import input_rows
 from tests.dissector.joining.made import placed, planned
 from tests.dissector.joining.test_links import S, after, row
@@ -40,7 +40,7 @@ def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Ro
 
 
 def places(rows: list[Row]) -> list[tuple[int, int]]:
-    return [(each["rank"], each["frame_no"]) for each in rows if each["kind"] == replay.FRAME]
+    return [(each["rank"], each["frame_no"]) for each in rows if each["kind"] == InputKind.FRAME]
 
 
 def test_frames_come_by_turns_and_captures_one_behind_the_other() -> None:
@@ -73,7 +73,8 @@ def test_what_belongs_to_a_frame_comes_behind_it_in_the_order_of_the_file() -> N
     rows = fed([row("a", protocol="pulsar"), row("b", connection_key="x")], frames, acks=ids)
     found = [(each["kind"], each["entry_id"]) for each in rows]
     assert found == [
-        (replay.FRAME, None), *((replay.ID, entry) for entry in (7, 3, 5)), (replay.FRAME, None),
+        (InputKind.FRAME, None), *((InputKind.ID, entry) for entry in (7, 3, 5)),
+        (InputKind.FRAME, None),
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def got(*values: Any, **more: Any) -> dict[str, Any]:
     return {"subscription": "s", **dict(zip(GOT, values, strict=True))} | more
 
 
-def found(
+def shared_of(
     sends: list[Any], got: list[Any], clusters: Mapping[str, str | None], **wholes: str
 ) -> Shared:
     """What is found by overlapping presences, and by the rows of captures that have these."""
@@ -54,34 +54,34 @@ def test_captures_that_share_messages_are_found() -> None:
         send("c", 0, "p", 2, 8, 3, 5, at(2)), send("d", 0, "p", 1, 9, 3, 4, at(0)),
     ]  # fmt: skip
     rows = [got("b", 0, "t", 3, 5, 8, at(2)), got("c", 0, "u", 3, 4, 9, at(2))]
-    assert found(sends, [], clusters) == ([["a", "b"]], [], [])
-    assert found(sends, rows, clusters) == ([["a", "b"], ["b", "c"]], [], [])
+    assert shared_of(sends, [], clusters) == ([["a", "b"]], [], [])
+    assert shared_of(sends, rows, clusters) == ([["a", "b"], ["b", "c"]], [], [])
     same = [row | {"ts": at(0)} for row in sends]
-    assert found(same, rows, clusters).views == [["a", "b"]]
+    assert shared_of(same, rows, clusters).views == [["a", "b"]]
 
 
 def test_brokers_that_began_anew_have_equal_numbers_and_other_checksums() -> None:
     clusters = {"a": None, "b": None}
     sends = [send("a", 0, "p", 1, 9, 3, 4, at(0)), send("b", 0, "p", 1, 7, 3, 4, at(60))]
     rows = [got("a", 1, "t", 3, 4, 9, at(1)), got("b", 1, "t", 3, 4, 7, at(61))]
-    assert found(sends, rows, clusters).captures == []
+    assert shared_of(sends, rows, clusters).captures == []
     again = [*rows, got("b", 1, "t", 3, 4, 9, at(62))]
-    assert found(sends, again, clusters).captures == [["a", "b"]]
+    assert shared_of(sends, again, clusters).captures == [["a", "b"]]
 
 
 def test_without_a_checksum_only_what_is_seen_at_once_is_the_same() -> None:
     clusters = {"a": None, "b": None}
     sends = [send("a", 0, "p", 1, None, 3, 4, at(0)), send("b", 0, "p", 1, None, 3, 4, at(1))]
     rows = [got("a", 1, "t", 3, 4, None, at(1)), got("b", 1, "t", 3, 4, 9, at(1, 5))]
-    assert found(sends, rows, clusters).captures == []
+    assert shared_of(sends, rows, clusters).captures == []
     rows[1]["crc32c_stored"] = None
-    assert found(sends, rows, clusters).views == [["b", "a"]]
+    assert shared_of(sends, rows, clusters).views == [["b", "a"]]
 
 
 def test_captures_that_are_one_already_are_not_compared() -> None:
     clusters = {"a": None, "b": None}
     sends = [send("a", 0, "p", 1, 9, 3, 4, at(0)), send("b", 0, "p", 1, 9, 3, 4, at(60))]
-    assert found(sends, [], clusters, b="a").captures == []
+    assert shared_of(sends, [], clusters, b="a").captures == []
 
 
 def test_the_brokers_side_of_a_proxy_repeats_what_the_clients_side_shows() -> None:
@@ -91,5 +91,5 @@ def test_the_brokers_side_of_a_proxy_repeats_what_the_clients_side_shows() -> No
         send("a", 4, "q", 1, 7, 3, 5, at(1)),
     ]  # fmt: skip
     rows = [got("a", 6, "t", 3, 4, 9, at(2, 100)), got("b", 7, "t", 3, 4, 9, at(2, 500))]
-    shared = found(sends, rows, {"a": None, "b": None})
+    shared = shared_of(sends, rows, {"a": None, "b": None})
     assert shared.views == [["b", "a"]] and shared.proxy_peers == [("a", 3), ("a", 6)]

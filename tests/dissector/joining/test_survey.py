@@ -38,5 +38,5 @@ def test_rows_are_read_only_where_presences_overlap(tmp_path: Path) -> None:
         known = survey.known(files_of(lake, frozenset(digests(lake.captures))), JoinSettings())
         for table in ("exchanges", "deliveries", "connections"):
             shutil.rmtree(tmp_path / table)
-        found = survey.plan(known, lambda names: files_of(lake, names), JoinSettings())
-    assert found.groups == () and found.copies == ()
+        plan = survey.plan(known, lambda names: files_of(lake, names), JoinSettings())
+    assert plan.groups == () and plan.copies == ()

@@ -32,13 +32,13 @@ def made(folder: Path, rows: Mapping[str, Sequence[str]], name: str = "sends") -
 
 def values(sources: Sequence[CachedRows]) -> list[str]:
     """The rows that sources mean."""
-    found = []
+    values = []
     for source in sources:
         for path in source.paths:
             for row in pq.read_table(path).to_pylist():
                 if source.is_all or row["capture"] in source.captures:
-                    found.append(row["value"])
-    return sorted(found)
+                    values.append(row["value"])
+    return sorted(values)
 
 
 def again(tmp_path: Path) -> Cache:

@@ -84,9 +84,9 @@ def test_a_crash_at_any_step_loses_nothing(tmp_path: Path, before: str) -> None:
                 break
             except Crash:
                 lost(landing)
-        with open_lake(lake) as found:
-            ids = {capture.capture_id for capture in found.captures}
-            assert verify(found) == []
+        with open_lake(lake) as opened:
+            ids = {capture.capture_id for capture in opened.captures}
+            assert verify(opened) == []
         # The earlier version, or the new one; never both, never neither.
         assert ids in ({other, earlier or other}, {other, new})
         assert tree(lake) in (tree(start), tree(wanted))

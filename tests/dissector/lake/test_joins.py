@@ -65,7 +65,7 @@ def told(lake: Path, table: str, column: str) -> Counter[Any]:
 @pytest.mark.parametrize("hive", ["", ", hive_partitioning = true", ", hive_partitioning = false"])
 @pytest.mark.parametrize(("table", "column"), JOINS)
 def test_in_duckdb(lakes: Lakes, table: str, column: str, hive: str) -> None:
-    found = []
+    counts = []
     for lake in lakes:
         rows = duckdb.sql(
             f"select f.capture, f.connection_id, f.frame_no, f.command "
@@ -73,14 +73,14 @@ def test_in_duckdb(lakes: Lakes, table: str, column: str, hive: str) -> None:
             f"join read_parquet('{files(lake, 'frames')}'{hive}) f on f.capture = t.capture "
             f"and f.connection_id = t.connection_id and f.frame_no = t.{column}"
         ).fetchall()
-        found.append(Counter(rows))
-    assert found[0] == found[1] == told(lakes.apart, table, column)
-    assert found[0] or (table, column) == ("notices", "frame_no")
+        counts.append(Counter(rows))
+    assert counts[0] == counts[1] == told(lakes.apart, table, column)
+    assert counts[0] or (table, column) == ("notices", "frame_no")
 
 
 @pytest.mark.parametrize(("table", "column"), JOINS)
 def test_in_pandas(lakes: Lakes, table: str, column: str) -> None:
-    found = []
+    counts = []
     for lake in lakes:
         rows = pd.read_parquet(lake / table, dtype_backend="pyarrow")
         frames = pd.read_parquet(lake / "frames", dtype_backend="pyarrow")
@@ -91,14 +91,14 @@ def test_in_pandas(lakes: Lakes, table: str, column: str) -> None:
             right_on=["capture", "connection_id", "of"],
         )  # fmt: skip
         columns = both[["capture", "connection_id", "of", "command"]]
-        found.append(Counter(columns.itertuples(index=False, name=None)))
-    assert found[0] == found[1] == told(lakes.apart, table, column)
+        counts.append(Counter(columns.itertuples(index=False, name=None)))
+    assert counts[0] == counts[1] == told(lakes.apart, table, column)
 
 
 @pytest.mark.parametrize("hive", [True, False])
 @pytest.mark.parametrize(("table", "column"), JOINS)
 def test_in_polars(lakes: Lakes, table: str, column: str, hive: bool) -> None:
-    found = []
+    counts = []
     for lake in lakes:
         rows = pl.read_parquet(files(lake, table), hive_partitioning=hive)
         frames = pl.read_parquet(files(lake, "frames"), hive_partitioning=hive)
@@ -106,8 +106,8 @@ def test_in_polars(lakes: Lakes, table: str, column: str, hive: bool) -> None:
         both = rows.select("capture", "connection_id", pl.col(column).alias("frame_no")).join(
             frames, on=["capture", "connection_id", "frame_no"]
         )
-        found.append(Counter(both.rows()))
-    assert found[0] == found[1] == told(lakes.apart, table, column)
+        counts.append(Counter(both.rows()))
+    assert counts[0] == counts[1] == told(lakes.apart, table, column)
 
 
 def test_a_frames_number_alone_is_enough_within_a_capture(lakes: Lakes) -> None:

@@ -77,8 +77,8 @@ def test_a_compaction_that_is_killed_at_any_step_is_done_or_was_not_begun(tmp_pa
         if is_over:
             break
         land(lake, "n400", content(400))  # which finishes what is ready, too
-        with open_lake(lake) as found:
-            assert verify(found) == []
+        with open_lake(lake) as opened:
+            assert verify(opened) == []
         assert tree(lake) in (tree(start), tree(wanted))
         seen.add(tree(lake) == tree(wanted))
         shutil.rmtree(lake)

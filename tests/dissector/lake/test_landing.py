@@ -22,9 +22,9 @@ from tests.naive.rows import plain_rows
 
 
 def captures(lake: Path) -> list[str]:
-    with open_lake(lake) as found:
-        assert verify(found) == []
-        return [capture.capture_id for capture in found.captures]
+    with open_lake(lake) as opened:
+        assert verify(opened) == []
+        return [capture.capture_id for capture in opened.captures]
 
 
 def test_a_landed_capture_can_be_read_row_by_row(tmp_path: Path) -> None:
@@ -34,16 +34,16 @@ def test_a_landed_capture_can_be_read_row_by_row(tmp_path: Path) -> None:
     assert landed.outcome == INSTALLED and landed.replaced == () and landed.notices == ()
     assert landed.capture_id.startswith("c-a-pcap-")
     assert landed.rows["capture_files"] == 1 and landed.rows["acks"] == 0
-    with open_lake(lake) as found:
-        (capture,) = found.captures
+    with open_lake(lake) as opened:
+        (capture,) = opened.captures
         assert capture.capture_id == landed.capture_id
         assert (capture.last_ts_ns or 0) - (capture.first_ts_ns or 0) == 700
         assert capture.sources[0].file_name == "file-0.pcap"
         for block in blocks_of(data):
-            rows = found.table(block.table).to_pylist()
+            rows = opened.table(block.table).to_pylist()
             assert rows == [{**row, "capture": landed.capture_id} for row in plain_rows(block)]
-        assert found.table("acks").num_rows == 0
-        assert len(found.part_paths("acks")) == 1
+        assert opened.table("acks").num_rows == 0
+        assert len(opened.part_paths("acks")) == 1
     assert not (lake / STAGE_FOLDER).exists()
 
 

@@ -77,15 +77,15 @@ def contained(data: bytes, files: int = 1) -> Contained:
 def test_prefixes_are_known_from_what_is_kept(old: int, new: int, m: int, n: int) -> None:
     data = bytes(range(256)) * 24
     there = contained(data[:old], m)
-    found = relation(digest_of(data[:new], n, (old,)), there)
+    related = relation(digest_of(data[:new], n, (old,)), there)
     if old == new:
-        assert found == "same"
+        assert related == "same"
     elif old < new:
-        assert found == "grown"
+        assert related == "grown"
     elif new >= 256 or new in {0, *(k * -(-old // m) for k in range(m + 1))}:
-        assert found == ("shorter" if new else "other")
+        assert related == ("shorter" if new else "other")
     else:
-        assert found == "other"
+        assert related == "other"
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(0, 4999), st.integers(1, 3))
@@ -94,11 +94,11 @@ def test_inputs_that_differ_are_unrelated(old: int, new: int, flip: int, files: 
     there = contained(bytes(data[:old]), files)
     flip %= min(old, new)
     data[flip] ^= 1
-    found = relation(digest_of(bytes(data[:new]), files, (old,)), there)
-    if found == "shorter":  # only what lies behind the last mark can go unnoticed
+    related = relation(digest_of(bytes(data[:new]), files, (old,)), there)
+    if related == "shorter":  # only what lies behind the last mark can go unnoticed
         assert new < old and flip >= new // 256 * 256
     else:
-        assert found == "other"
+        assert related == "other"
 
 
 def test_a_prefix_that_was_not_asked_for_is_known_at_the_ends_of_files() -> None:

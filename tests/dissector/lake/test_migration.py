@@ -31,8 +31,8 @@ def folders(lake: Path) -> set[str]:
 
 
 def opened(lake: Path) -> Lake:
-    with open_lake(lake) as found:
-        return found
+    with open_lake(lake) as opened:
+        return opened
 
 
 @pytest.mark.parametrize("old", [SIZES, (400,), (300, 500)], ids=["all", "one", "two"])

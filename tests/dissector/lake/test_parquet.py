@@ -70,8 +70,8 @@ def test_statistics_cover_all_pages_of_a_row_group(tmp_path: Path) -> None:
     blocks.append(frame_column("connection_id", np.array([NULL]), 1))
     metadata = pq.read_metadata(packed(tmp_path, blocks, group_rows=9))
     assert metadata.num_row_groups == 2 and metadata.num_rows == 10
-    found = metadata.row_group(0).column(0).statistics
-    assert (found.min, found.max, found.null_count) == (-3, 9, 4)
+    column = metadata.row_group(0).column(0).statistics
+    assert (column.min, column.max, column.null_count) == (-3, 9, 4)
     alone = metadata.row_group(1).column(0).statistics
     assert alone.null_count == 1 and not alone.has_min_max
     ts = TABLES["frames"].columns.index(next(c for c in TABLES["frames"].columns if c.name == "ts"))

@@ -32,12 +32,12 @@ def rows_of(lake: Path) -> dict[str, list[Row]]:
     connection = duckdb.connect()
     for table in TABLES:
         connection.execute(VIEW.format(table=table, lake=lake))
-    found = {}
+    rows = {}
     for query in QUERIES:
         cursor = connection.execute(query.sql)
         names = [column[0] for column in cursor.description or ()]
-        found[query.name] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return found
+        rows[query.name] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def found(lake: Path) -> dict[str, list[Row]]:
+def answers(lake: Path) -> dict[str, list[Row]]:
     return rows_of(lake)
 
 
@@ -61,24 +61,24 @@ def nacks() -> dict[str, list[Row]]:
     return events
 
 
-def test_there_are_ten_and_each_finds_something(found: dict[str, list[Row]]) -> None:
-    assert len({query.name for query in QUERIES}) == len(QUERIES) == len(found) >= 10
-    assert [name for name, rows in found.items() if not rows] == []
+def test_there_are_ten_and_each_finds_something(answers: dict[str, list[Row]]) -> None:
+    assert len({query.name for query in QUERIES}) == len(QUERIES) == len(answers) >= 10
+    assert [name for name, rows in answers.items() if not rows] == []
 
 
 def test_they_give_the_same_when_the_lake_is_compacted(
-    lake: Path, found: dict[str, list[Row]], tmp_path: Path
+    lake: Path, answers: dict[str, list[Row]], tmp_path: Path
 ) -> None:
     again = rows_of(compacted(lake, tmp_path / "group"))
-    for name, rows in found.items():
+    for name, rows in answers.items():
         assert Counter(map(str, again[name])) == Counter(map(str, rows)), name
 
 
 def test_sends_are_those_that_the_client_logged(
-    found: dict[str, list[Row]], nacks: dict[str, list[Row]]
+    answers: dict[str, list[Row]], nacks: dict[str, list[Row]]
 ) -> None:
-    (topic,) = (row for row in found["latency"] if row["topic"] == NACKS)
-    (producer,) = (row for row in found["names"] if row["topic"] == NACKS)
+    (topic,) = (row for row in answers["latency"] if row["topic"] == NACKS)
+    (producer,) = (row for row in answers["names"] if row["topic"] == NACKS)
     sends = nacks["send"]
     assert topic["sends"] == producer["messages"] == len(sends)
     assert producer["payload_bytes"] == sum(event["len"] for event in sends)
@@ -86,37 +86,37 @@ def test_sends_are_those_that_the_client_logged(
     # The client's clock starts before the first byte is on the wire, and stops after the answer.
     assert topic["p50_ms"] <= topic["p99_ms"] <= topic["max_ms"] <= max(e["lat_ms"] for e in sends)
     of_client = {(event["topic"], event["seq"]): event["lat_ms"] for event in sends}
-    slow = [row for row in found["slowest"] if row["topic"] == NACKS]
+    slow = [row for row in answers["slowest"] if row["topic"] == NACKS]
     for row in slow:
         assert row["latency_ms"] <= of_client[row["topic"], row["sequence_id"]]
         assert row["send_packet"] < row["receipt_packet"]
 
 
 def test_deliveries_are_those_that_the_client_logged(
-    found: dict[str, list[Row]], nacks: dict[str, list[Row]]
+    answers: dict[str, list[Row]], nacks: dict[str, list[Row]]
 ) -> None:
-    journeys = [row for row in found["journey"] if row["topic"] == NACKS]
+    journeys = [row for row in answers["journey"] if row["topic"] == NACKS]
     acked = {f"{row['ledger_id']}:{row['entry_id']}:-1" for row in journeys}
     assert acked == {event["mid"] for event in nacks["ack"]} and len(journeys) == len(acked)
-    again = [row for row in found["again"] if row["topic"] == NACKS]
+    again = [row for row in answers["again"] if row["topic"] == NACKS]
     assert len(again) == len(nacks["nack"])
     assert {row["redelivery_cause"] for row in again} == {"explicit"}
-    held = [row for row in found["unacked"] if row["topic"] == NACKS]
+    held = [row for row in answers["unacked"] if row["topic"] == NACKS]
     assert sum(row["entries"] for row in held) == len(nacks["nack"])
     assert {row["outcome"] for row in held} == {"redelivery_requested"}
 
 
-def test_sums_are_those_of_the_manifests(lake: Path, found: dict[str, list[Row]]) -> None:
+def test_sums_are_those_of_the_manifests(lake: Path, answers: dict[str, list[Row]]) -> None:
     with open_lake(lake) as opened:
         rows = sum(capture.rows()["exchanges"] for capture in opened.captures)
         damaged = opened.table("frames", ["checksum"]).column(0).to_pylist().count("mismatch")
-    assert sum(row["exchanges"] for row in found["outcomes"]) == rows
-    refused = sum(row["exchanges"] for row in found["outcomes"] if row["outcome"] == "error")
-    assert sum(row["times"] for row in found["errors"]) == refused > 0
-    assert len(found["checksums"]) == damaged > 0
+    assert sum(row["exchanges"] for row in answers["outcomes"]) == rows
+    refused = sum(row["exchanges"] for row in answers["outcomes"] if row["outcome"] == "error")
+    assert sum(row["times"] for row in answers["errors"]) == refused > 0
+    assert len(answers["checksums"]) == damaged > 0
     # One file per capture: its numbers are the capture's.
-    assert all(row["packet_of_file"] > 0 for row in found["checksums"])
-    assert all(row["seconds"] >= 0 for row in found["starved"])
+    assert all(row["packet_of_file"] > 0 for row in answers["checksums"])
+    assert all(row["seconds"] >= 0 for row in answers["starved"])
 
 
 def test_joins_name_tables_and_columns_that_are_there() -> None:

@@ -22,8 +22,8 @@ from tests.dissector.lake.test_install import crash_at
 
 
 def problems(lake: Path) -> list[str]:
-    with open_lake(lake) as found:
-        return [problem.text for problem in verify(found)]
+    with open_lake(lake) as opened:
+        return [problem.text for problem in verify(opened)]
 
 
 @pytest.mark.parametrize("make", [False, True], ids=["missing", "empty folder"])
@@ -70,8 +70,8 @@ def test_verify_finds_files_that_are_not_what_the_manifest_says(tmp_path: Path) 
 def test_reading_some_columns(tmp_path: Path) -> None:
     land(tmp_path, "a.pcap", content(700))
     with open_lake(tmp_path) as lake:
-        found = lake.table("frames", ["frame_no", "topic"])
-        assert found.column_names == ["frame_no", "topic"]
+        table = lake.table("frames", ["frame_no", "topic"])
+        assert table.column_names == ["frame_no", "topic"]
         assert lake.table("acks", ["frame_no"]).num_rows == 0
 
 
@@ -220,8 +220,8 @@ def test_what_lies_among_the_stages_and_is_none_is_left_alone(tmp_path: Path) ->
     (lake / "_tmp").mkdir()
     (lake / "_tmp" / "c-b-01.77.ready").symlink_to(elsewhere)
     (lake / "_tmp" / "note.txt").write_text("x")
-    with open_lake(lake) as found:
-        assert len(found.captures) == 1
+    with open_lake(lake) as opened:
+        assert len(opened.captures) == 1
     assert (elsewhere / "frames").is_dir() and (lake / "_tmp" / "note.txt").exists()
 
 
@@ -331,8 +331,8 @@ def test_verify_finds_rows_that_a_report_would_lose_or_count_twice(tmp_path: Pat
     """Reports go by the names of captures, in manifests and in rows; each file may be whole."""
     for name, size in (("a.pcap", 700), ("b.pcap", 800)):
         land(tmp_path, name, content(size))
-    with open_lake(tmp_path) as found:
-        alone = [capture.capture_id for capture in found.captures]
+    with open_lake(tmp_path) as opened:
+        alone = [capture.capture_id for capture in opened.captures]
     copies = {path: path.read_bytes() for path in tmp_path.glob(f"*/*{alone[0]}*/*.parquet")}
     manifests = {path: path.read_bytes() for path in (tmp_path / "_manifest").glob("*.json")}
     group = compact(tmp_path).group

@@ -114,14 +114,14 @@ def test_a_second_process_loads_without_the_compiler(tmp_path: Path) -> None:
     )
     told = []
     for _ in range(2):
-        found = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "DISSECTOR_CACHE": str(tmp_path)},
             capture_output=True,
             text=True,
             check=True,
         )
-        told.append(found.stdout.strip())
+        told.append(completed.stdout.strip())
     assert told == ["True", "False"]
 
 
@@ -134,15 +134,15 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_all_works(tmp_path: Pa
         "from dissector.codecs.crc32c import crc32c\n"
         "print(crc32c(np.zeros(4, np.uint8), 0, 0))\n"
     )
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "DISSECTOR_CACHE": str(blocked / "below")},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout == "0\n"
-    assert found.stderr.count("compiled code cannot be kept") == 1
+    assert completed.stdout == "0\n"
+    assert completed.stderr.count("compiled code cannot be kept") == 1
 
 
 def evil(data: np.ndarray, start: int, stop: int) -> int:

@@ -37,14 +37,14 @@ def test_bounds_are_checked_where_that_is_asked_for() -> None:
         "from tests.dissector.native.made import out_of_bounds\n"
         "out_of_bounds(np.zeros(4, np.int64), 4)\n"
     )
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "DISSECTOR_BOUNDSCHECK": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 1 and "IndexError: out_of_bounds" in found.stderr
+    assert completed.returncode == 1 and "IndexError: out_of_bounds" in completed.stderr
 
 
 def test_helpers_can_be_called_by_themselves() -> None:

@@ -30,5 +30,7 @@ def test_a_folder_without_version_is_left_to_the_standard_library(tmp_path, monk
 def test_no_parser_of_mail_is_imported():
     text = "import sys; from dissector.native.versions import version; version('numba')"
     code = f"{text}; print('email' in sys.modules, 'importlib.metadata' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "False"]
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout.split() == ["False", "False"]

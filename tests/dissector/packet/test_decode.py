@@ -79,16 +79,16 @@ def test_no_packet_does_harm_or_is_read_beyond_its_end(base, change, size, link_
     for filler in (0, 0xFF):
         data, columns = place([packet], filler)
         reader = PacketReader(bool(verify), 1)
-        found, count = reader.read(data, columns, 1, 7, np.array([link_type]))
+        segments, count = reader.read(data, columns, 1, 7, np.array([link_type]))
         reasons = reader.reasons
         assert 0 <= reasons[0] < len(IGNORED_REASONS)
         assert count == (reasons[0] == USED)
-        row = [int(column[0]) for column in found] if count else []
+        row = [int(column[0]) for column in segments] if count else []
         if count:
-            assert found.packet[0] == 7
-            assert 0 <= found.captured_bytes[0] <= found.wire_bytes[0]
-            assert 3 <= found.offset[0] <= found.offset[0] + found.captured_bytes[0]
-            assert found.offset[0] + found.captured_bytes[0] <= 3 + len(packet)
+            assert segments.packet[0] == 7
+            assert 0 <= segments.captured_bytes[0] <= segments.wire_bytes[0]
+            assert 3 <= segments.offset[0] <= segments.offset[0] + segments.captured_bytes[0]
+            assert segments.offset[0] + segments.captured_bytes[0] <= 3 + len(packet)
         results.append((int(reasons[0]), row))
     assert results[0] == results[1]
 
@@ -98,9 +98,9 @@ def test_blocks_may_grow_beyond_all_before_and_beyond_what_usually_comes():
     for rows in (3, 1032, 1100, 1999, 2008, 2500, 1):  # arrays are some rows longer than asked
         packets = [segment(b"x", sequence=number) for number in range(rows)]
         data, columns = place(packets, 1)
-        found, count = reader.read(data, columns, rows, 1, np.array([1]))
+        segments, count = reader.read(data, columns, rows, 1, np.array([1]))
         assert count == rows and len(reader.reasons) >= rows
-        assert found.sequence[:count].tolist() == list(range(rows))
+        assert segments.sequence[:count].tolist() == list(range(rows))
 
 
 def test_segments_follow_the_order_of_their_packets():

@@ -126,8 +126,8 @@ def test_extension_headers_before_and_behind_the_fragment_header():
 
 
 def test_an_atomic_fragment_is_not_held():
-    found = decode(one(V6, 0, V6[40:], False), RAW)
-    same(found, decode(V6, RAW))
+    segment = decode(one(V6, 0, V6[40:], False), RAW)
+    same(segment, decode(V6, RAW))
 
 
 @BOTH

@@ -17,19 +17,19 @@ V4, V6 = ipv4(TCP4), ipv6(TCP6)
 
 
 def test_fields_of_ipv4():
-    found = decode(
+    segment = decode(
         ipv4(TCP4, source="255.0.0.1", destination="1.2.3.4", identification=0xFFFE, hop_limit=200),
         RAW,
     )
-    assert (found.source, found.destination) == ("255.0.0.1", "1.2.3.4")
-    assert (found.ip_id, found.hop_limit) == (0xFFFE, 200)
+    assert (segment.source, segment.destination) == ("255.0.0.1", "1.2.3.4")
+    assert (segment.ip_id, segment.hop_limit) == (0xFFFE, 200)
 
 
 def test_fields_of_ipv6():
     high = "ffff:ffff:ffff:ffff:8000::1"
-    found = decode(ipv6(TCP6, source=high, destination="2001:db8::9", hop_limit=3), RAW)
-    assert (found.source, found.destination) == (high, "2001:db8::9")
-    assert (found.ip_id, found.hop_limit) == (-1, 3)
+    segment = decode(ipv6(TCP6, source=high, destination="2001:db8::9", hop_limit=3), RAW)
+    assert (segment.source, segment.destination) == (high, "2001:db8::9")
+    assert (segment.ip_id, segment.hop_limit) == (-1, 3)
 
 
 def test_padding_and_trailers_of_the_link_are_no_payload():
@@ -44,8 +44,8 @@ def test_ipv4_options_are_skipped(size):
 
 def test_length_zero_of_a_packet_not_yet_cut_by_the_card_means_the_wire_length():
     big = tcp(b"x" * 70_000)
-    found = decode(ipv4(big, total_bytes=0), RAW, captured=100)
-    assert (found.wire_bytes, len(found.payload)) == (70_000, 60)
+    segment = decode(ipv4(big, total_bytes=0), RAW, captured=100)
+    assert (segment.wire_bytes, len(segment.payload)) == (70_000, 60)
     jumbo = tcp(b"x" * 70_000, addresses=("fd00::1", "fd00::2"))
     assert decode(ipv6(jumbo, payload_bytes=0), RAW).wire_bytes == 70_000
     hop_by_hop = extension(6, jumbo)
@@ -53,8 +53,8 @@ def test_length_zero_of_a_packet_not_yet_cut_by_the_card_means_the_wire_length()
 
 
 def test_a_packet_shorter_than_its_ip_length_is_cut():
-    found = decode(ipv4(TCP4)[:-3], RAW)
-    assert (found.payload, found.wire_bytes) == (b"payl", 7)
+    segment = decode(ipv4(TCP4)[:-3], RAW)
+    assert (segment.payload, segment.wire_bytes) == (b"payl", 7)
 
 
 EXTENSIONS = {
@@ -70,8 +70,8 @@ EXTENSIONS = {
 @pytest.mark.parametrize(("first", "payload"), EXTENSIONS.values(), ids=EXTENSIONS.keys())
 def test_extension_headers_are_walked(first, payload):
     whole = ipv6(payload, next_header=first)
-    found = decode(whole, RAW)
-    assert (found.payload, found.wire_bytes) == (b"payload", 7)
+    segment = decode(whole, RAW)
+    assert (segment.payload, segment.wire_bytes) == (b"payload", 7)
     for captured in range(40, len(whole) - len(TCP6) + 16):
         assert decode(whole, RAW, captured=captured) in ("ip_header_cut", "tcp_header_cut")
 

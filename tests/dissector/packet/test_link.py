@@ -60,9 +60,9 @@ LAYERS = {
 
 @pytest.mark.parametrize(("link_type", "data"), LAYERS.values(), ids=LAYERS.keys())
 def test_every_link_layer_gives_the_segment(link_type, data):
-    found = decode(data, link_type)
-    assert found.payload == b"payload"
-    assert found.source in ("10.0.0.1", "fd00::1")
+    segment = decode(data, link_type)
+    assert segment.payload == b"payload"
+    assert segment.source in ("10.0.0.1", "fd00::1")
 
 
 @pytest.mark.parametrize(("link_type", "data"), LAYERS.values(), ids=LAYERS.keys())
@@ -82,8 +82,8 @@ def test_vlan_ids_are_kept_outermost_first(count, protocol):
     ids = [0, 4095, 7, 9][:count]
     tags = [number | 0xE000 for number in ids]  # priority bits are no part of the id
     for head, link_type in ((bytes(12), ETHERNET), (bytes(14), LINUX_SLL)):
-        found = decode(head + vlan_tags(tags, 0x0800, protocol) + V4, link_type)
-        assert found.vlans == tuple(ids)
+        segment = decode(head + vlan_tags(tags, 0x0800, protocol) + V4, link_type)
+        assert segment.vlans == tuple(ids)
     whole = vlan_tags(tags, 0x0800, protocol)
     cooked = whole[:2] + bytes(18) + whole[2:]
     assert decode(cooked + V4, LINUX_SLL2).vlans == tuple(ids)

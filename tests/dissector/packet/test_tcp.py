@@ -22,7 +22,7 @@ WORD = st.integers(0, (1 << 32) - 1)
     sequence=WORD, acknowledgement=WORD, flags=st.integers(0, 0x1FF), window=st.integers(0, 65535)
 )
 def test_header_fields(sequence, acknowledgement, flags, window):
-    found = decode(
+    segment = decode(
         ipv4(
             tcp(
                 b"abc",
@@ -36,10 +36,10 @@ def test_header_fields(sequence, acknowledgement, flags, window):
         ),
         RAW,
     )
-    assert (found.source_port, found.destination_port) == (65535, 1)
-    assert (found.sequence, found.acknowledgement) == (sequence, acknowledgement)
-    assert (found.flags, found.window, found.payload) == (flags, window, b"abc")
-    assert (found.tsval, found.tsecr) == (-1, -1)
+    assert (segment.source_port, segment.destination_port) == (65535, 1)
+    assert (segment.sequence, segment.acknowledgement) == (sequence, acknowledgement)
+    assert (segment.flags, segment.window, segment.payload) == (flags, window, b"abc")
+    assert (segment.tsval, segment.tsecr) == (-1, -1)
 
 
 OPTIONS = {
@@ -52,8 +52,8 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 def test_time_stamps_are_found_wherever_they_stand(options):
-    found = decode(ipv4(tcp(b"abc", options=options)), RAW)
-    assert (found.tsval, found.tsecr, found.payload) == (5, 0xFFFFFFFF, b"abc")
+    segment = decode(ipv4(tcp(b"abc", options=options)), RAW)
+    assert (segment.tsval, segment.tsecr, segment.payload) == (5, 0xFFFFFFFF, b"abc")
 
 
 NO_STAMPS = {
@@ -68,8 +68,8 @@ NO_STAMPS = {
 
 @pytest.mark.parametrize("options", NO_STAMPS.values(), ids=NO_STAMPS.keys())
 def test_odd_options_give_no_time_stamps(options):
-    found = decode(ipv4(tcp(b"abc", options=options)), RAW)
-    assert (found.tsval, found.tsecr, found.payload) == (-1, -1, b"abc")
+    segment = decode(ipv4(tcp(b"abc", options=options)), RAW)
+    assert (segment.tsval, segment.tsecr, segment.payload) == (-1, -1, b"abc")
 
 
 @given(options=st.binary(max_size=40))
@@ -80,9 +80,9 @@ def test_no_option_bytes_do_harm(options):
 def test_a_header_cut_in_its_options_still_has_its_place():
     whole = ipv4(tcp(b"payload", sequence=77, options=stamp_option(5, 6)))
     for captured in range(20 + 16, 20 + 32):
-        found = decode(whole, RAW, captured=captured)
-        assert (found.sequence, found.payload, found.wire_bytes) == (77, b"", 7)
-        assert found.tsval == -1
+        segment = decode(whole, RAW, captured=captured)
+        assert (segment.sequence, segment.payload, segment.wire_bytes) == (77, b"", 7)
+        assert segment.tsval == -1
     assert decode(whole, RAW, captured=20 + 32).tsval == 5
     assert decode(whole, RAW, captured=20 + 34).payload == b"pa"
     for captured in range(20, 20 + 16):

@@ -26,11 +26,11 @@ from tests.wire.tunnels import (
 )
 
 
-def found_in(packet: bytes) -> Segment:
-    found = decode(packet, RAW)
-    same(found, decode(V6 if isinstance(found, Segment) and ":" in found.source else V4, RAW))
-    assert isinstance(found, Segment)
-    return found
+def segment_of(packet: bytes) -> Segment:
+    segment = decode(packet, RAW)
+    same(segment, decode(V6 if isinstance(segment, Segment) and ":" in segment.source else V4, RAW))
+    assert isinstance(segment, Segment)
+    return segment
 
 
 ENDS = "192.0.2.1-192.0.2.2"
@@ -108,15 +108,15 @@ NAMES = {
 
 @pytest.mark.parametrize(("packet", "name"), NAMES.values(), ids=NAMES)
 def test_every_tunnel_gives_its_packet_and_has_a_name(packet, name):
-    assert found_in(packet).tunnel == name
+    assert segment_of(packet).tunnel == name
 
 
 def test_the_vlan_of_a_mirrored_frame_is_kept_once():
     tagged = ethernet(V4, vlans=[9])
     for mirror in (erspan_2, erspan_3):
-        assert found_in(over_ip(mirror(FRAME, 1, 9), 47)).vlans == (9,)
-        assert found_in(over_ip(mirror(tagged, 1, 9), 47)).vlans == (9,)
-        assert found_in(over_ip(mirror(tagged, 1, 0), 47)).vlans == (9,)
+        assert segment_of(over_ip(mirror(FRAME, 1, 9), 47)).vlans == (9,)
+        assert segment_of(over_ip(mirror(tagged, 1, 9), 47)).vlans == (9,)
+        assert segment_of(over_ip(mirror(tagged, 1, 0), 47)).vlans == (9,)
     outer = ethernet(over_ip(erspan_2(FRAME, 1, 9), 47), vlans=[4])
     assert decode(outer).vlans == (4, 9)
 
@@ -124,15 +124,17 @@ def test_the_vlan_of_a_mirrored_frame_is_kept_once():
 def test_mirrored_ip_packets_without_frame():
     whole = over_ip(erspan_3(V4, 7), 47)
     at = 20 + 8 + 10
-    assert found_in(whole[:at] + struct.pack(">H", 2 << 10) + whole[at + 2 :]).tunnel == "erspan:7"
+    assert (
+        segment_of(whole[:at] + struct.pack(">H", 2 << 10) + whole[at + 2 :]).tunnel == "erspan:7"
+    )
 
 
 def test_the_inner_packet_may_be_cut_by_the_mirror():
     # A mirror that shortens packets makes a right outer packet; the inner one says how long it was.
     inner = ethernet(ipv4(tcp(b"x" * 2000)))
     for kept in (54 + 100, 54, 60):
-        found = decode(ethernet(over_udp(vxlan(inner[:kept]), 4789)))
-        assert (found.wire_bytes, len(found.payload)) == (2000, kept - 54)
+        segment = decode(ethernet(over_udp(vxlan(inner[:kept]), 4789)))
+        assert (segment.wire_bytes, len(segment.payload)) == (2000, kept - 54)
     assert decode(ethernet(over_udp(vxlan(inner[:33]), 4789))) == "ip_header_cut"
 
 

@@ -48,11 +48,11 @@ def test_any_stack_of_tunnels_gives_the_inner_segment(seed, depth, is_v6):
     for _ in range(depth):
         whole = wrapped(whole, chance)
     whole = on_wire(whole, chance)
-    found = decode(whole.packet)
-    same(found, decode(packet, RAW))
-    assert isinstance(found, Segment)
-    assert found.tunnel == ("/".join(whole.tunnels) or None)
-    assert found.vlans == whole.vlans
+    segment = decode(whole.packet)
+    same(segment, decode(packet, RAW))
+    assert isinstance(segment, Segment)
+    assert segment.tunnel == ("/".join(whole.tunnels) or None)
+    assert segment.vlans == whole.vlans
 
 
 @given(seed=st.integers(0, 1 << 32), depth=st.integers(1, 3))
@@ -85,8 +85,8 @@ def test_no_bytes_inside_a_tunnel_do_harm(packet, seed, kind):
         whole = ethernet(packet, ethertypes[kind])
     else:
         whole = ethernet(over_ip(packet, chance.choice((4, 17, 41, 47, 97, 137))))
-    found = decode(whole)
-    assert isinstance(found, (Segment, str))
+    segment = decode(whole)
+    assert isinstance(segment, (Segment, str))
 
 
 def test_deeper_tunnels_are_counted():
@@ -119,11 +119,11 @@ LABELLED = {
 @pytest.mark.parametrize(("inner", "said"), LABELLED.values(), ids=LABELLED)
 def test_what_labels_carry_is_found_out(inner, said):
     for labels in ((100,), (16, 17, 3), range(1, 17)):
-        found = decode(ethernet(mpls(inner, labels), 0x8847))
+        segment = decode(ethernet(mpls(inner, labels), 0x8847))
         if said is True:
-            assert (found.payload, found.tunnel) == (b"payload", "mpls")
+            assert (segment.payload, segment.tunnel) == (b"payload", "mpls")
         else:
-            assert found == said
+            assert segment == said
     assert decode(ethernet(mpls(V4, range(17)), 0x8848)) == "mpls"
 
 
@@ -195,9 +195,9 @@ LENGTHS = {
 @pytest.mark.parametrize("packet", [LONG_V4, LONG_V6], ids=["v4", "v6"])
 @pytest.mark.parametrize(("link_type", "wrap"), LENGTHS.values(), ids=LENGTHS)
 def test_of_nested_lengths_the_shortest_counts(link_type, wrap, packet):
-    found = decode(wrap(packet), link_type)
-    assert isinstance(found, Segment)
-    assert (found.payload, found.wire_bytes) == (b"payload", 7)
+    segment = decode(wrap(packet), link_type)
+    assert isinstance(segment, Segment)
+    assert (segment.payload, segment.wire_bytes) == (b"payload", 7)
 
 
 def with_length(length: int, packet: bytes = V4) -> bytes:
@@ -213,8 +213,8 @@ def test_a_length_that_cannot_be_is_not_used(length):
 
 def test_what_a_mirror_inside_a_session_cut_off_is_missing():
     frame = ethernet(ipv4(tcp(b"x" * 900)))[: 54 + 100]
-    found = decode(with_length(2 + 20 + 8 + 8 + len(frame), over_udp(vxlan(frame), 4789)))
-    assert (found.wire_bytes, len(found.payload)) == (900, 100)
+    segment = decode(with_length(2 + 20 + 8 + 8 + len(frame), over_udp(vxlan(frame), 4789)))
+    assert (segment.wire_bytes, len(segment.payload)) == (900, 100)
 
 
 ODD = {

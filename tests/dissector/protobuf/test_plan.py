@@ -3,14 +3,18 @@
 import pytest
 
 from dissector.protobuf import plan as p
-from dissector.protobuf.plan import Default, FieldColumn, Root, build_plan
+from dissector.protobuf.plan import Default, FieldColumn, Root, StepKind, build_plan
 
 COLUMNS = ("number", "text_at", "text_bytes", "name", "first_id", "id_count", "set_at", "set_count")
 
 
 def step(plan: p.FieldPlan, node: int, number: int) -> int:
     limit = plan.nodes[p.NODE_LIMIT, node]
-    return int(plan.steps[plan.nodes[p.NODE_BASE, node] + number]) if number <= limit else p.SKIP
+    return (
+        int(plan.steps[plan.nodes[p.NODE_BASE, node] + number])
+        if number <= limit
+        else StepKind.SKIP
+    )
 
 
 def test_a_path_becomes_a_chain_of_nodes_that_ends_in_a_column() -> None:
@@ -19,11 +23,11 @@ def test_a_path_becomes_a_chain_of_nodes_that_ends_in_a_column() -> None:
     )
     assert plan.nodes.shape[1] == 3
     node = step(plan, 0, 6) >> p.FIRST_SHIFT
-    assert step(plan, 0, 6) & p.KIND_BITS == p.NESTED
+    assert step(plan, 0, 6) & p.KIND_BITS == StepKind.NESTED
     inner = step(plan, node, 9) >> p.FIRST_SHIFT
-    assert step(plan, inner, 1) == p.INT64
-    assert step(plan, inner, 2) == step(plan, 0, 1) == p.UNWANTED
-    assert step(plan, 0, 200) == step(plan, inner, 200) == p.SKIP  # no field of theirs
+    assert step(plan, inner, 1) == StepKind.INT64
+    assert step(plan, inner, 2) == step(plan, 0, 1) == StepKind.UNWANTED
+    assert step(plan, 0, 200) == step(plan, inner, 200) == StepKind.SKIP  # no field of theirs
 
 
 def test_kinds_follow_from_the_type_and_the_columns() -> None:
@@ -38,17 +42,25 @@ def test_kinds_follow_from_the_type_and_the_columns() -> None:
     ]
     plan = build_plan([Root("MessageMetadata", wanted)], COLUMNS)
     kinds = [step(plan, 0, number) & p.KIND_BITS for number in (6, 1, 8, 25, 9, 31, 13)]
-    assert kinds == [p.SPAN, p.NAME, p.INT32, p.BOOL, p.UINT32, p.WORD, p.PRESENT]
+    assert kinds == [
+        StepKind.SPAN,
+        StepKind.NAME,
+        StepKind.INT32,
+        StepKind.BOOL,
+        StepKind.UINT32,
+        StepKind.WORD,
+        StepKind.PRESENT,
+    ]
 
 
 def test_a_star_stands_for_every_command_that_has_the_field_once() -> None:
     plan = build_plan([Root("BaseCommand", [FieldColumn("*.request_id", "number")])], COLUMNS)
-    nothing = (p.SKIP, p.UNWANTED)
+    nothing = (StepKind.SKIP, StepKind.UNWANTED)
     reached = [number for number in range(82) if step(plan, 0, number) not in nothing]
     assert {4, 5, 13, 14, 67}.issubset(reached) and not {6, 7, 9, 18}.intersection(reached)
     topics = build_plan([Root("BaseCommand", [FieldColumn("*.topic", "name")])], COLUMNS)
-    assert step(topics, 0, 4) != p.UNWANTED
-    assert step(topics, 0, 65) == p.UNWANTED  # WATCH_TOPIC_LIST_SUCCESS has a list of them
+    assert step(topics, 0, 4) != StepKind.UNWANTED
+    assert step(topics, 0, 65) == StepKind.UNWANTED  # WATCH_TOPIC_LIST_SUCCESS has a list of them
 
 
 def test_defaults_belong_to_the_message_above() -> None:

@@ -8,12 +8,11 @@ from dissector.codecs.names import NameTable
 from dissector.limits import NULL
 from dissector.protobuf.plan import FieldColumn, FieldPlan, Root, build_plan
 from dissector.protobuf.scan import (
-    BAD,
-    READ,
     USED_IDS,
     USED_WORDS,
     ScanOutput,
     SpanColumns,
+    SpanResult,
     doubled,
     new_output,
     scan,
@@ -66,7 +65,7 @@ def run(parts: list[bytes]) -> tuple[np.ndarray, ScanOutput, list[int], NameTabl
 
 def value(part: bytes, column: str) -> int:
     matrix, _, status, _ = run([part])
-    assert status == [READ]
+    assert status == [SpanResult.READ]
     return int(matrix[COLUMN[column], 0])
 
 
@@ -134,7 +133,7 @@ def test_children_get_rows_of_their_own_and_room_as_needed() -> None:
     body = b"\x08\x01" + one * 20
     parts = [nested(10, body)] * 500
     matrix, out, status, _ = run(parts)
-    assert status == [READ] * 500 and out.used[USED_IDS] == 10_000
+    assert status == [SpanResult.READ] * 500 and out.used[USED_IDS] == 10_000
     assert matrix[COLUMN["first_id"]].tolist() == list(range(0, 10_000, 20))
     assert (matrix[COLUMN["id_count"]] == 20).all()
     assert out.ids[0, :10_000].tolist() == [row for row in range(500) for _ in range(20)]
@@ -166,7 +165,7 @@ def test_children_get_rows_of_their_own_and_room_as_needed() -> None:
     ],
 )  # fmt: skip
 def test_malformed_bytes_are_said_to_be(part: bytes) -> None:
-    assert run([part])[2] == [BAD]
+    assert run([part])[2] == [SpanResult.BAD]
 
 
 def test_unknown_fields_of_every_wire_type_are_skipped() -> None:

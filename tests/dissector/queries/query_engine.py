@@ -86,8 +86,8 @@ class QueryEngine:
 
     def per_capture(self, name: str) -> list[Row]:
         """What a query of the catalogue gives per capture."""
-        found: list[Row] = self._engine.table(catalogue()[name].per_capture()).to_pylist()
-        return found
+        rows: list[Row] = self._engine.table(catalogue()[name].per_capture()).to_pylist()
+        return rows
 
     def gives(self, name: str) -> pa.Schema:
         """The columns that the text of a query gives, before its header chooses."""

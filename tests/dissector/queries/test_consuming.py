@@ -152,21 +152,21 @@ def handed(frame_no: int, lag: int | None, **values: Any) -> Row:
 
 def test_the_last_lags_of_all_partitions_and_the_highest_of_one(db: QueryEngine) -> None:
     acks = [committed(3, 0, 9), committed(7, 0, 4), committed(5, 1, 2), committed(6, 1, None)]
-    _, found = lags(db, acks, [handed(2, 30), handed(4, 12)])
-    assert found == [[4 + 2, 9, 12, 30, 1]] * 2
+    _, partition_lags = lags(db, acks, [handed(2, 30), handed(4, 12)])
+    assert partition_lags == [[4 + 2, 9, 12, 30, 1]] * 2
 
 
 def test_the_last_lag_is_the_latest_whatever_its_connection_numbers_its_frames(
     db: QueryEngine,
 ) -> None:
     acks = [committed(900, 0, 9, ts=1), committed(3, 0, 4, ts=2, connection_id=1)]
-    _, found = lags(db, acks, [])
-    assert found[0][:2] == [4, 9]
+    _, partition_lags = lags(db, acks, [])
+    assert partition_lags[0][:2] == [4, 9]
 
 
 def test_unknown_is_not_nothing(db: QueryEngine) -> None:
-    _, found = lags(db, [committed(1, 0, None)], [handed(2, None)])
-    assert found[0] == [None, None, None, None, 2]
+    _, partition_lags = lags(db, [committed(1, 0, None)], [handed(2, None)])
+    assert partition_lags[0] == [None, None, None, None, 2]
 
 
 def test_other_protocols_empty_batches_and_readers_without_a_group_have_no_lag(
@@ -174,8 +174,8 @@ def test_other_protocols_empty_batches_and_readers_without_a_group_have_no_lag(
 ) -> None:
     others = [handed(2, None, consumer_id=4), handed(3, None, entry_id=None),
               handed(4, 7, subscription=None)]  # fmt: skip
-    _, found = lags(db, [committed(1, 0, None, consumer_id=4)], others)
-    assert found[0] == [None] * 5
+    _, partition_lags = lags(db, [committed(1, 0, None, consumer_id=4)], others)
+    assert partition_lags[0] == [None] * 5
 
 
 # -- permits

@@ -19,9 +19,9 @@ EDGES = sorted(
 
 @pytest.fixture(scope="module")
 def db():
-    with DuckdbEngine(threads=1) as found:
-        found.register("numbers", pa.table({"a": [*EDGES, None]}))
-        yield found
+    with DuckdbEngine(threads=1) as engine:
+        engine.register("numbers", pa.table({"a": [*EDGES, None]}))
+        yield engine
 
 
 def test_buckets_are_those_of_the_command_line(db):
@@ -70,9 +70,9 @@ def test_queries_that_run_at_the_same_time_are_told_apart_and_in_utc() -> None:
     with DuckdbEngine(threads=2) as db:
         db.expect(1)
         texts = {f"of {n}": f"SELECT {n} AS n, current_setting('TimeZone') AS z" for n in range(20)}
-        found = db.tables(texts)
-    assert [*found] == [*texts]
-    assert [found[name].to_pylist() for name in texts] == [
+        tables = db.tables(texts)
+    assert [*tables] == [*texts]
+    assert [tables[name].to_pylist() for name in texts] == [
         [{"n": n, "z": "UTC"}] for n in range(20)
     ]
 

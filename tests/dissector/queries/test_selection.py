@@ -87,8 +87,8 @@ def check_topics(engine: Any) -> None:
 
 @pytest.fixture
 def db() -> Iterator[DuckdbEngine]:
-    with DuckdbEngine() as found:
-        yield found
+    with DuckdbEngine() as engine:
+        yield engine
 
 
 def test_since_is_in_and_until_is_not(db: DuckdbEngine) -> None:

@@ -47,8 +47,8 @@ def land_apart(lake: Path, folder: Path) -> None:
 def reported_apart(root: Path) -> Apart:
     """The lake and its report, which asks few rules, in a folder."""
     land_apart(root / "lake", root)
-    found = reported(root / "lake", root / "report", rules=SOME_RULES)
-    return Apart(root / "lake", root / "report", found)
+    report = reported(root / "lake", root / "report", rules=SOME_RULES)
+    return Apart(root / "lake", root / "report", report)
 
 
 def without_places(value: Any) -> Any:

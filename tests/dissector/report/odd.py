@@ -131,21 +131,21 @@ class OddTables:
 
     def _change_rows(self, table: str) -> None:
         """Some rows are there twice, some are missing, some stand elsewhere."""
-        found: list[Row] = []
+        rows: list[Row] = []
         for row in self.tables[table]:
             chance = self._random.random() / self._share
             if chance < 0.05:
                 self._note(table, "missing")
                 continue
-            found.append(row)
+            rows.append(row)
             if chance < 0.3:
                 self._note(table, "double")
-                found.append(dict(row))
-            elif chance < 0.5 and len(found) > 2:
+                rows.append(dict(row))
+            elif chance < 0.5 and len(rows) > 2:
                 self._note(table, "moved")
-                place = self._random.randrange(len(found) - 1)
-                found[place], found[-1] = found[-1], found[place]
-        self.tables[table] = found
+                place = self._random.randrange(len(rows) - 1)
+                rows[place], rows[-1] = rows[-1], rows[place]
+        self.tables[table] = rows
 
     def _lose_names(self) -> None:
         """Of some consumers and producers no row has the name but the one that introduces them."""

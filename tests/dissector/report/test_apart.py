@@ -29,14 +29,14 @@ def test_both_sides_of_a_proxy_landed_apart_count_once(tmp_path: Path) -> None:
     """As they do in a capture of both, but for connections that carry no message."""
     for side in ("front", "back"):
         land(read(f"cpp-s08_nack-proxy-{side}.pcap"), side, tmp_path / "lake", tmp_path)
-    found = reported(tmp_path / "lake", tmp_path / "report", rules=SOME_RULES)
+    report = reported(tmp_path / "lake", tmp_path / "report", rules=SOME_RULES)
     both = summary(SAMPLES / "cpp-s08_nack-proxy-any.pcap")
-    assert [row["capture"][:6] for row in found["closing"]["copies"]] == ["c-back"]
+    assert [row["capture"][:6] for row in report["closing"]["copies"]] == ["c-back"]
     for section in ("send_latency", "redelivery", "permit_utilization"):
         for key in ("sends", "messages", "deliveries", "redelivered", "granted", "delivered"):
             expected = both[section]["total"].get(key)
-            assert found[section]["total"].get(key) == expected, (section, key)
-    assert found["redelivery"]["total"]["redelivered"] > 0
+            assert report[section]["total"].get(key) == expected, (section, key)
+    assert report["redelivery"]["total"]["redelivered"] > 0
 
 
 def test_closed_rows_are_written_and_lead_to_their_frames(apart: Apart) -> None:

@@ -18,8 +18,8 @@ COUNTS = ("deliveries", "redelivered", "messages")
 
 def counts(report: dict[str, Any]) -> Counter[str]:
     total = report["redelivery"]["total"]
-    found = Counter({name: total[name] for name in COUNTS})
-    return found + Counter({f"cause {cause}": n for cause, n in total["by_cause"].items()})
+    counts = Counter({name: total[name] for name in COUNTS})
+    return counts + Counter({f"cause {cause}": n for cause, n in total["by_cause"].items()})
 
 
 @pytest.mark.parametrize("names", SETS, ids=lambda names: names[0])
@@ -35,8 +35,8 @@ def test_a_lake_reports_the_redeliveries_of_its_captures(
         counts(reported(lake, tmp_path / "one", captures=(name,), sections=("redelivery",)))
         for name in captures
     ]
-    found = reported(lake, tmp_path / "report", rules=SOME_RULES)
-    assert counts(found) == sum(each, Counter()) and counts(found)["deliveries"] > 0
-    assert found["closing"]["total"]["captures_joined"] == 0
-    (topic,) = {row["topic"] for row in found["redelivery"]["by_subscription"]}
+    report = reported(lake, tmp_path / "report", rules=SOME_RULES)
+    assert counts(report) == sum(each, Counter()) and counts(report)["deliveries"] > 0
+    assert report["closing"]["total"]["captures_joined"] == 0
+    (topic,) = {row["topic"] for row in report["redelivery"]["by_subscription"]}
     assert topic

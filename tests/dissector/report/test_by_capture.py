@@ -66,25 +66,25 @@ def several() -> dict[str, made.Tables]:
 def test_the_worst_capture_stands_first_with_the_number_that_decides(
     several: dict[str, made.Tables],
 ) -> None:
-    found = summed(several).result()["verdicts"]
-    assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy", "a-fine"]
-    assert [row["verdict"] for row in found["by_capture"]][:2] == ["bad", "look"]
-    lossy = found["by_capture"][1]
+    verdicts = summed(several).result()["verdicts"]
+    assert [row["capture"] for row in verdicts["by_capture"]] == ["c-all", "b-lossy", "a-fine"]
+    assert [row["verdict"] for row in verdicts["by_capture"]][:2] == ["bad", "look"]
+    lossy = verdicts["by_capture"][1]
     assert lossy["sections"]["errors"] == "look" and lossy["bad"] == 0
     assert lossy["decided_by"]["send_latency"] == 2 and lossy["sends"] == 3
     assert lossy["latency_p50_ms"] == lossy["latency_p99_ms"] == 5.0
     assert lossy["reasons"][0]["text"].startswith("R01 A client is refused again and again")
-    assert found["total"]["captures"] == 3 == sum(found["total"]["by_verdict"].values())
+    assert verdicts["total"]["captures"] == 3 == sum(verdicts["total"]["by_verdict"].values())
 
 
 def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
     several: dict[str, made.Tables],
 ) -> None:
-    found = {row["capture"]: row for row in summed(several).result()["verdicts"]["by_capture"]}
+    rows = {row["capture"]: row for row in summed(several).result()["verdicts"]["by_capture"]}
     for name, tables in several.items():
         alone = summed({name: tables}).result()
         (row,) = alone["verdicts"]["by_capture"]
-        assert found[name] == row, name
+        assert rows[name] == row, name
         said = [
             (each.section, each.text, each.next_step)
             for each in headlines(alone)
@@ -106,9 +106,9 @@ def test_the_list_is_bounded_and_the_total_says_of_how_many(
     several: dict[str, made.Tables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_capture, "MAX_VERDICTS", 2)
-    found = summed(several).result()["verdicts"]
-    assert [row["capture"] for row in found["by_capture"]] == ["c-all", "b-lossy"]
-    assert found["total"]["captures"] == 3
+    verdicts = summed(several).result()["verdicts"]
+    assert [row["capture"] for row in verdicts["by_capture"]] == ["c-all", "b-lossy"]
+    assert verdicts["total"]["captures"] == 3
 
 
 def test_a_report_of_nothing_and_of_some_sections_has_no_verdicts_to_give() -> None:

@@ -12,18 +12,18 @@ def test_a_section_says_what_captures_know_only_together(tmp_path: Path) -> None
     cut = land_cut("java-j24_unload.pcap", (203, 300), tmp_path / "lake", tmp_path)
     with open_lake(tmp_path / "lake") as lake:
         plan = planned(lake)
-        found = section(plan, cut.captures, closed(lake, plan, tmp_path / "closed"))
+        content = section(plan, cut.captures, closed(lake, plan, tmp_path / "closed"))
         redelivered = [
             row for row in lake.table("deliveries").to_pylist() if row["previous_frame_no"]
         ]
-    total = found["total"]
+    total = content["total"]
     assert (total["captures"], total["captures_joined"], total["groups"]) == (3, 3, 1)
     assert total["connections_continued"] == 2 and total["bytes_missing_between"] == 0
-    assert found["groups"] == [{"group": 0, "captures": list(cut.captures)}]
+    assert content["groups"] == [{"group": 0, "captures": list(cut.captures)}]
     assert total["exchanges_answered_later"] > 0 and total["redeliveries_recognised"] > 0
     assert "orphan_response" in total["outcomes_before"]
     assert "orphan_response" not in total["outcomes_after"]
-    assert found["straddling"] == [] and "were read as 1" in found["about"]
+    assert content["straddling"] == [] and "were read as 1" in content["about"]
     assert len(redelivered) + total["redeliveries_recognised"] > 50
 
 
@@ -31,11 +31,11 @@ def test_a_frame_that_straddles_is_counted_if_it_says_whose_it_is(tmp_path: Path
     cut = land_cut("java-j74_corrupt.pcap", (92,), tmp_path / "lake", tmp_path)
     with open_lake(tmp_path / "lake") as lake:
         plan = planned(lake)
-        found = section(plan, cut.captures, closed(lake, plan, tmp_path / "closed"))
-    (straddling,) = found["straddling"]
+        content = section(plan, cut.captures, closed(lake, plan, tmp_path / "closed"))
+    (straddling,) = content["straddling"]
     assert (straddling["capture"], straddling["next_capture"]) == cut.captures
     assert (straddling["command"], straddling["fate"]) == ("MESSAGE", "counted")
-    assert found["total"]["frames_straddling"] == 1 and found["total"]["frames_lost"] == 0
+    assert content["total"]["frames_straddling"] == 1 and content["total"]["frames_lost"] == 0
 
 
 def test_nothing_was_joined(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def test_captures_of_one_group_have_digests_of_their_own(tmp_path: Path) -> None
     lake = landed(tmp_path / "lake")
     compact(lake)
     with open_lake(lake) as opened:
-        found = digests(opened.captures)
-    assert len(found) == len(set(found.values())) == 6
+        digest = digests(opened.captures)
+    assert len(digest) == len(set(digest.values())) == 6
 
 
 def test_two_units_of_one_digest_are_refused(tmp_path: Path) -> None:

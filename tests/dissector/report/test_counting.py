@@ -9,13 +9,13 @@ from tests.numbers import Numbers
 
 
 def summed(tables: made.Tables, rows_at_once: int, is_coded: bool = True) -> dict[str, Any]:
-    found = Numbers()
+    numbers = Numbers()
     for name in sorted(tables, reverse=True):
         rows = tables[name]
         for start in range(0, len(rows), rows_at_once):
             part = made.batch(name, rows[start : start + rows_at_once], is_coded=is_coded)
-            found.add(name, part, "c-one")
-    return found.result()
+            numbers.add(name, part, "c-one")
+    return numbers.result()
 
 
 @pytest.mark.parametrize(("size", "rows_at_once", "is_coded"), [(40, 1, True), (200, 37, False)])

@@ -31,8 +31,8 @@ def damaged(size: int, hits: dict[int, int], seed: int = 1) -> tuple[int, int]:
 @settings(max_examples=60)
 def test_one_flipped_bit_is_found_wherever_it_is(size: int, data: Any) -> None:
     place, bit = data.draw(st.integers(1, size)), data.draw(st.integers(0, 7))
-    found = difference(*damaged(size, {place: 1 << bit}), size)
-    assert found == Difference(ONE_BIT, (place,), (1 << bit,))
+    differing = difference(*damaged(size, {place: 1 << bit}), size)
+    assert differing == Difference(ONE_BIT, (place,), (1 << bit,))
 
 
 @given(st.integers(2, MAX_PAIR_BYTES), st.data())
@@ -40,9 +40,9 @@ def test_one_flipped_bit_is_found_wherever_it_is(size: int, data: Any) -> None:
 def test_two_flipped_bits_are_found_in_a_short_frame(size: int, data: Any) -> None:
     places = data.draw(st.lists(st.integers(1, size), min_size=2, max_size=2, unique=True))
     hits = {place: 1 << data.draw(st.integers(0, 7)) for place in places}
-    found = difference(*damaged(size, hits), size)
-    assert found is not None and found.kind == TWO_BITS
-    assert dict(zip(found.distances, found.masks, strict=True)) == hits
+    differing = difference(*damaged(size, hits), size)
+    assert differing is not None and differing.kind == TWO_BITS
+    assert dict(zip(differing.distances, differing.masks, strict=True)) == hits
 
 
 def test_a_damaged_byte_is_found_and_more_damage_is_not_guessed() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from dissector.cli.findings import lines_of
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
-from dissector.findings.finding import found_by
+from dissector.findings.finding import findings_of_rows
 from dissector.findings.loading import RANK
 from dissector.findings.querying import rule_queries
 from dissector.limits import MAX_FINDING_KINDS
@@ -16,7 +16,7 @@ from tests.dissector.findings.judged import decoded, headlines, of
 from tests.numbers import Numbers
 
 
-def found(*numbers: str) -> dict[str, Any]:
+def judged_report(*numbers: str) -> dict[str, Any]:
     """A report of some frames in which rules found something."""
     made = Numbers()
     made.add("connections", Numbers().tables()["connections"], "c")
@@ -29,7 +29,7 @@ def found(*numbers: str) -> dict[str, Any]:
 
 
 def test_findings_come_first_with_rival_command_and_mark() -> None:
-    report = found("D15", "R01 lasting", "D04")
+    report = judged_report("D15", "R01 lasting", "D04")
     said = [headline for headline in headlines(report) if headline.section != "coverage"]
     marks = [(headline.word, headline.section) for headline in said[:3]]
     assert marks == [("bad", "send_latency"), ("look", "errors"), ("note", "permit_utilization")]
@@ -41,10 +41,13 @@ def test_findings_come_first_with_rival_command_and_mark() -> None:
 
 
 def test_a_section_with_a_finding_is_not_ok() -> None:
-    assert [headline.word for headline in of(found(), "errors")] == ["ok"]
-    assert [headline.word for headline in of(found("R01 lasting"), "errors")] == ["look", ""]
+    assert [headline.word for headline in of(judged_report(), "errors")] == ["ok"]
+    assert [headline.word for headline in of(judged_report("R01 lasting"), "errors")] == [
+        "look",
+        "",
+    ]
     # What is worth a note says nothing against it.
-    assert [headline.word for headline in of(found("R01"), "errors")] == ["note", "ok"]
+    assert [headline.word for headline in of(judged_report("R01"), "errors")] == ["note", "ok"]
 
 
 def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
@@ -52,8 +55,8 @@ def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
     query = rule_queries()["finding_d15"]
     incident = {"capture": "c", "first_ns": 1, "last_ns": 2, RANK: 1, query.rule.worst: 1}
     incident |= {"subject_topic": evil, "subject_producer_name": evil, "frame_a": 1}
-    (one,), _ = found_by(query.rule, [incident])
-    report, row = found("D15"), as_row(one)
+    (one,), _ = findings_of_rows(query.rule, [incident])
+    report, row = judged_report("D15"), as_row(one)
     report["findings"]["findings"] = [row]
     assert len(row["text"].split("\n")) == 5 and row["subject"]["topic"] == evil
     terminal = "\n".join(text_report(report, Paint(False)))
@@ -64,7 +67,7 @@ def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
 
 
 def test_kinds_are_told_once_and_bounded() -> None:
-    report = found("D15")
+    report = judged_report("D15")
     row, *_ = report["findings"]["findings"]
     report["findings"]["findings"] = [row | {"capture": name} for name in "abc"]
     assert "And 2 others." in headlines(report)[0].text

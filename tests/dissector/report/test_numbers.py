@@ -82,9 +82,9 @@ def test_percentiles_of_a_histogram_are_near_those_of_the_values(
 
 
 def test_durations_stay_between_the_least_and_the_greatest() -> None:
-    found = durations({int(bucket_of(1000)): 3}, 3000, 1000, 1000)
-    assert found["count"] == 3
-    assert {found[name] for name in ("min", "p50", "p99", "max", "mean")} == {0.001}
+    row = durations({int(bucket_of(1000)): 3}, 3000, 1000, 1000)
+    assert row["count"] == 3
+    assert {row[name] for name in ("min", "p50", "p99", "max", "mean")} == {0.001}
     nothing = durations({}, 0, None, None)
     assert nothing.pop("count") == 0 and set(nothing.values()) == {None}
 

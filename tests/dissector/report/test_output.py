@@ -35,9 +35,9 @@ def test_json_tables_and_page_are_written(report: dict[str, Any], tmp_path: Path
 
 
 def test_totals_are_tables_of_one_row_and_counts_are_pairs(report: dict[str, Any]) -> None:
-    found = lists(report)
-    assert found["send_latency_total"] == [report["send_latency"]["total"]]
-    assert "redelivery_by_subscription" in found and "sources" not in found
+    by_name = lists(report)
+    assert by_name["send_latency_total"] == [report["send_latency"]["total"]]
+    assert "redelivery_by_subscription" in by_name and "sources" not in by_name
     assert arrow_value({"ok": 3, "error": 1}) == [
         {"name": "ok", "count": 3}, {"name": "error", "count": 1},
     ]  # fmt: skip

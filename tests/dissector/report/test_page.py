@@ -155,9 +155,9 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
     rich_page: str,
 ) -> None:
     text = rich_page
-    found = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
-    assert len(found) == 1 and text.index(found[0]) < text.index("<style")
-    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(found[0]).split(";"))
+    matches = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
+    assert len(matches) == 1 and text.index(matches[0]) < text.index("<style")
+    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(matches[0]).split(";"))
     assert (
         rules["default-src"] == "'none'" and rules["base-uri"] == rules["form-action"] == "'none'"
     )
@@ -171,9 +171,9 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
 def test_a_browser_runs_no_script_that_a_name_brought_along(rich_page: str, tmp_path: Path) -> None:
     """Were a name not made safe, the policy would still refuse what it does."""
     evil = "<script>console.warn('ran')</script><img src=https://evil.example/x>"
-    found = looked_at(rich_page.replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
-    assert not [fault for fault in found["faults"] if "ran" in fault]
-    refused = [line for line in found["console"] if "Content Security Policy" in line]
+    probed = looked_at(rich_page.replace("</main>", f"{evil}</main>", 1), tmp_path, 1280)
+    assert not [fault for fault in probed["faults"] if "ran" in fault]
+    refused = [line for line in probed["console"] if "Content Security Policy" in line]
     assert len(refused) >= 2 and any("https://evil.example/x" in line for line in refused)
 
 
@@ -297,13 +297,13 @@ def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_pa
       document.querySelector("#verdicts th button").click();
       window.noted.push(shown());
     """
-    found = looked_at(page(three), tmp_path, 1280, act=act)
-    everything, by_text, by_verdict, said, in_order = found["noted"]
+    probed = looked_at(page(three), tmp_path, 1280, act=act)
+    everything, by_text, by_verdict, said, in_order = probed["noted"]
     assert everything[0] == "night-1.pcap" and len(everything) == 3
     assert by_text == ["night-2.pcap"]
     assert sorted(by_verdict) == in_order == ["night-0.pcap", "night-2.pcap"]
     assert said == "2 of 3 captures shown"
-    assert found["faults"] == [] and found["console"] == []
+    assert probed["faults"] == [] and probed["console"] == []
 
 
 def test_the_page_uses_the_words_of_the_terminal(rich: dict[str, Any], rich_page: str) -> None:
@@ -376,18 +376,18 @@ def test_a_browser_shows_all_of_it(
     rich_page: str, tmp_path: Path, width: int, is_dark: bool
 ) -> None:
     unfold = 'for (const each of document.querySelectorAll("details")) each.open = true;'
-    found = looked_at(rich_page, tmp_path, width, is_dark=is_dark, act=unfold)
-    assert found["width"] == width
-    assert found["scrolls"] <= width and found["outside"] == []
-    assert found["faults"] == [] and found["console"] == []
-    assert [url for url in found["requests"] if not url.startswith("data:")] == []
-    assert found["drawings"] >= 4 and found["sorts"] > 20
-    assert found["smallest"] >= 8, "letters in plots are readable"
-    assert found["hidden"] == [], "p50 and p99 are seen without scrolling sideways"
-    paper, ink = (sum(map(int, re.findall(r"\d+", found[name])[:3])) for name in ("paper", "ink"))
+    probed = looked_at(rich_page, tmp_path, width, is_dark=is_dark, act=unfold)
+    assert probed["width"] == width
+    assert probed["scrolls"] <= width and probed["outside"] == []
+    assert probed["faults"] == [] and probed["console"] == []
+    assert [url for url in probed["requests"] if not url.startswith("data:")] == []
+    assert probed["drawings"] >= 4 and probed["sorts"] > 20
+    assert probed["smallest"] >= 8, "letters in plots are readable"
+    assert probed["hidden"] == [], "p50 and p99 are seen without scrolling sideways"
+    paper, ink = (sum(map(int, re.findall(r"\d+", probed[name])[:3])) for name in ("paper", "ink"))
     assert (paper < 150 and ink > 600) if is_dark else (paper > 600 and ink < 200)
 
 
 def test_a_browser_shows_an_empty_report_too(tmp_path: Path) -> None:
-    found = looked_at(page(report_of()), tmp_path, 400)
-    assert found["scrolls"] <= 400 and found["outside"] == [] and found["faults"] == []
+    probed = looked_at(page(report_of()), tmp_path, 400)
+    assert probed["scrolls"] <= 400 and probed["outside"] == [] and probed["faults"] == []

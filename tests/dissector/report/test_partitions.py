@@ -33,17 +33,17 @@ def test_every_unit_is_in_one_partition_and_partitions_are_bounded(seed: int, at
     sizes = [int(10 ** chance.uniform(2, 7.8)) for _ in range(chance.randrange(1, 200))]
     lake = SimpleNamespace(captures=[manifest(rows, f"c{n}") for n, rows in enumerate(sizes)])
     cache_partitions = [CachePartition(f"d{n}", (f"c{n}",)) for n in range(len(sizes))]
-    found = partitioned(
+    partitions = partitioned(
         chance.sample(cache_partitions, len(cache_partitions)), SimpleNamespace(lake=lake), at_once
     )
-    assert Counter(cache_partition for _, some in found for cache_partition in some) == Counter(
-        cache_partitions
-    )
+    assert Counter(
+        cache_partition for _, some in partitions for cache_partition in some
+    ) == Counter(cache_partitions)
     most = min(MAX_PARTITION_ROWS, max(LEAST_ROWS, -(-sum(sizes) // at_once)))
-    for rows, some in found:
+    for rows, some in partitions:
         assert rows == sum(sizes[int(cache_partition.captures[0][1:])] for cache_partition in some)
         assert rows <= most or len(some) == 1
-    for (one, _), (other, _) in pairwise(found):
+    for (one, _), (other, _) in pairwise(partitions):
         assert one + other > most or max(one, other) > most // 2, "no share is needless"
 
 
@@ -53,8 +53,8 @@ def test_captures_of_one_compacted_file_are_read_together() -> None:
         manifest(300, "c2", "c3"),
     ])  # fmt: skip
     cache_partitions = [CachePartition(f"d{n}", (f"c{n}",)) for n in (9, 2, 1, 4, 3, 5)]
-    found = partitioned(cache_partitions, SimpleNamespace(lake=lake), 1)
-    assert [{cache_partition.captures[0] for cache_partition in some} for _, some in found] == [
+    partitions = partitioned(cache_partitions, SimpleNamespace(lake=lake), 1)
+    assert [{each.captures[0] for each in some} for _, some in partitions] == [
         {"c1", "c4", "c5", "c9"}, {"c2", "c3"},
     ]  # fmt: skip
 
@@ -82,8 +82,8 @@ def test_a_report_of_partitions_is_that_of_one_piece(
     monkeypatch.setattr(Pieces, "task_rows", task_rows)
     made.clear()
     hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
-    found = reported(tmp_path / "lake", tmp_path / "report", Pieces)
-    assert differences(found, apart.report) == []
+    report = reported(tmp_path / "lake", tmp_path / "report", Pieces)
+    assert differences(report, apart.report) == []
     assert (len(made) > 3) if task_rows else not made
     # Rules read the rows of captures before they are joined, in a partition of their own.
     inside = Counter(

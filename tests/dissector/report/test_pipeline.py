@@ -111,8 +111,8 @@ def test_what_was_damaged_is_made_again(apart: Apart, tmp_path: Path) -> None:
         file.write_bytes(data)
     told: list[str] = []
     for read in (len(names_of(apart.lake)), 0):  # and once again is enough
-        found = reported(tmp_path / "lake", tmp_path / "report", tell=told.append)
-        assert differences(found, apart.report) == []
+        report = reported(tmp_path / "lake", tmp_path / "report", tell=told.append)
+        assert differences(report, apart.report) == []
         assert told[-1].startswith(f"captures read: {read} of")
 
 
@@ -138,9 +138,9 @@ def test_a_changed_query_alone_is_run_again(
 def test_parts_of_a_lake_are_counted_anew_and_not_kept(apart: Apart, tmp_path: Path) -> None:
     before = sorted((apart.lake / SUMS).rglob("*"))
     topic = apart.report["send_latency"]["by_topic"][0]["topic"]
-    found = reported(apart.lake, tmp_path / "report", topics=(topic,))
-    assert {row["topic"] for row in found["send_latency"]["by_topic"]} == {topic}
-    assert found["selection"]["topics"] == [topic]
+    report = reported(apart.lake, tmp_path / "report", topics=(topic,))
+    assert {row["topic"] for row in report["send_latency"]["by_topic"]} == {topic}
+    assert report["selection"]["topics"] == [topic]
     exact = reported(apart.lake, tmp_path / "report", exact=True)
     assert exact["send_latency"]["total"]["sends"] == apart.report["send_latency"]["total"]["sends"]
     assert sorted((apart.lake / SUMS).rglob("*")) == before
@@ -153,9 +153,9 @@ def test_many_batches_become_few(
     lake, names = tmp_path / "lake", names_of(apart.lake)
     for start in range(0, len(names), 4):
         hand_over(apart.lake, lake, names[start : start + 4])
-        found = reported(lake, tmp_path / "report")
+        report = reported(lake, tmp_path / "report")
         assert len(list((lake / SUMS).glob("*/index.json"))) <= 3
-    assert differences(found, apart.report) == []
+    assert differences(report, apart.report) == []
 
 
 def test_a_lake_that_cannot_be_written_is_reported_all_the_same(

@@ -49,22 +49,22 @@ def test_the_report_of_real_captures_is_their_summary(whole: dict[str, Any]) -> 
 def test_the_report_of_one_capture_is_its_summary(lake: Path, tmp_path: Path, name: str) -> None:
     alone = summary(SAMPLES / name)
     capture = alone["sources"][0]["capture"]
-    found = reported(lake, tmp_path / "out", captures=(capture,))
-    assert differences(found, alone) == []
+    report = reported(lake, tmp_path / "out", captures=(capture,))
+    assert differences(report, alone) == []
     if name == CURSUS:
-        assert found["permit_utilization"]["total"]["not_applicable"]
-        assert found["redelivery"]["total"]["by_cause"]["rebalance"] > 0
+        assert report["permit_utilization"]["total"]["not_applicable"]
+        assert report["redelivery"]["total"]["by_cause"]["rebalance"] > 0
     else:
-        assert len(found["permit_utilization"]["balance_over_time"]["points"]) >= 7
+        assert len(report["permit_utilization"]["balance_over_time"]["points"]) >= 7
 
 
 def test_exact_percentiles_are_values_that_occurred(
     lake: Path, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    found = reported(lake, tmp_path / "out", exact=True)
+    report = reported(lake, tmp_path / "out", exact=True)
     with open_lake(lake) as opened:
         rows = opened.table("exchanges").to_pylist()
-    topics = {row["topic"]: row for row in found["send_latency"]["by_topic"]}
+    topics = {row["topic"]: row for row in report["send_latency"]["by_topic"]}
     for topic in ("persistent://public/default/j12", "persistent://public/default/j40"):
         values = sorted(
             row["latency_ns"] for row in rows

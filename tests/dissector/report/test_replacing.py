@@ -67,12 +67,12 @@ def test_a_reader_finds_one_whole_report_while_others_are_written(tmp_path: Path
     def read() -> None:
         while not is_over.is_set():
             try:
-                found = seen(tmp_path / "out")
+                numbers_seen = seen(tmp_path / "out")
             except Exception as problem:
                 problems.append(problem)
                 return
-            if found is not None and len(found) != 1:
-                problems.append(found)
+            if numbers_seen is not None and len(numbers_seen) != 1:
+                problems.append(numbers_seen)
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -93,8 +93,8 @@ def test_killed_writers_leave_a_whole_report_and_nothing_for_long(tmp_path: Path
             writer.stdout.readline()
             time.sleep(chance.uniform(0, 0.05))
             writer.send_signal(signal.SIGKILL)
-        found = seen(tmp_path / "out")
-        assert found is not None and len(found) == 1
+        numbers_seen = seen(tmp_path / "out")
+        assert numbers_seen is not None and len(numbers_seen) == 1
     write_report(tmp_path / "out", numbered(7), has_page=False)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

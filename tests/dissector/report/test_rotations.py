@@ -34,11 +34,11 @@ def test_the_report_over_rotations_is_that_over_the_recording(
     assert len(tap.fates) > 5
     if is_compacted:
         compact(tmp_path / "rotations")
-    found = reported(tmp_path / "rotations", tmp_path / "report")
-    assert found["coverage"]["total"]["captures"] == 1
-    assert found["coverage"]["total"]["files"] == len(tap.fates)
-    assert differences(without_files(found), without_files(summary(path))) == []
-    assert found["send_latency"]["total"]["sends"] > 0
+    report = reported(tmp_path / "rotations", tmp_path / "report")
+    assert report["coverage"]["total"]["captures"] == 1
+    assert report["coverage"]["total"]["files"] == len(tap.fates)
+    assert differences(without_files(report), without_files(summary(path))) == []
+    assert report["send_latency"]["total"]["sends"] > 0
 
 
 @pytest.mark.parametrize("is_alone", [True, False])

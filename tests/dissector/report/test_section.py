@@ -52,22 +52,22 @@ def test_numbers_stand_with_their_denominator() -> None:
 
 
 def test_what_was_not_captured_is_not_nothing() -> None:
-    found = Numbers()
+    numbers = Numbers()
     leg = {"connection_id": 0, "protocol": "pulsar", "started": "syn", "packets_to_broker": 5,
            "packets_to_client": 0, "first_ts_ns": 1, "last_ts_ns": 2}  # fmt: skip
-    found.add("connections", made.batch("connections", [leg]))
-    report = found.result()
+    numbers.add("connections", made.batch("connections", [leg]))
+    report = numbers.result()
     assert report["redelivery"]["total"]["deliveries"] is None
     assert report["errors"]["total"]["answers"] is None
     assert report["publish_to_delivery"]["total"]["entries_stored"] is None
     assert report["send_latency"]["total"]["sends"] == 0
     assert "nothing is known" in report["errors"]["about"]
     assert report["coverage"]["total"]["one_way_connections"] == {"to_client": 1}
-    found = Numbers()
-    found.add("connections", made.batch("connections", [
+    numbers = Numbers()
+    numbers.add("connections", made.batch("connections", [
         leg | {"packets_to_broker": None, "packets_to_client": 5}
     ]))  # fmt: skip
-    report = found.result()
+    report = numbers.result()
     assert report["send_latency"]["total"]["sends"] is None
     assert report["permit_utilization"]["total"]["granted"] is None
     assert report["redelivery"]["total"]["deliveries"] == 0

@@ -38,8 +38,8 @@ def on_page(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     text = page(report)
     text = text[text.index('<ul class="headlines">') :]
     pattern = r'<li class="[\w]+"><span class="mark">(\w*)</span><span>(.*?)</span><a href="#(\w+)"'
-    found = re.findall(pattern, text[: text.index("</ul>")], re.DOTALL)
-    return [(word, section, html.unescape(said)) for word, said, section in found]
+    matches = re.findall(pattern, text[: text.index("</ul>")], re.DOTALL)
+    return [(word, section, html.unescape(said)) for word, said, section in matches]
 
 
 def on_terminal(report: dict[str, Any]) -> list[str]:

@@ -48,8 +48,8 @@ def test_a_long_list_keeps_its_first_rows_and_says_of_how_many() -> None:
 def test_long_rows_are_fewer() -> None:
     """So that the text of many lists stays small, whatever is in their rows."""
     rows = [{"name": "x" * (limits.MAX_LIST_BYTES // 3)} for _ in range(9)]
-    found = shortened({"errors": {"total": {}, "by_text": rows}})["errors"]
-    assert len(found["by_text"]) == 2 and found["listed"] == {"by_text": {"rows": 9, "listed": 2}}
+    short = shortened({"errors": {"total": {}, "by_text": rows}})["errors"]
+    assert len(short["by_text"]) == 2 and short["listed"] == {"by_text": {"rows": 9, "listed": 2}}
 
 
 def test_series_over_time_are_cut_in_total_and_left_out_of_rows() -> None:

@@ -28,12 +28,12 @@ START_NS = 1_700_000_000_000_000_000
 
 def records(count: int = 200) -> list[Record]:
     """A connection with one byte per packet, and a UDP packet between any two."""
-    found = [Record(START_NS, segment(sequence=999, flags=SYN))]
+    records = [Record(START_NS, segment(sequence=999, flags=SYN))]
     for number in range(count):
         at = START_NS + 1_000_000 * number
-        found.append(Record(at, segment(b"x", sequence=1000 + number, flags=ACK)))
-        found.append(Record(at, ethernet(ipv4(udp(b"?", 1, 2), protocol=17))))
-    return found
+        records.append(Record(at, segment(b"x", sequence=1000 + number, flags=ACK)))
+        records.append(Record(at, ethernet(ipv4(udp(b"?", 1, 2), protocol=17))))
+    return records
 
 
 def chain_of(*paths: Path) -> Chain:
@@ -61,12 +61,12 @@ def test_a_capture_may_end_after_some_packets(tmp_path: Path, make: Any) -> None
     (whole / "night.pcap1.gz").write_bytes(gzip.compress(two + b"tail"))
     (shorter / "night.pcap1").write_bytes(make(records()[90:97]))
     (whole / "night.pcap2").write_bytes(make([Record(START_NS + 10**12, segment(b"late"))]))
-    found = tables_of(chain_of(*sorted(whole.iterdir())), Options(max_packets=97))
+    tables = tables_of(chain_of(*sorted(whole.iterdir())), Options(max_packets=97))
     wanted = tables_of(chain_of(*sorted(shorter.iterdir())))
-    for files in (found, wanted):
+    for files in (tables, wanted):
         for row in files["capture_files"]:
             del row["file_name"], row["compressed"]
-    assert found == wanted and found["capture_files"][1]["packets"] == 7
+    assert tables == wanted and tables["capture_files"][1]["packets"] == 7
 
 
 def test_a_file_has_a_row_of_its_own_at_the_end(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def stored(folder, data, name="x.pcap"):
 
 
 def test_times_of_small_files(tmp_path):
-    found = [Record(SECOND * number, bytes(number)) for number in (7, 5, 9, 8)]
-    for data in (pcap(found), pcapng(found), gzip.compress(pcap(found, order=">"))):
+    records = [Record(SECOND * number, bytes(number)) for number in (7, 5, 9, 8)]
+    for data in (pcap(records), pcapng(records), gzip.compress(pcap(records, order=">"))):
         path = stored(tmp_path, data)
         assert look(path)[:3] == (path, 7 * SECOND, None)
         assert last_ts_ns(path) == 8 * SECOND
@@ -67,19 +67,19 @@ BIG = [(magic, order) for magic in (MICROSECONDS, NANOSECONDS, MODIFIED) for ord
 def test_the_last_time_of_a_large_file_comes_from_its_end(tmp_path, monkeypatch, magic, order):
     random = np.random.default_rng(3)
     start = 1_700_000_000 * SECOND
-    found = [
+    records = [
         Record(start + number * 1000, random.bytes(int(size)))
         for number, size in enumerate(random.integers(0, 1500, 2000))
     ]
-    path = stored(tmp_path, pcap(found, magic=magic, order=order))
+    path = stored(tmp_path, pcap(records, magic=magic, order=order))
     monkeypatch.setattr(file_times, "CaptureReader", None)
-    assert last_ts_ns(path) == found[-1].ts_ns
+    assert last_ts_ns(path) == records[-1].ts_ns
 
 
 def test_a_large_file_whose_end_is_cut_is_read_through(tmp_path):
-    found = [Record(SECOND * (number + 1), bytes(1000)) for number in range(1200)]
-    assert last_ts_ns(stored(tmp_path, pcap(found)[:-1])) == 1199 * SECOND
-    assert last_ts_ns(stored(tmp_path, pcap(found) + bytes(30))) == 1200 * SECOND
+    records = [Record(SECOND * (number + 1), bytes(1000)) for number in range(1200)]
+    assert last_ts_ns(stored(tmp_path, pcap(records)[:-1])) == 1199 * SECOND
+    assert last_ts_ns(stored(tmp_path, pcap(records) + bytes(30))) == 1200 * SECOND
 
 
 @given(
@@ -91,17 +91,17 @@ def test_a_large_file_whose_end_is_cut_is_read_through(tmp_path):
 def test_the_end_alone_never_gives_a_wrong_time(tmp_path_factory, sizes, inner, step):
     # Payloads that are captures themselves are the nastiest: their records look real.
     nested = pcap([Record(77 * SECOND, b"")] * 3)[24:]
-    found = [
+    records = [
         Record(
             (number + 5) * SECOND,
             (nested * 3)[:size] if inner else bytes(size),
         )
         for number, size in enumerate(sizes)
     ]
-    path = stored(tmp_path_factory.mktemp("look"), pcap(found))
+    path = stored(tmp_path_factory.mktemp("look"), pcap(records))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_times, "_TAIL_BYTES", step)
-        assert last_ts_ns(path) == found[-1].ts_ns
+        assert last_ts_ns(path) == records[-1].ts_ns
 
 
 def test_packets_without_time_do_not_matter(tmp_path):

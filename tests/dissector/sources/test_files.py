@@ -129,12 +129,12 @@ def test_a_record_longer_than_a_buffer_arrives_whole(tmp_path):
 @given(sizes=st.lists(st.integers(0, 300), max_size=20), step=st.integers(30, 400))
 @settings(max_examples=25)
 def test_any_buffer_size_gives_every_packet_once(tmp_path_factory, sizes, step):
-    found = [Record(number + 1, bytes([number]) * size) for number, size in enumerate(sizes)]
-    paths = write(tmp_path_factory.mktemp("chain"), a=pcap(found), b=pcapng(found))
+    records = [Record(number + 1, bytes([number]) * size) for number, size in enumerate(sizes)]
+    paths = write(tmp_path_factory.mktemp("chain"), a=pcap(records), b=pcapng(records))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "READ_BUFFER_BYTES", step)
         packets, _, _ = read(paths)
-    assert packets == [record.data for record in found] * 2
+    assert packets == [record.data for record in records] * 2
 
 
 UNREADABLE = {

@@ -97,8 +97,8 @@ def test_views_of_tables_are_written_down_where_rows_are_few(
     db.expect(rows)
     db.register("lake_numbers", pa.table({"n": [1, 2, 3]}))
     db.view("numbers", "SELECT n FROM lake_numbers WHERE n > 1")
-    found = db.tables({"a": "SELECT n FROM numbers", "b": "SELECT sum(n) AS n FROM numbers"})
-    assert [found[name].column("n").to_pylist() for name in "ab"] == [[2, 3], [5]]
+    tables = db.tables({"a": "SELECT n FROM numbers", "b": "SELECT sum(n) AS n FROM numbers"})
+    assert [tables[name].column("n").to_pylist() for name in "ab"] == [[2, 3], [5]]
     work = tmp_path / "work"
     assert sorted(path.name for path in work.glob("settled-*/*")) == settled
     db.shared_views()  # tables are named again

@@ -10,7 +10,7 @@ from dissector.limits import (
     SYN_ONLY_TIMEOUT_MS,
 )
 from dissector.packet.columns import PacketBuffers
-from dissector.stream.columns import CLOSE, GAP_LOST
+from dissector.stream.columns import RangeKind
 from dissector.stream.connections import key_at
 from dissector.stream.streams import Streams
 from tests.wire.packets import SYN
@@ -44,9 +44,9 @@ def test_vlans_tell_connections_apart_on_request_only() -> None:
         Packet(10, 0, 1001, b"abc", 5001, vlans=VLAN_7),
         Packet(11, 1, 5001, b"xyz", 1004, vlans=VLAN_8),
     ]
-    found = streamed(packets)
-    assert found.data(0, 0) == b"abc" and found.data(0, 1) == b"xyz"
-    assert found.connections[0]["vlans"] == VLAN_7
+    released = streamed(packets)
+    assert released.data(0, 0) == b"abc" and released.data(0, 1) == b"xyz"
+    assert released.connections[0]["vlans"] == VLAN_7
     assert len(streamed(packets, SMALL._replace(vlan_in_key=True)).connections) == 2
 
 
@@ -65,14 +65,14 @@ def test_a_silent_connection_is_over_after_a_time(silence_ms: int) -> None:
     packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001)]
     packets += [Packet(step, 0, 1, b"", 1, port=50000) for step in range(20, silence_ms, 1_700_000)]
     packets += [Packet(10 + silence_ms, 0, 1004, b"def", 5001)]
-    found = streamed(packets)
-    mine = [row for row in found.connections.values() if row["ports"][0] == 40000]
+    released = streamed(packets)
+    mine = [row for row in released.connections.values() if row["ports"][0] == 40000]
     if silence_ms < IDLE_TIMEOUT_MS:
         assert [row["ended"] for row in mine] == ["capture_end"]
-        assert found.data() == b"abcdef"
+        assert released.data() == b"abcdef"
     else:
         assert [row["ended"] for row in mine] == ["idle", "capture_end"]
-        assert found.data() == b"abc"
+        assert released.data() == b"abc"
 
 
 def test_an_unanswered_syn_is_forgotten_earlier() -> None:
@@ -80,8 +80,8 @@ def test_an_unanswered_syn_is_forgotten_earlier() -> None:
     packets += [
         Packet(ms, 0, 1, b"", 1, port=50000) for ms in range(0, SYN_ONLY_TIMEOUT_MS + 3000, 1000)
     ]
-    found = streamed(packets, is_finished=False)
-    assert [row["ended"] for row in found.connections.values()] == ["idle"]
+    released = streamed(packets, is_finished=False)
+    assert [row["ended"] for row in released.connections.values()] == ["idle"]
 
 
 def test_a_wild_time_stamp_ends_nothing() -> None:
@@ -92,10 +92,10 @@ def test_a_wild_time_stamp_ends_nothing() -> None:
         Packet(12, 0, 1007, b"ghi", 5001),
         Packet(13, 0, 1004, b"def", 5001),
     ]
-    found = streamed(packets)
-    assert found.data() == b"abcdefghi"
-    assert found.connections[0]["ended"] == "capture_end"
-    assert found.times(GAP_LOST) == []
+    released = streamed(packets)
+    assert released.data() == b"abcdefghi"
+    assert released.connections[0]["ended"] == "capture_end"
+    assert released.times(RangeKind.GAP_LOST) == []
 
 
 def test_a_leap_that_a_second_packet_confirms_counts() -> None:
@@ -106,9 +106,9 @@ def test_a_leap_that_a_second_packet_confirms_counts() -> None:
         Packet(later, 0, 1, b"", 1, port=50000),
         Packet(later + 1, 0, 1, b"", 1, port=50000),
     ]
-    found = streamed(packets)
-    assert found.connections[0]["ended"] == "idle"
-    assert found.times(CLOSE) == [6]
+    released = streamed(packets)
+    assert released.connections[0]["ended"] == "idle"
+    assert released.times(RangeKind.CLOSE) == [6]
 
 
 def test_time_that_goes_back_ends_nothing_and_starts_no_wait() -> None:
@@ -116,9 +116,9 @@ def test_time_that_goes_back_ends_nothing_and_starts_no_wait() -> None:
     packets += [
         Packet(10_010 - 100 * number, 0, 1001 + 3 * number, b"abc", 5001) for number in range(50)
     ]
-    found = streamed(packets)
-    assert found.data() == b"abc" * 50
-    assert found.codes() == []
+    released = streamed(packets)
+    assert released.data() == b"abc" * 50
+    assert released.codes() == []
 
 
 def test_only_so_many_connections_live_at_once() -> None:
@@ -126,12 +126,12 @@ def test_only_so_many_connections_live_at_once() -> None:
     packets = []
     for number in range(30):
         packets += handshake(ms=10 * number, port=40000 + number)
-    found = streamed(packets, options)
-    assert len(found.connections) == 30
-    ended = [row["ended"] for _, row in sorted(found.connections.items())]
+    released = streamed(packets, options)
+    assert len(released.connections) == 30
+    ended = [row["ended"] for _, row in sorted(released.connections.items())]
     assert ended == ["idle"] * 20 + ["capture_end"] * 10
     # Said at 1, 2, 4, 8 and 16, so that a scan does not fill the notices.
-    assert [row["value"] for row in found.notices] == [1, 2, 4, 8, 16]
+    assert [row["value"] for row in released.notices] == [1, 2, 4, 8, 16]
 
 
 def test_a_scan_pushes_out_no_connection_that_talks() -> None:
@@ -139,9 +139,9 @@ def test_a_scan_pushes_out_no_connection_that_talks() -> None:
     packets = [*handshake(), Packet(9, 0, 1001, b"abc", 5001)]
     packets += [Packet(10 + n, 0, 99, flags=SYN, port=41000 + n) for n in range(500)]
     packets += [Packet(600, 0, 1004, b"def", 5001)]
-    found = streamed(packets, options)
-    assert found.data() == b"abcdef"
-    assert found.connections[0]["ended"] == "capture_end"
+    released = streamed(packets, options)
+    assert released.data() == b"abcdef"
+    assert released.connections[0]["ended"] == "capture_end"
 
 
 def test_the_rows_of_a_scan_are_used_again() -> None:
@@ -161,9 +161,9 @@ def test_holes_of_an_idle_connection_are_given_up_before_it_closes() -> None:
     packets += [
         Packet(ms, 0, 1, b"", 1, port=50000) for ms in range(1000, 2 * IDLE_TIMEOUT_MS, 1_700_000)
     ]
-    found = streamed(packets)
-    assert [(piece.kind, piece.length) for piece in found.pieces()] == [("lost", 3), ("data", 3)]
-    assert found.connections[0]["ended"] == "idle"
+    released = streamed(packets)
+    assert [(piece.kind, piece.length) for piece in released.pieces()] == [("lost", 3), ("data", 3)]
+    assert released.connections[0]["ended"] == "idle"
 
 
 def test_connections_made_ready_by_one_packet_leave_in_the_order_of_their_ids() -> None:
@@ -176,8 +176,8 @@ def test_connections_made_ready_by_one_packet_leave_in_the_order_of_their_ids() 
             Packet(11, 1, 5001, b"", 1007, port=port),
         ]
     packets.append(Packet(100 + REORDER_WINDOW_MS, 0, 1, b"", 1, port=50000))
-    found = streamed(packets)
-    gaps = [row["connection"] for row in found.ranges if row["kind"] == GAP_LOST]
+    released = streamed(packets)
+    gaps = [row["connection"] for row in released.ranges if row["kind"] == RangeKind.GAP_LOST]
     assert gaps == [0, 1, 2]
 
 

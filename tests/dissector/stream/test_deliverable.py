@@ -3,7 +3,7 @@
 import pytest
 
 from dissector.limits import MAX_UNCONFIRMED_HOLE
-from dissector.stream.columns import DATA, GAP_LOST
+from dissector.stream.columns import RangeKind
 from tests.wire.segments import SMALL, Packet, Piece, handshake, streamed
 
 WINDOW_MS = SMALL.reorder_window_ms
@@ -21,12 +21,12 @@ def hole(at: float = 10) -> list[Packet]:
 
 def gap_at(packets: list[Packet]) -> float | None:
     """The time of the packet that let the only gap of side 0 out; None: the end of the capture."""
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [
         Piece("data", 0, 3, b"abc"), Piece("lost", 3, 3), Piece("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
-    times = found.times(GAP_LOST)
-    before = streamed(packets, is_finished=False).times(GAP_LOST)
+    times = released.times(RangeKind.GAP_LOST)
+    before = streamed(packets, is_finished=False).times(RangeKind.GAP_LOST)
     assert len(times) == 1 and before in ([], times)
     return packets[times[0] - 1].ms if before else None
 
@@ -78,20 +78,20 @@ def test_data_that_fills_a_part_of_the_hole_gives_it_more_time() -> None:
         Packet(160, 0, 1004, b"d", 5001),
         *ticks(165, 1000, 5),
     ]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [
         Piece("data", 0, 4, b"abcd"), Piece("lost", 4, 2), Piece("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
-    at = packets[found.times(GAP_LOST)[0] - 1].ms
+    at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 160 + WINDOW_MS <= at <= 165 + WINDOW_MS
 
 
 def test_the_packet_in_hand_is_never_given_up() -> None:
     """The missing bytes come with the very packet that would end the wait."""
     packets = [*hole(), Packet(12, 1, 5001, b"", 1013), Packet(5000, 0, 1004, b"def", 5001)]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 12, b"abcdefghijkl")]
-    assert found.counted(0, 0) == {"out_of_order": 1}
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 12, b"abcdefghijkl")]
+    assert released.counted(0, 0) == {"out_of_order": 1}
 
 
 def test_bytes_that_come_after_their_hole_was_given_up_do_not_come_out() -> None:
@@ -101,9 +101,9 @@ def test_bytes_that_come_after_their_hole_was_given_up_do_not_come_out() -> None
         *ticks(15, 1000),
         Packet(1001, 0, 1004, b"def", 5001),
     ]
-    found = streamed(packets)
-    assert [piece.kind for piece in found.pieces(0, 0)] == ["data", "lost", "data"]
-    assert found.counted(0, 0) == {"out_of_order": 1}
+    released = streamed(packets)
+    assert [piece.kind for piece in released.pieces(0, 0)] == ["data", "lost", "data"]
+    assert released.counted(0, 0) == {"out_of_order": 1}
 
 
 def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
@@ -114,9 +114,9 @@ def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
         Packet(12, 0, 1104, b"", 5001),
         *ticks(15, 1000, 5),
     ]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
-    at = packets[found.times(GAP_LOST)[0] - 1].ms
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
+    at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 11 + WINDOW_MS <= at <= 16 + WINDOW_MS
 
 
@@ -155,18 +155,18 @@ def test_acknowledgements_seen_before_their_data_are_no_loss() -> None:
         at = 10 + 30 * number
         packets.append(Packet(at, 1, 5001, b"", 1001 + 10 * number + 10))
         packets.append(Packet(at + 25, 0, 1001 + 10 * number, bytes(10), 5001))
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 500, bytes(500))]
-    assert found.codes() == []
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 500, bytes(500))]
+    assert released.codes() == []
 
 
 def test_a_byte_that_opens_a_capture_is_that_of_a_keep_alive() -> None:
     """Unless something stands before it, or it is sent again with more behind it."""
     opening = Packet(1, 0, 9000, b"x", 1)
     later = Packet(300, 0, 9001, b"frames", 1)
-    found = streamed([opening, later])
-    assert found.pieces() == [Piece("data", 1, 6, b"frames")]
-    assert found.counted() == {"keepalive": 1}
+    released = streamed([opening, later])
+    assert released.pieces() == [Piece("data", 1, 6, b"frames")]
+    assert released.counted() == {"keepalive": 1}
     assert streamed([opening]).pieces() == []
     before = Packet(2, 0, 8998, b"ab", 1)
     assert streamed([opening, before, later]).data() == b"abxframes"
@@ -186,11 +186,11 @@ def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) ->
         Packet(12, 1, 5001, b"answer", 1007),
         Packet(12 + late_ms, 0, 1001, b"abc", 5001),
     ]
-    found = streamed(packets)
+    released = streamed(packets)
     order = [
         (row["endpoint_index"], row["data"], row["release_packet"])
-        for row in found.ranges
-        if row["kind"] == DATA
+        for row in released.ranges
+        if row["kind"] == RangeKind.DATA
     ]
     # By turn: the question is whole only with the packet that came after the answer.
     assert order == [(1, b"answer", 6), (0, b"abc", 6), (0, b"def", 6)]
@@ -199,8 +199,8 @@ def test_an_answer_waits_while_the_other_direction_has_a_hole(late_ms: float) ->
 def test_the_other_direction_waits_no_longer_than_a_window() -> None:
     packets = [*hole()]
     packets += [Packet(20 + 20 * n, 1, 5001 + n, b"x", 1004) for n in range(50)]
-    found = streamed(packets)
-    released = found.times(DATA, endpoint_index=1)
+    output = streamed(packets)
+    released = output.times(RangeKind.DATA, endpoint_index=1)
     waits = [packets[at - 1].ms - (20 + 20 * n) for n, at in enumerate(released[:50])]
     assert max(waits) <= WINDOW_MS + 20
     assert waits[-1] == 0
@@ -215,10 +215,10 @@ def test_a_lone_segment_far_ahead_is_not_believed() -> None:
         *ticks(15, UNACKED_MS + 2000, 1000),
         Packet(UNACKED_MS + 3000, 0, 1004, b"def", 5001),
     ]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 6, b"abcdef")]
-    assert found.codes() == ["sequence_jump"]
-    assert found.counted(0, 0) == {"stray": 1}
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 6, b"abcdef")]
+    assert released.codes() == ["sequence_jump"]
+    assert released.counted(0, 0) == {"stray": 1}
 
 
 def test_a_long_hole_is_believed_when_it_is_acknowledged_or_goes_on() -> None:

@@ -68,10 +68,10 @@ def test_a_bucket_keeps_the_last_four() -> None:
     ids=["at once", "in the window", "IP id", "time stamp", "window", "content"],
 )
 def test_copies_and_retransmissions_are_counted_apart(change: dict, counted: dict) -> None:
-    found = streamed([*handshake(), COPY, COPY._replace(**change)])
-    assert found.counted() == counted
-    assert found.data() == b"abcdefghij"
-    assert ("T" in found.connections[0]["history"]) == ("retransmitted" in counted)
+    released = streamed([*handshake(), COPY, COPY._replace(**change)])
+    assert released.counted() == counted
+    assert released.data() == b"abcdefghij"
+    assert ("T" in released.connections[0]["history"]) == ("retransmitted" in counted)
 
 
 LATER_MS = 11 + DUPLICATE_WINDOW_MS
@@ -79,10 +79,10 @@ LATER_MS = 11 + DUPLICATE_WINDOW_MS
 
 def test_a_late_packet_that_shows_its_age_is_a_copy() -> None:
     """Every other packet of the sender has an IP identification of its own."""
-    found = streamed([*handshake(), COPY, COPY._replace(ms=LATER_MS)])
-    assert found.counted() == {"duplicate": 1}
-    assert found.codes() == ["two_clocks"]
-    assert found.notices[0]["value"] == (LATER_MS - 10) * MS
+    released = streamed([*handshake(), COPY, COPY._replace(ms=LATER_MS)])
+    assert released.counted() == {"duplicate": 1}
+    assert released.codes() == ["two_clocks"]
+    assert released.notices[0]["value"] == (LATER_MS - 10) * MS
 
 
 def test_a_sender_that_repeats_its_identifications_sends_again() -> None:
@@ -106,9 +106,9 @@ def test_without_an_ip_id_repeated_acknowledgements_are_no_copies() -> None:
 def test_where_copies_were_seen_acknowledgements_may_be_copies_too() -> None:
     packets = [*handshake(), COPY._replace(ip_id=0), COPY._replace(ms=10.1, ip_id=0)]
     packets += [Packet(20 + n, 1, 5001, b"", 1011, ip_id=0) for n in range(2)]
-    found = streamed(packets)
-    assert found.counted(0, 0) == {"duplicate": 1}
-    assert found.counted(0, 1) == {"duplicate": 1}
+    released = streamed(packets)
+    assert released.counted(0, 0) == {"duplicate": 1}
+    assert released.counted(0, 1) == {"duplicate": 1}
 
 
 def test_a_whole_capture_seen_twice_changes_counters_only() -> None:

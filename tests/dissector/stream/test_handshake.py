@@ -11,8 +11,8 @@ XYZ = Packet(11, 1, 5001, b"xyz", 1004)
 
 
 def test_the_opener_is_side_0_and_the_handshake_is_measured() -> None:
-    found = streamed([*handshake(), ABC, XYZ])
-    row = found.connections[0]
+    released = streamed([*handshake(), ABC, XYZ])
+    row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert row["handshake_rtt_ns"] == 2_000_000
     assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
@@ -25,11 +25,11 @@ def test_the_opener_is_side_0_and_the_handshake_is_measured() -> None:
 def test_handshakes_out_of_order(order: tuple[int, ...]) -> None:
     parts = handshake()
     packets = [parts[place]._replace(ms=ms) for ms, place in enumerate(order)]
-    found = streamed([*packets, ABC, XYZ])
-    assert len(found.connections) == 1
-    assert found.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
-    assert found.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
-    row = found.connections[0]
+    released = streamed([*packets, ABC, XYZ])
+    assert len(released.connections) == 1
+    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
+    assert released.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
+    row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
 
 
@@ -37,20 +37,20 @@ def test_handshakes_out_of_order(order: tuple[int, ...]) -> None:
 def test_any_one_packet_of_the_handshake_may_be_missing(lost: int) -> None:
     packets = handshake()
     del packets[lost]
-    found = streamed([*packets, ABC, XYZ])
-    assert found.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
-    assert found.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
-    row = found.connections[0]
+    released = streamed([*packets, ABC, XYZ])
+    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
+    assert released.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
+    row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
     assert row["handshake_rtt_ns"] == (NULL if lost < 2 else 10_000_000)
 
 
 def test_a_lost_start_behind_a_syn_is_a_gap() -> None:
-    found = streamed(
+    released = streamed(
         [*handshake(), Packet(10, 0, 1004, b"def", 5001), Packet(11, 1, 5001, b"", 1007)]
     )
-    assert found.pieces() == [Piece("lost", 0, 3), Piece("data", 3, 3, b"def")]
+    assert released.pieces() == [Piece("lost", 0, 3), Piece("data", 3, 3, b"def")]
 
 
 def test_a_syn_may_carry_data() -> None:
@@ -59,9 +59,9 @@ def test_a_syn_may_carry_data() -> None:
         Packet(1, 1, 5000, b"hello", 1006, SYN_ACK),
         Packet(2, 0, 1006, b"more", 5006),
     ]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
-    assert found.pieces(0, 1) == [Piece("data", 0, 5, b"hello")]
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
+    assert released.pieces(0, 1) == [Piece("data", 0, 5, b"hello")]
 
 
 def test_data_of_a_syn_that_was_not_accepted_is_sent_again() -> None:
@@ -71,9 +71,9 @@ def test_data_of_a_syn_that_was_not_accepted_is_sent_again() -> None:
         Packet(2, 0, 1001, b"early", 5001),
         Packet(3, 0, 1006, b"more", 5001),
     ]
-    found = streamed(packets)
-    assert found.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
-    assert found.counted() == {"retransmitted": 1}
+    released = streamed(packets)
+    assert released.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
+    assert released.counted() == {"retransmitted": 1}
 
 
 def test_both_sides_may_open() -> None:
@@ -85,9 +85,9 @@ def test_both_sides_may_open() -> None:
         ABC,
         XYZ,
     ]
-    found = streamed(packets)
-    assert len(found.connections) == 1
-    assert found.data(0, 0) == b"abc" and found.data(0, 1) == b"xyz"
+    released = streamed(packets)
+    assert len(released.connections) == 1
+    assert released.data(0, 0) == b"abc" and released.data(0, 1) == b"xyz"
 
 
 def test_a_split_handshake_is_one_connection() -> None:
@@ -100,26 +100,26 @@ def test_a_split_handshake_is_one_connection() -> None:
         ABC,
         XYZ,
     ]
-    found = streamed(packets)
-    assert len(found.connections) == 1
-    assert found.data(0, 0) == b"abc" and found.data(0, 1) == b"xyz"
+    released = streamed(packets)
+    assert len(released.connections) == 1
+    assert released.data(0, 0) == b"abc" and released.data(0, 1) == b"xyz"
 
 
 def test_a_repeated_syn_is_sent_again_and_opens_nothing() -> None:
     again = Packet(1000, 0, 1000, flags=SYN)
-    found = streamed([handshake()[0], again, *handshake(ms=1100)[1:], ABC._replace(ms=1200)])
-    assert found.counted() == {"retransmitted": 1}
-    assert len(found.connections) == 1
-    assert found.data() == b"abc"
+    released = streamed([handshake()[0], again, *handshake(ms=1100)[1:], ABC._replace(ms=1200)])
+    assert released.counted() == {"retransmitted": 1}
+    assert len(released.connections) == 1
+    assert released.data() == b"abc"
     # The round trip counts from the SYN that was answered.
-    assert found.connections[0]["handshake_rtt_ns"] == 102_000_000
+    assert released.connections[0]["handshake_rtt_ns"] == 102_000_000
 
 
 def test_an_unanswered_syn_may_be_followed_by_one_of_another_number() -> None:
-    found = streamed([Packet(0, 0, 77, flags=SYN), *handshake(ms=100), ABC._replace(ms=200)])
-    assert len(found.connections) == 2
-    assert found.data(1, 0) == b"abc"
-    assert found.connections[0]["ended"] == "reused"
+    released = streamed([Packet(0, 0, 77, flags=SYN), *handshake(ms=100), ABC._replace(ms=200)])
+    assert len(released.connections) == 2
+    assert released.data(1, 0) == b"abc"
+    assert released.connections[0]["ended"] == "reused"
 
 
 def test_an_old_syn_after_the_end_is_no_reuse() -> None:
@@ -130,9 +130,9 @@ def test_an_old_syn_after_the_end_is_no_reuse() -> None:
         Packet(21, 1, 5001, b"", 1005, FIN_ACK),
         Packet(300, 0, 1000, flags=SYN),
     ]
-    found = streamed(packets)
-    assert len(found.connections) == 1
-    assert found.connections[0]["ended"] == "fin"
+    released = streamed(packets)
+    assert len(released.connections) == 1
+    assert released.connections[0]["ended"] == "fin"
 
 
 def test_an_old_syn_by_its_time_stamp_is_no_reuse() -> None:
@@ -142,60 +142,60 @@ def test_an_old_syn_by_its_time_stamp_is_no_reuse() -> None:
         Packet(20, 0, 777_777, flags=SYN, tsval=900),
         Packet(30, 0, 1004, b"def", 5001, tsval=1020),
     ]
-    found = streamed(packets)
-    assert len(found.connections) == 1
-    assert found.data() == b"abcdef"
-    assert found.counted() == {"stray": 1}
+    released = streamed(packets)
+    assert len(released.connections) == 1
+    assert released.data() == b"abcdef"
+    assert released.counted() == {"stray": 1}
 
 
 def test_a_syn_inside_the_stream_is_a_stray() -> None:
     packets = [*handshake(), Packet(10, 0, 1001, bytes(1000), 5001)]
-    found = streamed([*packets, Packet(11, 0, 1500, flags=SYN), Packet(12, 0, 2001, b"x", 5001)])
-    assert len(found.connections) == 1
-    assert found.counted() == {"stray": 1}
-    assert found.direction()["stream_bytes"] == 1001
+    released = streamed([*packets, Packet(11, 0, 1500, flags=SYN), Packet(12, 0, 2001, b"x", 5001)])
+    assert len(released.connections) == 1
+    assert released.counted() == {"stray": 1}
+    assert released.direction()["stream_bytes"] == 1001
 
 
 def test_a_new_syn_outside_the_stream_opens_another_connection() -> None:
     again = handshake(isn=900_000, answer=70_000, ms=100)
     data = [Packet(110, 0, 900_001, b"new", 70_001), Packet(111, 1, 70_001, b"NEW", 900_004)]
-    found = streamed([*handshake(), ABC, XYZ, *again, *data])
-    assert [row["ended"] for row in found.connections.values()] == ["reused", "capture_end"]
-    assert (found.data(0, 0), found.data(0, 1)) == (b"abc", b"xyz")
-    assert (found.data(1, 0), found.data(1, 1)) == (b"new", b"NEW")
-    assert found.codes() == ["port_reused"]
+    released = streamed([*handshake(), ABC, XYZ, *again, *data])
+    assert [row["ended"] for row in released.connections.values()] == ["reused", "capture_end"]
+    assert (released.data(0, 0), released.data(0, 1)) == (b"abc", b"xyz")
+    assert (released.data(1, 0), released.data(1, 1)) == (b"new", b"NEW")
+    assert released.codes() == ["port_reused"]
 
 
 def test_a_syn_ack_of_a_lost_new_syn_opens_another_connection() -> None:
     again = handshake(isn=900_000, answer=70_000, ms=100)[1:]
-    found = streamed([*handshake(), ABC, XYZ, *again, Packet(110, 0, 900_001, b"new", 70_001)])
+    released = streamed([*handshake(), ABC, XYZ, *again, Packet(110, 0, 900_001, b"new", 70_001)])
     # Without its SYN nothing says that this answer is not an old one of the same addresses.
-    assert len(found.connections) in (1, 2)
-    assert found.data(0, 0).startswith(b"abc")
+    assert len(released.connections) in (1, 2)
+    assert released.data(0, 0).startswith(b"abc")
 
 
 def test_who_speaks_first_is_side_0_without_a_syn() -> None:
-    found = streamed([XYZ, ABC._replace(ms=12)])
-    row = found.connections[0]
+    released = streamed([XYZ, ABC._replace(ms=12)])
+    row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([6650, 40000], -1)
     assert row["history"] == "Dd"
-    assert found.data(0, 0) == b"xyz" and found.data(0, 1) == b"abc"
+    assert released.data(0, 0) == b"xyz" and released.data(0, 1) == b"abc"
 
 
 def test_an_answered_syn_names_the_opener_when_only_the_broker_was_captured() -> None:
     packets = [handshake()[1], XYZ, Packet(12, 1, 5004, b"uvw", 1004)]
-    found = streamed(packets)
-    row = found.connections[0]
+    released = streamed(packets)
+    row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
-    assert found.data(0, 1) == b"xyzuvw"
-    assert found.ranges[0]["endpoint_index"] == 1
-    assert all(row["opener"] == 0 for row in found.ranges)
-    assert found.pieces(0, 0) == []
+    assert released.data(0, 1) == b"xyzuvw"
+    assert released.ranges[0]["endpoint_index"] == 1
+    assert all(row["opener"] == 0 for row in released.ranges)
+    assert released.pieces(0, 0) == []
 
 
 def test_a_refused_connection() -> None:
-    found = streamed([handshake()[0], Packet(1, 1, 0, b"", 1001, RST | 16)])
-    row = found.connections[0]
+    released = streamed([handshake()[0], Packet(1, 1, 0, b"", 1001, RST | 16)])
+    row = released.connections[0]
     assert (row["ended"], row["history"], row["closed_first"]) == ("rst", "Sr", 1)
     assert row["handshake_rtt_ns"] == NULL
 
@@ -207,6 +207,6 @@ def test_a_keep_alive_may_be_the_first_packet_of_a_capture(payload: bytes) -> No
         Packet(1, 0, 1003, payload, 5001),
         Packet(500, 0, 1004, b"def", 5001),
     ]
-    found = streamed(packets)
-    assert found.data(0, 1) == b"def"
-    assert found.codes() == []
+    released = streamed(packets)
+    assert released.data(0, 1) == b"def"
+    assert released.codes() == []

@@ -51,12 +51,12 @@ def test_payload_beyond_every_window_is_another_stream(
     """The scale that counts is that of the host that announces the windows."""
     inside = Packet(11, 0, 1004 + reach, b"xyz", 5001)
     last = Packet(12, 1, 5001, b"", 1007 + reach)
-    found = streamed([*opened(*scales), ABC, inside, last])
-    assert len(found.connections) == 1
-    found = streamed([*opened(*scales), ABC, inside._replace(sequence=1005 + reach), last])
-    assert found.pieces(0) == [Piece("data", 0, 3, b"abc")]
-    assert found.pieces(1) == [Piece("data", 0, 3, b"xyz")]
-    assert found.codes() == ["renumbered"]
+    released = streamed([*opened(*scales), ABC, inside, last])
+    assert len(released.connections) == 1
+    released = streamed([*opened(*scales), ABC, inside._replace(sequence=1005 + reach), last])
+    assert released.pieces(0) == [Piece("data", 0, 3, b"abc")]
+    assert released.pieces(1) == [Piece("data", 0, 3, b"xyz")]
+    assert released.codes() == ["renumbered"]
 
 
 def test_without_its_syns_a_stream_may_reach_as_far_as_any_window() -> None:
@@ -74,11 +74,11 @@ def test_both_directions_of_another_stream_find_each_other() -> None:
         for n in range(8)
     ]  # fmt: skip
     mine = [Packet(30, 1, 5001, b"def", 1004), Packet(31, 0, 1004, b"ghi", 5004)]
-    found = streamed([*handshake(), ABC, *other, *mine])
-    assert len(found.connections) == 2
-    assert (found.data(0, 0), found.data(0, 1)) == (b"abcghi", b"def")
-    assert (found.data(1, 0), found.data(1, 1)) == (b"xyz" * 4, b"xyz" * 4)
-    assert found.codes() == ["renumbered"]
+    released = streamed([*handshake(), ABC, *other, *mine])
+    assert len(released.connections) == 2
+    assert (released.data(0, 0), released.data(0, 1)) == (b"abcghi", b"def")
+    assert (released.data(1, 0), released.data(1, 1)) == (b"xyz" * 4, b"xyz" * 4)
+    assert released.codes() == ["renumbered"]
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
@@ -107,14 +107,14 @@ def test_packets_before_the_handshake_change_no_byte(
         )
         packet = Packet(-90 + 10 * n, endpoint_index, numbers[0], b"", numbers[1], flags[kind])
         lead.append(packet._replace(ip_id=9001 + n, port=made.packets[0].port))
-    found = streamed([*lead, *made.packets])
-    last = max(found.connections)
-    swapped = found.connections[last]["ports"][0] == 6650
-    pieces = [found.pieces(last, endpoint_index ^ swapped) for endpoint_index in (0, 1)]
+    released = streamed([*lead, *made.packets])
+    last = max(released.connections)
+    swapped = released.connections[last]["ports"][0] == 6650
+    pieces = [released.pieces(last, endpoint_index ^ swapped) for endpoint_index in (0, 1)]
     assert [b"".join(piece.data for piece in each) for each in pieces] == [*made.sent]
     assert all(piece.kind != "lost" for each in pieces for piece in each)
     assert all(
-        each["gap_bytes"] == 0 for row in found.connections.values() for each in row["sides"]
+        each["gap_bytes"] == 0 for row in released.connections.values() for each in row["sides"]
     )
 
 
@@ -143,12 +143,12 @@ def test_both_numberings_of_a_box_give_every_byte_once(
         )  # fmt: skip
         both += [packet, copy]
     whole = streamed(packets)
-    found = streamed(both)
-    assert len(found.connections) == len(whole.connections)
+    released = streamed(both)
+    assert len(released.connections) == len(whole.connections)
     for endpoint_index in (0, 1):
-        assert found.data(0, endpoint_index) == whole.data(0, endpoint_index)
+        assert released.data(0, endpoint_index) == whole.data(0, endpoint_index)
         assert (
-            found.direction(0, endpoint_index)["gap_bytes"]
+            released.direction(0, endpoint_index)["gap_bytes"]
             == whole.direction(0, endpoint_index)["gap_bytes"]
         )
-    assert found.codes().count("two_numberings") == 1
+    assert released.codes().count("two_numberings") == 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream.columns import DATA, FIN, GAP_CUT
+from dissector.stream.columns import RangeKind
 from dissector.stream.out_of_order import SegmentSpan, drop_first, find_before, insert, insert_fin
 from dissector.stream.records import LEVELS, OVERLAP_NAMES
 from dissector.stream.state import StreamState, add_heap, add_nodes, new_state
@@ -30,13 +30,15 @@ def nodes_of(state: StreamState) -> list[tuple[int, int, int, bytes]]:
         kind, start, length, at = (
             int(field[node]) for field in (nodes.kind, nodes.offset, nodes.length, nodes.heap_at)
         )
-        data = state.heap[at : at + length].tobytes() if kind == DATA else b""
+        data = state.heap[at : at + length].tobytes() if kind == RangeKind.DATA else b""
         found.append((kind, start, start + length, data))
         node = int(state.successors[node, 0])
     return found
 
 
-def put(state: StreamState, start: int, payload: bytes, kind: int = DATA) -> tuple[int, int, int]:
+def put(
+    state: StreamState, start: int, payload: bytes, kind: int = RangeKind.DATA
+) -> tuple[int, int, int]:
     """Insert a segment, making room as the streams do."""
     if state.free_nodes.free[0] < len(payload) + 4:
         add_nodes(state, len(payload) + 4)
@@ -62,7 +64,7 @@ def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: s
         differing = [
             offset for offset in old if not is_cut and expected[offset] not in (None, payload[0])
         ]
-        counts = put(state, start, payload, GAP_CUT if is_cut else DATA)
+        counts = put(state, start, payload, RangeKind.GAP_CUT if is_cut else RangeKind.DATA)
         assert counts == (len(payload) - len(old), len(old), len(differing))
         for offset in range(start, start + len(payload)):
             if offset not in expected:
@@ -83,7 +85,7 @@ def test_nodes_hold_what_a_dictionary_holds(generator: random.Random, overlap: s
 def _check(state: StreamState, expected: dict[int, int | None]) -> None:
     nodes = nodes_of(state)
     held = {
-        offset: data[offset - start] if kind == DATA else None
+        offset: data[offset - start] if kind == RangeKind.DATA else None
         for kind, start, end, data in nodes
         for offset in range(start, end)
     }
@@ -122,7 +124,7 @@ def test_the_node_before_an_offset_is_found_on_every_level(generator: random.Ran
 
 def _levels_of(state: StreamState, start: int) -> int:
     nodes = state.nodes
-    (node,) = np.flatnonzero((nodes.offset == start) & (nodes.kind == DATA))
+    (node,) = np.flatnonzero((nodes.offset == start) & (nodes.kind == RangeKind.DATA))
     return int(nodes.levels[node])
 
 
@@ -130,10 +132,10 @@ def test_a_fin_stands_before_what_begins_at_its_place() -> None:
     state = new_state(SMALL)
     put(state, 10, b"abc")
     put(state, 20, b"late")
-    insert_fin(state, SIDE, SegmentSpan(FIN, 20, 20, 0, 21, 19, 1, 1, 0))
+    insert_fin(state, SIDE, SegmentSpan(RangeKind.FIN, 20, 20, 0, 21, 19, 1, 1, 0))
     assert [(start, end) for _, start, end, _ in nodes_of(state)] == [(10, 13), (20, 20), (20, 24)]
     drop_first(state, SIDE)
-    assert state.nodes.kind[first_of(state)] == FIN
+    assert state.nodes.kind[first_of(state)] == RangeKind.FIN
 
 
 # Where the new copy starts and ends against the waiting one 10..20; policies under which it wins.
@@ -190,11 +192,11 @@ def test_which_copy_wins(case: tuple[int, int, str], policy: str) -> None:
         Packet(11, 0, 1001 + start, b"N" * (end - start), 5001),
         Packet(12, 0, 1001, b"." * front, 5001),
     ]
-    found = streamed(packets, SMALL._replace(overlap=policy))
+    released = streamed(packets, SMALL._replace(overlap=policy))
     both = range(max(10, start), min(20, end))
     expected = bytearray(b"." * front + b"N" * (10 - front) + b"o" * 10 + b"N" * (end - 20))
     if policy in winners.split():
         for offset in both:
             expected[offset] = ord("N")
-    assert found.data() == bytes(expected)
-    assert found.direction()["conflict_bytes"] == len(both)
+    assert released.data() == bytes(expected)
+    assert released.direction()["conflict_bytes"] == len(both)

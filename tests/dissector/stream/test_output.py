@@ -2,7 +2,7 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import DATA, NoticeColumns, RangeColumns
+from dissector.stream.columns import NoticeColumns, RangeColumns, RangeKind
 from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
@@ -18,14 +18,14 @@ def state_of_connection_7() -> StreamState:
 
 def test_a_range_is_a_row_of_its_connection_and_the_packet_at_hand() -> None:
     state = state_of_connection_7()
-    put_range(state, 1, Range(DATA, 100, 20, 2, 30, 50, 40, 3, 0))
-    put_range(state, 0, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
+    put_range(state, 1, Range(RangeKind.DATA, 100, 20, 2, 30, 50, 40, 3, 0))
+    put_range(state, 0, Range(RangeKind.DATA, 0, 1, 0, 0, 51, 41, 0, 4))
     assert state.counters.ranges[0] == 2
     found = {name: getattr(state.ranges, name)[:2].tolist() for name in state.ranges._fields}
     assert found == {
         "connection": [7, 7],
         "endpoint_index": [1, 0],
-        "kind": [DATA, DATA],
+        "kind": [RangeKind.DATA, RangeKind.DATA],
         "stream_offset": [100, 0],
         "length": [20, 1],
         "source": [2, 0],
@@ -45,7 +45,7 @@ def test_a_range_says_the_ports_of_both_sides() -> None:
     state.connections.ports[0] = 4 << 32 | 6650 << 16 | 40000
     for is_upper, ports in ((0, (6650, 40000)), (1, (40000, 6650))):
         state.connections.endpoint0_is_upper[0] = is_upper
-        put_range(state, 1, Range(DATA, 0, 1, 0, 0, 51, 41, 0, 4))
+        put_range(state, 1, Range(RangeKind.DATA, 0, 1, 0, 0, 51, 41, 0, 4))
         row = int(state.counters.ranges[0]) - 1
         assert divmod(int(state.ranges.ports[row]), 1 << 16) == ports
 

@@ -13,13 +13,13 @@ MEMBERS = 40
 
 def drained(queue: Queue, places: np.ndarray) -> list[int]:
     """All members, first to last."""
-    found = []
+    rows = []
     while queue.size[0] > 0:
         row = int(queue.entries.row[1])
-        found.append(row)
+        rows.append(row)
         queue_remove(queue, places, row)
     assert (places == 0).all()
-    return found
+    return rows
 
 
 @given(st.integers(0, 1 << 32).map(random.Random))

@@ -35,12 +35,12 @@ SHAPES = {
 @given(generator=CHANCE)
 def test_streams_equal_those_put_together_offline(shape: Shape, generator: random.Random) -> None:
     made = conversation(generator, shape)
-    found = streamed(made.packets)
-    assert_like_naive(found, made.packets)
+    released = streamed(made.packets)
+    assert_like_naive(released, made.packets)
     for endpoint_index in (0, 1):
         if shape.lost == shape.cut == shape.conflicting == 0:
-            assert found.data(0, endpoint_index) == made.sent[endpoint_index]
-        for piece in found.pieces(0, endpoint_index):
+            assert released.data(0, endpoint_index) == made.sent[endpoint_index]
+        for piece in released.pieces(0, endpoint_index):
             if piece.kind == "data" and not shape.conflicting:
                 assert (
                     piece.data
@@ -74,11 +74,11 @@ def test_rows_are_the_same_however_the_input_is_cut(
         assert parts.notices == whole.notices
 
 
-def _comparable(found) -> list[dict]:
+def _comparable(released) -> list[dict]:
     """Ranges without the places of their bytes in buffers."""
     return [
         {name: value for name, value in row.items() if name not in ("offset", "source")}
-        for row in found.ranges
+        for row in released.ranges
     ]
 
 
@@ -107,9 +107,9 @@ def test_ports_are_used_again(generator: random.Random, pause_ms: int) -> None:
         packets += made.packets
     isns = [packet.sequence for packet in packets if packet.flags == 2]
     assert len(set(isns)) == 4
-    found = streamed(packets)
-    assert len(assert_like_naive(found, packets)) == 4
-    assert all(row["opener"] >= 0 for row in found.connections.values())
+    released = streamed(packets)
+    assert len(assert_like_naive(released, packets)) == 4
+    assert all(row["opener"] >= 0 for row in released.connections.values())
 
 
 def _with(shape: Shape, **values: object) -> Shape:
@@ -183,10 +183,10 @@ def test_more_than_four_gigabytes_keep_counting() -> None:
         at = 1 + step * number
         packets.append(Packet(10 + 500 * number, 0, at, bytes([number]), 5001))
         packets.append(Packet(11 + 500 * number, 1, 5001, b"", at + step))
-    found = streamed(packets)
-    pieces = found.pieces(0, 0)
+    released = streamed(packets)
+    pieces = released.pieces(0, 0)
     assert [piece.start for piece in pieces if piece.kind == "data"] == [
         step * number for number in numbers
     ]
-    assert found.data(0, 0) == bytes(numbers)
+    assert released.data(0, 0) == bytes(numbers)
     assert sum(piece.length for piece in pieces) == 100 * step > 1 << 32

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream.columns import CLOSE, DATA, FIN, GAP_LOST
+from dissector.stream.columns import RangeKind
 from dissector.stream.release import give_up_oldest, relieve
 from dissector.stream.state import new_state
 from tests.dissector.stream.traffic import Shape, assert_like_naive, conversation
@@ -31,19 +31,19 @@ def test_a_connection_opens_gives_its_bytes_and_closes() -> None:
         Packet(7, 0, 1009, b"", 5007, FIN_ACK),
         Packet(8, 1, 5007, b"", 1010, FIN_ACK),
     ]
-    found = streamed(packets)
+    released = streamed(packets)
     rows = [
         (row["kind"], row["endpoint_index"], row["stream_offset"], row["data"], row["packet"])
-        for row in found.ranges
+        for row in released.ranges
     ]
     assert rows == [
-        (DATA, 0, 0, b"question", 4),
-        (DATA, 1, 0, b"answer", 5),
-        (FIN, 0, 8, b"", 6),
-        (FIN, 1, 6, b"", 7),
-        (CLOSE, 0, 0, b"", 7),
+        (RangeKind.DATA, 0, 0, b"question", 4),
+        (RangeKind.DATA, 1, 0, b"answer", 5),
+        (RangeKind.FIN, 0, 8, b"", 6),
+        (RangeKind.FIN, 1, 6, b"", 7),
+        (RangeKind.CLOSE, 0, 0, b"", 7),
     ]
-    assert not any(is_again(row) for row in found.ranges)
+    assert not any(is_again(row) for row in released.ranges)
 
 
 @settings(max_examples=40)
@@ -56,7 +56,7 @@ def test_both_sides_leave_merged_by_turn(generator: random.Random) -> None:
     turns = [0, 0]
     last = 0
     for row in streamed(packets).ranges:
-        if row["kind"] in (DATA, FIN):
+        if row["kind"] in (RangeKind.DATA, RangeKind.FIN):
             turns[row["endpoint_index"]] = max(turns[row["endpoint_index"]], row["packet"])
             assert turns[row["endpoint_index"]] >= last
             last = turns[row["endpoint_index"]]
@@ -76,7 +76,9 @@ def test_what_leaves_is_marked_as_sent_again_or_out_of_order(generator: random.R
         marked = {
             offset
             for row in streamed(packets).ranges
-            if row["endpoint_index"] == endpoint_index and row["kind"] == DATA and is_again(row)
+            if row["endpoint_index"] == endpoint_index
+            and row["kind"] == RangeKind.DATA
+            and is_again(row)
             for offset in range(row["stream_offset"], row["stream_offset"] + row["length"])
         }
         assert must <= marked <= may
@@ -120,11 +122,11 @@ def holes(count: int, size: int, port: int = 40000) -> list[Packet]:
 def test_a_connection_holds_no_more_than_its_limit() -> None:
     options = SMALL._replace(held_bytes_per_connection=10_000)
     packets = [*handshake(), *holes(200, 100)]
-    found = streamed(packets, options, cuts=range(len(packets)))
-    assert 5_000 < found.held <= 10_000
-    assert found.codes().count("held_bytes_limit") > 100
+    released = streamed(packets, options, cuts=range(len(packets)))
+    assert 5_000 < released.held <= 10_000
+    assert released.codes().count("held_bytes_limit") > 100
     # Nothing but the missing bytes is lost.
-    assert found.pieces(0, 0) == [
+    assert released.pieces(0, 0) == [
         piece
         for number in range(200)
         for piece in (
@@ -144,12 +146,12 @@ def test_all_connections_together_hold_no_more_than_the_limit() -> None:
             Packet(10 + number, 0, 1002 + number * 101, bytes(100), 5001, port=port)
             for port in range(40000, 40040)
         ]
-    found = streamed(packets, options, cuts=range(len(packets)))
-    assert found.held <= 50_000 + 100 + NODE_CHARGE_BYTES
-    assert "held_bytes_limit" in found.codes()
+    released = streamed(packets, options, cuts=range(len(packets)))
+    assert released.held <= 50_000 + 100 + NODE_CHARGE_BYTES
+    assert "held_bytes_limit" in released.codes()
     for connection in range(40):
-        assert found.direction(connection, 0)["gap_bytes"] == 30
-        assert found.data(connection, 0) == bytes(3000)
+        assert released.direction(connection, 0)["gap_bytes"] == 30
+        assert released.data(connection, 0) == bytes(3000)
 
 
 def test_tiny_segments_are_charged_too() -> None:
@@ -158,18 +160,18 @@ def test_tiny_segments_are_charged_too() -> None:
     packets = [*handshake()] + [
         Packet(10, 0, 1002 + 2 * number, b"x", 5001) for number in range(3000)
     ]
-    found = streamed(packets, options, cuts=range(0, 3000, 10))
-    assert found.held <= 100_000
-    assert found.direction(0, 0)["gap_bytes"] == 3000
+    released = streamed(packets, options, cuts=range(0, 3000, 10))
+    assert released.held <= 100_000
+    assert released.direction(0, 0)["gap_bytes"] == 3000
 
 
 def test_the_start_of_a_midstream_side_is_settled_under_pressure_without_a_gap() -> None:
     options = SMALL._replace(held_bytes_per_connection=5_000)
     packets = [Packet(1, 0, 9000 + 1000 * n, bytes(1000), 1) for n in range(20)]
-    found = streamed(packets, options, cuts=range(20))
-    assert found.pieces() == [Piece("data", 0, 20_000, bytes(20_000))]
-    assert found.held <= 5_000
-    assert found.codes() == []
+    released = streamed(packets, options, cuts=range(20))
+    assert released.pieces() == [Piece("data", 0, 20_000, bytes(20_000))]
+    assert released.held <= 5_000
+    assert released.codes() == []
 
 
 def test_nothing_is_relieved_where_nothing_waits() -> None:
@@ -184,10 +186,10 @@ def test_a_zero_window_still_open_at_the_end_counts_until_the_last_packet() -> N
         Packet(10, 1, 5001, b"", 1001, window=0),
         Packet(40, 0, 1000, b"", 5001),
     ]
-    found = streamed(packets)
-    assert found.direction(0, 1)["zero_window_ns"] == 30_000_000
-    assert found.direction(0, 0)["zero_window_ns"] == 0
-    assert found.connections[0]["history"].endswith("w")
+    released = streamed(packets)
+    assert released.direction(0, 1)["zero_window_ns"] == 30_000_000
+    assert released.direction(0, 0)["zero_window_ns"] == 0
+    assert released.connections[0]["history"].endswith("w")
 
 
 @settings(max_examples=25)
@@ -201,6 +203,6 @@ def test_full_blocks_of_rows_change_nothing(generator: random.Random) -> None:
     packets.append(Packet(4, 0, 1001, b"abc", 5001))
     few, many = streamed(packets), streamed(packets, SMALL._replace(block_rows=4096))
     assert few.pieces() == many.pieces() == [Piece("data", 0, 900, b"abc" * 300)]
-    assert few.times(DATA) == many.times(DATA) == [len(packets)] * 300
+    assert few.times(RangeKind.DATA) == many.times(RangeKind.DATA) == [len(packets)] * 300
     assert_like_naive(few, packets)
-    assert few.times(GAP_LOST) == []
+    assert few.times(RangeKind.GAP_LOST) == []

@@ -15,18 +15,23 @@ def test_only_the_flags_that_matter_are_kept(flags: int) -> None:
 def test_a_row_is_read_as_it_is() -> None:
     packet = Packet(2.5, 1, 77, b"abcdef", 88, captured=4, window=9, ip_id=6, tsval=5)
     segments, buffers = columns_of([Packet(0, 0, 1), packet])
-    found = segment_at(segments, 1)
-    assert (found.packet, found.sequence, found.acknowledgement, found.window) == (2, 77, 88, 9)
-    assert (found.captured_bytes, found.wire_bytes) == (4, 6)
-    assert (found.ip_id, found.tsval) == (6, 5)
-    data = buffers.block[found.offset : found.offset + found.captured_bytes]
+    segment = segment_at(segments, 1)
+    assert (segment.packet, segment.sequence, segment.acknowledgement, segment.window) == (
+        2,
+        77,
+        88,
+        9,
+    )
+    assert (segment.captured_bytes, segment.wire_bytes) == (4, 6)
+    assert (segment.ip_id, segment.tsval) == (6, 5)
+    data = buffers.block[segment.offset : segment.offset + segment.captured_bytes]
     assert data.tobytes() == b"abcd"
 
 
 def test_the_length_of_the_header_stands_with_the_flags() -> None:
     segments, _ = columns_of([Packet(0, 0, 1, flags=0x10 | 8 << 12)])
-    found = segment_at(segments, 0)
-    assert (found.flags, found.header_bytes) == (0x10, 32)
+    segment = segment_at(segments, 0)
+    assert (segment.flags, segment.header_bytes) == (0x10, 32)
 
 
 def test_a_packet_never_has_more_bytes_than_it_says() -> None:

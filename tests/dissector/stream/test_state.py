@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dissector.stream.columns import DATA
+from dissector.stream.columns import RangeKind
 from dissector.stream.records import NODE_FREE, OVERLAP_LINUX
 from dissector.stream.state import StreamOptions, add_heap, add_nodes, add_rows, new_state
 from dissector.stream.streams import Streams
@@ -56,18 +56,18 @@ def test_growing_keeps_what_is_there() -> None:
         packets += [*handshake(port=port), Packet(10, 0, 1004, port.to_bytes(3, "big"), port=port)]
     packets += [Packet(20, 0, 1001, b"abc", port=port) for port in range(2000, 3500)]
     packets.sort(key=lambda packet: packet.ms)
-    found = streamed(packets)
-    assert len(found.connections) == 1500
+    released = streamed(packets)
+    assert len(released.connections) == 1500
     for number in range(1500):
-        port = found.connections[number]["ports"][0]
-        assert found.data(number) == b"abc" + port.to_bytes(3, "big")
+        port = released.connections[number]["ports"][0]
+        assert released.data(number) == b"abc" + port.to_bytes(3, "big")
 
 
 def test_a_squeezed_heap_keeps_the_bytes_of_waiting_nodes() -> None:
     state = new_state(SMALL)
     state.heap[:100] = np.arange(100)
     for node, (at, length) in enumerate([(50, 10), (10, 5), (70, 3)]):
-        state.nodes.kind[node] = DATA
+        state.nodes.kind[node] = RangeKind.DATA
         state.nodes.heap_at[node] = at
         state.nodes.length[node] = length
     state.counters.heap_live[0] = 18

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dissector.limits import NULL
-from dissector.stream.columns import CLOSE, ENDED_CAPTURE_END, ENDED_FIN
+from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_FIN, RangeKind
 from dissector.stream.streams import Streams
 from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, columns_of, handshake, streamed
 
@@ -41,7 +41,7 @@ def test_slots_are_known_from_the_first_packet_to_the_recycling() -> None:
     assert rows.connections.closing.tolist() == [-1] * 3
     for ranges, count in streams.finish():
         kinds = ranges.kind[:count].tolist()
-        assert kinds == [CLOSE] * 3
+        assert kinds == [RangeKind.CLOSE] * 3
         retired = streams.retired()
         assert sorted(retired.tolist()) == sorted(slots[:3].tolist())
         assert (streams.connection_rows(retired).connections.closing == ENDED_CAPTURE_END).all()
@@ -72,10 +72,10 @@ def test_endpoints_are_those_of_the_sides() -> None:
 
 
 def test_what_is_not_known_of_a_side_is_null() -> None:
-    found = streamed([Packet(1, 0, 9000, b"abc", 1)])
-    silent = found.direction(0, 1)
+    released = streamed([Packet(1, 0, 9000, b"abc", 1)])
+    silent = released.direction(0, 1)
     assert (silent["isn"], silent["first_seq"], silent["last_seq"]) == (NULL, NULL, NULL)
-    mine = found.direction(0, 0)
+    mine = released.direction(0, 0)
     assert (mine["isn"], mine["first_seq"], mine["last_seq"]) == (NULL, 9000, 9003)
 
 

@@ -28,8 +28,8 @@ def woven(*talks: list[Packet]) -> list[Packet]:
     return sorted((each for talk in talks for each in talk), key=lambda each: each.ms)
 
 
-def streams_of(found: Released) -> list[tuple[bytes, bytes]]:
-    return [(found.data(id, 0), found.data(id, 1)) for id in range(len(found.connections))]
+def streams_of(released: Released) -> list[tuple[bytes, bytes]]:
+    return [(released.data(id, 0), released.data(id, 1)) for id in range(len(released.connections))]
 
 
 SAID = (b"question", b"answer")
@@ -37,9 +37,9 @@ SAID = (b"question", b"answer")
 
 @pytest.mark.parametrize("tags", [(0, 1), (1, 0), (1, 2)])
 def test_directions_with_other_tags_are_one_connection(tags):
-    found = streamed(tagged(talk(), *tags))
-    assert streams_of(found) == [SAID]
-    assert found.codes() == []
+    released = streamed(tagged(talk(), *tags))
+    assert streams_of(released) == [SAID]
+    assert released.codes() == []
 
 
 @pytest.mark.parametrize("first", range(1, 6))
@@ -51,13 +51,13 @@ def test_also_when_seen_from_the_middle_on(first):
 @pytest.mark.parametrize("gap_ms", [0.5, 100])
 def test_tenants_with_equal_addresses_are_two_connections(gap_ms):
     one, other = tagged(talk(), 1, 1), tagged(talk(9_000_000, 70_000_000, gap_ms), 2, 2)
-    found = streamed(woven(one, other))
-    assert streams_of(found) == [SAID, SAID]
-    assert found.codes() == ["addresses_shared"]
-    assert (found.notices[0]["connection_id"], found.notices[0]["value"]) == (1, 0)
-    assert [row["vlans"] for _, row in sorted(found.connections.items())] == [VLAN[1], VLAN[2]]
+    released = streamed(woven(one, other))
+    assert streams_of(released) == [SAID, SAID]
+    assert released.codes() == ["addresses_shared"]
+    assert (released.notices[0]["connection_id"], released.notices[0]["value"]) == (1, 0)
+    assert [row["vlans"] for _, row in sorted(released.connections.items())] == [VLAN[1], VLAN[2]]
     assert all(
-        found.counted(id, endpoint_index) == {} for id in (0, 1) for endpoint_index in (0, 1)
+        released.counted(id, endpoint_index) == {} for id in (0, 1) for endpoint_index in (0, 1)
     )
 
 
@@ -82,10 +82,10 @@ def test_numbers_that_happen_to_lie_close_are_one_connection():
 def test_copies_behind_other_tags_are_copies(tags):
     packets = [each._replace(ip_id=number) for number, each in enumerate(talk(), 1)]
     copies = [each._replace(ms=each.ms + 0.5) for each in tagged(packets, *tags)]
-    found = streamed(woven(tagged(packets, 1, 1), copies))
-    assert streams_of(found) == [SAID]
-    assert found.counted(0, 0) == {"duplicate": 4} and found.counted(0, 1) == {"duplicate": 2}
-    assert found.codes() == []
+    released = streamed(woven(tagged(packets, 1, 1), copies))
+    assert streams_of(released) == [SAID]
+    assert released.counted(0, 0) == {"duplicate": 4} and released.counted(0, 1) == {"duplicate": 2}
+    assert released.codes() == []
 
 
 def test_a_connection_that_follows_knows_the_tags_of_the_one_before():
@@ -97,14 +97,14 @@ def test_a_connection_that_follows_knows_the_tags_of_the_one_before():
     copies = [each._replace(ms=each.ms + 0.5) for each in tagged(packets, 2, 2)]
     # An RST far off that no number explains, with the tag that the copies have.
     stray = Packet(1003.8, 0, 3_000_000_000, flags=RST, vlans=VLAN[2])
-    found = streamed(woven(tagged(packets, 1, 1), copies, [stray]))
-    assert streams_of(found) == [SAID, SAID]
-    assert found.codes() == ["port_reused"]
+    released = streamed(woven(tagged(packets, 1, 1), copies, [stray]))
+    assert streams_of(released) == [SAID, SAID]
+    assert released.codes() == ["port_reused"]
 
 
 def test_a_packet_that_fits_nothing_opens_a_connection():
-    found = streamed([*tagged(talk(), 1, 1), Packet(9, 0, 2_000_000_000, b"xy", 3, ACK)])
-    assert streams_of(found) == [SAID, (b"xy", b"")]
+    released = streamed([*tagged(talk(), 1, 1), Packet(9, 0, 2_000_000_000, b"xy", 3, ACK)])
+    assert streams_of(released) == [SAID, (b"xy", b"")]
     again = Packet(9, 0, 2_000_000_000, b"", 0, SYN)
     assert len(streamed([*tagged(talk(), 1, 1), again]).connections) == 2
 
@@ -117,9 +117,9 @@ def test_an_answer_goes_where_its_tag_is():
         Packet(10 + n, 1, 7 * n, b"", 1001 + 50_000_000 * n, SYN | ACK, vlans=VLAN[n])
         for n in (2, 3, 1)
     ]
-    found = streamed([*syns, *answers])
-    assert len(found.connections) == 3
-    assert [found.connections[id]["sides"][1]["isn"] for id in range(3)] == [7, 14, 21]
+    released = streamed([*syns, *answers])
+    assert len(released.connections) == 3
+    assert [released.connections[id]["sides"][1]["isn"] for id in range(3)] == [7, 14, 21]
 
 
 def test_of_very_many_tenants_with_equal_addresses_the_oldest_is_given_up() -> None:
@@ -131,8 +131,8 @@ def test_of_very_many_tenants_with_equal_addresses_the_oldest_is_given_up() -> N
         )
         for number in range(MAX_SHARED_ADDRESSES + more)
     ]
-    found = streamed(packets)
-    assert len(found.connections) == MAX_SHARED_ADDRESSES + more
-    assert found.codes().count("connection_limit") == 2  # told at 1, 2, 4 ... given up
-    ended = [id for id, row in sorted(found.connections.items()) if row["ended"] == "idle"]
+    released = streamed(packets)
+    assert len(released.connections) == MAX_SHARED_ADDRESSES + more
+    assert released.codes().count("connection_limit") == 2  # told at 1, 2, 4 ... given up
+    ended = [id for id, row in sorted(released.connections.items()) if row["ended"] == "idle"]
     assert ended == list(range(more))

@@ -180,15 +180,15 @@ def naive(packets: list[Packet], overlap: str = "first") -> list[NaiveConnection
 
 
 def assert_like_naive(
-    found: Released, packets: list[Packet], overlap: str = "first"
+    released: Released, packets: list[Packet], overlap: str = "first"
 ) -> list[NaiveConnection]:
     """Every stream of every connection equals the one put together offline."""
     connections = naive(packets, overlap)
-    assert len(found.connections) == len(connections)
+    assert len(released.connections) == len(connections)
     for number, connection in enumerate(connections):
         # Without a SYN the first speaker is side 0.
-        first = int(found.connections[number]["ports"][0] == BROKER_PORT)
+        first = int(released.connections[number]["ports"][0] == BROKER_PORT)
         for endpoint_index in (0, 1):
             expected = [Piece(*part) for part in connection.sides[endpoint_index].parts()]
-            assert found.pieces(number, endpoint_index ^ first) == expected
+            assert released.pieces(number, endpoint_index ^ first) == expected
     return connections

@@ -25,7 +25,7 @@ def finding(number: str, first_s: float, last_s: float, severity: str = "error",
     )  # fmt: skip
 
 
-class Found:
+class Windows:
     """Windows that find what a test says."""
 
     judged = skipped = failed = 0
@@ -35,8 +35,8 @@ class Found:
         self.next: list[Finding] = []
 
     def drain(self) -> list[Finding]:
-        found, self.next = self.next, []
-        return found
+        findings, self.next = self.next, []
+        return findings
 
     def tick(self, now: float) -> None:
         """Nothing is due."""
@@ -48,12 +48,12 @@ class Found:
 @pytest.fixture
 def incidents():
     said: list[str] = []
-    made = IncidentLog(Found(), said.append, lambda number: f"explain {number}")
+    made = IncidentLog(Windows(), said.append, lambda number: f"explain {number}")
     return SimpleNamespace(made=made, windows=made._judging, said=said)
 
 
-def see(incidents, *found: Finding) -> None:
-    incidents.windows.next = list(found)
+def see(incidents, *findings: Finding) -> None:
+    incidents.windows.next = list(findings)
     incidents.made._next = 0.0
     incidents.made.tick(1.0)
 

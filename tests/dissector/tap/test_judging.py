@@ -71,8 +71,8 @@ class Looks(Judging):
 
     def all(self) -> list[Finding]:
         self.close()
-        while not self._found.empty():
-            self.each.append(self._found.get())
+        while not self._findings.empty():
+            self.each.append(self._findings.get())
         assert self.judged == len(self.each) and not (self.failed or self.skipped), self.problem
         return [one for found in self.each for one in found]
 
@@ -93,8 +93,8 @@ def looked_at(path: Path, window_s: float = 1e6, window_bytes: int = MAX_WINDOW_
 def of_command(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict]:
     """What the command says of the file."""
     assert run(["findings", "-q", "--json", str(path)]) == 0
-    found: list[dict] = json.loads(capsys.readouterr().out)["findings"]
-    return found
+    listed: list[dict] = json.loads(capsys.readouterr().out)["findings"]
+    return listed
 
 
 def about(number: str, subject: object) -> tuple[str, str]:
@@ -178,35 +178,35 @@ def test_windows_that_come_while_rules_are_busy_are_judged_together(monkeypatch)
 
     monkeypatch.setattr(judging, "judge", judge)
     monkeypatch.setattr(window_tables, "joined", lambda several: len(several))
-    found = Judging(may_wait=False)
-    assert found.is_free(time.monotonic())
-    found.expect()
-    found.take(window_of(1, is_look=True), {})
+    thread = Judging(may_wait=False)
+    assert thread.is_free(time.monotonic())
+    thread.expect()
+    thread.take(window_of(1, is_look=True), {})
     for number in range(2, 6):
-        found.take(window_of(number), {})
-        assert not found.is_free(time.monotonic())
+        thread.take(window_of(number), {})
+        assert not thread.is_free(time.monotonic())
     go_on.set()
-    while found._is_busy.is_set():
+    while thread._is_busy.is_set():
         time.sleep(0.001)
-    found.expect()
-    found.take(window_of(6, is_look=True), {})
-    found.close()
-    assert looks == [1, 6] and (found.judged, found.skipped) == (2, 0)
+    thread.expect()
+    thread.take(window_of(6, is_look=True), {})
+    thread.close()
+    assert looks == [1, 6] and (thread.judged, thread.skipped) == (2, 0)
 
 
 def test_rows_of_ten_minutes_are_judged_or_as_many_as_memory_may_hold(monkeypatch):
     looks = []
     monkeypatch.setattr(judging, "judge", lambda window, rows: looks.append(rows) or [])
     monkeypatch.setattr(window_tables, "joined", lambda several: len(several))
-    found = Judging(may_wait=False, limit=10)
+    thread = Judging(may_wait=False, limit=10)
     for number, size in ((1, 1), (2, 1), (HISTORY_NS // S + 2, 1), (2000, 8), (2001, 9)):
-        found.take(window_of(number, size, is_look=True), {})
+        thread.take(window_of(number, size, is_look=True), {})
     for number in range(3000, 3010):  # more than is judged in time: the oldest ones go
-        found.take(window_of(number, 5), {})
-    found.take(window_of(3010, 5, is_look=True), {})
-    found.close()
+        thread.take(window_of(number, 5), {})
+    thread.take(window_of(3010, 5, is_look=True), {})
+    thread.close()
     assert looks == [1, 2, 2, 1, 2, 4]
-    assert found.skipped == 7
+    assert thread.skipped == 7
 
 
 class Clock:
@@ -231,17 +231,17 @@ def test_rules_take_a_tenth_of_a_processor_at_most(monkeypatch):
 
     monkeypatch.setattr(judging, "judge", judge)
     monkeypatch.setattr(judging, "time", clock)
-    found = Judging(may_wait=False)
+    thread = Judging(may_wait=False)
     frees = []
     for now, is_judged in ((0, True), (19, False), (21, True), (40, False), (42, True)):
         clock.now = now
-        frees.append(found.is_free(now))
+        frees.append(thread.is_free(now))
         if is_judged:
-            found.expect()
-            found.take(window_of(now, is_look=True), {})
-            while found._is_busy.is_set():
+            thread.expect()
+            thread.take(window_of(now, is_look=True), {})
+            while thread._is_busy.is_set():
                 time.sleep(0.001)
-    found.close()
+    thread.close()
     assert frees == [True, False, True, False, True]
 
 
@@ -252,13 +252,13 @@ def test_a_window_that_cannot_be_judged_is_counted_and_the_next_one_is(tmp_path,
     monkeypatch.setattr(judging, "judge", judge)
     (chain,) = chains([str(open_scene(tmp_path))]).chains
     tap = Tap(FilePlayback(chain), TapSettings(Options(), rotate_ns=3 * S))
-    found = Judging(may_wait=True)
-    windows = Windows(tap, True, [], found, window_ns=3 * S)
+    thread = Judging(may_wait=True)
+    windows = Windows(tap, True, [], thread, window_ns=3 * S)
     tap.listen(windows)
     tap.run()
     windows.close()
-    found.close()
-    assert found.failed > 1 and found.problem == "MemoryError: no more of it"
+    thread.close()
+    assert thread.failed > 1 and thread.problem == "MemoryError: no more of it"
 
 
 def test_the_page_lists_what_only_a_whole_capture_decides():
@@ -270,8 +270,8 @@ def test_the_page_lists_what_only_a_whole_capture_decides():
         if words.whole and (not name or not rule.words[""].whole)
     ]
     page = (CAPTURES.parent / "docs" / "tap.md").read_text("utf-8")
-    found = [line for line in page.splitlines() if re.match(r"\| [A-Z]\d\d( \w+)? \|", line)]
-    assert found == listed
+    lines = [line for line in page.splitlines() if re.match(r"\| [A-Z]\d\d( \w+)? \|", line)]
+    assert lines == listed
     assert f"{MAX_WINDOW_BYTES >> 20} MiB of rows" in page and WINDOW_NS == 60 * S
     assert "ten minutes" in page and HISTORY_NS == 600 * S
 

@@ -148,9 +148,9 @@ def test_b61_received_and_dropped_are_what_was_sent_and_the_lake_says_so(pair, t
     tap = tapped(pair, frames, tmp_path, ring_bytes=2 * BLOCK_BYTES, pause=0)
     assert tap.kernel_dropped > 0
     assert tap.account.packets + tap.kernel_dropped == len(frames)
-    found = joined(tmp_path)
-    assert sum(row["dropped_by_interface"] for row in found["capture_files"]) == tap.kernel_dropped
-    said = [row for row in found["notices"] if row["code"] == "kernel_dropped"]
+    tables = joined(tmp_path)
+    assert sum(row["dropped_by_interface"] for row in tables["capture_files"]) == tap.kernel_dropped
+    said = [row for row in tables["notices"] if row["code"] == "kernel_dropped"]
     assert sum(int(row["text"].split()[3]) for row in said) == tap.kernel_dropped
 
 
@@ -286,9 +286,9 @@ def test_a_full_disk_stops_landing_and_not_the_metrics(pair, tmp_path):
         tap.sent_until(lambda: tap.landed() > landed)
         status, said = tap.end()
         assert status == EXIT_OUTPUT and " not landed; " in said
-        found = joined(disk / "lake")
-    told = [row for row in found["notices"] if row["code"] == "queue_dropped"]
-    landed_packets = sum(row["packets"] for row in found["capture_files"])
+        tables = joined(disk / "lake")
+    told = [row for row in tables["notices"] if row["code"] == "queue_dropped"]
+    landed_packets = sum(row["packets"] for row in tables["capture_files"])
     captured, missing = (
         int(said.split(text)[0].split()[-1].replace(",", ""))
         for text in (" packets captured", " not landed")
@@ -485,7 +485,7 @@ def test_a_tap_over_its_memory_begins_a_new_run_and_says_so(pair, tmp_path, monk
     for each in (first, second):
         each.socket.close()
     assert tap.memory_restarts == 1 and tap.account.packets == 2 * len(frames)
-    found = joined(tmp_path)
-    assert [row["code"] for row in found["notices"]].count("memory_restart") == 1
-    assert len({row["tap_run"] for row in found["capture_files"]}) == 2
-    assert [row["connection_id"] for row in found["connections"]] == [0, 0]
+    tables = joined(tmp_path)
+    assert [row["code"] for row in tables["notices"]].count("memory_restart") == 1
+    assert len({row["tap_run"] for row in tables["capture_files"]}) == 2
+    assert [row["connection_id"] for row in tables["connections"]] == [0, 0]

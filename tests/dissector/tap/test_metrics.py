@@ -103,7 +103,7 @@ def by(rows: list[dict], *names: str, weight: str | None = None) -> Counter:
 def test_counters_are_the_rows_of_the_tables(name):
     tables = tables_of(str(CAPTURES / name))
     with served(*replayed(name)) as get:
-        found = samples(get("/metrics")[1])
+        values = samples(get("/metrics")[1])
     frames = tables["frames"]
     passed_on = {row["connection_id"] for row in tables["connections"] if row["leg"] == "broker"}
     # What is counted once, of frames their checksums.
@@ -141,21 +141,21 @@ def test_counters_are_the_rows_of_the_tables(name):
         ),
     ]
     for (metric, *labels), rows in pairs:
-        assert counted(found, f"dissector_{metric}", *labels) == rows, metric
+        assert counted(values, f"dissector_{metric}", *labels) == rows, metric
     total = sum(row["latency_ns"] or 0 for row in sends) / 1e9
     assert sum(
-        value for (metric, *_), value in found.items()
+        value for (metric, *_), value in values.items()
         if metric == "dissector_send_latency_seconds_sum"
     ) == pytest.approx(total)  # fmt: skip
-    assert found["dissector_gap_bytes_total",] == sum(
+    assert values["dissector_gap_bytes_total",] == sum(
         row[f"gap_bytes_{way}"] or 0
         for row in tables["connections"]
         for way in ("to_broker", "to_client")
     )
     (file,) = tables["capture_files"]
-    assert found["dissector_tap_packets_received_total",] == file["packets"]
-    assert found["dissector_tap_packets_tcp_total",] == file["packets_tcp"]
-    assert counted(found, "dissector_tap_packets_ignored_total", "reason") == Counter(
+    assert values["dissector_tap_packets_received_total",] == file["packets"]
+    assert values["dissector_tap_packets_tcp_total",] == file["packets_tcp"]
+    assert counted(values, "dissector_tap_packets_ignored_total", "reason") == Counter(
         {(reason,): count for reason, count in file["packets_ignored_by_reason"] or ()}
     )
 
@@ -260,10 +260,10 @@ def test_no_sum_depends_on_how_large_windows_are(name):
 
 def test_label_sets_beyond_the_bound_are_other_and_counted():
     with served(*replayed(SEVERAL[10], max_series=1)) as get:
-        found = samples(get("/metrics")[1])
-    frames = counted(found, "dissector_frames_total", "command")
+        values = samples(get("/metrics")[1])
+    frames = counted(values, "dissector_frames_total", "command")
     assert ("other",) in frames and len(frames) == 2
-    assert found["dissector_label_sets_left_out_total", ("metric", "frames")] > 0
+    assert values["dissector_label_sets_left_out_total", ("metric", "frames")] > 0
     assert sum(frames.values()) == len(tables_of(str(CAPTURES / SEVERAL[10]))["frames"])
 
 

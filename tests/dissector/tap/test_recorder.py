@@ -62,24 +62,24 @@ def triggers_in(path: Path, *wanted: str, latency_ns: int = 10**9) -> list[Trigg
 def test_each_wrong_checksum_refusal_and_slow_send_is_a_trigger():
     tables = tables_of(str(CORRUPT))
     wrong = [row for row in tables["frames"] if row["checksum"] == "mismatch"]
-    found = triggers_in(CORRUPT, CHECKSUM)
-    assert [(each.connection_id, each.packet) for each in found] == [
+    triggers = triggers_in(CORRUPT, CHECKSUM)
+    assert [(each.connection_id, each.packet) for each in triggers] == [
         (row["connection_id"], row["last_packet"]) for row in wrong
     ]
-    assert found[0].text == (
+    assert triggers[0].text == (
         f"checksum mismatch: connection {wrong[0]['connection_id']}, frame {wrong[0]['frame_no']}"
     )
     refused = [row for row in tables_of(str(ERRORS))["exchanges"] if row["error_code"]]
-    found = triggers_in(ERRORS, ERROR)
-    assert len(found) == len(refused) > 0 and refused[0]["error_code"] in found[0].text
+    triggers = triggers_in(ERRORS, ERROR)
+    assert len(triggers) == len(refused) > 0 and refused[0]["error_code"] in triggers[0].text
     latencies = sorted(
         row["latency_ns"]
         for row in tables["exchanges"]
         if row["kind"] == "publish" and row["latency_ns"] is not None
     )
     middle = latencies[len(latencies) // 2]
-    found = triggers_in(CORRUPT, LATENCY, latency_ns=middle)
-    assert len(found) == sum(each > middle for each in latencies)
+    triggers = triggers_in(CORRUPT, LATENCY, latency_ns=middle)
+    assert len(triggers) == sum(each > middle for each in latencies)
 
 
 def test_a_stall_is_recorded_when_it_is_over(tmp_path):

@@ -27,8 +27,8 @@ def test_the_end_of_a_name_is_kept_if_it_tells_names_apart():
 
 def test_names_that_differ_at_the_beginning_keep_it():
     names = [f"tenant-{number}/space/{'x' * 40}" for number in range(3)]
-    found = shortened(names, 24)
-    assert [name[:8] for name in found] == ["tenant-0", "tenant-1", "tenant-2"]
+    short = shortened(names, 24)
+    assert [name[:8] for name in short] == ["tenant-0", "tenant-1", "tenant-2"]
 
 
 @pytest.mark.parametrize("width", [8, 13, 30])
@@ -37,6 +37,6 @@ def test_different_names_are_never_shown_alike(width):
     for _ in range(200):
         count = chance.randint(1, 15)
         names = ["".join(chance.choices("ab/", k=chance.randint(1, 60))) for _ in range(count)]
-        found = shortened(names, width)
-        assert all(len(name) <= width for name in found)
-        assert len(set(found)) == len(set(names))
+        short = shortened(names, width)
+        assert all(len(name) <= width for name in short)
+        assert len(set(short)) == len(set(names))

@@ -66,8 +66,8 @@ def test_queries_read_the_rows_of_several_windows():
     with DuckdbEngine(threads=1) as db:
         name_tables(db, "run", 5, both, COLUMNS)
         name_views(db, COLUMNS)
-        found = db.table("SELECT kind, count(*) AS n FROM exchanges GROUP BY kind ORDER BY n")
-    assert found.to_pylist() == [{"kind": "publish", "n": 1}, {"kind": "ping", "n": 3}]
+        table = db.table("SELECT kind, count(*) AS n FROM exchanges GROUP BY kind ORDER BY n")
+    assert table.to_pylist() == [{"kind": "publish", "n": 1}, {"kind": "ping", "n": 3}]
 
 
 def test_rows_are_gathered_whatever_blocks_they_came_in_and_a_matrix_is_not_kept():

@@ -132,7 +132,7 @@ def frames_of(path: Path) -> list[bytes]:
     data = np.fromfile(path, np.uint8)
     reader = CaptureReader()
     reader.start_file()
-    found = []
+    frames = []
     position, is_more = 0, True
     while is_more:
         scan = reader.feed(data, position, len(data), True)
@@ -140,8 +140,8 @@ def frames_of(path: Path) -> list[bytes]:
         for row in range(scan.rows):
             start = int(reader.packets.offset[row])
             size = int(reader.packets.captured_bytes[row])
-            found.append(data[start : start + size].tobytes())
-    return found
+            frames.append(data[start : start + size].tobytes())
+    return frames
 
 
 def sender_of(pair: Wire) -> socket.socket:

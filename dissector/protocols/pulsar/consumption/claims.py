@@ -25,7 +25,7 @@ from dissector.protocols.pulsar.consumption.bitsets import allocate_words, free_
 from dissector.protocols.pulsar.consumption.deliveries import append_delivery, end_delivery
 from dissector.protocols.pulsar.consumption.published import find_transaction
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, TableKey
 from dissector.schemas import enums
 
 
@@ -61,9 +61,9 @@ def add_claim(
     deliveries = state.deliveries
     if transaction != tables.ABSENT:
         most, least = frames.txn_most_bits[row], frames.txn_least_bits[row]
-        waiting = _waiting_of(state, most, least, consumption_state.KEY_COMMIT)
+        waiting = _waiting_of(state, most, least, TableKey.COMMIT)
     else:
-        waiting = _waiting_of(state, frames.connection_id[row], 0, consumption_state.KEY_ANSWERS)
+        waiting = _waiting_of(state, frames.connection_id[row], 0, TableKey.ANSWERS)
     claim = tables.allocate_row(state.claim_pool) if waiting != tables.ABSENT else tables.ABSENT
     if claim == tables.ABSENT:
         return tables.ABSENT
@@ -82,10 +82,10 @@ def add_claim(
         deliveries.uncommitted[delivery] += 1
         deliveries.uncommitted_messages[delivery] += max(claims.messages[claim], 0)
     if frames.request_id[row] != NULL:
-        first = tables.find(state.table, frames.frame_no[row], 0, 0, consumption_state.KEY_ACK)
+        first = tables.find(state.table, frames.frame_no[row], 0, 0, TableKey.ACK)
         if first == tables.ABSENT:
             first = claim
-            tables.put(state.table, frames.frame_no[row], 0, 0, consumption_state.KEY_ACK, claim)
+            tables.put(state.table, frames.frame_no[row], 0, 0, TableKey.ACK, claim)
         claims.of_ack[first] += 1
     return claim
 
@@ -154,7 +154,7 @@ def _free_claim(state: ConsumptionState, claim: int) -> int:
     deliveries = state.deliveries
     tables.list_unlink(state.waiting, claims, claims.waiting[claim], claim)
     if claims.of_ack[claim] > 0:
-        tables.remove(state.table, claims.ack_frame_no[claim], 0, 0, consumption_state.KEY_ACK)
+        tables.remove(state.table, claims.ack_frame_no[claim], 0, 0, TableKey.ACK)
     if claims.word_block[claim] != tables.ABSENT:
         free_words(state, claims.word_block[claim])
     tables.give_row(state.claim_pool, claim)
@@ -233,10 +233,7 @@ def _take_back(
         deliveries.transaction[delivery] = tables.ABSENT
     consumer = deliveries.consumer[delivery]
     if deliveries.is_claimed[delivery] == 1:
-        if (
-            outcome == enums.ACK_ROLLED_BACK
-            or consumers.state[consumer] == consumption_state.STATE_CLOSED
-        ):
+        if outcome == enums.ACK_ROLLED_BACK or consumers.state[consumer] == ConsumerState.CLOSED:
             end_delivery(state, block, row, delivery, outcome)
             return
         _reopen(state, delivery)
@@ -261,21 +258,21 @@ def _end_waiting(
 @kernel
 def claims_of_transaction(state: ConsumptionState, most: int, least: int) -> int:
     """How many claims the end of a transaction decides."""
-    waiting = tables.find(state.table, most, least, 0, consumption_state.KEY_COMMIT)
+    waiting = tables.find(state.table, most, least, 0, TableKey.COMMIT)
     return int(state.waiting.length[waiting]) if waiting != tables.ABSENT else 0
 
 
 @kernel
 def claims_of_connection(state: ConsumptionState, connection: int) -> int:
     """How many claims the end of a connection decides."""
-    waiting = tables.find(state.table, connection, 0, 0, consumption_state.KEY_ANSWERS)
+    waiting = tables.find(state.table, connection, 0, 0, TableKey.ANSWERS)
     return int(state.waiting.length[waiting]) if waiting != tables.ABSENT else 0
 
 
 @kernel
 def claims_of_ack(state: ConsumptionState, ack_frame_no: int) -> int:
     """How many claims the answer to an ACK decides."""
-    claim = tables.find(state.table, ack_frame_no, 0, 0, consumption_state.KEY_ACK)
+    claim = tables.find(state.table, ack_frame_no, 0, 0, TableKey.ACK)
     return int(state.claims.of_ack[claim]) if claim != tables.ABSENT else 0
 
 
@@ -284,7 +281,7 @@ def end_claims_of_transaction(
     state: ConsumptionState, block: PassContext, row: int, most: int, least: int, is_committed: bool
 ) -> None:
     """A transaction has ended."""
-    waiting = tables.remove(state.table, most, least, 0, consumption_state.KEY_COMMIT)
+    waiting = tables.remove(state.table, most, least, 0, TableKey.COMMIT)
     if waiting != tables.ABSENT:
         _end_waiting(state, block, row, waiting, is_committed)
 
@@ -294,7 +291,7 @@ def end_claims_of_connection(
     state: ConsumptionState, block: PassContext, row: int, connection: int
 ) -> None:
     """No answer will come any more."""
-    waiting = tables.remove(state.table, connection, 0, 0, consumption_state.KEY_ANSWERS)
+    waiting = tables.remove(state.table, connection, 0, 0, TableKey.ANSWERS)
     if waiting != tables.ABSENT:
         _end_waiting(state, block, row, waiting, True)
 
@@ -305,7 +302,7 @@ def answer_claims(
 ) -> None:
     """The broker answers an ACK. One inside a transaction, if not refused, goes on waiting."""
     claims = state.claims
-    claim = tables.remove(state.table, ack_frame_no, 0, 0, consumption_state.KEY_ACK)
+    claim = tables.remove(state.table, ack_frame_no, 0, 0, TableKey.ACK)
     if claim == tables.ABSENT:
         return
     left = claims.of_ack[claim]

@@ -12,7 +12,7 @@ from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_CHAIN_STEPS, NULL
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, TableKey
 
 FAILOVER: Final = 2  # subscription type on the wire
 
@@ -42,13 +42,13 @@ def next_serial(state: ConsumptionState) -> int:
 @inlined
 def find_consumer(state: ConsumptionState, connection: int, consumer_id: int) -> int:
     """The consumer that has this id now or had it last, or ABSENT."""
-    return tables.find(state.table, connection, consumer_id, 0, consumption_state.KEY_CONSUMER)
+    return tables.find(state.table, connection, consumer_id, 0, TableKey.CONSUMER)
 
 
 @inlined
 def find_connection(state: ConsumptionState, connection: int) -> int:
     """The row of a connection, or ABSENT."""
-    return tables.find(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION)
+    return tables.find(state.table, connection, 0, 0, TableKey.CONNECTION)
 
 
 @kernel
@@ -84,7 +84,7 @@ def add_consumer(
     consumers.subscription[row] = names.subscription
     consumers.name[row] = names.name
     consumers.type[row] = NULL
-    consumers.state[row] = consumption_state.STATE_READY
+    consumers.state[row] = ConsumerState.READY
     consumers.group[row] = tables.ABSENT
     consumers.local[row] = tables.ABSENT
     consumers.known_at[row] = -1
@@ -97,7 +97,7 @@ def add_consumer(
     if row == consumption_state.OVERFLOW_CONSUMER:
         return row
     consumers.connection_row[row] = connection_row
-    tables.put(state.table, connection, consumer_id, 0, consumption_state.KEY_CONSUMER, row)
+    tables.put(state.table, connection, consumer_id, 0, TableKey.CONSUMER, row)
     tables.list_append(state.connections, consumers, connection_row, row)
     learn_names(state, row, names, is_volatile)
     return row
@@ -111,7 +111,7 @@ def add_connection(state: ConsumptionState, connection: int) -> int:
         connections = state.connections
         row = tables.allocate_row(state.connection_pool)
         if row != tables.ABSENT:
-            tables.put(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION, row)
+            tables.put(state.table, connection, 0, 0, TableKey.CONNECTION, row)
             connections.matrix[:, row] = 0
             connections.broker_gap_at[row] = -1
             connections.client_gap_at[row] = -1
@@ -135,9 +135,7 @@ def learn_names(
     topic = consumers.topic[row]
     subscription = consumers.subscription[row]
     if topic != NULL and subscription != NULL:
-        group = _join(
-            state, topic, subscription, names.proxy_side, consumption_state.KEY_NAMED_GROUP
-        )
+        group = _join(state, topic, subscription, names.proxy_side, TableKey.NAMED_GROUP)
         if consumers.group[row] == group:
             _leave(state, group)
         else:
@@ -146,9 +144,7 @@ def learn_names(
     elif consumers.group[row] == tables.ABSENT:
         consumer_id = consumers.id[row]
         connection = consumers.connection[row]
-        group = _join(
-            state, connection, consumer_id, names.proxy_side, consumption_state.KEY_LOCAL_GROUP
-        )
+        group = _join(state, connection, consumer_id, names.proxy_side, TableKey.LOCAL_GROUP)
         consumers.group[row] = group
     group = consumers.group[row]
     if (
@@ -213,7 +209,7 @@ def _detach(state: ConsumptionState, row: int) -> None:
     consumers.connection_row[row] = tables.ABSENT
     connection = consumers.connection[row]
     if find_consumer(state, connection, consumers.id[row]) == row:
-        tables.remove(state.table, connection, consumers.id[row], 0, consumption_state.KEY_CONSUMER)
+        tables.remove(state.table, connection, consumers.id[row], 0, TableKey.CONSUMER)
     _leave(state, consumers.group[row])
     _leave(state, consumers.local[row])
     consumers.group[row] = tables.ABSENT
@@ -233,15 +229,15 @@ def mark_present(state: ConsumptionState, row: int) -> None:
     """The consumer goes on after all, or is in use though it seemed closed."""
     state.consumers.left_at[row] = 0
     state.consumers.left_by[row] = 0
-    state.consumers.state[row] = consumption_state.STATE_READY
+    state.consumers.state[row] = ConsumerState.READY
 
 
 @inlined
 def retire(state: ConsumptionState, row: int) -> None:
     """Make a consumer CLOSED; it must have no open deliveries."""
     consumers = state.consumers
-    if consumers.state[row] != consumption_state.STATE_CLOSED:
-        consumers.state[row] = consumption_state.STATE_CLOSED
+    if consumers.state[row] != ConsumerState.CLOSED:
+        consumers.state[row] = ConsumerState.CLOSED
         consumers.unacked[row] = 0
         consumers.unread[row] = 0
         if consumers.claimed[row] == 0:
@@ -253,14 +249,14 @@ def release_claimed(state: ConsumptionState, row: int) -> None:
     """A delivery of the consumer waits for claims no longer: without one, its row may be reused."""
     consumers = state.consumers
     consumers.claimed[row] -= 1
-    if consumers.claimed[row] == 0 and consumers.state[row] == consumption_state.STATE_CLOSED:
+    if consumers.claimed[row] == 0 and consumers.state[row] == ConsumerState.CLOSED:
         tables.list_append(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
 
 
 @inlined
 def revive(state: ConsumptionState, row: int) -> None:
     """A closed consumer is in use: its SUBSCRIBE was not seen, so its balance is not known."""
-    if state.consumers.state[row] == consumption_state.STATE_CLOSED:
+    if state.consumers.state[row] == ConsumerState.CLOSED:
         if state.consumers.claimed[row] == 0:
             tables.list_unlink(state.lists, state.closed, consumption_state.LIST_CLOSED, row)
         state.consumers.known_at[row] = -1
@@ -275,7 +271,7 @@ def forget_connection(state: ConsumptionState, connection: int) -> None:
         return
     for _ in range(state.connections.length[row]):
         _detach(state, state.connections.first[row])
-    tables.remove(state.table, connection, 0, 0, consumption_state.KEY_CONNECTION)
+    tables.remove(state.table, connection, 0, 0, TableKey.CONNECTION)
     tables.give_row(state.connection_pool, row)
 
 

@@ -200,8 +200,8 @@ class PulsarConsumption:
             if count
         ]
         if counters[state.OUT_NOTICES]:
-            found = out.notices.matrix[:, : counters[state.OUT_NOTICES]].T.tolist()
-            notices.add(Notice(*each) for each in found)
+            notice_rows = out.notices.matrix[:, : counters[state.OUT_NOTICES]].T.tolist()
+            notices.add(Notice(*each) for each in notice_rows)
         counters[
             [
                 state.OUT_ACKS,

@@ -13,7 +13,7 @@ from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bit_of
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumptionState, TableKey
 
 _FULL: Final = -1  # a bit set with all 64 bits
 _TRIES: Final = 64  # how far to look for something that may be given up
@@ -43,7 +43,7 @@ def find_page(state: ConsumptionState, guess: int, serial: int, ledger: int, ent
         and pages.serial[guess] == serial
     ):
         return guess
-    return tables.find(state.table, serial, ledger, number, consumption_state.KEY_PAGE)
+    return tables.find(state.table, serial, ledger, number, TableKey.PAGE)
 
 
 @kernel
@@ -68,9 +68,7 @@ def evict_page(state: ConsumptionState, page: int) -> None:
     if state.groups.serial[group] == serial:
         state.groups.forgotten_at[group] = state.counters[consumption_state.CLOCK]
         _remember(state, serial, pages.ledger[page], pages.number[page], pages.seen[page])
-    tables.remove(
-        state.table, serial, pages.ledger[page], pages.number[page], consumption_state.KEY_PAGE
-    )
+    tables.remove(state.table, serial, pages.ledger[page], pages.number[page], TableKey.PAGE)
     pages.serial[page] = tables.ABSENT  # so that no guess hits it
     tables.list_unlink(state.lists, pages, consumption_state.LIST_PAGES, page)
     tables.give_row(state.page_pool, page)
@@ -89,7 +87,7 @@ def add_page(state: ConsumptionState, group: int, serial: int, ledger: int, entr
     pages.seen[page] = _remembered(state, serial, ledger, number)
     pages.known[page] = 0
     pages.open[page] = 0
-    tables.put(state.table, serial, ledger, number, consumption_state.KEY_PAGE, page)
+    tables.put(state.table, serial, ledger, number, TableKey.PAGE, page)
     tables.list_append(state.lists, pages, consumption_state.LIST_PAGES, page)
     return page
 
@@ -101,7 +99,7 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
     bits = seen
     prefix = number
     for level in range(consumption_state.NODE_LEVELS):
-        node = tables.find(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+        node = tables.find(state.table, serial, ledger, prefix, TableKey.NODE + level)
         if node != tables.ABSENT:
             bits = bits | nodes.bits[node]
         if bits != _FULL or level == consumption_state.NODE_LEVELS - 1:
@@ -111,14 +109,12 @@ def _remember(state: ConsumptionState, serial: int, ledger: int, number: int, se
                 nodes.ledger[node] = ledger
                 nodes.prefix[node] = prefix
                 nodes.level[node] = level
-                tables.put(
-                    state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level, node
-                )
+                tables.put(state.table, serial, ledger, prefix, TableKey.NODE + level, node)
             nodes.bits[node] = bits
             return
         if node != tables.ABSENT:
             nodes.is_used[node] = 0
-            tables.remove(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+            tables.remove(state.table, serial, ledger, prefix, TableKey.NODE + level)
         bits = bit_of(prefix & (consumption_state.PAGE_ENTRIES - 1))
         prefix = prefix >> consumption_state.PAGE_BITS
 
@@ -143,7 +139,7 @@ def _allocate_node(state: ConsumptionState) -> int:
             serial,
             ledger,
             nodes.prefix[node],
-            consumption_state.KEY_NODE + nodes.level[node],
+            TableKey.NODE + nodes.level[node],
         )
         counters[consumption_state.IDENTITIES_FORGOTTEN] += 1
     nodes.is_used[node] = 1
@@ -159,8 +155,8 @@ def _remembered(state: ConsumptionState, serial: int, ledger: int, number: int) 
     for level in range(1, consumption_state.NODE_LEVELS):
         bit = prefix & (consumption_state.PAGE_ENTRIES - 1)
         prefix = prefix >> consumption_state.PAGE_BITS
-        node = tables.find(state.table, serial, ledger, prefix, consumption_state.KEY_NODE + level)
+        node = tables.find(state.table, serial, ledger, prefix, TableKey.NODE + level)
         if node != tables.ABSENT and (state.nodes.bits[node] >> bit) & 1:
             return _FULL
-    node = tables.find(state.table, serial, ledger, number, consumption_state.KEY_NODE)
+    node = tables.find(state.table, serial, ledger, number, TableKey.NODE)
     return state.nodes.bits[node] if node != tables.ABSENT else 0

@@ -3,7 +3,7 @@
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_LEAVING_CONSUMERS, NULL
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent, Lifecycle
 from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pulsar.consumption import claims, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
@@ -12,7 +12,7 @@ from dissector.protocols.pulsar.consumption.consumers import ConsumerNames
 from dissector.protocols.pulsar.consumption.deliveries import end_all
 from dissector.protocols.pulsar.consumption.permits import add_permit_row, learn_balance
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState, LeftBy
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import CONSUMER_CLOSED, DELIVERY_CONN_CLOSED, RESET
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -81,8 +81,8 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
     consumer_id = frames.handle_id[row]
     consumers = state.consumers
     before = consumption_consumers.find_consumer(state, connection, consumer_id)
-    if before != ABSENT and consumers.state[before] != consumption_state.STATE_CLOSED:
-        _end_consumer(state, block, row, before, consumption_state.LEFT_BY_CLIENT, CONSUMER_CLOSED)
+    if before != ABSENT and consumers.state[before] != ConsumerState.CLOSED:
+        _end_consumer(state, block, row, before, LeftBy.CLIENT, CONSUMER_CLOSED)
     names = ConsumerNames(
         frames.topic[row],
         frames.subscription[row],
@@ -93,7 +93,7 @@ def _open_consumer(state: ConsumptionState, block: PassContext, row: int) -> Non
     consumer = consumption_consumers.add_consumer(
         state, connection, consumer_id, names, block.is_volatile
     )
-    consumers.state[consumer] = consumption_state.STATE_OPENING
+    consumers.state[consumer] = ConsumerState.OPENING
     consumers.type[consumer] = frames.subscription_type[row]
     consumers.opened_at[consumer] = frames.frame_no[row]
     consumers.known_at[consumer] = frames.frame_no[row]
@@ -107,16 +107,16 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
     """A frame that opens or closes a consumer, or answers one that does."""
     frames = block.frames
     step = frames.lifecycle[row]
-    if step == columns.LIFECYCLE_OPENING:
+    if step == Lifecycle.OPENING:
         _open_consumer(state, block, row)
         return
     consumers = state.consumers
     consumer = consumption_consumers.find_consumer(
         state, frames.connection_id[row], frames.handle_id[row]
     )
-    if consumer == ABSENT or consumers.state[consumer] == consumption_state.STATE_CLOSED:
+    if consumer == ABSENT or consumers.state[consumer] == ConsumerState.CLOSED:
         return
-    if step == columns.LIFECYCLE_REPEATED:
+    if step == Lifecycle.REPEATED:
         # Nothing starts anew, but it may say what a capture that began later did not know.
         if consumers.type[consumer] == NULL:
             consumers.type[consumer] = frames.subscription_type[row]
@@ -124,23 +124,19 @@ def handle_lifecycle(state: ConsumptionState, block: PassContext, row: int) -> N
             state, consumer, names_of(state, frames, row), block.is_volatile
         )
         consumption_consumers.see_broker_side(state, consumer)
-    elif step == columns.LIFECYCLE_READY:
+    elif step == Lifecycle.READY:
         consumption_consumers.see_client_side(state, consumer)
-        if consumers.state[consumer] == consumption_state.STATE_OPENING:
-            consumers.state[consumer] = consumption_state.STATE_READY
-    elif step == columns.LIFECYCLE_CLOSING_BY_CLIENT:
-        consumption_consumers.mark_leaving(state, consumer, consumption_state.LEFT_BY_CLIENT)
+        if consumers.state[consumer] == ConsumerState.OPENING:
+            consumers.state[consumer] = ConsumerState.READY
+    elif step == Lifecycle.CLOSING_BY_CLIENT:
+        consumption_consumers.mark_leaving(state, consumer, LeftBy.CLIENT)
         consumption_consumers.remember_request(state, consumer, frames.frame_no[row])
-        consumers.state[consumer] = consumption_state.STATE_CLOSING
+        consumers.state[consumer] = ConsumerState.CLOSING
         consumption_consumers.see_broker_side(state, consumer)
-    elif step == columns.LIFECYCLE_CLOSED_BY_BROKER:
-        _end_consumer(
-            state, block, row, consumer, consumption_state.LEFT_BY_BROKER, CONSUMER_CLOSED
-        )
-    elif step in (columns.LIFECYCLE_CLOSED_BY_CLIENT, columns.LIFECYCLE_REFUSED):
-        _end_consumer(
-            state, block, row, consumer, consumption_state.LEFT_BY_CLIENT, CONSUMER_CLOSED
-        )
+    elif step == Lifecycle.CLOSED_BY_BROKER:
+        _end_consumer(state, block, row, consumer, LeftBy.BROKER, CONSUMER_CLOSED)
+    elif step in (Lifecycle.CLOSED_BY_CLIENT, Lifecycle.REFUSED):
+        _end_consumer(state, block, row, consumer, LeftBy.CLIENT, CONSUMER_CLOSED)
 
 
 @kernel
@@ -155,12 +151,10 @@ def _handle_close(state: ConsumptionState, block: PassContext, row: int) -> None
         consumers = state.consumers
         consumer = state.connections.first[connection_row]
         for _ in range(state.connections.length[connection_row]):
-            if consumers.state[consumer] != consumption_state.STATE_CLOSED:
-                is_closing = consumers.state[consumer] == consumption_state.STATE_CLOSING
+            if consumers.state[consumer] != ConsumerState.CLOSED:
+                is_closing = consumers.state[consumer] == ConsumerState.CLOSING
                 outcome = CONSUMER_CLOSED if is_closing else DELIVERY_CONN_CLOSED
-                _end_consumer(
-                    state, block, row, consumer, consumption_state.LEFT_BY_CONNECTION, outcome
-                )
+                _end_consumer(state, block, row, consumer, LeftBy.CONNECTION, outcome)
             consumer = consumers.next[consumer]
         consumption_consumers.forget_connection(state, connection)
     published.set_proxy_side(state, connection, 0)
@@ -178,7 +172,7 @@ def _handle_fin(state: ConsumptionState, connection: int) -> None:
         return
     consumer = state.connections.first[connection_row]
     for _ in range(min(state.connections.length[connection_row], MAX_LEAVING_CONSUMERS)):
-        consumption_consumers.mark_leaving(state, consumer, consumption_state.LEFT_BY_CONNECTION)
+        consumption_consumers.mark_leaving(state, consumer, LeftBy.CONNECTION)
         consumer = state.consumers.next[consumer]
     if state.connections.length[connection_row] > MAX_LEAVING_CONSUMERS:
         note_cut_walk(state.table)
@@ -189,9 +183,9 @@ def handle_event(state: ConsumptionState, block: PassContext, row: int) -> None:
     """What happens between frames."""
     frames = block.frames
     event = frames.command[row]
-    if event == columns.EVENT_CLOSE:
+    if event == FrameEvent.CLOSE:
         _handle_close(state, block, row)
-    elif event == columns.EVENT_FIN:
+    elif event == FrameEvent.FIN:
         _handle_fin(state, frames.connection_id[row])
     elif may_hide_frames(frames, row):
         if frames.direction[row] != columns.TO_CLIENT:
@@ -249,7 +243,7 @@ def _handle_answer(state: ConsumptionState, block: PassContext, row: int) -> Non
         consumption_consumers.undo_seek(state, consumer, asked_at)
     elif (
         asked in (commands.UNSUBSCRIBE, commands.CLOSE_CONSUMER)
-        and state.consumers.state[consumer] == consumption_state.STATE_CLOSING
+        and state.consumers.state[consumer] == ConsumerState.CLOSING
     ):
         consumption_consumers.mark_present(state, consumer)
 

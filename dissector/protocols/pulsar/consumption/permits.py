@@ -14,7 +14,7 @@ from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bits_left
 from dissector.protocols.pulsar.consumption.consumers import revive
 from dissector.protocols.pulsar.consumption.rows import PassContext
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState
 from dissector.tables import ABSENT
 
 
@@ -114,12 +114,12 @@ def counts_flow(state: ConsumptionState, consumer: int) -> bool:
     consumers = state.consumers
     connections = state.connections
     row = consumers.connection_row[consumer]
-    if consumers.state[consumer] == consumption_state.STATE_OPENING and row != ABSENT:
+    if consumers.state[consumer] == ConsumerState.OPENING and row != ABSENT:
         has_gap = connections.client_gap_at[row] >= consumers.opened_at[consumer]
         if not has_gap and connections.is_client_missing[row] == 0:
             return False
-        consumers.state[consumer] = consumption_state.STATE_READY
-    elif consumers.state[consumer] == consumption_state.STATE_CLOSED and row != ABSENT:
+        consumers.state[consumer] = ConsumerState.READY
+    elif consumers.state[consumer] == ConsumerState.CLOSED and row != ABSENT:
         if connections.broker_gap_at[row] < consumers.left_at[consumer]:
             return False
         revive(state, consumer)

@@ -6,7 +6,7 @@ from dissector.limits import NULL
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.bitsets import bit_of
 from dissector.protocols.pulsar.consumption.consumers import next_serial
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumptionState, TableKey
 from dissector.tables import ABSENT, find, put, remove
 
 
@@ -15,17 +15,17 @@ def proxy_side_of(state: ConsumptionState, connection: int) -> int:
     """1 for a connection of a proxy's broker leg, else 0."""
     if state.counters[consumption_state.LEGS] == 0:
         return 0
-    return max(find(state.table, connection, 0, 0, consumption_state.KEY_LEG), 0)
+    return max(find(state.table, connection, 0, 0, TableKey.LEG), 0)
 
 
 @kernel
 def set_proxy_side(state: ConsumptionState, connection: int, proxy_side: int) -> None:
     """Say on which leg of a proxy a connection is."""
-    before = remove(state.table, connection, 0, 0, consumption_state.KEY_LEG)
+    before = remove(state.table, connection, 0, 0, TableKey.LEG)
     if before != ABSENT:
         state.counters[consumption_state.LEGS] -= 1
     if proxy_side == 1:
-        put(state.table, connection, 0, 0, consumption_state.KEY_LEG, 1)
+        put(state.table, connection, 0, 0, TableKey.LEG, 1)
         state.counters[consumption_state.LEGS] += 1
 
 
@@ -49,12 +49,12 @@ def remember_published(
     published = state.published
     counters = state.counters
     number = entry >> consumption_state.PAGE_BITS
-    page = find(state.table, topic, ledger, number, consumption_state.KEY_PUBLISHED + proxy_side)
+    page = find(state.table, topic, ledger, number, TableKey.PUBLISHED + proxy_side)
     if page == ABSENT:
         page = counters[consumption_state.NEXT_PUBLISHED] % len(published.topic)
         if counters[consumption_state.NEXT_PUBLISHED] >= len(published.topic):
             old_topic, old_ledger = published.topic[page], published.ledger[page]
-            old_key = consumption_state.KEY_PUBLISHED + published.proxy_side[page]
+            old_key = TableKey.PUBLISHED + published.proxy_side[page]
             remove(state.table, old_topic, old_ledger, published.number[page], old_key)
         counters[consumption_state.NEXT_PUBLISHED] += 1
         published.topic[page] = topic
@@ -62,7 +62,7 @@ def remember_published(
         published.number[page] = number
         published.proxy_side[page] = proxy_side
         published.known[page] = 0
-        put(state.table, topic, ledger, number, consumption_state.KEY_PUBLISHED + proxy_side, page)
+        put(state.table, topic, ledger, number, TableKey.PUBLISHED + proxy_side, page)
     bit = entry & (consumption_state.PAGE_ENTRIES - 1)
     published.known[page] = wrapped(int(published.known[page]) | bit_of(bit))
     state.stamps[page * consumption_state.PAGE_ENTRIES + bit] = last_ns
@@ -78,18 +78,18 @@ def published_ns(
     """
     if ledger < 0 or entry < 0 or state.counters[consumption_state.NEXT_PUBLISHED] == 0:
         return NULL
-    found = NULL
+    stamp_ns = NULL
     if topic >= 0:
-        found = _stamp_of(state, topic, ledger, entry, proxy_side)
-    if found == NULL:
-        found = _stamp_of(state, domain_of(NULL, connection), ledger, entry, proxy_side)
-    return found
+        stamp_ns = _stamp_of(state, topic, ledger, entry, proxy_side)
+    if stamp_ns == NULL:
+        stamp_ns = _stamp_of(state, domain_of(NULL, connection), ledger, entry, proxy_side)
+    return stamp_ns
 
 
 @inlined
 def _page_of(state: ConsumptionState, topic: int, ledger: int, entry: int, proxy_side: int) -> int:
     """The page that an entry is noted in, ABSENT if there is none."""
-    kind = consumption_state.KEY_PUBLISHED + proxy_side
+    kind = TableKey.PUBLISHED + proxy_side
     return int(find(state.table, topic, ledger, entry >> consumption_state.PAGE_BITS, kind))
 
 
@@ -123,7 +123,7 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
     """The packed number of a transaction, which is taken up if it is new."""
     transactions = state.transactions
     counters = state.counters
-    row = find(state.table, most, least, 0, consumption_state.KEY_TRANSACTION)
+    row = find(state.table, most, least, 0, TableKey.TRANSACTION)
     if row == ABSENT:
         row = counters[consumption_state.NEXT_TRANSACTION] % len(transactions.serial)
         if counters[consumption_state.NEXT_TRANSACTION] >= len(transactions.serial):
@@ -132,14 +132,14 @@ def transaction_of(state: ConsumptionState, most: int, least: int) -> int:
                 transactions.most[row],
                 transactions.least[row],
                 0,
-                consumption_state.KEY_TRANSACTION,
+                TableKey.TRANSACTION,
             )
         counters[consumption_state.NEXT_TRANSACTION] += 1
         transactions.serial[row] = next_serial(state)
         transactions.action[row] = NULL
         transactions.most[row] = most
         transactions.least[row] = least
-        put(state.table, most, least, 0, consumption_state.KEY_TRANSACTION, row)
+        put(state.table, most, least, 0, TableKey.TRANSACTION, row)
     return int((transactions.serial[row] << consumption_state.ROW_BITS) | row)
 
 

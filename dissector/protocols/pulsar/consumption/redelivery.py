@@ -6,7 +6,7 @@ from dissector.jit import kernel
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.published import was_committed
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumptionState, LeftBy
 from dissector.schemas import enums
 from dissector.tables import ABSENT
 
@@ -52,7 +52,7 @@ def cause_of_known(state: ConsumptionState, group: int, consumer: int, cell: int
         # times, and nothing else does so while a consumer is there.
         is_asked = owner == consumer and consumers.wants_all[consumer] == 1
         return enums.CAUSE_EXPLICIT if is_asked else enums.CAUSE_UNKNOWN
-    if consumers.left_by[owner] == consumption_state.LEFT_BY_BROKER:
+    if consumers.left_by[owner] == LeftBy.BROKER:
         return enums.CAUSE_UNLOAD
     return (
         enums.CAUSE_RECONNECT

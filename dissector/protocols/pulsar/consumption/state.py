@@ -11,9 +11,10 @@ for each of 64 neighbouring entry ids of a ledger: the last delivery of that id.
 are given back when there is no room; what remains of them are *nodes*, which only tell that an id
 was delivered (see `identities`). An ACK that may still be refused, or rolled back, has a *claim* on
 each delivery that it means (see `claims`). All are found through one hash table, whose keys end in
-a KEY_*.
+a TableKey.
 """
 
+import enum
 from typing import Final
 
 import numpy as np
@@ -25,28 +26,40 @@ from dissector.native.zeros import zeros
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool
 
-# -- keys of the table, last word; levels of nodes count up from KEY_NODE
-KEY_CONSUMER: Final = 1  # connection, consumer id
-KEY_CONNECTION: Final = 2  # connection
-KEY_NAMED_GROUP: Final = 3  # topic, subscription, leg
-KEY_LOCAL_GROUP: Final = 4  # connection, consumer id, leg
-KEY_PAGE: Final = 5  # group serial, ledger, page number
-KEY_TRANSACTION: Final = 6  # two halves of its id
-KEY_LEG: Final = 7  # connection; the value is 1 on a proxy's broker leg
-KEY_PUBLISHED: Final = 8  # topic, ledger, page number; 9 on a proxy's broker leg
-KEY_ACK: Final = 10  # frame of an ACK that waits for its answer; the value is its first claim
-KEY_ANSWERS: Final = 11  # connection; the value is the list of claims of ACKs outside transactions
-KEY_COMMIT: Final = 12  # two halves of a transaction's id; the value is the list of its claims
-KEY_NODE: Final = 16  # group serial, ledger, prefix
 
-# -- states of a consumer, and who made it go
-STATE_OPENING: Final = 0
-STATE_READY: Final = 1
-STATE_CLOSING: Final = 2
-STATE_CLOSED: Final = 3
-LEFT_BY_CLIENT: Final = 1
-LEFT_BY_BROKER: Final = 2
-LEFT_BY_CONNECTION: Final = 3
+class TableKey(enum.IntEnum):
+    """Kinds of key, the last word in the table; levels of nodes count up from NODE."""
+
+    CONSUMER = 1  # connection, consumer id
+    CONNECTION = 2  # connection
+    NAMED_GROUP = 3  # topic, subscription, leg
+    LOCAL_GROUP = 4  # connection, consumer id, leg
+    PAGE = 5  # group serial, ledger, page number
+    TRANSACTION = 6  # two halves of its id
+    LEG = 7  # connection; the value is 1 on a proxy's broker leg
+    PUBLISHED = 8  # topic, ledger, page number; 9 on a proxy's broker leg
+    ACK = 10  # frame of an ACK that waits for its answer; the value is its first claim
+    ANSWERS = 11  # connection; the value is the list of claims of ACKs outside transactions
+    COMMIT = 12  # two halves of a transaction's id; the value is the list of its claims
+    NODE = 16  # group serial, ledger, prefix
+
+
+class ConsumerState(enum.IntEnum):
+    """States of a consumer."""
+
+    OPENING = 0
+    READY = 1
+    CLOSING = 2
+    CLOSED = 3
+
+
+class LeftBy(enum.IntEnum):
+    """Who made a consumer go."""
+
+    CLIENT = 1
+    BROKER = 2
+    CONNECTION = 3
+
 
 PAGE_BITS: Final = 6
 PAGE_ENTRIES: Final = 1 << PAGE_BITS

@@ -5,13 +5,13 @@ from typing import Final
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.columns import COMPLETE, EVENT_CLOSE, FrameColumns
+from dissector.protocols.columns import COMPLETE, FrameColumns, FrameEvent
 from dissector.protocols.pulsar.consumption import acks, claims, deliveries, lifecycle, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import permits as consumption_permits
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
-from dissector.protocols.pulsar.consumption.state import ConsumptionState
+from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
@@ -38,10 +38,10 @@ def _handle_message(state: ConsumptionState, block: PassContext, row: int) -> No
     """MESSAGE: a delivery opens and its permits are spent."""
     consumer = lifecycle.consumer_of(state, block, row)
     consumers = state.consumers
-    if consumers.state[consumer] == consumption_state.STATE_CLOSED:
+    if consumers.state[consumer] == ConsumerState.CLOSED:
         consumption_consumers.revive(state, consumer)
-    elif consumers.state[consumer] == consumption_state.STATE_OPENING:
-        consumers.state[consumer] = consumption_state.STATE_READY
+    elif consumers.state[consumer] == ConsumerState.OPENING:
+        consumers.state[consumer] = ConsumerState.READY
     consumption_consumers.see_client_side(state, consumer)
     cost = consumption_permits.message_cost(block.frames, row, block.words)
     deliveries.open_delivery(state, block, row, consumer, cost)
@@ -110,7 +110,7 @@ def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
         return int(needed + claims.claims_of_ack(state, frames.answered_frame_no[row]))
     if frames.command[row] in (commands.END_TXN_RESPONSE, commands.END_TXN_ON_SUBSCRIPTION):
         return int(needed + _claims_of_transaction(state, frames, row))
-    if frames.command[row] == EVENT_CLOSE:
+    if frames.command[row] == FrameEvent.CLOSE:
         needed += claims.claims_of_connection(state, connection)
         connection_row = consumption_consumers.find_connection(state, connection)
         if connection_row != ABSENT:

@@ -195,12 +195,12 @@ class Chunks:
 
     def drain_notices(self) -> list[Notice]:
         """What was missing or given up since the last call."""
-        found, self._notices = self._notices, []
-        return found
+        notices, self._notices = self._notices, []
+        return notices
 
     def finish(self) -> list[Notice]:
         """The messages whose last chunk never came."""
-        found = [message.notice(_CHUNK_MISSING) for message in self._open.values()]
+        notices = [message.notice(_CHUNK_MISSING) for message in self._open.values()]
         self._open.clear()
         self._kept_bytes = self._kept_chunks = 0
-        return found
+        return notices

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
-from dissector.codecs.compression import NONE, OPENED, Decompressor
+from dissector.codecs.compression import Codec, Decompressor, UnpackResult
 from dissector.codecs.names import NameTable
 from dissector.jit import prepacked
 from dissector.limits import NULL
@@ -23,7 +23,7 @@ from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as messages_rows
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, notice_at
-from dissector.protocols.pulsar.messages.rows import Sources
+from dissector.protocols.pulsar.messages.rows import RowsStatus, Sources
 from dissector.protocols.pulsar.messages.state import MessageColumns, OddEntries
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
@@ -111,7 +111,7 @@ class Entries:
         # The kernel comes back for compressed batches and for chunks.
         passed, passed_words, opened = prepacked(sources), prepacked(words), self._opened
         passed_opened = prepacked(opened)
-        while status != messages_rows.DONE:
+        while status != RowsStatus.DONE:
             first = int(cursor[state.CURSOR_COUNT])
             if opened is not self._opened:
                 opened = self._opened
@@ -120,15 +120,15 @@ class Entries:
                 self._opening, frames, passed, passed_opened, passed_words
             )
             self._add_extras(first, frames, sources)
-            if status == messages_rows.FULL:
+            if status == RowsStatus.FULL:
                 is_too_small = not cursor[state.CURSOR_COUNT]
                 if cursor[state.CURSOR_COUNT]:
                     blocks.append(self._flush())
                 if is_too_small or self._opening.messages.matrix.shape[1] < _BLOCK_ROWS:
                     state.make_more_room(self._opening)
-            elif status == messages_rows.PACKED:
+            elif status == RowsStatus.PACKED:
                 self._unpack(frames, sources, notices)
-            elif status != messages_rows.DONE:
+            elif status != RowsStatus.DONE:
                 self._join(frames, sources)
         self._report(frames, notices)
         self._joined.clear()
@@ -154,8 +154,8 @@ class Entries:
         for (source, start, length, codec), size in zip(facts, sizes, strict=True):
             packed = sources[source][start : start + length]
             problem = self._decompressor.open_at(at, codec, packed, size)
-            starts.append(at if problem == OPENED else -1)
-            if problem == OPENED:
+            starts.append(at if problem == UnpackResult.OPENED else -1)
+            if problem == UnpackResult.OPENED:
                 at += size
             else:
                 notice = notice_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
@@ -180,7 +180,7 @@ class Entries:
                 continue
             cursor[state.CURSOR_ROW] = row
             unpacked = int(frames.uncompressed_bytes[row])
-            is_packed = int(frames.compression[row]) != NONE and unpacked >= 0
+            is_packed = int(frames.compression[row]) != Codec.NONE and unpacked >= 0
             cursor[state.CURSOR_JOINED] = unpacked if is_packed else joined.size
             if self._wants_digest:
                 self._joined[row] = joined
@@ -247,12 +247,12 @@ class Entries:
         payload = data[at : at + size]
         if row in self._joined:
             payload = np.frombuffer(bytearray(self._joined[row].pieces), np.uint8)
-        if not is_batch and int(frames.compression[row]) != NONE:
+        if not is_batch and int(frames.compression[row]) != Codec.NONE:
             # Not into the buffer of opened batches, which the caller still reads.
             opened = Decompressor().open(
                 int(frames.compression[row]), payload, int(messages.payload_bytes[number])
             )
-            if opened.problem != OPENED:
+            if opened.problem != UnpackResult.OPENED:
                 return None
             payload = opened.data[: opened.size]
         return hashlib.sha256(payload.tobytes()).hexdigest()

@@ -6,25 +6,30 @@ the kernel cannot do alone, uncompress batches or join chunks, it leaves to its 
 that row and goes on when it is called again.
 """
 
+import enum
 from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.compression import NONE, TOO_LARGE
+from dissector.codecs.compression import Codec, UnpackResult
 from dissector.codecs.integers import be32, byte, varint
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES, NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.protobuf.scan import READ, Span, walk
+from dissector.protobuf.scan import Span, SpanResult, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
-# Why the kernel stopped.
-DONE: Final = 0
-FULL: Final = 1  # no room for the messages of this row; nothing of it is there
-PACKED: Final = 2  # the batch in this row is compressed, and was not opened
-CHUNK: Final = 3  # the frame in this row is a chunk of a message
+
+class RowsStatus(enum.IntEnum):
+    """Why the kernel stopped."""
+
+    DONE = 0
+    FULL = 1  # no room for the messages of this row; nothing of it is there
+    PACKED = 2  # the batch in this row is compressed, and was not opened
+    CHUNK = 3  # the frame in this row is a chunk of a message
+
 
 SPOILT: Final = 4  # nothing of this row counts; a finding says why
 _NO_ROOM: Final = -2
@@ -107,7 +112,7 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     version = frames.schema_version_hex_bytes[row]
     needed = max(key, 0) + max(ordering, 0) + max(version, 0)
     if count >= len(messages.row) or needed > len(opening.text) - opening.cursor[state.CURSOR_TEXT]:
-        return FULL
+        return RowsStatus.FULL
     _fill_from_frame(messages, count, frames, row)
     messages.sequence_id[count] = frames.sequence_id[row]
     messages.event_time_ms[count] = frames.event_time_ms[row]
@@ -132,11 +137,11 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     size = frames.payload_bytes[row]
     if frames.is_encrypted[row] == 1:
         size = NULL
-    elif frames.compression[row] != NONE:
+    elif frames.compression[row] != Codec.NONE:
         size = frames.uncompressed_bytes[row]
     messages.payload_bytes[count] = size
     opening.cursor[state.CURSOR_COUNT] = count + 1
-    return DONE
+    return RowsStatus.DONE
 
 
 @inlined
@@ -189,7 +194,7 @@ def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: i
     messages.own_bytes[number] = size
     span = Span(at, at + size, 0)
     is_read = _read_plain_item(messages, number, data, span)
-    if not is_read and walk(opening.plan, opening.out, number, data, span) != READ:
+    if not is_read and walk(opening.plan, opening.out, number, data, span) != SpanResult.READ:
         return -1
     at += size
     length = messages.payload_bytes[number]
@@ -294,20 +299,20 @@ def _open_batch(
     first = cursor[state.CURSOR_COUNT]
     size = frames.message_count[row]
     if size > MAX_BATCH_MESSAGES:
-        _note(opening, row, _ENTRY_NOT_OPENED, TOO_LARGE, NULL)
+        _note(opening, row, _ENTRY_NOT_OPENED, UnpackResult.TOO_LARGE, NULL)
         return SPOILT
     at = span.at
     # Each message takes four bytes at least, whatever number is announced.
     most = max(min(size, (span.end - at) // 4), 0)
     if most > len(messages.row) - first:
-        return FULL
+        return RowsStatus.FULL
     _clear_items(messages, first, first + most)
     read = 0
     while read < size and at >= 0 and (at < span.end or frames.compacted_count[row] == NULL):
         at = _open_item(opening, first + read, data, at, span.end)
         read += 1
     if at == _NO_ROOM:
-        return FULL
+        return RowsStatus.FULL
     if at < 0:
         read -= 1
     is_whole = at >= 0 and _number_items(opening, frames, row, first, read, words)
@@ -318,11 +323,11 @@ def _open_batch(
     stop = first + read
     _fill_items(messages, first, stop, frames, row)
     messages.source[first:stop] = (
-        OPENED_SOURCE if frames.compression[row] != NONE else frames.source[row]
+        OPENED_SOURCE if frames.compression[row] != Codec.NONE else frames.source[row]
     )
     messages.schema_version_at[first:stop] = span.root
     cursor[state.CURSOR_COUNT] = stop
-    return DONE
+    return RowsStatus.DONE
 
 
 @inlined
@@ -348,33 +353,33 @@ def _open_entry(
 ) -> int:
     """The messages of one entry: DONE, FULL, SPOILT, PACKED or CHUNK."""
     if frames.marker_type[row] != NULL or frames.is_marker[row] == 1:
-        return DONE  # written by brokers among themselves, no application message
+        return RowsStatus.DONE  # written by brokers among themselves, no application message
     ready = opening.cursor[state.CURSOR_JOINED]
     is_chunk = frames.chunk_count[row] > 1
     if is_chunk or frames.is_batch[row] != 1:
         if is_chunk and ready < 0:
-            return CHUNK
+            return RowsStatus.CHUNK
         status = _open_single(opening, frames, row, data)
-        if is_chunk and status == DONE and frames.is_encrypted[row] != 1:
+        if is_chunk and status == RowsStatus.DONE and frames.is_encrypted[row] != 1:
             opening.messages.payload_bytes[opening.cursor[state.CURSOR_COUNT] - 1] = ready
         return status
     if frames.is_encrypted[row] == 1:
         _note(opening, row, _ENCRYPTED_BATCH, frames.message_count[row], NULL)
-        return DONE
+        return RowsStatus.DONE
     at = frames.payload_at[row]
     size = frames.payload_bytes[row]
-    is_packed = frames.compression[row] != NONE
+    is_packed = frames.compression[row] != Codec.NONE
     if is_packed:
         index = _opened_batch(opening, row)
         if index < 0:
-            return PACKED
+            return RowsStatus.PACKED
         at = opening.batches.at[index]
         size = opening.batches.size[index]
         if at < 0:
             return SPOILT
     version = _keep_version(opening, frames, row, data)
     if version == _NO_ROOM:
-        return FULL
+        return RowsStatus.FULL
     lying_in = opened if is_packed else data
     return _open_batch(opening, frames, row, lying_in, Span(at, at + size, version), words)
 
@@ -411,7 +416,7 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
         if (
             _is_readable(frames, row, cursor[state.CURSOR_PROTOCOL])
             and frames.is_batch[row] == 1
-            and frames.compression[row] != NONE
+            and frames.compression[row] != Codec.NONE
             and frames.is_encrypted[row] != 1
             and frames.chunk_count[row] <= 1
             and frames.marker_type[row] == NULL
@@ -479,11 +484,11 @@ def open_entries(
             text = cursor[state.CURSOR_TEXT]
             data = sources[frames.source[row]]
             status = _open_entry(opening, frames, row, data, opened, words)
-            if status in (FULL, SPOILT):
+            if status in (RowsStatus.FULL, SPOILT):
                 cursor[state.CURSOR_COUNT] = count
                 cursor[state.CURSOR_TEXT] = text
-            if status in (FULL, PACKED, CHUNK):
+            if status in (RowsStatus.FULL, RowsStatus.PACKED, RowsStatus.CHUNK):
                 return status
         cursor[state.CURSOR_ROW] = row + 1
         cursor[state.CURSOR_JOINED] = -1
-    return DONE
+    return RowsStatus.DONE

@@ -10,7 +10,7 @@ from dissector.bundles import Bundle
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
 from dissector.protobuf import plan as protobuf_plan
-from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, Root
+from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, PairValue, Root
 from dissector.protobuf.scan import ScanOutput, new_output
 from dissector.states import State
 
@@ -137,14 +137,14 @@ _ITEM_PAIRS: Final = (
     KeyValueColumn(
         "properties",
         b"RECONSUMETIMES",
-        protobuf_plan.DECIMAL,
+        PairValue.DECIMAL,
         "reconsume_times",
         "",
         "has_property",
         1,
     ),
     KeyValueColumn(
-        "properties", b"REAL_TOPIC", protobuf_plan.TEXT, "real_topic", "", "has_property", 2
+        "properties", b"REAL_TOPIC", PairValue.TEXT, "real_topic", "", "has_property", 2
     ),
 )
 

@@ -4,19 +4,24 @@ from dissector import tables
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.registry.state import (
+    HandleRows,
+    HandleState,
+    RegistryKey,
+    RegistryState,
+)
 from dissector.protocols.pulsar.wire.commands import CONSUMER_SUBJECT, NO_SUBJECT, PRODUCER_SUBJECT
 
 
 @kernel
 def connection_row(state: RegistryState, connection_id: int) -> int:
     """The row of a connection, made if it has none."""
-    row = tables.find(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0)
+    row = tables.find(state.table, RegistryKey.CONNECTION, connection_id, 0, 0)
     if row == tables.ABSENT:
         row = tables.allocate_row(state.connection_pool)
-        tables.put(state.table, registry_state.KEY_CONNECTION, connection_id, 0, 0, row)
+        tables.put(state.table, RegistryKey.CONNECTION, connection_id, 0, 0, row)
         state.connections.connection_id[row] = connection_id
         state.connections.is_whole[row] = 0
         state.connections.hole_row[row] = -1
@@ -65,7 +70,7 @@ def _find_or_make(state: RegistryState, connection_id: int, kind: int, number: i
     client_handles.incarnation[row] = 0
     client_handles.is_waiting[row] = 0
     client_handles.state[row] = (
-        registry_state.UNOPENED if state.connections.is_whole[connection] else registry_state.OPEN
+        HandleState.UNOPENED if state.connections.is_whole[connection] else HandleState.OPEN
     )
     tables.put(state.table, kind, connection, number, 0, row)
     tables.list_append(state.handle_lists, state.handle_links, connection, row)
@@ -94,7 +99,7 @@ def drop_handle(state: RegistryState, client_handle: int) -> None:
     """Forget a producer or consumer altogether."""
     client_handles = state.client_handles
     _stop_waiting(state, client_handle)
-    if client_handles.state[client_handle] == registry_state.CLOSED:
+    if client_handles.state[client_handle] == HandleState.CLOSED:
         tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
     connection = client_handles.connection[client_handle]
     tables.list_unlink(state.handle_lists, state.handle_links, connection, client_handle)
@@ -136,7 +141,7 @@ def close_handle(
         client_handles.closed_frame_no[client_handle] = frame_no
     write_row(state, out, client_handle, closed_by)
     _stop_waiting(state, client_handle)
-    client_handles.state[client_handle] = registry_state.CLOSED
+    client_handles.state[client_handle] = HandleState.CLOSED
     tables.list_append(state.closed_list, state.closed_links, 0, client_handle)
 
 
@@ -144,11 +149,11 @@ def close_handle(
 def begin_incarnation(state: RegistryState, client_handle: int, frame_no: int) -> None:
     """Make a subject that is UNOPENED or CLOSED an OPENING one."""
     client_handles = state.client_handles
-    if client_handles.state[client_handle] == registry_state.CLOSED:
+    if client_handles.state[client_handle] == HandleState.CLOSED:
         tables.list_unlink(state.closed_list, state.closed_links, 0, client_handle)
         client_handles.incarnation[client_handle] += 1
     clear_incarnation(state, client_handle)
-    client_handles.state[client_handle] = registry_state.OPENING
+    client_handles.state[client_handle] = HandleState.OPENING
     client_handles.opened_frame_no[client_handle] = frame_no
 
 
@@ -162,7 +167,7 @@ def _stop_waiting(state: RegistryState, client_handle: int) -> None:
         tables.chain_unlink(
             state.table,
             state.nameless_links,
-            registry_state.KEY_NAMELESS,
+            RegistryKey.NAMELESS,
             name,
             number,
             0,
@@ -200,9 +205,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     client_handles.name[client_handle] = name
     number = client_handles.id[client_handle]
     topic = client_handles.topic[client_handle]
-    hint = tables.find(
-        state.topics_of_names.table, registry_state.KEY_PRODUCER_NAME, name, number, 0
-    )
+    hint = tables.find(state.topics_of_names.table, RegistryKey.PRODUCER_NAME, name, number, 0)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_BACKFILLED)
@@ -210,7 +213,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
             tables.chain_append(
                 state.table,
                 state.nameless_links,
-                registry_state.KEY_NAMELESS,
+                RegistryKey.NAMELESS,
                 name,
                 number,
                 0,
@@ -221,13 +224,11 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
     if client_handles.name_source[client_handle] != columns.NAME_OBSERVED:
         return
     if hint == tables.ABSENT:
-        tables.remember(
-            state.topics_of_names, registry_state.KEY_PRODUCER_NAME, name, number, 0, topic
-        )
+        tables.remember(state.topics_of_names, RegistryKey.PRODUCER_NAME, name, number, 0, topic)
     elif hint != topic:
         tables.remember(
             state.topics_of_names,
-            registry_state.KEY_PRODUCER_NAME,
+            RegistryKey.PRODUCER_NAME,
             name,
             number,
             0,
@@ -235,7 +236,7 @@ def learn_name(state: RegistryState, client_handle: int, name: int) -> None:
         )
         return
     for _ in range(len(client_handles.kind)):
-        waiting = tables.find(state.table, registry_state.KEY_NAMELESS, name, number, 0)
+        waiting = tables.find(state.table, RegistryKey.NAMELESS, name, number, 0)
         if waiting == tables.ABSENT:
             return
         learn_topic(state, waiting, topic, columns.NAME_BACKFILLED)
@@ -255,18 +256,18 @@ def learn_ledger(state: RegistryState, client_handle: int, ledger: int, entry: i
     topic = client_handles.topic[client_handle]
     if topic != NULL and ledger == client_handles.last_ledger[client_handle]:
         return
-    hint = tables.find(state.topics_of_ledgers.table, registry_state.KEY_LEDGER, ledger, 0, 0)
+    hint = tables.find(state.topics_of_ledgers.table, RegistryKey.LEDGER, ledger, 0, 0)
     if topic == NULL:
         if hint != tables.ABSENT and hint != registry_state.AMBIGUOUS:
             learn_topic(state, client_handle, hint, columns.NAME_LEDGER_JOIN)
         return
     client_handles.last_ledger[client_handle] = ledger
     if hint == tables.ABSENT:
-        tables.remember(state.topics_of_ledgers, registry_state.KEY_LEDGER, ledger, 0, 0, topic)
+        tables.remember(state.topics_of_ledgers, RegistryKey.LEDGER, ledger, 0, 0, topic)
     elif hint != topic and hint != registry_state.AMBIGUOUS:
         tables.remember(
             state.topics_of_ledgers,
-            registry_state.KEY_LEDGER,
+            RegistryKey.LEDGER,
             ledger,
             0,
             0,
@@ -283,7 +284,7 @@ def describe(state: RegistryState, frames: FrameColumns, row: int, client_handle
     frames.handle_id[row] = client_handles.id[client_handle]
     frames.incarnation[row] = client_handles.incarnation[client_handle]
     frames.handle_incarnation[row] = client_handles.incarnation[client_handle]
-    frames.lifecycle[row] = columns.LIFECYCLE_NONE
+    frames.lifecycle[row] = Lifecycle.NONE
     topic = client_handles.topic[client_handle]
     frames.topic[row] = topic
     frames.name_source[row] = (
@@ -304,8 +305,8 @@ def close_connection(
     for _ in range(state.handle_lists.length[connection]):
         client_handle = state.handle_lists.first[connection]
         phase = state.client_handles.state[client_handle]
-        if phase == registry_state.CLOSING:
+        if phase == HandleState.CLOSING:
             write_row(state, out, client_handle, 0)
-        elif phase != registry_state.UNOPENED and phase != registry_state.CLOSED:
+        elif phase != HandleState.UNOPENED and phase != HandleState.CLOSED:
             write_row(state, out, client_handle, closed_by)
         drop_handle(state, client_handle)

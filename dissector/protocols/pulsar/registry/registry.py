@@ -17,7 +17,7 @@ from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.requests import Registering
+from dissector.protocols.pulsar.registry.requests import RegistryContext
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.registry.steps import close_all
 from dissector.protocols.pulsar.wire import commands
@@ -60,7 +60,7 @@ class PulsarRegistry:
 
     def begin(
         self, frames: FrameColumns, rows: int, names: Sequence[bytes], sources: Sources
-    ) -> Registering:
+    ) -> RegistryContext:
         """What the walk over a block needs, with room for all that the block can bring.
 
         It alone reads the bytes of the block, so that the walk may run after they are gone.
@@ -77,10 +77,10 @@ class PulsarRegistry:
         versions = self._schema_versions_of(frames, rows, sources)
         notices = np.empty((rows + 1, 2), np.int64)
         before = int(state.counters[registry_state.COUNT_ROW])
-        return Registering(state, before, self._rules, versions, self._output(rows), notices)
+        return RegistryContext(state, before, self._rules, versions, self._output(rows), notices)
 
     def closed(
-        self, frames: FrameColumns, rows: int, run: Registering, notices: NoticeLog
+        self, frames: FrameColumns, rows: int, run: RegistryContext, notices: NoticeLog
     ) -> list[TableBlock]:
         """Blocks of producers and consumers for the incarnations that closed in a walk.
 

@@ -5,17 +5,15 @@ from typing import NamedTuple
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
 from dissector.limits import NULL
-from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.pairing.rules import RuleColumns
-from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.client_handles import close_handle, learn_name
-from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.registry.state import HandleRows, HandleState, RegistryState
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import BY_BROKER, BY_CLIENT
 
 
-class Registering(NamedTuple):
+class RegistryContext(NamedTuple):
     """What the walk over a block works with.
 
     rows_before: ordinal of the last row of the block before.
@@ -55,43 +53,43 @@ def settle(
     row: int,
     asked: int,
     client_handle: int,
-    run: Registering,
-) -> int:
-    """What the answer to an opening or closing does to its subject; returns a LIFECYCLE_*."""
+    run: RegistryContext,
+) -> Lifecycle:
+    """What the answer to an opening or closing does to its subject; returns a Lifecycle."""
     client_handles = state.client_handles
     is_error = frames.command[row] == commands.ERROR
     phase = client_handles.state[client_handle]
     if asked in (commands.PRODUCER, commands.SUBSCRIBE):
         if is_error:
             client_handles.open_requests[client_handle] -= 1
-            if phase != registry_state.OPENING or client_handles.open_requests[client_handle] > 0:
-                return columns.LIFECYCLE_NONE
+            if phase != HandleState.OPENING or client_handles.open_requests[client_handle] > 0:
+                return Lifecycle.NONE
             client_handles.refused_code[client_handle] = frames.error_code[row]
             close_handle(state, run.out, client_handle, BY_BROKER, frames.frame_no[row])
-            return columns.LIFECYCLE_REFUSED
+            return Lifecycle.REFUSED
         if frames.command[row] == commands.PRODUCER_SUCCESS:
             learn_name(state, client_handle, frames.wire_producer_name[row])
             if frames.is_ready[row] == 0:
-                return columns.LIFECYCLE_INTERIM
+                return Lifecycle.INTERIM
             client_handles.last_sequence_id[client_handle] = frames.last_sequence_id[row]
             client_handles.topic_epoch[client_handle] = frames.topic_epoch[row]
             client_handles.schema_version[client_handle] = run.schema_versions[row]
         client_handles.open_requests[client_handle] -= 1
         if client_handles.ready_frame_no[client_handle] == NULL and (
-            phase in (registry_state.OPENING, registry_state.OPEN)
+            phase in (HandleState.OPENING, HandleState.OPEN)
         ):
             client_handles.ready_frame_no[client_handle] = frames.frame_no[row]
-        if phase != registry_state.OPENING:
-            return columns.LIFECYCLE_NONE
-        client_handles.state[client_handle] = registry_state.OPEN
+        if phase != HandleState.OPENING:
+            return Lifecycle.NONE
+        client_handles.state[client_handle] = HandleState.OPEN
         client_handles.first_flow_permits[client_handle] = NULL
-        return columns.LIFECYCLE_READY
-    if phase == registry_state.CLOSING and (
+        return Lifecycle.READY
+    if phase == HandleState.CLOSING and (
         asked in (commands.CLOSE_PRODUCER, commands.CLOSE_CONSUMER, commands.UNSUBSCRIBE)
     ):
         if not is_error:
             close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
-            return columns.LIFECYCLE_CLOSED_BY_CLIENT
-        client_handles.state[client_handle] = registry_state.OPEN
+            return Lifecycle.CLOSED_BY_CLIENT
+        client_handles.state[client_handle] = HandleState.OPEN
         client_handles.closed_frame_no[client_handle] = NULL
-    return columns.LIFECYCLE_NONE
+    return Lifecycle.NONE

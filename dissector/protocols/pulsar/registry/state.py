@@ -19,6 +19,7 @@ What is bounded: subjects (the longest closed is forgotten, then new ones are no
 memories of ledgers and producer names.
 """
 
+import enum
 from typing import Final
 
 import numpy as np
@@ -31,17 +32,25 @@ from dissector.protocols.pulsar.wire.commands import NO_SUBJECT
 from dissector.states import State
 from dissector.tables import HashTable, ListHeads, ListLinks, Pool, RecentKeys
 
-UNOPENED: Final = 0
-OPENING: Final = 1
-OPEN: Final = 2
-CLOSING: Final = 3
-CLOSED: Final = 4
 
-# Kinds of key in the table, its first word. Producers and consumers have their *_SUBJECT, 1 and 2.
-KEY_CONNECTION: Final = 3
-KEY_NAMELESS: Final = 4  # producers whose topic is not known, by name and id
-KEY_LEDGER: Final = 5
-KEY_PRODUCER_NAME: Final = 6
+class HandleState(enum.IntEnum):
+    """What is known of a producer or consumer."""
+
+    UNOPENED = 0
+    OPENING = 1
+    OPEN = 2
+    CLOSING = 3
+    CLOSED = 4
+
+
+class RegistryKey(enum.IntEnum):
+    """Kinds of key, the first word in the table, beside PRODUCER_SUBJECT and CONSUMER_SUBJECT."""
+
+    CONNECTION = 3
+    NAMELESS = 4  # producers whose topic is not known, by name and id
+    LEDGER = 5
+    PRODUCER_NAME = 6
+
 
 AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 

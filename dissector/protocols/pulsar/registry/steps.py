@@ -5,17 +5,23 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent, Lifecycle
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.connections import may_hide_frames
+from dissector.protocols.pairing.rules import PairedBy
 from dissector.protocols.pulsar.registry import client_handles as registry_client_handles
 from dissector.protocols.pulsar.registry import state as registry_state
 from dissector.protocols.pulsar.registry.requests import (
     Asked,
-    Registering,
+    RegistryContext,
     settle,
 )
-from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
+from dissector.protocols.pulsar.registry.state import (
+    HandleRows,
+    HandleState,
+    RegistryKey,
+    RegistryState,
+)
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import BY_BROKER, BY_CAPTURE_END, BY_CLIENT, BY_CONNECTION
 from dissector.stream.columns import ENDED_CAPTURE_END
@@ -25,7 +31,7 @@ REPLICATED = 8  # bit of has_property: the metadata is that of another cluster's
 
 
 @inlined
-def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+def register_frame(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
     """Fill the registry's columns of a frame, or take note of an event.
 
     Args:
@@ -45,14 +51,14 @@ def register_frame(frames: FrameColumns, row: int, asked: Asked, run: Registerin
 
 
 @kernel
-def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: Registering) -> None:
+def _handle_rest(frames: FrameColumns, row: int, asked: Asked, run: RegistryContext) -> None:
     """Every command that does not come in masses."""
     command = frames.command[row]
     if command >= rules.COMMAND_SLOTS:
         _copy_names(frames, row)
-    elif run.rules.request_key[command] == rules.BY_REQUEST_ID:
+    elif run.rules.request_key[command] == PairedBy.REQUEST_ID:
         _handle_request(run.state, frames, row, run)
-    elif run.rules.reply_key[command] == rules.BY_REQUEST_ID:
+    elif run.rules.reply_key[command] == PairedBy.REQUEST_ID:
         _handle_reply(run.state, frames, row, asked, run)
     else:
         _handle_other(run.state, frames, row, run)
@@ -71,7 +77,7 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
         return
     client_handles = state.client_handles
     if command == commands.SEND:
-        if client_handles.state[client_handle] != registry_state.OPEN:
+        if client_handles.state[client_handle] != HandleState.OPEN:
             _use(state, client_handle)
         if client_handles.name[client_handle] == NULL:
             _learn_from_send(state, frames, row, client_handle)
@@ -119,8 +125,8 @@ def _use(state: RegistryState, client_handle: int) -> None:
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
     is_whole = state.connections.is_whole[client_handles.connection[client_handle]]
-    if phase == registry_state.OPENING or (phase == registry_state.UNOPENED and is_whole == 0):
-        client_handles.state[client_handle] = registry_state.OPEN
+    if phase == HandleState.OPENING or (phase == HandleState.UNOPENED and is_whole == 0):
+        client_handles.state[client_handle] = HandleState.OPEN
 
 
 @inlined
@@ -130,14 +136,14 @@ def _step_back(state: RegistryState, frames: FrameColumns, row: int, client_hand
     Unless there is none before, or the answer may have been lost in a hole.
     """
     client_handles = state.client_handles
-    if client_handles.state[client_handle] != registry_state.OPENING:
+    if client_handles.state[client_handle] != HandleState.OPENING:
         return
     hole = state.connections.hole_row[client_handles.connection[client_handle]]
     if (
         client_handles.incarnation[client_handle] == 0
         or hole > client_handles.opened_row[client_handle]
     ):
-        client_handles.state[client_handle] = registry_state.OPEN
+        client_handles.state[client_handle] = HandleState.OPEN
         return
     frames.incarnation[row] -= 1
     frames.handle_incarnation[row] -= 1
@@ -161,20 +167,18 @@ def _handle_event(state: RegistryState, frames: FrameColumns, row: int, out: Han
 
     At the end of the capture nothing is closed here: `close_all` does it in the order of frames.
     """
-    connection = tables.find(
-        state.table, registry_state.KEY_CONNECTION, frames.connection_id[row], 0, 0
-    )
+    connection = tables.find(state.table, RegistryKey.CONNECTION, frames.connection_id[row], 0, 0)
     command = frames.command[row]
     if connection == tables.ABSENT:
         return
-    if command in (columns.EVENT_GAP, columns.EVENT_SKIPPED):
+    if command in (FrameEvent.GAP, FrameEvent.SKIPPED):
         direction = frames.direction[row]
         if direction != columns.TO_CLIENT:
             # Also inside of a frame: that one may have been the SUBSCRIBE.
             state.connections.is_whole[connection] = 0
         if direction != columns.TO_BROKER and may_hide_frames(frames, row):
             state.connections.hole_row[connection] = state.counters[registry_state.COUNT_ROW]
-    elif command == columns.EVENT_CLOSE and frames.status[row] != ENDED_CAPTURE_END:
+    elif command == FrameEvent.CLOSE and frames.status[row] != ENDED_CAPTURE_END:
         _forget_connection(state, out, connection, BY_CONNECTION)
 
 
@@ -186,7 +190,7 @@ def _forget_connection(
     registry_client_handles.close_connection(state, out, connection, closed_by)
     tables.remove(
         state.table,
-        registry_state.KEY_CONNECTION,
+        RegistryKey.CONNECTION,
         state.connections.connection_id[connection],
         0,
         0,
@@ -205,7 +209,9 @@ def close_all(state: RegistryState, out: HandleRows) -> None:
 
 
 @kernel
-def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_request(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """A request by id: what it does to its subject."""
     command = frames.command[row]
     if command in (commands.PRODUCER, commands.SUBSCRIBE):
@@ -217,7 +223,9 @@ def _handle_request(state: RegistryState, frames: FrameColumns, row: int, run: R
 
 
 @kernel
-def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_opening(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """PRODUCER or SUBSCRIBE: a new incarnation, or a repeat on a live id."""
     command = frames.command[row]
     kind = commands.PRODUCER_SUBJECT if command == commands.PRODUCER else commands.CONSUMER_SUBJECT
@@ -231,20 +239,20 @@ def _handle_opening(state: RegistryState, frames: FrameColumns, row: int, run: R
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    lifecycle = columns.LIFECYCLE_OPENING
+    lifecycle = Lifecycle.OPENING
     # An id first met here is not open: its row was made by this very frame.
     is_new = client_handles.opened_row[client_handle] == state.counters[registry_state.COUNT_ROW]
-    if is_new and phase == registry_state.OPEN:
-        client_handles.state[client_handle] = registry_state.UNOPENED
-        phase = registry_state.UNOPENED
-    if phase in (registry_state.OPENING, registry_state.OPEN):
-        lifecycle = columns.LIFECYCLE_REPEATED
+    if is_new and phase == HandleState.OPEN:
+        client_handles.state[client_handle] = HandleState.UNOPENED
+        phase = HandleState.UNOPENED
+    if phase in (HandleState.OPENING, HandleState.OPEN):
+        lifecycle = Lifecycle.REPEATED
         notice = state.counters[registry_state.COUNT_NOTICES]
         run.notices[notice, 0] = ID_REOPENED
         run.notices[notice, 1] = row
         state.counters[registry_state.COUNT_NOTICES] = notice + 1
     else:
-        if phase == registry_state.CLOSING:
+        if phase == HandleState.CLOSING:
             registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
         registry_client_handles.begin_incarnation(state, client_handle, frames.frame_no[row])
     client_handles.open_requests[client_handle] += 1
@@ -297,27 +305,29 @@ def _handle_closing(state: RegistryState, frames: FrameColumns, row: int, out: H
         return
     client_handles = state.client_handles
     phase = client_handles.state[client_handle]
-    is_live = phase in (registry_state.OPENING, registry_state.OPEN, registry_state.CLOSING)
+    is_live = phase in (HandleState.OPENING, HandleState.OPEN, HandleState.CLOSING)
     registry_client_handles.describe(state, frames, row, client_handle)
     if (
         frames.direction[row] == columns.TO_CLIENT
         or frames.request_id[row] == commands.BROKER_REQUEST_ID
     ):
         if is_live:
-            frames.lifecycle[row] = columns.LIFECYCLE_CLOSED_BY_BROKER
-            closed_by = BY_CLIENT if phase == registry_state.CLOSING else BY_BROKER
-            frame_no = NULL if phase == registry_state.CLOSING else frames.frame_no[row]
+            frames.lifecycle[row] = Lifecycle.CLOSED_BY_BROKER
+            closed_by = BY_CLIENT if phase == HandleState.CLOSING else BY_BROKER
+            frame_no = NULL if phase == HandleState.CLOSING else frames.frame_no[row]
             registry_client_handles.close_handle(state, out, client_handle, closed_by, frame_no)
         return
     if is_live:
-        client_handles.state[client_handle] = registry_state.CLOSING
-        if phase != registry_state.CLOSING:
+        client_handles.state[client_handle] = HandleState.CLOSING
+        if phase != HandleState.CLOSING:
             client_handles.closed_frame_no[client_handle] = frames.frame_no[row]
-        frames.lifecycle[row] = columns.LIFECYCLE_CLOSING_BY_CLIENT
+        frames.lifecycle[row] = Lifecycle.CLOSING_BY_CLIENT
 
 
 @kernel
-def _handle_other(state: RegistryState, frames: FrameColumns, row: int, run: Registering) -> None:
+def _handle_other(
+    state: RegistryState, frames: FrameColumns, row: int, run: RegistryContext
+) -> None:
     """Every other command: names of its subject, or its own."""
     command = frames.command[row]
     kind = run.rules.client_handle[command]
@@ -351,7 +361,7 @@ def _handle_flow(state: RegistryState, frames: FrameColumns, row: int, client_ha
     if (
         client_handles.opened_frame_no[client_handle] == NULL
         or is_known
-        or phase == registry_state.CLOSED
+        or phase == HandleState.CLOSED
     ):
         return
     client_handles.first_flow_permits[client_handle] = frames.permits[row]
@@ -366,12 +376,12 @@ def _copy_names(frames: FrameColumns, row: int) -> None:
     frames.consumer_name[row] = frames.wire_consumer_name[row]
     if frames.wire_topic[row] != NULL:
         frames.name_source[row] = columns.NAME_OBSERVED
-    frames.lifecycle[row] = columns.LIFECYCLE_NONE
+    frames.lifecycle[row] = Lifecycle.NONE
 
 
 @kernel
 def _handle_reply(
-    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: Registering
+    state: RegistryState, frames: FrameColumns, row: int, asked: Asked, run: RegistryContext
 ) -> None:
     """An answer by request id: its request tells what it is about."""
     # ACK_RESPONSE names its consumer itself.
@@ -381,7 +391,7 @@ def _handle_reply(
     connection = registry_client_handles.connection_row(state, frames.connection_id[row])
     client_handle = tables.find(state.table, asked.kind, connection, asked.id, 0)
     if client_handle != tables.ABSENT:
-        lifecycle = columns.LIFECYCLE_NONE
+        lifecycle = Lifecycle.NONE
         if state.client_handles.incarnation[client_handle] == asked.incarnation:
             lifecycle = settle(state, frames, row, asked.command, client_handle, run)
         registry_client_handles.describe(state, frames, row, client_handle)

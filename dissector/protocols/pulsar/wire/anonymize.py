@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.compression import OPENED, Decompressor
+from dissector.codecs.compression import Decompressor, UnpackResult
 from dissector.codecs.pseudonyms import ROOM, SipHashKey, key_of
 from dissector.codecs.repacking import repacked
 from dissector.codecs.sentences import Sentences
@@ -16,9 +16,10 @@ from dissector.limits import MAX_ENTRY_BYTES
 from dissector.protobuf.descriptors import Field, descriptors
 from dissector.protocols.pulsar.wire import anonymize_kernels as kernels
 from dissector.protocols.pulsar.wire import contents
+from dissector.protocols.pulsar.wire.anonymize_kernels import Treatment
 
 # What is done to a text by what it holds.
-_TEXTS: Final = {contents.VERSION: kernels.VERSION, contents.SENTENCE: kernels.SENTENCE}
+_TEXTS: Final = {contents.VERSION: Treatment.VERSION, contents.SENTENCE: Treatment.SENTENCE}
 _ROOTS: Final = ("BaseCommand", "MessageMetadata", "SingleMessageMetadata")
 _LEFT_ROWS: Final = 4096
 _NO_NAME: Final = 0x78
@@ -28,18 +29,18 @@ def _action(message: str, field: Field, numbers: dict[str, int], has_names: bool
     """What is done to a field of bytes. has_names: names stay."""
     content = contents.content_of(message, field.name)
     if content == contents.SECRET:
-        return kernels.STARS
+        return Treatment.STARS
     if field.type_name == "message":
         if field.of == "KeyValue":
-            return kernels.KEEP if has_names else kernels.PAIR
-        return kernels.DESCEND | numbers[field.of] << kernels.SHIFT
+            return Treatment.KEEP if has_names else Treatment.PAIR
+        return Treatment.DESCEND | numbers[field.of] << kernels.SHIFT
     if field.type_name == "string":
-        return kernels.KEEP if has_names else _TEXTS.get(content, kernels.NAME)
+        return Treatment.KEEP if has_names else _TEXTS.get(content, Treatment.NAME)
     if content == contents.NUMBER:
-        return kernels.SHORT
+        return Treatment.SHORT
     if field.type_name == "bytes":
-        return kernels.KEEP if has_names and field.name == "ordering_key" else kernels.HIDE
-    return kernels.KEEP  # packed numbers
+        return Treatment.KEEP if has_names and field.name == "ordering_key" else Treatment.HIDE
+    return Treatment.KEEP  # packed numbers
 
 
 @cache
@@ -73,7 +74,7 @@ class PulsarAnonymizer:
         self._decompressor = Decompressor()
         hashed = np.array(names, np.int64)
         known_keys = {
-            key: kernels.NAME if is_name else kernels.KEEP
+            key: Treatment.NAME if is_name else Treatment.KEEP
             for key, is_name in contents.PROPERTIES.items()
         }
         known = [
@@ -112,7 +113,7 @@ class PulsarAnonymizer:
         if kind != kernels.PACKED:
             if self._sentences is not None:
                 treat = self._sentences.anonymized
-                if kind == kernels.VERSION:
+                if kind == Treatment.VERSION:
                     treat = self._sentences.version
                 text = treat(data[start:end].tobytes())
                 data[start:end] = np.frombuffer(text, np.uint8)
@@ -145,7 +146,7 @@ class PulsarAnonymizer:
         if not 0 < size <= MAX_ENTRY_BYTES:
             return None
         opened = self._decompressor.open(codec, np.frombuffer(bytearray(packed), np.uint8), size)
-        if opened.problem != OPENED:
+        if opened.problem != UnpackResult.OPENED:
             return None
         before = opened.data[:size].copy()
         after = before.copy()

@@ -10,10 +10,11 @@ What kernels cannot do is listed for Python: sentences that may name something, 
 payloads of batches.
 """
 
+import enum
 from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.compression import NONE
+from dissector.codecs.compression import Codec
 from dissector.codecs.crc32c import crc32c
 from dissector.codecs.integers import be16, be32, varint
 from dissector.codecs.pseudonyms import rename, rename_words
@@ -23,17 +24,22 @@ from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 from dissector.states import State
 
-# What is done to a field of bytes or text.
-HIDE: Final = 0  # noise that follows from what was there; what is in no description
-KEEP: Final = 1
-NAME: Final = 2
-WORDS: Final = 3
-STARS: Final = 4
-SENTENCE: Final = 5
-DESCEND: Final = 6  # above it, shifted: the message that the field holds
-PAIR: Final = 7  # a KeyValue: some keys are Pulsar's own
-VERSION: Final = 9  # of a program, or the name of a method: words that are known stay
-SHORT: Final = 10  # a number in bytes stays, what is longer does not
+
+class Treatment(enum.IntEnum):
+    """What is done to a field of bytes or text."""
+
+    HIDE = 0  # noise that follows from what was there; what is in no description
+    KEEP = 1
+    NAME = 2
+    WORDS = 3
+    STARS = 4
+    SENTENCE = 5
+    DESCEND = 6  # above it, shifted: the message that the field holds
+    PAIR = 7  # a KeyValue: some keys are Pulsar's own
+    VERSION = 9  # of a program, or the name of a method: words that are known stay
+    SHORT = 10  # a number in bytes stays, what is longer does not
+
+
 SHIFT: Final = 8
 FIELDS: Final = 256  # numbers of fields that a plan knows
 
@@ -127,7 +133,7 @@ def _leave(state: AnonymizerState, kind: int, start: int, end: int) -> int:
 def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState) -> None:
     """A KeyValue: key and value are names, but for keys that Pulsar itself sets."""
     at = start
-    action = WORDS
+    action = Treatment.WORDS
     while at < end:
         tag = varint(data, at, end)
         if tag.next < 0 or tag.value & 7 != 2:
@@ -140,15 +146,15 @@ def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState) -> None
         first = size.next
         at = first + size.value
         if tag.value >> 3 == 1:
-            found = siphash(state.key[0], state.key[1], data, first, at)
-            action = WORDS
+            digest = siphash(state.key[0], state.key[1], data, first, at)
+            action = Treatment.WORDS
             for row in range(len(state.known)):
-                if state.known[row, 0] == found:
+                if state.known[row, 0] == digest:
                     action = state.known[row, 1]
-            if action == WORDS:
+            if action == Treatment.WORDS:
                 rename_words(data, first, at, state.key, state.cells, state.scratch)
         elif tag.value >> 3 == 2:
-            if action != KEEP:
+            if action != Treatment.KEEP:
                 rename(data, first, at, state.key, state.cells, state.scratch)
         else:
             _hide(data, first, at, state)
@@ -196,9 +202,9 @@ def anonymize_message(
                 continue
             first = size.next
             at = first + size.value
-            plan = state.plan[message, number] if 0 < number < FIELDS else HIDE
+            plan = state.plan[message, number] if 0 < number < FIELDS else Treatment.HIDE
             action = plan & ((1 << SHIFT) - 1)
-            if action == DESCEND and depth < _LONGEST_STACK - 1:
+            if action == Treatment.DESCEND and depth < _LONGEST_STACK - 1:
                 stack[2 * depth] = end
                 stack[2 * depth + 1] = message
                 # Behind the message its parent goes on at its own end.
@@ -206,18 +212,20 @@ def anonymize_message(
                 message = plan >> SHIFT
                 end = at
                 at = first
-            elif action == PAIR:
+            elif action == Treatment.PAIR:
                 _pair(data, first, at, state)
-            elif action == NAME:
+            elif action == Treatment.NAME:
                 rename(data, first, at, state.key, state.cells, state.scratch)
-            elif action == WORDS:
+            elif action == Treatment.WORDS:
                 rename_words(data, first, at, state.key, state.cells, state.scratch)
-            elif action == STARS:
+            elif action == Treatment.STARS:
                 for offset in range(first, at):
                     data[offset] = _STAR
-            elif action in (SENTENCE, VERSION):
+            elif action in (Treatment.SENTENCE, Treatment.VERSION):
                 _leave(state, action, first, at)
-            elif action != KEEP and (action != SHORT or size.value > _NUMBER_BYTES):
+            elif action != Treatment.KEEP and (
+                action != Treatment.SHORT or size.value > _NUMBER_BYTES
+            ):
                 _hide(data, first, at, state)
 
 
@@ -247,7 +255,7 @@ def anonymize_batch(
 @kernel
 def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) -> int:
     """The last value of a numeric field; of a field of bytes, that it is there: 1."""
-    found = missing
+    content = missing
     while at < end:
         tag = varint(data, at, end)
         if tag.next < 0:
@@ -264,14 +272,14 @@ def _number_in(data: ByteArray, at: int, end: int, number: int, missing: int) ->
                     break
                 at += value.value
             if tag.value >> 3 == number:
-                found = value.value if kind == 0 else 1
+                content = value.value if kind == 0 else 1
         elif kind == 1:
             at += 8
         elif kind == 5:
             at += 4
         else:
             break
-    return found
+    return content
 
 
 @kernel
@@ -315,12 +323,12 @@ def _entry(data: ByteArray, at: int, end: int, is_whole: int, state: AnonymizerS
         anonymize_message(data, first, end, state.roots[ROOT_METADATA], state)
         _cut(data, stored_at, end, end, seed, state)
         return
-    codec = _number_in(data, first, stop, _COMPRESSION, NONE)
+    codec = _number_in(data, first, stop, _COMPRESSION, Codec.NONE)
     size = _number_in(data, first, stop, _UNCOMPRESSED_SIZE, 0)
     is_batch = _number_in(data, first, stop, _BATCH, -1) >= 0
     is_encrypted = _number_in(data, first, stop, _ENCRYPTION_KEYS, 0)
     anonymize_message(data, first, stop, state.roots[ROOT_METADATA], state)
-    if is_batch and not is_encrypted and codec == NONE:
+    if is_batch and not is_encrypted and codec == Codec.NONE:
         anonymize_batch(data, stop, end, seed, state)
     elif is_batch and not is_encrypted and is_whole and stop < end:
         row = _leave(state, PACKED, stop, end)

@@ -10,7 +10,15 @@ from typing import Final
 
 from dissector.protobuf import plan
 from dissector.protobuf.descriptors import Field, descriptors
-from dissector.protobuf.plan import Default, Extra, FieldColumn, FieldPlan, KeyValueColumn, Root
+from dissector.protobuf.plan import (
+    Default,
+    Extra,
+    FieldColumn,
+    FieldPlan,
+    KeyValueColumn,
+    PairValue,
+    Root,
+)
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.schemas.frames import TABLE
 
@@ -93,16 +101,24 @@ _METADATA_DEFAULTS: Final = (Default("", "is_batch", 0), Default("", "has_proper
 # Properties that Pulsar's own clients and brokers set: retries, dead letters, replication.
 _PAIRS: Final = (
     KeyValueColumn(
-        "properties", b"RECONSUMETIMES", plan.DECIMAL, "reconsume_times", "", "has_property", 1
+        "properties", b"RECONSUMETIMES", PairValue.DECIMAL, "reconsume_times", "", "has_property", 1
     ),
-    KeyValueColumn("properties", b"REAL_TOPIC", plan.TEXT, "real_topic", "", "has_property", 2),
     KeyValueColumn(
-        "properties", b"REAL_SUBSCRIPTION", plan.TEXT, "real_subscription", "", "has_property", 4
+        "properties", b"REAL_TOPIC", PairValue.TEXT, "real_topic", "", "has_property", 2
+    ),
+    KeyValueColumn(
+        "properties",
+        b"REAL_SUBSCRIPTION",
+        PairValue.TEXT,
+        "real_subscription",
+        "",
+        "has_property",
+        4,
     ),
     KeyValueColumn(
         "properties",
         b"__MSG_PROP_REPL_SOURCE_POSITION",
-        plan.POSITION,
+        PairValue.POSITION,
         "repl_source_ledger_id",
         "repl_source_entry_id",
         "has_property",
@@ -179,8 +195,8 @@ def field_of(column: str) -> Field | None:
 @cache
 def _first_paths() -> dict[str, tuple[str, tuple[str, ...]]]:
     """The message and the path below it of the first field that fills a column, by column."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    paths: dict[str, tuple[str, tuple[str, ...]]] = {}
     for root in ROOTS:
         for path, rule in plan.column_paths(root).items():
-            found.setdefault(rule.column, (root.message, path))
-    return found
+            paths.setdefault(rule.column, (root.message, path))
+    return paths

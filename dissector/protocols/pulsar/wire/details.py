@@ -289,17 +289,17 @@ def said(commands: Sequence[bytes], redact: bool) -> list[str | None]:
         texts.append(value)
         return []
 
-    found: list[str | None] = []
+    details: list[str | None] = []
     texts_of: list[bytes] = []
     renderer = _Renderer(judge if redact else _nothing, True, shown_paths())
     for command in commands:
-        found.append(_said(command, renderer))
+        details.append(_said(command, renderer))
         texts_of.append(BETWEEN.join(texts))
         texts.clear()
     exact = _Renderer(_judge(redact), True, shown_paths())
     for index in suspicious(texts_of):
-        found[index] = _said(commands[index], exact)
-    return found
+        details[index] = _said(commands[index], exact)
+    return details
 
 
 def _said(command: bytes, renderer: _Renderer) -> str | None:
@@ -339,15 +339,15 @@ def full(frames: FrameColumns, row: int, sources: Sources, redact: bool = True) 
 def _may_have_detail() -> tuple[bool, ...]:
     """By command number: whether a command can say anything that has no column."""
     base = descriptors().messages["BaseCommand"]
-    found = [False] * (1 + max(command.number for command in COMMANDS))
+    may_have = [False] * (1 + max(command.number for command in COMMANDS))
     for command in COMMANDS:
         field = base.get(command.number)
         if field is not None and command.number not in FREQUENT:
             inner = descriptors().messages[field.of]
-            found[command.number] = any(
+            may_have[command.number] = any(
                 (field.name, part.name) not in shown_paths() for part in inner.values()
             )
-    return tuple(found)
+    return tuple(may_have)
 
 
 def rare_details(

@@ -20,7 +20,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf import scan as protobuf_scan
 from dissector.protobuf.odd_fields import ODD_COUNT, ODD_SLOTS
-from dissector.protobuf.scan import SpanColumns
+from dissector.protobuf.scan import SpanColumns, SpanResult
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.interface import Sources
@@ -176,18 +176,18 @@ def _locate_frame(
 
 
 @inlined
-def _spoil(frames: FrameColumns, row: int, notices: OddRows, found: int) -> int:
+def _spoil(frames: FrameColumns, row: int, notices: OddRows, notice_count: int) -> int:
     """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
     if frames.status[row] == columns.MALFORMED:
-        return found
+        return notice_count
     if frames.status[row] == columns.COMPLETE:
         frames.status[row] = columns.MALFORMED
     if frames.checksum[row] == NULL and frames.command[row] in (SEND, MESSAGE):
         frames.checksum[row] = columns.CHECKSUM_NOT_EVALUATED
         frames.checksum_note[row] = columns.MALFORMED
-    notices.row[found] = row
-    notices.kind[found] = _MALFORMED_FRAME
-    return found + 1
+    notices.row[notice_count] = row
+    notices.kind[notice_count] = _MALFORMED_FRAME
+    return notice_count + 1
 
 
 @kernel
@@ -207,7 +207,7 @@ def locate(
         The number of spans and the number of findings.
     """
     count = 0
-    found = 0
+    notice_count = 0
     for row in range(rows):
         if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
             continue
@@ -215,13 +215,13 @@ def locate(
         count = _locate_frame(frames, row, data, spans, count)
         if count < 0:
             count = -1 - count
-            found = _spoil(frames, row, notices, found)
-    return count, found
+            notice_count = _spoil(frames, row, notices, notice_count)
+    return count, notice_count
 
 
 @kernel
 def settle(
-    frames: FrameColumns, spans: SpanColumns, count: int, notices: OddRows, found: int
+    frames: FrameColumns, spans: SpanColumns, count: int, notices: OddRows, notice_count: int
 ) -> int:
     """Judge rows by what became of their spans; returns the number of findings.
 
@@ -231,25 +231,25 @@ def settle(
     for index in range(count):
         row = spans.row[index]
         status = spans.status[index]
-        if status == protobuf_scan.BAD:
+        if status == SpanResult.BAD:
             is_command = spans.root[index] == wire_columns.ROOT_COMMAND
             if is_command or frames.checksum[row] != columns.CHECKSUM_MISMATCH:
-                found = _spoil(frames, row, notices, found)
+                notice_count = _spoil(frames, row, notices, notice_count)
             if not is_command:
                 frames.message_count[row] = NULL
                 frames.is_batch[row] = NULL
                 frames.is_encrypted[row] = NULL
                 frames.compression[row] = NULL
-        elif status == protobuf_scan.LIMITED:
-            notices.row[found] = row
-            notices.kind[found] = _IDS_LIMIT
-            found += 1
+        elif status == SpanResult.LIMITED:
+            notices.row[notice_count] = row
+            notices.kind[notice_count] = _IDS_LIMIT
+            notice_count += 1
         if spans.root[index] == wire_columns.ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
             if frames.response[row] == _RESOURCE_IS_CONSUMER:
                 frames.consumer_id[row] = frames.producer_id[row]
                 frames.producer_id[row] = NULL
             frames.response[row] = NULL
-    return found
+    return notice_count
 
 
 class FieldDecoder:
@@ -277,7 +277,7 @@ class FieldDecoder:
             self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
             self._notices = OddRows.new((_SPANS_PER_FRAME + 1) * rows + 1)
         spans, notices = self._spans, self._notices
-        count, found = locate(frames, sources, rows, self._protocol, spans, notices)
+        count, notice_count = locate(frames, sources, rows, self._protocol, spans, notices)
         out = self._out._replace(cells=frames.matrix)
         out.used[:] = 0
         first = protobuf_scan.scan(self._plan, out, sources, spans, 0, count)
@@ -286,21 +286,21 @@ class FieldDecoder:
             first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
         self._out = out
         self._note_unknown(frames, rows)
-        found = settle(frames, spans, count, notices, found)
+        notice_count = settle(frames, spans, count, notices, notice_count)
         if self._names.drain_refused() and rows:
-            notices.row[found] = rows - 1
-            notices.kind[found] = _NAMES_LIMIT
-            found += 1
-        if found > 1:
-            order = np.argsort(notices.row[:found], kind="stable")
-            notices.matrix[:, :found] = notices.matrix[:, order]
+            notices.row[notice_count] = rows - 1
+            notices.kind[notice_count] = _NAMES_LIMIT
+            notice_count += 1
+        if notice_count > 1:
+            order = np.argsort(notices.row[:notice_count], kind="stable")
+            notices.matrix[:, :notice_count] = notices.matrix[:, order]
         return Fields(
             ids=IdColumns(out.ids),
             id_count=int(out.used[protobuf_scan.USED_IDS]),
             words=out.words,
             word_count=int(out.used[protobuf_scan.USED_WORDS]),
             notices=notices,
-            notice_count=int(found),
+            notice_count=int(notice_count),
         )
 
     def _note_unknown(self, frames: FrameColumns, rows: int) -> None:

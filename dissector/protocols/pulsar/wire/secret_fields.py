@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dissector.codecs.compression import NONE, OPENED, Decompressor
+from dissector.codecs.compression import Codec, Decompressor, UnpackResult
 from dissector.codecs.crc32c import crc32c
 from dissector.codecs.redaction import behind_hole, last_word, merged, secrets
 from dissector.codecs.secret_keys import Span
@@ -93,7 +93,7 @@ def _of_entry(frame: bytes, at: int) -> Iterator[Span]:
     is_cut = 4 + _number(frame, 0, 4) > len(frame)
     if is_cut:
         yield last_word(frame, end), len(frame)
-    if metadata.compression != NONE:
+    if metadata.compression != Codec.NONE:
         yield from _of_packed(frame, end, metadata.compression, metadata.uncompressed_size)
     elif metadata.HasField("num_messages_in_batch"):
         yield from _of_batch(frame, end, is_cut)
@@ -107,7 +107,7 @@ def _of_packed(frame: bytes, at: int, codec: int, size: int) -> Iterator[Span]:
     packed = np.frombuffer(bytearray(frame[at:]), np.uint8)
     if 0 < size <= MAX_ENTRY_BYTES:
         opened = Decompressor().open(codec, packed, size)
-        if opened.problem == OPENED:
+        if opened.problem == UnpackResult.OPENED:
             if secrets(opened.data[: opened.size].tobytes()):
                 yield at, len(frame)
             return
@@ -156,8 +156,8 @@ def _of_message(name: str, data: bytes, at: int, end: int, depth: int = 0) -> It
         elif field is None and name in _OF_CREDENTIALS:
             yield at, stop
         else:
-            found = spans_of_field(name, field.name if field else "", value, key)
-            yield from ((at + low, at + high) for low, high in found)
+            spans = spans_of_field(name, field.name if field else "", value, key)
+            yield from ((at + low, at + high) for low, high in spans)
         at = stop
 
 

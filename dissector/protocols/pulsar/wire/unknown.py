@@ -49,7 +49,7 @@ class Unknown:
     def __init__(self, protocol: int) -> None:
         """protocol: what frames.protocol holds for Pulsar."""
         self._protocol = protocol
-        self._found: dict[tuple[int, str, int], tuple[Notice, int]] = {}
+        self._counted: dict[tuple[int, str, int], tuple[Notice, int]] = {}
         self._others = 0
 
     def look_at(self, frames: FrameColumns, rows: int) -> None:
@@ -86,8 +86,8 @@ class Unknown:
 
     def notices(self) -> list[Notice]:
         """One notice of each kind."""
-        found = [first._replace(value2=count) for first, count in self._found.values()]
-        return found + ([Notice(_LIMIT, value=self._others)] if self._others else [])
+        notices = [first._replace(value2=count) for first, count in self._counted.values()]
+        return notices + ([Notice(_LIMIT, value=self._others)] if self._others else [])
 
     def _count(
         self, frames: FrameColumns, values: Int64Array, odd: Int64Array, kind: int, name: str
@@ -98,11 +98,11 @@ class Unknown:
             self._add((kind, name, number), frames, int(odd[first]), count)
 
     def _add(self, key: tuple[int, str, int], frames: FrameColumns, row: int, count: int) -> None:
-        if key not in self._found and len(self._found) >= MAX_UNKNOWN_KINDS:
+        if key not in self._counted and len(self._counted) >= MAX_UNKNOWN_KINDS:
             self._others += count
             return
         kind, name, number = key
-        if key not in self._found:
+        if key not in self._counted:
             first = Notice(
                 kind,
                 int(frames.last_ts_ns[row]),
@@ -114,6 +114,6 @@ class Unknown:
                 value=number,
                 name=name,
             )
-            self._found[key] = first, 0
-        first, before = self._found[key]
-        self._found[key] = first, before + count
+            self._counted[key] = first, 0
+        first, before = self._counted[key]
+        self._counted[key] = first, before + count

@@ -57,8 +57,8 @@ class Dialogue:
 
     def records(self) -> list[Record]:
         """All packets in the order of time."""
-        found = [record for tape in self.tapes for record in tape.records()]
-        return sorted(found, key=lambda record: record.ts_ns)
+        records = [record for tape in self.tapes for record in tape.records()]
+        return sorted(records, key=lambda record: record.ts_ns)
 
     def rows(self, **options: Any) -> Tables:
         """The rows by table; tables without rows are empty lists."""

@@ -139,6 +139,6 @@ def test_any_bytes_are_read_within_their_bounds(noise):
 def test_a_plain_reader_chooses_the_same(records, layout, cut):
     body = cursus.batch_body(records, layout=layout)
     body = body[: len(body) - cut] if cut < len(body) else body
-    found = read_batch(body)
+    batch = read_batch(body)
     mine = chosen(body)
-    assert mine.rstrip("+") == ("none" if found is None else found.layout)
+    assert mine.rstrip("+") == ("none" if batch is None else batch.layout)

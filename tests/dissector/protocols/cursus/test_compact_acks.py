@@ -14,12 +14,12 @@ BODY = cursus.ack(41, 1, 9)[4:]
 
 def compact(body: bytes):
     """What it says, as answers.Ack; None if it is for the other reader."""
-    found = read_compact_ack(np.frombuffer(bytearray(body), np.uint8), 0, len(body))
-    if found.end < 0:
+    ack = read_compact_ack(np.frombuffer(bytearray(body), np.uint8), 0, len(body))
+    if ack.end < 0:
         return None
-    producer = body[found.producer_at : found.producer_at + found.producer_bytes]
-    numbers = (int(found.last_offset), int(found.epoch))
-    return (*numbers, producer, int(found.seq_start), int(found.seq_end))
+    producer = body[ack.producer_at : ack.producer_at + ack.producer_bytes]
+    numbers = (int(ack.last_offset), int(ack.epoch))
+    return (*numbers, producer, int(ack.seq_start), int(ack.seq_end))
 
 
 numbers = st.one_of(st.integers(0, 99), st.integers(0, 10**20))

@@ -8,7 +8,7 @@ import pytest
 
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.cursus.commands import NAMES
-from dissector.protocols.cursus.correlation import Correlation
+from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.facts import CursusDecoder
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
@@ -404,7 +404,7 @@ def test_a_capture_that_starts_in_a_stream_takes_what_comes_for_pushes():
 
 def test_the_words_of_the_tables():
     assert PROTOCOLS[1].name == "cursus" and PROTOCOLS[1].new_facts is CursusDecoder
-    assert len(set(NAMES)) == len(NAMES) and Correlation is not None
+    assert len(set(NAMES)) == len(NAMES) and CursusExchanges is not None
 
 
 def codes(tables):

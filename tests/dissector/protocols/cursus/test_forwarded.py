@@ -106,8 +106,8 @@ def test_commands_that_brokers_pass_on_count_where_clients_sent_them():
 
 def test_long_and_broken_json():
     long = b'{"topic":"t1","partition":7,"messages":[' + b"x" * MAX_FORWARDED_JSON_BYTES
-    found = read_forwarded(read_line(b"REPLICATE_MESSAGE payload=" + long))
-    assert (found.texts, found.numbers) == ({"topic": b"t1"}, {"partition": 7})
+    forwarded = read_forwarded(read_line(b"REPLICATE_MESSAGE payload=" + long))
+    assert (forwarded.texts, forwarded.numbers) == ({"topic": b"t1"}, {"partition": 7})
     for text in (b"{", b"[1]", b"[" * 100_000, b"{}" * 9, b"x" * (MAX_FORWARDED_JSON_BYTES + 1)):
         assert read_forwarded(read_line(b"RAFT_APPLY payload=" + text)) == NOTHING
     deep = read_forwarded(read_line(b'RAFT_APPLY payload={"a":' + b"[" * 900 + b"]" * 900 + b"}"))

@@ -69,11 +69,11 @@ def test_the_batch_of_any_record_is_found(batches, limit):
             below = [pair for pair in held if pair[0].seq_start <= seq]
             batch, ns = below[-1] if below else (None, NULL)
             expected = ns if batch is not None and seq <= batch.seq_end else NULL
-            found = published_ns(produced.state, 5, 0, producer, 7, seq)
+            stamp_ns = published_ns(produced.state, 5, 0, producer, 7, seq)
             if limit > 60:
-                assert found == expected
+                assert stamp_ns == expected
             else:
-                assert found in {NULL, *(ns for _, ns in kept)}
+                assert stamp_ns in {NULL, *(ns for _, ns in kept)}
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(0, 3)), max_size=20))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dissector.protocols.cursus import correlation, facts, groups
-from dissector.protocols.cursus.correlation import Correlation
+from dissector.protocols.cursus import exchanges, facts, groups
+from dissector.protocols.cursus.exchanges import CursusExchanges
 from tests.dissector.protocols.cursus.dialogue import Dialogue
 from tests.wire import cursus
 
@@ -132,7 +132,7 @@ def played(script: list[tuple], is_once: bool) -> Dialogue:
 
 
 def with_rules_alone(dialogue: Dialogue):
-    with patch.object(correlation, "walk", lambda work, row, *_: row):
+    with patch.object(exchanges, "walk", lambda work, row, *_: row):
         return dialogue.rows()
 
 
@@ -177,6 +177,8 @@ def test_bounds_change_nothing_between_the_two(limits, monkeypatch):
 def test_what_is_frequent_is_left_to_no_rule():
     story = [("send", 0, 0, 2, 0), ("answer", 0, "a"), ("push", 2, 0, 3), ("keepalive", 2)]
     dialogue = played(story * 20, False)
-    with patch.object(Correlation, "_frame", autospec=True, side_effect=Correlation._frame) as left:
+    with patch.object(
+        CursusExchanges, "_frame", autospec=True, side_effect=CursusExchanges._frame
+    ) as left:
         dialogue.rows()
     assert left.call_count <= 10, "what opens a session, the first batch and push, and no more"

@@ -29,8 +29,8 @@ def codes(framing):
 
 
 def test_frames_on_any_port_are_recognised():
-    found, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close(), ports=(1, 2))
-    assert len(found.frames()) == 1
+    output, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close(), ports=(1, 2))
+    assert len(output.frames()) == 1
     assert protocol_of(framing) == 0
 
 
@@ -41,8 +41,8 @@ def test_frames_on_any_port_are_recognised():
 )
 def test_other_protocols_are_named_and_give_no_frames(head, protocol):
     script = Ranges().open().send(head).send(frame(TO_CLIENT), endpoint_index=1).send(head).close()
-    found, framing = framed(SPECS, script)
-    assert found.frames() == []
+    output, framing = framed(SPECS, script)
+    assert output.frames() == []
     assert protocol_of(framing) == protocol
 
 
@@ -56,8 +56,8 @@ def test_a_head_in_single_bytes_is_recognised_alike():
 
 
 def test_a_connection_without_a_byte_is_not_kept():
-    found, framing = framed(SPECS, Ranges().open().close())
-    assert connection_in(framing) < 0 and not found.rows
+    output, framing = framed(SPECS, Ranges().open().close())
+    assert connection_in(framing) < 0 and not output.rows
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_a_connection_without_a_byte_is_not_kept():
 )
 def test_a_proxy_header_is_stripped_and_names_the_client(header):
     script = Ranges().open().send(header + frame(TO_BROKER, b"x")).close()
-    found, framing = framed(SPECS, script)
-    assert found.values("stream_offset", "status") == [(len(header), COMPLETE)]
+    output, framing = framed(SPECS, script)
+    assert output.values("stream_offset", "status") == [(len(header), COMPLETE)]
     assert framing.proxied == {0: "10.9.8.7"}
 
 
 def test_a_stream_that_starts_inside_a_frame_is_found_at_the_next_one():
     frames = [frame(PROVEN, bytes([index]) * 20) for index in range(5)]
     stream = b"".join(frames)
-    found, framing = framed(SPECS, Ranges().open(from_syn=False).send(stream[7:]).close())
+    output, framing = framed(SPECS, Ranges().open(from_syn=False).send(stream[7:]).close())
     size = len(frames[0])
-    assert found.values("stream_offset") == [(size * index - 7,) for index in range(1, 5)]
+    assert output.values("stream_offset") == [(size * index - 7,) for index in range(1, 5)]
     assert codes(framing) == ["midstream_start", "resync_unconfirmed"]
     assert framing.notices.rows()[0].value == size - 7
 
@@ -91,8 +91,8 @@ def test_both_directions_of_a_midstream_start_come_out_by_packet():
     script.send(frame(TO_CLIENT, b"1"), endpoint_index=1)
     script.send(bytes(0x50 - 22))
     script.send(frame(TO_BROKER, b"2")).close()
-    found, _ = framed(SPECS, script)
-    assert [row["last_packet"] for row in found.frames()] == [3, 4, 5]
+    output, _ = framed(SPECS, script)
+    assert [row["last_packet"] for row in output.frames()] == [3, 4, 5]
 
 
 def test_random_bytes_give_no_frame():
@@ -100,8 +100,8 @@ def test_random_bytes_give_no_frame():
     script = Ranges().open(from_syn=False)
     for _ in range(60):
         script.send(generator.randbytes(1400))
-    found, framing = framed(SPECS, script.close(), ports=(1, 2))
-    assert found.frames() == []
+    output, framing = framed(SPECS, script.close(), ports=(1, 2))
+    assert output.frames() == []
     assert codes(framing) == ["not_recognised"]
     assert protocol_of(framing) == UNKNOWN
 
@@ -112,8 +112,8 @@ def test_a_search_on_a_known_port_holds_bounded_memory():
     for _ in range(400):
         script.send(generator.randbytes(1400))
     script.send(frame(PROVEN, b"there")).close()
-    found, framing = framed(SPECS, script, ports=(1, 7000))
-    assert found.values("data") == [(frame(PROVEN, b"there"),)]
+    output, framing = framed(SPECS, script, ports=(1, 7000))
+    assert output.values("data") == [(frame(PROVEN, b"there"),)]
     assert framing.notices.rows()[-1].value == 400 * 1400
 
 
@@ -121,8 +121,8 @@ def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
     good = frame(TO_BROKER, b"good")
     proven = [frame(PROVEN, bytes([index])) for index in range(3)]
     script = Ranges().open().send(good + b"\xff" * 40 + b"".join(proven)).close()
-    found, framing = framed(SPECS, script)
-    assert [row["data"] for row in found.frames()] == [good, *proven]
+    output, framing = framed(SPECS, script)
+    assert [row["data"] for row in output.frames()] == [good, *proven]
     assert codes(framing) == ["desync", "resync", "resync_unconfirmed"]
     assert framing.notices.rows()[1].value == 40
 
@@ -130,8 +130,8 @@ def test_a_broken_header_ends_the_chain_and_the_next_proven_frame_begins_one():
 def test_decode_as_decides_without_evidence():
     script = Ranges().open().send(b"\xff\xff").send(frame(PROVEN)).close()
     _, plain = framed(SPECS, script, ports=(1, 2))
-    found, forced = framed(SPECS, script, ports=(1, 2), options=FramingOptions(forced={2: 0}))
-    assert len(found.frames()) == 1
+    output, forced = framed(SPECS, script, ports=(1, 2), options=FramingOptions(forced={2: 0}))
+    assert len(output.frames()) == 1
     assert protocol_of(forced) == 0
     assert protocol_of(plain) == UNKNOWN
 
@@ -180,15 +180,15 @@ def test_an_unfinished_frame_is_given_up_when_all_hold_too_much(monkeypatch):
             script.send(long[start : start + (1 << 18)], connection=connection)
     for connection in range(4):
         script.send(frame(TO_BROKER, b"behind"), connection=connection).close(connection)
-    found, framing = framed(SPECS, script)
+    output, framing = framed(SPECS, script)
     statuses = {}
-    for row in found.frames():
+    for row in output.frames():
         statuses.setdefault(row["connection_id"], []).append(row["status"])
     assert all(each in ([COMPLETE] * 2, [CUT_BY_GAP, COMPLETE]) for each in statuses.values())
     cut = sum(each[0] == CUT_BY_GAP for each in statuses.values())
     assert 0 < cut < 4
     assert codes(framing) == ["unfinished_frames_limit"] * cut
-    sizes = [row["frame_bytes"] for row in found.frames() if row["status"] == CUT_BY_GAP]
+    sizes = [row["frame_bytes"] for row in output.frames() if row["status"] == CUT_BY_GAP]
     assert set(sizes) == {len(long)}
 
 
@@ -204,8 +204,8 @@ def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
     late = script.packet
     script.packet += 1000
     script.close()
-    found, framing = framed(SPECS, script)
-    assert [row["data"][6:7] for row in found.frames()] == [
+    output, framing = framed(SPECS, script)
+    assert [row["data"][6:7] for row in output.frames()] == [
         b"a",
         b"b",
         b"c",
@@ -214,7 +214,7 @@ def test_a_direction_does_not_wait_for_a_silent_one_for_ever():
         b"d",
         b"e",
     ]
-    assert {row["release_packet"] for row in found.frames()[2:]} == {late}
+    assert {row["release_packet"] for row in output.frames()[2:]} == {late}
     assert codes(framing) == ["resync_unconfirmed"]
 
 

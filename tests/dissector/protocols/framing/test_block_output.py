@@ -7,11 +7,7 @@ from dissector.limits import FRAME_BLOCK_ROWS, NULL
 from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
 from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
-from dissector.protocols.framing.state import (
-    CHAIN,
-    COUNTER_AGAIN,
-    COUNTER_ARENA_USED,
-)
+from dissector.protocols.framing.state import COUNTER_AGAIN, COUNTER_ARENA_USED, DirectionMode
 from dissector.tables import ABSENT
 from tests.wire.ranges import Collected
 
@@ -84,7 +80,7 @@ def test_a_larger_arena_keeps_all_that_is_still_needed(needed: int) -> None:
         allocate_connection(state, connection, -1, 0, 1000)
     directions, pool, known = state.directions, state.pool, state.connections
     for direction_index, data in ((2, b"second"), (5, b"fifth")):
-        directions.mode[direction_index] = CHAIN
+        directions.mode[direction_index] = DirectionMode.CHAIN
         directions.have[direction_index] = len(data)
         directions.arena_at[direction_index] = keep(out, b"garbage" + data) + 7
     directions.buffer[3] = 6

@@ -16,8 +16,8 @@ from dissector.protocols.framing.range_pool import (
 )
 from dissector.protocols.framing.resync import range_at
 from dissector.protocols.framing.search_state import RESUME
-from dissector.protocols.framing.state import CHAIN, COUNTER_AGAIN, HELD, SEARCH
-from dissector.stream.columns import DATA, ENDS_PACKET, GAP_LOST
+from dissector.protocols.framing.state import COUNTER_AGAIN, DirectionMode
+from dissector.stream.columns import ENDS_PACKET, RangeKind
 from dissector.tables import ABSENT
 from tests.wire.buffers import Held
 from tests.wire.ranges import WHOLE
@@ -34,7 +34,10 @@ def again(found: Held) -> list[tuple[int, int, int, bytes]]:
     ranges, row = found.state.pool.ranges, int(found.state.counters[COUNTER_AGAIN])
     rows = []
     while row != ABSENT:
-        at, length = int(ranges.at[row]), int(ranges.length[row] * (ranges.kind[row] == DATA))
+        at, length = (
+            int(ranges.at[row]),
+            int(ranges.length[row] * (ranges.kind[row] == RangeKind.DATA)),
+        )
         rows.append((
             int(ranges.direction_index[row]), int(ranges.packet[row]),
             int(ranges.release_packet[row]), found.state.arena[at : at + length].tobytes(),
@@ -50,38 +53,47 @@ def test_packet_starts_are_known() -> None:
 
 
 def test_dropping_inside_a_range_keeps_its_packet_but_not_its_start() -> None:
-    found = held(b"abc", b"defg", b"hijkl")
-    found.searched().search[RESUME] = 9
-    found.drop(5)
-    assert found.rows("stream_offset", "length", "packet", "flags") == [
+    buffered = held(b"abc", b"defg", b"hijkl")
+    buffered.searched().search[RESUME] = 9
+    buffered.drop(5)
+    assert buffered.rows("stream_offset", "length", "packet", "flags") == [
         (5, 2, 2, ENDS_PACKET), (7, 5, 3, WHOLE),
     ]  # fmt: skip
-    assert (found.cell(RESUME), found.data) == (4, b"fghijkl")
-    found.add(b"mn")
-    assert found.data == b"fghijklmn"
+    assert (buffered.cell(RESUME), buffered.data) == (4, b"fghijkl")
+    buffered.add(b"mn")
+    assert buffered.data == b"fghijklmn"
 
 
 def test_dropping_bytes_keeps_the_gaps_to_be_reported() -> None:
-    found = held(b"abc", 7, b"defg", 2, b"hijkl")
-    found.drop(4)
-    assert found.rows("kind", "length") == [(GAP_LOST, 7), (DATA, 3), (GAP_LOST, 2), (DATA, 5)]
-    buffer = found.searched()
+    buffered = held(b"abc", 7, b"defg", 2, b"hijkl")
+    buffered.drop(4)
+    assert buffered.rows("kind", "length") == [
+        (RangeKind.GAP_LOST, 7),
+        (RangeKind.DATA, 3),
+        (RangeKind.GAP_LOST, 2),
+        (RangeKind.DATA, 5),
+    ]
+    buffer = buffered.searched()
     assert (
         buffer.ranges.begin[buffer.first_gap] - buffer.base == 3
         and buffer.ranges.length[buffer.first_gap] == 2
     )
-    found.drop(8)
-    assert found.rows("kind") == [(GAP_LOST,), (GAP_LOST,)]
-    assert found.searched().first_gap == ABSENT
-    found.add(b"x")
-    assert found.rows("kind") == [(GAP_LOST,), (GAP_LOST,), (DATA,)]
+    buffered.drop(8)
+    assert buffered.rows("kind") == [(RangeKind.GAP_LOST,), (RangeKind.GAP_LOST,)]
+    assert buffered.searched().first_gap == ABSENT
+    buffered.add(b"x")
+    assert buffered.rows("kind") == [
+        (RangeKind.GAP_LOST,),
+        (RangeKind.GAP_LOST,),
+        (RangeKind.DATA,),
+    ]
 
 
 def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:
-    found = held(b"abc", 7)
-    counts = found.state.pool.counts
+    buffered = held(b"abc", 7)
+    counts = buffered.state.pool.counts
     assert counts[[SMALL_HELD, LARGE_HELD]].tolist() == [3 + 2 * RANGE_BYTES, 0]
-    found.add(*[b"x"] * (SMALL_BUFFER_RANGES - 1))
+    buffered.add(*[b"x"] * (SMALL_BUFFER_RANGES - 1))
     assert counts[SMALL_HELD] == 0 and counts[LARGE_HELD] == 18 + 17 * RANGE_BYTES - 0
     other = held(b"abc")
     other.add(bytes(SMALL_BUFFER_BYTES))
@@ -93,12 +105,12 @@ def test_a_buffer_counts_in_one_bound_and_is_large_by_what_it_holds() -> None:
 
 
 def test_what_is_given_up_is_skipped() -> None:
-    found = held(b"one", 4)
-    give_up(found.state, 0, CHAIN)
-    state = found.state
+    buffered = held(b"one", 4)
+    give_up(buffered.state, 0, DirectionMode.CHAIN)
+    state = buffered.state
     assert (state.directions.skipped[0], state.directions.mode[0], state.directions.buffer[0]) == (
         3,
-        CHAIN,
+        DirectionMode.CHAIN,
         -1,
     )
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
@@ -107,39 +119,45 @@ def test_what_is_given_up_is_skipped() -> None:
 
 
 def test_ranges_of_both_directions_come_again_as_they_arrived() -> None:
-    found = held()
-    state, other = found.state, Held(direction_index=1, script=found.script)
+    buffered = held()
+    state, other = buffered.state, Held(direction_index=1, script=buffered.script)
     other.state = state
-    state.directions.mode[1] = CHAIN
+    state.directions.mode[1] = DirectionMode.CHAIN
     wait_for_peer(other.context(), 1)
-    assert state.directions.mode[1] == HELD
-    for each, part in ((found, b"one"), (other, b"two"), (found, 9), (other, b"3"), (found, b"4")):
+    assert state.directions.mode[1] == DirectionMode.HELD
+    for each, part in (
+        (buffered, b"one"),
+        (other, b"two"),
+        (buffered, 9),
+        (other, b"3"),
+        (buffered, b"4"),
+    ):
         each.add(part)
-    pass_again(found.context(), 0, 0, False)
-    assert again(found) == [
+    pass_again(buffered.context(), 0, 0, False)
+    assert again(buffered) == [
         (0, 1, 5, b"one"), (1, 2, 5, b"two"), (0, 3, 5, b""), (1, 4, 5, b"3"), (0, 5, 5, b"4"),
     ]  # fmt: skip
-    assert state.directions.mode[1] == CHAIN
+    assert state.directions.mode[1] == DirectionMode.CHAIN
     assert state.directions.buffer[:2].tolist() == [ABSENT, ABSENT]
     assert state.pool.counts[[SMALL_HELD, LARGE_HELD]].tolist() == [0, 0]
 
 
 def test_what_comes_again_later_goes_before_what_did_earlier() -> None:
-    found = held(b"one")
-    pass_again(found.context(), 0, 0, False)
-    begin_buffer(found.context(), 0)
-    found.add(b"two")
-    pass_again(found.context(), 0, 0, False)
-    assert [row[3] for row in again(found)] == [b"two", b"one"]
+    buffered = held(b"one")
+    pass_again(buffered.context(), 0, 0, False)
+    begin_buffer(buffered.context(), 0)
+    buffered.add(b"two")
+    pass_again(buffered.context(), 0, 0, False)
+    assert [row[3] for row in again(buffered)] == [b"two", b"one"]
 
 
 def test_a_direction_that_waits_goes_back_to_its_mode() -> None:
-    found = held(b"one")
-    state, other = found.state, Held(direction_index=1, script=found.script)
+    buffered = held(b"one")
+    state, other = buffered.state, Held(direction_index=1, script=buffered.script)
     other.state = state
-    state.directions.mode[1] = SEARCH
+    state.directions.mode[1] = DirectionMode.SEARCH
     wait_for_peer(other.context(), 1)
     other.add(b"two")
     resume(other.context(), 0, 1)
-    assert state.directions.mode[1] == SEARCH and found.data == b"one"
-    assert [row[3] for row in again(found)] == [b"two"]
+    assert state.directions.mode[1] == DirectionMode.SEARCH and buffered.data == b"one"
+    assert [row[3] for row in again(buffered)] == [b"two"]

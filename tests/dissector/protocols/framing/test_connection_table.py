@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dissector.protocols.framing.connection_table import (
     allocate_connection,
-    find_slot,
+    find_connection,
     grown_connections,
     release_connections,
 )
@@ -30,7 +30,7 @@ def test_slots_behave_like_a_dict(steps):
             release_connections(state, np.array([connection], np.int64))
             naive.pop(connection, None)
         for key in range(41):
-            assert find_slot(state, key) == naive.get(key, -1)
+            assert find_connection(state, key) == naive.get(key, -1)
 
 
 def test_growing_keeps_what_is_known():
@@ -38,7 +38,7 @@ def test_growing_keeps_what_is_known():
     connection_index = allocate_connection(state, 7, 1, 0, 1234)
     state.directions.frames[2 * connection_index + 1] = 55
     state = grown_connections(state)
-    assert find_slot(state, 7) == connection_index
+    assert find_connection(state, 7) == connection_index
     assert state.directions.frames[2 * connection_index + 1] == 55
     assert state.directions.limit[2 * connection_index] == 1234
 

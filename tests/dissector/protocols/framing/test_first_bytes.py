@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from dissector.protocols.framing.first_bytes import (
-    IS_HTTP,
-    IS_PROXY_HEADER,
-    IS_TLS,
-    MORE_NEEDED,
     NO_RECORDS,
-    NOT_KNOWN,
-    RecordsFound,
+    HeadVerdict,
+    TlsRecords,
     follow_records,
     look,
     proxied_client,
@@ -24,19 +20,19 @@ V2 = b"\r\n\r\n\0\r\nQUIT\n"
 @pytest.mark.parametrize(
     ("head", "verdict"),
     [
-        (b"GET / HTTP/1.1\r\n", IS_HTTP),
-        (b"HTTP/1.1 200 OK\r\n", IS_HTTP),
-        (b"GE", MORE_NEEDED),
-        (HELLO, IS_TLS),
-        (HELLO[:4], MORE_NEEDED),
-        (HELLO[:1], MORE_NEEDED),
-        (b"\x16\2", NOT_KNOWN),
-        (b"PROX", MORE_NEEDED),
-        (b"PROXY UNKNOWN\r\n", IS_PROXY_HEADER),
-        (b"PROXY " + b"x" * 200, NOT_KNOWN),
-        (V2 + b"\x20\0\0\0", IS_PROXY_HEADER),
-        (V2 + b"\x21\x11\0\x0c", MORE_NEEDED),
-        (b"\0\0\0\x19\0\0\0\x15", NOT_KNOWN),
+        (b"GET / HTTP/1.1\r\n", HeadVerdict.IS_HTTP),
+        (b"HTTP/1.1 200 OK\r\n", HeadVerdict.IS_HTTP),
+        (b"GE", HeadVerdict.MORE_NEEDED),
+        (HELLO, HeadVerdict.IS_TLS),
+        (HELLO[:4], HeadVerdict.MORE_NEEDED),
+        (HELLO[:1], HeadVerdict.MORE_NEEDED),
+        (b"\x16\2", HeadVerdict.NOT_KNOWN),
+        (b"PROX", HeadVerdict.MORE_NEEDED),
+        (b"PROXY UNKNOWN\r\n", HeadVerdict.IS_PROXY_HEADER),
+        (b"PROXY " + b"x" * 200, HeadVerdict.NOT_KNOWN),
+        (V2 + b"\x20\0\0\0", HeadVerdict.IS_PROXY_HEADER),
+        (V2 + b"\x21\x11\0\x0c", HeadVerdict.MORE_NEEDED),
+        (b"\0\0\0\x19\0\0\0\x15", HeadVerdict.NOT_KNOWN),
     ],
 )
 def test_verdicts(head, verdict):
@@ -45,8 +41,8 @@ def test_verdicts(head, verdict):
 
 def test_midstream_tls_needs_two_records():
     one = b"\x17\x03\x03\0\x05hello"
-    assert look(one, at_start=False).verdict == NOT_KNOWN
-    assert look(one + one, at_start=False).verdict == IS_TLS
+    assert look(one, at_start=False).verdict == HeadVerdict.NOT_KNOWN
+    assert look(one + one, at_start=False).verdict == HeadVerdict.IS_TLS
 
 
 def test_the_server_name_is_read_and_cut_bytes_never_raise():
@@ -71,13 +67,13 @@ class Records:
     """What is known of TLS records of a stream."""
 
     def __init__(self) -> None:
-        self.found: RecordsFound = NO_RECORDS
+        self.records: TlsRecords = NO_RECORDS
 
     def add(self, offset: int, starts_packet: bool, data: bytes) -> bool:
         """Whether there are two records in a row behind the next bytes."""
         bytes_ = np.frombuffer(data, np.uint8)
-        self.found = follow_records(self.found, bytes_, 0, len(data), offset, starts_packet)
-        return self.found.is_tls
+        self.records = follow_records(self.records, bytes_, 0, len(data), offset, starts_packet)
+        return self.records.is_tls
 
 
 def test_records_in_packets_of_their_own_are_tls():

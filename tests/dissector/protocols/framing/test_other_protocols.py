@@ -42,8 +42,8 @@ def test_known_protocols_are_named_whole_and_from_any_message_on(name: str, talk
 
 @pytest.mark.parametrize(("name", "talk"), NAMED)
 def test_what_is_hard_to_mistake_needs_no_port(name: str, talk: Talk) -> None:
-    found = protocols(talk._replace(port=7000), is_whole=True)
-    assert found == {"unknown" if name == "bookkeeper" else name}
+    names = protocols(talk._replace(port=7000), is_whole=True)
+    assert names == {"unknown" if name == "bookkeeper" else name}
     assert protocols(Talk(talk.port, others.UNNAMED["redis"].said)) == {"unknown"}
 
 
@@ -53,8 +53,8 @@ def test_other_protocols_from_within_are_no_brokers(name: str) -> None:
     assert protocols(talk, is_whole=True) == {"unknown"}
     for skip in range(len(talk.said)):
         for cut in (0, 1, 3, 5):
-            found = protocols(talk, skip, cut)
-            assert not found & {"cursus", "pulsar", *others.NAMED}, (skip, cut)
+            names = protocols(talk, skip, cut)
+            assert not names & {"cursus", "pulsar", *others.NAMED}, (skip, cut)
 
 
 @pytest.mark.parametrize("seed", range(MADE))

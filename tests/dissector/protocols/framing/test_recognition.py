@@ -31,48 +31,48 @@ class Begun(Held):
 
 
 def test_tls_waits_for_its_first_record_and_names_the_server() -> None:
-    found = Begun(HELLO[:20])
-    assert found.needs_more()
-    found.add(HELLO[20:])
-    assert not found.needs_more()
-    assert (found.protocol, found.detection.server_names) == (TLS, {7: "broker.lan"})
+    begun = Begun(HELLO[:20])
+    assert begun.needs_more()
+    begun.add(HELLO[20:])
+    assert not begun.needs_more()
+    assert (begun.protocol, begun.detection.server_names) == (TLS, {7: "broker.lan"})
 
 
 def test_a_cut_first_record_is_tls_all_the_same() -> None:
-    found = Begun(HELLO[:20])
-    assert not found.needs_more(is_final=True)
-    assert (found.protocol, found.detection.server_names) == (TLS, {})
+    begun = Begun(HELLO[:20])
+    assert not begun.needs_more(is_final=True)
+    assert (begun.protocol, begun.detection.server_names) == (TLS, {})
 
 
 def test_a_proxy_header_is_taken_off_and_what_follows_is_looked_at() -> None:
     header = b"PROXY TCP4 10.9.8.7 10.0.0.2 5000 7000\r\n"
-    found = Begun(header + b"GET / HTTP/1.1\r\n\r\n")
-    assert not found.needs_more()
-    assert (found.protocol, found.detection.proxied) == (HTTP, {7: "10.9.8.7"})
-    assert found.data[:4] == b"GET "
+    begun = Begun(header + b"GET / HTTP/1.1\r\n\r\n")
+    assert not begun.needs_more()
+    assert (begun.protocol, begun.detection.proxied) == (HTTP, {7: "10.9.8.7"})
+    assert begun.data[:4] == b"GET "
     many = Begun(header * 90 + b"GET / HTTP/1.1\r\n\r\n")
     assert not many.needs_more() and many.protocol == HTTP
 
 
 def test_options_come_before_content() -> None:
     for options in (FramingOptions(forced={7000: 0}), FramingOptions(only=0)):
-        found = Begun(HELLO, options)
-        found.needs_more()
-        assert found.protocol == 0
-    found = Begun(HELLO, FramingOptions(forced={7001: 0}))
-    found.needs_more()
-    assert found.protocol == TLS
+        begun = Begun(HELLO, options)
+        begun.needs_more()
+        assert begun.protocol == 0
+    begun = Begun(HELLO, FramingOptions(forced={7001: 0}))
+    begun.needs_more()
+    assert begun.protocol == TLS
 
 
 def test_what_contradicts_an_option_is_noted_once_it_is_plain() -> None:
     """A first record of TLS in two pieces; what begins as asked is no contradiction."""
-    found = Begun(HELLO[:20], FramingOptions(only=0))
-    counters = found.state.counters
-    assert found.needs_more()
-    assert counters[COUNTER_NOTICES] == 0 and found.protocol == UNDECIDED
-    found.add(HELLO[20:])
-    assert not found.needs_more() and counters[COUNTER_NOTICES] == 1
-    notices = found.state.notices
+    begun = Begun(HELLO[:20], FramingOptions(only=0))
+    counters = begun.state.counters
+    assert begun.needs_more()
+    assert counters[COUNTER_NOTICES] == 0 and begun.protocol == UNDECIDED
+    begun.add(HELLO[20:])
+    assert not begun.needs_more() and counters[COUNTER_NOTICES] == 1
+    notices = begun.state.notices
     assert NOTICES[notices.kind[0]].code == "read_as_asked"
     assert (notices.connection_id[0], notices.packet[0]) == (7, 1)
     for head in (frame(TO_BROKER, b"x"), b"\xff" * 9):

@@ -7,9 +7,7 @@ import pytest
 from dissector.limits import RESYNC_HOLD_BYTES, RESYNC_HOLD_MS
 from dissector.protocols.cursus.spec import SPEC as CURSUS
 from dissector.protocols.framing.resync import (
-    BLIND,
-    LIVE,
-    NOTHING,
+    SearchResult,
     find_chain,
     is_believed,
     is_confirmed_by_packets,
@@ -62,18 +60,18 @@ def cell(buffer: Held, number: int) -> int:
 
 def test_one_header_is_a_chain_that_stands_until_something_contradicts_it() -> None:
     buffer = buffer_of(JUNK + frame(TO_BROKER))
-    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 1)
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (SearchResult.LIVE, 9, 1)
     add(buffer, frame(TO_BROKER))
-    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 2)
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (SearchResult.LIVE, 9, 2)
     add(buffer, JUNK)
-    assert (search(buffer), cell(buffer, AT)) == (NOTHING, -1)
+    assert (search(buffer), cell(buffer, AT)) == (SearchResult.NOTHING, -1)
     assert cell(buffer, RESUME) > 9
 
 
 def test_the_chain_behind_a_contradicted_one_is_found() -> None:
     inner = JUNK + frame(TO_BROKER, b"inner") * 2 + frame(TO_BROKER, bytes(30))[:20]
     buffer = buffer_of(inner + frame(TO_BROKER, b"outer") * 3)
-    assert search(buffer) == LIVE
+    assert search(buffer) == SearchResult.LIVE
     assert cell(buffer, AT) == len(inner)
 
 
@@ -88,39 +86,44 @@ def test_a_frame_with_a_wrong_sum_that_is_a_chain_inside_is_none() -> None:
     true = frame(PROVEN, b"x") * 4
     cut = frame(PROVEN, bytes(10 + len(true)))[:15]
     buffer = buffer_of(JUNK + frame(PROVEN, b"recorded") + cut + true + frame(PROVEN))
-    assert search(buffer) == LIVE
+    assert search(buffer) == SearchResult.LIVE
     assert cell(buffer, AT) == 9 + len(frame(PROVEN, b"recorded")) + len(cut)
 
 
 def test_a_frame_with_a_wrong_sum_alone_contradicts_nothing() -> None:
     wrong = frame(PROVEN, b"wrong")[:-1] + b"\0"
     buffer = buffer_of(JUNK + frame(PROVEN) + wrong + frame(PROVEN))
-    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 3)
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (SearchResult.LIVE, 9, 3)
 
 
 def test_an_end_behind_a_hole_confirms_or_contradicts() -> None:
     long = frame(TO_BROKER, bytes(100))
     buffer = buffer_of(JUNK + long[:40], 30, long[70:] + frame(TO_BROKER))
-    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (LIVE, 9, 2)
+    assert (search(buffer), cell(buffer, AT), cell(buffer, FRAMES)) == (SearchResult.LIVE, 9, 2)
     buffer = buffer_of(JUNK + long[:40], 30, long[60:] + frame(TO_BROKER) * 2)
-    assert search(buffer) == LIVE
+    assert search(buffer) == SearchResult.LIVE
     assert cell(buffer, AT) == 9 + 40 + len(long[60:])
 
 
 def test_a_chain_whose_next_header_lies_in_a_hole_is_blind() -> None:
     long = frame(TO_BROKER, bytes(100))
     left = len(long) - 40
-    for hole, expected in ((left - 1, LIVE), (left, LIVE), (left + 1, BLIND), (left + 90, BLIND)):
+    for hole, expected in (
+        (left - 1, SearchResult.LIVE),
+        (left, SearchResult.LIVE),
+        (left + 1, SearchResult.BLIND),
+        (left + 90, SearchResult.BLIND),
+    ):
         buffer = buffer_of(JUNK + long[:40], hole, frame(TO_BROKER)[-1:] * (left - hole))
         assert (search(buffer), cell(buffer, AT)) == (expected, 9)
     buffer = buffer_of(JUNK + long, 10)
-    assert (search(buffer), cell(buffer, AT)) == (BLIND, 9)
+    assert (search(buffer), cell(buffer, AT)) == (SearchResult.BLIND, 9)
 
 
 @pytest.mark.parametrize("tail", range(1, 6))
 def test_a_header_that_is_not_whole_is_kept_for_more_bytes(tail: int) -> None:
     buffer = buffer_of(b"\xff" * 20 + frame(TO_BROKER)[:tail])
-    assert search(buffer) == NOTHING
+    assert search(buffer) == SearchResult.NOTHING
     assert cell(buffer, RESUME) <= 20
 
 
@@ -192,18 +195,18 @@ def test_a_chain_is_believed_when_it_has_stood_long_enough() -> None:
     began = 1_000  # packets are a microsecond apart
     late = began + RESYNC_HOLD_MS * 1_000_000 + 1
     buffer = chain(sized(3, 4, 5), 0, 5)
-    assert not is_believed(buffer.searched(), buffer.rule(1), NOTHING, 0)
-    assert not is_believed(buffer.searched(), buffer.rule(), LIVE, late - 1)
-    assert is_believed(buffer.searched(), buffer.rule(), LIVE, late)
-    assert is_believed(buffer.searched(), buffer.rule(), BLIND, 0)
-    assert is_believed(buffer.searched(), buffer.rule(1), LIVE, 0)
+    assert not is_believed(buffer.searched(), buffer.rule(1), SearchResult.NOTHING, 0)
+    assert not is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, late - 1)
+    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, late)
+    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.BLIND, 0)
+    assert is_believed(buffer.searched(), buffer.rule(1), SearchResult.LIVE, 0)
     buffer = chain(sized(10, RESYNC_HOLD_BYTES), 10, 20, 10 + RESYNC_HOLD_BYTES, total=100)
-    assert is_believed(buffer.searched(), buffer.rule(), LIVE, 0)
+    assert is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, 0)
 
 
 def test_the_end_of_a_long_frame_is_waited_for() -> None:
     buffer = chain(sized(10, RESYNC_HOLD_BYTES + 20), 10, 10 + RESYNC_HOLD_BYTES, total=1_000_000)
-    assert not is_believed(buffer.searched(), buffer.rule(), LIVE, 10**12)
+    assert not is_believed(buffer.searched(), buffer.rule(), SearchResult.LIVE, 10**12)
 
 
 def is_confirmed(buffer: Held) -> bool:
@@ -242,8 +245,8 @@ def test_what_tells_the_protocol(data: bytes, skipped: int, is_end: int, is_told
     """By what its frames say, not by lengths."""
     buffer = Held(CURSUS).add(data)
     rule = buffer.rule(0, 1, skipped)
-    assert find_chain(buffer.searched(), rule) == LIVE
+    assert find_chain(buffer.searched(), rule) == SearchResult.LIVE
     assert tells_protocol(buffer.searched(), rule, is_end) == is_told
     assert tells_protocol(buffer.searched(), rule._replace(is_open=0), is_end)
     if is_end and not is_told:  # no byte will tell more
-        assert find_chain(buffer.searched(), rule._replace(is_final=1)) == NOTHING
+        assert find_chain(buffer.searched(), rule._replace(is_final=1)) == SearchResult.NOTHING

@@ -3,12 +3,7 @@
 import pytest
 
 from dissector.notices import NOTICES
-from dissector.protocols.framing.state import (
-    ROLE_BY_COMMAND,
-    ROLE_BY_FIRST_SEEN,
-    ROLE_BY_PORT,
-    ROLE_BY_SYN,
-)
+from dissector.protocols.framing.state import RoleSource
 from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
 
@@ -26,17 +21,17 @@ def codes(framing):
 
 
 def test_the_opener_is_the_client_when_its_first_command_agrees():
-    found, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close())
-    assert found.values("direction") == [(0,)]
-    assert role_of(framing) == (0, ROLE_BY_SYN)
+    output, framing = framed(SPECS, Ranges().open().send(frame(TO_BROKER)).close())
+    assert output.values("direction") == [(0,)]
+    assert role_of(framing) == (0, RoleSource.BY_SYN)
     assert codes(framing) == []
 
 
 def test_a_command_that_contradicts_the_syn_flips_the_role():
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
-    found, framing = framed(SPECS, script.close())
-    assert found.values("direction") == [(1,), (1,), (0,)]
-    assert role_of(framing) == (1, ROLE_BY_COMMAND)
+    output, framing = framed(SPECS, script.close())
+    assert output.values("direction") == [(1,), (1,), (0,)]
+    assert role_of(framing) == (1, RoleSource.BY_COMMAND)
     assert codes(framing) == ["role_flipped"]
 
 
@@ -52,9 +47,9 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         .send(frame(PROVEN, b"f"))
         .close()
     )
-    found, framing = framed(SPECS, script)
+    output, framing = framed(SPECS, script)
     # No packet tells where frames of side 1 begin before the end: side 0 waits for it.
-    assert found.values("frame_no", "direction", "release_packet") == [
+    assert output.values("frame_no", "direction", "release_packet") == [
         (1, 0, 8),
         (2, 1, 8),
         (3, 0, 8),
@@ -62,16 +57,16 @@ def test_frames_wait_for_the_command_that_decides_and_keep_their_order():
         (5, 1, 8),
         (6, 0, 8),
     ]
-    assert [row["data"][6:7] for row in found.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    assert role_of(framing) == (0, ROLE_BY_COMMAND)
+    assert [row["data"][6:7] for row in output.frames()] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert role_of(framing) == (0, RoleSource.BY_COMMAND)
 
 
 @pytest.mark.parametrize(
     ("ports", "client_endpoint", "source", "directions"),
     [
-        ((40000, 7000), 0, ROLE_BY_PORT, [(0,), (1,)]),
-        ((7000, 40000), 1, ROLE_BY_PORT, [(1,), (0,)]),
-        ((40000, 40001), 0, ROLE_BY_FIRST_SEEN, [(2,), (2,)]),
+        ((40000, 7000), 0, RoleSource.BY_PORT, [(0,), (1,)]),
+        ((7000, 40000), 1, RoleSource.BY_PORT, [(1,), (0,)]),
+        ((40000, 40001), 0, RoleSource.BY_FIRST_SEEN, [(2,), (2,)]),
     ],
     ids=["port of side 1", "port of side 0", "no port known"],
 )
@@ -85,8 +80,8 @@ def test_without_a_one_way_command_the_port_decides_at_the_end(
         .send(frame(PROVEN), endpoint_index=1)
         .close()
     )
-    found, framing = framed(SPECS, script, ports=ports)
-    assert found.values("direction") == directions
+    output, framing = framed(SPECS, script, ports=ports)
+    assert output.values("direction") == directions
     assert role_of(framing) == (client_endpoint, source)
 
 
@@ -95,8 +90,8 @@ def test_waiting_is_bounded(monkeypatch):
     script = Ranges().open(from_syn=False)
     for _ in range(6):
         script.send(frame(PROVEN))
-    found, _ = framed(SPECS, script, ports=(1, 2))
-    assert found.values("frame_no", "direction") == [(number, 2) for number in range(1, 7)]
+    output, _ = framed(SPECS, script, ports=(1, 2))
+    assert output.values("frame_no", "direction") == [(number, 2) for number in range(1, 7)]
 
 
 def test_the_deciding_frame_may_come_in_a_later_block():

@@ -10,9 +10,7 @@ from dissector.protocols.columns import (
     COMPLETE,
     CUT_BY_END,
     CUT_BY_GAP,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
+    FrameEvent,
     new_frame_columns,
 )
 from dissector.protocols.framing.connection_table import allocate_connection
@@ -28,11 +26,9 @@ from dissector.protocols.framing.row_output import (
 from dissector.protocols.framing.state import (
     COUNTER_ARENA_NEEDED,
     COUNTER_ARENA_USED,
-    ROLE_BY_COMMAND,
-    ROLE_BY_SYN,
-    ROLE_DECIDED,
-    ROLE_PROVISIONAL,
     FramingState,
+    RoleSource,
+    RoleState,
     new_state,
 )
 from dissector.stream.columns import ENDED_RST, RETRANSMITTED
@@ -49,9 +45,9 @@ def state_of(arena_bytes: int = 1000) -> FramingState:
 
 def test_the_direction_is_unknown_until_the_role_is_decided() -> None:
     state = state_of()
-    assert state.connections.role[0] == ROLE_PROVISIONAL
+    assert state.connections.role[0] == RoleState.PROVISIONAL
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [2, 2]
-    state.connections.role[0] = ROLE_DECIDED
+    state.connections.role[0] = RoleState.DECIDED
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [0, 1]
     state.connections.client_endpoint[0] = 1
     assert [direction_of(state, 0, endpoint_index) for endpoint_index in (0, 1)] == [1, 0]
@@ -82,8 +78,8 @@ def test_a_frame_takes_packets_and_times_of_its_first_and_last_byte() -> None:
 def test_a_frame_is_released_by_the_packet_that_let_its_last_bytes_out() -> None:
     script = Ranges().open().send(frame(TO_BROKER, b"12345678")[:7])
     script.send(frame(TO_BROKER, b"12345678")[7:] + frame(EITHER)).send(frame(EITHER, b"1")[:6])
-    found, _ = framed((SPEC,), script.fin().close())
-    assert found.values("release_packet", "status") == [
+    output, _ = framed((SPEC,), script.fin().close())
+    assert output.values("release_packet", "status") == [
         (3, COMPLETE),
         (3, COMPLETE),
         (6, CUT_BY_END),
@@ -139,30 +135,34 @@ def test_a_growing_frame_costs_no_more_than_twice_its_bytes() -> None:
 
 def test_events_are_rows_without_a_number() -> None:
     script = Ranges().open().send(frame(TO_BROKER)).lose(9).fin().close(cause=ENDED_RST)
-    found, _ = framed((SPEC,), script)
+    output, _ = framed((SPEC,), script)
     events = [
         (row["command"], row["stream_offset"], row["frame_bytes"], row["data_bytes"])
-        for row in found.rows
+        for row in output.rows
         if row["frame_no"] == NULL
     ]
     size = len(frame(TO_BROKER))
     end = size + 9
-    assert events == [(EVENT_GAP, size, 9, 0), (EVENT_FIN, end, 0, 0), (EVENT_CLOSE, end, 0, 0)]
-    assert found.rows[-1]["status"] == ENDED_RST
+    assert events == [
+        (FrameEvent.GAP, size, 9, 0),
+        (FrameEvent.FIN, end, 0, 0),
+        (FrameEvent.CLOSE, end, 0, 0),
+    ]
+    assert output.rows[-1]["status"] == ENDED_RST
 
 
 def test_a_command_confirms_the_role_of_the_syn() -> None:
-    found, framing = framed((SPEC,), Ranges().open().send(frame(TO_BROKER)).send(frame(EITHER)))
-    assert found.values("direction") == [(0,), (0,)]
+    output, framing = framed((SPEC,), Ranges().open().send(frame(TO_BROKER)).send(frame(EITHER)))
+    assert output.values("direction") == [(0,), (0,)]
     state = framing.state.connections
-    assert (state.role[0], state.role_source[0]) == (ROLE_DECIDED, ROLE_BY_SYN)
+    assert (state.role[0], state.role_source[0]) == (RoleState.DECIDED, RoleSource.BY_SYN)
 
 
 def test_a_command_contradicts_the_syn_for_earlier_frames_too() -> None:
     script = Ranges().open().send(frame(EITHER)).send(frame(TO_CLIENT)).send(frame(TO_BROKER), 1)
-    found, framing = framed((SPEC,), script)
-    assert found.values("endpoint_index", "direction") == [(0, 1), (0, 1), (1, 0)]
-    assert framing.state.connections.role_source[0] == ROLE_BY_COMMAND
+    output, framing = framed((SPEC,), script)
+    assert output.values("endpoint_index", "direction") == [(0, 1), (0, 1), (1, 0)]
+    assert framing.state.connections.role_source[0] == RoleSource.BY_COMMAND
 
 
 def test_limits_are_announced_in_first_frames_only_and_bounded() -> None:

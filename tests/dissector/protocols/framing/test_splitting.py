@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.notices import NOTICES
-from dissector.protocols.columns import (
-    COMPLETE,
-    CUT_BY_END,
-    CUT_BY_GAP,
-    CUT_BY_SNAPLEN,
-    EVENT_CLOSE,
-    EVENT_FIN,
-    EVENT_GAP,
-)
+from dissector.protocols.columns import COMPLETE, CUT_BY_END, CUT_BY_GAP, CUT_BY_SNAPLEN, FrameEvent
 from tests.wire.ranges import Ranges, framed
 from tests.wire.toy import EITHER, LIMIT, SPEC, TO_BROKER, frame
 
@@ -46,22 +38,22 @@ def test_frames_are_the_same_however_the_stream_is_cut(sizes, cuts, blocks):
     frames = frames_of(sizes)
     stream = b"".join(frames)
     script = script_of(stream, [cut for cut in cuts if cut < len(stream)])
-    found, _ = framed(SPECS, script, [block for block in blocks if block < len(script.rows)])
+    output, _ = framed(SPECS, script, [block for block in blocks if block < len(script.rows)])
     offset = 0
     expected = []
     for each in frames:
         expected.append((offset, len(each), COMPLETE, 0, each))
         offset += len(each)
-    assert found.values(*IDENTITY) == expected
-    assert [row["frame_no"] for row in found.frames()] == list(range(1, len(frames) + 1))
+    assert output.values(*IDENTITY) == expected
+    assert [row["frame_no"] for row in output.frames()] == list(range(1, len(frames) + 1))
 
 
 def test_every_byte_in_a_packet_of_its_own_gives_the_packets_of_each_frame():
     frames = frames_of([0, 1, 30])
     stream = b"".join(frames)
-    found, _ = framed(SPECS, script_of(stream, list(range(1, len(stream)))))
+    output, _ = framed(SPECS, script_of(stream, list(range(1, len(stream)))))
     packet = 2  # the first packet opened the connection
-    for row, each in zip(found.frames(), frames, strict=True):
+    for row, each in zip(output.frames(), frames, strict=True):
         assert (row["first_packet"], row["last_packet"]) == (packet, packet + len(each) - 1)
         assert (row["first_ts_ns"], row["last_ts_ns"]) == (
             row["first_packet"] * 1000,
@@ -73,13 +65,16 @@ def test_every_byte_in_a_packet_of_its_own_gives_the_packets_of_each_frame():
 def test_a_gap_inside_a_frame_costs_that_frame_and_no_other():
     first, second, third = frames_of([10, 100, 10])
     script = Ranges().open().send(first + second[:40]).lose(30).send(second[70:] + third).close()
-    found, framing = framed(SPECS, script)
-    assert found.values("frame_bytes", "status", "data_bytes") == [
+    output, framing = framed(SPECS, script)
+    assert output.values("frame_bytes", "status", "data_bytes") == [
         (len(first), COMPLETE, len(first)),
         (len(second), CUT_BY_GAP, 40),
         (len(third), COMPLETE, len(third)),
     ]
-    assert [row["command"] for row in found.rows if row["frame_no"] < 0] == [EVENT_GAP, EVENT_CLOSE]
+    assert [row["command"] for row in output.rows if row["frame_no"] < 0] == [
+        FrameEvent.GAP,
+        FrameEvent.CLOSE,
+    ]
     assert framing.notices.rows() == []
 
 
@@ -88,8 +83,8 @@ def test_a_gap_says_whether_frames_are_missing_with_it():
     script = Ranges().open().send(first + second[:40]).lose(10).lose(20).send(second[70:])
     script.send(third[:40]).lose(len(third) - 40).send(fourth).lose(7).send(first)
     script.send(second[:9]).lose(len(second) + 9).send(third).close()
-    found, _ = framed(SPECS, script)
-    gaps = [row["frames_missing"] for row in found.rows if row["command"] == EVENT_GAP]
+    output, _ = framed(SPECS, script)
+    gaps = [row["frames_missing"] for row in output.rows if row["command"] == FrameEvent.GAP]
     assert gaps == [0, 0, 0, 1, 1]
 
 
@@ -98,9 +93,9 @@ def test_a_gap_over_a_header_is_searched_and_the_skipped_bytes_are_counted():
     stream = b"".join(frames)
     size = len(frames[0])
     script = Ranges().open().send(stream[: 2 * size + 20]).lose(size).send(stream[3 * size + 20 :])
-    found, framing = framed(SPECS, script.close())
-    assert [row["stream_offset"] // size for row in found.frames()] == [0, 1, 2, 4, 5, 6, 7]
-    assert found.frames()[2]["status"] == CUT_BY_GAP
+    output, framing = framed(SPECS, script.close())
+    assert [row["stream_offset"] // size for row in output.frames()] == [0, 1, 2, 4, 5, 6, 7]
+    assert output.frames()[2]["status"] == CUT_BY_GAP
     reported = [(NOTICES[each.kind].code, each.value) for each in framing.notices.rows()]
     assert reported == [("resync", size - 20), ("resync_unconfirmed", size - 20)]
 
@@ -109,15 +104,15 @@ def test_a_gap_over_a_header_is_searched_and_the_skipped_bytes_are_counted():
 def test_a_cut_header_of_three_bytes_is_no_frame(lost):
     first, second = frames_of([10, 10])
     script = Ranges().open().send(first + second[:lost]).lose(len(second) - lost).close()
-    found, _ = framed(SPECS, script)
-    assert found.values("status") == [(COMPLETE,)]
+    output, _ = framed(SPECS, script)
+    assert output.values("status") == [(COMPLETE,)]
 
 
 def test_a_header_of_four_bytes_is_a_frame_of_unknown_command():
     first, second = frames_of([10, 10])
     script = Ranges().open().send(first + second[:4]).lose(len(second) - 4).close()
-    found, _ = framed(SPECS, script)
-    assert found.values("status", "frame_bytes", "data_bytes") == [
+    output, _ = framed(SPECS, script)
+    assert output.values("status", "frame_bytes", "data_bytes") == [
         (COMPLETE, len(first), len(first)),
         (CUT_BY_GAP, len(second), 4),
     ]
@@ -126,8 +121,8 @@ def test_a_header_of_four_bytes_is_a_frame_of_unknown_command():
 def test_a_frame_cut_by_the_snap_length_ends_with_the_packet_that_carried_its_end():
     first, second, third = frames_of([100, 100, 10])
     script = Ranges().open().send(first[:60]).cut(46).send(second[:60]).cut(46).send(third).close()
-    found, _ = framed(SPECS, script)
-    assert found.values("status", "last_packet") == [
+    output, _ = framed(SPECS, script)
+    assert output.values("status", "last_packet") == [
         (CUT_BY_SNAPLEN, 3),
         (CUT_BY_SNAPLEN, 5),
         (COMPLETE, 6),
@@ -136,9 +131,12 @@ def test_a_frame_cut_by_the_snap_length_ends_with_the_packet_that_carried_its_en
 
 def test_an_unfinished_frame_comes_out_at_the_end():
     first, second = frames_of([10, 100])
-    found, _ = framed(SPECS, Ranges().open().send(first + second[:50]).fin().close())
-    assert found.values("status", "data_bytes") == [(COMPLETE, len(first)), (CUT_BY_END, 50)]
-    assert [row["command"] for row in found.rows if row["frame_no"] < 0] == [EVENT_FIN, EVENT_CLOSE]
+    output, _ = framed(SPECS, Ranges().open().send(first + second[:50]).fin().close())
+    assert output.values("status", "data_bytes") == [(COMPLETE, len(first)), (CUT_BY_END, 50)]
+    assert [row["command"] for row in output.rows if row["frame_no"] < 0] == [
+        FrameEvent.FIN,
+        FrameEvent.CLOSE,
+    ]
 
 
 def test_a_length_is_never_believed_before_its_bytes_are_there():
@@ -146,9 +144,9 @@ def test_a_length_is_never_believed_before_its_bytes_are_there():
     script = Ranges().open().send(huge)
     for _ in range(50):
         script.send(b"x" * 100)
-    found, framing = framed(SPECS, script)
+    output, framing = framed(SPECS, script)
     assert framing.pending_bytes() < 100_000
-    assert found.frames() == []
+    assert output.frames() == []
 
 
 def test_an_announced_limit_lets_longer_frames_in():
@@ -161,8 +159,8 @@ def test_an_announced_limit_lets_longer_frames_in():
         .send(announced, endpoint_index=1)
         .send(long, endpoint_index=1)
     )
-    found, _ = framed(SPECS, script.close())
-    assert found.values("frame_bytes", "status")[-1] == (len(long), COMPLETE)
+    output, _ = framed(SPECS, script.close())
+    assert output.values("frame_bytes", "status")[-1] == (len(long), COMPLETE)
 
 
 def test_many_connections_share_one_kernel_without_mixing():
@@ -179,8 +177,8 @@ def test_many_connections_share_one_kernel_without_mixing():
     for connection, stream in streams.items():
         done = script.offsets[connection, 0]
         script.send(stream[done:] or b"", connection=connection)
-    found, _ = framed(SPECS, script, [len(script.rows) // 3, len(script.rows) // 2])
+    output, _ = framed(SPECS, script, [len(script.rows) // 3, len(script.rows) // 2])
     by_connection: dict[int, list[bytes]] = {}
-    for row in found.frames():
+    for row in output.frames():
         by_connection.setdefault(row["connection_id"], []).append(row["data"])
     assert {key: b"".join(value) for key, value in by_connection.items()} == streams

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dissector.protocols.framing.connection_table import (
     allocate_connection,
-    find_slot,
+    find_connection,
     grown_connections,
     release_connections,
 )
@@ -50,7 +50,7 @@ def test_growth_keeps_slots_counters_and_bytes(connections: list[int], removed: 
         grown.connection_indexes.counts[TAKEN]
     ) == len(connection_indexes)
     for each, connection_index in connection_indexes.items():
-        assert find_slot(grown, each) == connection_index
+        assert find_connection(grown, each) == connection_index
         assert grown.directions.limit[2 * connection_index] == 1000 + each
         assert grown.connections.connection_id[connection_index] == each
     left = grown.free_connections.rows[:free].tolist()

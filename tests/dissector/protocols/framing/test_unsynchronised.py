@@ -12,7 +12,7 @@ from dissector.protocols.framing import assembly
 from dissector.protocols.framing.assembly import FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD, SMALL_HELD
 from dissector.protocols.pulsar.spec import SPEC as PULSAR
-from dissector.stream.columns import GAP_CUT, GAP_LOST
+from dissector.stream.columns import RangeKind
 from tests.wire.ranges import Ranges, framed
 from tests.wire.scripts import from_within, in_turns, lossy, opaque
 from tests.wire.toy import EITHER, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -24,7 +24,7 @@ _LARGE = "dissector.protocols.framing.assembly.MAX_LARGE_BUFFER_BYTES"
 _SMALL = "dissector.protocols.framing.assembly.MAX_SMALL_BUFFER_BYTES"
 
 
-def found_by(
+def output_of(
     script: Ranges, edges: list[int], options: FramingOptions | None = None
 ) -> tuple[Any, ...]:
     """Rows and notices."""
@@ -44,12 +44,12 @@ def test_ranges_give_the_same_wherever_blocks_end(
 ) -> None:
     script, options = make(seed), ASKED[seed % 3]
     edges = sorted(random.Random(seed).sample(range(len(script.rows)), 20))
-    whole = found_by(script, [], options)
-    assert found_by(script, edges, options) == whole
+    whole = output_of(script, [], options)
+    assert output_of(script, edges, options) == whole
     assert any(row["frame_no"] > 0 for row in whole[0]) or make is opaque
     # Small buffers and large ones differ in their bound alone.
     monkeypatch.setattr(_SMALL, 0)
-    assert found_by(script, [], options) == whole
+    assert output_of(script, [], options) == whole
 
 
 @pytest.mark.parametrize("make", SCRIPTS)
@@ -61,7 +61,7 @@ def test_where_large_buffers_are_decided_does_not_depend_on_blocks(
     for seed in range(2):
         script = make(seed)
         edges = sorted(random.Random(seed).sample(range(len(script.rows)), 20))
-        assert found_by(script, edges) == found_by(script, [])
+        assert output_of(script, edges) == output_of(script, [])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -206,8 +206,12 @@ def test_large_buffers_are_sorted_a_few_times_where_most_of_them_have_no_chain(
 def test_behind_a_hole_that_cuts_a_frame_whose_role_is_open_no_chain_breaks() -> None:
     """What follows such a hole is searched: a broken chain in the place of that was noted."""
     script = from_within(40)
-    ends = {(row[0], row[3] + row[4]) for row in script.rows if row[2] in (GAP_LOST, GAP_CUT)}
-    _, notices, _ = found_by(script, [], FramingOptions(forced={7000: 0}))
+    ends = {
+        (row[0], row[3] + row[4])
+        for row in script.rows
+        if row[2] in (RangeKind.GAP_LOST, RangeKind.GAP_CUT)
+    }
+    _, notices, _ = output_of(script, [], FramingOptions(forced={7000: 0}))
     broken = {
         (each.connection_id, each.stream_offset)
         for each in notices

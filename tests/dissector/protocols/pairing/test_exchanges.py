@@ -8,9 +8,10 @@ from typing import Any
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
+from dissector.protocols.columns import FrameEvent
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.exchanges import Exchanges
-from dissector.protocols.pairing.rules import Command
+from dissector.protocols.pairing.rules import Command, Expectation, PairedBy
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.schemas.enums import KIND_PING, KIND_PUBLISH
 from tests.wire.frames import STEP_NS, FrameMaker, in_blocks
@@ -18,16 +19,16 @@ from tests.wire.talk import chosen, plain_rows
 
 STORE, STORED, REFUSED, ASK, TOLD, BEAT, ALIVE, WATCH, SEEN, FORGET = range(1, 11)
 TABLE = (
-    Command(STORE, columns.TO_BROKER, rules.BY_SEND, kind=KIND_PUBLISH),
+    Command(STORE, columns.TO_BROKER, PairedBy.SEND, kind=KIND_PUBLISH),
     Command(STORED, columns.TO_CLIENT, answers=(STORE,), is_receipt=True),
-    Command(ASK, columns.TO_BROKER, rules.BY_REQUEST_ID),
+    Command(ASK, columns.TO_BROKER, PairedBy.REQUEST_ID),
     Command(TOLD, columns.TO_CLIENT, answers=(ASK,), failed_response=7),
     Command(REFUSED, columns.TO_CLIENT, answers=(ASK,), is_refusal=True),
-    Command(BEAT, rules.EITHER, rules.BY_TURN, kind=KIND_PING),
+    Command(BEAT, rules.EITHER, PairedBy.TURN, kind=KIND_PING),
     Command(ALIVE, rules.EITHER, answers=(BEAT,)),
-    Command(WATCH, columns.TO_BROKER, rules.BY_WATCHER, silence=rules.MAY_BE_SILENT),
+    Command(WATCH, columns.TO_BROKER, PairedBy.WATCHER, silence=Expectation.MAY_BE_SILENT),
     Command(SEEN, columns.TO_CLIENT, answers=(WATCH,)),
-    Command(FORGET, columns.TO_BROKER, rules.BY_NOTHING),
+    Command(FORGET, columns.TO_BROKER, PairedBy.NOTHING),
 )
 
 
@@ -41,7 +42,7 @@ def event(command: int, side: int, **fields: Any) -> dict[str, Any]:
     return said(command, side, **fields)
 
 
-SEEN_BOTH = event(columns.EVENT_FIN, 1)  # something came from the other side
+SEEN_BOTH = event(FrameEvent.FIN, 1)  # something came from the other side
 
 
 def exchanges(script: list[dict[str, Any]], cuts: tuple[int, ...] = (), **bounds: int) -> list:
@@ -108,28 +109,28 @@ def test_an_answer_that_was_captured_first_waits_for_its_request() -> None:
 
 def test_a_hole_hides_answers_but_a_gap_inside_of_a_frame_hides_none() -> None:
     def lost(**fields: Any) -> list:
-        gap = event(columns.EVENT_GAP, 1, frame_bytes=10, **fields)
+        gap = event(FrameEvent.GAP, 1, frame_bytes=10, **fields)
         return exchanges([SEEN_BOTH, said(ASK, request_id=1), said(BEAT), gap])
 
     assert [row[0] for row in lost(frames_missing=1)] == ["lost_in_gap"] * 2
     assert [row[0] for row in lost(frames_missing=0)] == ["unanswered_at_end"] * 2
-    skipped = [said(BEAT), event(columns.EVENT_SKIPPED, 1), said(BEAT), said(ALIVE, 1)]
+    skipped = [said(BEAT), event(FrameEvent.SKIPPED, 1), said(BEAT), said(ALIVE, 1)]
     assert exchanges(skipped) == [("lost_in_gap", 1, None), ("ok", 2, 3)]
 
 
 def test_what_gets_no_answer_says_why() -> None:
-    close = event(columns.EVENT_CLOSE, 0, status=0)
+    close = event(FrameEvent.CLOSE, 0, status=0)
     asked = [said(ASK, request_id=1), said(WATCH, watcher_id=4)]
     assert [row[0] for row in exchanges(asked)] == ["other_side_not_captured"] * 2
-    found = exchanges([*asked, event(columns.EVENT_FIN, 1), close])
-    assert [row[0] for row in found] == ["conn_closed", "not_awaited"]
+    rows = exchanges([*asked, event(FrameEvent.FIN, 1), close])
+    assert [row[0] for row in rows] == ["conn_closed", "not_awaited"]
 
 
 def test_bounds_give_up_the_oldest() -> None:
     script = [SEEN_BOTH] + [said(ASK, request_id=number) for number in range(4)]
-    found = exchanges(script, requests=2)
-    assert [row[:2] for row in found[:2]] == [("evicted", 1), ("evicted", 2)]
-    assert [row[0] for row in found[2:]] == ["unanswered_at_end"] * 2
+    rows = exchanges(script, requests=2)
+    assert [row[:2] for row in rows[:2]] == [("evicted", 1), ("evicted", 2)]
+    assert [row[0] for row in rows[2:]] == ["unanswered_at_end"] * 2
     sends = [said(STORE, producer_id=1, sequence_id=number) for number in range(3)]
     assert exchanges([SEEN_BOTH, *sends], sends=2)[0] == ("evicted", 1, None)
 
@@ -142,5 +143,5 @@ def test_unreadable_frames_are_holes() -> None:
         said(rules.COMMAND_SLOTS, 1),
         said(NULL, 1),
     ):
-        found = exchanges([said(ASK, request_id=1), hidden])
-        assert found[0] == ("lost_in_gap", 1, None), hidden
+        rows = exchanges([said(ASK, request_id=1), hidden])
+        assert rows[0] == ("lost_in_gap", 1, None), hidden

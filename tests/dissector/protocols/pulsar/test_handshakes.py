@@ -30,9 +30,9 @@ def facts_of(frames: list[bytes], connections: list[int]) -> Handshakes:
     columns, sources = block_of(frames)
     columns.connection_id[:] = connections
     FieldDecoder(NameTable(10, 100), 0).decode(columns, len(frames), sources)
-    found = Handshakes(0, Unknown(0))
-    found.advance(columns, len(frames), sources)
-    return found
+    handshakes = Handshakes(0, Unknown(0))
+    handshakes.advance(columns, len(frames), sources)
+    return handshakes
 
 
 def test_both_sides_are_joined_by_connection() -> None:

@@ -212,8 +212,8 @@ def test_peaks_are_those_of_every_window(db: QueryEngine, starts: list[Any]) -> 
             "client_ip": pair[0], "broker_port": pair[1], "opened": len(mine), "vain": vain,
             "within_10_s": peak, "at_ns": -begun * SECOND,
         })  # fmt: skip
-    found = db.table("SELECT client_ip, broker_port, opened, vain, within_10_s, at_ns FROM storms")
-    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted))
+    table = db.table("SELECT client_ip, broker_port, opened, vain, within_10_s, at_ns FROM storms")
+    assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, wanted))
 
 
 def test_attempts_in_vain_are_told_from_handshakes_that_were_not_captured(db: QueryEngine) -> None:
@@ -304,5 +304,5 @@ def test_why_a_broker_closed_something_is_what_the_capture_shows(
     told.append({"connection_id": 0, "frame_no": 10, "last_ts_ns": START_NS + 10})
     tables = {f"{what}s": [row], "exchanges": exchanges, "frames": told}
     section = section_of(db, **{name: rows for name, rows in tables.items() if rows})
-    found = [each["cause"] for each in section["closed_by_broker"]]
-    assert found == ([] if cause is None else [cause])
+    causes = [each["cause"] for each in section["closed_by_broker"]]
+    assert causes == ([] if cause is None else [cause])

@@ -2,21 +2,21 @@
 
 import pytest
 
-from dissector.findings.finding import found_by
+from dissector.findings.finding import findings_of_rows
 from dissector.findings.querying import rule_queries
 from dissector.report.merged_tables import empty_tables
-from dissector.report.sections.findings import about, findings, found_in, table_of
+from dissector.report.sections.findings import about, findings, findings_in, table_of
 from dissector.schemas.arrow import arrow_schema
 from tests.numbers import Numbers
 
 
 @pytest.fixture
 def numbers() -> Numbers:
-    found = Numbers()
+    numbers = Numbers()
     for number, capture in (("R01", "b"), ("D15", "a"), ("D15", "b"), ("D04", "a")):
-        found.add_incident(number, capture)
-    found.add("connections", Numbers().tables()["connections"], "a")
-    return found
+        numbers.add_incident(number, capture)
+    numbers.add("connections", Numbers().tables()["connections"], "a")
+    return numbers
 
 
 def test_the_worst_come_first_and_are_counted(numbers: Numbers) -> None:
@@ -39,7 +39,7 @@ def test_a_rule_that_failed_is_counted_and_named() -> None:
     section = findings(merged)
     assert section["total"]["rules_failed"] == 1 and section["findings"] == []
     assert "Left out, since they failed: 1 rule." in about({"findings": section})
-    (problem,) = found_in(merged)[1]
+    (problem,) = findings_in(merged)[1]
     assert problem.file.endswith(".sql") and "no such thing" in problem.text
 
 
@@ -50,13 +50,13 @@ def test_a_rule_whose_rows_cannot_be_told_ends_none_of_the_others(numbers: Numbe
     merged = merged._replace(tables={**merged.tables, name: [row, row]})
     section = findings(merged)
     assert section["total"]["rules_failed"] == 1 and section["total"]["findings"] == 2
-    (problem,) = found_in(merged)[1]
+    (problem,) = findings_in(merged)[1]
     assert "TypeError" in problem.text
 
 
 def test_the_table_has_the_declared_columns(numbers: Numbers) -> None:
-    found = found_in(numbers.parts())[0]
-    table = table_of(found)
+    findings = findings_in(numbers.parts())[0]
+    table = table_of(findings)
     assert table.schema.equals(arrow_schema("findings")) and table.num_rows == 3
     assert table_of([]).num_rows == 0
 
@@ -71,9 +71,9 @@ def test_incidents_a_minute_apart_are_one_and_so_is_what_goes_over_midnight() ->
                 "rank_of_capture": rank, **worst}  # fmt: skip
 
     rows = [row("a", 0, 10), row("a", 50, 60, 2), row("a", 300, 301, 3), row("b", 340, 400)]
-    (one,), problems = found_by(query.rule, rows)
+    (one,), problems = findings_of_rows(query.rule, rows)
     assert not problems and (one.incidents, one.first_ns, one.last_ns) == (2, 0, 400 * second)
-    apart, _ = found_by(query.rule, [row("a", 0, 10), row("b", 300, 400)])
+    apart, _ = findings_of_rows(query.rule, [row("a", 0, 10), row("b", 300, 400)])
     assert [(one.capture, one.incidents) for one in apart] == [("a", 1), ("b", 1)]
 
 
@@ -83,5 +83,5 @@ def test_what_is_more_than_the_limit_is_said() -> None:
         {"capture": "c", "first_ns": 1, "last_ns": 2, "rank_of_capture": rank, query.rule.worst: 1}
         for rank in (1, 1001)
     ]
-    (one,), (problem,) = found_by(query.rule, rows)
+    (one,), (problem,) = findings_of_rows(query.rule, rows)
     assert one.incidents == 1 and "more than 1,000 incidents in c" in problem.text

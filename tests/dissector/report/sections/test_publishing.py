@@ -44,18 +44,18 @@ UNITS = {"a": "a", "b": "a", "z": "z"}
 
 
 def sends_of(drawn: list[Any]) -> list[Row]:
-    found = []
+    sends = []
     for number, (capture, connection, topic, name, sequence, attempt, count, outcome,
                  producer) in enumerate(drawn):  # fmt: skip
         answered = outcome == "ok"
-        found.append({"capture": capture} | made.publish(
+        sends.append({"capture": capture} | made.publish(
             connection_id=connection, topic=topic, producer_name=name, sequence_id=sequence,
             attempt=attempt, message_count=count, outcome=outcome, producer_id=producer,
             request_frame_no=number, response_frame_no=1000 + number if answered else None,
             client_ip=f"10.0.0.{connection}", request_last_ns=START_NS + number * MS,
             latency_ns=(number * 7 % 11) * MS if answered else None,
         ))  # fmt: skip
-    return found
+    return sends
 
 
 def by_capture(rows: list[Row]) -> dict[str, dict[str, list[Row]]]:

@@ -211,20 +211,20 @@ GOT = {"frame_no": 5, "command": "MESSAGE", "direction": "to_client", "consumer_
 def test_who_confirms_a_wrong_checksum(
     frame: made.Row, answer: made.Row | None, expected: str
 ) -> None:
-    found = Numbers()
+    numbers = Numbers()
     place = {"connection_id": 0}
-    found.add("frames", made.batch("frames", [place | frame]))
+    numbers.add("frames", made.batch("frames", [place | frame]))
     if frame is SENT and answer is not None:
         row = made.publish(request_frame_no=5, response_frame_no=6, sequence_id=3) | answer
-        found.add("exchanges", made.batch("exchanges", [row | place]))
+        numbers.add("exchanges", made.batch("exchanges", [row | place]))
     elif answer is not None:
         ids = {"consumer_id": 1, "ledger_id": 1, "entry_id": 2}
         ack = place | ids | {"frame_no": 7, "action": "ack", **answer}
-        found.add("acks", made.batch("acks", [ack]))
+        numbers.add("acks", made.batch("acks", [ack]))
         outcome = "discarded" if answer["validation_error"] else "acked"
         delivery = place | ids | {"frame_no": 5, "ack_frame_no": 7, "outcome": outcome}
-        found.add("deliveries", made.batch("deliveries", [delivery]))
-    (failure,) = found.result()["checksum_failures"]["failures"]
+        numbers.add("deliveries", made.batch("deliveries", [delivery]))
+    (failure,) = numbers.result()["checksum_failures"]["failures"]
     assert failure["verdict"] == expected
 
 
@@ -252,8 +252,8 @@ def test_messages_put_aside_are_counted_under_any_name_and_in_batches() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_section_of_nothing_has_its_keys(section: str) -> None:
-    found = SECTIONS[section].build(empty_tables())
-    assert "total" in found and all(value == [] for key, value in found.items()
+    content = SECTIONS[section].build(empty_tables())
+    assert "total" in content and all(value == [] for key, value in content.items()
                                     if key.startswith("by_"))  # fmt: skip
 
 
@@ -273,5 +273,5 @@ def test_what_has_no_time_is_listed_last(section: str, query: str, listed: str) 
         for capture, at_ns in (("a", None), ("b", 5), ("c", None), ("d", 1))
     ]
     merged = MergedTables({**empty_tables().tables, query: rows}, 1)
-    found = SECTIONS[section].build(merged)[listed]
-    assert [row["capture"] for row in found] == ["d", "b", "a", "c"]
+    content = SECTIONS[section].build(merged)[listed]
+    assert [row["capture"] for row in content] == ["d", "b", "a", "c"]

@@ -95,7 +95,7 @@ def test_first_deliveries_are_timed_from_their_publish(name: str) -> None:
 def test_how_long_acks_may_have_been_kept_back(
     commands: int, ids: int, all_answered: bool, floor: float | None
 ) -> None:
-    found = Numbers()
+    numbers = Numbers()
     rows = [
         {"connection_id": 1, "frame_no": min(number, commands - 1), "action": "ack",
          "ledger_id": 1, "entry_id": number, "ack_type": "Individual",
@@ -103,8 +103,8 @@ def test_how_long_acks_may_have_been_kept_back(
         for number in range(ids)
     ]  # fmt: skip
     for row in rows:  # the ids of one frame may come in several pieces
-        found.add("acks", made.batch("acks", [row]))
-    total = found.result()["ack_latency"]["total"]
+        numbers.add("acks", made.batch("acks", [row]))
+    total = numbers.result()["ack_latency"]["total"]
     assert (total["ack_commands"], total["ids_acked"]) == (commands, ids)
     assert total["grouping_floor_ms"] == floor
     assert ack_latency.GROUPING_FLOOR_MS == 100.0

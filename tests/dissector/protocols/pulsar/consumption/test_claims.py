@@ -46,7 +46,7 @@ def end(talk: Talk, action: int, *, is_answered: bool = True, **refusal: Any) ->
         talk.broker(commands.END_TXN_RESPONSE, request_id=request, **refusal)
 
 
-def found(talk: Talk, **bounds: Any) -> list[tuple[str, int | None, bool]]:
+def delivery_outcomes(talk: Talk, **bounds: Any) -> list[tuple[str, int | None, bool]]:
     """Of each delivery what became of it, messages acknowledged, whether its ack was timed."""
     rows = sorted(talk.rows(**bounds)["deliveries"], key=lambda row: row["frame_no"])
     return [
@@ -58,26 +58,28 @@ def test_an_ack_that_was_refused_acknowledges_nothing() -> None:
     talk = ready(entries=2)
     answer(talk, asked(talk, 0))
     answer(talk, asked(talk, 1), CONFLICT)
-    assert found(talk) == [("acked", 1, True), ("ack_refused", 0, False)]
+    assert delivery_outcomes(talk) == [("acked", 1, True), ("ack_refused", 0, False)]
 
 
 @pytest.mark.parametrize("code", [CONFLICT, 1, 8, 99])
 def test_whatever_code_it_was_refused_with(code: int) -> None:
     talk = ready(entries=1)
     answer(talk, asked(talk, 0), code)
-    assert found(talk) == [("ack_refused", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_refused", 0, False)]
 
 
 def test_a_plain_error_refuses_an_ack_as_well() -> None:
     talk = ready(entries=1)
     talk.broker(commands.ERROR, request_id=asked(talk, 0), error_code=1)
-    assert found(talk) == [("ack_refused", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_refused", 0, False)]
 
 
 def test_a_cumulative_ack_that_was_refused_acknowledges_none_of_all() -> None:
     talk = ready(EXCLUSIVE, entries=5)
     answer(talk, asked(talk, 3, ack_type=CUMULATIVE), CONFLICT)
-    assert found(talk) == [("ack_refused", 0, False)] * 4 + [("unacked_at_end", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_refused", 0, False)] * 4 + [
+        ("unacked_at_end", 0, False)
+    ]
 
 
 def test_a_later_ack_makes_up_for_a_refused_one() -> None:
@@ -94,7 +96,7 @@ def test_an_ack_without_an_answer_counts_as_one_that_wants_none() -> None:
     asked(talk, 0)
     talk.hang_up()
     asked(talk, 1)
-    assert found(talk)[0] == ("acked", 1, True)
+    assert delivery_outcomes(talk)[0] == ("acked", 1, True)
 
 
 def test_what_was_refused_is_held_again() -> None:
@@ -114,11 +116,11 @@ def test_a_part_of_a_batch_that_was_refused_is_open_again() -> None:
     second = asked(talk, ids=[batch | {"ack_set": [0b11110001]}])
     answer(talk, first, CONFLICT)
     answer(talk, second)
-    assert found(talk) == [("ack_refused", 3, False)]
+    assert delivery_outcomes(talk) == [("ack_refused", 3, False)]
     talk.ack(ids=[batch | {"ack_set": [0b00000001]}])
-    assert found(talk) == [("ack_refused", 7, False)]
+    assert delivery_outcomes(talk) == [("ack_refused", 7, False)]
     talk.ack(ids=[batch | {"ack_set": [0b11111110]}])
-    assert found(talk) == [("acked", 8, True)]
+    assert delivery_outcomes(talk) == [("acked", 8, True)]
 
 
 @pytest.mark.parametrize(
@@ -135,23 +137,23 @@ def test_an_ack_in_a_transaction_counts_when_that_is_committed(
     talk = ready(entries=1)
     answer(talk, asked(talk, 0, **IN_TRANSACTION))
     end(talk, action, is_answered=is_answered)
-    assert found(talk) == [outcome]
+    assert delivery_outcomes(talk) == [outcome]
 
 
 def test_a_transaction_that_is_still_open_acknowledges_nothing_yet() -> None:
     talk = ready(entries=1, messages=4)
     answer(talk, asked(talk, 0, **IN_TRANSACTION))
     talk.close_consumer()
-    assert found(talk) == [("ack_uncommitted", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_uncommitted", 0, False)]
 
 
 def test_a_commit_that_is_refused_ends_nothing() -> None:
     talk = ready(entries=1)
     answer(talk, asked(talk, 0, **IN_TRANSACTION))
     end(talk, 0, error_code=CONFLICT)
-    assert found(talk) == [("ack_uncommitted", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_uncommitted", 0, False)]
     end(talk, 0)
-    assert found(talk) == [("acked", 1, True)]
+    assert delivery_outcomes(talk) == [("acked", 1, True)]
 
 
 def test_messages_of_a_batch_that_one_transaction_acked_are_rolled_back_together() -> None:
@@ -160,7 +162,7 @@ def test_messages_of_a_batch_that_one_transaction_acked_are_rolled_back_together
     for left in ([0b110], [0b101], [0b011]):
         answer(talk, asked(talk, ids=[batch | {"ack_set": left}], **IN_TRANSACTION))
     end(talk, 1)
-    assert found(talk) == [("ack_rolled_back", 0, False)]
+    assert delivery_outcomes(talk) == [("ack_rolled_back", 0, False)]
 
 
 def test_a_part_that_was_rolled_back_is_not_acknowledged() -> None:
@@ -168,9 +170,9 @@ def test_a_part_that_was_rolled_back_is_not_acknowledged() -> None:
     batch = {"ledger_id": 7, "entry_id": 0, "batch_size": 4}
     talk.ack(ids=[batch | {"ack_set": [0b1110]}])
     answer(talk, asked(talk, ids=[batch | {"ack_set": [0b1001]}], **IN_TRANSACTION))
-    assert found(talk) == [("unacked_at_end", 1, False)]
+    assert delivery_outcomes(talk) == [("unacked_at_end", 1, False)]
     end(talk, 1)
-    assert found(talk) == [("ack_rolled_back", 1, False)]
+    assert delivery_outcomes(talk) == [("ack_rolled_back", 1, False)]
 
 
 def test_the_coordinator_tells_the_topics_broker_how_it_ended() -> None:
@@ -183,7 +185,7 @@ def test_the_coordinator_tells_the_topics_broker_how_it_ended() -> None:
             commands.END_TXN_ON_SUBSCRIPTION, 1, request_id=least, txn_most_bits=3,
             txn_least_bits=least, txn_action=action,
         )  # fmt: skip
-    assert found(talk) == [("acked", 1, True), ("ack_rolled_back", 0, False)]
+    assert delivery_outcomes(talk) == [("acked", 1, True), ("ack_rolled_back", 0, False)]
 
 
 def test_what_comes_again_was_rolled_back_though_nobody_said_so() -> None:
@@ -192,7 +194,7 @@ def test_what_comes_again_was_rolled_back_though_nobody_said_so() -> None:
     answer(talk, asked(talk, 0, **IN_TRANSACTION))
     talk.message(0, redelivery_count=1)
     talk.ack(0)
-    assert found(talk) == [("ack_rolled_back", 0, False), ("acked", 1, True)]
+    assert delivery_outcomes(talk) == [("ack_rolled_back", 0, False), ("acked", 1, True)]
 
 
 def test_a_commit_after_the_consumer_has_closed_counts() -> None:
@@ -202,7 +204,7 @@ def test_a_commit_after_the_consumer_has_closed_counts() -> None:
     talk.hang_up()
     talk.client(commands.END_TXN, 1, request_id=1, txn_action=0, **IN_TRANSACTION)
     talk.broker(commands.END_TXN_RESPONSE, 1, request_id=1)
-    assert found(talk) == [("acked", 1, True)]
+    assert delivery_outcomes(talk) == [("acked", 1, True)]
 
 
 def test_a_closed_consumer_is_kept_while_acks_of_it_wait() -> None:

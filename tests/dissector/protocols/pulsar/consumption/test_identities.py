@@ -20,10 +20,10 @@ from dissector.protocols.pulsar.consumption.published import (
 )
 from dissector.protocols.pulsar.consumption.state import (
     IDENTITIES_FORGOTTEN,
-    KEY_PAGE,
     PAGE_ENTRIES,
     TRANSACTION_COMMITTED,
     ConsumptionState,
+    TableKey,
     make_key_room,
     new_state,
 )
@@ -44,7 +44,7 @@ def state_of(nodes: int = 1 << 12) -> ConsumptionState:
 
 def deliver(state: ConsumptionState, entry: int, ledger: int = 3) -> bool:
     """Deliver an id and forget its page at once; whether it was known from before."""
-    page = find(state.table, 5, ledger, entry >> 6, KEY_PAGE)
+    page = find(state.table, 5, ledger, entry >> 6, TableKey.PAGE)
     assert page == ABSENT
     page = add_page(state, 0, 5, ledger, entry)
     bit = entry & (PAGE_ENTRIES - 1)

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.codecs.compression import CORRUPT, TOO_LARGE, UNKNOWN_CODEC, WRONG_SIZE
+from dissector.codecs.compression import UnpackResult
 from dissector.dissection import Options
 from dissector.jit import compiled
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES
@@ -75,9 +75,9 @@ def test_every_codec_is_opened(codec: str) -> None:
         packed(codec, pulsar.batch(ITEMS[:1]), num_messages_in_batch=1),
         packed(codec, b""),
     ]
-    found = all_of(frames)
-    assert found.rows == messages_of(frames) and len(found.rows) == 6
-    assert not found.notices()
+    opened = all_of(frames)
+    assert opened.rows == messages_of(frames) and len(opened.rows) == 6
+    assert not opened.notices()
 
 
 @given(
@@ -145,24 +145,24 @@ DAMAGED = {
     "too large": (
         packed("ZSTD", pulsar.batch(ITEMS), num_messages_in_batch=3,
                uncompressed_size=MAX_ENTRY_BYTES + 1),
-        TOO_LARGE,
+        UnpackResult.TOO_LARGE,
     ),
     "larger than announced": (
         packed("ZLIB", pulsar.batch(ITEMS), num_messages_in_batch=3, uncompressed_size=20),
-        WRONG_SIZE,
+        UnpackResult.WRONG_SIZE,
     ),
     "smaller than announced": (
         packed("ZSTD", pulsar.batch(ITEMS), num_messages_in_batch=3, uncompressed_size=4000),
-        WRONG_SIZE,
+        UnpackResult.WRONG_SIZE,
     ),
     "corrupt": (
         pulsar.send(b"\xff" * 40, metadata_fields={"compression": "ZSTD", "uncompressed_size": 9,
                                                    "num_messages_in_batch": 3}),
-        CORRUPT,
+        UnpackResult.CORRUPT,
     ),
     "too many": (
         pulsar.send(b"x", metadata_fields={"num_messages_in_batch": MAX_BATCH_MESSAGES + 1}),
-        TOO_LARGE,
+        UnpackResult.TOO_LARGE,
     ),
 }  # fmt: skip
 
@@ -170,9 +170,9 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_batch_that_cannot_be_opened_is_one_notice_and_no_rows(damage: str) -> None:
     frame, reason = DAMAGED[damage]
-    found = all_of([pulsar.send(), frame, packed("LZ4", b"next")])
-    assert [row["frame_no"] for row in found.rows] == [1, 3]
-    (notice,) = found.found()
+    opened = all_of([pulsar.send(), frame, packed("LZ4", b"next")])
+    assert [row["frame_no"] for row in opened.rows] == [1, 3]
+    (notice,) = opened.drained()
     assert NOTICES[notice.kind].code == "entry_not_opened"
     assert (notice.frame_no, notice.value) == (2, reason)
 
@@ -183,13 +183,17 @@ def test_batches_that_cannot_be_opened_leave_their_neighbours_alone(
 ) -> None:
     monkeypatch.setattr(entries, "_AT_ONCE_BYTES", at_once)
     batch = packed("LZ4", pulsar.batch(ITEMS), num_messages_in_batch=3)
-    bad = [frame for frame, reason in DAMAGED.values() if reason in (CORRUPT, WRONG_SIZE)]
-    found = all_of([each for frame in bad for each in (batch, frame)] + [batch])
+    bad = [
+        frame
+        for frame, reason in DAMAGED.values()
+        if reason in (UnpackResult.CORRUPT, UnpackResult.WRONG_SIZE)
+    ]
+    opened = all_of([each for frame in bad for each in (batch, frame)] + [batch])
     frame_numbers = [2 * number + 1 for number in range(len(bad) + 1)]
-    assert [row["frame_no"] for row in found.rows] == [
+    assert [row["frame_no"] for row in opened.rows] == [
         number for number in frame_numbers for _ in ITEMS
     ]
-    assert found.notices() == [("entry_not_opened", number + 1) for number in frame_numbers[:-1]]
+    assert opened.notices() == [("entry_not_opened", number + 1) for number in frame_numbers[:-1]]
 
 
 def test_what_is_announced_takes_no_memory() -> None:
@@ -200,18 +204,22 @@ def test_what_is_announced_takes_no_memory() -> None:
         })
         for size in ((1 << 32) - 1, MAX_ENTRY_BYTES + 1, MAX_ENTRY_BYTES)
     ]  # fmt: skip
-    found = all_of(lies * 20)
-    assert [notice.value for notice in found.found()] == [TOO_LARGE, TOO_LARGE, CORRUPT] * 20
-    assert len(found.entries._decompressor.buffer) <= MAX_ENTRY_BYTES + 100
+    opened = all_of(lies * 20)
+    assert [notice.value for notice in opened.drained()] == [
+        UnpackResult.TOO_LARGE,
+        UnpackResult.TOO_LARGE,
+        UnpackResult.CORRUPT,
+    ] * 20
+    assert len(opened.entries._decompressor.buffer) <= MAX_ENTRY_BYTES + 100
 
 
 def test_a_codec_of_the_future_is_a_notice() -> None:
     """The library drops numbers that it has no name for, so the tag is written by hand."""
     metadata = pulsar.metadata(num_messages_in_batch=1) + b"\x40\x63"
     frame = pulsar.entry(pulsar.command("SEND", producer_id=1, sequence_id=0), metadata, b"x")
-    found = Opened().add([frame])
-    (notice,) = found.found()
-    assert not found.rows and notice.value == UNKNOWN_CODEC
+    opened = Opened().add([frame])
+    (notice,) = opened.drained()
+    assert not opened.rows and notice.value == UnpackResult.UNKNOWN_CODEC
 
 
 def test_what_is_encrypted_is_named_and_not_opened() -> None:
@@ -222,10 +230,12 @@ def test_what_is_encrypted_is_named_and_not_opened() -> None:
             b"x" * 7, metadata_fields={"encryption_keys": keys, "num_messages_in_batch": 7}
         ),
     ]
-    found = all_of(frames)
-    assert found.rows == messages_of(frames)
-    assert [(row["partition_key"], row.get("payload_bytes")) for row in found.rows] == [("p", None)]
-    (notice,) = found.found()
+    opened = all_of(frames)
+    assert opened.rows == messages_of(frames)
+    assert [(row["partition_key"], row.get("payload_bytes")) for row in opened.rows] == [
+        ("p", None)
+    ]
+    (notice,) = opened.drained()
     assert (NOTICES[notice.kind].code, notice.frame_no, notice.value) == ("encrypted_batch", 2, 7)
 
 
@@ -293,9 +303,9 @@ FILES = (
 def test_real_entries_read_as_protobuf_objects(name: str) -> None:
     total = 0
     for frames in pulsar_frames(CAPTURES / name):
-        found = all_of(frames)
-        assert found.rows == messages_of(frames)
-        total += len(found.rows)
+        opened = all_of(frames)
+        assert opened.rows == messages_of(frames)
+        total += len(opened.rows)
     assert total
 
 

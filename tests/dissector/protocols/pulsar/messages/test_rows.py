@@ -15,11 +15,7 @@ from dissector.notices import NOTICES
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as message_rows
-from dissector.protocols.pulsar.messages.rows import (
-    DONE,
-    FULL,
-    open_entries,
-)
+from dissector.protocols.pulsar.messages.rows import RowsStatus, open_entries
 from dissector.protocols.pulsar.messages.state import (
     CURSOR_COUNT,
     CURSOR_JOINED,
@@ -112,9 +108,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_entry_is_the_messages_that_protobuf_objects_show(kind: str) -> None:
-    found = Opened().add([KINDS[kind]])
-    assert found.rows == expected([KINDS[kind]])
-    assert not found.notices()
+    opened = Opened().add([KINDS[kind]])
+    assert opened.rows == expected([KINDS[kind]])
+    assert not opened.notices()
 
 
 def test_many_entries_come_in_the_order_of_their_frames() -> None:
@@ -160,12 +156,12 @@ def test_the_same_rows_in_any_room(room: int) -> None:
         count, used = int(opening.cursor[CURSOR_COUNT]), int(opening.cursor[CURSOR_TEXT])
         rows += cells_of(opening.messages, count, opening.text[:used].tobytes())
         opening.cursor[CURSOR_COUNT] = opening.cursor[CURSOR_TEXT] = 0
-        if status == DONE:
+        if status == RowsStatus.DONE:
             break
-        assert status == FULL
+        assert status == RowsStatus.FULL
         if count == 0:
             make_more_room(opening)
-    assert status == DONE and opening.cursor[CURSOR_ROW] == len(frames)
+    assert status == RowsStatus.DONE and opening.cursor[CURSOR_ROW] == len(frames)
     assert [row["frame_no"] for row in rows] == [1] * 4 + [2, 3] + [4] * 4
     assert [row["batch_index"] for row in rows] == [0, 1, 2, 3, NULL, NULL, 0, 1, 2, 3]
     keys = [row.get("partition_key") for row in rows]
@@ -266,11 +262,11 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_batch_that_contradicts_itself_gives_a_notice_and_nothing_invented(lie: str) -> None:
     frame, read, kept = LIES[lie]
-    found = Opened().add([frame, KINDS["single"]])
-    (notice,) = found.found()
+    opened = Opened().add([frame, KINDS["single"]])
+    (notice,) = opened.drained()
     assert NOTICES[notice.kind].code == "batch_malformed"
     assert (notice.frame_no, notice.value2) == (1, read)
-    assert [row["frame_no"] for row in found.rows] == [1] * kept + [2]
+    assert [row["frame_no"] for row in opened.rows] == [1] * kept + [2]
 
 
 @given(st.binary(max_size=60), st.integers(-3, 40), st.booleans())

@@ -201,8 +201,8 @@ def test_a_producer_opened_under_the_name_that_its_send_told_leaves_that_chain(
     opened = talk.client(
         commands.PRODUCER, request_id=request, producer_id=2, topic=TOPIC, producer_name="p"
     )
-    found = {row["opened_frame_no"]: row for row in talk.rows()["producers"]}
-    assert chosen([found[opened]], "topic", "name", "name_source") == [(TOPIC, "p", "observed")]
+    rows = {row["opened_frame_no"]: row for row in talk.rows()["producers"]}
+    assert chosen([rows[opened]], "topic", "name", "name_source") == [(TOPIC, "p", "observed")]
     others = [row for row in talk.rows()["producers"] if row["connection_id"] == 1]
     assert chosen(others, "topic", "name", "name_source") == [(TOPIC, "p", "backfilled")]
 

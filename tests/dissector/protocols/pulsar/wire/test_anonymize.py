@@ -12,8 +12,8 @@ from dissector.codecs.crc32c import crc32c
 from dissector.codecs.pseudonyms import Pseudonyms, key_of
 from dissector.codecs.sentences import Sentences
 from dissector.protobuf.descriptors import descriptors
-from dissector.protocols.pulsar.wire import anonymize_kernels
 from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer, _plan
+from dissector.protocols.pulsar.wire.anonymize_kernels import Treatment
 from dissector.protocols.pulsar.wire.contents import SECRET, content_of
 from dissector.protocols.pulsar.wire.details import parse
 from tests.wire import pulsar
@@ -75,9 +75,9 @@ def test_every_field_of_text_or_bytes_has_a_rule() -> None:
         for number, field in fields.items():
             action = int(plan[rows[message], number]) & 0xFF
             if field.type_name in ("string", "bytes"):
-                assert action != anonymize_kernels.KEEP, (message, field.name)
+                assert action != Treatment.KEEP, (message, field.name)
             if content_of(message, field.name) == SECRET:
-                assert action == anonymize_kernels.STARS
+                assert action == Treatment.STARS
 
 
 def entry(payload: bytes, **fields: Any) -> bytes:

@@ -4,8 +4,7 @@ import pytest
 
 from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
-from dissector.protocols.pairing import rules
-from dissector.protocols.pairing.rules import Command
+from dissector.protocols.pairing.rules import Command, PairedBy
 from dissector.protocols.pulsar.wire import commands
 from dissector.protocols.pulsar.wire.commands import (
     COMMAND_BY_NUMBER,
@@ -16,7 +15,7 @@ from dissector.protocols.pulsar.wire.commands import (
     rule_columns,
 )
 
-REQUESTS = [each for each in COMMANDS if each.pairing != rules.NO_REQUEST]
+REQUESTS = [each for each in COMMANDS if each.pairing != PairedBy.NO_REQUEST]
 
 
 def has_field(command: Command, name: str) -> bool:
@@ -51,17 +50,17 @@ def test_answers_come_from_the_other_side() -> None:
 
 def test_what_is_paired_by_request_id_has_one() -> None:
     for command in REQUESTS:
-        if command.pairing == rules.BY_REQUEST_ID:
+        if command.pairing == PairedBy.REQUEST_ID:
             assert has_field(command, "request_id"), command
             assert any(command.number in each.answers for each in COMMANDS), command
     for command in COMMANDS:
         asked = [COMMAND_BY_NUMBER[number] for number in command.answers]
-        if any(each.pairing == rules.BY_REQUEST_ID for each in asked):
+        if any(each.pairing == PairedBy.REQUEST_ID for each in asked):
             assert has_field(command, "request_id"), command
 
 
 def test_error_answers_all_that_have_a_request_id_and_connect() -> None:
-    expected = {each.number for each in REQUESTS if each.pairing == rules.BY_REQUEST_ID}
+    expected = {each.number for each in REQUESTS if each.pairing == PairedBy.REQUEST_ID}
     assert set(COMMAND_BY_NUMBER[commands.ERROR].answers) == expected | {commands.CONNECT}
 
 
@@ -74,8 +73,8 @@ def test_what_a_command_is_about_it_names_by_its_id() -> None:
 
 def test_kernels_read_what_the_table_says() -> None:
     columns = rule_columns()
-    assert columns.request_key[commands.SEND] == rules.BY_SEND
-    assert columns.reply_key[commands.SUCCESS] == rules.BY_REQUEST_ID
+    assert columns.request_key[commands.SEND] == PairedBy.SEND
+    assert columns.reply_key[commands.SUCCESS] == PairedBy.REQUEST_ID
     assert columns.client_handle[commands.FLOW] == CONSUMER_SUBJECT
     assert columns.client_handle[commands.SEND] == PRODUCER_SUBJECT
     for command in COMMANDS:

@@ -49,13 +49,13 @@ def detail_of(name: str, redact: bool = True, **fields: Any) -> Any:
 
 
 def test_detail_says_what_no_column_says() -> None:
-    found = detail_of(
+    detail = detail_of(
         "SUBSCRIBE", topic="t", subscription="s", subType="Key_Shared", consumer_id=1, request_id=2,
         durable=True, read_compacted=True, metadata=[{"key": "app", "value": "shop"}],
         keySharedMeta={"keySharedMode": "STICKY", "hashRanges": [{"start": 0, "end": 99}]},
         schema={"name": "x", "schema_data": b'{"type":"string"}', "type": "Json"},
     )  # fmt: skip
-    assert found == {
+    assert detail == {
         "subType": "Key_Shared",
         "durable": True,
         "read_compacted": True,
@@ -74,8 +74,8 @@ def test_what_has_a_column_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("name", pulsar.VECTORS)
 def test_frequent_commands_have_full_detail_only(name: str) -> None:
-    found, everything = details([pulsar.vector(name)])[0]
-    assert found is None
+    shown, everything = details([pulsar.vector(name)])[0]
+    assert shown is None
     assert everything["command"]["type"] == name
 
 
@@ -128,14 +128,14 @@ def test_secrets_are_hidden_and_shown_by_turns_and_never_remembered() -> None:
 
 
 def test_the_method_of_authentication_stays() -> None:
-    found = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
-    assert found["auth_method_name"] == "token" and found["auth_data"] == "<redacted: 3 bytes>"
+    detail = detail_of("CONNECT", client_version="v", auth_method_name="token", auth_data=b"abc")
+    assert detail["auth_method_name"] == "token" and detail["auth_data"] == "<redacted: 3 bytes>"
 
 
 def test_encryption_keys_are_secret_too() -> None:
     fields = {"encryption_keys": [{"key": "k1", "value": SECRET.encode()}]}
-    _, found = details([pulsar.send(metadata_fields=fields)])[0]
-    assert found["metadata"]["encryption_keys"] == [{"key": "k1", "value": "<redacted: 10 bytes>"}]
+    _, full = details([pulsar.send(metadata_fields=fields)])[0]
+    assert full["metadata"]["encryption_keys"] == [{"key": "k1", "value": "<redacted: 10 bytes>"}]
 
 
 def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> None:
@@ -147,9 +147,9 @@ def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> Non
             topics_hash="h" * (MAX_DETAIL_TEXT + 3),
         )
     )  # fmt: skip
-    found, everything = details([frame])[0]
-    assert len(found["topics"]) == MAX_DETAIL_ITEMS + 1 and found["topics"][-1] == "<5 more>"
-    assert found["topics_hash"].endswith("h<3 more>")
+    shown, everything = details([frame])[0]
+    assert len(shown["topics"]) == MAX_DETAIL_ITEMS + 1 and shown["topics"][-1] == "<5 more>"
+    assert shown["topics_hash"].endswith("h<3 more>")
     whole = everything["command"]["getTopicsOfNamespaceResponse"]
     assert len(whole["topics"]) == count and len(whole["topics_hash"]) == MAX_DETAIL_TEXT + 3
 
@@ -157,13 +157,13 @@ def test_long_lists_and_texts_are_cut_in_the_column_and_whole_on_demand() -> Non
 def test_text_that_is_no_utf8_and_missing_required_fields_are_fine() -> None:
     body = b"\x1a\x03a\xffb"
     command = bytes([8, 14, 0x72, len(body)]) + body
-    _, found = details([pulsar.simple(command)])[0]
-    assert found["command"]["error"] == {"message": "a\\xffb"}
+    _, full = details([pulsar.simple(command)])[0]
+    assert full["command"]["error"] == {"message": "a\\xffb"}
 
 
 def test_what_is_not_a_number_is_text_in_json() -> None:
-    found = detail_of("CONSUMER_STATS_RESPONSE", request_id=1, msgRateOut=float("nan"))
-    assert found == {"msgRateOut": "nan"}
+    detail = detail_of("CONSUMER_STATS_RESPONSE", request_id=1, msgRateOut=float("nan"))
+    assert detail == {"msgRateOut": "nan"}
 
 
 def test_a_cut_frame_tells_its_whole_parts() -> None:

@@ -15,7 +15,7 @@ from dissector.jit import compiled
 from dissector.limits import MAX_IDS_PER_ACK, NULL
 from dissector.notices import NOTICES
 from dissector.protocols import columns as c
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.pulsar.wire.commands import COMMANDS
 from dissector.protocols.pulsar.wire.fields import FieldDecoder, Fields
 from dissector.schemas.enums import CHECKSUM_NOTES
@@ -209,7 +209,7 @@ def test_damaged_frames_are_malformed_where_protobuf_says_so(
     damaged = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(10, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    columns, _, found, _ = read([bytes(damaged)])
+    columns, _, fields, _ = read([bytes(damaged)])
     if columns.command[0] not in (6, 9) and b"\x0b" not in damaged[10:]:
         size = int.from_bytes(damaged[4:8], "big")
         try:
@@ -219,7 +219,7 @@ def test_damaged_frames_are_malformed_where_protobuf_says_so(
         else:
             is_group = any((byte & 7) in (3, 4) for byte in damaged[10:])
             assert is_group or columns.status[0] == c.COMPLETE
-    assert (columns.status[0] == c.MALFORMED) == (codes(found) == [(0, "malformed_frame")])
+    assert (columns.status[0] == c.MALFORMED) == (codes(fields) == [(0, "malformed_frame")])
 
 
 def test_flipped_bytes_mismatch_only_where_the_checksum_looks() -> None:
@@ -242,8 +242,8 @@ def test_flipped_bytes_mismatch_only_where_the_checksum_looks() -> None:
 def test_damaged_metadata_under_a_wrong_checksum_is_a_mismatch_and_nothing_is_made_up() -> None:
     frame = bytearray(pulsar.send())
     frame[-9] = 0xFF  # a length inside the metadata
-    columns, _, found, _ = read([bytes(frame)])
-    assert columns.status[0] == c.COMPLETE and codes(found) == []
+    columns, _, fields, _ = read([bytes(frame)])
+    assert columns.status[0] == c.COMPLETE and codes(fields) == []
     assert c.CHECKSUM_NAMES[columns.checksum[0]] == "mismatch"
     assert columns.sequence_id[0] == 0
     assert columns.message_count[0] == columns.compression[0] == NULL
@@ -252,9 +252,9 @@ def test_damaged_metadata_under_a_wrong_checksum_is_a_mismatch_and_nothing_is_ma
 def test_the_same_damage_without_a_checksum_makes_the_frame_malformed() -> None:
     command = pulsar.command("SEND", producer_id=1, sequence_id=0)
     frame = pulsar.entry(command, b"\x0a\x7fp", b"hi", checksum=False)
-    columns, _, found, _ = read([pulsar.send(), frame])
+    columns, _, fields, _ = read([pulsar.send(), frame])
     assert columns.status.tolist() == [c.COMPLETE, c.MALFORMED]
-    assert codes(found) == [(1, "malformed_frame")]
+    assert codes(fields) == [(1, "malformed_frame")]
     assert columns.message_count[1] == NULL and columns.sequence_id[1] == 0
 
 
@@ -266,8 +266,8 @@ def test_a_cut_frame_keeps_what_can_be_read(status: int) -> None:
     for length in range(1, len(frame)):
         columns, sources = block_of([frame])
         cut(columns, 0, length, status)
-        found = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
-        assert columns.status[0] == status and codes(found) == []
+        fields = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
+        assert columns.status[0] == status and codes(fields) == []
         knows_type = length >= 10
         assert columns.command[0] == (6 if knows_type else NULL)
         assert columns.sequence_id[0] == (9 if length >= 8 + size else NULL)
@@ -286,13 +286,13 @@ def test_a_large_ack_gets_room_and_loses_nothing() -> None:
         pulsar.simple(pulsar.command("ACK", consumer_id=1, ack_type=0, message_id=part))
         for part in (ids[:3000], ids, [])
     ] + [pulsar.vector("FLOW")]
-    columns, _, found, _ = read(frames)
-    assert found.id_count == 23_000 and found.word_count == 46_000
+    columns, _, fields, _ = read(frames)
+    assert fields.id_count == 23_000 and fields.word_count == 46_000
     assert columns.id_count.tolist() == [3000, 20_000, 0, NULL]
     assert columns.first_id.tolist()[:2] == [0, 3000]
-    assert found.ids.entry_id[:23_000].tolist() == [*range(3000), *range(20_000)]
-    at = found.ids.ack_set_at[22_999]
-    assert words(found, int(at), 2) == [19_999, -19_999]
+    assert fields.ids.entry_id[:23_000].tolist() == [*range(3000), *range(20_000)]
+    at = fields.ids.ack_set_at[22_999]
+    assert words(fields, int(at), 2) == [19_999, -19_999]
 
 
 @pytest.mark.skipif(not compiled(), reason="a million ids take minutes uncompiled")
@@ -301,9 +301,9 @@ def test_ids_above_the_limit_are_left_out_with_a_notice() -> None:
     body = b"\x08\x01\x10\x00" + one * (MAX_IDS_PER_ACK + 5)
     command = b"\x08\x0a\x52" + varint(len(body)) + body
     columns, sources = block_of([pulsar.simple(command)])
-    found = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
-    assert columns.id_count[0] == found.id_count == MAX_IDS_PER_ACK
-    assert codes(found) == [(0, "ids_limit")]
+    fields = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
+    assert columns.id_count[0] == fields.id_count == MAX_IDS_PER_ACK
+    assert codes(fields) == [(0, "ids_limit")]
 
 
 def varint(value: int) -> bytes:
@@ -328,11 +328,11 @@ def test_events_and_other_protocols_are_left_alone() -> None:
     columns, sources = block_of([pulsar.send(), pulsar.send(), pulsar.send()])
     columns.protocol[1] = 1
     columns.request_id[1] = 55
-    columns.command[2], columns.frame_no[2] = c.EVENT_GAP, NULL
+    columns.command[2], columns.frame_no[2] = FrameEvent.GAP, NULL
     FieldDecoder(NameTable(10, 100), 0).decode(columns, 3, sources)
     assert columns.producer_id.tolist() == [1, NULL, NULL]
     assert columns.request_id[1] == 55
-    assert columns.command.tolist() == [6, NULL, c.EVENT_GAP]
+    assert columns.command.tolist() == [6, NULL, FrameEvent.GAP]
 
 
 def test_a_migrated_topic_names_a_producer_or_a_consumer() -> None:
@@ -347,9 +347,9 @@ def test_a_migrated_topic_names_a_producer_or_a_consumer() -> None:
 
 
 def test_unknown_commands_are_kept_without_fields() -> None:
-    columns, _, found, _ = read([pulsar.simple(bytes([8, 83, 0x9A, 5, 2, 8, 1]))])
+    columns, _, fields, _ = read([pulsar.simple(bytes([8, 83, 0x9A, 5, 2, 8, 1]))])
     assert columns.command[0] == 83 and columns.status[0] == c.COMPLETE
-    assert found.notice_count == 0
+    assert fields.notice_count == 0
     assert (columns.matrix[FIRST:, 0] == NULL).all()
 
 

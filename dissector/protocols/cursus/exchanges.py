@@ -20,7 +20,7 @@ from dissector.codecs.texts import bounded
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
-from dissector.protocols.columns import FrameColumns
+from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.cursus import commands
 from dissector.protocols.cursus import rows as cursus_rows
 from dissector.protocols.cursus import sessions as cursus_sessions
@@ -39,6 +39,7 @@ from dissector.protocols.pairing import rows as pairing_rows
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.exchanges import Exchanges
+from dissector.protocols.pairing.rules import Expectation
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pairing.steps import begin_row
 from dissector.schemas import enums
@@ -67,7 +68,7 @@ _TELLING_FIELDS: Final = {
 }
 
 
-class Correlation:
+class CursusExchanges:
     """State of one capture. negotiated: by connections that are over.
 
     Args:
@@ -160,16 +161,16 @@ class Correlation:
     # -- events
 
     def _session(self, connection: int) -> int:
-        found = self._sessions.get(connection)
-        if found is None:
-            found = cursus_sessions.open_session(self._own, self._state, connection)
-            self._sessions[connection] = found
-        return found
+        session = self._sessions.get(connection)
+        if session is None:
+            session = cursus_sessions.open_session(self._own, self._state, connection)
+            self._sessions[connection] = session
+        return session
 
     def _event(self, context: PassContext, row: int) -> None:
         frames = context.frames
         connection = int(frames.connection_id[row])
-        if frames.command[row] == columns.EVENT_CLOSE:
+        if frames.command[row] == FrameEvent.CLOSE:
             is_capture_over = int(frames.status[row]) == ENDED_CAPTURE_END
             self._connection_over(context, connection, is_capture_over)
             return
@@ -394,7 +395,7 @@ class Correlation:
         if (
             outcome == enums.RESPONSE_CUT
             and status == columns.CUT_BY_END
-            and self._state.pending.silence[which] != rules.AWAITED
+            and self._state.pending.silence[which] != Expectation.AWAITED
         ):
             cursus_sessions.inherit(context, which, row)
             self._close(context, which, enums.NOT_AWAITED)
