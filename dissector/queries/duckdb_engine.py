@@ -8,6 +8,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -40,7 +42,6 @@ MEMORY: Final = "2GB"
 # Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
 # A report takes a tenth to a sixth less so.
 _QUERIES_AT_ONCE: Final = 2
-_IN_UTC: Final = "SET TimeZone = 'UTC'"
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "try_subtract(a, b) AS TRY(a - b)",
@@ -69,7 +70,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET temp_directory = ''")
-    connection.execute(_IN_UTC)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors, too
     for function in FUNCTIONS:
         connection.execute(f"CREATE MACRO {function}")
     return connection
@@ -99,22 +100,29 @@ class DuckdbEngine:
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
         self._is_lent = False
-        self._settings = [_IN_UTC]  # that hold for a cursor alone
-        self._connection = connect()
-        run = self._connection.execute
-        run(f"SET memory_limit = {quoted(memory)}")
+        self._memory = memory
+        self._settings: list[str] = []  # that hold for a cursor alone
+        self._close = ExitStack()
+
+    @cached_property
+    def _connection(self) -> "duckdb.DuckDBPyConnection":
+        """Made when it is needed: that takes as long as ten queries."""
+        connection = self._close.enter_context(connect())
+        run = connection.execute
+        run(f"SET memory_limit = {quoted(self._memory)}")
         run("SET preserve_insertion_order = false")
         run("SET parquet_metadata_cache = true")
-        if threads is not None:
-            run(f"SET threads = {threads}")
-        if folder is not None:
-            run(f"SET temp_directory = {quoted(str(folder))}")
+        if self._threads is not None:
+            run(f"SET threads = {self._threads}")
+        if self._folder is not None:
+            run(f"SET temp_directory = {quoted(str(self._folder))}")
+        return connection
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._connection.close()
+        self._close.close()
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """A small table, under a name that replaces what had it."""
