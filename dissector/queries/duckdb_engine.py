@@ -145,18 +145,12 @@ class DuckdbEngine:
             old_paths: files of schema version 1, which name their capture by their folder.
             empty: a table with its columns, for those that files lack.
         """
-        names = ", ".join(f'"{name}"' for name in empty.schema.names)
-        if paths and not old_paths and {*empty.schema.names} <= {*self._columns(paths)}:
-            rows = f"SELECT {names} FROM {parquet(paths)}"
-        else:
+        with reading():
+            rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
+        if not rows:
             self.register(f"empty_{table}", empty)
             rows = all_rows(f"empty_{table}", paths, old_paths)
         self._create("VIEW", f"lake_{table}", rows)
-
-    def _columns(self, paths: Sequence[str]) -> list[str]:
-        """The columns of Parquet files."""
-        with reading():
-            return self._connection.sql(f"SELECT * FROM {parquet(paths)}").columns
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""
@@ -286,6 +280,27 @@ class DuckdbEngine:
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
+
+
+def plain_rows(
+    connection: "duckdb.DuckDBPyConnection",
+    paths: Sequence[str],
+    old_paths: Sequence[str],
+    columns: Sequence[str],
+) -> str:
+    """The query of all rows of a table whose files have all of its columns; empty where they lack
+    some, or there are none. old_paths: files of schema version 1, which do."""
+    if not paths or old_paths:
+        return ""
+    source = f"FROM {parquet(paths)}"
+    if not {*columns} <= {*connection.sql(f"SELECT * {source}").columns}:
+        return ""
+    return f"SELECT {', '.join(map(_name, columns))} {source}"
+
+
+def _name(column: str) -> str:
+    """The name of a column as SQL writes it."""
+    return f'"{column}"'
 
 
 def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:
