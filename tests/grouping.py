@@ -22,6 +22,7 @@ LONGEST = (
     "tests/hard/test_accounting.py",
     "tests/hard/test_ways.py",
     "tests/dissector/cli/test_evidence.py",
+    "tests/dissector/cli/test_bundle_findings.py",
     "apart",
     "tests/dissector/report/test_compacted.py",
     "tests/dissector/report/test_page.py",
