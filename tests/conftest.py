@@ -67,10 +67,12 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def kept_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def kept_rights() -> Iterator[None]:
     """A tap that runs inside this process would take its rights away from all later tests."""
-    monkeypatch.setattr("dissector.tap.privileges.drop_all_but_capturing", lambda: False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dissector.tap.privileges.drop_all_but_capturing", lambda: False)
+        yield
 
 
 @pytest.fixture(scope="session")

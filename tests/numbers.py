@@ -59,7 +59,7 @@ class Numbers:
             else:
                 columns.append(pa.nulls(rows.num_rows, field.type))
         made = pa.table(columns, names=schema.names)
-        self._rows[table].append(made.cast(schema))
+        self._rows[table].append(made if made.schema == schema else made.cast(schema))
         self._found = None
 
     def parts(self) -> MergedTables:

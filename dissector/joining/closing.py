@@ -22,7 +22,15 @@ from dissector.joining import capture_boundaries, checkpoints, client_handles, m
 from dissector.joining import positions as joining_positions
 from dissector.joining.connection_ends import find_events
 from dissector.joining.encodings import numbers
-from dissector.joining.files import CaptureFiles, JoinSettings, database, make_views, text, write
+from dissector.joining.files import (
+    FEW_ROWS,
+    CaptureFiles,
+    JoinSettings,
+    database,
+    make_views,
+    text,
+    write,
+)
 from dissector.joining.gaps import find_gaps
 from dissector.joining.links import ConnectionId, JoinPlan
 from dissector.joining.positions import Positions, PriorState
@@ -123,8 +131,9 @@ def close_group(
         DependencyError: DuckDB is not there.
     """
     left = None if around.before is None else checkpoints.read(around.before)
-    with database(settings) as db:
-        make_views(db, source, _READ, "all_")
+    is_small = source.rows + (around.near.rows if around.near else 0) <= FEW_ROWS
+    with database(settings, is_small=is_small) as db:
+        make_views(db, source, _READ, "all_", is_read_once=is_small)
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")

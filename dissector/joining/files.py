@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import duckdb
 
 BATCH_ROWS: Final = 1 << 16
+FEW_ROWS: Final = 30_000  # below it, to plan a query costs more than to run it
 _SQL_TYPES: Final = {
     "bigint": "BIGINT",
     "boolean": "BOOLEAN",
@@ -43,12 +44,14 @@ class JoinSettings(NamedTuple):
 
 class CaptureFiles(NamedTuple):
     """The files of some captures, by table; those of schema version 1 name their capture by their
-    folder. only: captures whose rows are wanted, if the files hold others, too."""
+    folder. only: captures whose rows are wanted, if the files hold others, too. rows: in all
+    files."""
 
     files: dict[str, tuple[str, ...]]
     old_files: dict[str, tuple[str, ...]]
     only: tuple[str, ...] | None
     has_rotations: bool
+    rows: int
 
     def query(self, table: str) -> str:
         """SQL that gives the rows of a table; `place` tells those of one file and frame apart, in
@@ -126,12 +129,16 @@ def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
         {table: tuple(old.part_paths(table)) for table in TABLES},
         tuple(sorted(captures)) if held - captures else None,
         any(ROTATION.fullmatch(each.capture_id) for c in chosen for each in c.captures()),
+        sum(part.rows for capture in chosen for part in capture.files),
     )
 
 
 @contextmanager
-def database(settings: JoinSettings) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """A database of its own in memory.
+def database(
+    settings: JoinSettings, *, is_small: bool = False
+) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """A database of its own in memory. is_small: for so few rows that to look for the best plan of
+    a query costs more than any plan.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -148,15 +155,24 @@ def database(settings: JoinSettings) -> Iterator["duckdb.DuckDBPyConnection"]:
         "autoinstall_known_extensions": "false",
     }
     with duckdb.connect(config=options) as connection:
+        if is_small:
+            connection.execute("PRAGMA disable_optimizer")
         yield connection
 
 
 def make_views(
-    db: "duckdb.DuckDBPyConnection", source: CaptureFiles, tables: Iterable[str], prefix: str = ""
+    db: "duckdb.DuckDBPyConnection",
+    source: CaptureFiles,
+    tables: Iterable[str],
+    prefix: str = "",
+    *,
+    is_read_once: bool = False,
 ) -> None:
-    """Tables of a source as views of their names."""
+    """Tables of a source as views of their names. is_read_once: their rows are read here, and not
+    by each query."""
+    kind = "TABLE" if is_read_once else "VIEW"
     for table in tables:
-        db.execute(f"CREATE VIEW {prefix}{table} AS {source.query(table)}")
+        db.execute(f"CREATE {kind} {prefix}{table} AS {source.query(table)}")
 
 
 def write(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema, path: Path) -> int:

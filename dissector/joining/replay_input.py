@@ -31,6 +31,10 @@ _SQL_TYPES: Final = {
 }  # fmt: skip
 # What orders rows beside columns of the input; place: of rows that are of one frame.
 _ORDERS: Final = ("time", "turn", "place")
+_KINDS: Final = {
+    **{field.name: _SQL_TYPES[field.type] for field in replay.INPUT},
+    **dict.fromkeys(_ORDERS, "BIGINT"),
+}
 
 # A frame that goes on in the next capture is left out, unless it tells whose it is: its rest is
 # lost, and nothing else is. Where order alone tells what answers what, it keeps its place.
@@ -158,7 +162,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
         _others(),
     ]
     query = (
-        f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL '.join(parts)}) "
+        f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL BY NAME '.join(parts)}) "
         "ORDER BY time, rank, turn, frame_no, kind, place"
     )
     # Pieces of one size, however many threads there are: rows come out in the order of pieces.
@@ -172,11 +176,11 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
 
 
 def _columns(own: Iterable[str], **more: str) -> str:
-    """All columns of the input and of what orders it: of a table (f), by an expression, or null."""
+    """Columns of the input and of what orders it: of a table (f), or by an expression."""
     given = {name: f"f.{name}" for name in own} | more
-    kinds = {field.name: _SQL_TYPES[field.type] for field in replay.INPUT}
-    kinds |= dict.fromkeys(_ORDERS, "BIGINT")
-    return ", ".join(f"{given.get(name, 'NULL')}::{kind} AS {name}" for name, kind in kinds.items())
+    return ", ".join(
+        f"{given[name]}::{kind} AS {name}" for name, kind in _KINDS.items() if name in given
+    )
 
 
 def _frames() -> str:

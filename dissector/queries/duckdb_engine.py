@@ -8,6 +8,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
@@ -40,7 +42,6 @@ MEMORY: Final = "2GB"
 # Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
 # A report takes a tenth to a sixth less so.
 _QUERIES_AT_ONCE: Final = 2
-_IN_UTC: Final = "SET TimeZone = 'UTC'"
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "try_subtract(a, b) AS TRY(a - b)",
@@ -69,7 +70,7 @@ def connect() -> "duckdb.DuckDBPyConnection":
     connection = duckdb.connect(config={"allow_community_extensions": "false"})
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET temp_directory = ''")
-    connection.execute(_IN_UTC)
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # of its cursors, too
     for function in FUNCTIONS:
         connection.execute(f"CREATE MACRO {function}")
     return connection
@@ -99,22 +100,29 @@ class DuckdbEngine:
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
         self._lent: dict[str, _Lent] = {}
+        self._memory = memory
         self._settings = [_IN_UTC]  # that hold for a cursor alone
-        self._connection = connect()
-        run = self._connection.execute
-        run(f"SET memory_limit = {quoted(memory)}")
+        self._close = ExitStack()
+
+    @cached_property
+    def _connection(self) -> "duckdb.DuckDBPyConnection":
+        """Made when it is needed: that takes as long as ten queries."""
+        connection = self._close.enter_context(connect())
+        run = connection.execute
+        run(f"SET memory_limit = {quoted(self._memory)}")
         run("SET preserve_insertion_order = false")
         run("SET parquet_metadata_cache = true")
-        if threads is not None:
-            run(f"SET threads = {threads}")
-        if folder is not None:
-            run(f"SET temp_directory = {quoted(str(folder))}")
+        if self._threads is not None:
+            run(f"SET threads = {self._threads}")
+        if self._folder is not None:
+            run(f"SET temp_directory = {quoted(str(self._folder))}")
+        return connection
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._connection.close()
+        self._close.close()
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """A small table, under a name that replaces what had it."""
@@ -141,18 +149,12 @@ class DuckdbEngine:
             old_paths: files of schema version 1, which name their capture by their folder.
             empty: a table with its columns, for those that files lack.
         """
-        names = ", ".join(f'"{name}"' for name in empty.schema.names)
-        if paths and not old_paths and {*empty.schema.names} <= {*self._columns(paths)}:
-            rows = f"SELECT {names} FROM {parquet(paths)}"
-        else:
+        with reading():
+            rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
+        if not rows:
             self.register(f"empty_{table}", empty)
             rows = all_rows(f"empty_{table}", paths, old_paths)
         self._create("VIEW", f"lake_{table}", rows)
-
-    def _columns(self, paths: Sequence[str]) -> list[str]:
-        """The columns of Parquet files."""
-        with reading():
-            return self._connection.sql(f"SELECT * FROM {parquet(paths)}").columns
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""
@@ -233,6 +235,7 @@ class DuckdbEngine:
         self._materialize(queries.values())
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
             return {name: self._table_or_reason(name, query) for name, query in queries.items()}
+        assert self._connection is not None  # one for all threads
         with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
             tables = pool.map(self._table_or_reason, queries, queries.values())
             return dict(zip(queries, tables, strict=True))
@@ -296,6 +299,27 @@ class _Lent:
 
     def __arrow_c_schema__(self) -> object:
         return self.rows.schema.__arrow_c_schema__()
+
+
+def plain_rows(
+    connection: "duckdb.DuckDBPyConnection",
+    paths: Sequence[str],
+    old_paths: Sequence[str],
+    columns: Sequence[str],
+) -> str:
+    """The query of all rows of a table whose files have all of its columns; empty where they lack
+    some, or there are none. old_paths: files of schema version 1, which do."""
+    if not paths or old_paths:
+        return ""
+    source = f"FROM {parquet(paths)}"
+    if not {*columns} <= {*connection.sql(f"SELECT * {source}").columns}:
+        return ""
+    return f"SELECT {', '.join(map(_name, columns))} {source}"
+
+
+def _name(column: str) -> str:
+    """The name of a column as SQL writes it."""
+    return f'"{column}"'
 
 
 def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:

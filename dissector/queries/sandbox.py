@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import InputError, UsageError
 from dissector.queries.catalogue import SharedView, shared_views, used_views, views, words
-from dissector.queries.duckdb_engine import all_rows, connect, one_line, quoted, reading
+from dissector.queries.duckdb_engine import (
+    all_rows,
+    connect,
+    one_line,
+    plain_rows,
+    quoted,
+    reading,
+)
 from dissector.queries.tables import table_views
 from dissector.schemas import TABLES
 
@@ -144,11 +151,13 @@ class Sandbox:
     def _make_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
     ) -> None:
-        """A view over all files of a table; one without rows lends its columns."""
-        self._connection.register("lent", empty)
-        self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
-        self._connection.unregister("lent")
-        rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
+        """A view over all files of a table; one without rows lends columns that they lack."""
+        rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
+        if not rows:
+            self._connection.register("lent", empty)
+            self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
+            self._connection.unregister("lent")
+            rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
         self._connection.execute(f"CREATE VIEW {table} AS {rows}")
 
     def __enter__(self) -> Self:

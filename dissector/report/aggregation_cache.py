@@ -31,18 +31,14 @@ from dissector.queries.selection import Selection
 from dissector.report import partitions
 from dissector.report.closing import CHANGED
 from dissector.report.partitions import Engine, EngineIn, Inputs, Partition, Tables
+from dissector.report.result import SECTIONS
 from dissector.schemas.small_tables import no_rows
 
 Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
 CLOSED: Final = ("exchanges", "deliveries", "permits")
 FINDINGS: Final = "findings"  # the section that rules alone make
-# What sections are made from that are read where findings alone are asked for.
-_READ_BY_RULES: Final = {
-    "coverage": (
-        "connections", "unfinished", "frames", "notices", "capture_notices", "directions",
-    ),
-}  # fmt: skip
+COVERAGE: Final = "coverage"  # what every rule over totals reads
 JOINED: Final = "joined-"  # before the names of these tables, where they are kept
 
 
@@ -409,19 +405,21 @@ class AggregationCache:
         memory.replace_all()
 
 
-def queries_of(sections: Collection[str], numbers: Collection[str]) -> Queries:
+def queries_of(sections: Collection[str], numbers: Collection[str], *, is_kept: bool) -> Queries:
     """The queries that sections are made from, by their names.
 
     Args:
         numbers: of rules that are asked; none for all.
+        is_kept: what they give serves reports of other sections, too, so that all are asked while
+            the captures are read; but where findings alone are wanted.
     """
     rules = {
         name: query for name, query in rule_queries().items()
         if not numbers or query.rule.number in numbers
     }  # fmt: skip
-    if {*sections} - {FINDINGS, *_READ_BY_RULES}:
+    if is_kept and {*sections} - {FINDINGS, COVERAGE}:
         return {**catalogue(), **rules}
-    wanted = {name for section in sections for name in _READ_BY_RULES.get(section, ())}
+    wanted = {name for section in sections for name in SECTIONS[section].reads}
     return {name: query for name, query in catalogue().items() if name in wanted} | rules
 
 

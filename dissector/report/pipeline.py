@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import RuleProblem, load_rules
-from dissector.findings.querying import RuleQuery, incidents
+from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.findings.totals import never_wrong, totals_rules
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
@@ -28,7 +28,7 @@ from dissector.queries.selection import Selection
 from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
-from dissector.report.merged_tables import MergedTables, empty_tables
+from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
 from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
@@ -191,7 +191,9 @@ def make_report(
     if has_memory:
         read = read._replace(memory=IncrementCache(lake, digests, read.known, work))
     progress.step(1, _STEPS, "the rows of new captures")
-    queries = aggregation_cache.queries_of(scope.sections_made, scope.rules)
+    queries = aggregation_cache.queries_of(
+        scope.sections_made, scope.rules, is_kept=has_memory and scope.is_kept
+    )
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
@@ -264,7 +266,7 @@ def _build(
     spans = [span for span in read.spans.values() if span != (0, 0)] or [(0, 0)]
     widest = min(first for first, _ in spans), max(last for _, last in spans)
     steps: dict[str | None, int] = {name: step_ns(*span) for name, span in read.spans.items()}
-    tables = {**empty_tables().tables, "files": read.known.files, **tables}
+    tables = {**{name: [] for name in rule_queries()}, "files": read.known.files, **tables}
     merged = MergedTables(tables, step_ns(*widest), steps)
     section = None if verdicts is None else by_capture.verdict_section(verdicts.to_pylist())
     report = build(merged, scope.sections_made, section)

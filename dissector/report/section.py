@@ -36,12 +36,14 @@ class Section(NamedTuple):
 
     build: its content, `total` and lists.
     about: its sentences, from a report that has all sections.
+    reads: queries of the catalogue that it is made from.
     judged: None where no verdict is made from it.
     """
 
     name: str
     build: Callable[[MergedTables], dict[str, Any]]
     about: Callable[[Row], str]
+    reads: tuple[str, ...]
     judged: Judged | None = None
 
 

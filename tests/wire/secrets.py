@@ -235,5 +235,10 @@ def fragments_in(garden: Garden, shown: bytes, size: int = 7) -> list[str]:
         data = each.encode()
         for part in {data[at : at + size] for at in range(max(len(data) - size + 1, 1))}:
             parts.setdefault(part, []).append(each)
-    found = {names[0] for part, names in parts.items() if len(names) == 1 and part in shown}
-    return sorted(found)
+    there = {shown[at : at + size] for at in range(len(shown) - size + 1)}
+    return sorted(
+        {
+            names[0] for part, names in parts.items()
+            if len(names) == 1 and (part in there if len(part) == size else part in shown)
+        }
+    )  # fmt: skip

@@ -169,8 +169,8 @@ def about(report: Row) -> str:
 
 
 SECTION: Final = Section(
-    "ack_latency",
-    ack_latency,
-    about,
+    "ack_latency", ack_latency, about,
+    ("ack_times", "ack_commands", "lags", "passed_deliveries", "passed_delivery_counts", "unread",
+     "directions"),
     Judged("acks", lambda total: total["passed_over"]),
-)
+)  # fmt: skip

@@ -136,5 +136,6 @@ SECTION: Final = Section(
     "checksum_failures",
     checksum_failures,
     about,
+    ("checksums", "checksum_failures", "directions"),
     Judged("checksums", lambda total: total["mismatch"]),
 )

@@ -149,4 +149,9 @@ def _lost_connections(total: Row) -> int:
     return lost
 
 
-SECTION: Final = Section("connecting", connecting, about, Judged("connecting", _lost_connections))
+SECTION: Final = Section(
+    "connecting", connecting, about,
+    ("connecting", "chain_times", "slow_chains", "bursts", "closed_by_broker", "closed_causes",
+     "links", "unread"),
+    Judged("connecting", _lost_connections),
+)  # fmt: skip

@@ -219,6 +219,7 @@ SECTION: Final = Section(
     "coverage",
     coverage,
     about,
+    ("connections", "unfinished", "frames", "notices", "capture_notices", "directions"),
     Judged(
         "coverage",
         lambda total: total["decoded_share"],

@@ -113,4 +113,10 @@ def about(report: Row) -> str:
     )
 
 
-SECTION: Final = Section("errors", errors, about, Judged("errors", lambda total: total["answers"]))
+SECTION: Final = Section(
+    "errors",
+    errors,
+    about,
+    ("refused", "refused_texts", "incidents", "directions"),
+    Judged("errors", lambda total: total["answers"]),
+)

@@ -184,4 +184,4 @@ def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in values.items() if value is not None]
 
 
-SECTION: Final = Section("findings", findings, about)
+SECTION: Final = Section("findings", findings, about, ())

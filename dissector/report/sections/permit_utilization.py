@@ -272,5 +272,6 @@ SECTION: Final = Section(
     "permit_utilization",
     permit_utilization,
     about,
+    ("consumers", "stalls", "balances", "unread", "directions"),
     Judged("permits", _stall_count),
 )

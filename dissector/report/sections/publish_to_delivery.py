@@ -105,4 +105,9 @@ def about(report: Row) -> str:
     )
 
 
-SECTION: Final = Section("publish_to_delivery", publish_to_delivery, about)
+SECTION: Final = Section(
+    "publish_to_delivery",
+    publish_to_delivery,
+    about,
+    ("transits", "entries", "unread", "directions"),
+)

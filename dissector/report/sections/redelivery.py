@@ -208,8 +208,8 @@ def about(report: Row) -> str:
 
 
 SECTION: Final = Section(
-    "redelivery",
-    redelivery,
-    about,
+    "redelivery", redelivery, about,
+    ("deliveries", "redeliver_requests", "placeholders", "reconsumed", "redelivered", "unread",
+     "directions"),
     Judged("redelivery", lambda total: total["redelivered"]),
-)
+)  # fmt: skip

@@ -77,4 +77,4 @@ def about(report: Row) -> str:
     )
 
 
-SECTION: Final = Section("requests", requests, about)
+SECTION: Final = Section("requests", requests, about, ("requests", "unread"))

@@ -290,7 +290,12 @@ def _unconfirmed(total: Row) -> int:
     return count or total["resent"]
 
 
-SECTION: Final = Section("send_latency", send_latency, about, Judged("sends", _unconfirmed))
+SECTION: Final = Section(
+    "send_latency", send_latency, about,
+    ("sends", "send_minutes", "transmits", "logical", "messages", "send_points", "passed_over",
+     "passed_over_counts", "directions"),
+    Judged("sends", _unconfirmed),
+)  # fmt: skip
 
 
 # -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of

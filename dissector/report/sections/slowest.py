@@ -54,4 +54,4 @@ def about(report: Row) -> str:
     )
 
 
-SECTION: Final = Section("slowest", slowest, about)
+SECTION: Final = Section("slowest", slowest, about, ("slow",))

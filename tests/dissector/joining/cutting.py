@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from dissector.dissection import Options
 from dissector.joining import survey
 from dissector.joining.closing import SCHEMAS, Target, close_group
-from dissector.joining.files import JoinSettings, digests, files_of
+from dissector.joining.files import FEW_ROWS, JoinSettings, digests, files_of
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.land import land_chain
@@ -108,11 +108,16 @@ def planned(lake: Lake, captures: Iterable[str] = ()) -> JoinPlan:
     return survey.plan(known, lambda names: files_of(lake, names), JoinSettings())
 
 
-def closed(lake: Lake, plan: JoinPlan, folder: Path) -> dict[str, pa.Table]:
-    """The rows of all groups of a plan, closed one after the other."""
+def closed(
+    lake: Lake, plan: JoinPlan, folder: Path, *, is_small: bool = True
+) -> dict[str, pa.Table]:
+    """The rows of all groups of a plan, closed one after the other. is_small: as what it is; else
+    as if there were many rows."""
     for number, part in enumerate(parts_of(plan)):
         target = Target(folder, f"group-{number}")
-        close_group(files_of(lake, part.captures), part, target, JoinSettings())
+        source = files_of(lake, part.captures)
+        rows = source.rows if is_small else FEW_ROWS + 1
+        close_group(source._replace(rows=rows), part, target, JoinSettings())
     return {
         name: pa.concat_tables(
             [schema.empty_table()]

@@ -19,12 +19,15 @@ from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.report import aggregation_cache
+from dissector.report.aggregation_cache import FINDINGS
 from tests import reports
 from tests.dissector.joining.cutting import cut_places, land, packets, parts, read
 from tests.dissector.report.test_pipeline import closed_rows, hand_over
 from tests.reports import SOME_RULES, differences
 
 reported = partial(reports.reported, rules=SOME_RULES)
+# Captures are joined whatever is asked about them; a few rules alone ask least.
+joined = partial(reported, sections=(FINDINGS,), tell=lambda _: None)
 NIGHTS = 6
 DAY = 86_400
 KEPT = Path(SUMS) / increment_cache.INCREMENTS
@@ -96,7 +99,7 @@ def test_a_night_more_is_read_from_what_stood_open_before_it(
     for number, name in enumerate(nights.names):
         hand_over(nights.lake, lake, [name])
         read_captures.clear()
-        reported(lake, tmp_path / "report", tell=lambda _: None)
+        joined(lake, tmp_path / "report")
         # The last night is read once more, now that another one follows: never what was before.
         assert (
             read_captures
@@ -147,7 +150,7 @@ def reported_half(nights: Nights, tmp_path_factory: pytest.TempPathFactory) -> P
     hand_over(nights.lake, root / "lake", nights.names[:-2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_INCREMENT_ROWS", 1)
-        reported(root / "lake", root / "report", tell=lambda _: None)
+        joined(root / "lake", root / "report")
     return root / "lake"
 
 
@@ -249,7 +252,7 @@ def test_a_run_that_is_killed_leaves_nothing_wrong(
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(aggregation_cache, "close_group", killed)
-        reported(lake, tmp_path / "report", tell=lambda _: None)
+        joined(lake, tmp_path / "report")
     judged(nights, lake, tmp_path / "report")
 
 
@@ -258,7 +261,7 @@ def test_captures_that_come_before_or_go_from_the_middle_change_what_is_behind_t
 ) -> None:
     lake, output = tmp_path / "lake", tmp_path / "report"
     hand_over(nights.lake, lake, nights.names[1:])
-    reported(lake, output, tell=lambda _: None)
+    joined(lake, output)
     hand_over(nights.lake, lake, nights.names[:1])
     judged(nights, lake, output)
     read_captures.clear()

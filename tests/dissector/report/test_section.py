@@ -1,15 +1,17 @@
 """The texts of the sections: of how many a number speaks, what is not known and why."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from dissector.queries.catalogue import catalogue
 from dissector.report.merged_tables import empty_tables
 from dissector.report.result import SECTIONS, build
-from dissector.report.section import REASONS, not_judged
+from dissector.report.section import REASONS, Section, not_judged
 from dissector.schemas.enums import DELIVERY_OUTCOMES, OUTCOMES
 from tests.dissector.report import made
-from tests.dissector.report.sections.test_sections import report_of
+from tests.dissector.report.sections.test_sections import numbers_of, report_of
 from tests.numbers import Numbers
 
 REASONED = ("ok", "error", "dup_or_dropped", "dropped_after_close", "changes_of_unknown_balance")
@@ -42,6 +44,36 @@ def test_every_section_says_what_it_means_and_every_reason_has_words(name: str) 
             and "_" not in about.replace("decoded_share", "")
         ), about
     assert reasons(report) <= {*REASONS, *REASONED}
+
+
+class Told(dict[str, Any]):
+    """Tables, and which of them were asked for."""
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        super().__init__(tables)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_a_section_is_made_from_the_queries_that_it_names(section: Section) -> None:
+    """A report of one section asks these alone."""
+    asked = set()
+    for name in ("1", "java-j74_corrupt.pcap"):
+        whole = numbers_of(name).parts()
+        left_out = catalogue().keys() - {*section.reads}
+        tables = Told({name: rows for name, rows in whole.tables.items() if name not in left_out})
+        assert section.build(whole._replace(tables=tables)) == section.build(whole)
+        asked |= tables.asked
+    assert asked & catalogue().keys() == {*section.reads}
+
+
+def test_every_query_is_of_a_section() -> None:
+    named = {name for section in SECTIONS.values() for name in section.reads}
+    assert named == catalogue().keys()
 
 
 def test_numbers_stand_with_their_denominator() -> None:

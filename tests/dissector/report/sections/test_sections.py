@@ -54,14 +54,19 @@ def tables_of(name: str) -> made.Tables:
 
 
 @cache
-def report_of(name: str) -> dict[str, Any]:
+def numbers_of(name: str) -> Numbers:
     summary = Numbers()
     tables = tables_of(name)
     for table in sorted(tables, key=lambda table: table != "frames"):
         rows = tables[table]
         for start in range(0, len(rows), 61):
             summary.add(table, made.batch(table, rows[start : start + 61]), "one")
-    return summary.result()
+    return summary
+
+
+@cache
+def report_of(name: str) -> dict[str, Any]:
+    return numbers_of(name).result()
 
 
 each = pytest.mark.parametrize("name", ["1", "2", *REAL])
