@@ -101,7 +101,7 @@ class DuckdbEngine:
         self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
         self._lent: dict[str, _Lent] = {}
         self._memory = memory
-        self._settings = [_IN_UTC]  # that hold for a cursor alone
+        self._settings: list[str] = []  # that hold for a cursor alone
         self._close = ExitStack()
 
     @cached_property

@@ -109,5 +109,5 @@ SECTION: Final = Section(
     "publish_to_delivery",
     publish_to_delivery,
     about,
-    ("transits", "entries", "unread", "directions"),
+    ("transits", "entries", "undelivered", "unread", "directions"),
 )

@@ -292,8 +292,8 @@ def _unconfirmed(total: Row) -> int:
 
 SECTION: Final = Section(
     "send_latency", send_latency, about,
-    ("sends", "send_minutes", "transmits", "logical", "messages", "send_points", "passed_over",
-     "passed_over_counts", "directions"),
+    ("sends", "send_minutes", "transmits", "logical", "application", "clocks", "messages",
+     "send_points", "passed_over", "passed_over_counts", "directions"),
     Judged("sends", _unconfirmed),
 )  # fmt: skip
 
