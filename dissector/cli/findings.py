@@ -20,6 +20,7 @@ from dissector.errors import UsageError
 if TYPE_CHECKING:
     from dissector.findings.finding import Finding
     from dissector.findings.loading import Rule, RuleProblem
+    from dissector.queries.selection import Selection
     from dissector.report.example_commands import Commands
 
 Row = dict[str, Any]
@@ -42,6 +43,9 @@ _rules_option = click.option(
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
 @options.lake_option("Look at this lake; captures are not read.")
 @options.capture_option("Look at this capture of the lake only. Repeatable.")
+@options.since_option
+@options.until_option
+@options.topic_option
 @click.option(
     "--code", "codes", multiple=True, metavar="CODE",
     help="Ask this rule only, by number or code. Repeatable.",
@@ -58,6 +62,9 @@ def findings(
     inputs: tuple[str, ...],
     lake: Path | None,
     captures: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    topics: tuple[str, ...],
     codes: tuple[str, ...],
     is_json: bool,
     folder: Path | None,
@@ -80,11 +87,12 @@ def findings(
     conditions = read_conditions(fail_on)
     check_paths(conditions)
     need_inputs_or_lake(inputs, lake, captures)
+    selected = options.Selected(since, until, topics)
     rules, problems = load_rules(folder)
     rules = named(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
         all_findings, failed, sources = _run_rules(
-            opened, rules, captures, (engine, master), common
+            opened, rules, captures, selected.of(opened.lake), (engine, master), common
         )
         for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
@@ -106,6 +114,7 @@ def _run_rules(
     opened: OpenLake,
     rules: Sequence["Rule"],
     captures: Sequence[str],
+    selection: "Selection",
     engine: tuple[Name, str | None],
     common: Common,
 ) -> tuple[list["Finding"], list["RuleProblem"], list[Row]]:
@@ -138,6 +147,7 @@ def _run_rules(
                 work,
                 engine_in,
                 captures,
+                selection=selection,
                 has_memory=opened.reading is None,
                 rules=numbers,
             )
@@ -153,7 +163,12 @@ def _run_rules(
             with sandbox_over(lake, folder=work) as sandbox:
                 more, broken = findings_of(sandbox, of_users)
             all_findings, failed = [*all_findings, *more], [*failed, *broken]
-    return all_findings, failed, sources
+    of_selection = (
+        one
+        for one in all_findings
+        if selection.has(one.first_ns, one.last_ns, one.subject.get("topic"))
+    )
+    return [*of_selection], failed, sources
 
 
 def lines_of(

@@ -139,6 +139,9 @@ def _refuse_lake(output: Path, lake: Path) -> None:
 @options.inputs_or_lake_argument
 @options.lake_option("Read this lake instead of captures.")
 @_capture_option
+@options.since_option
+@options.until_option
+@options.topic_option
 @options.json_option("Print the whole report as JSON.")
 @options.exact_option
 @options.fail_on_option
@@ -149,6 +152,9 @@ def summary(
     inputs: tuple[str, ...],
     lake: Path | None,
     captures: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    topics: tuple[str, ...],
     is_json: bool,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -160,6 +166,7 @@ def summary(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
+    selected = options.Selected(since, until, topics)
     if inputs and lake is not None:
         raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
@@ -177,7 +184,7 @@ def summary(
                 opened.lake,
                 work,
                 partial(DuckdbEngine, threads=common.jobs),
-                pipeline.Scope(captures, is_exact=exact),
+                pipeline.Scope(captures, selected.of(opened.lake), exact),
                 has_memory=reading is None,
             ).report
             code = opened.end(common)
@@ -235,12 +242,12 @@ def report(
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
     from dissector.lake.reader import open_lake
-    from dissector.queries.selection import selection_of
     from dissector.report.pipeline import Scope
 
-    scope = Scope(captures, selection_of(since, until, topics), exact)
+    selected = options.Selected(since, until, topics)
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
         code = 0 if captures else exit_of_unread(common, there)
+        scope = Scope(captures, selected.of(there), exact)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
     if is_new:

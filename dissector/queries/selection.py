@@ -5,6 +5,7 @@ the whole; a row belongs to the time at which its frame was complete (an exchang
 views are SQL that all engines run; a topic's name is a value of a table, and never part of a text.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -22,6 +23,8 @@ _DOMAINS: Final = ("persistent://", "non-persistent://")
 _NS_PER_S: Final = 1_000_000_000
 _PARTITION: Final = "-partition-"
 _DIGITS: Final = "0123456789"
+_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
+_SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # Topics of producers and consumers by every number that rows have, learnt late or not.
 _LATE: Final = {
     "producer": "SELECT capture, connection_id, producer_id, incarnation, min(topic) AS late_topic "
@@ -162,19 +165,26 @@ def full_name(topic: str) -> str:
     return f"persistent://{rest}"
 
 
-def time_ns(option: str, text: str | None) -> int | None:
-    """A time of ISO 8601 as ns since 1970; without a zone it is UTC.
+def time_ns(option: str, text: str | None, end_ns: int | None = None) -> int | None:
+    """A time of ISO 8601 as ns since 1970, without a zone in UTC; or `-30m`, so long before an end.
+
+    Args:
+        end_ns: of what is read; None where nobody knows it.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or it needs an end.
     """
     if text is None:
         return None
+    if (back := _AGO.fullmatch(text)) is not None:
+        if end_ns is None:
+            raise UsageError(f"{option} {text}: a time is needed here, such as 2026-01-31T12:00")
+        return end_ns - round(float(back[1]) * _SECONDS_OF[back[2]] * _NS_PER_S)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option} {text!r} is no time; write 2026-01-31 or 2026-01-31T12:00:05"
+            f"{option} {text!r} is no time; write 2026-01-31, 2026-01-31T12:00:05 or -30m"
         ) from None
     zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     since = zoned - datetime(1970, 1, 1, tzinfo=UTC)
@@ -182,12 +192,15 @@ def time_ns(option: str, text: str | None) -> int | None:
 
 
 def selection_of(
-    since: str | None = None, until: str | None = None, topics: Sequence[str] = ()
+    since: str | None = None,
+    until: str | None = None,
+    topics: Sequence[str] = (),
+    end_ns: int | None = None,
 ) -> Selection:
-    """What options select.
+    """What options select. end_ns: of what is read, from which times such as `-30m` count back.
 
     Raises:
         UsageError: a time is none.
     """
     names = tuple(sorted({full_name(name) for name in topics}))
-    return Selection(time_ns("--since", since), time_ns("--until", until), names)
+    return Selection(time_ns("--since", since, end_ns), time_ns("--until", until, end_ns), names)

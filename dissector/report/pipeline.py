@@ -44,6 +44,9 @@ _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
 
 
+EVERYTHING: Final = Selection()
+
+
 class Scope(NamedTuple):
     """What a report is asked for.
 
@@ -55,7 +58,7 @@ class Scope(NamedTuple):
     """
 
     captures: Sequence[str] = ()
-    selection: Selection = Selection()
+    selection: Selection = EVERYTHING
     is_exact: bool = False
     sections: Sequence[str] = tuple(SECTIONS)
     rules: frozenset[str] = frozenset()
@@ -194,7 +197,9 @@ def make_report(
     queries = aggregation_cache.queries_of(
         scope.sections_made, scope.rules, is_kept=has_memory and scope.is_kept
     )
-    if not has_memory and len(read.captures) == 1:
+    # Rules judge the whole, whatever is selected: there they are asked beside the tallies.
+    is_plain = not has_memory and scope.selection.is_everything
+    if is_plain and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
                 return _of_one(read, opened, queries, scope)
@@ -291,6 +296,7 @@ def find(
     engine: EngineIn,
     captures: Sequence[str] = (),
     *,
+    selection: Selection = EVERYTHING,
     has_memory: bool = True,
     rules: frozenset[str] = frozenset(),
 ) -> tuple[list[Finding], list[RuleProblem], list[Row]]:
@@ -303,7 +309,8 @@ def find(
     """
     # What says nothing but that all is well, or a note, is not listed.
     asked = (rules or frozenset(rule.number for rule in load_rules()[0])) - never_wrong()
-    scope = Scope(captures, sections=(aggregation_cache.FINDINGS,), rules=asked or rules)
+    sections = (aggregation_cache.FINDINGS,)
+    scope = Scope(captures, selection, sections=sections, rules=asked or rules)
     made = make_report(lake, work, engine, scope, has_memory=has_memory)
     wrong = [one for one in made.judgement.findings if is_wrong(one)]
     return wrong, made.judgement.problems, made.report["sources"]

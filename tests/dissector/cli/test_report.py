@@ -19,7 +19,7 @@ from dissector.cli.exits import (
 )
 from dissector.findings import totals
 from dissector.findings.totals import totals_rules
-from tests.dissector.cli.conftest import Command, truth
+from tests.dissector.cli.conftest import SAMPLES, Command, truth
 from tests.dissector.spark import hide_spark
 from tests.hard.tape import Tape, capture
 from tests.wire import cursus, packets
@@ -52,6 +52,44 @@ def test_conditions_decide_the_exit_code(
     result = command("summary", nacks, "--fail-on", condition)
     assert result.code == code
     assert (condition in result.err) == (code == EXIT_FAIL_ON)
+
+
+RESTART = SAMPLES / "java-j73_broker_restart-bem.pcap"
+
+
+@pytest.mark.parametrize(
+    ("until", "since"), [("2026-11-21T09:52:45", "2026-11-21T09:52:45"), ("-10.6s", "-10.6s")]
+)
+def test_a_summary_of_a_part_has_the_sends_of_that_time(
+    command: Command, until: str, since: str
+) -> None:
+    def sends(*options: str) -> tuple[int, list[str]]:
+        result = command("summary", RESTART, "--json", *options)
+        assert result.code == EXIT_OK
+        report = json.loads(result.out)
+        found = report["findings"]["findings"]
+        return report["send_latency"]["total"]["sends"], [one["id"] for one in found]
+
+    before, after, whole = sends("--until", until), sends("--since", since), sends()
+    assert before[0] + after[0] == whole[0] == 114 and before[0] == 39
+    assert whole[1] == after[1] == before[1] == ["D40"]  # it lasted through both
+    assert sends("--topic", "j73")[0] == 114 and sends("--topic", "other")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["summary", "findings"])
+def test_a_time_that_is_none_is_told_before_anything_is_read(command: Command, name: str) -> None:
+    result = command(name, "no such file.pcap", "--since", "-5 apples")
+    assert result.code == EXIT_USAGE and "'-5 apples' is no time" in result.err
+
+
+def test_findings_of_a_part_are_those_of_that_time(command: Command) -> None:
+    for options, count in (
+        (("--until", "-16.5s"), 0),
+        (("--since", "-12s"), 1),
+        (("--topic", "x"), 0),
+    ):
+        result = command("findings", RESTART, "--json", *options)
+        assert len(json.loads(result.out)["findings"]) == count, options
 
 
 def test_a_partial_input_is_said_beside_the_numbers(

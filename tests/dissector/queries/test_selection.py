@@ -117,3 +117,6 @@ def test_options_are_read() -> None:
     assert selection_of().is_everything
     with pytest.raises(UsageError, match="--since"):
         time_ns("--since", "yesterday")
+    assert time_ns("--since", "-1.5m", 100 * 10**9) == 10 * 10**9
+    with pytest.raises(UsageError, match="a time is needed here"):
+        time_ns("--since", "-30m")
