@@ -109,14 +109,32 @@ summed AS (
   GROUP BY i.capture, i.client_ip, i.topic, i.incident_no
   HAVING count(*) >= $sends OR max(i.waited_ns) >= $alone_s * 1000000000
 ),
+marks AS ( -- Attempts of the client, and where incidents begin and end.
+  SELECT
+    a.capture, a.client_ip, CAST(NULL AS STRING) AS topic, CAST(NULL AS BIGINT) AS incident_no,
+    a.first_ts_ns AS at_ns, 1 AS attempts, 0 AS place
+  FROM attempts_to_connect AS a
+  WHERE a.is_vain AND (a.capture, a.client_ip) IN (SELECT capture, client_ip FROM summed)
+  UNION ALL
+  SELECT capture, client_ip, topic, incident_no, first_ns, 0, -1 FROM summed
+  UNION ALL
+  SELECT capture, client_ip, topic, incident_no, last_ns, 0, 1 FROM summed
+),
 tried AS (
-  SELECT s.capture, s.client_ip, s.topic, s.incident_no, count(*) AS vain
-  FROM summed AS s
-  JOIN attempts_to_connect AS a
-    ON a.capture = s.capture AND a.client_ip = s.client_ip
-    AND a.first_ts_ns BETWEEN s.first_ns AND s.last_ns
-  WHERE a.is_vain
-  GROUP BY s.capture, s.client_ip, s.topic, s.incident_no
+  SELECT
+    m.capture, m.client_ip, m.topic, m.incident_no,
+    CAST(nullif(max(m.so_far) - min(m.so_far), 0) AS BIGINT) AS vain
+  FROM (
+    SELECT
+      *,
+      sum(attempts) OVER (
+        PARTITION BY capture, client_ip ORDER BY at_ns, place
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+      ) AS so_far
+    FROM marks
+  ) AS m
+  WHERE m.place <> 0
+  GROUP BY m.capture, m.client_ip, m.topic, m.incident_no
 )
 SELECT
   s.capture, s.first_ns, s.last_ns,

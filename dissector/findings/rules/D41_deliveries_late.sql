@@ -103,6 +103,26 @@ granted AS (
   WHERE (p.capture, p.connection_id) IN (SELECT capture, connection_id FROM timed)
   GROUP BY p.capture, p.connection_id, p.consumer_id, p.incarnation
 ),
+marks AS ( -- Until when the consumer was out of permits, in order with what came late.
+  SELECT
+    s.capture, s.connection_id, s.consumer_id, s.incarnation, s.start_us AS at_us,
+    s.start_us + s.lasted_us AS until_us, CAST(NULL AS BIGINT) AS frame_no
+  FROM permit_spans AS s
+  WHERE
+    s.is_exhausted AND (s.capture, s.connection_id) IN (SELECT capture, connection_id FROM timed)
+  UNION ALL
+  SELECT capture, connection_id, consumer_id, incarnation, at_us, NULL, frame_no FROM timed
+),
+exhausted AS (
+  SELECT
+    capture, connection_id, frame_no,
+    max(until_us) OVER (
+      PARTITION BY capture, connection_id, consumer_id, incarnation
+      ORDER BY at_us ASC, frame_no ASC NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS until_us
+  FROM marks
+),
 late AS (
   SELECT t.*
   FROM timed AS t
@@ -110,14 +130,9 @@ late AS (
     ON g.capture = t.capture AND g.connection_id = t.connection_id
     AND g.consumer_id = t.consumer_id AND g.incarnation = t.incarnation
     AND g.granted_us <= t.stored_us
-  WHERE NOT EXISTS (
-    SELECT 1
-    FROM permit_spans AS s
-    WHERE
-      s.is_exhausted AND s.capture = t.capture AND s.connection_id = t.connection_id
-      AND s.consumer_id = t.consumer_id AND s.incarnation = t.incarnation
-      AND s.start_us <= t.at_us AND s.start_us + s.lasted_us >= t.stored_us
-  )
+  JOIN exhausted AS x
+    ON x.capture = t.capture AND x.connection_id = t.connection_id AND x.frame_no = t.frame_no
+  WHERE coalesce(x.until_us < t.stored_us, TRUE)
 ),
 apart AS (
   SELECT

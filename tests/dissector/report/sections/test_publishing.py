@@ -139,6 +139,67 @@ def test_an_entry_counts_once_where_captures_are_read_together(db: QueryEngine) 
     assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 3)
 
 
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "u"]),
+        st.sets(st.sampled_from(["s", "r"])),  # subscriptions that got it
+        st.integers(0, 3),  # how long after the last one it was stored, us
+    ),
+    max_size=12,
+)
+# When subscriptions of the first topic had permits, us.
+BEGINNINGS = st.dictionaries(st.sampled_from(["s", "r"]), st.integers(0, 20))
+
+
+@settings(deadline=None)
+@given(ENTRIES, BEGINNINGS)
+def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
+    db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
+) -> None:
+    names = {name: number for number, name in enumerate(sorted(beginnings))}
+    numbers = {"connection_id": 0, "incarnation": 0}
+    of_topic = {name: {"topic": "persistent://t", "subscription": name} for name in names}
+    permits = [
+        numbers | of_topic[name] | {"ts": START_NS // 1000 + since} | {
+            "consumer_id": names[name], "event": "grant", "delta": 5, "frame_no": names[name],
+        }
+        for name, since in beginnings.items()
+    ]  # fmt: skip
+    exchanges, deliveries, at = [], [], 0
+    stored: dict[str, list[tuple[int, set[str]]]] = {}
+    for number, (topic, takers, pause) in enumerate(entries):
+        at += pause
+        stored.setdefault(topic, []).append((at, takers))
+        exchanges.append(made.publish(
+            topic=f"persistent://{topic}", outcome="ok", ledger_id=1, entry_id=number,
+            request_frame_no=number, request_last_ns=START_NS, latency_ns=at * 1000,
+        ))  # fmt: skip
+        deliveries += [
+            numbers | {"topic": f"persistent://{topic}", "subscription": name, "consumer_id": 9,
+                       "ledger_id": 1, "entry_id": number, "frame_no": 100 + number}
+            for name in takers
+        ]  # fmt: skip
+    rows = {"permits": permits, "exchanges": exchanges, "deliveries": deliveries}
+    expected = {}
+    for topic, found in stored.items():
+        if topic == "u" or not beginnings:
+            expected[topic, None] = (len(found), len(found), min(time for time, _ in found))
+            continue
+        for name, since in beginnings.items():
+            mine = [(time, takers) for time, takers in found if time >= since]
+            missing = [time for time, takers in mine if name not in takers]
+            if mine:
+                expected[topic, name] = (len(mine), len(missing), min(missing, default=None))
+    told = {
+        (row["topic"].removeprefix("persistent://"), row["subscription"]): (
+            row["stored"], row["undelivered"],
+            None if row["oldest_ns"] is None else (row["oldest_ns"] - START_NS) // 1000,
+        )
+        for row in db.put({"c": rows}).rows("undelivered")
+    }  # fmt: skip
+    assert told == expected
+
+
 def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine) -> None:
     row = {"connection_id": 0, "consumer_id": 1, "incarnation": 0, "frame_no": 1,
            "publish_to_delivery_ns": 5 * MS}  # fmt: skip
