@@ -154,7 +154,7 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
 
     All of them, or those named, where * and ? stand for anything. Prints the id of the new
     group; the column capture of its rows says where each came from, as before. Captures that an
-    older version landed (schema version 1) are written anew, whatever their size and number.
+    older version landed (schema versions 1 and 2) are written anew, whatever their size and number.
     """
     from dissector.lake.compact import compact as compact_lake
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dissector.errors import DependencyError
 from dissector.lake.manifest import ROTATION, Manifest, tap_run_of, to_json
 from dissector.lake.reader import Lake
-from dissector.schemas import TABLES
+from dissector.schemas import SCHEMA_VERSION, TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,13 +44,14 @@ class JoinSettings(NamedTuple):
 
 class CaptureFiles(NamedTuple):
     """The files of some captures, by table; those of schema version 1 name their capture by their
-    folder. only: captures whose rows are wanted, if the files hold others, too. rows: in all
-    files."""
+    folder. only: captures whose rows are wanted, if the files hold others, too. is_mixed:
+    whether some may lack columns. rows: in all files."""
 
     files: dict[str, tuple[str, ...]]
     old_files: dict[str, tuple[str, ...]]
     only: tuple[str, ...] | None
     has_rotations: bool
+    is_mixed: bool
     rows: int
 
     def query(self, table: str) -> str:
@@ -68,7 +69,7 @@ class CaptureFiles(NamedTuple):
             parts.append(
                 "SELECT *, file_row_number AS place FROM "
                 f"read_parquet({_list(self.files[table])}, hive_partitioning = false, "
-                "file_row_number = true)"
+                f"union_by_name = {'true' if self.is_mixed else 'false'}, file_row_number = true)"
             )
         if self.old_files.get(table):
             parts.append(
@@ -129,6 +130,7 @@ def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
         {table: tuple(old.part_paths(table)) for table in TABLES},
         tuple(sorted(captures)) if held - captures else None,
         any(ROTATION.fullmatch(each.capture_id) for c in chosen for each in c.captures()),
+        any(c.schema_version < SCHEMA_VERSION for c in chosen),
         sum(part.rows for capture in chosen for part in capture.files),
     )
 

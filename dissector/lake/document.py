@@ -92,15 +92,15 @@ as long as they are the same, the same rows are the same bytes.
 
 {words}
 
-## Schema version 1
+## Schema versions 1 and 2
 
 Folders were named `capture=<id>`, and files had no column `capture`: readers took it from the
 folder. In a group that was the group's id, so that joins multiplied rows unless they used
-`coalesce(origin_capture, capture)`, which still gives the same. Every command reads lakes of either
-version, and of both;
-`lake compact` writes captures of version 1 anew, whatever their size and number, and landing a
-capture again puts version 2 in its place. By hand, read one version at a time: DuckDB refuses a
-pattern with both kinds of folders.
+`coalesce(origin_capture, capture)`, which still gives the same. Every command reads lakes of any
+version, and of several; `lake compact` writes captures of older versions anew, whatever their size
+and number, and landing a capture again puts this version in its place. By hand, read version 1
+apart: DuckDB refuses a pattern with both kinds of folders. Version 2 lacks columns that came since
+(`exchanges.publish_time_ms`): by hand, read it with `union_by_name = true`.
 
 ## Removing
 

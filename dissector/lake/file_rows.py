@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import Manifest
-from dissector.schemas import TABLES
+from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import ARROW_TYPES, arrow_schema
 
 _CAPTURE: Final = "capture"
@@ -85,12 +85,12 @@ def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
 
 
 def is_schema_of(schema: pa.Schema, table: str, version: int) -> bool:
-    """Whether a file has the columns that a table has in a schema version. Version 1 had the same
-    ones as version 2 without those that came since, in the same order."""
+    """Whether a file has the columns that a table has in a schema version. Older versions had the
+    same ones without those that came since, in the same order; version 1 had no `capture`."""
     declared = arrow_schema(table)
-    if version != 1:
+    if version == SCHEMA_VERSION:
         return bool(schema.equals(declared))
     names = set(schema.names)
-    if _CAPTURE in names or _ORIGIN not in names:
+    if (_CAPTURE in names) != (version > 1) or _ORIGIN not in names:
         return False
     return bool(schema.equals(pa.schema([field for field in declared if field.name in names])))

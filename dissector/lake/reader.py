@@ -49,14 +49,15 @@ class Lake(NamedTuple):
         return sum(part.rows for capture in self.captures for part in capture.files)
 
     def part_paths(self, table: str) -> list[str]:
-        """The Parquet files of a table, of captures that exist.
+        """The Parquet files of a table, of captures that exist, of older schema versions first: the
+        first file tells DuckDB which columns there are, and any may have more.
 
         Raises:
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
         paths = []
         links = {entry.name for entry in _entries(self.folder / table) if entry.is_symlink()}
-        for capture in self.captures:
+        for capture in sorted(self.captures, key=lambda each: each.schema_version):
             for part in capture.files:
                 if part.table != table:
                     continue

@@ -331,7 +331,7 @@ def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:
     """
     parts = [f"SELECT * FROM {empty}"]
     if paths:
-        parts.append(f"SELECT * FROM {parquet(paths)}")
+        parts.append(f"SELECT * FROM {parquet(paths, by_name=True)}")
     if old_paths:
         parts.append(f"SELECT * {OLD_CAPTURE} FROM {parquet(old_paths, is_old=True)}")
     return " UNION ALL BY NAME ".join(parts)

@@ -18,7 +18,7 @@ from dissector.schemas import (
 )
 from dissector.schemas.column import Table
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 TABLES: Final[dict[str, Table]] = {
     module.TABLE.name: module.TABLE

@@ -8,7 +8,7 @@ import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL, EXIT_USAGE
 from tests.dissector.cli.conftest import SAMPLES, Command, truth
-from tests.dissector.lake.version_1 import as_version_1
+from tests.dissector.lake.older_versions import as_version_1
 
 NAMES = ("java-j12_nack.pcap", "java-j61_txn_abort.pcap")
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dissector.cli.sql import columns_that_fit
-from tests.dissector.lake.version_1 import as_version_1
+from tests.dissector.lake.older_versions import as_version_1
 
 COUNTS = "select topic, count(*) as sends, sum(message_count) as messages from sends group by topic"
 TOPIC = "persistent://public/default/j12"

@@ -9,8 +9,8 @@ import pytest
 from dissector.joining.files import JoinSettings, database, digests, files_of, make_views, names_in
 from dissector.lake.reader import open_lake
 from dissector.schemas.arrow import arrow_schema
+from tests.dissector.lake.older_versions import as_version_1
 from tests.dissector.lake.samples import compacted, landed
-from tests.dissector.lake.version_1 import as_version_1
 
 SAMPLES = ("pulsar-apache/java-j12_nack.pcap", "pulsar-apache/java-j24_unload.pcap")
 NEW = {"previous_connection_id"}  # which version 1 did not have

@@ -13,7 +13,7 @@ from dissector.lake.reader import open_lake
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
 from tests.dissector.lake.landed import content, land
-from tests.dissector.lake.version_1 import as_version_1
+from tests.dissector.lake.older_versions import as_version_1
 
 
 def file_of(lake: Path, table: str) -> tuple[pq.ParquetFile, Manifest]:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from dissector.cli.main import run
 from dissector.lake.compact import compact
 from dissector.lake.landing import INSTALLED, UNCHANGED
 from dissector.lake.reader import Lake, open_lake, remove, verify
-from dissector.schemas import TABLES
+from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
+from tests.dissector.lake.older_versions import as_version_1, as_version_2
 from tests.dissector.lake.test_compact import all_rows
 from tests.dissector.lake.test_install import Crash, crash_at
-from tests.dissector.lake.version_1 import as_version_1
+from tests.dissector.observed import CAPTURES
+from tests.reports import SOME_RULES, reported
 
 SIZES = (300, 400, 500)
 
@@ -54,7 +57,7 @@ def test_its_rows_are_read_and_stay_when_it_is_written_anew(
     assert [c.capture_id for c in opened(alone).captures] == [
         c.capture_id for c in opened(lake).captures
     ]
-    assert {c.schema_version for c in opened(alone).captures} == {2}
+    assert {c.schema_version for c in opened(alone).captures} == {SCHEMA_VERSION}
     group = compact(together).group
     assert group is not None and len(group.replaces) == 3
     for each in (alone, together):
@@ -115,3 +118,24 @@ def test_a_crash_while_it_is_written_anew_loses_nothing(tmp_path: Path) -> None:
         shutil.rmtree(lake)
     assert folders(lake) == {"landing"} and rows_of(lake) == rows
     assert step > 2 * len(TABLES)
+
+
+def test_columns_that_came_since_are_null_in_lakes_that_are_mixed(tmp_path: Path) -> None:
+    """Whichever capture's file comes first: DuckDB takes the columns of it."""
+    sent = CAPTURES / "pulsar-apache" / "java-j01_plain.pcap"
+    more = CAPTURES / "pulsar-apache" / "java-j12_nack.pcap"
+    for old, new in ((sent, more), (more, sent)):
+        lake = tmp_path / old.stem
+        for path in (old, more, sent):
+            assert run(["land", "-q", "--lake", str(lake), str(path)]) == 0
+        (name,) = [c.capture_id for c in opened(lake).captures if old.stem in c.capture_id]
+        as_version_2(lake, name)
+        assert not list(verify(opened(lake)))
+        by_client = reported(lake, tmp_path / f"{old.stem}-report", rules=SOME_RULES)
+        since = by_client["send_latency"]["total"]["application_since"]
+        sends = {sent: 100, more: 20}
+        assert since == {"publish_time": sends[new], "first_send": sends[old]}
+        assert compact(lake).group is not None
+        assert {c.schema_version for c in opened(lake).captures} == {SCHEMA_VERSION}
+        again = reported(lake, tmp_path / f"{old.stem}-again", rules=SOME_RULES)
+        assert again["send_latency"] == by_client["send_latency"]

@@ -1,33 +1,50 @@
-"""Making a lake what a program of schema version 1 would have left, for tests of reading it."""
+"""Making a lake what a program of an older schema version would have left."""
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import MANIFEST_FOLDER
 
-_NEW = {"capture", "previous_connection_id"}
+# Columns that came with each version.
+_NEW = {2: {"capture", "previous_connection_id"}, 3: {"publish_time_ms"}}
 
 
 def as_version_1(lake: Path, *captures: str) -> Path:
     """Rewrite some captures of a lake, or all: folders named capture=<id>, no such column."""
+    return _as_version(1, lake, captures)
+
+
+def as_version_2(lake: Path, *captures: str) -> Path:
+    """The same as version 2 had it."""
+    return _as_version(2, lake, captures)
+
+
+def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
+    # The column of frames and messages is as old as they are.
+    since = {name for number, names in _NEW.items() if number > version for name in names}
+
+    def gone(table: str, column: str) -> bool:
+        return column in since and (column != "publish_time_ms" or table == "exchanges")
+
     for path in sorted((lake / MANIFEST_FOLDER).iterdir()):
         manifest = json.loads(path.read_text("utf-8"))
         name = manifest["capture_id"]
         if captures and name not in captures:
             continue
-        manifest["schema_version"] = 1
+        manifest["schema_version"] = version
         for part in manifest["files"]:
             folder = lake / part["table"] / f"landing={name}"
-            if folder.is_dir():
+            if version == 1 and folder.is_dir():
                 folder = folder.rename(folder.with_name(f"capture={name}"))
-            else:
+            elif version == 1:
                 folder = folder.with_name(f"capture={name}")
             file = folder / part["name"]
             rows = pq.ParquetFile(file).read()
-            old = rows.drop([column for column in rows.column_names if column in _NEW])
+            old = rows.drop([column for column in rows.column_names if gone(part["table"], column)])
             pq.write_table(old, file, compression="zstd", store_schema=False)
             data = file.read_bytes()
             part["bytes"], part["sha256"] = len(data), hashlib.sha256(data).hexdigest()
