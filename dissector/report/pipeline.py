@@ -252,6 +252,9 @@ def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -
     judged = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
         del report[name]
+    if not scope.is_whole:  # sentences speak of sections that are gone
+        for name in scope.sections:
+            report[name].pop("about", None)
     return judged
 
 

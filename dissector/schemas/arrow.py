@@ -27,6 +27,7 @@ def arrow_schema(table: str) -> pa.Schema:
     return pa.schema([(c.name, ARROW_TYPES[c.type]) for c in (TABLES | OF_REPORTS)[table].columns])
 
 
+@cache
 def in_memory_type(column: Column) -> pa.DataType:
     """The type of a column in our own batches: text that repeats stays coded.
 

@@ -155,6 +155,7 @@ def test_connections_that_are_not_pulsar_are_named():
         ("pulsar-apache", "java-j34_http_lookup.pcap"): {"http": 1, "pulsar": 1},
         # Attempts to connect to a broker that is down, refused by RST.
         ("pulsar", "cpp-s14_reconnect.pcap"): {"none": 4, "pulsar": 2},
+        ("pulsar-apache", "java-j73_broker_restart-bem.pcap"): {"none": 9, "pulsar": 2},
     }
     for case in CASES:
         counts = Counter(row["protocol"] for row in case.tables["connections"])

@@ -142,6 +142,7 @@ NEVER_RECEIVED = {
     "java-j74_corrupt.pcap": 27,  # the connection that was closed
     "mut-dup-java-j12_nack_batch.pcap": 16,  # of 20 messages 4 were wanted again, by whole batches
     "java-j05_chunk64k_zstd.pcap.gz": 9,  # 12 chunks of 3 messages
+    "java-j73_broker_restart-bem.pcap": 30,  # lost with the broker, and sent again by the next one
 }
 
 
@@ -188,6 +189,7 @@ CAUSES = {
     # One delivery less than in the whole capture: a packet with a MESSAGE is missing.
     "mut-loss1-java-j24_unload.pcap": {"unload": 242},
     "rust-single.pcap": {"explicit": 4},
+    "java-j73_broker_restart-bem.pcap": {"reconnect": 30},
 }
 
 

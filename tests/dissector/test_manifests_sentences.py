@@ -29,6 +29,8 @@ NOT_CALM = {
     "java-j17_blocked_unacked.pcap": "delivery stopped at the limit of unacknowledged messages",
     "java-j24_unload.pcap": "the broker unloaded the topic, and messages were stored twice",
     "java-j38_throttled.pcap": "the broker paced its receipts",
+    "java-j39_dispatch_rate.pcap": "deliveries waited for a dispatch rate",
+    "java-j73_broker_restart-bem.pcap": "sends waited for a broker that was down",
     "java-j74_corrupt.pcap": "a bit was flipped",
 }
 
