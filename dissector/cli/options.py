@@ -345,9 +345,11 @@ cluster_option = click.option(
 since_option = click.option(
     "--since",
     metavar="T",
-    help="Read from this time on, UTC: 2026-01-31T12:00, or -30m before the last packet.",
+    help="Read from then on: 2026-01-31T12:00 (UTC), or -30m.",
 )
-until_option = click.option("--until", metavar="T", help="Read up to this time, likewise.")
+until_option = click.option(
+    "--until", metavar="T", help="Read up to then; -30m is before the last packet."
+)
 topic_option = click.option(
     "--topic",
     "topics",

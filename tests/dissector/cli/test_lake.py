@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL, EXIT_USAGE
+from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.cli.conftest import SAMPLES, Command, truth
 from tests.dissector.lake.older_versions import as_version_1
 
@@ -137,7 +138,7 @@ def test_compact_says_what_it_did(
     result = command("lake", "compact", alone, "--below", "1")
     assert result.code == EXIT_OK and result.lines == []
     for each in ids:
-        assert f"{each} written anew as schema version 2" in result.err
+        assert f"{each} written anew as schema version {SCHEMA_VERSION}" in result.err
     assert "nothing put together" in result.err
     again = command("lake", "compact", alone, "--below", "1")
     assert again.code == EXIT_USAGE and "nothing to compact" in again.err

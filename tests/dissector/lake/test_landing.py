@@ -16,7 +16,7 @@ from dissector.lake.install import STAGE_FOLDER
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER, tap_capture_id
 from dissector.lake.reader import open_lake, verify
-from dissector.schemas import TABLES
+from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import blocks_of, content, feed, land, tree
 from tests.naive.rows import plain_rows
 
@@ -174,7 +174,9 @@ def test_a_lake_of_a_newer_schema_is_refused(
 ) -> None:
     landed = land(tmp_path, "a.pcap", content(700))
     path = tmp_path / MANIFEST_FOLDER / f"{landed.capture_id}.json"
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99'))
+    path.write_text(
+        path.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 99')
+    )
     with pytest.raises(InputError, match="schema version 99"):
         Landing(tmp_path, "a.pcap")
     # Captures of other names are not read: that a newer program landed any, the lake itself says.

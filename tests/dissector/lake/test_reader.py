@@ -17,8 +17,11 @@ from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake.compact import compact
 from dissector.lake.landing import Landing
 from dissector.lake.reader import open_lake, remove, verify
+from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.lake.landed import blocks_of, content, land, tree
 from tests.dissector.lake.test_install import crash_at
+
+_VERSION = f'version": {SCHEMA_VERSION}'  # in a manifest
 
 
 def problems(lake: Path) -> list[str]:
@@ -136,6 +139,7 @@ KILLED = """
 import os, shutil, signal, sys
 from pathlib import Path
 from dissector.lake.reader import remove
+from dissector.schemas import SCHEMA_VERSION
 left = [5]
 original = shutil.rmtree
 def rmtree(*args, **keywords):
@@ -232,12 +236,12 @@ def test_what_lies_among_the_stages_and_is_none_is_left_alone(tmp_path: Path) ->
         (lambda text: "", "is not a readable manifest"),
         (lambda text: text.replace('"files"', '"film"'), "is not a readable manifest"),
         (lambda text: "[" * 100_000, "is not a readable manifest"),
-        (lambda text: text.replace('version": 2', 'version": 1e999'), "is not a readable manifest"),
-        (lambda text: text.replace('version": 2', 'version": 0'), "it holds odd values"),
+        (lambda text: text.replace(_VERSION, 'version": 1e999'), "is not a readable manifest"),
+        (lambda text: text.replace(_VERSION, 'version": 0'), "it holds odd values"),
         (lambda text: text.replace('"rows": 1,', '"rows": "1",'), "it holds odd values"),
         (lambda text: text.replace('"part-', '"../../part-'), "it names other folders"),
         (lambda text: text.replace('"c-b', '"c-x'), "is the manifest of c-x"),
-        (lambda text: text.replace('version": 2', 'version": 99'), "newer"),
+        (lambda text: text.replace(_VERSION, 'version": 99'), "newer"),
     ],
     ids=[
         *("cut", "empty", "a part missing", "deep", "endless version", "no version", "text"),
