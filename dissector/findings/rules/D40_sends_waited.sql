@@ -44,7 +44,7 @@ what = "{sends_seen} sends of {client_ip} to {topic} waited up to {waited_s} s i
 known = "Publish times are in the metadata, by the client's clock[, taken as {ahead_s} s ahead of the capture's]; the PRODUCER that they waited for was answered (frame {producer_open}) behind them."
 rival = "A second producer of that name that was open elsewhere, which this capture does not show."
 decides = "The client's log of reconnects at that time."
-do = "See why the connection before it ended, and what its new attempts were answered: connection_refused, topic_unavailable and lookups of that time."
+do = "See why the connection before it ended, and what its new attempts came to: connects_in_vain, topic_unavailable, and the lookups of that time."
 */
 WITH waited AS (
   SELECT s.*
