@@ -1,12 +1,17 @@
 -- Views over what consumers received and acknowledged.
 
 -- received: a delivery, with names that were learnt late
+-- took_ns: since its publish, of first deliveries that no client wanted to be late.
 SELECT
   d.capture, d.connection_id, d.consumer_id, d.incarnation, d.own_capture, d.own_connection_id,
   d.order_no, d.frame_no, d.ts, d.ledger_id, d.entry_id, d.partition, d.message_count,
   d.redelivery_count, d.is_redelivered, d.redelivery_cause, d.previous_capture,
   d.previous_connection_id, d.previous_frame_no, d.outcome, d.messages_acked, d.ack_latency_ns,
-  d.lag,
+  d.lag, coalesce(d.deliver_at_ms > 0, FALSE) AS is_delayed,
+  CASE
+    WHEN NOT coalesce(d.is_redelivered, FALSE) AND NOT coalesce(d.deliver_at_ms > 0, FALSE)
+      THEN d.publish_to_delivery_ns
+  END AS took_ns,
   coalesce(d.topic, n.late_topic) AS named_topic,
   coalesce(d.subscription, n.late_subscription) AS named_subscription,
   coalesce(d.consumer_name, n.late_name) AS named_consumer

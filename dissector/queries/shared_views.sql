@@ -32,6 +32,14 @@ SELECT
 FROM consumer_names
 GROUP BY capture, connection_id, consumer_id, incarnation;
 
+-- single_exchanges: a request with its answer, of connections that count
+SELECT
+  e.*,
+  (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
+    AS is_refused
+FROM exchanges AS e
+ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id;
+
 -- publishes: a SEND with its receipt, or a receipt alone, of connections that count
 -- message_id tells the messages of one producer apart: the sequence id. Producers without an id
 -- (Cursus) number each partition from the beginning, and which of their sends repeats another
@@ -60,8 +68,7 @@ SELECT
   CASE WHEN e.outcome = 'ok' THEN e.latency_ns END AS latency_ns,
   CASE WHEN e.outcome = 'ok' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   CASE WHEN e.outcome <> 'orphan_response' THEN e.transmit_ns END AS transmit_ns
-FROM exchanges AS e
-ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+FROM single_exchanges AS e
 LEFT JOIN late_producers AS n
   ON n.capture = e.capture AND n.connection_id = e.connection_id
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
@@ -359,8 +366,7 @@ WITH refused AS (
       AS of_client,
     CASE WHEN e.response_capture IS NULL THEN e.request_frame_no END AS request_frame_no,
     e.response_frame_no, e.response_last_ns AS at_ns
-  FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  FROM single_exchanges AS e
   JOIN units AS u ON u.capture = e.capture
   LEFT JOIN late_producers AS p
     ON p.capture = e.capture AND p.connection_id = e.connection_id
@@ -368,7 +374,7 @@ WITH refused AS (
   LEFT JOIN late_consumers AS c
     ON c.capture = e.capture AND c.connection_id = e.connection_id
     AND c.consumer_id = e.consumer_id AND c.incarnation = e.incarnation
-  WHERE (e.error_code IS NOT NULL OR e.outcome = 'error') AND e.response_last_ns IS NOT NULL
+  WHERE e.is_refused
 ),
 begun AS (
   SELECT
@@ -417,8 +423,7 @@ WITH steps AS (
       PARTITION BY e.capture, e.connection_id ORDER BY e.request_first_ns ASC, e.order_no ASC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
-  FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  FROM single_exchanges AS e
   JOIN units AS u ON u.capture = e.capture
   WHERE
     e.request_command IN ('CONNECT', 'PARTITIONED_METADATA', 'LOOKUP', 'PRODUCER', 'SUBSCRIBE')

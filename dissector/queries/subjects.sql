@@ -100,7 +100,9 @@ JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connecti
 -- materialized: if read
 SELECT
   capture, kind, request_command, outcome, error_code, count(*) AS exchanges,
-  max(latency_ns) AS slowest_ns, max(attempt) AS most_attempts
+  max(latency_ns) AS slowest_ns, max(attempt) AS most_attempts,
+  max(try_subtract(request_first_ns, try_multiply(publish_time_ms, 1000000))) AS oldest_ns,
+  min(try_subtract(request_first_ns, try_multiply(publish_time_ms, 1000000))) AS youngest_ns
 FROM exchanges
 GROUP BY capture, kind, request_command, outcome, error_code;
 
@@ -108,7 +110,7 @@ GROUP BY capture, kind, request_command, outcome, error_code;
 -- materialized: if read
 SELECT
   capture, outcome, is_redelivered, redelivery_cause, checksum, count(*) AS deliveries,
-  max(deliver_at_ms) AS latest_due_ms
+  max(deliver_at_ms) AS latest_due_ms, max(publish_to_delivery_ns) AS slowest_ns
 FROM deliveries
 GROUP BY capture, outcome, is_redelivered, redelivery_cause, checksum;
 

@@ -13,7 +13,7 @@ real = ["java-j73_broker_restart-bem.pcap", "live-broker_restart.pcap"]
 silent = ["java-j01_plain.pcap", "java-j02_pipelined.pcap", "java-j24_unload.pcap", "cpp-c41_unload.pcap", "java-j38_throttled.pcap"]
 
 [needs]
-exchange_kinds = "kind = 'publish' AND outcome IN ('ok', 'dup_or_dropped')"
+exchange_kinds = "oldest_ns >= $waited_s * 1000000000 OR youngest_ns < 0"
 
 [thresholds.waited_s]
 value = 1.0

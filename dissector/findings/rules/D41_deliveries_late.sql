@@ -13,7 +13,7 @@ real = ["java-j39_dispatch_rate.pcap", "live-transaction_open.pcap"]
 silent = ["java-j29_delayed.pcap", "java-j40_slow_consumer.pcap", "java-j17_blocked_unacked.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap"]
 
 [needs]
-delivery_kinds = "is_redelivered IS DISTINCT FROM TRUE"
+delivery_kinds = "slowest_ns >= $late_s * 1000000000"
 
 [thresholds.late_s]
 value = 1.0

@@ -3,13 +3,10 @@
 -- sums: exchanges, messages, request_bytes, resent, latency_ns
 -- least: latency_ns_min
 -- greatest: latency_ns_max
--- Unlike `sends`, which times what was confirmed, it times refusals, too. is_refused, error_code:
--- of answers that refuse something, as in the view `refusals`.
+-- Unlike `sends`, which times what was confirmed, it times refusals, too.
 SELECT
   e.capture, coalesce(e.kind = 'publish', FALSE) AS is_publish, e.request_command, e.outcome,
-  e.response_last_ns IS NOT NULL AND (e.error_code IS NOT NULL OR e.outcome = 'error')
-    AS is_refused,
-  e.error_code,
+  e.is_refused, e.error_code,
   CASE WHEN e.kind = 'publish' THEN coalesce(e.topic, n.late_topic) END AS topic,
   CASE WHEN e.kind = 'publish' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   count(*) AS exchanges,
@@ -19,8 +16,7 @@ SELECT
   sum(e.latency_ns) AS latency_ns,
   min(e.latency_ns) AS latency_ns_min,
   max(e.latency_ns) AS latency_ns_max
-FROM exchanges AS e
-ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+FROM single_exchanges AS e
 LEFT JOIN late_producers AS n
   ON n.capture = e.capture AND n.connection_id = e.connection_id
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation

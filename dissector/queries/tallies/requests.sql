@@ -19,8 +19,7 @@ asked AS (
         THEN CASE WHEN p.frame_no IS NULL THEN 'broker' ELSE 'client' END
     END AS asked_by,
     CASE WHEN e.outcome IN ('ok', 'error') THEN e.latency_ns END AS took_ns
-  FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  FROM single_exchanges AS e
   LEFT JOIN pings AS p
     ON p.capture = e.own_capture AND p.connection_id = e.own_connection_id
     AND p.frame_no = e.request_frame_no

@@ -8,8 +8,7 @@ WITH by_bucket AS (
   SELECT
     e.own_capture, CASE WHEN e.kind = 'publish' THEN 'publish' ELSE 'other' END AS list,
     e.latency_bucket, count(*) AS exchanges
-  FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  FROM single_exchanges AS e
   WHERE
     e.latency_ns IS NOT NULL
     AND e.kind IN ('publish', 'request', 'auth', 'ack', 'ping', 'consume')
@@ -40,8 +39,7 @@ ranked AS (
         e.latency_ns DESC, e.request_last_ns ASC NULLS LAST, e.request_frame_no ASC NULLS LAST,
         e.own_connection_id ASC
     ) AS place
-  FROM exchanges AS e
-  ANTI JOIN twins AS t ON t.capture = e.capture AND t.connection_id = e.connection_id
+  FROM single_exchanges AS e
   JOIN bounds AS b
     ON b.own_capture = e.own_capture AND b.least_bucket <= e.latency_bucket
     AND b.list = CASE WHEN e.kind = 'publish' THEN 'publish' ELSE 'other' END
