@@ -112,7 +112,7 @@ def assert_sent(made: Made, packets: list[Packet]) -> None:
     assert_like_naive(released, packets)
     first = first_side(released)
     for endpoint_index in (0, 1):
-        for piece in released.pieces(0, endpoint_index ^ first):
+        for piece in released.stream_ranges(0, endpoint_index ^ first):
             if piece.kind == "data":
                 assert (
                     piece.data

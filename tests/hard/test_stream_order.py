@@ -99,7 +99,7 @@ def test_b39_offsets_go_on_beyond_four_gibibytes() -> None:
         at = (1 << 32) - 4 + step * number
         packets.append(Packet(10 + 500 * number, 0, at, bytes([number]), 5001))
         packets.append(Packet(11 + 500 * number, 1, 5001, b"", at + step))
-    pieces = streamed(packets).pieces()
+    pieces = streamed(packets).stream_ranges()
     starts = [piece.start for piece in pieces if piece.kind == "data"]
     assert starts == [step * number for number in range(count)]
     assert pieces[-1].start + pieces[-1].length == step * count > 6_000_000_000

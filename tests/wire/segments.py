@@ -55,7 +55,7 @@ class Packet(NamedTuple):
     scale: int | None = None
 
 
-class Piece(NamedTuple):
+class StreamRange(NamedTuple):
     """A run of a stream. kind: data, lost or cut; length: bytes; data: what they are."""
 
     kind: str
@@ -79,27 +79,29 @@ class Released:
     connections: dict[int, dict[str, Any]] = field(default_factory=dict)
     held: int = 0
 
-    def pieces(self, connection: int = 0, endpoint_index: int = 0) -> list[Piece]:
-        """The stream of a side; neighbours of one kind are one piece."""
-        pieces: list[Piece] = []
+    def stream_ranges(self, connection: int = 0, endpoint_index: int = 0) -> list[StreamRange]:
+        """The stream of a side; neighbours of one kind are one range."""
+        joined: list[StreamRange] = []
         for row in self.ranges:
             if (row["connection"], row["endpoint_index"]) != (connection, endpoint_index) or row[
                 "kind"
             ] not in _KINDS:
                 continue
             kind = _KINDS[row["kind"]]
-            if pieces and pieces[-1].kind == kind:
-                last = pieces.pop()
-                pieces.append(
-                    Piece(kind, last.start, last.length + row["length"], last.data + row["data"])
+            if joined and joined[-1].kind == kind:
+                last = joined.pop()
+                joined.append(
+                    StreamRange(
+                        kind, last.start, last.length + row["length"], last.data + row["data"]
+                    )
                 )
             else:
-                pieces.append(Piece(kind, row["stream_offset"], row["length"], row["data"]))
-        return pieces
+                joined.append(StreamRange(kind, row["stream_offset"], row["length"], row["data"]))
+        return joined
 
     def data(self, connection: int = 0, endpoint_index: int = 0) -> bytes:
         """The bytes of a side that came out, gaps left out."""
-        return b"".join(piece.data for piece in self.pieces(connection, endpoint_index))
+        return b"".join(each.data for each in self.stream_ranges(connection, endpoint_index))
 
     def direction(self, connection: int = 0, endpoint_index: int = 0) -> dict[str, int]:
         """The counters of a side."""

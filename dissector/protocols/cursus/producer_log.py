@@ -1,4 +1,4 @@
-"""Produced batches: how often each was sent and when, how far producers and logs have come.
+"""Batches that producers sent: how often and when, how far producers and logs have come.
 
 A *series* is what one producer with one epoch sends to one partition. Batches are kept in the order
 in which they were first sent, numbered from 1, up to a bound; the oldest are forgotten. Those of a
@@ -21,7 +21,7 @@ from dissector.tables import HashTable, Pool
 
 _SMALL: Final = 64
 
-# Indexes into ProducedState.counts: how many there ever were.
+# Indexes into ProducerLogState.counts: how many there ever were.
 _BATCHES: Final = 0
 _PROGRESS: Final = 1
 
@@ -95,7 +95,7 @@ class ProducerProgress(Records):
     reached: Int64Array
 
 
-class ProducedState(State):
+class ProducerLogState(State):
     """All that was produced.
 
     once: topics that store each batch once.
@@ -120,26 +120,26 @@ def _slot(number: int, capacity: int) -> int:
 
 
 @inlined
-def _is_kept(state: ProducedState, number: int) -> bool:
+def _is_kept(state: ProducerLogState, number: int) -> bool:
     return number > 0 and number > state.counts[_BATCHES] - len(state.batches.series)
 
 
 @inlined
-def _depth_of(state: ProducedState, number: int) -> int:
+def _depth_of(state: ProducerLogState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
     return int(state.batches.depth[_slot(number, len(state.batches.series))])
 
 
 @inlined
-def _jump_of(state: ProducedState, number: int) -> int:
+def _jump_of(state: ProducerLogState, number: int) -> int:
     if not _is_kept(state, number):
         return 0
     return int(state.batches.jump[_slot(number, len(state.batches.series))])
 
 
 @inlined
-def _forget_batch(state: ProducedState, at: int) -> None:
+def _forget_batch(state: ProducerLogState, at: int) -> None:
     """Forget the batch of a record, and its series if it was the last of it."""
     batches = state.batches
     series = batches.series[at]
@@ -158,7 +158,7 @@ def _forget_batch(state: ProducedState, at: int) -> None:
 
 
 @inlined
-def _begin_series(state: ProducedState, batch: BatchKey) -> int:
+def _begin_series(state: ProducerLogState, batch: BatchKey) -> int:
     series = tables.allocate_row(state.free_series)
     known = state.series
     known.topic[series] = batch.topic
@@ -173,7 +173,7 @@ def _begin_series(state: ProducedState, batch: BatchKey) -> int:
 
 
 @inlined
-def _chain(state: ProducedState, series: int, number: int, at: int, seq_start: int) -> None:
+def _chain(state: ProducerLogState, series: int, number: int, at: int, seq_start: int) -> None:
     """Put a batch at the head of its series' chain if its sequence numbers go on rising."""
     batches = state.batches
     newest = state.series.newest[series]
@@ -195,7 +195,7 @@ def _chain(state: ProducedState, series: int, number: int, at: int, seq_start: i
 
 
 @kernel
-def find_batch(state: ProducedState, batch: BatchKey) -> int:
+def find_batch(state: ProducerLogState, batch: BatchKey) -> int:
     """The number of a batch that was sent before, ABSENT if it was not."""
     series = tables.find(state.by_series, batch.topic, batch.partition, batch.producer, batch.epoch)
     if series == tables.ABSENT:
@@ -204,7 +204,7 @@ def find_batch(state: ProducedState, batch: BatchKey) -> int:
 
 
 @kernel
-def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
+def count_batch(state: ProducerLogState, batch: BatchKey, last_ns: int) -> int:
     """Count a batch that is sent, complete on the wire at last_ns, and move its producer on.
 
     Returns:
@@ -238,7 +238,7 @@ def count_batch(state: ProducedState, batch: BatchKey, last_ns: int) -> int:
 
 
 @kernel
-def copies_of(state: ProducedState, number: int) -> int:
+def copies_of(state: ProducerLogState, number: int) -> int:
     """How often a batch was sent, the last time included; NULL if that is forgotten."""
     if not _is_kept(state, number):
         return NULL
@@ -246,7 +246,7 @@ def copies_of(state: ProducedState, number: int) -> int:
 
 
 @kernel
-def store_batch(state: ProducedState, number: int) -> int:
+def store_batch(state: ProducerLogState, number: int) -> int:
     """A copy of a batch was acknowledged: 1 if one was before."""
     if not _is_kept(state, number):
         return 0
@@ -258,7 +258,7 @@ def store_batch(state: ProducedState, number: int) -> int:
 
 @kernel
 def published_ns(
-    state: ProducedState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
+    state: ProducerLogState, topic: int, partition: int, producer: int, epoch: int, seq_num: int
 ) -> int:
     """When the batch that held a record was complete on the wire; NULL if that is not known."""
     series = tables.find(state.by_series, topic, partition, producer, epoch)
@@ -283,13 +283,13 @@ def published_ns(
 
 
 @kernel
-def is_stored_once(state: ProducedState, topic: int, idempotent: int) -> bool:
+def is_stored_once(state: ProducerLogState, topic: int, idempotent: int) -> bool:
     """Whether a batch is stored once, however often it is sent."""
     return idempotent == 1 or tables.find(state.once, topic, 0, 0, 0) != tables.ABSENT
 
 
 @kernel
-def order_of(state: ProducedState, batch: BatchKey, idempotent: int) -> Order:
+def order_of(state: ProducerLogState, batch: BatchKey, idempotent: int) -> Order:
     """Whether a batch that is to be counted goes on where its producer is; copies always do."""
     at = tables.find(state.by_progress, batch.topic, batch.partition, batch.producer, 0)
     if at == tables.ABSENT or find_batch(state, batch) != tables.ABSENT:
@@ -305,7 +305,7 @@ def order_of(state: ProducedState, batch: BatchKey, idempotent: int) -> Order:
 
 @inlined
 def _advance(
-    state: ProducedState, topic: int, partition: int, producer: int, epoch: int, reached: int
+    state: ProducerLogState, topic: int, partition: int, producer: int, epoch: int, reached: int
 ) -> None:
     """Note how far a producer or a log has come, unless it was further already."""
     known = state.progress
@@ -328,14 +328,14 @@ def _advance(
 
 
 @kernel
-def see_log_end(state: ProducedState, topic: int, partition: int, following: int) -> None:
+def see_log_end(state: ProducerLogState, topic: int, partition: int, following: int) -> None:
     """A log reaches so far at least."""
     if following >= 0:
         _advance(state, topic, partition, _LOG, 0, following)
 
 
 @kernel
-def lag_from(state: ProducedState, topic: int, partition: int, following: int) -> int:
+def lag_from(state: ProducerLogState, topic: int, partition: int, following: int) -> int:
     """How many records there are from an offset on; NULL where the end was not seen."""
     at = tables.find(state.by_progress, topic, partition, _LOG, 0)
     if at == tables.ABSENT:
@@ -343,7 +343,7 @@ def lag_from(state: ProducedState, topic: int, partition: int, following: int) -
     return max(difference(state.progress.reached[at], following), 0)
 
 
-class Produced:
+class ProducerLog:
     """The state with room for what comes.
 
     limit: a power of two.
@@ -353,7 +353,7 @@ class Produced:
     def __init__(self, limit: int = MAX_PRODUCED_BATCHES, key: int = 0) -> None:
         self._limit = limit
         rows = min(_SMALL, limit)
-        self.state = ProducedState(
+        self.state = ProducerLogState(
             by_series=tables.new_hash_table(2 * _SMALL, key),
             series=BatchSeries.new(rows + 1),
             free_series=tables.new_pool(rows + 1),

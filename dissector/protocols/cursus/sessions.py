@@ -19,7 +19,7 @@ from dissector.protocols.cursus import producer_log as cursus_producer_log
 from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.commands import BATCH
 from dissector.protocols.cursus.deliveries import DeliveryState
-from dissector.protocols.cursus.producer_log import BatchKey, ProducedState
+from dissector.protocols.cursus.producer_log import BatchKey, ProducerLogState
 from dissector.protocols.pairing import connections as pairing_connections
 from dissector.protocols.pairing import pending as pairing_pending
 from dissector.protocols.pairing import rows as pairing_rows
@@ -81,7 +81,7 @@ class PassContext(NamedTuple):
 
     pairing: pairing_state.PassContext
     state: SessionState
-    producer_log: ProducedState
+    producer_log: ProducerLogState
     deliveries: DeliveryState
     frames: FrameColumns
     bodies: BodyColumns

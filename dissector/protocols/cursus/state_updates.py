@@ -15,7 +15,7 @@ from dissector.protocols.cursus.decoded_bodies import NameCodes
 from dissector.protocols.cursus.deliveries import Commit
 from dissector.protocols.cursus.groups import Groups, Member
 from dissector.protocols.cursus.lines import CommandLine
-from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, Produced, order_of
+from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, ProducerLog, order_of
 from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
 from dissector.protocols.cursus.sessions import PassContext, SessionState
@@ -63,7 +63,7 @@ class StateUpdates:
         self._state = pairing
         self._own = own
         self.groups = Groups(gathered, key)
-        self._producer_log = Produced(key=key)
+        self._producer_log = ProducerLog(key=key)
         self._producers: dict[int, dict[tuple[int, int], int]] = {}  # epochs, by session
         self._staged: OrderedDict[bytes, list[tuple[int, int, int, int]]] = OrderedDict()
         self.negotiated: dict[int, ConnectionFacts] = {}

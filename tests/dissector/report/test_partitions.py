@@ -59,7 +59,7 @@ def test_captures_of_one_compacted_file_are_read_together() -> None:
     ]  # fmt: skip
 
 
-class Pieces(DuckdbEngine):
+class Partitioned(DuckdbEngine):
     """An engine with partitions as small as units; what exceeds `task_rows` it does itself."""
 
     at_once = 10**6
@@ -79,10 +79,10 @@ def test_a_report_of_partitions_is_that_of_one_piece(
 ) -> None:
     """Small and joined units are tasks, or those above some rows are not, or none is."""
     monkeypatch.setattr(partitions, "LEAST_ROWS", 1)
-    monkeypatch.setattr(Pieces, "task_rows", task_rows)
+    monkeypatch.setattr(Partitioned, "task_rows", task_rows)
     made.clear()
     hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
-    report = reported(tmp_path / "lake", tmp_path / "report", Pieces)
+    report = reported(tmp_path / "lake", tmp_path / "report", Partitioned)
     assert differences(report, apart.report) == []
     assert (len(made) > 3) if task_rows else not made
     # Rules read the rows of captures before they are joined, in a partition of their own.
@@ -101,7 +101,7 @@ def test_a_task_that_runs_twice_writes_once(apart: Apart, tmp_path: Path) -> Non
     hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
     queries = {"connections": "SELECT capture FROM connections"}
 
-    class Twice(Pieces):
+    class Twice(Partitioned):
         def each(self, function: Any, tasks: Any) -> list[Any]:
             if isinstance(tasks[0], Partition) and not found:
                 share = tasks[0]._replace(folder=tmp_path / "out", queries=queries)

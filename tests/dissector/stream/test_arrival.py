@@ -5,7 +5,7 @@ import pytest
 from dissector.limits import MAX_ACK_REACH, MAX_START_BACK
 from dissector.stream.columns import RangeKind
 from tests.wire.packets import FIN, PSH, URG
-from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, handshake, streamed
+from tests.wire.segments import FIN_ACK, SMALL, Packet, StreamRange, handshake, streamed
 
 
 def after_handshake(*packets: Packet, overlap: str = "first"):
@@ -74,7 +74,7 @@ def test_a_keep_alive_before_any_data() -> None:
     released = after_handshake(
         Packet(8000, 0, 1000, b"\0", 5001), Packet(9000, 0, 1001, b"abc", 5001)
     )
-    assert released.pieces() == [Piece("data", 0, 3, b"abc")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 3, b"abc")]
     assert released.counted() == {"keepalive": 1}
 
 
@@ -86,7 +86,7 @@ def test_the_last_byte_may_be_overtaken_by_its_fin(last: bytes) -> None:
         Packet(11, 0, 1007, b"", 5001, FIN_ACK),
         Packet(12, 0, 1007 - len(last), last, 5001),
     )
-    assert released.pieces() == [Piece("data", 0, 6, b"abcdef")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 6, b"abcdef")]
     assert released.counted() == {"out_of_order": 1}
 
 
@@ -134,8 +134,9 @@ def test_a_cut_payload_is_no_loss_and_no_reordering() -> None:
         Packet(11, 0, 1101, b"b" * 100, 5001, captured=0),
         Packet(12, 0, 1201, b"c" * 10, 5001),
     )
-    assert released.pieces() == [
-        Piece("data", 0, 30, b"a" * 30), Piece("cut", 30, 170), Piece("data", 200, 10, b"c" * 10)
+    assert released.stream_ranges() == [
+        StreamRange("data", 0, 30, b"a" * 30), StreamRange("cut", 30, 170),
+        StreamRange("data", 200, 10, b"c" * 10)
     ]  # fmt: skip
     assert released.counted() == {}
     assert released.direction()["snaplen_cut_bytes"] == 170
@@ -148,9 +149,9 @@ def test_a_cut_payload_waits_like_any_other() -> None:
         Packet(11, 0, 1101, b"b" * 100, 5001, captured=40),
         Packet(12, 0, 1001, b"a" * 100, 5001, captured=10),
     )
-    assert released.pieces() == [
-        Piece("data", 0, 10, b"a" * 10), Piece("cut", 10, 90),
-        Piece("data", 100, 40, b"b" * 40), Piece("cut", 140, 60),
+    assert released.stream_ranges() == [
+        StreamRange("data", 0, 10, b"a" * 10), StreamRange("cut", 10, 90),
+        StreamRange("data", 100, 40, b"b" * 40), StreamRange("cut", 140, 60),
     ]  # fmt: skip
     assert released.counted() == {"out_of_order": 1}
 
@@ -163,8 +164,8 @@ def test_segments_far_away_are_a_stream_of_their_own(by: int, count: int) -> Non
         *(Packet(11 + n, 0, 1004 + by + 3 * n, b"xyz", 5001) for n in range(count)),
         Packet(20, 0, 1004, b"def", 5001),
     )
-    assert released.pieces() == [Piece("data", 0, 6, b"abcdef")]
-    assert released.pieces(1) == [Piece("data", 0, 3 * count, b"xyz" * count)]
+    assert released.stream_ranges() == [StreamRange("data", 0, 6, b"abcdef")]
+    assert released.stream_ranges(1) == [StreamRange("data", 0, 3 * count, b"xyz" * count)]
     assert released.counted() == {} and released.counted(1) == {}
     assert released.codes() == ["renumbered"]
 
@@ -175,7 +176,7 @@ def test_an_acknowledgement_far_beyond_the_stream_is_not_believed() -> None:
         Packet(11, 1, 5001, b"", 1004 + MAX_ACK_REACH + 10),
         Packet(900, 0, 1004, b"def", 5001),
     )
-    assert released.pieces() == [Piece("data", 0, 6, b"abcdef")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 6, b"abcdef")]
     assert released.counted(0, 1) == {"stray": 1}
 
 
@@ -195,14 +196,14 @@ def test_other_flags_change_nothing(flags: int) -> None:
     released = after_handshake(
         Packet(10, 0, 1001, b"abc", 5001, 0x10 | flags), Packet(11, 0, 1004, b"def", 5001)
     )
-    assert released.pieces() == [Piece("data", 0, 6, b"abcdef")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 6, b"abcdef")]
 
 
 def test_data_behind_the_end_of_its_stream_is_late() -> None:
     released = after_handshake(
         Packet(10, 0, 1001, b"abc", 5001, FIN_ACK), Packet(11, 0, 1004, b"defg", 5001)
     )
-    assert released.pieces() == [Piece("data", 0, 3, b"abc")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 3, b"abc")]
     assert released.counted() == {"late": 1}
     assert released.direction()["late_bytes"] == 4
 
@@ -211,7 +212,7 @@ def test_data_that_waits_behind_a_fin_found_later_is_late() -> None:
     released = after_handshake(
         Packet(10, 0, 1005, b"efg", 5001), Packet(11, 0, 1001, b"abc", 5001, FIN | 16)
     )
-    assert released.pieces() == [Piece("data", 0, 3, b"abc")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 3, b"abc")]
     assert released.direction()["late_bytes"] == 3
 
 
@@ -235,7 +236,7 @@ def test_earlier_bytes_of_a_midstream_side_are_welcome_within_reach() -> None:
         Packet(500, 0, 9003, b"mno", 1),
     ]
     released = streamed(packets)
-    assert released.pieces() == [Piece("data", -3, 9, b"ghijklmno")]
+    assert released.stream_ranges() == [StreamRange("data", -3, 9, b"ghijklmno")]
 
 
 def test_earlier_bytes_come_too_late_once_something_left() -> None:
@@ -245,6 +246,6 @@ def test_earlier_bytes_come_too_late_once_something_left() -> None:
         Packet(501, 0, 8997, b"ghi", 1),
     ]
     released = streamed(packets)
-    assert released.pieces() == [Piece("data", 0, 6, b"jklmno")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 6, b"jklmno")]
     assert released.counted() == {"retransmitted": 1}
     assert released.direction()["dropped_bytes"] == 3

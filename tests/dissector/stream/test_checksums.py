@@ -12,7 +12,7 @@ from dissector.stream.segment import Segment
 from dissector.stream.state import StreamOptions
 from tests.wire import packets
 from tests.wire.packets import FIN, RST, SYN
-from tests.wire.segments import FIN_ACK, SMALL, SYN_ACK, Packet, Piece, streamed
+from tests.wire.segments import FIN_ACK, SMALL, SYN_ACK, Packet, StreamRange, streamed
 
 ADDRESSES = address_sum(0, 0x0A000001, 0, 0x0A000002)
 
@@ -68,7 +68,7 @@ GOOD = Packet(300, 0, 1001, b"abcdef", 5001, ip_id=51)
 
 def test_a_better_copy_takes_the_place_of_damaged_bytes() -> None:
     released = streamed(sound(BAD, Packet(11, 0, 1007, b"ghi", 5001), GOOD))
-    assert released.pieces() == [Piece("data", 0, 9, b"abcdefghi")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 9, b"abcdefghi")]
     assert released.codes() == ["wrong_checksum", "overlap_conflict"]
     assert released.direction()["conflict_bytes"] == 1
     # The time of the bytes is that of the packet that brought them.
@@ -89,7 +89,7 @@ def test_a_better_copy_may_have_other_bounds() -> None:
     first = Packet(300, 0, 1001, b"abc", 5001)
     second = Packet(301, 0, 1004, b"defgh", 5001)
     released = streamed(sound(BAD, first, second))
-    assert released.pieces() == [Piece("data", 0, 8, b"abcdefgh")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 8, b"abcdefgh")]
 
 
 def test_bytes_that_their_receiver_took_are_used() -> None:

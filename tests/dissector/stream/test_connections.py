@@ -162,7 +162,10 @@ def test_holes_of_an_idle_connection_are_given_up_before_it_closes() -> None:
         Packet(ms, 0, 1, b"", 1, port=50000) for ms in range(1000, 2 * IDLE_TIMEOUT_MS, 1_700_000)
     ]
     released = streamed(packets)
-    assert [(piece.kind, piece.length) for piece in released.pieces()] == [("lost", 3), ("data", 3)]
+    assert [(piece.kind, piece.length) for piece in released.stream_ranges()] == [
+        ("lost", 3),
+        ("data", 3),
+    ]
     assert released.connections[0]["ended"] == "idle"
 
 

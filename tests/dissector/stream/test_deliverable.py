@@ -4,7 +4,7 @@ import pytest
 
 from dissector.limits import MAX_UNCONFIRMED_HOLE
 from dissector.stream.columns import RangeKind
-from tests.wire.segments import SMALL, Packet, Piece, handshake, streamed
+from tests.wire.segments import SMALL, Packet, StreamRange, handshake, streamed
 
 WINDOW_MS = SMALL.reorder_window_ms
 UNACKED_MS = SMALL.unacked_hole_ms
@@ -22,8 +22,9 @@ def hole(at: float = 10) -> list[Packet]:
 def gap_at(packets: list[Packet]) -> float | None:
     """The time of the packet that let the only gap of side 0 out; None: the end of the capture."""
     released = streamed(packets)
-    assert released.pieces(0, 0) == [
-        Piece("data", 0, 3, b"abc"), Piece("lost", 3, 3), Piece("data", 6, 6, b"ghijkl")
+    assert released.stream_ranges(0, 0) == [
+        StreamRange("data", 0, 3, b"abc"), StreamRange("lost", 3, 3),
+        StreamRange("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
     times = released.times(RangeKind.GAP_LOST)
     before = streamed(packets, is_finished=False).times(RangeKind.GAP_LOST)
@@ -79,8 +80,9 @@ def test_data_that_fills_a_part_of_the_hole_gives_it_more_time() -> None:
         *ticks(165, 1000, 5),
     ]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [
-        Piece("data", 0, 4, b"abcd"), Piece("lost", 4, 2), Piece("data", 6, 6, b"ghijkl")
+    assert released.stream_ranges(0, 0) == [
+        StreamRange("data", 0, 4, b"abcd"), StreamRange("lost", 4, 2),
+        StreamRange("data", 6, 6, b"ghijkl")
     ]  # fmt: skip
     at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 160 + WINDOW_MS <= at <= 165 + WINDOW_MS
@@ -90,7 +92,7 @@ def test_the_packet_in_hand_is_never_given_up() -> None:
     """The missing bytes come with the very packet that would end the wait."""
     packets = [*hole(), Packet(12, 1, 5001, b"", 1013), Packet(5000, 0, 1004, b"def", 5001)]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 12, b"abcdefghijkl")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 12, b"abcdefghijkl")]
     assert released.counted(0, 0) == {"out_of_order": 1}
 
 
@@ -102,7 +104,7 @@ def test_bytes_that_come_after_their_hole_was_given_up_do_not_come_out() -> None
         Packet(1001, 0, 1004, b"def", 5001),
     ]
     released = streamed(packets)
-    assert [piece.kind for piece in released.pieces(0, 0)] == ["data", "lost", "data"]
+    assert [piece.kind for piece in released.stream_ranges(0, 0)] == ["data", "lost", "data"]
     assert released.counted(0, 0) == {"out_of_order": 1}
 
 
@@ -115,7 +117,10 @@ def test_acknowledged_bytes_behind_everything_seen_are_a_gap() -> None:
         *ticks(15, 1000, 5),
     ]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
+    assert released.stream_ranges(0, 0) == [
+        StreamRange("data", 0, 3, b"abc"),
+        StreamRange("lost", 3, 100),
+    ]
     at = packets[released.times(RangeKind.GAP_LOST)[0] - 1].ms
     assert 11 + WINDOW_MS <= at <= 16 + WINDOW_MS
 
@@ -131,12 +136,17 @@ def test_bytes_that_nobody_sent_are_not_lost(data: bytes) -> None:
         Packet(1000, 0, 1004, data, 5001),
         Packet(1001, 1, 5001, b"", 1004 + len(data)),
     ]
-    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3 + len(data), b"abc" + data)]
+    assert streamed(packets).stream_ranges(0, 0) == [
+        StreamRange("data", 0, 3 + len(data), b"abc" + data)
+    ]
 
 
 def test_the_last_bytes_that_were_acknowledged_are_lost_at_the_end() -> None:
     packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001), Packet(11, 1, 5001, b"", 1104)]
-    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3, b"abc"), Piece("lost", 3, 100)]
+    assert streamed(packets).stream_ranges(0, 0) == [
+        StreamRange("data", 0, 3, b"abc"),
+        StreamRange("lost", 3, 100),
+    ]
 
 
 def test_one_acknowledged_byte_more_may_be_a_fin() -> None:
@@ -146,7 +156,7 @@ def test_one_acknowledged_byte_more_may_be_a_fin() -> None:
         Packet(11, 1, 5001, b"", 1005),
         *ticks(15, 1000),
     ]
-    assert streamed(packets).pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
+    assert streamed(packets).stream_ranges(0, 0) == [StreamRange("data", 0, 3, b"abc")]
 
 
 def test_acknowledgements_seen_before_their_data_are_no_loss() -> None:
@@ -156,7 +166,7 @@ def test_acknowledgements_seen_before_their_data_are_no_loss() -> None:
         packets.append(Packet(at, 1, 5001, b"", 1001 + 10 * number + 10))
         packets.append(Packet(at + 25, 0, 1001 + 10 * number, bytes(10), 5001))
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 500, bytes(500))]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 500, bytes(500))]
     assert released.codes() == []
 
 
@@ -165,9 +175,9 @@ def test_a_byte_that_opens_a_capture_is_that_of_a_keep_alive() -> None:
     opening = Packet(1, 0, 9000, b"x", 1)
     later = Packet(300, 0, 9001, b"frames", 1)
     released = streamed([opening, later])
-    assert released.pieces() == [Piece("data", 1, 6, b"frames")]
+    assert released.stream_ranges() == [StreamRange("data", 1, 6, b"frames")]
     assert released.counted() == {"keepalive": 1}
-    assert streamed([opening]).pieces() == []
+    assert streamed([opening]).stream_ranges() == []
     before = Packet(2, 0, 8998, b"ab", 1)
     assert streamed([opening, before, later]).data() == b"abxframes"
     again = Packet(300, 0, 9000, b"xframes", 1)
@@ -216,7 +226,7 @@ def test_a_lone_segment_far_ahead_is_not_believed() -> None:
         Packet(UNACKED_MS + 3000, 0, 1004, b"def", 5001),
     ]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 6, b"abcdef")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 6, b"abcdef")]
     assert released.codes() == ["sequence_jump"]
     assert released.counted(0, 0) == {"stray": 1}
 
@@ -226,7 +236,7 @@ def test_a_long_hole_is_believed_when_it_is_acknowledged_or_goes_on() -> None:
     packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001)]
     packets += [Packet(11 + n, 0, far + 3 * n, b"xyz", 5001) for n in range(4)]
     packets += ticks(20, UNACKED_MS + 2000, 1000)
-    pieces = streamed(packets).pieces(0, 0)
+    pieces = streamed(packets).stream_ranges(0, 0)
     assert [(piece.kind, piece.length) for piece in pieces] == [
         ("data", 3), ("lost", MAX_UNCONFIRMED_HOLE + 10), ("data", 12)
     ]  # fmt: skip

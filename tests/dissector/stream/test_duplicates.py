@@ -120,7 +120,7 @@ def test_a_whole_capture_seen_twice_changes_counters_only() -> None:
     twice = [each for packet in once for each in (packet, packet._replace(ms=packet.ms + 0.01))]
     single, double = streamed(once), streamed(twice)
     for endpoint_index in (0, 1):
-        assert double.pieces(0, endpoint_index) == single.pieces(0, endpoint_index)
+        assert double.stream_ranges(0, endpoint_index) == single.stream_ranges(0, endpoint_index)
         assert double.counted(0, endpoint_index) == {
             "duplicate": single.direction(0, endpoint_index)["packets"]
         }

@@ -4,7 +4,7 @@ import pytest
 
 from dissector.limits import NULL
 from tests.wire.packets import RST, SYN
-from tests.wire.segments import FIN_ACK, SYN_ACK, Packet, Piece, handshake, streamed
+from tests.wire.segments import FIN_ACK, SYN_ACK, Packet, StreamRange, handshake, streamed
 
 ABC = Packet(10, 0, 1001, b"abc", 5001)
 XYZ = Packet(11, 1, 5001, b"xyz", 1004)
@@ -27,8 +27,8 @@ def test_handshakes_out_of_order(order: tuple[int, ...]) -> None:
     packets = [parts[place]._replace(ms=ms) for ms, place in enumerate(order)]
     released = streamed([*packets, ABC, XYZ])
     assert len(released.connections) == 1
-    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
-    assert released.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 3, b"abc")]
+    assert released.stream_ranges(0, 1) == [StreamRange("data", 0, 3, b"xyz")]
     row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
 
@@ -38,8 +38,8 @@ def test_any_one_packet_of_the_handshake_may_be_missing(lost: int) -> None:
     packets = handshake()
     del packets[lost]
     released = streamed([*packets, ABC, XYZ])
-    assert released.pieces(0, 0) == [Piece("data", 0, 3, b"abc")]
-    assert released.pieces(0, 1) == [Piece("data", 0, 3, b"xyz")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 3, b"abc")]
+    assert released.stream_ranges(0, 1) == [StreamRange("data", 0, 3, b"xyz")]
     row = released.connections[0]
     assert (row["ports"], row["opener"]) == ([40000, 6650], 0)
     assert [endpoint_index["isn"] for endpoint_index in row["sides"]] == [1000, 5000]
@@ -50,7 +50,10 @@ def test_a_lost_start_behind_a_syn_is_a_gap() -> None:
     released = streamed(
         [*handshake(), Packet(10, 0, 1004, b"def", 5001), Packet(11, 1, 5001, b"", 1007)]
     )
-    assert released.pieces() == [Piece("lost", 0, 3), Piece("data", 3, 3, b"def")]
+    assert released.stream_ranges() == [
+        StreamRange("lost", 0, 3),
+        StreamRange("data", 3, 3, b"def"),
+    ]
 
 
 def test_a_syn_may_carry_data() -> None:
@@ -60,8 +63,8 @@ def test_a_syn_may_carry_data() -> None:
         Packet(2, 0, 1006, b"more", 5006),
     ]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
-    assert released.pieces(0, 1) == [Piece("data", 0, 5, b"hello")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 9, b"earlymore")]
+    assert released.stream_ranges(0, 1) == [StreamRange("data", 0, 5, b"hello")]
 
 
 def test_data_of_a_syn_that_was_not_accepted_is_sent_again() -> None:
@@ -72,7 +75,7 @@ def test_data_of_a_syn_that_was_not_accepted_is_sent_again() -> None:
         Packet(3, 0, 1006, b"more", 5001),
     ]
     released = streamed(packets)
-    assert released.pieces(0, 0) == [Piece("data", 0, 9, b"earlymore")]
+    assert released.stream_ranges(0, 0) == [StreamRange("data", 0, 9, b"earlymore")]
     assert released.counted() == {"retransmitted": 1}
 
 
@@ -190,7 +193,7 @@ def test_an_answered_syn_names_the_opener_when_only_the_broker_was_captured() ->
     assert released.data(0, 1) == b"xyzuvw"
     assert released.ranges[0]["endpoint_index"] == 1
     assert all(row["opener"] == 0 for row in released.ranges)
-    assert released.pieces(0, 0) == []
+    assert released.stream_ranges(0, 0) == []
 
 
 def test_a_refused_connection() -> None:

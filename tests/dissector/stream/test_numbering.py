@@ -12,7 +12,7 @@ from dissector.stream.numbering import NO_SCALE, window_scale
 from dissector.stream.segment import Segment
 from tests.dissector.stream.traffic import Shape, conversation
 from tests.wire.packets import RST, SYN
-from tests.wire.segments import SYN_ACK, Packet, Piece, handshake, streamed
+from tests.wire.segments import SYN_ACK, Packet, StreamRange, handshake, streamed
 
 ABC = Packet(10, 0, 1001, b"abc", 5001)
 NUMBERS = st.one_of(
@@ -54,8 +54,8 @@ def test_payload_beyond_every_window_is_another_stream(
     released = streamed([*opened(*scales), ABC, inside, last])
     assert len(released.connections) == 1
     released = streamed([*opened(*scales), ABC, inside._replace(sequence=1005 + reach), last])
-    assert released.pieces(0) == [Piece("data", 0, 3, b"abc")]
-    assert released.pieces(1) == [Piece("data", 0, 3, b"xyz")]
+    assert released.stream_ranges(0) == [StreamRange("data", 0, 3, b"abc")]
+    assert released.stream_ranges(1) == [StreamRange("data", 0, 3, b"xyz")]
     assert released.codes() == ["renumbered"]
 
 
@@ -110,7 +110,7 @@ def test_packets_before_the_handshake_change_no_byte(
     released = streamed([*lead, *made.packets])
     last = max(released.connections)
     swapped = released.connections[last]["ports"][0] == 6650
-    pieces = [released.pieces(last, endpoint_index ^ swapped) for endpoint_index in (0, 1)]
+    pieces = [released.stream_ranges(last, endpoint_index ^ swapped) for endpoint_index in (0, 1)]
     assert [b"".join(piece.data for piece in each) for each in pieces] == [*made.sent]
     assert all(piece.kind != "lost" for each in pieces for piece in each)
     assert all(

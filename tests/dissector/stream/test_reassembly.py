@@ -40,7 +40,7 @@ def test_streams_equal_those_put_together_offline(shape: Shape, generator: rando
     for endpoint_index in (0, 1):
         if shape.lost == shape.cut == shape.conflicting == 0:
             assert released.data(0, endpoint_index) == made.sent[endpoint_index]
-        for piece in released.pieces(0, endpoint_index):
+        for piece in released.stream_ranges(0, endpoint_index):
             if piece.kind == "data" and not shape.conflicting:
                 assert (
                     piece.data
@@ -184,7 +184,7 @@ def test_more_than_four_gigabytes_keep_counting() -> None:
         packets.append(Packet(10 + 500 * number, 0, at, bytes([number]), 5001))
         packets.append(Packet(11 + 500 * number, 1, 5001, b"", at + step))
     released = streamed(packets)
-    pieces = released.pieces(0, 0)
+    pieces = released.stream_ranges(0, 0)
     assert [piece.start for piece in pieces if piece.kind == "data"] == [
         step * number for number in numbers
     ]

@@ -16,7 +16,7 @@ from tests.wire.segments import (
     SMALL,
     SYN_ACK,
     Packet,
-    Piece,
+    StreamRange,
     handshake,
     is_again,
     streamed,
@@ -126,12 +126,12 @@ def test_a_connection_holds_no_more_than_its_limit() -> None:
     assert 5_000 < released.held <= 10_000
     assert released.codes().count("held_bytes_limit") > 100
     # Nothing but the missing bytes is lost.
-    assert released.pieces(0, 0) == [
+    assert released.stream_ranges(0, 0) == [
         piece
         for number in range(200)
         for piece in (
-            Piece("lost", 101 * number, 1),
-            Piece("data", 101 * number + 1, 100, bytes(100)),
+            StreamRange("lost", 101 * number, 1),
+            StreamRange("data", 101 * number + 1, 100, bytes(100)),
         )
     ]
 
@@ -169,7 +169,7 @@ def test_the_start_of_a_midstream_side_is_settled_under_pressure_without_a_gap()
     options = SMALL._replace(held_bytes_per_connection=5_000)
     packets = [Packet(1, 0, 9000 + 1000 * n, bytes(1000), 1) for n in range(20)]
     released = streamed(packets, options, cuts=range(20))
-    assert released.pieces() == [Piece("data", 0, 20_000, bytes(20_000))]
+    assert released.stream_ranges() == [StreamRange("data", 0, 20_000, bytes(20_000))]
     assert released.held <= 5_000
     assert released.codes() == []
 
@@ -202,7 +202,9 @@ def test_full_blocks_of_rows_change_nothing(generator: random.Random) -> None:
     packets += [Packet(3, 0, 1001 + 3 * number, b"abc", 5001) for number in order]
     packets.append(Packet(4, 0, 1001, b"abc", 5001))
     few, many = streamed(packets), streamed(packets, SMALL._replace(block_rows=4096))
-    assert few.pieces() == many.pieces() == [Piece("data", 0, 900, b"abc" * 300)]
+    assert (
+        few.stream_ranges() == many.stream_ranges() == [StreamRange("data", 0, 900, b"abc" * 300)]
+    )
     assert few.times(RangeKind.DATA) == many.times(RangeKind.DATA) == [len(packets)] * 300
     assert_like_naive(few, packets)
     assert few.times(RangeKind.GAP_LOST) == []

@@ -5,7 +5,7 @@ import numpy as np
 from dissector.limits import NULL
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_FIN, RangeKind
 from dissector.stream.streams import Streams
-from tests.wire.segments import FIN_ACK, SMALL, Packet, Piece, columns_of, handshake, streamed
+from tests.wire.segments import FIN_ACK, SMALL, Packet, StreamRange, columns_of, handshake, streamed
 
 
 def advanced(streams: Streams, packets: list[Packet]) -> int:
@@ -121,6 +121,6 @@ def test_a_closed_connection_keeps_counting_until_it_is_forgotten() -> None:
 
 def test_one_user_s_streams_are_not_another_s() -> None:
     packets = [*handshake(), Packet(10, 0, 1001, b"abc", 5001)]
-    assert streamed(packets).pieces() == streamed(packets).pieces() == [
-        Piece("data", 0, 3, b"abc")
+    assert streamed(packets).stream_ranges() == streamed(packets).stream_ranges() == [
+        StreamRange("data", 0, 3, b"abc")
     ]  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from dissector.limits import LINGER_MS, RST_REACH_BYTES
 from dissector.stream.columns import RangeKind
 from tests.wire.packets import RST
-from tests.wire.segments import FIN_ACK, RST_ACK, SMALL, Packet, Piece, handshake, streamed
+from tests.wire.segments import FIN_ACK, RST_ACK, SMALL, Packet, StreamRange, handshake, streamed
 
 ABC = Packet(10, 0, 1001, b"abc", 5001)
 XYZ = Packet(11, 1, 5001, b"xyz", 1004)
@@ -43,7 +43,7 @@ def test_a_fin_waits_for_the_bytes_before_it() -> None:
 
 def test_a_fin_may_carry_data() -> None:
     released = streamed([*handshake(), Packet(10, 0, 1001, b"abc", 5001, FIN_ACK)])
-    assert released.pieces() == [Piece("data", 0, 3, b"abc")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 3, b"abc")]
     assert released.times(RangeKind.FIN) == [4]
 
 
@@ -112,7 +112,7 @@ def test_data_that_a_reset_overtook_has_a_window_to_come() -> None:
     assert released.times(RangeKind.CLOSE) == [6]
     clock = Packet(20 + SMALL.reorder_window_ms + 1, 0, 1, b"", 1, port=50000)
     released = streamed([*packets, clock, Packet(400, 0, 1004, b"def", 5001)])
-    assert released.pieces() == [Piece("data", 0, 3, b"abc")]
+    assert released.stream_ranges() == [StreamRange("data", 0, 3, b"abc")]
     assert released.counted() == {"late": 1}
 
 
@@ -132,7 +132,7 @@ def test_data_after_a_reset_is_late() -> None:
 def test_a_hole_before_a_fin_is_a_gap_when_the_peer_has_it() -> None:
     packets = [*handshake(), FIN_0, Packet(21, 1, 5001, b"", 1005, FIN_ACK)]
     released = streamed([*packets, Packet(500, 0, 1, b"", 1, port=50000)])
-    assert released.pieces() == [Piece("lost", 0, 3)]
+    assert released.stream_ranges() == [StreamRange("lost", 0, 3)]
     assert released.connections[0]["ended"] == "fin"
     assert released.times(RangeKind.CLOSE) == [6]
 

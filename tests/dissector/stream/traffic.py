@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tests.naive.streams import NaiveConnection, Seen, reassemble
 from tests.wire.packets import ACK, BROKER_PORT, FIN, RST, SYN
-from tests.wire.segments import FIN_ACK, RST_ACK, SYN_ACK, Packet, Piece, Released
+from tests.wire.segments import FIN_ACK, RST_ACK, SYN_ACK, Packet, Released, StreamRange
 
 RECENT_MS = 50  # how long ago bytes were sent that are sent again
 WRAP = 1 << 32
@@ -189,6 +189,6 @@ def assert_like_naive(
         # Without a SYN the first speaker is side 0.
         first = int(released.connections[number]["ports"][0] == BROKER_PORT)
         for endpoint_index in (0, 1):
-            expected = [Piece(*part) for part in connection.sides[endpoint_index].parts()]
-            assert released.pieces(number, endpoint_index ^ first) == expected
+            expected = [StreamRange(*part) for part in connection.sides[endpoint_index].parts()]
+            assert released.stream_ranges(number, endpoint_index ^ first) == expected
     return connections

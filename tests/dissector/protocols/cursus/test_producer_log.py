@@ -9,7 +9,7 @@ from dissector.protocols.cursus.producer_log import (
     GAP,
     IN_ORDER,
     BatchKey,
-    Produced,
+    ProducerLog,
     copies_of,
     count_batch,
     find_batch,
@@ -25,22 +25,22 @@ def sent(start: int, end: int, producer: int = 1, epoch: int = 7) -> BatchKey:
     return BatchKey(5, 0, producer, epoch, start, end)
 
 
-def begin(produced: Produced, batch: BatchKey, ns: int = 0) -> int:
+def begin(log: ProducerLog, batch: BatchKey, ns: int = 0) -> int:
     """How often the batch was sent, this time included."""
-    produced.reserve(1)
-    return int(copies_of(produced.state, count_batch(produced.state, batch, ns)))
+    log.reserve(1)
+    return int(copies_of(log.state, count_batch(log.state, batch, ns)))
 
 
 def test_copies_are_counted_and_the_oldest_forgotten():
-    produced = Produced(limit=2)
-    assert [begin(produced, sent(1, 5)) for _ in range(3)] == [1, 2, 3]
-    number = find_batch(produced.state, sent(1, 5))
-    assert [store_batch(produced.state, number) for _ in range(3)] == [0, 1, 1]
+    log = ProducerLog(limit=2)
+    assert [begin(log, sent(1, 5)) for _ in range(3)] == [1, 2, 3]
+    number = find_batch(log.state, sent(1, 5))
+    assert [store_batch(log.state, number) for _ in range(3)] == [0, 1, 1]
     for start in (6, 10):
-        assert begin(produced, sent(start, start + 2)) == 1
-    assert find_batch(produced.state, sent(1, 5)) == ABSENT
-    assert copies_of(produced.state, number) == NULL and store_batch(produced.state, number) == 0
-    assert begin(produced, sent(1, 5)) == 1
+        assert begin(log, sent(start, start + 2)) == 1
+    assert find_batch(log.state, sent(1, 5)) == ABSENT
+    assert copies_of(log.state, number) == NULL and store_batch(log.state, number) == 0
+    assert begin(log, sent(1, 5)) == 1
 
 
 steps = st.lists(
@@ -51,13 +51,13 @@ steps = st.lists(
 @given(steps, st.sampled_from([4, 64, 1 << 17]))
 @settings(max_examples=25)
 def test_the_batch_of_any_record_is_found(batches, limit):
-    produced = Produced(limit=limit)
+    log = ProducerLog(limit=limit)
     kept: list[tuple[BatchKey, int]] = []
     rising: dict[int, list[tuple[BatchKey, int]]] = {1: [], 2: []}
     for ns, (start, more, producer) in enumerate(batches):
         batch = sent(start, start + more, producer)
         is_new = batch not in [each for each, _ in kept]
-        assert begin(produced, batch, ns) == 1 if is_new else begin(produced, batch, ns) > 1
+        assert begin(log, batch, ns) == 1 if is_new else begin(log, batch, ns) > 1
         if is_new:
             kept = [*kept, (batch, ns)][-limit:]
             before = rising[producer]
@@ -69,7 +69,7 @@ def test_the_batch_of_any_record_is_found(batches, limit):
             below = [pair for pair in held if pair[0].seq_start <= seq]
             batch, ns = below[-1] if below else (None, NULL)
             expected = ns if batch is not None and seq <= batch.seq_end else NULL
-            stamp_ns = published_ns(produced.state, 5, 0, producer, 7, seq)
+            stamp_ns = published_ns(log.state, 5, 0, producer, 7, seq)
             if limit > 60:
                 assert stamp_ns == expected
             else:
@@ -78,10 +78,10 @@ def test_the_batch_of_any_record_is_found(batches, limit):
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(0, 3)), max_size=20))
 def test_what_does_not_go_on_where_its_producer_is(batches):
-    produced = Produced(limit=64)
+    log = ProducerLog(limit=64)
     known, kept = None, set()
     for epoch, end, size in batches:
-        produced.reserve(1)
+        log.reserve(1)
         batch = sent(max(1, end - size), end, epoch=epoch)
         flaw, before = IN_ORDER, (0, 0)
         if known is not None and batch not in kept:
@@ -90,10 +90,10 @@ def test_what_does_not_go_on_where_its_producer_is(batches):
                 flaw = EPOCH_BACK
             elif epoch == known[0] and batch.seq_start > known[1] + 1:
                 flaw = GAP
-        assert tuple(order_of(produced.state, batch, 1)) == (flaw, *before)
-        loose = order_of(produced.state, batch, 0).flaw
+        assert tuple(order_of(log.state, batch, 1)) == (flaw, *before)
+        loose = order_of(log.state, batch, 0).flaw
         assert loose == (IN_ORDER if flaw == GAP else flaw), "a hole counts where each counts once"
-        count_batch(produced.state, batch, 0)
+        count_batch(log.state, batch, 0)
         kept.add(batch)
         if known is None or epoch > known[0]:
             known = (epoch, end)
@@ -102,16 +102,16 @@ def test_what_does_not_go_on_where_its_producer_is(batches):
 
 
 def test_ends_of_logs_and_topics_that_store_once():
-    produced = Produced(limit=2)
-    assert produced.lag_from(1, 0, 5) == NULL
+    log = ProducerLog(limit=2)
+    assert log.lag_from(1, 0, 5) == NULL
     for following in (8, 3):
-        produced.see_log_end(1, 0, following)
-    assert [produced.lag_from(1, 0, each) for each in (0, 5, 9)] == [8, 3, 0]
-    produced.see_log_end(1, 1, -5)
-    assert produced.lag_from(1, 1, 0) == NULL
+        log.see_log_end(1, 0, following)
+    assert [log.lag_from(1, 0, each) for each in (0, 5, 9)] == [8, 3, 0]
+    log.see_log_end(1, 1, -5)
+    assert log.lag_from(1, 1, 0) == NULL
     for partition in (1, 2):
-        produced.see_log_end(1, partition, 1)
-    assert produced.lag_from(1, 0, 0) == NULL and produced.lag_from(1, 2, 0) == 1
-    assert not is_stored_once(produced.state, 1, 0) and is_stored_once(produced.state, 1, 1)
-    produced.store_once(1)
-    assert is_stored_once(produced.state, 1, 0) and not is_stored_once(produced.state, 2, 0)
+        log.see_log_end(1, partition, 1)
+    assert log.lag_from(1, 0, 0) == NULL and log.lag_from(1, 2, 0) == 1
+    assert not is_stored_once(log.state, 1, 0) and is_stored_once(log.state, 1, 1)
+    log.store_once(1)
+    assert is_stored_once(log.state, 1, 0) and not is_stored_once(log.state, 2, 0)
