@@ -235,7 +235,7 @@ class DuckdbEngine:
         self._materialize(queries.values())
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
             return {name: self._table_or_reason(name, query) for name, query in queries.items()}
-        assert self._connection is not None  # one for all threads
+        _ = self._connection  # made before threads share it
         with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
             tables = pool.map(self._table_or_reason, queries, queries.values())
             return dict(zip(queries, tables, strict=True))

@@ -123,13 +123,13 @@ class Gathering:
 
     def tables(self, run: str) -> Rows:
         """The rows so far, which are gone from here."""
-        found = {}
+        tables = {}
         while self._builders:
             table, builders = self._builders.popitem()
             rows = pa.Table.from_batches([each.finish() for each in builders])
             rows = rows.append_column("capture", _all_of(run, len(rows)))
-            found[table] = rows.select(self._columns[table])
-        return found
+            tables[table] = rows.select(self._columns[table])
+        return tables
 
 
 def as_tables(blocks: Iterable[TableBlock], run: str, columns: Columns) -> Rows:

@@ -6,6 +6,7 @@ in whole milliseconds, after the call; a batch is stamped when it is closed.
 
 import functools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from dissector.dissection import Options
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.dissector.findings.tape import Tape
 from tests.dissector.observed import LOGGED, Case, name_of
 from tests.numbers import Numbers
+from tests.reports import summary
 
 # The first send of a client pays for what its process loads behind the call and before the stamp.
 BEFORE_THE_STAMP = 80.0
@@ -34,12 +37,12 @@ SENDING = [case for case in LOGGED if case.is_whole and log_of(case)]
 
 @functools.cache
 def reports() -> dict[str, dict[str, Any]]:
-    summary = Numbers()
+    numbers = Numbers()
     for case in SENDING:
         (chain,) = chains([str(case.path)], "auto").chains
         for block in dissect(chain, Options()):
-            summary.add_block(block, case.name)
-    return summary.results()
+            numbers.add_block(block, case.name)
+    return numbers.results()
 
 
 def median(values: list[float]) -> float:
@@ -68,6 +71,31 @@ def test_an_application_waited_what_its_log_says(case: Case) -> None:
         assert is_near(felt["p50"], median(log))
         assert is_near(felt["max"], log[-1]) or log[-1] - felt["max"] < BEFORE_THE_STAMP
     assert compared or any("-partition-" in (topic or "") for topic in topics)
+
+
+def set_back() -> Tape:
+    """Two clients; behind thirty sends of the first its clock is set back by five seconds."""
+    tape = Tape()
+    for client, count in (("10.0.0.10", 40), ("10.0.0.11", 10)):
+        link = tape.pulsar(0.0, 40000, client=client)
+        link.produce(0.1, 1, name=client)
+        for number in range(count):
+            clock_s = -5.0 if number >= 30 else 0.0
+            link.publish(1 + number * 0.1, 1, number, number, clock_s=clock_s, name=client)
+    return tape
+
+
+def test_a_clock_that_was_set_back_is_not_reckoned_with(tmp_path: Path) -> None:
+    path = tmp_path / "set_back.pcap"
+    path.write_bytes(set_back().capture())
+    section = summary(path)["send_latency"]
+    one, other = sorted(section["by_client"], key=lambda row: str(row["client_ip"]))
+    assert one["application_ms"] is None and one["application_unknown"] == {"clock_set_back": 40}
+    assert other["application_ms"]["count"] == 10 and other["application_unknown"] == {}
+    assert other["application_ms"]["max"] < 20
+    total = section["total"]
+    assert total["application_ms"]["count"] == 10
+    assert total["application_unknown"] == {"clock_set_back": 40}
 
 
 def test_a_restart_of_the_broker_is_felt_although_the_wire_is_quick() -> None:

@@ -10,6 +10,7 @@ from dissector.cli.main import run
 from dissector.lake.compact import compact
 from dissector.lake.landing import INSTALLED, UNCHANGED
 from dissector.lake.reader import Lake, open_lake, remove, verify
+from dissector.queries.sandbox import sandbox_over
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
 from tests.dissector.lake.older_versions import as_version_1, as_version_2
@@ -135,6 +136,10 @@ def test_columns_that_came_since_are_null_in_lakes_that_are_mixed(tmp_path: Path
         since = by_client["send_latency"]["total"]["application_since"]
         sends = {sent: 100, more: 20}
         assert since == {"publish_time": sends[new], "first_send": sends[old]}
+        with open_lake(lake) as each, sandbox_over(each) as sandbox:
+            query = "SELECT count(publish_time_ms) AS n FROM exchanges"
+            (batch,) = (one for answer in sandbox.answers(query) for one in answer.batches())
+            assert batch.to_pydict() == {"n": [sends[new]]}
         assert compact(lake).group is not None
         assert {c.schema_version for c in opened(lake).captures} == {SCHEMA_VERSION}
         again = reported(lake, tmp_path / f"{old.stem}-again", rules=SOME_RULES)
