@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.dissection import Options
 from dissector.sources import files as source_files
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain
-from tests.examples import slow
 from tests.fuzz.targets import rows_of
 from tests.hard import source_cases as made
 from tests.hard.cases import Case, all_cases
@@ -138,7 +137,7 @@ def check_ways(data: bytes, whole: Tables, folder: Path) -> None:
 
 
 @given(records=damaged(), data=st.data())
-@slow(40)
+@settings(max_examples=40)
 def test_files_cut_at_any_packet_are_the_whole(records: list[Record], data: Any) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(records)), max_size=6))
     edges = [0, *sorted(cuts), len(records)]
@@ -157,14 +156,14 @@ def test_files_cut_at_any_packet_are_the_whole(records: list[Record], data: Any)
 
 
 @given(records=damaged(), steps=st.lists(st.integers(1, 3000), min_size=1, max_size=4))
-@slow(60)
+@settings(max_examples=60)
 def test_reads_that_end_at_any_byte_are_the_whole(records: list[Record], steps: list[int]) -> None:
     data = capture(records)
     assert rows_of(data, steps=steps) == rows_of(data)
 
 
 @given(records=damaged())
-@slow(15)
+@settings(max_examples=15)
 def test_pipes_and_compression_change_nothing(records: list[Record]) -> None:
     data = capture(records)
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +174,7 @@ def test_pipes_and_compression_change_nothing(records: list[Record]) -> None:
 
 @pytest.mark.parametrize("buffer_bytes", [64, 5000])
 @given(records=damaged())
-@slow(15)
+@settings(max_examples=15)
 def test_small_buffers_change_nothing(buffer_bytes: int, records: list[Record]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "whole"

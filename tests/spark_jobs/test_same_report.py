@@ -20,9 +20,6 @@ from tests.spark_jobs.conftest import Both
 reported = partial(reports.reported, rules=SOME_RULES)
 # Half of the rows by chance are before it.
 SINCE = "2025-06-15T15:06:42"
-# What all sections read is held against the other engine row by row, in
-# tests/dissector/spark/test_engine.py.
-SELECTED = ("findings", "send_latency", "permit_utilization", "redelivery")
 
 
 def test_the_report_of_everything(both: Both) -> None:
@@ -71,7 +68,7 @@ def test_the_findings(both: Both) -> None:
 def test_the_report_of_a_topic_and_a_time_with_exact_percentiles(
     spark: Any, both: Both, tmp_path: Path
 ) -> None:
-    """Nothing of it is kept: each engine reads all rows again, for the sections that are asked."""
+    """Nothing of it is kept: each engine reads all rows again."""
     topics = tuple(
         row["topic"] for row in both.report["send_latency"]["by_topic"] if row["topic"] is not None
     )
@@ -80,7 +77,7 @@ def test_the_report_of_a_topic_and_a_time_with_exact_percentiles(
         if row["capture"].startswith(("c-made", "c-odd", "c-java-j74", "c-java-j12"))
     )  # fmt: skip
     asked: dict[str, Any] = {"since": SINCE, "topics": topics[::2], "exact": True}
-    asked |= {"captures": captures, "sections": SELECTED}
+    asked["captures"] = captures
     theirs = reported(both.lake, tmp_path / "duckdb", **asked)
     mine = reported(both.lake, tmp_path / "spark", partial(SparkEngine, spark), **asked)
     assert differences(mine, theirs) == []

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
@@ -30,7 +30,6 @@ from tests.dissector.joining.cutting import (
     planned,
     read,
 )
-from tests.examples import slow
 
 Rows = Counter[tuple[Any, ...]]
 CUTS = 2
@@ -157,7 +156,7 @@ def test_a_task_goes_to_another_process_and_writes_the_same_bytes(tmp_path: Path
     assert digests[0] == digests[1] == digests[2]
 
 
-@slow(12)
+@settings(max_examples=12)
 @given(name=st.sampled_from(NAMES), places=st.lists(st.floats(0, 1), min_size=1, max_size=3))
 def test_only_frames_that_straddle_a_cut_differ(name: str, places: list[float]) -> None:
     last = len(packets(read(name))) - 1
