@@ -253,6 +253,8 @@ def test_an_aborted_transaction_redelivers_what_nobody_asked_for() -> None:
     # Ten messages, consumed once each: the other ten acknowledgements were taken back.
     assert len(events_of(name, "ack")) == undone == 10
     assert again["delivery_outcomes"] == {"acked": 10, "ack_rolled_back": undone}
+    acks = total_of(name, "ack_latency")
+    assert (acks["acked"], acks["refused"], acks["rolled_back"]) == (10, 0, undone)
     assert total_of(name, "send_latency")["messages"] == case.seen["sent_ok"]
 
 

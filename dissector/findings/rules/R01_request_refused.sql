@@ -7,14 +7,14 @@ verdict = "proven"
 protocol = "pulsar"
 section = "errors"
 worst = "measured_refusals"
-references = ["apache/pulsar#9792", "apache/pulsar#2967", "apache/pulsar-client-cpp#566", "apache/pulsar#19449"]
-errors = ["ProducerBlockedQuotaExceededError", "ProducerBlockedQuotaExceededException", "PersistenceError", "MetadataError", "UnknownError", "AuthorizationError", "TopicNotFound", "SubscriptionNotFound", "TopicTerminatedError", "InvalidTopicName", "IncompatibleSchema", "NotAllowedError", "TransactionConflict"]
-fires = ["t07-txn-ack-conflict.pcap", "t14-terminated-topic-retried.pcap", "java-j26_backlog_quota.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
+references = ["apache/pulsar#9792", "apache/pulsar#2967", "apache/pulsar-client-cpp#566"]
+errors = ["ProducerBlockedQuotaExceededError", "ProducerBlockedQuotaExceededException", "PersistenceError", "MetadataError", "UnknownError", "AuthorizationError", "TopicNotFound", "SubscriptionNotFound", "TopicTerminatedError", "InvalidTopicName", "IncompatibleSchema", "NotAllowedError"]
+fires = ["t14-terminated-topic-retried.pcap", "java-j26_backlog_quota.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
 real = ["java-j26_backlog_quota.pcap", "java-j23_errors.pcap", "cpp-s15_errors.pcap"]
-silent = ["t07-txn-ack-twin.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "java-j51_schema_avro.pcap"]
+silent = ["t07-txn-ack-conflict.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap", "java-j51_schema_avro.pcap"]
 
 [needs]
-exchange_kinds = "outcome = 'error'"
+exchange_kinds = "outcome = 'error' AND kind <> 'ack'"
 
 [thresholds.lasting_s]
 value = 10.0
@@ -77,19 +77,6 @@ severity = "error"
 title = "The broker refuses sends again and again"
 rival = "An application that sends again what cannot be taken, on purpose."
 
-[variant.acks]
-title = "The broker refused acknowledgements"
-what = "The broker refused {refusals} ACKs of {client_ip} on {topic} with {error_code}[: '{error_text}']: these acknowledge nothing.[ {acked_elsewhere} of the {ids} message ids in them {acked_elsewhere|is|are} in another ACK of this capture.] Behind the last refusal it accepted {granted} ACKs of this client there that asked for an answer."
-known = "ACK and the ACK_RESPONSE that refuses it are both in the capture."
-rival = "Messages that had been acknowledged before, by another ACK or another transaction: the broker's text says so then, and nothing is lost."
-decides = "Whether these message ids come again; for a transaction, how it ended at its coordinator."
-do = "Ask dissector explain {error_code} what it means; look at who acknowledged these ids before, and at the broker's log of the transactions, if it was in one."
-
-[variant.acks_lasting]
-like = "acks"
-severity = "error"
-title = "The broker refuses acknowledgements again and again"
-
 [variant.final]
 title = "A topic that is terminated was written to"
 rival = "None: what is terminated takes nothing more, and a retry cannot succeed."
@@ -108,7 +95,7 @@ WITH plain_refusals AS (
   JOIN pulsar_links AS l ON l.capture = e.capture AND l.connection_id = e.connection_id
   WHERE
     e.outcome = 'error' AND e.request_frame_no IS NOT NULL AND e.response_last_ns IS NOT NULL
-    AND e.error_code IS NOT NULL
+    AND e.error_code IS NOT NULL AND e.kind <> 'ack'
     -- Others have rules of their own, a topic has no schema before its first producer, and clients
     -- with a dead-letter policy ask whether its topics are there.
     AND e.error_code NOT IN (
@@ -136,44 +123,12 @@ refused AS (
   FROM plain_refusals AS e
   GROUP BY e.capture, e.topic, e.client_ip, e.request_command, e.error_code
 ),
-unacked AS ( -- Message ids of refused ACKs, and whether an ACK that was not refused names them.
-  SELECT
-    i.capture, i.topic, i.client_ip, i.error_code, count(*) AS ids, count(i.other_no) AS elsewhere
-  FROM (
-    SELECT
-      e.capture, e.topic, e.client_ip, e.error_code, a.subscription, a.ledger_id, a.entry_id,
-      min(o.frame_no) AS other_no
-    FROM plain_refusals AS e
-    JOIN acks AS a
-      ON a.capture = e.capture AND a.connection_id = e.connection_id
-      AND a.frame_no = e.request_frame_no AND a.entry_id IS NOT NULL
-    LEFT JOIN (
-      SELECT n.capture, n.topic, n.subscription, n.ledger_id, n.entry_id, n.frame_no
-      FROM acks AS n
-      ANTI JOIN plain_refusals AS t
-        ON t.capture = n.capture AND t.connection_id = n.connection_id
-        AND t.request_frame_no = n.frame_no
-      WHERE
-        n.action = 'ack'
-        AND (n.capture, n.topic) IN (
-          SELECT capture, topic FROM plain_refusals WHERE request_command = 'ACK'
-        )
-    ) AS o
-      ON o.capture = a.capture AND o.topic = a.topic AND o.subscription = a.subscription
-      AND o.ledger_id = a.ledger_id AND o.entry_id = a.entry_id
-    WHERE e.request_command = 'ACK'
-    GROUP BY
-      e.capture, e.topic, e.client_ip, e.error_code, a.subscription, a.ledger_id, a.entry_id
-  ) AS i
-  GROUP BY i.capture, i.topic, i.client_ip, i.error_code
-),
 assessments AS (
   SELECT
     r.*,
     CASE
       WHEN r.error_code = 'TopicTerminatedError' THEN 'final'
       WHEN r.request_command = 'SEND' THEN 'sends'
-      WHEN r.request_command = 'ACK' THEN 'acks'
       WHEN
         r.request_command NOT IN ('PRODUCER', 'SUBSCRIBE')
         AND r.error_code IN ('TopicNotFound', 'SubscriptionNotFound')
@@ -203,16 +158,12 @@ SELECT
   j.topic AS subject_topic, j.client_ip AS subject_client_ip, j.request_command AS subject_command,
   j.error_code AS measured_error_code, nullif(j.error_text, '') AS measured_error_text,
   j.refusals AS measured_refusals, count(g.request_frame_no) AS measured_granted,
-  max(u.ids) AS measured_ids, max(u.elsewhere) AS measured_acked_elsewhere,
   j.first_no AS frame_first_request, j.refusal_no AS frame_first_refusal,
   j.last_no AS frame_last_refusal, min(g.response_frame_no) AS frame_first_granted
 FROM assessments AS j
 LEFT JOIN exchanges AS g
   ON g.capture = j.capture AND g.client_ip = j.client_ip AND g.request_command = j.request_command
   AND g.topic IS NOT DISTINCT FROM j.topic AND g.outcome = 'ok' AND g.response_last_ns > j.last_ns
-LEFT JOIN unacked AS u
-  ON u.capture = j.capture AND u.client_ip = j.client_ip AND u.error_code = j.error_code
-  AND u.topic IS NOT DISTINCT FROM j.topic AND j.request_command = 'ACK'
 GROUP BY
   j.capture, j.topic, j.client_ip, j.request_command, j.error_code, j.error_text, j.refusals,
   j.first_ns, j.last_ns, j.first_no, j.refusal_no, j.last_no, j.kind, j.is_lasting, j.is_fenced

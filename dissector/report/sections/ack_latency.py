@@ -11,8 +11,9 @@ from dissector.report.section import Judged, Section, counted, not_judged
 # Clients keep acks back and send them together; Java, C++ and Go do so for 100 ms by default.
 GROUPING_FLOOR_MS: Final = 100.0
 _KEYS: Final = ("topic", "subscription")
+_OF_DELIVERIES: Final = ("deliveries", "acked", "refused", "rolled_back")
 _OF_ACKS: Final = (
-    "acked", "ack_commands", "cumulative_commands", "answered_commands", "ids_acked",
+    *_OF_DELIVERIES[1:], "ack_commands", "cumulative_commands", "answered_commands", "ids_acked",
 )  # fmt: skip
 
 
@@ -47,6 +48,8 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
     return {
         "deliveries": sum(row["deliveries"] for row in deliveries),
         "acked": acked,
+        "refused": outcomes.get("ack_refused", 0),
+        "rolled_back": outcomes.get("ack_rolled_back", 0),
         "acked_in_part": sum(row["acked_in_part"] for row in deliveries),
         "ack_latency_ms": latency,
         "ack_commands": sum(row["ack_commands"] for row in commands),
@@ -131,10 +134,10 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
         "by_subscription": listed,
     }
     count = unread(merged, "delivery")
-    section = with_unread(section, "message_unread", count, "deliveries", ("deliveries", "acked"))
+    section = with_unread(section, "message_unread", count, "deliveries", _OF_DELIVERIES)
     count = unread(merged, "ack")
     section = with_unread(section, "ack_unread", count, "ack_commands", _OF_ACKS)
-    for direction, keys in (("to_client", ("deliveries", "acked")), ("to_broker", _OF_ACKS)):
+    for direction, keys in (("to_client", _OF_DELIVERIES), ("to_broker", _OF_ACKS)):
         if is_direction_missing(merged, direction):
             section["total"] = numbers.unseen(section["total"], *keys)
             section["by_subscription"] = [

@@ -4,7 +4,7 @@ A `Line` is one connection whose frames are said at seconds since the start of t
 `written` merges the packets of several into one file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,7 @@ class Line(Tape):
         self, seconds: float, entry: int, *, consumer: int = 1, count: int = 0, batch: int = 0,
         name: str = "p", payload: bytes = b"hello", checksum: int | bool = True,
         sequence: int | None = None, stored_at: float | None = None,
+        ack_set: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         """A MESSAGE; count: of its redeliveries; batch: messages of the entry, 0 for a single."""
         more: dict[str, Any] = {}
@@ -183,6 +184,8 @@ class Line(Tape):
             payload = pulsar.batch([({}, payload)] * batch)
             more["num_messages_in_batch"] = batch
         fields: dict[str, Any] = {"redelivery_count": count} if count else {}
+        if ack_set is not None:
+            fields["ack_set"] = ack_set
         number = entry if sequence is None else sequence
         frame = pulsar.entry(
             pulsar.command(

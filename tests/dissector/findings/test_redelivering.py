@@ -1,12 +1,15 @@
-"""Rules of redelivery and lost acknowledgements: made captures and their twins."""
+"""Rules of redelivery and of acknowledgements in vain: made captures and their twins."""
+
+from typing import Any
 
 import pytest
 
 from tests.dissector.findings.asking import findings_of_lines, variant
-from tests.dissector.findings.sending_captures import Line
+from tests.dissector.findings.sending_captures import LEDGER, Line
+from tests.hard.tape import simple
 
 # Rules that fire on what is made here, and on no sample capture.
-MADE = {"D32", "D33", "D37"}
+MADE = {"D32", "D33"}
 
 
 # -- D32
@@ -164,3 +167,96 @@ def test_acks_long_before_the_close_were_not_lost_but_not_kept(tmp_path):
     (one,) = findings_of_lines(tmp_path, "D37", *acked_at_close(5, by_broker=True))
     assert variant(one) == "not_kept" and one.measured["entries"] == 3
     assert one.measured["least_before_close_s"] == pytest.approx(5, abs=0.02)
+
+
+def acked_in_vain(times: int = 1, every: float = 1.0, **more: Any) -> Line:
+    """Entries each of which is acknowledged in a transaction of its own, and an ACK's answer."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for turn in range(times):
+        at = 1 + turn * every
+        line.message(at, turn)
+        line.ack(at + 0.1, turn, request_id=50 + turn, txnid_most_bits=7, txnid_least_bits=turn)
+        line.down(
+            at + 0.2, simple("ACK_RESPONSE", consumer_id=1, request_id=50 + turn, **more)
+        )
+    return line
+
+
+REFUSED = {"error": "TransactionConflict", "message": "already acked"}
+
+
+@pytest.mark.parametrize(
+    ("times", "every", "name", "severity"),
+    [(2, 1.0, "refused", "warning"), (4, 6.0, "refused_lasting", "error")],
+)
+def test_acks_that_the_broker_refuses(tmp_path, times, every, name, severity):
+    line = acked_in_vain(times, every, **REFUSED)
+    line.message(100, 0, count=1)
+    line.message(101, 9)
+    line.ack(102, 9, request_id=99)
+    line.down(103, simple("ACK_RESPONSE", consumer_id=1, request_id=99))
+    (one,) = findings_of_lines(tmp_path, "D37", line)
+    assert variant(one) == name and one.severity == severity
+    measured = one.measured
+    assert measured["acks"] == measured["entries"] == times and measured["again"] == 1
+    assert measured["granted"] == 1 and measured["elsewhere"] == 0
+    assert measured["first_id"] == "7:0" and measured["transaction"] == "(7,0)"
+    assert "'already acked'" in one.text
+
+
+def test_acks_that_are_refused_since_another_ack_was_taken_lose_nothing(tmp_path):
+    line = acked_in_vain(1, **REFUSED)
+    line.ack(2, 0)
+    (one,) = findings_of_lines(tmp_path, "D37", line)
+    assert variant(one) == "refused_elsewhere" and one.severity == "info"
+
+
+def test_acks_whose_transaction_is_aborted(tmp_path):
+    line = acked_in_vain(2)
+    for number in range(2):
+        at = 10 + number
+        fields = {"request_id": 80 + number, "txnid_most_bits": 7, "txnid_least_bits": number}
+        line.up(at, simple("END_TXN", txn_action="ABORT" if number else "COMMIT", **fields))
+        line.down(at + 0.1, simple("END_TXN_RESPONSE", **fields))
+    line.message(12, 1, count=1)
+    (one,) = findings_of_lines(tmp_path, "D37", line)
+    assert variant(one) == "rolled_back" and one.severity == "info"
+    assert one.measured["entries"] == one.measured["again"] == one.measured["transactions"] == 1
+    assert one.measured["first_id"] == "7:1" and one.measured["transaction"] == "(7,1)"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_acks_of_single_messages_of_a_batch(tmp_path, kept):
+    """Six of ten messages are acknowledged; the batch comes again, with or without these."""
+    left = [0b1111000000]
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    line.message(1, 0, batch=10)
+    ids = [{"ledgerId": LEDGER, "entryId": 0, "ack_set": left, "batch_size": 10}]
+    line.up(2, simple("ACK", consumer_id=1, ack_type="Individual", message_id=ids))
+    line.redeliver(3, 0)
+    line.message(4, 0, batch=10, count=1, ack_set=left if kept else None)
+    findings = findings_of_lines(tmp_path, "D37", line)
+    assert [variant(one) for one in findings] == ["index_acks"] * (not kept)
+    assert all((one.measured["entries"], one.measured["messages"]) == (1, 6) for one in findings)
+
+
+@pytest.mark.parametrize("kind", ["Shared", "Key_Shared", "Failover"])
+def test_cumulative_acks_where_each_message_counts_by_itself(tmp_path, kind):
+    line = Line()
+    line.begin()
+    line.subscribe(0.1, kind=kind)
+    for entry in range(4):
+        line.message(1 + entry * 0.1, entry)
+    line.ack(2, 0)
+    for at, entry in ((3, 1), (4, 2)):
+        ids = [{"ledgerId": LEDGER, "entryId": entry}]
+        line.up(at, simple("ACK", consumer_id=1, ack_type="Cumulative", message_id=ids))
+    findings = findings_of_lines(tmp_path, "D37", line)
+    assert [variant(one) for one in findings] == ["cumulative_shared"] * (kind != "Failover")
+    for one in findings:
+        assert one.severity == "error" and f"of type {kind}" in one.text
+        assert (one.measured["acks"], one.measured["entries"]) == (2, 2)

@@ -26,16 +26,6 @@ def refuse(link: Link, kind: str, turn: int, at: float) -> None:
         link.hear(
             at + 0.01, "SEND_ERROR", producer_id=1, sequence_id=turn, error=error, message="no"
         )
-    elif kind == "acks":
-        ids = [{"ledgerId": 7, "entryId": turn}]
-        link.message(at - 0.1, 2, turn)
-        link.say(
-            at, "ACK", consumer_id=2, ack_type="Individual", message_id=ids, request_id=50 + turn
-        )
-        link.hear(
-            at + 0.01, "ACK_RESPONSE", consumer_id=2, request_id=50 + turn,
-            error="NotAllowedError", message="no",
-        )  # fmt: skip
     elif kind == "asked":
         link.say(at, "LOOKUP", topic=TOPIC, request_id=50 + turn)
         link.hear(
@@ -50,7 +40,7 @@ def refuse(link: Link, kind: str, turn: int, at: float) -> None:
 
 
 @pytest.mark.parametrize(("turns", "every_s", "lasting"), [(2, 1.0, False), (4, 6.0, True)])
-@pytest.mark.parametrize("kind", ["sends", "final", "acks", "asked", ""])
+@pytest.mark.parametrize("kind", ["sends", "final", "asked", ""])
 def test_what_was_refused_decides_what_is_said(tmp_path, kind, turns, every_s, lasting):
     tape = Tape()
     link = tape.pulsar(0.0, 40000)

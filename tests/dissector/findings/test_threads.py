@@ -20,7 +20,7 @@ WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
     "t01-delayed-strict-stall": [("D29", "released")],
     "t04-sticky-range-conflict": [("D20", "peer_gone"), ("D21", "range_half_open")],
     "t06-go-chunk-discarded": [("D43", "")],
-    "t07-txn-ack-conflict": [("R01", "acks_lasting")],
+    "t07-txn-ack-conflict": [("D37", "refused_lasting")],
     "t09-migration-stuck-30s": [("D23", "migrated")],
     "t11-delayed-again-after-unload": [("D37", "not_kept")],
     "t14-terminated-topic-retried": [("R01", "final_lasting")],
@@ -40,6 +40,7 @@ SAID = {
     ],
     "t07-txn-ack-conflict": [
         "refused 36 ACKs", "already acked before", "these acknowledge nothing",
+        "The first was of 81:4, in transaction (7,465735)",
         "0 of the 36 message ids in them are in another ACK",
     ],
     "t09-migration-stuck-30s": [
@@ -48,6 +49,7 @@ SAID = {
     ],
     "t11-delayed-again-after-unload": [
         "9 entries of persistent://public/default/remind", "20.25 s or more before it",
+        "Entry 121:0 before them was not acknowledged then, since it was not due yet",
     ],
     "t14-terminated-topic-retried": [
         "refused PRODUCER of 10.20.0.11 on persistent://public/default/ended 9 times",
@@ -125,3 +127,12 @@ def test_chunks_that_the_client_library_dropped_are_no_matter_of_the_application
     assert "these are chunks of 1 message, not each of them once" in text
     assert "Ask the application" not in text
     assert "left open" not in summary_of("t06-go-chunk-twin", capsys)
+
+
+def test_acks_that_the_broker_refused_acknowledge_nothing(capsys):
+    """Of 40 acks, each in a transaction, the broker took 4."""
+    assert run(["summary", "-q", "--json", str(FOLDER / "t07-txn-ack-conflict.pcap")]) == 0
+    acks = json.loads(capsys.readouterr().out)["ack_latency"]
+    for row in (acks["total"], *acks["by_subscription"]):
+        assert (row["deliveries"], row["acked"], row["refused"]) == (40, 4, 36)
+        assert row["rolled_back"] == 0
