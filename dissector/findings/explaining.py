@@ -54,6 +54,9 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
         if kind.code == asked:
             lines += [f"{kind.code}: a notice about the capture or the traffic ({kind.severity})."]
             lines += [f"It says: {_NUMBER.sub('…', kind.sentence)}"]
+    for number, words in retired().items():
+        if asked in (number.lower(), words["code"]):
+            lines += [f"{number}, {words['code']}: no finding any more.", words["answer"]]
     for rule in rules:
         names = (rule.number, rule.code, *rule.errors, *filter(None, rule.words))
         if asked in (each.lower() for each in names):
@@ -94,6 +97,8 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
             searchable = (*texts, *(rule.references if not variant else ()), *rule.errors)
             name = f"{rule.number}, {variant or rule.code}"
             yield f"{name}: {words.title} ({words.severity})", " ".join((rule.code, *searchable))
+    for number, gone in retired().items():
+        yield f"{number}, {gone['code']}: no finding any more", gone["answer"]
     for error, means in broker_errors().items():
         apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", error)
         yield f"{error}: {means['means']}", f"{apart} {means['ask']}"
@@ -106,6 +111,13 @@ def _entries(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
 def broker_errors() -> dict[str, dict[str, str]]:
     """What errors that brokers answer mean, and what to ask, by their codes."""
     text = resources.files("dissector.findings").joinpath("errors.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def retired() -> dict[str, dict[str, str]]:
+    """Rules that are none any more, by number: their codes, and where their answers are now."""
+    text = resources.files("dissector.findings").joinpath("retired.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 

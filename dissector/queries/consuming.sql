@@ -24,7 +24,7 @@ LEFT JOIN late_consumers AS n
 -- acknowledged: an id that a consumer acknowledged or asked for again, with late names
 SELECT
   a.capture, a.connection_id, a.consumer_id, a.frame_no, a.ts, a.action, a.ack_type, a.request_id,
-  a.ledger_id, a.partition, a.validation_error, a.lag,
+  a.ledger_id, a.entry_id, a.partition, a.validation_error, a.lag,
   coalesce(a.topic, n.late_topic) AS named_topic,
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a

@@ -5,6 +5,7 @@ saw, what a naive count says from the manifest's frames, and the report from the
 """
 
 import functools
+import itertools
 import re
 from collections import Counter
 from typing import Any
@@ -27,7 +28,7 @@ def case_of(name: str) -> Case:
 NAMES = (
     "cpp-c40_killed_Failover.pcap", "cpp-c40_killed_Shared.pcap", "cpp-s08_nack-proxy-any.pcap",
     "cpp-s08_nack-proxy-back.pcap", "cpp-s08_nack-proxy-front.pcap", "go-g02_batch_zstd-bem.pcap",
-    "java-j12_nack_batch_index.pcap", "java-j17_blocked_unacked.pcap", "java-j24_unload.pcap",
+    "java-j12_nack.pcap", "java-j12_nack_batch_index.pcap", "java-j17_blocked_unacked.pcap", "java-j24_unload.pcap",
     "java-j26_backlog_quota.pcap", "java-j27_dedup.pcap", "java-j28_compaction.pcap",
     "java-j38_throttled.pcap", "java-j61_txn_abort.pcap", "java-j74_corrupt.pcap",
     "java-j80_geo-link.pcap", "../pulsar/var-snaplen96.pcap",
@@ -283,6 +284,24 @@ def test_a_replicator_sends_on_for_several_producers() -> None:
         "pulsar.repl.west-->standalone": case.seen["local_replicated_from"],
     }
     assert total_of(name, "coverage")["connections"] == 13
+
+
+def test_how_long_a_message_waits_until_it_comes_again_is_measured() -> None:
+    name = "java-j12_nack.pcap"
+    came: dict[str, list[int]] = {}
+    for event in events_of(name, "recv"):
+        came.setdefault(event["mid"], []).append(event["t"])
+    waits = sorted(
+        later - before for times in came.values() for before, later in itertools.pairwise(times)
+    )
+    again = total_of(name, "redelivery")
+    asked, answered = again["asked_after_ms"], again["came_after_ms"]
+    assert asked["count"] == answered["count"] == len(waits) == 10
+    # The client's times are those of its application, which takes messages one after another, the
+    # first of all late.
+    assert waits[0] - 40 < asked["min"] + answered["min"] < waits[0] + 1
+    assert abs(asked["p50"] + answered["p50"] - waits[4]) < 40
+    assert 0 < asked["max"] + answered["max"] - waits[-1] < 150
 
 
 @pytest.mark.parametrize("side", ["front", "back", "any"])

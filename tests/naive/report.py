@@ -44,6 +44,7 @@ def settled(tables: Tables) -> Tables:
     return once | {
         "exchanges": _late(once["exchanges"], tables["producers"], "producer_id", producer),
         "deliveries": _late(once["deliveries"], tables["consumers"], "consumer_id", consumer),
+        "acks": _late(once["acks"], tables["consumers"], "consumer_id", consumer),
         "permits": _late(once["permits"], tables["consumers"], "consumer_id", consumer),
     }
 

@@ -8,13 +8,13 @@ fires = []
 silent = ["java-j01_plain.pcap"]
 
 [text]
-what = "{who} out of permits for a second or longer[ while its balance was known: {partly_ms:time} of all consumers together].[ Not applicable to {beside} connections of Cursus.]"
+what = "{who} out of permits for a second or longer[ while its balance was known: {partly_ms:time} of all consumers together].[ The balance of one fell to {lowest}: brokers send whole entries.][ Not applicable to {beside} connections of Cursus.]"
 
 [variant.left]
 severity = "ok"
 
 [variant.stalls]
-what = "{times|Once a consumer was|Consumers were} out of permits for a second or longer[ {several} times], for at most {longest_ms:time}[; {open} still so at the end][; messages were seen waiting {confirmed} times][; {waiting}].[ Not applicable to {beside} connections of Cursus.]"
+what = "{times|Once a consumer was|Consumers were} out of permits for a second or longer[ {several} times], for at most {longest_ms:time}[; {open} still so at the end][; messages were seen waiting {confirmed} times][; {waiting}].[ The balance of one fell to {lowest}: brokers send whole entries.][ Not applicable to {beside} connections of Cursus.]"
 do = "Find out what keeps the application busy, or raise its receiver queue size."
 */
 WITH numbers AS (
@@ -52,6 +52,6 @@ SELECT
     AS measured_longest_ms,
   nullif(open_at_end, 0) AS measured_open, nullif(confirmed, 0) AS measured_confirmed,
   CASE WHEN confirmed = 0 THEN 'whether messages were waiting is not known' END AS measured_waiting,
-  beside AS measured_beside
+  CASE WHEN overshoot > 0 THEN 0 - overshoot END AS measured_lowest, beside AS measured_beside
 FROM permit_numbers
 WHERE not_applicable IS NULL AND known > 0 AND times IS NOT NULL AND observed_ms > 0

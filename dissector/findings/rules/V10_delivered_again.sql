@@ -28,7 +28,7 @@ what = "{deliveries} deliveries[ ({messages} messages)]: nothing was delivered a
 severity = "ok"
 
 [variant.unknown]
-what = "{redelivered} of {deliveries} deliveries[ ({redelivered_messages} of {messages} messages)] {redelivered|was a repeat|were repeats}: {causes:shares}."
+what = "{redelivered} of {deliveries} deliveries[ ({redelivered_messages} of {messages} messages)] {redelivered|was a repeat|were repeats}: {causes:shares}.[ They were asked for {asked_ms:time} behind their delivery and came {came_ms:time} later (median).]"
 do = "See whether the application takes a message twice without harm."
 
 [variant.pre_capture]
@@ -116,5 +116,7 @@ SELECT
   deliveries AS measured_deliveries, redelivered AS measured_redelivered,
   redelivered_messages AS measured_redelivered_messages,
   CASE WHEN messages > deliveries THEN messages END AS measured_messages,
-  by_cause AS measured_causes
+  by_cause AS measured_causes,
+  CASE WHEN by_cause['explicit'] > 0 THEN asked_after_ms['p50'] END AS measured_asked_ms,
+  CASE WHEN by_cause['explicit'] > 0 THEN came_after_ms['p50'] END AS measured_came_ms
 FROM delivery_numbers

@@ -28,6 +28,8 @@ _EXAMPLE: Final = (
 )  # fmt: skip
 
 Group = tuple[Any, ...]
+# Deliveries, requests, delays, and publishes to topics for what is put aside.
+_Lists = tuple[list[Row], list[Row], list[Row], list[Row]]
 
 
 def has_identity(topic: str | None) -> bool:
@@ -87,7 +89,9 @@ def _causes(redelivered: list[Row]) -> Row:
     }
 
 
-def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
+def _group(
+    deliveries: list[Row], requests: list[Row], delays: list[Row], aside: list[Row]
+) -> Row:
     """The numbers of one group of deliveries."""
     redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]
@@ -113,6 +117,8 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
         "max_redelivery_count": numbers.high(row["redelivery_count_max"] for row in deliveries),
         "ids_requested": sum(row["ids_requested"] for row in requests),
         "requests_for_all": sum(row["requests_for_all"] for row in requests),
+        "asked_after_ms": _delay(delays, "asked"),
+        "came_after_ms": _delay(delays, "came"),
         "dead_letter_publishes": _publishes(aside, "dead_letter_publishes"),
         "retry_publishes": _publishes(aside, "retry_publishes"),
         "other_reconsume_publishes": _publishes(aside, "other_reconsume_publishes"),
@@ -131,14 +137,18 @@ def _group(deliveries: list[Row], requests: list[Row], aside: list[Row]) -> Row:
     }
 
 
-def _listed(deliveries: list[Row], requests: list[Row], aside: list[Row], keys: Group) -> list[Row]:
-    groups: dict[Group, tuple[list[Row], list[Row], list[Row]]] = {}
-    for index, rows in enumerate((deliveries, requests, aside)):
+def _delay(delays: list[Row], which: str) -> Row:
+    return numbers.timed([row for row in delays if row["which"] == which], "delays", "delay_ns")
+
+
+def _listed(rows_of: _Lists, keys: Group) -> list[Row]:
+    groups: dict[Group, _Lists] = {}
+    for index, rows in enumerate(rows_of):
         for row in rows:
             key = tuple(row[name] for name in keys)
-            if index == 2 and key not in groups:
+            if index == 3 and key not in groups:
                 continue  # from a topic whose deliveries are not in the capture: in the total only
-            groups.setdefault(key, ([], [], []))[index].append(row)
+            groups.setdefault(key, ([], [], [], []))[index].append(row)
     listed = [
         {**dict(zip(keys, key, strict=True)), **_group(*lists)} for key, lists in groups.items()
     ]
@@ -175,14 +185,15 @@ def redelivery(merged: MergedTables) -> dict[str, Any]:
     }
     aside = _aside(merged, pairs)
     emptied = {row["topic"]: row["placeholders"] for row in merged.rows("placeholders")}
-    by_topic = _listed(deliveries, requests, aside, ("topic",))
+    lists = (deliveries, requests, merged.rows("redelivery_delays"), aside)
+    by_topic = _listed(lists, ("topic",))
     section: dict[str, Any] = {
         "total": {
-            **_group(deliveries, requests, aside),
+            **_group(*lists),
             "compacted_out": sum(emptied.values()),
         },
         "by_topic": [{**row, "compacted_out": emptied.get(row["topic"], 0)} for row in by_topic],
-        "by_subscription": _listed(deliveries, requests, aside, ("topic", "subscription")),
+        "by_subscription": _listed(lists, ("topic", "subscription")),
         "examples": _examples(merged.rows("redelivered")),
     }
     count = unread(merged, "delivery")
@@ -209,7 +220,7 @@ def about(report: Row) -> str:
 
 SECTION: Final = Section(
     "redelivery", redelivery, about,
-    ("deliveries", "redeliver_requests", "placeholders", "reconsumed", "redelivered", "unread",
-     "directions"),
+    ("deliveries", "redeliver_requests", "redelivery_delays", "placeholders", "reconsumed",
+     "redelivered", "unread", "directions"),
     Judged("redelivery", lambda total: total["redelivered"]),
 )  # fmt: skip

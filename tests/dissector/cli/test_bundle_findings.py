@@ -17,7 +17,7 @@ CASES = (
     ("java-j17_blocked_unacked.pcap", ("D06",)),
     ("java-j24_unload.pcap", ("D15", "D24", "R01")),
     ("java-j74_corrupt.pcap", ("D15", "D38")),
-    ("java-j12_nack.pcap", ("D36",)),
+    ("java-j12_nack.pcap", ()),
     ("../cursus/go-crash_redelivery_streaming.pcap", ()),
 )
 

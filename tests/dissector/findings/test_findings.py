@@ -217,6 +217,8 @@ def test_numbers_errors_and_codes_are_explained():
     assert "HTTP" in explained("1195725860", RULES)[0]
     assert explained("12", RULES) == [] and explained("99999999999999999999", RULES) == []
     assert explained("ChecksumError", RULES)
+    for name in ("D36", "redelivery_delay_measured", "d04", "permits_negative_explained"):
+        assert "no finding any more" in explained(name, RULES)[0]
     assert explained("d06", RULES) == explained("unacked_limit_plateau", RULES) != []
 
 

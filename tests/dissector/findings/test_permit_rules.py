@@ -252,7 +252,7 @@ def test_a_queue_of_none_and_a_batch(judge, batch, permits):
     assert all(one.measured["batch_messages"] == 5 for one in findings)
 
 
-# -- D35, D36
+# -- D35
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
@@ -270,20 +270,3 @@ def test_redeliveries_of_a_single_consumer_are_not_counted(judge, kind):
     for one in findings:
         assert one.measured["requests"] == 2 and one.measured["redelivered"] == 6
         assert one.measured["highest_count"] == 0
-
-
-def test_the_delay_of_redeliveries_is_measured(judge):
-    scene = Scene()
-    producer, consumer = scene.producer(), scene.consumer()
-    for waits in (1, 3, 5):
-        entry = consumer.message(producer.send())
-        scene.wait(waits)
-        consumer.redeliver(entry)
-        scene.wait(0.5)
-        consumer.message(entry, redelivery_count=1)
-        consumer.ack(entry)
-    (one,) = judge(scene, "D36")
-    assert one.severity == "info" and one.measured["messages"] == one.measured["came"] == 3
-    for name, expected in (("least", 1), ("median", 3), ("most", 5)):
-        assert one.measured[f"asked_{name}_s"] == pytest.approx(expected, abs=0.01)
-    assert one.measured["came_median_s"] == pytest.approx(0.5, abs=0.01)

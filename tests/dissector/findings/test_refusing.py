@@ -1,4 +1,4 @@
-"""Refusals, overdrafts, alerts and moves: rules say what the capture shows."""
+"""Refusals, alerts and moves: rules say what the capture shows."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,6 @@ from dissector.findings.loading import load_rules
 from tests.dissector.findings.asking import findings_of_tape, variant
 from tests.dissector.findings.links_captures import ALERT, HELLO
 from tests.dissector.findings.tape import TOPIC, Link, Tape
-from tests.wire import pulsar
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 
@@ -66,37 +65,6 @@ def test_what_was_granted_behind_a_refusal_is_counted(tmp_path):
     (one,) = findings_of_tape(tmp_path, "R01", tape)
     assert one.measured["granted"] == 3
     assert "it stored 3 sends of this client there" in one.text
-
-
-# -- D04
-
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        ("Pulsar Server4.0.2", "counts_entries"),
-        ("Pulsar Server4.0.6", "overdrawn"),
-        ("Broker-1", "version_unknown"),
-    ],
-)
-def test_versions_that_the_broker_says_are_no_rivals(tmp_path, version, name):
-    tape = Tape()
-    link = tape.link(0.0, 40000)
-    link.say(0.01, "CONNECT", client_version="Made-1", protocol_version=21)
-    link.hear(0.02, "CONNECTED", server_version=version, protocol_version=21)
-    link.subscribe(0.1, 1, permits=2)
-    for entry in range(3):
-        fields = pulsar.metadata(
-            producer_name="p", sequence_id=entry, publish_time=1, num_messages_in_batch=5
-        )
-        head = pulsar.command(
-            "MESSAGE", consumer_id=1, message_id={"ledgerId": 7, "entryId": entry}
-        )
-        link.send(1.0 + entry, 1, pulsar.entry(head, fields, b"x"))
-    (one,) = findings_of_tape(tmp_path, "D04", tape)
-    assert variant(one) == name and one.measured["overdraft"] == 13
-    rival = next(line for line in one.text.split("\n") if line.startswith("What else"))
-    assert ("4.0.0 to 4.0.3" in rival) == (name == "version_unknown")
 
 
 # -- D18

@@ -29,7 +29,7 @@ def judged_report(*numbers: str) -> dict[str, Any]:
 
 
 def test_findings_come_first_with_rival_command_and_mark() -> None:
-    report = judged_report("D15", "R01 lasting", "D04")
+    report = judged_report("D15", "R01 lasting", "D08")
     said = [headline for headline in headlines(report) if headline.section != "coverage"]
     marks = [(headline.word, headline.section) for headline in said[:3]]
     assert marks == [("bad", "send_latency"), ("look", "errors"), ("note", "permit_utilization")]

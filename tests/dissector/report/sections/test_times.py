@@ -66,6 +66,30 @@ def test_acks_and_the_time_until_they_came(name: str) -> None:
 
 
 @each
+def test_requests_for_more_are_timed_from_the_delivery_and_to_the_next(name: str) -> None:
+    tables = naive.settled(tables_of(name))
+    given: dict[tuple[object, ...], list[int]] = {}
+    for row in tables["deliveries"]:
+        id_ = (row["topic"], row["subscription"], row["ledger_id"], row["entry_id"])
+        given.setdefault(id_, []).append(row["ts"])
+    asked, came = [], []
+    for row in tables["acks"]:
+        if row["action"] == "redeliver" and row["ledger_id"] is not None:
+            # What has no name cannot be told from what others call so.
+            id_ = (row["topic"], row["subscription"], row["ledger_id"], row["entry_id"])
+            at = row["ts"]
+            mine = [] if None in id_ else given.get(id_, [])
+            before = [each for each in mine if each <= at]
+            behind = [each for each in mine if each > at]
+            asked += [(at - max(before)) * 1000] if before else []
+            came += [(min(behind) - at) * 1000] if before and behind else []
+    total = report_of(name)["redelivery"]["total"]
+    assert timed_of(total, "asked_after_ms") == spread(asked)
+    assert timed_of(total, "came_after_ms") == spread(came)
+    assert len(asked) > 0 or name.startswith("java")
+
+
+@each
 def test_first_deliveries_are_timed_from_their_publish(name: str) -> None:
     tables = naive.settled(tables_of(name))
     section = report_of(name)["publish_to_delivery"]
