@@ -96,6 +96,79 @@ FROM (
 ) AS p
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
+-- transaction_states: a transaction of Pulsar, as the frames that name it tell; times in µs
+-- materialized: if read
+-- state: committed or aborted once that was answered, ending while it is asked for, end_refused, or
+-- open where no END_TXN is here. The client, the connection and the beginning are those of NEW_TXN,
+-- where it is here, and of the first frame else.
+SELECT
+  n.capture, n.txn_most_bits, n.txn_least_bits, n.connection_id, n.frame_no AS first_frame_no,
+  n.first_us, n.last_us, c.client_ip, q.txn_ttl_ms AS timeout_ms,
+  CASE
+    WHEN e.request_frame_no IS NULL THEN 'open'
+    WHEN e.outcome = 'error' THEN 'end_refused'
+    WHEN e.outcome IS DISTINCT FROM 'ok' THEN 'ending'
+    WHEN e.action = 'COMMIT' THEN 'committed'
+    ELSE 'aborted'
+  END AS state,
+  e.asked_us AS end_asked_us, e.ended_us, e.request_frame_no AS end_frame_no,
+  e.error_code AS end_error, n.sends, n.acks, n.topic, n.first_send_frame_no,
+  n.first_ack_frame_no, n.last_frame_no, coalesce(r.acks_refused, 0) AS acks_refused
+FROM (
+  SELECT
+    capture, txn_most_bits, txn_least_bits, min_by(connection_id, frame_no) AS connection_id,
+    min(frame_no) AS frame_no, max(frame_no) AS last_frame_no, min(micros(ts)) AS first_us,
+    max(micros(ts)) AS last_us, count(CASE WHEN command = 'SEND' THEN 1 END) AS sends,
+    count(CASE WHEN command = 'ACK' THEN 1 END) AS acks,
+    min(CASE WHEN command = 'SEND' THEN topic END) AS topic,
+    min(CASE WHEN command = 'SEND' THEN frame_no END) AS first_send_frame_no,
+    min(CASE WHEN command = 'ACK' THEN frame_no END) AS first_ack_frame_no
+  FROM frames
+  WHERE
+    txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
+  GROUP BY capture, txn_most_bits, txn_least_bits
+) AS n
+JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+LEFT JOIN (
+  SELECT
+    a.capture, a.connection_id, a.response_frame_no,
+    TRY_CAST(regexp_extract(f.detail, '"txn_ttl_millis":([0-9]+)', 1) AS BIGINT) AS txn_ttl_ms
+  FROM exchanges AS a
+  JOIN frames AS f
+    ON f.capture = a.capture AND f.connection_id = a.connection_id
+    AND f.frame_no = a.request_frame_no
+  WHERE a.request_command = 'NEW_TXN'
+) AS q
+  ON q.capture = n.capture AND q.connection_id = n.connection_id
+  AND q.response_frame_no = n.frame_no
+LEFT JOIN (
+  SELECT
+    f.capture, f.txn_most_bits, f.txn_least_bits, max(f.frame_no) AS request_frame_no,
+    max_by(regexp_extract(f.detail, '"txn_action":"([A-Z]+)"', 1), f.frame_no) AS action,
+    max_by(a.outcome, CASE WHEN a.outcome IS NOT NULL THEN f.frame_no END) AS outcome,
+    max_by(a.error_code, CASE WHEN a.error_code IS NOT NULL THEN f.frame_no END) AS error_code,
+    max(micros(f.ts)) AS asked_us, max(floor_div(a.response_last_ns, 1000)) AS ended_us
+  FROM frames AS f
+  LEFT JOIN exchanges AS a
+    ON a.capture = f.capture AND a.connection_id = f.connection_id
+    AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
+  WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
+  GROUP BY f.capture, f.txn_most_bits, f.txn_least_bits
+) AS e
+  ON e.capture = n.capture AND e.txn_most_bits = n.txn_most_bits
+  AND e.txn_least_bits = n.txn_least_bits
+LEFT JOIN (
+  SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
+  FROM acks AS a
+  JOIN exchanges AS x
+    ON x.capture = a.capture AND x.connection_id = a.connection_id
+    AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
+  WHERE a.txn_least_bits IS NOT NULL
+  GROUP BY a.capture, a.txn_most_bits, a.txn_least_bits
+) AS r
+  ON r.capture = n.capture AND r.txn_most_bits = n.txn_most_bits
+  AND r.txn_least_bits = n.txn_least_bits;
+
 -- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
 -- materialized: if read
 SELECT

@@ -95,3 +95,12 @@ SELECT
   f.frame_bytes, f.crc32c_stored, f.crc32c_computed, f.checksum_note
 FROM frames AS f
 WHERE f.checksum = 'mismatch';
+
+-- transactions: one transaction of Pulsar with what is in it, its client and how it ended
+-- id is as brokers print it, its first number the coordinator. Frames that name it have both numbers.
+SELECT
+  s.capture, concat('(', s.txn_most_bits, ',', s.txn_least_bits, ')') AS id, s.txn_most_bits,
+  s.txn_least_bits, s.client_ip, s.connection_id, s.first_frame_no, s.state, s.timeout_ms,
+  s.sends, s.acks, s.acks_refused, s.topic, (s.ended_us - s.first_us) / 1e3 AS lasted_ms,
+  s.end_error, s.first_send_frame_no, s.first_ack_frame_no, s.end_frame_no
+FROM transaction_states AS s;

@@ -50,7 +50,7 @@ rival = "A namespace over its backlog quota whose policy holds producers back; a
 decides = "Whether other topics of the same namespace open at that time, and a thread dump of the broker."
 do = "Take a thread dump of the broker and look for the topic's name in its log before unloading: a load that was interrupted leaves a future that nobody completes."
 
-[variant.migrated]
+[variant.migrated_not_followed]
 title = "A client did not follow a topic to another cluster"
 what = "{client_ip}[ ({client_version})] asked to open {topic} ({command}); {answered_ms} ms later the broker answered TOPIC_MIGRATED: the topic is at {migrated_to}. The client had it open {lasted_s} s behind that answer[, at {opened_at}]."
 known = "The request (frame {first}), TOPIC_MIGRATED (frame {sign_of_life}) and what followed are in the capture, which has no hole in this connection."
@@ -58,8 +58,8 @@ rival = "A client that was told and could not reach the other cluster: then its 
 decides = "The client's version: C++ clients before apache/pulsar-client-cpp PR 406 ignore this answer while an open waits, until its time limit is over."
 do = "Update the client, or point its service URL at the other cluster. The broker did what it should."
 
-[variant.migrated_for_good]
-like = "migrated"
+[variant.migrated_never_followed]
+like = "migrated_not_followed"
 title = "A client did not go where its topic was migrated to"
 what = "{client_ip}[ ({client_version})] asked to open {topic} ({command}); {answered_ms} ms later the broker answered TOPIC_MIGRATED: the topic is at {migrated_to}. The client did not open it elsewhere in this capture, for {lasted_s} s."
 whole = "the client may follow behind the window"
@@ -241,8 +241,8 @@ SELECT
   a.capture, min(a.opened_ns) AS first_ns, max(coalesce(a.followed_ns, a.link_last_ns)) AS last_ns,
   CASE
     WHEN a.migrated_no IS NULL THEN 'closed_instead'
-    WHEN a.followed_ns IS NULL THEN 'migrated_for_good'
-    ELSE 'migrated'
+    WHEN a.followed_ns IS NULL THEN 'migrated_never_followed'
+    ELSE 'migrated_not_followed'
   END AS variant,
   a.topic AS subject_topic, a.client_ip AS subject_client_ip,
   CASE a.kind WHEN 'producer' THEN 'PRODUCER' ELSE 'SUBSCRIBE' END AS measured_command,

@@ -88,11 +88,11 @@ FIRES = [
     Fires("fenced_topic", "D23", "", {"refused": 5, "lasted_s": 31.0, "successes": 1}),
     Fires("silent_opens", "D23", "accepted_but_silent", {"lasted_s": 59.001, "pongs": 2}),
     Fires(
-        "migrated_opens", "D23", "migrated",
+        "migrated_opens", "D23", "migrated_not_followed",
         {"answered_ms": 15.0, "migrated_to": "pulsar://10.0.0.3:6650", "lasted_s": 29.987,
          "opened_at": "10.0.0.3:6650", "client_version": "Made-1"},
     ),
-    Fires("migrated_opens", "D23", "migrated_for_good", {"lasted_s": 58.986}),
+    Fires("migrated_opens", "D23", "migrated_never_followed", {"lasted_s": 58.986}),
     Fires("migrated_opens", "D23", "closed_instead", {"answered_ms": 10.0, "refused": 1}),
     Fires("silent_opens", "D23", "late_success", {"lasted_s": 40.0, "command": "SUBSCRIBE"}),
     Fires(

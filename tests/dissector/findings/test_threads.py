@@ -21,7 +21,7 @@ WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
     "t04-sticky-range-conflict": [("D20", "peer_gone"), ("D21", "range_half_open")],
     "t06-go-chunk-discarded": [("D43", "")],
     "t07-txn-ack-conflict": [("D37", "refused_lasting")],
-    "t09-migration-stuck-30s": [("D23", "migrated")],
+    "t09-migration-stuck-30s": [("D23", "migrated_not_followed")],
     "t11-delayed-again-after-unload": [("D37", "not_kept")],
     "t14-terminated-topic-retried": [("R01", "final_lasting")],
     "t17-chunked-never-dead-lettered": [("D32", "dlq_unused")],
