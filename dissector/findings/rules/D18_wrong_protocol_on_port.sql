@@ -12,7 +12,7 @@ fires = []
 silent = ["java-j34_http_lookup.pcap", "java-j01_plain.pcap"]
 
 [needs]
-connections = "protocol IN ('tls', 'http', 'pulsar') AND started = 'syn' AND stream_bytes_to_client IN (0, $alert_bytes)"
+connections = "protocol IN ('tls', 'http', 'pulsar', 'kafka', 'mqtt', 'amqp', 'bookkeeper', 'zookeeper') AND started = 'syn' AND stream_bytes_to_client IN (0, $alert_bytes)"
 
 [thresholds.alert_bytes]
 value = 7
@@ -29,7 +29,7 @@ what = "{client_ip} spoke {spoken} to {broker_ip}:{broker_port}, where other con
 known = "The first bytes of the client are those of {spoken}; on other connections to the same port the broker answered CONNECT (frame {pulsar_there})."
 rival = "A port that takes both: then this connection was closed for another reason, such as a certificate."
 decides = "The broker's log names a frame length: 369295620 and 369296132 are first bytes of TLS, 1195725860 is GET of HTTP."
-do = "Correct the scheme and the port in the client's service URL: pulsar:// with brokerServicePort (6650), pulsar+ssl:// with the TLS port (6651), http:// with the web port (8080)."
+do = "Correct scheme, host and port in the client's service URL: pulsar:// with brokerServicePort (6650), pulsar+ssl:// with the TLS port (6651), http:// with the web port (8080). Clients of Kafka, MQTT and AMQP need a protocol handler of the broker, which has a port of its own (kafkaListeners, mqttListeners, amqpListeners)."
 
 [variant.default_port]
 verdict = "pattern"
@@ -63,21 +63,34 @@ verdict = "pattern"
 rival = "Another server that answers something else in {alert_bytes} bytes."
 decides = "Whether these bytes begin with 15 03: then the port speaks TLS."
 do = "Use pulsar+ssl:// in the client's service URL, or the port for plain Pulsar."
+
+[variant.proxy_header]
+title = "A PROXY header that the port does not expect"
+what = "{client_ip} began with a PROXY header, which names {proxied_ip} as the client, at {broker_ip}:{broker_port}: on {connections} connections the broker closed without a byte."
+known = "The header and what stands behind it[, CONNECT (frame {connect}),] are readable; nothing came back.[ On other connections to the same port, without a header, the broker answered CONNECT (frame {pulsar_there}).]"
+verdict = "pattern"
+rival = "A broker that stops, or does not take this client, and closes without a word."
+decides = "The broker's log names a frame length: 1347571548 is the beginning of a PROXY header, 218762510 that of its second version."
+do = "Set haProxyProtocolEnabled=true at the broker or the proxy behind this port, or switch the header off at the balancer."
 */
 WITH peers AS ( -- Connections of one protocol that got no answer of it.
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.protocol, c.first_ts_ns,
-    c.last_ts_ns, c.ended_packet,
+    c.last_ts_ns, c.ended_packet, c.proxied_client_ip,
     CASE
       WHEN c.protocol = 'tls' AND c.stream_bytes_to_client = $alert_bytes THEN 'alert'
       WHEN c.protocol = 'pulsar' AND c.stream_bytes_to_client = $alert_bytes THEN 'pulsar_alert'
+      WHEN c.protocol = 'pulsar' AND c.proxied_client_ip IS NOT NULL THEN 'proxy_header'
       WHEN c.protocol = 'pulsar' THEN 'plain_on_tls'
       ELSE ''
     END AS kind
   FROM connections AS c
   ANTI JOIN other_legs AS o ON o.capture = c.capture AND o.connection_id = c.connection_id
   WHERE
-    c.protocol IN ('tls', 'http', 'pulsar') AND c.started = 'syn' AND c.ended IN ('fin', 'rst')
+    c.protocol IN (
+      'tls', 'http', 'pulsar', 'kafka', 'mqtt', 'amqp', 'bookkeeper', 'zookeeper'
+    )
+    AND c.started = 'syn' AND c.ended IN ('fin', 'rst')
     AND c.gaps_to_client = 0 AND c.stream_bytes_to_broker > 0
     AND c.packets_to_client > 0
     AND (
@@ -125,7 +138,7 @@ assessments AS (
   LEFT JOIN named AS n ON n.capture = p.capture AND n.port = CAST(p.broker_port AS STRING)
   WHERE
     CASE
-      WHEN p.kind = 'pulsar_alert' THEN TRUE
+      WHEN p.kind IN ('pulsar_alert', 'proxy_header') THEN TRUE
       -- Any server may answer so: what is no port of Pulsar is none of its concern.
       WHEN p.kind = 'alert'
         THEN p.broker_port IN (6650, 6651) OR s.is_pulsar = 1 OR n.port IS NOT NULL
@@ -137,9 +150,15 @@ SELECT
   j.capture, min(j.first_ts_ns) AS first_ns, max(j.last_ts_ns) AS last_ns, j.variant,
   j.client_ip AS subject_client_ip, j.broker_ip AS subject_broker_ip,
   CAST(j.broker_port AS STRING) AS subject_broker_port,
-  CASE j.protocol WHEN 'tls' THEN 'TLS' WHEN 'http' THEN 'HTTP' ELSE 'Pulsar' END AS subject_spoken,
+  CASE j.protocol
+    WHEN 'pulsar' THEN 'Pulsar'
+    WHEN 'kafka' THEN 'Kafka'
+    WHEN 'bookkeeper' THEN 'BookKeeper'
+    WHEN 'zookeeper' THEN 'ZooKeeper'
+    ELSE upper(j.protocol)
+  END AS subject_spoken,
   count(DISTINCT j.connection_id) AS measured_connections,
-  max(j.ended_packet) AS measured_ended_packet,
+  max(j.ended_packet) AS measured_ended_packet, min(j.proxied_client_ip) AS measured_proxied_ip,
   min(own.request_frame_no) AS frame_connect, min(e.request_frame_no) AS frame_pulsar_there
 FROM assessments AS j
 LEFT JOIN exchanges AS own

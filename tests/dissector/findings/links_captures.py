@@ -1,6 +1,8 @@
 """Connections that fail, of clients and brokers, and harmless twins."""
 
 from tests.dissector.findings.tape import PING, Tape
+from tests.hard.framing_cases import PROXY_V1, PROXY_V2
+from tests.wire import others
 
 # -- what the client speaks is not what the port does (D18)
 
@@ -27,6 +29,34 @@ def tls_on_plain_port() -> bytes:
         link = tape.link(1.0 + time, port, client="10.0.0.9")
         link.send(1.01 + time, 0, first)
         link.reset(1.02 + time, 1)
+    return tape.capture()
+
+
+def others_on_plain_port() -> bytes:
+    """Clients of other protocols, and of a balancer's PROXY header; the broker closes."""
+    tape = Tape()
+    good = tape.pulsar(0.0, 40000)
+    good.produce(0.1, 1)
+    for turn, talk in enumerate((others.kafka(), others.mqtt(), others.amqp())):
+        link = tape.link(1.0 + turn, 40001 + turn, client="10.0.0.9")
+        link.send(1.01 + turn, 0, talk.said[0][1])
+        link.fin(1.02 + turn, 1)
+    for turn, header in enumerate((PROXY_V1, PROXY_V2)):
+        link = tape.link(5.0 + turn, 40011 + turn, client="10.0.0.9")
+        link.send(5.01 + turn, 0, header)
+        link.say(5.011 + turn, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.fin(5.02 + turn, 1)
+    return tape.capture()
+
+
+def proxy_header_taken() -> bytes:
+    """The harmless twin: a PROXY header that the broker expects."""
+    tape = Tape()
+    link = tape.link(0.0, 40000)
+    link.send(0.01, 0, PROXY_V1)
+    link.say(0.011, "CONNECT", client_version="Made-1", protocol_version=21)
+    link.hear(0.012, "CONNECTED", server_version="Broker-1", protocol_version=21)
+    link.fin(0.02, 1)
     return tape.capture()
 
 

@@ -216,6 +216,8 @@ def test_numbers_errors_and_codes_are_explained():
     assert "TLS" in explained("369295620", RULES)[0]
     assert "HTTP" in explained("1195725860", RULES)[0]
     assert explained("12", RULES) == [] and explained("99999999999999999999", RULES) == []
+    assert "PROXY" in explained("218762510", RULES)[0]
+    assert "AMQP" in explained("1095586132", RULES)[0]
     assert explained("ChecksumError", RULES)
     for name in ("D36", "redelivery_delay_measured", "d04", "permits_negative_explained"):
         assert "no finding any more" in explained(name, RULES)[0]

@@ -50,6 +50,14 @@ class Fires(NamedTuple):
 FIRES = [
     Fires("tls_on_plain_port", "D18", "", {"spoken": "TLS", "connections": 2}),
     Fires("tls_on_plain_port", "D18", "", {"spoken": "HTTP", "connections": 1}),
+    *(
+        Fires("others_on_plain_port", "D18", "", {"spoken": spoken, "connections": 1})
+        for spoken in ("Kafka", "MQTT", "AMQP")
+    ),
+    Fires(
+        "others_on_plain_port", "D18", "proxy_header",
+        {"connections": 2, "proxied_ip": "203.0.113.9"},
+    ),
     Fires("plain_on_tls_port", "D18", "plain_on_tls", {"broker_port": "6651", "connections": 1}),
     Fires("plain_on_tls_port", "D18", "pulsar_alert", {"broker_port": "6652", "connections": 1}),
     Fires("tls_refused", "D18", "alert", {"connections": 2}),
@@ -185,6 +193,7 @@ FIRES = [
 ]  # fmt: skip
 SILENT = [
     ("tls_and_plain", "D18"),
+    ("proxy_header_taken", "D18"),
     ("closed_in_a_ping", "D20"),
     ("paused_client", "D20"),
     ("stopped_broker", "D24"),
