@@ -7,13 +7,18 @@ verdict = "pattern"
 protocol = "pulsar"
 section = "publish_to_delivery"
 worst = "measured_entries"
-references = ["apache/pulsar#7157", "apache/pulsar#21236", "apache/pulsar-client-python#171"]
+references = ["apache/pulsar#7157", "apache/pulsar#21236", "apache/pulsar-client-python#171", "apache/pulsar PR 21853"]
 fires = ["cpp-c43_pattern.pcap"]
 real = ["cpp-c43_pattern.pcap"]
 silent = ["java-j01_plain.pcap", "java-j20_partitioned.pcap"]
 
 [needs]
-exchange_kinds = "request_command = 'GET_TOPICS_OF_NAMESPACE'"
+exchange_kinds = "request_command IN ('GET_TOPICS_OF_NAMESPACE', 'WATCH_TOPIC_LIST')"
+
+[thresholds.told_s]
+value = 10.0
+unit = "s"
+why = "a client subscribes within a second of what it is told"
 
 [text]
 what = "{entries} entries were stored in {topic}, which no consumer of this capture subscribed. {client_ip} had asked for the topics of {namespace} before it was there, subscribed {subscribed} of them as {subscription}, and did not ask again for {silent_s} s until the capture ended."
@@ -21,6 +26,14 @@ known = "The answer with the list (frame {list}) does not name the topic; no lat
 rival = "A pattern that the topic does not match, which clients keep to themselves; a next look that comes later than the capture ends."
 decides = "The pattern of the consumer, and how often it looks for new topics (patternAutoDiscoveryPeriod, 60 s in most clients)."
 do = "Compare the topic's name with the pattern; let clients look more often, or use brokers and clients that watch lists of topics."
+
+[variant.watched]
+title = "A topic that a watched list named was subscribed by nobody"
+what = "{entries} entries were stored in {topic}, which no consumer of this capture subscribed. The broker told {client_ip}, which watches the topics of {namespace}, of this topic, and it was not subscribed in the {silent_s} s until the capture ended; the client subscribed {subscribed} topics."
+known = "WATCH_TOPIC_LIST_SUCCESS or WATCH_TOPIC_UPDATE with the topic (frame {list}) is in the capture, and no SUBSCRIBE to it behind it. Brokers name only topics that fit the client's pattern."
+rival = "A client that subscribes later than the capture ends, or over a connection that is not in it."
+decides = "The client's log at that time: whether it took the update, and what its subscribing failed by."
+do = "Look at the client's version; let it look at the whole list from time to time, too (patternAutoDiscoveryPeriod)."
 */
 WITH asked AS ( -- A client's last question for the topics of a namespace, and its answer.
   SELECT
@@ -47,6 +60,17 @@ listed AS (
     WHERE f.command IN ('WATCH_TOPIC_UPDATE', 'WATCH_TOPIC_LIST')
   ) AS w ON w.capture = a.capture AND w.client_ip = a.client_ip
 ),
+told AS ( -- What brokers told clients that watch a list of topics; names: before those deleted.
+  SELECT
+    f.capture, l.client_ip, f.connection_id, f.frame_no, f.last_ts_ns AS told_ns,
+    split_part(CAST(f.detail AS STRING), '"deleted_topics"', 1) AS names
+  FROM frames AS f
+  JOIN pulsar_links AS l ON l.capture = f.capture AND l.connection_id = f.connection_id
+  WHERE
+    f.command IN ('WATCH_TOPIC_LIST_SUCCESS', 'WATCH_TOPIC_UPDATE') AND f.detail IS NOT NULL
+  ORDER BY f.capture, f.frame_no
+  LIMIT 1000
+),
 stored AS ( -- Topics with entries that were stored behind it, and no consumer at all.
   SELECT
     e.capture, e.topic, count(*) AS entries, min(e.response_last_ns) AS first_ns,
@@ -57,7 +81,9 @@ stored AS ( -- Topics with entries that were stored behind it, and no consumer a
   ) AS c ON c.capture = e.capture AND c.topic = e.topic
   WHERE
     e.kind = 'publish' AND e.outcome = 'ok' AND e.topic LIKE 'persistent://%'
-    AND e.capture IN (SELECT capture FROM listed)
+    AND (
+      e.capture IN (SELECT capture FROM listed) OR e.capture IN (SELECT capture FROM told)
+    )
   GROUP BY e.capture, e.topic
   ORDER BY e.capture, min(e.response_last_ns), e.topic
   LIMIT 1000
@@ -75,7 +101,7 @@ subscribed AS ( -- What the client subscribed of what the list names.
   GROUP BY l.capture, l.client_ip, l.list_no, c.subscription
 )
 SELECT
-  s.capture, s.first_ns, s.last_ns, s.topic AS subject_topic,
+  s.capture, s.first_ns, s.last_ns, '' AS variant, s.topic AS subject_topic,
   b.subscription AS subject_subscription, l.client_ip AS subject_client_ip,
   s.entries AS measured_entries, b.topics AS measured_subscribed,
   regexp_extract(l.question, '"namespace":"([^"]*)"', 1) AS measured_namespace,
@@ -89,3 +115,27 @@ JOIN unit_ends AS u ON u.capture = l.capture
 WHERE
   l.place = 1 AND b.topics > 1 AND s.first_ns > l.answered_ns
   AND NOT contains(l.answer, concat('"', s.topic, '"'))
+UNION ALL
+SELECT
+  s.capture, min(s.first_ns) AS first_ns, max(s.last_ns) AS last_ns, 'watched' AS variant,
+  s.topic AS subject_topic, CAST(NULL AS STRING) AS subject_subscription,
+  t.client_ip AS subject_client_ip, max(s.entries) AS measured_entries,
+  coalesce(max(o.topics), 0) AS measured_subscribed,
+  max(regexp_extract(CAST(q.detail AS STRING), '"namespace":"([^"]*)"', 1)) AS measured_namespace,
+  (max(u.end_us) * 1000 - min(t.told_ns)) / 1e9 AS measured_silent_s,
+  min(q.frame_no) AS frame_question, min(t.frame_no) AS frame_list,
+  min(s.send_no) AS frame_first_send
+FROM told AS t
+JOIN stored AS s ON s.capture = t.capture AND contains(t.names, concat('"', s.topic, '"'))
+JOIN unit_ends AS u ON u.capture = t.capture
+LEFT JOIN frames AS q
+  ON q.capture = t.capture AND q.connection_id = t.connection_id
+  AND q.command = 'WATCH_TOPIC_LIST'
+LEFT JOIN (
+  SELECT capture, client_ip, count(DISTINCT topic) AS topics
+  FROM pulsar_opens
+  WHERE kind = 'consumer' AND outcome = 'ok'
+  GROUP BY capture, client_ip
+) AS o ON o.capture = t.capture AND o.client_ip = t.client_ip
+GROUP BY s.capture, s.topic, t.client_ip
+HAVING max(u.end_us) * 1000 - min(t.told_ns) >= $told_s * 1000000000

@@ -7,7 +7,7 @@ verdict = "proven"
 protocol = "pulsar"
 section = "requests"
 worst = "measured_open_s"
-references = ["apache/pulsar#19449"]
+references = ["apache/pulsar#10306", "apache/pulsar#19200", "apache/pulsar#19786"]
 fires = []
 silent = ["live-transaction_open.pcap", "java-j60_txn_commit.pcap", "java-j61_txn_abort.pcap", "go-g06_txn-bem.pcap", "t07-txn-ack-twin.pcap", "java-j01_plain.pcap"]
 

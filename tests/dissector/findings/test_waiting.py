@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.dissector.findings.asking import findings_of_tape, variant
-from tests.dissector.findings.tape import TOPIC, Tape
+from tests.dissector.findings.tape import START_S, TOPIC, Tape
+
+# Rules that fire on what is made here, and on no sample capture.
+MADE = {"D45"}
 
 # -- D40
 
@@ -171,3 +174,99 @@ def test_a_topic_that_came_after_the_list_is_named(tmp_path):
 @pytest.mark.parametrize("more", [{"asks_again": True}, {"is_subscribed": True}])
 def test_a_client_that_looks_again_is_quiet(tmp_path, more):
     assert findings_of_tape(tmp_path, "D42", listed(**more)) == []
+
+
+def watched(*, deleted: bool = False, subscribed_at: float | None = None, end: float = 30.0) -> Tape:
+    """A client watches a list; the broker tells it of a topic to which another client sends."""
+    tape = Tape()
+    link, other = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
+    link.say(
+        0.1, "WATCH_TOPIC_LIST", request_id=90, watcher_id=1, namespace="public/default",
+        topics_pattern=".*",
+    )  # fmt: skip
+    link.hear(
+        0.11, "WATCH_TOPIC_LIST_SUCCESS", request_id=90, watcher_id=1, topic=[TOPIC + "a"],
+        topics_hash="1",
+    )  # fmt: skip
+    link.subscribe(0.2, 1, topic=TOPIC + "a")
+    other.produce(1.0, 1, topic=TOPIC + "c")
+    other.publish(1.1, 1, 0, 0)
+    which = "deleted_topics" if deleted else "new_topics"
+    link.hear(1.2, "WATCH_TOPIC_UPDATE", watcher_id=1, topics_hash="2", **{which: [TOPIC + "c"]})
+    if subscribed_at is not None:
+        link.subscribe(subscribed_at, 5, topic=TOPIC + "c")
+    link.ping(end)
+    return tape
+
+
+def test_a_topic_that_a_watched_list_names_is_to_be_subscribed(tmp_path):
+    (one,) = findings_of_tape(tmp_path, "D42", watched())
+    assert variant(one) == "watched" and one.subject["topic"] == TOPIC + "c"
+    assert one.measured["entries"] == one.measured["subscribed"] == 1
+    assert one.measured["silent_s"] == pytest.approx(28.8, abs=0.01)
+    assert "watches the topics of public/default" in one.text
+
+
+@pytest.mark.parametrize("more", [{"deleted": True}, {"subscribed_at": 1.5}, {"end": 5.0}])
+def test_a_watched_topic_that_is_gone_subscribed_or_new_is_no_finding(tmp_path, more):
+    assert findings_of_tape(tmp_path, "D42", watched(**more)) == []
+
+
+# -- D45
+
+
+def sought(**where: object) -> Tape:
+    """Ten entries are stored and acknowledged; then the cursor is moved."""
+    tape = Tape()
+    link = tape.pulsar(0.0, 40000)
+    link.produce(0.1, 1)
+    link.subscribe(0.2, 2)
+    for entry in range(10):
+        link.publish(1.0 + entry * 0.1, 1, entry, entry)
+        link.message(1.05 + entry * 0.1, 2, entry)
+        link.ack(1.06 + entry * 0.1, 2, entry)
+    link.say(5.0, "SEEK", consumer_id=2, request_id=60, **where)
+    link.hear(5.01, "SUCCESS", request_id=60)
+    return tape
+
+
+PRESENT_MS = (START_S + 5) * 1000
+END = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ({"message_publish_time": PRESENT_MS * 1000}, ""),
+        ({"message_publish_time": PRESENT_MS + 60_000}, ""),
+        ({"message_publish_time": PRESENT_MS // 1000}, "seconds"),
+        ({"message_id": {"ledgerId": 7, "entryId": 90}}, "id"),
+        ({"message_id": {"ledgerId": 8, "entryId": 0}}, "id"),
+    ],
+    ids=["microseconds", "a minute ahead", "seconds", "entry", "ledger"],
+)
+def test_a_seek_to_where_nothing_is(tmp_path, where, name):
+    (one,) = findings_of_tape(tmp_path, "D45", sought(**where))
+    assert variant(one) == name and one.severity == "warning" and one.measured["seeks"] == 1
+    if name == "id":
+        assert one.measured["last_id"] == "7:9" and one.measured["sought_id"] in ("7:90", "8:0")
+    else:
+        assert one.measured["sought_ms"] == str(where["message_publish_time"])
+        assert one.measured["ahead_s"] == pytest.approx(
+            where["message_publish_time"] / 1000 - START_S - 5, abs=0.01
+        )
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"message_publish_time": PRESENT_MS},
+        {"message_publish_time": 0},
+        {"message_id": {"ledgerId": 7, "entryId": 9}},
+        {"message_id": {"ledgerId": END, "entryId": END}},
+        {"message_id": {"ledgerId": (1 << 64) - 1, "entryId": (1 << 64) - 1}},
+    ],
+    ids=["present", "beginning of time", "last", "latest", "earliest"],
+)
+def test_a_seek_to_a_message_or_an_end_is_no_finding(tmp_path, where):
+    assert findings_of_tape(tmp_path, "D45", sought(**where)) == []
