@@ -1,8 +1,9 @@
 """The numbers of a report as a page of text: what `summary` prints and `analyze` ends with.
 
-First what stands out, one sentence each; then a short table per section that has something to
-list. Names come last in a line, so that numbers stay in columns however long a name is. Sentences
-and names wrap where a width is given; numbers and commands are never broken.
+First what stands out, each fact once; what else it may be and what to do stand behind all facts, so
+that the first lines answer. Then a short table per section that has something to list. Names come
+last in a line, so that numbers stay in columns however long a name is. Sentences and names wrap
+where a width is given; numbers and commands are never broken.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +26,9 @@ from dissector.report.numbers import READABLE, UNKNOWN, answered
 
 Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
+STEPS: Final = "what else it may be, and what to do"
 _KINDS: Final = 12  # of packets that are not read, which are named
 _STYLES: Final = {"ok": "green", "look": "yellow", "bad": "red"}
-_INDENT: Final = " " * 8  # of what follows a verdict
 _LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
 
 
@@ -41,13 +42,10 @@ def text_report(
     """
     yield from _capture(report["coverage"]["total"])
     yield ""
-    steps: set[str] = set()
-    for headline in headlines(report, commands):
-        is_repeated = headline.next_step in steps
-        steps.add(headline.next_step)
-        yield from _verdict(
-            headline._replace(next_step="") if is_repeated else headline, paint, width
-        )
+    facts = headlines(report, commands)
+    for headline in facts:
+        yield from _fact(headline, paint, width)
+    yield from _steps(facts, paint, width)
     for title, table in (
         ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
         ("slowest sends", _slowest(report)),
@@ -71,17 +69,40 @@ def text_report(
             yield from wrapped(f"  {sentence}", width, "    ")
 
 
-def _verdict(headline: Headline, paint: Paint, width: int | None) -> Iterator[str]:
-    """A verdict, and what to do next; a command has a line of its own, to be copied."""
-    first, *more = wrapped(f"{_INDENT}{safe_text(headline.text)}", width, _INDENT)
+def _fact(headline: Headline, paint: Paint, width: int | None) -> Iterator[str]:
+    """What was seen, behind its mark and the rule that says it."""
     mark = paint(f"{headline.word:<4}", _STYLES.get(headline.word, "dim"))
-    yield f"  {mark}  {first[len(_INDENT) :]}"
+    yield from _labelled(f"  {mark}  ", 8, headline, headline.text, width)
+
+
+def _steps(facts: Sequence[Headline], paint: Paint, width: int | None) -> Iterator[str]:
+    """By rule what else looks the same and what to do, said once; a command has a line of its own,
+    to be copied."""
+    steps = [one for one in facts if one.rival or one.next_step]
+    if steps:
+        yield ""
+        yield paint(STEPS, "bold")
+    seen: set[str] = set()
+    for one in steps:
+        words, _, command = one.next_step.partition("\n")
+        if one.next_step in seen:
+            words = command = ""
+        seen.add(one.next_step)
+        text = " ".join(part for part in (one.rival, words) if part)
+        if text:
+            yield from _labelled("  ", 2, one, text, width)
+        if command:
+            yield f"{' ' * (4 + len(one.number))}  {paint(safe_text(command), 'cyan')}"
+
+
+def _labelled(
+    start: str, columns: int, headline: Headline, text: str, width: int | None
+) -> Iterator[str]:
+    """A text behind the number of its rule. start: what stands before it, so many columns wide."""
+    indent = " " * (columns + len(headline.number) + 2)
+    first, *more = wrapped(f"{indent}{safe_text(text)}", width, indent)
+    yield f"{start}{headline.number}  {first[len(indent) :]}"
     yield from more
-    words, _, command = headline.next_step.partition("\n")
-    if words:
-        yield from wrapped(f"{_INDENT}{safe_text(words)}", width, _INDENT)
-    if command:
-        yield f"{_INDENT}  {paint(safe_text(command), 'cyan')}"
 
 
 class _Table(NamedTuple):

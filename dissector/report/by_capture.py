@@ -102,7 +102,7 @@ def row_of(capture: str | None, report: Row) -> Row:
             {
                 "section": one.section,
                 "verdict": one.word,
-                "text": one.text,
+                "text": one.sentence,
                 "next_step": one.next_step,
             }
             for one in lines

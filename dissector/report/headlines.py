@@ -28,17 +28,27 @@ class Headline(NamedTuple):
     """One line.
 
     word: bad, look, note, ok, or none (`WORDS`).
+    number: of the rule.
     section: its anchor on the page.
+    text: what was seen.
+    rival: what else looks the same, a sentence; empty where nothing is concluded.
     next_step: what to do next, and behind a line break the command to type, if there is one; empty
         where nothing is to be done.
     anchor: where the page says more, if not in the section.
     """
 
     word: str
+    number: str
     section: str
     text: str
+    rival: str = ""
     next_step: str = ""
     anchor: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The rule, what was seen, and what else looks the same."""
+        return f"{self.number} {self.text} {self.rival}".rstrip()
 
 
 def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
@@ -63,13 +73,16 @@ def _headline(rows: list[Row], commands: Commands) -> Headline:
     worst = rows[0]
     word, section = WORDS[worst["severity"]], worst["section"] or _FINDINGS
     lines = worst["text"].split("\n")
+    number = worst["id"]
     rival = next((line for line in lines if line.startswith(_RIVAL)), None)
     if rival is None:  # of a rule over totals, whose sentence is all there is to say
-        return Headline(word, section, lines[0], _next_step(worst, commands))
+        # What a finding of the section is about says itself what to do.
+        step = _next_step(worst, commands) if word else ""
+        return Headline(word, number, section, lines[0], next_step=step)
     more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
-    text = f"{worst['id']} {worst['title']} ({worst['verdict']}): {lines[0]} {rival}{more}"
+    text = f"{worst['title']} ({worst['verdict']}): {lines[0]}{more}"
     step = _next_step(worst, commands) if word in WRONG else ""
-    return Headline(word, section, text, step, _FINDINGS)
+    return Headline(word, number, section, text, rival, step, _FINDINGS)
 
 
 def _next_step(row: Row, commands: Commands) -> str:

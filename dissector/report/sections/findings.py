@@ -87,10 +87,18 @@ def section_of(findings: Sequence[Finding], problems: Iterable[RuleProblem]) -> 
 
 
 def beside(wrong: Iterable[Row], others: Iterable[Row]) -> list[Row]:
-    """What rules say else of numbers, as rows: of a section that a finding calls wrong nothing is
-    well, or worth a note; its severity is None."""
-    sections = {row["section"] for row in wrong if row["severity"] in WRONG}
-    return [row | {"severity": None} if row["section"] in sections else row for row in others]
+    """What rules say else of numbers, as rows. The severity is None of what a finding says already:
+    of a section that one calls wrong nothing is well, and of one with a finding nothing else is
+    worth a note."""
+    listed = [*wrong]
+    of_wrong = {row["section"] for row in listed if row["severity"] in WRONG}
+    of_any = {row["section"] for row in listed}
+    return [
+        row | {"severity": None}
+        if row["section"] in (of_wrong if row["severity"] == OK else of_any)
+        else row
+        for row in others
+    ]
 
 
 def findings(merged: MergedTables) -> dict[str, Any]:

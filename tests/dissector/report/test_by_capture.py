@@ -86,7 +86,7 @@ def test_verdicts_in_company_are_those_that_each_capture_gets_alone(
         (row,) = alone["verdicts"]["by_capture"]
         assert rows[name] == row, name
         said = [
-            (each.section, each.text, each.next_step)
+            (each.section, each.sentence, each.next_step)
             for each in headlines(alone)
             if each.word in WRONG
         ]

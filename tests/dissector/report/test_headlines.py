@@ -4,14 +4,14 @@ from typing import Any
 
 from dissector.cli.findings import lines_of
 from dissector.cli.terminal import Paint
-from dissector.cli.text_report import text_report
+from dissector.cli.text_report import STEPS, text_report
 from dissector.findings.finding import findings_of_rows
 from dissector.findings.loading import RANK
 from dissector.findings.querying import rule_queries
 from dissector.limits import MAX_FINDING_KINDS
 from dissector.report.example_commands import Commands
 from dissector.report.page import page
-from dissector.report.sections.findings import as_row
+from dissector.report.sections.findings import as_row, beside
 from tests.dissector.findings.judged import decoded, headlines, of
 from tests.numbers import Numbers
 
@@ -34,8 +34,9 @@ def test_findings_come_first_with_rival_command_and_mark() -> None:
     marks = [(headline.word, headline.section) for headline in said[:3]]
     assert marks == [("bad", "send_latency"), ("look", "errors"), ("note", "permit_utilization")]
     first = headlines(report)[0]
-    assert first.text.startswith("D15 A message was stored twice (proven): ")
-    assert "What else looks the same: " in first.text and first.anchor == "findings"
+    assert first.sentence.startswith("D15 A message was stored twice (proven): ")
+    assert first.rival.startswith("What else looks the same: ") and first.anchor == "findings"
+    assert first.rival not in first.text
     assert first.next_step.startswith("What to do: ")
     assert first.next_step.endswith("dissector frames INPUT -Y 'frame_no in (1)'")
 
@@ -48,6 +49,25 @@ def test_a_section_with_a_finding_is_not_ok() -> None:
     ]
     # What is worth a note says nothing against it.
     assert [headline.word for headline in of(judged_report("R01"), "errors")] == ["note", "ok"]
+
+
+def test_a_note_on_numbers_of_a_section_with_a_finding_is_no_second_note() -> None:
+    others = [{"section": name, "severity": level} for name, level in (
+        ("errors", "info"), ("errors", "ok"), ("requests", "info")
+    )]  # fmt: skip
+    noted = [{"section": "errors", "severity": "info"}]
+    assert [row["severity"] for row in beside(noted, others)] == [None, "ok", "info"]
+    assert [row["severity"] for row in beside([], others)] == ["info", "ok", "info"]
+
+
+def test_terminal_says_all_facts_before_what_to_do_about_them() -> None:
+    report = judged_report("D15", "R01 lasting", "D04")
+    lines = list(text_report(report, Paint(False)))
+    steps = lines.index(STEPS)
+    facts = [number for number, line in enumerate(lines) if "(proven)" in line]
+    rivals = [number for number, line in enumerate(lines) if "What else looks the same" in line]
+    assert len(facts) == len(rivals) == 3
+    assert max(facts) < steps < min(rivals)
 
 
 def test_names_from_the_wire_are_made_safe_on_terminal_and_page() -> None:
