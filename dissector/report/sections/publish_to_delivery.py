@@ -10,6 +10,7 @@ from dissector.report.numbers import (
     instant,
     known,
     low,
+    milliseconds,
     nulls_last,
     timed,
     unseen,
@@ -17,6 +18,7 @@ from dissector.report.numbers import (
 from dissector.report.section import Section, counted, not_judged
 
 _KEYS: Final = ("topic", "subscription")
+_CHANGES: Final = ("stored", "delivered", "acknowledged")
 
 
 def _group(rows: list[Row]) -> Row:
@@ -48,8 +50,28 @@ def _undelivered(rows: list[Row]) -> Row:
     }
 
 
+def _backlog(merged: MergedTables) -> Row:
+    """What was stored for subscriptions and had not come to them, and what had come and was not
+    acknowledged, at the end of each step of time in which that changed."""
+    points: dict[int, Row] = {}
+    for row in merged.rows("backlog"):
+        if row["at_ns"] is not None:
+            point = points.setdefault(row["at_ns"] // merged.step_ns, dict.fromkeys(_CHANGES, 0))
+            for name in _CHANGES:
+                point[name] += row[name]
+    listed = []
+    undelivered = unacknowledged = 0
+    for at in sorted(points):
+        point = points[at]
+        undelivered += point["stored"] - point["delivered"]
+        unacknowledged += point["delivered"] - point["acknowledged"]
+        waiting = {"undelivered": undelivered, "unacknowledged": unacknowledged}
+        listed.append({"ts": instant(at * merged.step_ns), **point, **waiting})
+    return {"step_ms": milliseconds(merged.step_ns), "points": listed}
+
+
 def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
-    """The section `publish_to_delivery`: total, by_subscription."""
+    """The section `publish_to_delivery`: total, by_subscription, backlog."""
     rows = merged.rows("transits")
     transits = grouped(rows, _KEYS)
     waiting = {tuple(row[name] for name in _KEYS): row for row in merged.rows("undelivered")}
@@ -80,6 +102,7 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
         "entries_stored": sum(row["either"] for row in entries),
     }
     section: dict[str, Any] = {"total": total, "by_subscription": listed}
+    section["backlog"] = None if merged.only_totals else _backlog(merged)
     count = unread(merged, "delivery")
     of_deliveries = (
         "deliveries", "entries_delivered", "entries_stored", "undelivered", "oldest_undelivered_ts",
@@ -90,6 +113,7 @@ def publish_to_delivery(merged: MergedTables) -> dict[str, Any]:
         hidden = ("deliveries", "undelivered", "oldest_undelivered_ts", *entries_counted)
         section["total"] = unseen(section["total"], *hidden)
         section["by_subscription"] = [unseen(row, *hidden) for row in section["by_subscription"]]
+        section["backlog"] = None
     return section
 
 
@@ -109,5 +133,5 @@ SECTION: Final = Section(
     "publish_to_delivery",
     publish_to_delivery,
     about,
-    ("transits", "entries", "undelivered", "unread", "directions"),
+    ("transits", "entries", "undelivered", "backlog", "unread", "directions"),
 )

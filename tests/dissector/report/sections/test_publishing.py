@@ -1,12 +1,13 @@
 """Distinct messages and entries, latency over attempts, the slowest and refusals: small truths."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dissector.report.merged_tables import MergedTables
 from dissector.report.sections.errors import errors
 from dissector.report.sections.publish_to_delivery import publish_to_delivery
 from dissector.report.sections.requests import requests
@@ -139,10 +140,13 @@ def test_an_entry_counts_once_where_captures_are_read_together(db: QueryEngine) 
     assert (row["confirmed"], row["delivered"], row["either"]) == (2, 1, 3)
 
 
+STEP = 4000  # ns, of series over time
+CHANGES = ("stored", "delivered", "acknowledged")
 ENTRIES = st.lists(
     st.tuples(
         st.sampled_from(["t", "u"]),
-        st.sets(st.sampled_from(["s", "r"])),  # subscriptions that got it
+        # Subscriptions that got it, a microsecond later, and how long until they acknowledged, us.
+        st.dictionaries(st.sampled_from(["s", "r"]), st.none() | st.integers(0, 5)),
         st.integers(0, 3),  # how long after the last one it was stored, us
     ),
     max_size=12,
@@ -156,6 +160,7 @@ BEGINNINGS = st.dictionaries(st.sampled_from(["s", "r"]), st.integers(0, 20))
 def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
     db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
 ) -> None:
+    """All of it at the end, and how it came about by step of time."""
     names = {name: number for number, name in enumerate(sorted(beginnings))}
     numbers = {"connection_id": 0, "incarnation": 0}
     of_topic = {name: {"topic": "persistent://t", "subscription": name} for name in names}
@@ -166,7 +171,8 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
         for name, since in beginnings.items()
     ]  # fmt: skip
     exchanges, deliveries, at = [], [], 0
-    stored: dict[str, list[tuple[int, set[str]]]] = {}
+    stored: dict[str, list[tuple[int, dict[str, int | None]]]] = {}
+    changes: dict[str, Counter[int]] = {name: Counter() for name in CHANGES}
     for number, (topic, takers, pause) in enumerate(entries):
         at += pause
         stored.setdefault(topic, []).append((at, takers))
@@ -176,9 +182,18 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
         ))  # fmt: skip
         deliveries += [
             numbers | {"topic": f"persistent://{topic}", "subscription": name, "consumer_id": 9,
-                       "ledger_id": 1, "entry_id": number, "frame_no": 100 + number}
-            for name in takers
+                       "ledger_id": 1, "entry_id": number, "frame_no": 100 + number,
+                       "ts": START_NS // 1000 + at + 1,
+                       "outcome": "unacked_at_end" if wait is None else "acked",
+                       "ack_latency_ns": None if wait is None else wait * 1000}
+            for name, wait in takers.items()
         ]  # fmt: skip
+        if topic == "t":
+            for name in (name for name, since in beginnings.items() if at >= since):
+                wait = takers.get(name)
+                changes["stored"][at] += 1
+                changes["delivered"][at + 1] += name in takers
+                changes["acknowledged"][at + 1 + (wait or 0)] += wait is not None
     rows = {"permits": permits, "exchanges": exchanges, "deliveries": deliveries}
     expected = {}
     for topic, found in stored.items():
@@ -195,9 +210,33 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
             row["stored"], row["undelivered"],
             None if row["oldest_ns"] is None else (row["oldest_ns"] - START_NS) // 1000,
         )
-        for row in db.put({"c": rows}).rows("undelivered")
+        for row in db.put({"c": rows}, step_ns=STEP).rows("undelivered")
     }  # fmt: skip
     assert told == expected
+    steps: dict[str, Counter[int]] = {name: Counter() for name in CHANGES}
+    for row in db.rows("backlog"):
+        for name in CHANGES:
+            steps[name][row["at_ns"]] += row[name]
+    for name in CHANGES:
+        wanted = Counter[int]()
+        for micros, count in changes[name].items():
+            wanted[(START_NS + micros * 1000) // STEP * STEP] += count
+        assert +steps[name] == +wanted, name
+
+
+def test_a_backlog_grows_and_shrinks_over_time(db: QueryEngine) -> None:
+    rows = [{"capture": "c", "at_ns": START_NS + step * SECOND, "stored": stored,
+             "delivered": delivered, "acknowledged": acknowledged}
+            for step, stored, delivered, acknowledged in ((3, 0, 5, 4), (0, 7, 1, 0))]  # fmt: skip
+    names = ["transits", "entries", "undelivered", "unread", "directions"]
+    merged = db.put({"c": {}}).parts(names)
+    merged = MergedTables({**merged.tables, "backlog": rows}, SECOND)
+    backlog = publish_to_delivery(merged)["backlog"]
+    assert [(point["undelivered"], point["unacknowledged"]) for point in backlog["points"]] == [
+        (6, 1),
+        (1, 2),
+    ]
+    assert publish_to_delivery(merged._replace(only_totals=True))["backlog"] is None
 
 
 def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine) -> None:
@@ -212,7 +251,7 @@ def test_only_first_deliveries_that_nobody_wanted_late_are_timed(db: QueryEngine
     assert sum(each["deliveries"] for each in found) == 4
     assert [each["publish_to_delivery_ns_max"] for each in found if each["timed"]] == [5 * MS]
     total = publish_to_delivery(
-        db.parts(["transits", "entries", "undelivered", "unread", "directions"])
+        db.parts(["transits", "entries", "undelivered", "backlog", "unread", "directions"])
     )["total"]
     assert (total["deliveries"], total["transit_ms"]["count"]) == (4, 1)
     assert total["not_judged"] == {"delay_wanted": 1, "redelivered": 1, "send_not_known": 1}
