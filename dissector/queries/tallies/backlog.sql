@@ -26,9 +26,9 @@ changes AS (
   FROM weighed
   WHERE is_entry = 1 AND subscriptions > 0
   UNION ALL
-  SELECT capture, greatest(delivered_us * 1000, stored_ns), 0, 1, 0 FROM delivered_entries
+  SELECT capture, greatest(try_multiply(delivered_us, 1000), stored_ns), 0, 1, 0 FROM delivered_entries
   UNION ALL
-  SELECT capture, greatest(acked_us * 1000, stored_ns), 0, 0, 1
+  SELECT capture, greatest(try_multiply(acked_us, 1000), stored_ns), 0, 0, 1
   FROM delivered_entries
   WHERE acked_us IS NOT NULL
 )

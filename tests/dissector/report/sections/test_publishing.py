@@ -155,24 +155,20 @@ ENTRIES = st.lists(
 BEGINNINGS = st.dictionaries(st.sampled_from(["s", "r"]), st.integers(0, 20))
 
 
-@settings(deadline=None)
-@given(ENTRIES, BEGINNINGS)
-def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
-    db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
-) -> None:
-    """All of it at the end, and how it came about by step of time."""
+def traffic(
+    entries: list[Any], beginnings: dict[str, int]
+) -> tuple[dict[str, list[Row]], dict[str, list[tuple[int, dict[str, int | None]]]]]:
+    """Rows of tables, and by topic when each entry was stored, us, with who got it."""
     names = {name: number for number, name in enumerate(sorted(beginnings))}
     numbers = {"connection_id": 0, "incarnation": 0}
-    of_topic = {name: {"topic": "persistent://t", "subscription": name} for name in names}
     permits = [
-        numbers | of_topic[name] | {"ts": START_NS // 1000 + since} | {
-            "consumer_id": names[name], "event": "grant", "delta": 5, "frame_no": names[name],
+        numbers | {"topic": "persistent://t", "subscription": name, "consumer_id": names[name]} | {
+            "ts": START_NS // 1000 + since, "event": "grant", "delta": 5, "frame_no": names[name],
         }
         for name, since in beginnings.items()
     ]  # fmt: skip
     exchanges, deliveries, at = [], [], 0
     stored: dict[str, list[tuple[int, dict[str, int | None]]]] = {}
-    changes: dict[str, Counter[int]] = {name: Counter() for name in CHANGES}
     for number, (topic, takers, pause) in enumerate(entries):
         at += pause
         stored.setdefault(topic, []).append((at, takers))
@@ -188,13 +184,15 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
                        "ack_latency_ns": None if wait is None else wait * 1000}
             for name, wait in takers.items()
         ]  # fmt: skip
-        if topic == "t":
-            for name in (name for name, since in beginnings.items() if at >= since):
-                wait = takers.get(name)
-                changes["stored"][at] += 1
-                changes["delivered"][at + 1] += name in takers
-                changes["acknowledged"][at + 1 + (wait or 0)] += wait is not None
-    rows = {"permits": permits, "exchanges": exchanges, "deliveries": deliveries}
+    return {"permits": permits, "exchanges": exchanges, "deliveries": deliveries}, stored
+
+
+@settings(deadline=None)
+@given(ENTRIES, BEGINNINGS)
+def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
+    db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
+) -> None:
+    rows, stored = traffic(entries, beginnings)
     expected = {}
     for topic, found in stored.items():
         if topic == "u" or not beginnings:
@@ -210,18 +208,31 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
             row["stored"], row["undelivered"],
             None if row["oldest_ns"] is None else (row["oldest_ns"] - START_NS) // 1000,
         )
-        for row in db.put({"c": rows}, step_ns=STEP).rows("undelivered")
+        for row in db.put({"c": rows}).rows("undelivered")
     }  # fmt: skip
     assert told == expected
-    steps: dict[str, Counter[int]] = {name: Counter() for name in CHANGES}
-    for row in db.rows("backlog"):
-        for name in CHANGES:
-            steps[name][row["at_ns"]] += row[name]
-    for name in CHANGES:
-        wanted = Counter[int]()
-        for micros, count in changes[name].items():
-            wanted[(START_NS + micros * 1000) // STEP * STEP] += count
-        assert +steps[name] == +wanted, name
+
+
+@settings(deadline=None)
+@given(ENTRIES, BEGINNINGS)
+def test_a_backlog_is_counted_by_steps_of_time(
+    db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
+) -> None:
+    rows, stored = traffic(entries, beginnings)
+    wanted: dict[str, Counter[int]] = {name: Counter() for name in CHANGES}
+    for at, takers in stored.get("t", ()):
+        for name in (name for name, since in beginnings.items() if at >= since):
+            wait = takers.get(name)
+            for change, micros, is_so in (
+                ("stored", at, True),
+                ("delivered", at + 1, name in takers),
+                ("acknowledged", at + 1 + (wait or 0), wait is not None),
+            ):
+                wanted[change][(START_NS + micros * 1000) // STEP * STEP] += is_so
+    found = db.put({"c": rows}, step_ns=STEP).rows("backlog")
+    for change in CHANGES:
+        counted = Counter({row["at_ns"]: row[change] for row in found})
+        assert +counted == +wanted[change], change
 
 
 def test_a_backlog_grows_and_shrinks_over_time(db: QueryEngine) -> None:
