@@ -169,6 +169,75 @@ LEFT JOIN (
   ON r.capture = n.capture AND r.txn_most_bits = n.txn_most_bits
   AND r.txn_least_bits = n.txn_least_bits;
 
+-- aborted_sends: a SEND in a transaction that was aborted
+-- materialized: if read
+SELECT f.capture, f.connection_id, f.frame_no
+FROM frames AS f
+JOIN units AS u ON u.capture = f.capture
+SEMI JOIN (
+  SELECT v.unit, t.txn_most_bits, t.txn_least_bits
+  FROM transaction_states AS t
+  JOIN units AS v ON v.capture = t.capture
+  WHERE t.state = 'aborted'
+) AS a
+  ON a.unit = u.unit AND a.txn_most_bits = f.txn_most_bits AND a.txn_least_bits = f.txn_least_bits
+WHERE f.command = 'SEND' AND f.txn_least_bits IS NOT NULL;
+
+-- stored_entries: an entry of a topic that the broker confirmed as stored
+-- materialized: if read
+-- What was sent in a transaction that was aborted is for nobody.
+SELECT
+  u.unit, p.topic, p.ledger_id, p.entry_id, min(p.capture) AS capture,
+  min(p.response_last_ns) AS stored_ns
+FROM single_exchanges AS p
+JOIN units AS u ON u.capture = p.capture
+ANTI JOIN aborted_sends AS a
+  ON a.capture = p.capture AND a.connection_id = p.connection_id
+  AND a.frame_no = p.request_frame_no
+WHERE
+  p.kind = 'publish' AND p.outcome = 'ok' AND p.ledger_id IS NOT NULL
+  AND p.entry_id IS NOT NULL AND p.topic LIKE 'persistent://%'
+GROUP BY u.unit, p.topic, p.ledger_id, p.entry_id;
+
+-- taking_subscriptions: a subscription of a topic with such entries, since its first permits
+-- materialized: if read
+-- began_us: when the first entry of the topic was stored.
+SELECT
+  u.unit, c.topic, c.subscription, min(g.granted_us) AS since_us,
+  min(floor_div(t.first_ns, 1000)) AS began_us
+FROM permit_consumers AS c
+JOIN units AS u ON u.capture = c.capture
+JOIN (
+  SELECT unit, topic, min(stored_ns) AS first_ns FROM stored_entries GROUP BY unit, topic
+) AS t ON t.unit = u.unit AND t.topic = c.topic
+LEFT JOIN (
+  SELECT capture, connection_id, consumer_id, incarnation, min(micros(ts)) AS granted_us
+  FROM permits
+  WHERE event = 'grant' AND delta > 0
+  GROUP BY capture, connection_id, consumer_id, incarnation
+) AS g
+  ON g.capture = c.capture AND g.connection_id = c.connection_id
+  AND g.consumer_id = c.consumer_id AND g.incarnation = c.incarnation
+WHERE c.subscription IS NOT NULL
+GROUP BY u.unit, c.topic, c.subscription;
+
+-- delivered_entries: what a subscription got of the entries stored since its first permits
+-- materialized: if read
+-- acked_us: when the first acknowledgement of one of its deliveries began.
+SELECT
+  s.unit, s.topic, s.subscription, e.ledger_id, e.entry_id, min(e.stored_ns) AS stored_ns,
+  min(d.capture) AS capture, min(micros(d.ts)) AS delivered_us,
+  min(CASE WHEN d.outcome = 'acked' THEN micros(d.ts) + floor_div(d.ack_latency_ns, 1000) END)
+    AS acked_us
+FROM received AS d
+JOIN units AS u ON u.capture = d.capture
+JOIN taking_subscriptions AS s
+  ON s.unit = u.unit AND s.topic = d.named_topic AND s.subscription = d.named_subscription
+JOIN stored_entries AS e
+  ON e.unit = s.unit AND e.topic = s.topic AND e.ledger_id = d.ledger_id
+  AND e.entry_id = d.entry_id AND floor_div(e.stored_ns, 1000) >= s.since_us
+GROUP BY s.unit, s.topic, s.subscription, e.ledger_id, e.entry_id;
+
 -- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
 -- materialized: if read
 SELECT

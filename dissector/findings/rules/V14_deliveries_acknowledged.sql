@@ -22,7 +22,7 @@ unknown = "of unknown outcome"
 nothing_to_commit = "empty, read without a group, or not readable"
 
 [text]
-what = "{deliveries} deliveries: {acked} acknowledged[, {others:counts}].[ Of batches not acknowledged as a whole, {in_part} messages {in_part|was|were}.][ {left} {left|was|were} left open though later ones were acknowledged{seek}.][ Consumers discarded with {errors:shares}: applications never got these.]"
+what = "{deliveries} deliveries: {acked} acknowledged[, {others:counts}].[ Of batches not acknowledged as a whole, {in_part} messages {in_part|was|were}.][ {left} {left|was|were} left open though later ones were acknowledged{seek}.][ The oldest one open at the end, of entry {ledger}:{entry}, had waited {oldest_ms:time} at consumer {holder} of {subscription}.][ Consumers discarded with {errors:shares}: applications never got these.]"
 
 [variant.all]
 severity = "ok"
@@ -65,7 +65,8 @@ ack_numbers AS (
 ),
 shown AS (
   SELECT
-    *, coalesce(list_filter(open_rows, lambda e: coalesce(e.is_broken, 0) = 0)[1], open_rows[1])
+    *, oldest_unacknowledged AS oldest,
+    coalesce(list_filter(open_rows, lambda e: coalesce(e.is_broken, 0) = 0)[1], open_rows[1])
       AS example,
     still = passed_over_by_outcome['consumer_closed'] AND len(list_filter(
       commands, lambda e: e.request_command = 'SEEK' AND e.outcomes['ok'] > 0
@@ -82,8 +83,17 @@ SELECT
     WHEN acked = deliveries AND is_evident THEN 'all'
     ELSE ''
   END AS variant,
-  example.capture AS capture, example.frame_no AS frame_left_open,
-  example.packet AS packet_left_open,
+  coalesce(example.capture, oldest.capture) AS capture,
+  if(example.capture IS NULL, oldest.frame_no, example.frame_no) AS frame_left_open,
+  if(example.capture IS NULL, oldest.packet, example.packet) AS packet_left_open,
+  CAST(oldest.ledger_id AS STRING) AS measured_ledger,
+  CAST(oldest.entry_id AS STRING) AS measured_entry,
+  CASE WHEN oldest.frame_no IS NOT NULL THEN oldest_unacknowledged_ms END AS measured_oldest_ms,
+  CASE
+    WHEN oldest.frame_no IS NULL THEN NULL
+    ELSE coalesce(oldest.consumer_name, CAST(oldest.consumer_id AS STRING), 'unknown')
+  END AS measured_holder,
+  oldest.subscription AS measured_subscription,
   acked AS measured_acked, deliveries AS measured_deliveries, others AS measured_others,
   nullif(acked_in_part, 0) AS measured_in_part,
   CAST(nullif(still, 0) AS BIGINT) AS measured_left,

@@ -30,12 +30,6 @@ def _floor(commands: int, ids: int, is_all_answered: bool) -> float | None:
     return 0.0 if is_all_answered else None
 
 
-def _oldest_ms(deliveries: list[Row]) -> float | None:
-    """How long the oldest delivery that nobody acknowledged had waited when its capture ended."""
-    age_us = numbers.high(row["oldest_us"] for row in deliveries)
-    return None if age_us is None else numbers.milliseconds(age_us * numbers.NS_PER_US)
-
-
 def _group(deliveries: list[Row], commands: list[Row]) -> Row:
     """The numbers of some deliveries, and of the ACK commands of the same consumers."""
     outcomes = numbers.counts_by(deliveries, "outcome", "deliveries")
@@ -61,7 +55,6 @@ def _group(deliveries: list[Row], commands: list[Row]) -> Row:
             count, ids, sum(row["ack_commands"] for row in commands) == answered
         ),
         "validation_errors": _validation_errors(commands),
-        "oldest_unacknowledged_ms": _oldest_ms(deliveries),
         "not_judged": numbers.known(
             {**outcomes, "acked_without_latency": acked - latency["count"]}
         ),
@@ -111,6 +104,26 @@ _PASSED: Final = (
 )  # fmt: skip
 
 
+_OLDEST: Final = (
+    "capture", "connection_id", "consumer_id", "incarnation", "topic", "subscription",
+    "consumer_name", "ledger_id", "entry_id", "frame_no", "packet", "at_us",
+)  # fmt: skip
+
+
+def _oldest(rows: list[Row]) -> Row:
+    """The delivery that waited longest when its capture ended, who holds it, and how long."""
+    oldest = min(rows, key=lambda row: (-(row["waited_us"] or 0), row["capture"]), default=None)
+    if oldest is None:
+        return {"oldest_unacknowledged_ms": None, "oldest_unacknowledged": None}
+    waited_us = oldest["waited_us"]
+    return {
+        "oldest_unacknowledged_ms": (
+            None if waited_us is None else numbers.milliseconds(waited_us * numbers.NS_PER_US)
+        ),
+        "oldest_unacknowledged": numbers.by_time([oldest], _OLDEST)[0],
+    }
+
+
 def ack_latency(merged: MergedTables) -> dict[str, Any]:
     """The section `ack_latency`: total, by_subscription, passed_over."""
     deliveries, commands, lags = map(merged.rows, ("ack_times", "ack_commands", "lags"))
@@ -120,17 +133,24 @@ def ack_latency(merged: MergedTables) -> dict[str, Any]:
             key = tuple(row[name] for name in _KEYS)
             groups.setdefault(key, ([], []))[index].append(row)
     lags_of = numbers.grouped(lags, _KEYS)
+    oldest = merged.rows("unacknowledged")
+    oldest_of = numbers.grouped(oldest, _KEYS)
     listed = [
         {
             **dict(zip(_KEYS, key, strict=True)),
             **_group(*lists),
             **_lags(lags_of.get(key, [])),
+            **_oldest(oldest_of.get(key, [])),
         }
         for key, lists in groups.items()
     ]
     listed.sort(key=lambda row: (-row["acked"], numbers.nulls_last(*(row[name] for name in _KEYS))))
     section: dict[str, Any] = {
-        "total": {**_group(deliveries, commands), **_lags(lags)},
+        "total": {
+            **_group(deliveries, commands),
+            **_lags(lags),
+            **_oldest(oldest),
+        },
         "by_subscription": listed,
     }
     count = unread(merged, "delivery")
@@ -173,7 +193,7 @@ def about(report: Row) -> str:
 
 SECTION: Final = Section(
     "ack_latency", ack_latency, about,
-    ("ack_times", "ack_commands", "lags", "passed_deliveries", "passed_delivery_counts", "unread",
-     "directions"),
+    ("ack_times", "ack_commands", "lags", "passed_deliveries", "passed_delivery_counts",
+     "unacknowledged", "unread", "directions"),
     Judged("acks", lambda total: total["passed_over"]),
 )  # fmt: skip

@@ -89,9 +89,7 @@ def _causes(redelivered: list[Row]) -> Row:
     }
 
 
-def _group(
-    deliveries: list[Row], requests: list[Row], delays: list[Row], aside: list[Row]
-) -> Row:
+def _group(deliveries: list[Row], requests: list[Row], delays: list[Row], aside: list[Row]) -> Row:
     """The numbers of one group of deliveries."""
     redelivered = [row for row in deliveries if row["is_redelivered"]]
     judged = [row for row in deliveries if has_identity(row["topic"])]

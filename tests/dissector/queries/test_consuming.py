@@ -130,9 +130,14 @@ def test_the_age_of_what_nobody_acknowledged_ends_with_all_captures_read_togethe
         delivery(4, outcome="acked", ts=0),
     ]
     db.give({"deliveries": rows, "capture_files": files})
-    times = db.per_capture("ack_times")
-    found = {(row["outcome"], row["timed"]): row["oldest_us"] for row in times}
-    assert found == {("unacked_at_end", 0): 5 * SECOND, ("acked", 1): None, ("acked", 0): None}
+    (oldest,) = db.per_capture("unacknowledged")
+    assert (oldest["frame_no"], oldest["waited_us"]) == (1, 5 * SECOND)
+    total = ack_latency(MergedTables(db.tables(), 1_000_000))["total"]
+    assert total["oldest_unacknowledged_ms"] == 5000.0
+    assert total["oldest_unacknowledged"]["frame_no"] == 1
+    db.give({"deliveries": rows[2:], "capture_files": files})
+    total = ack_latency(MergedTables(db.tables(), 1_000_000))["total"]
+    assert total["oldest_unacknowledged_ms"] is total["oldest_unacknowledged"] is None
 
 
 def lags(db: QueryEngine, acks: list[Row], deliveries: list[Row]) -> tuple[Row, list[list[Any]]]:

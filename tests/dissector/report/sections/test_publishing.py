@@ -235,6 +235,30 @@ def test_a_backlog_is_counted_by_steps_of_time(
         assert +counted == +wanted[change], change
 
 
+def test_what_was_sent_in_an_aborted_transaction_is_for_nobody(db: QueryEngine) -> None:
+    bits = {"connection_id": 0, "txn_most_bits": 0}
+    frames, exchanges = [], []
+    for number, action in enumerate(("ABORT", "COMMIT", None)):
+        bits["txn_least_bits"] = number
+        frames.append(bits | {"frame_no": number, "command": "SEND", "ts": 0})
+        exchanges.append(made.publish(
+            topic="persistent://t", outcome="ok", ledger_id=1, entry_id=number,
+            request_frame_no=number, connection_id=0,
+        ))  # fmt: skip
+        if action is not None:
+            detail = f'{{"end_txn":{{"txn_action":"{action}"}}}}'
+            frames.append(bits | {
+                "frame_no": 10 + number, "command": "END_TXN", "detail": detail, "ts": 0,
+            })  # fmt: skip
+            exchanges.append(made.publish(
+                kind="request", request_command="END_TXN", outcome="ok", producer_id=None,
+                request_frame_no=10 + number, connection_id=0,
+            ))  # fmt: skip
+    tables = {"frames": frames, "exchanges": exchanges, "connections": [{"connection_id": 0}]}
+    rows = db.put({"c": tables}).table("SELECT entry_id FROM stored_entries").to_pylist()
+    assert sorted(row["entry_id"] for row in rows) == [1, 2]
+
+
 def test_a_backlog_grows_and_shrinks_over_time(db: QueryEngine) -> None:
     rows = [{"capture": "c", "at_ns": START_NS + step * SECOND, "stored": stored,
              "delivered": delivered, "acknowledged": acknowledged}
