@@ -407,9 +407,14 @@ def _notices(counts: Mapping[str, int]) -> str:
     )
 
 
+def _hexadecimal(value: Any) -> str:
+    """A checksum as protocol analysers print it."""
+    return f"0x{value:08x}"
+
+
 _UNITS: Final[Mapping[str, Callable[[Any], str]]] = {
     "size": bytes_text, "share": share_text, "time": duration_text, "notice": _notices,
-    "ask": _asked,
+    "ask": _asked, "hex": _hexadecimal,
 }  # fmt: skip
 _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, str]], str]]] = {
     "counts": counts_text, "shares": _shares,

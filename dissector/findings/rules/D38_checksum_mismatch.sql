@@ -22,7 +22,7 @@ capture = "that the capture damaged the bytes: the receiver refused them, too"
 tap = "that the bytes were damaged before the tap: they are right in the capture"
 
 [text]
-what = "Entries of {topic} ({frames}) in {command} frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}), and the receiver refused them."
+what = "Entries of {topic} ({frames}) in {command} frames do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}), and the receiver refused them."
 known = "The checksum was computed over the bytes on the wire, and the peer answered with its own complaint. No second copy of the entry in the lake tells more."
 rival = "The sender's memory, a device between sender and tap, or, of a MESSAGE, the broker: all give the same bytes here."
 decides = "A capture at the other end of the path: the same bytes wrong there means before it, right there means between both."
@@ -30,7 +30,7 @@ do = "Test the memory and the network card of the side that sent it, then the pa
 
 [variant.sender]
 title = "A producer sends bytes that do not match their checksum, twice the same"
-what = "Entries of {topic} ({frames}) do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}) when sent, the broker refused them, and the client sent the same wrong bytes again."
+what = "Entries of {topic} ({frames}) do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}) when sent, the broker refused them, and the client sent the same wrong bytes again."
 known = "Both SENDs have the same stored checksum, and the same wrong bytes by the checksum computed over them."
 rival = "A device on the path that damages the same bytes in the same way twice, which is rare."
 decides = "The client's own copy of the message: it was changed after its checksum was computed."
@@ -38,7 +38,7 @@ do = "Look for code that changes a buffer after it was handed to the producer (i
 
 [variant.before_tap]
 title = "Bytes of a send changed between the producer's memory and the tap"
-what = "Entries of {topic} ({frames}) do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}) in one SEND, the broker refused it, and the same entry was right when it was sent again."
+what = "Entries of {topic} ({frames}) do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}) in one SEND, the broker refused it, and the same entry was right when it was sent again."
 known = "Both SENDs have the same stored checksum; the bytes of the second match it. The client's copy was good."
 rival = "A client that wrote the first one from memory that was changing meanwhile."
 decides = "A capture at the client: are the bytes of the first SEND wrong there?"
@@ -46,7 +46,7 @@ do = "Test the network card and its offloads at the client, and what lies betwee
 
 [variant.after_tap]
 title = "A send was right at the tap, and the broker refused its checksum"
-what = "{frames} sends to {topic} {frames|matches its|match their} CRC32C here ({crc32c_stored}), and the broker refused {frames|it|them} with ChecksumError."
+what = "{frames} sends to {topic} {frames|matches its|match their} CRC32C here ({crc32c_stored:hex}), and the broker refused {frames|it|them} with ChecksumError."
 known = "The checksum was computed over the bytes that passed the tap, and the refusal is in the capture."
 rival = "A broker whose own memory changed the bytes before it looked."
 decides = "A capture at the broker: are the bytes wrong there?"
@@ -54,7 +54,7 @@ do = "Test what lies between the tap and the broker, then the broker's network c
 
 [variant.broker_or_path]
 title = "An entry was right when sent, and is wrong when delivered"
-what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}), the consumer refused them, and their SENDs were right."
+what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}), the consumer refused them, and their SENDs were right."
 known = "The SEND of the same message id carries the same checksum, and its bytes match it."
 rival = "Storage, the broker, or the path between it and this tap."
 decides = "Whether other subscriptions get the entry right."
@@ -62,7 +62,7 @@ do = "Read the message id with another subscription, or through another broker."
 
 [variant.stored_or_broker]
 title = "An entry was right when sent, and is wrong for all that get it"
-what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); their SENDs were right, and all {copies} deliveries of them in the lake are wrong."
+what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}); their SENDs were right, and all {copies} deliveries of them in the lake are wrong."
 known = "The SEND of the same message id carries the same checksum, and its bytes match it; it was delivered more than once."
 rival = "A path that all of these consumers share."
 decides = "Whether the entry is still wrong after the topic was moved to another broker: then it is stored so."
@@ -70,7 +70,7 @@ do = "Move the topic to another broker and read the message id again."
 
 [variant.path]
 title = "An entry is wrong for one consumer and right for another"
-what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); {good_copies} of {copies} deliveries of them in the lake {good_copies|is|are} right."
+what = "Entries of {topic} ({frames}) in MESSAGE frames do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}); {good_copies} of {copies} deliveries of them in the lake {good_copies|is|are} right."
 known = "The same message id was delivered more than once, and its bytes match the checksum in some of them: what is stored is good."
 rival = "A broker that damaged one copy in its memory."
 decides = "Whether what is wrong always came over one connection or one host ({client_ip})."
@@ -80,7 +80,7 @@ do = "Test the path between the broker and {client_ip}, then the broker's memory
 severity = "info"
 verdict = "pattern"
 title = "A checksum does not match, and nobody complained"
-what = "Entries of {topic} ({frames}) in {command} frames do not match their CRC32C (stored {crc32c_stored}, computed {crc32c_computed}); no answer confirms it."
+what = "Entries of {topic} ({frames}) in {command} frames do not match their CRC32C (stored {crc32c_stored:hex}, computed {crc32c_computed:hex}); no answer confirms it."
 known = "The checksum was computed over the bytes that were captured."
 rival = "The capture itself may have damaged the bytes, or the receiver does not verify."
 decides = "The answer of the receiver, or a second capture."
