@@ -45,7 +45,8 @@ _PLACEHOLDER: Final = re.compile(
     r"\{(\w+)(?:\|([^{}|]*)\|([^{}|]*)|:(\w+))?\}"
     r"(?: ((?:such|other|further|open|slow) )?(ids|gaps|(?!this)\w{4,}s)\b)?"
 )
-_IF_KNOWN: Final = re.compile(r"\[([^\[\]]*)\]")  # what is said only if its values are known
+# What is said only if its values are known, and not all of them are 0.
+_IF_KNOWN: Final = re.compile(r"\[([^\[\]]*)\]")
 _AT: Final = re.compile(r"LINE (\d+):.*", re.DOTALL)
 _NAMED: Final = re.compile(r'"(\w+)"|\bname (\w+)')
 _ENDINGS: Final = re.compile(r"ies$|(?<=ch|sh|ss)es$|s$")
@@ -357,8 +358,10 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    known = all(values.get(match[1]) is not None for match in _PLACEHOLDER.finditer(template))
-    return template if known else ""
+    """What stands in brackets; nothing where a value is not known, or where there are none of it."""
+    told = [values.get(match[1]) for match in _PLACEHOLDER.finditer(template)]
+    is_none = bool(told) and all(type(value) is int and value == 0 for value in told)
+    return "" if is_none or None in told else template
 
 
 def _counted(values: Mapping[str, Any], names: Mapping[str, str], match: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ unit = "s"
 why = "clients open again what the broker closed within a second, unless they are told not to"
 
 [text]
-what = "The broker closed {producers} producers and {consumers} consumers of {topic} (and with it {other_topics} other topics) by itself; they were open again after {wait_s} s at the same address[, the first send was stored {first_receipt_s} s after the close]. {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again, {delivered_again} messages {delivered_again|was|were} delivered again.[ {unacked} messages that were unacknowledged at the close did not come again to this client.][ It was the longest of {moves_more} such closes of the topic in the capture.]"
+what = "The broker closed {producers} producers and {consumers} consumers of {topic}[ (and with it {other_topics} other topics)] by itself; they were open again after {wait_s} s at the same address[, the first send was stored {first_receipt_s} s after the close].[ {swallowed} sends {swallowed|was|were} never answered.][ {resent} sends {resent|was|were} repeated.][ {delivered_again} messages {delivered_again|was|were} delivered again.][ {unacked} messages that were unacknowledged at the close did not come again to this client.][ It was the longest of {moves_more} such closes of the topic in the capture.]"
 known = "CLOSE_PRODUCER or CLOSE_CONSUMER of the broker, and the successful open of the same names behind it, are in the capture; nobody asked for a seek."
 rival = "An unload or a restart, which lose no message, or a deletion of the topic, which its clients then created anew, empty: all of them close in this way."
 decides = "The broker's log: unloading of the namespace bundle, or deletion of the topic, and who asked for it."
@@ -59,7 +59,7 @@ decides = "The broker's log: unloading of the namespace bundle, reset of the cur
 [variant.moved]
 verdict = "proven"
 title = "A topic was moved to another broker"
-what = "The broker closed {producers} producers and {consumers} consumers of {topic} (and with it {other_topics} other topics) by itself; they were open again after {wait_s} s at {broker_to} (before: {broker_from})[, the first send was stored {first_receipt_s} s after the close]. {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again, {delivered_again} messages {delivered_again|was|were} delivered again.[ It was the longest of {moves_more} such closes of the topic in the capture.]"
+what = "The broker closed {producers} producers and {consumers} consumers of {topic}[ (and with it {other_topics} other topics)] by itself; they were open again after {wait_s} s at {broker_to} (before: {broker_from})[, the first send was stored {first_receipt_s} s after the close].[ {swallowed} sends {swallowed|was|were} never answered.][ {resent} sends {resent|was|were} repeated.][ {delivered_again} messages {delivered_again|was|were} delivered again.][ It was the longest of {moves_more} such closes of the topic in the capture.]"
 rival = "Two addresses of one broker, or two proxies before it."
 decides = "The brokers' logs: unloading of the namespace bundle, and why: load shedding, a restart or an administrator."
 do = "Nothing, if it was a restart or a single unload."
@@ -67,7 +67,7 @@ do = "Nothing, if it was a restart or a single unload."
 [variant.migrated]
 verdict = "proven"
 title = "A topic was migrated to another cluster"
-what = "The broker closed {producers} producers and {consumers} consumers of {topic} (and with it {other_topics} other topics) by itself and told where to go, {migrated_to}; they were open again after {wait_s} s at {broker_to} (before: {broker_from})[, the first send was stored {first_receipt_s} s after the close]. {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again."
+what = "The broker closed {producers} producers and {consumers} consumers of {topic}[ (and with it {other_topics} other topics)] by itself and told where to go, {migrated_to}; they were open again after {wait_s} s at {broker_to} (before: {broker_from})[, the first send was stored {first_receipt_s} s after the close].[ {swallowed} sends {swallowed|was|were} never answered.][ {resent} sends {resent|was|were} repeated.]"
 known = "TOPIC_MIGRATED (frame {migrated}), the broker's close and the successful open of the same names behind it are in the capture."
 rival = "None: the broker said so."
 decides = "Nothing is open."
@@ -104,7 +104,7 @@ do = "Look for the reason of the close in the broker's log, and whether the appl
 severity = "warning"
 verdict = "proven"
 title = "A topic is closed and taken back again and again"
-what = "The broker closed and took back {topic} {moves_seen} times, {churn_moves} of them within {closest_s} s. Together its producers and consumers waited {wait_s} s; {swallowed} sends {swallowed|was|were} never answered, {resent} {resent|was|were} sent again, {delivered_again} messages {delivered_again|was|were} delivered again."
+what = "The broker closed and took back {topic} {moves_seen} times, {churn_moves} of them within {closest_s} s. Together its producers and consumers waited {wait_s} s;[ {swallowed} sends {swallowed|was|were} never answered.][ {resent} sends {resent|was|were} repeated.][ {delivered_again} messages {delivered_again|was|were} delivered again.]"
 rival = "Tests or people that unload or delete it on purpose[, or that reset the cursor, since no producer was closed with the {only_consumers} consumers]."
 do = "Look at the load-shedding settings of the brokers (thresholds, loadBalancerSheddingEnabled), and at brokers that restart."
 */
