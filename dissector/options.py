@@ -34,6 +34,7 @@ class Options:
     want_detail: `none`, `rare` or `all` frames get decoded fields as JSON text.
     follow_connection: a connection whose bytes are wanted in rows of their own.
     max_packets: the capture ends after so many.
+    want_clients: rows of `clients` before those of `frames`: who each of their connections is of.
     hash_key: of hash tables, new for each run (`codecs.keyed_hash`); no row depends on it, and it
         is never written.
     """
@@ -77,6 +78,7 @@ class Options:
     )
     want_detail: str = "rare"
     follow_connection: int | None = None
+    want_clients: bool = False
     hash_key: int = field(
         default_factory=partial(random_number, limits.HASH_KEY_BITS), repr=False, compare=False
     )
@@ -94,7 +96,7 @@ class Options:
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""
         fields = dataclasses.asdict(self)
-        del fields["hash_key"]
+        del fields["hash_key"], fields["want_clients"]
         fields["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
         return fields
 

@@ -14,7 +14,7 @@ from typing import Final
 from dissector.errors import DissectorError
 from dissector.lake.reader import open_lake
 from dissector.local_paths import local
-from dissector.queries.selection import selection_of
+from dissector.queries.selection import Asked
 from dissector.report.pipeline import ReportProgress, Scope, write
 from dissector.report.result import SECTIONS
 from dissector.spark import session
@@ -42,6 +42,10 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument(
         "--topic", action="append", default=[], metavar="NAME", help="only this one (repeatable)"
     )
+    for name, value in (("subscription", "NAME"), ("client", "ADDRESS")):
+        options.add_argument(
+            f"--{name}", action="append", default=[], metavar=value, help="only this one, likewise"
+        )
     options.add_argument("--exact", action="store_true", help="exact percentiles, by sorting")
     options.add_argument("--force", action="store_true", help="write beside other files there")
     options.add_argument("--master", help="Spark master (default: local[*])")
@@ -77,8 +81,10 @@ def main(
     program = Path(sys.argv[0])
     try:
         args = options.parse_args(argv)
-        what = selection_of(args.since, args.until, args.topic)
+        asked = Asked(args.since, args.until, args.topic, args.subscription, args.client)
+        asked.check()
         with open_lake(Path(args.lake)) as lake:
+            what = asked.selection(lake.last_ts_ns)
             rows, unread = lake.rows(), () if args.capture else lake.unread
         name = f"dissector-{program.stem}"
         with session.started(args.master, rows, name, say=_log) as spark:

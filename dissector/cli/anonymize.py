@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
 from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.options import Common
 from dissector.cli.terminal import counted, progress_bar
@@ -89,6 +89,9 @@ def only_chain(inputs: "Sequence[str]", mode: str, common: Common) -> "Chain":
 @options.inputs_argument
 @options.output_file_option(required=True)
 @options.anonymizing_options
+@selecting.no_selecting_options(
+    "anonymize copies all packets: dissector evidence takes it, and is as anonymous"
+)
 @options.force_option
 @options.chain_option
 @options.dissecting_options

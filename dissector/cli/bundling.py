@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from dissector.cli import render
+from dissector.cli.local_time import as_data, time_text
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.codecs.printable import json_text
 
@@ -73,6 +74,7 @@ _SELECTED: Final = {
 _OWN_COLUMNS: Final = ("capture", "origin_capture")
 
 
+@as_data()
 def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
     """The parts that follow from the packets.
 
@@ -227,7 +229,7 @@ def _when(
     topics = sorted({row["topic"] for row in frames if row["topic"]})
     lines = [
         f"{counted(len(frames), 'frame')} selected of {counted(source['frames'], 'frame')}, "
-        f"{render.time_text(min(times))} to {render.time_text(max(times))}."
+        f"{time_text(min(times))} to {time_text(max(times))}."
     ]
     if topics:
         shown = ", ".join(f"`{_escaped(topic)}`" for topic in topics[:5])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
 from dissector.cli.conditions import met, read_conditions
 from dissector.cli.lake_of_command import opened_lake
 from dissector.cli.options import Common, LocalName
@@ -43,7 +43,12 @@ _NUMBERS: Final = ("worse", "better", "no_evidence", "not_comparable")
     "--metric", "metrics", multiple=True, metavar="NAME",
     help="Compare this metric only: send_latency.p99. Repeatable.",
 )  # fmt: skip
-@options.topic_option
+@selecting.names_options
+@selecting.no_selecting_options(
+    "a time of one run is none of the other: make a report of each (dissector report --since) and "
+    "compare these",
+    "since", "until",
+)  # fmt: skip
 @click.option(
     "--confidence", type=click.FloatRange(50, 99.9), default=95.0, show_default=True,
     metavar="PERCENT", help="Be so sure that equal runs get no verdict at all.",
@@ -67,7 +72,7 @@ def compare(
     before: str,
     after: str,
     metrics: tuple[str, ...],
-    topics: tuple[str, ...],
+    selected: selecting.Selected,
     confidence: float,
     least: float,
     is_json: bool,
@@ -101,8 +106,8 @@ def compare(
 
     must_be_metrics(metrics)
     choice = Choice(confidence / 100, metrics, least / 100)
-    one, code = _run(before, topics, common, chain)
-    other, other_code = _run(after, topics, common, chain)
+    one, code = _run(before, selected, common, chain)
+    other, other_code = _run(after, selected, common, chain)
     must_be_comparable(one, other)
     comparison = compared(one, other, choice)
     comparison |= {
@@ -131,7 +136,7 @@ def compare(
     return judge(conditions, comparison, max(code, other_code), common.words)
 
 
-def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple["Run", int]:
+def _run(name: str, selected: selecting.Selected, common: Common, chain: str) -> tuple["Run", int]:
     """One side, and the exit code that came of reading it.
 
     Raises:
@@ -139,17 +144,16 @@ def _run(name: str, topics: Sequence[str], common: Common, chain: str) -> tuple[
     """
     from dissector.compare.lake_run import run_of_lake
     from dissector.compare.report_run import report_file, run_of_report
-    from dissector.queries.selection import selection_of
 
-    what = selection_of(topics=topics)
     lake = _lake(Path(name)) if name != STDIN else None
     report = report_file(Path(name)) if name != STDIN and lake is None else None
     if report is not None:
-        return run_of_report(report, safe_text(name), what.topics), 0
+        return run_of_report(report, safe_text(name), selected.of_reports()), 0
     with (
         opened_lake((name,), lake, common, chain) as opened,
         tempfile.TemporaryDirectory(prefix="dissector-") as work,
     ):
+        what = selected.of(opened.lake)
         run = run_of_lake(opened.lake, safe_text(name), Path(work), common.jobs, what)
         return run, opened.end(common)
 

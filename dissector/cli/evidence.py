@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli import expression, select
+from dissector.cli import expression, select, selecting
 from dissector.cli import options as cli_options
 from dissector.cli.anonymize import anonymizer_of, changes
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
@@ -99,13 +99,7 @@ class _Source(NamedTuple):
     "--frames", "frames", multiple=True, type=FrameRange(), metavar="A-B",
     help="Select frames by number. Repeatable.",
 )  # fmt: skip
-@cli_options.topic_option
-@click.option(
-    "--subscription", "subscriptions", multiple=True, metavar="NAME",
-    help="Select frames of this subscription. Repeatable.",
-)  # fmt: skip
-@cli_options.since_option
-@cli_options.until_option
+@selecting.selecting_options
 @click.option(
     "--slowest", type=Whole(1, 10_000), metavar="N", help="Select the N slowest exchanges."
 )
@@ -125,10 +119,7 @@ def evidence(
     condition: str | None,
     connections: tuple[int, ...],
     frames: tuple[tuple[int, int], ...],
-    topics: tuple[str, ...],
-    subscriptions: tuple[str, ...],
-    since: str | None,
-    until: str | None,
+    selected: selecting.Selected,
     slowest: int | None,
     finding: str | None,
     output: Path,
@@ -148,23 +139,21 @@ def evidence(
     redelivery_loop, error, lost_receipt.
     """
     from dissector.cli.reading import rereadable
-    from dissector.queries.selection import selection_of
 
     need_inputs_or_lake(inputs, lake)
-    selection = selection_of(since, until, topics)
     target = new_file(output, (*inputs, *([str(lake)] if lake else ())), is_forced=force)
     from dissector.evidence.frame_selection import Filters
 
-    filters = Filters(
-        _keep(condition), connections, frames, selection, subscriptions, slowest, finding
-    )
-    if filters.is_everything:
+    filters = Filters(_keep(condition), connections, frames, slowest=slowest, finding=finding)
+    if filters.is_everything and selected.is_everything:
         raise UsageError(
             "say what is to be shown: -Y, --connection, --frames, --topic, --subscription, "
-            "--since, --until, --slowest or --finding; dissector anonymize makes a copy of all"
+            "--client, --since, --until, --slowest or --finding; dissector anonymize makes a copy "
+            "of all"
         )
     anonymizer = anonymizer_of(keep_addresses, keep_names, key_file)
     with rereadable(inputs) as files, _opened(files, lake, common, chain) as source:
+        filters = filters._replace(selection=selected.of(source.lake))
         parts, manifest, packets = _made(source, filters, anonymizer, common)
         code = 0 if source.reading is None else source.reading.end()
     from dissector.evidence.bundle import write_bundle
@@ -352,13 +341,12 @@ def _what(filters: "Filters") -> str:
         parts.append(f"frames {spans}")
     if filters.connections:
         parts.append(f"connection {', '.join(map(str, filters.connections))}")
-    if filters.selection.topics:
-        parts.append("frames of a topic")
-    if filters.subscriptions:
-        parts.append("frames of a subscription")
+    for what in ("topic", "subscription", "client"):
+        if getattr(filters.selection, f"{what}s"):
+            parts.append(f"frames of a {what}")
     if filters.keep is not None:
         parts.append("frames that fit an expression")
-    if filters.selection.since_ns is not None or filters.selection.until_ns is not None:
+    if filters.selection.is_of_time:
         parts.append("frames of a time")
     return ", ".join(parts)
 
@@ -369,7 +357,8 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
     words += [word for number in filters.connections for word in ("--connection", str(number))]
     words += [word for a, b in filters.frames for word in ("--frames", f"{a}-{b}")]
     words += ["--topic", "NAME"] * len(filters.selection.topics)
-    words += ["--subscription", "NAME"] * len(filters.subscriptions)
+    words += ["--subscription", "NAME"] * len(filters.selection.subscriptions)
+    words += ["--client", "ADDRESS"] * len(filters.selection.clients)
     words += ["-Y", "EXPR"] if filters.keep is not None else []
     words += ["--since", "T"] if filters.selection.since_ns is not None else []
     words += ["--until", "T"] if filters.selection.until_ns is not None else []

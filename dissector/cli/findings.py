@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
 from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
 from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake
+from dissector.cli.local_time import shown_instant, shown_time
 from dissector.cli.options import Common, LocalName
 from dissector.cli.render import json_line
 from dissector.cli.report import judge
@@ -43,9 +44,7 @@ _rules_option = click.option(
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
 @options.lake_option("Look at this lake; captures are not read.")
 @options.capture_option("Look at this capture of the lake only. Repeatable.")
-@options.since_option
-@options.until_option
-@options.topic_option
+@selecting.selecting_options
 @click.option(
     "--code", "codes", multiple=True, metavar="CODE",
     help="Ask this rule only, by number or code. Repeatable.",
@@ -62,9 +61,7 @@ def findings(
     inputs: tuple[str, ...],
     lake: Path | None,
     captures: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    topics: tuple[str, ...],
+    selected: selecting.Selected,
     codes: tuple[str, ...],
     is_json: bool,
     folder: Path | None,
@@ -87,12 +84,12 @@ def findings(
     conditions = read_conditions(fail_on)
     check_paths(conditions)
     need_inputs_or_lake(inputs, lake, captures)
-    selected = options.Selected(since, until, topics)
     rules, problems = load_rules(folder)
     rules = named(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
+        part = selected.of(opened.lake)
         all_findings, failed, sources = _run_rules(
-            opened, rules, captures, selected.of(opened.lake), (engine, master), common
+            opened, rules, captures, part, (engine, master), common
         )
         for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
@@ -101,8 +98,11 @@ def findings(
         rows = [as_row(one) for one in worst_first(all_findings)]
         if is_json:
             shown = [row | {"command": commands.of_finding(row)} for row in rows]
-            print(json_line({"findings": shown}, keeps_nulls=True))
+            said = {} if part.is_everything else {"selection": part.as_json()}
+            print(json_line({"findings": shown, **said}, keeps_nulls=True))
         else:
+            if not part.is_everything:
+                print(safe_text(f"selected{part.words(shown_time)}"))
             paint, width = Paint(common.color), terminal_width()
             for line in lines_of(rows, len(rules) - len(failed), commands, paint, width):
                 print(line)
@@ -164,9 +164,7 @@ def _run_rules(
                 more, broken = findings_of(sandbox, of_users)
             all_findings, failed = [*all_findings, *more], [*failed, *broken]
     of_selection = (
-        one
-        for one in all_findings
-        if selection.has(one.first_ns, one.last_ns, one.subject.get("topic"))
+        one for one in all_findings if selection.has(one.first_ns, one.last_ns, one.subject)
     )
     return [*of_selection], failed, sources
 
@@ -187,7 +185,7 @@ def lines_of(
         title = paint(safe_text(row["title"]), "bold")
         yield f"{row['id']}  {severity}  {title}  ({row['verdict']})"
         yield (
-            f"  {row['first_ts'] or '-'} to {row['last_ts'] or '-'}, "
+            f"  {shown_instant(row['first_ts'])} to {shown_instant(row['last_ts'])}, "
             f"{counted(row['incidents'], 'incident')}, "
             f"{safe_text(row['capture'] or 'all captures together')}"
         )

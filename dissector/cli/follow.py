@@ -8,13 +8,14 @@ body of commands that carry credentials: what is printed need not be read by a m
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
+from dissector.cli.local_time import shown_time
 from dissector.cli.options import Common, LocalName, Whole
-from dissector.cli.render import time_text
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
 from dissector.codecs.redaction import masked, merged
@@ -26,6 +27,7 @@ from dissector.stream_secrets import Frame, FrameSecrets, StreamSecrets
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
     from dissector.cli.reading import Reading
+    from dissector.queries.selection import Selection
 
 KINDS: Final = ("hex", "text", "raw", "jsonl")
 _SECRET_COMMANDS: Final = frozenset(
@@ -192,7 +194,7 @@ def portions(
 
 
 def _title(portion: ConversationPart, paint: Paint) -> str:
-    where = f"{time_text(portion.ts_ns)} p{portion.packet} offset {portion.stream_offset}"
+    where = f"{shown_time(portion.ts_ns)} p{portion.packet} offset {portion.stream_offset}"
     line = f"{_ARROWS[portion.direction]} {where}, {portion.size} bytes"
     if portion.kind != "data":
         why = (
@@ -265,8 +267,10 @@ def _show(
     facts: ConnectionFacts,
     common: Common,
     kind: str,
-    only: str | None,
-) -> None:
+    is_wanted: Callable[[ConversationPart], bool],
+) -> int:
+    """Print the parts that are wanted; returns how many they are."""
+    shown = 0
     paint = Paint(common.color)
     if kind in ("hex", "text"):
         print(_heading(facts))
@@ -274,8 +278,9 @@ def _show(
         if block.table != "conversation":
             continue
         for portion in portions(block, facts, common.core.redact):
-            if only is not None and portion.direction != only:
+            if not is_wanted(portion):
                 continue
+            shown += 1
             if kind != "raw":
                 for line in _LINES[kind](portion, paint):
                     print(line)
@@ -283,6 +288,12 @@ def _show(
             sys.stdout.buffer.write(portion.data)
             if portion.kind != "data" or portion.hidden:
                 common.words.missing(_title(portion, Paint("never")))
+    return shown
+
+
+def _is_wanted(part: "Selection", only: str | None, portion: ConversationPart) -> bool:
+    is_in_time = part.lasts(portion.ts_ns, portion.ts_ns)
+    return is_in_time and only in (None, portion.direction)
 
 
 @click.command(
@@ -314,14 +325,26 @@ def _show(
     type=click.Choice(["to_broker", "to_client"]),
     help="Show one direction only.",
 )
+@selecting.times_options
+@selecting.no_selecting_options(
+    "follow shows one connection: dissector connections, with this option, lists their numbers",
+    "topics", "subscriptions", "clients",
+)  # fmt: skip
 @options.chain_option
 @options.dissecting_options
 def follow(
-    common: Common, source: str, connection: int, kind: str, only: str | None, chain: str
+    common: Common,
+    source: str,
+    connection: int,
+    kind: str,
+    only: str | None,
+    selected: selecting.Selected,
+    chain: str,
 ) -> int:
     """Print one conversation, both directions in order.
 
-    Bytes that are missing are named between those that are there, never filled in.
+    Bytes that are missing are named between those that are there, never filled in. Times select
+    bytes by when they were captured.
     """
     from dissector.cli.reading import Reading, rereadable
 
@@ -329,15 +352,19 @@ def follow(
         reading = Reading(inputs, common, chain)
         if len(reading.chains) > 1:
             raise UsageError(f"follow takes one capture, {source} holds {len(reading.chains)}")
+        part = selected.of_files(reading)
         facts = _first_pass(reading, connection)
         reading = Reading(inputs, common, chain)
         reading.refuse_if_partial()
-        is_interrupted = False
+        is_interrupted, shown = False, 0
         blocks = reading.blocks(
             "reading", is_quiet=sys.stdout.isatty(), follow_connection=connection
         )
         try:
-            _show(blocks, facts, common, kind, only)
+            shown = _show(blocks, facts, common, kind, partial(_is_wanted, part, only))
         except KeyboardInterrupt:
             is_interrupted = True
-        return reading.end(is_interrupted)
+        code = reading.end(is_interrupted)
+        if not (shown or part.is_everything or is_interrupted):
+            raise UsageError(f"no byte of the connection was captured{part.words(shown_time, ' ')}")
+        return code

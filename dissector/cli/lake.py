@@ -7,8 +7,9 @@ import click
 
 from dissector.cli import options
 from dissector.cli.exits import EXIT_PARTIAL
+from dissector.cli.local_time import shown_time
 from dissector.cli.options import CommandGroup, Common, LocalPath, Size
-from dissector.cli.render import json_line, time_text
+from dissector.cli.render import json_line
 from dissector.cli.select import read_time
 from dissector.cli.terminal import bytes_text, counted, safe_text
 from dissector.errors import UsageError
@@ -65,8 +66,8 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                 print(json_line(facts, keeps_nulls=True))
                 continue
             print(
-                f"{safe_text(capture.capture_id)}  {time_text(facts['first_ts_ns'], 3)}  "
-                f"{time_text(facts['last_ts_ns'], 3)}  "
+                f"{safe_text(capture.capture_id)}  {shown_time(facts['first_ts_ns'], 3)}  "
+                f"{shown_time(facts['last_ts_ns'], 3)}  "
                 f"{counted(facts['rows']['frames'], 'frame')}  "
                 f"{bytes_text(facts['capture_bytes'])} -> {bytes_text(facts['parquet_bytes'])}"
             )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dissector.cli import options as cli_options
+from dissector.cli import selecting
 from dissector.cli.options import Command, Common, LocalPath
 from dissector.cli.terminal import Messages, bytes_text, counted, progress_bar
 from dissector.errors import OutputError
@@ -192,6 +193,10 @@ _MORE: Final = (
         "--tallies", is_flag=True, help="Count at once, so that the next report has less to do."
     ),
     cli_options.private_option,
+    selecting.no_selecting_options(
+        "a lake holds whole captures, since rows of a time rest on what came before it: "
+        "dissector summary or report --lake takes it"
+    ),
     cli_options.chain_option,
     cli_options.dissecting_options,
 )

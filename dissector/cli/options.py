@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from dissector.cli import uncompiled
 from dissector.cli.compiling import Compiling
+from dissector.cli.local_time import speak_local_time
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages
 from dissector.errors import UsageError
 from dissector.local_paths import local
@@ -23,9 +24,6 @@ from dissector.protocols import PROTOCOL_NAMES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:
-    from dissector.lake.reader import Lake
-    from dissector.queries.selection import Selection
-
     # From click 8.3 on the class says what it converts to; before it takes no argument.
     _NumberType = click.ParamType[int]
     _PairType = click.ParamType[tuple[int, str]]
@@ -179,6 +177,14 @@ _SPEAKING: Final = (
         default="auto",
         show_default=True,
         help="Colour the output.",
+    ),
+    click.option(
+        "--local-time",
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=speak_local_time,
+        help="Show times of the zone TZ, not UTC, and read them so.",
     ),
 )
 # Options whose values only the command line knows how to read.
@@ -342,41 +348,6 @@ def _as_text(_: click.Context, __: click.Parameter, value: str | None) -> str | 
 cluster_option = click.option(
     "--cluster", metavar="NAME", callback=_as_text, help="Label the captures as of this cluster."
 )
-since_option = click.option(
-    "--since",
-    metavar="T",
-    help="Read from then on: 2026-01-31T12:00 (UTC), or -30m.",
-)
-until_option = click.option(
-    "--until", metavar="T", help="Read up to then; -30m is before the last packet."
-)
-topic_option = click.option(
-    "--topic",
-    "topics",
-    multiple=True,
-    metavar="NAME",
-    help="Read this topic and its partitions only. Repeatable.",
-)
-
-
-class Selected:
-    """What --since, --until and --topic select, once it is known when what is read ends.
-
-    Raises:
-        UsageError: a time is none.
-    """
-
-    def __init__(self, since: str | None, until: str | None, topics: tuple[str, ...]) -> None:
-        from dissector.queries.selection import selection_of
-
-        self._select = partial(selection_of, since, until, topics)
-        self._select(end_ns=0)
-
-    def of(self, lake: "Lake") -> "Selection":
-        """Of the captures of a lake; times such as -30m count back from their last packet."""
-        return self._select(end_ns=max((each.last_ts_ns or 0 for each in lake.captures), default=0))
-
-
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there; an input is never replaced."
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TextIO, cast
 from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
 from dissector.cli.options import Common
 from dissector.cli.terminal import Messages, counted, progress_bar
-from dissector.errors import InputError
+from dissector.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
@@ -53,6 +53,22 @@ class Reading:
     def files_of_captures(self) -> dict[str, tuple[str, ...]]:
         """The paths of the files of each capture that was read to its end, by its id."""
         return {name: tuple(chain.files) for chain, name in self.capture_ids.items()}
+
+    def last_ts_ns(self) -> int:
+        """Time of the last packet of all captures.
+
+        Raises:
+            UsageError: one of them comes through a pipe.
+        """
+        from dissector.sources.file_times import last_ts_ns
+
+        paths = [chain.files[-1] for chain in self.chains]
+        if STDIN in paths:
+            raise UsageError(
+                "times such as -30m count back from the last packet, which a pipe does not tell: "
+                "write 2026-01-31T12:00, or name a file"
+            )
+        return max((last_ts_ns(path) or 0 for path in paths), default=0)
 
     def refuse_if_partial(self) -> None:
         """Raise if a part of the input is missing and the user wants all or nothing."""

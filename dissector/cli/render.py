@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from dissector.cli.local_time import shown_time, shown_value
 from dissector.cli.terminal import Paint, safe_text
 from dissector.codecs.printable import json_text
 from dissector.schemas.enums import BOTH_DIRECTIONS
@@ -24,23 +25,6 @@ Row = dict[str, Any]
 _FORMULA: Final = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _LINE_END: Final = "\r\n"  # letters of it in a cell are quoted
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def time_text(ts_ns: int | None, decimals: int = 6) -> str:
-    """ns since 1970 as UTC, 2026-01-31T23:59:59.123456Z; `-` for none.
-
-    Times outside the years that a calendar knows, which a damaged capture may hold, stay numbers.
-    """
-    if ts_ns is None:
-        return "-"
-    seconds, rest = divmod(ts_ns, 1_000_000_000)
-    try:
-        whole = _EPOCH + timedelta(seconds=seconds)
-    except OverflowError:
-        return f"{ts_ns} ns"
-    fraction = f"{rest:09d}"[:decimals]
-    return f"{whole:%Y-%m-%dT%H:%M:%S}{'.' if fraction else ''}{fraction}Z"
 
 
 def plain_value(value: Any) -> Any:
@@ -212,7 +196,7 @@ def frame_line(row: Row, paint: Paint) -> str:
     return " ".join(
         [
             f"{row['frame_no']:>5}",
-            paint(time_text(row["last_ts_ns"]), "dim"),
+            paint(shown_time(row["last_ts_ns"]), "dim"),
             f"{packets:<9}",
             f"c{row['connection_id']}",
             _ARROWS[row["direction"]],
@@ -228,7 +212,7 @@ def detail_lines(row: Row) -> Iterator[str]:
     for name, value in row.items():
         if name == "detail" or value is None:
             continue
-        yield f"      {name} = {field_text(value)}"
+        yield f"      {name} = {field_text(shown_value(value))}"
     if row.get("detail"):
         try:
             fields = json.loads(row["detail"])
@@ -302,7 +286,7 @@ def connection_line(row: Row, paint: Paint) -> str:
     return "\t".join(
         [
             str(row["connection_id"]),
-            time_text(first),
+            shown_time(first),
             duration,
             _end_point(row["client_ip"], row["client_port"]),
             _end_point(row["broker_ip"], row["broker_port"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
 from dissector.cli.conditions import Condition, check_paths, met, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
@@ -139,9 +139,7 @@ def _refuse_lake(output: Path, lake: Path) -> None:
 @options.inputs_or_lake_argument
 @options.lake_option("Read this lake instead of captures.")
 @_capture_option
-@options.since_option
-@options.until_option
-@options.topic_option
+@selecting.selecting_options
 @options.json_option("Print the whole report as JSON.")
 @options.exact_option
 @options.fail_on_option
@@ -152,9 +150,7 @@ def summary(
     inputs: tuple[str, ...],
     lake: Path | None,
     captures: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    topics: tuple[str, ...],
+    selected: selecting.Selected,
     is_json: bool,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -166,7 +162,6 @@ def summary(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions)
-    selected = options.Selected(since, until, topics)
     if inputs and lake is not None:
         raise UsageError("name captures, or a lake with --lake")
     need_inputs_or_lake(inputs, lake, captures)
@@ -202,9 +197,7 @@ def summary(
 @_lake_option
 @_output_option
 @_capture_option
-@options.since_option
-@options.until_option
-@options.topic_option
+@selecting.selecting_options
 @click.option(
     "--new",
     "is_new",
@@ -223,9 +216,7 @@ def report(
     lake: Path,
     output: Path,
     captures: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    topics: tuple[str, ...],
+    selected: selecting.Selected,
     is_new: bool,
     engine: Name,
     master: str | None,
@@ -244,7 +235,6 @@ def report(
     from dissector.lake.reader import open_lake
     from dissector.report.pipeline import Scope
 
-    selected = options.Selected(since, until, topics)
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
         code = 0 if captures else exit_of_unread(common, there)
         scope = Scope(captures, selected.of(there), exact)
@@ -264,6 +254,7 @@ def report(
 )
 @options.inputs_argument
 @_output_option
+@selecting.selecting_options
 @options.cluster_option
 @engine_option
 @options.master_option
@@ -277,6 +268,7 @@ def analyze(
     common: Common,
     inputs: tuple[str, ...],
     output: Path,
+    selected: selecting.Selected,
     cluster: str | None,
     engine: Name,
     master: str | None,
@@ -288,22 +280,25 @@ def analyze(
     """Land captures and write the report.
 
     Writes DIR/lake and DIR/report; what else is in DIR stays. Prints the main numbers and the path
-    of the report.
+    of the report. The lake is always of the whole captures.
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
     refuse_inputs_in([output / "report"], inputs, "-o")
     check_output(output / "report", is_forced=force)
     from dissector.cli.text_report import text_report
+    from dissector.lake.reader import open_lake
     from dissector.report.example_commands import Commands
     from dissector.report.pipeline import Scope
 
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
+    with open_lake(output / "lake") as there:
+        scope = Scope(selection=selected.of(there), is_exact=exact)
     result = _make_report(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
-        master, Scope(is_exact=exact), common, is_forced=force,
+        master, scope, common, is_forced=force,
     )  # fmt: skip
     for line in text_report(
         result, Paint(common.color), terminal_width(), Commands(result, inputs)

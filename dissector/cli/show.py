@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli import expression, options, render, select
+from dissector.cli import expression, options, render, select, selecting
+from dissector.cli.local_time import shown_time
 from dissector.cli.options import Common, LocalPath, Whole
 from dissector.cli.render import Row
 from dissector.cli.terminal import Paint, counted, safe_text
@@ -18,6 +19,7 @@ from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
     from dissector.cli.slicing import Slice
+    from dissector.queries.selection import SelectedRows
 
 CAPTURE_COLUMN: Final = "capture"  # shown first where rows of several captures are mixed
 _KINDS: Final = {
@@ -100,9 +102,11 @@ def make_listing(
 def selected_batches(
     listing: Listing,
     blocks: Iterator[tuple[Any, "TableBlock"]],
+    rows: "SelectedRows | None" = None,
     slice: "Slice | None" = None,
 ) -> Iterator[tuple[Any, Any]]:
-    """The chains and record batches of the listing's table that the selection keeps.
+    """The chains and record batches of the listing's table that the selection keeps, of those that
+    `rows` keeps.
 
     Ends after `limit` rows, unless a slice has to see the blocks of other tables, too.
     """
@@ -112,9 +116,12 @@ def selected_batches(
     for chain, block in blocks:
         if slice is not None:
             slice.watch(chain, block)
-        if block.table != listing.table or not block.rows or left == 0:
+        if not block.rows or left == 0:
             continue
-        batch = arrow_batch(block)
+        batch = None if rows is None else rows.of(chain, block)
+        if block.table != listing.table:
+            continue
+        batch = arrow_batch(block) if batch is None else batch
         if listing.selection is not None:
             batch = batch.filter(select.mask(listing.selection, batch))
         if left is not None:
@@ -149,20 +156,26 @@ def show_rows(
     inputs: Sequence[str],
     common: Common,
     chain_mode: str,
+    selected: selecting.Selected,
     slice: "Slice | None" = None,
     **core: Any,
 ) -> int:
     """Read all captures and print the rows of a table; returns the exit code.
 
     Args:
+        selected: the part of the captures whose rows are shown.
         slice: also takes what is shown; then the input is read to its end.
 
     Raises:
         UsageError: the selection keeps no row.
     """
     from dissector.cli.reading import LineOutput, Reading
+    from dissector.queries.selection import SelectedRows
 
     reading = Reading(inputs, common, chain_mode)
+    part = selected.of_files(reading)
+    rows = None if part.is_everything else SelectedRows(part, listing.table)
+    is_selecting = rows is not None or listing.selection is not None
     is_mixed = len(reading.chains) > 1
     has_capture = is_mixed and listing.kind in ("jsonl", "csv")
     lines = _row_lines(listing, Paint(common.color), has_capture)
@@ -172,13 +185,14 @@ def show_rows(
     with LineOutput(common.is_strict) as output:
         columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
         title = render.heading(listing.kind, columns, "" if listing.fields else text_heading)
-        if title is not None and listing.selection is None:
+        if title is not None and not is_selecting:
             output.line(title)
             title = None
         current: Any = None
+        core |= {"want_clients": bool(part.clients)}
         blocks = reading.blocks("reading", is_quiet=sys.stdout.isatty(), **core)
         try:
-            for chain, batch in selected_batches(listing, blocks, slice):
+            for chain, batch in selected_batches(listing, blocks, rows, slice):
                 if title is not None:  # a selection without a hit prints nothing
                     output.line(title)
                     title = None
@@ -200,8 +214,8 @@ def show_rows(
         else:
             code = reading.end(is_interrupted)
         output.release()
-    if shown == 0 and listing.selection is not None and not is_interrupted:
-        raise UsageError(f"no row of {listing.table} matches the selection")
+    if shown == 0 and is_selecting and not is_interrupted:
+        raise UsageError(f"no row of {listing.table} matches the selection{part.words(shown_time)}")
     return code
 
 
@@ -252,6 +266,7 @@ _count_option = click.option(
 @_format_option
 @_field_option
 @options.select_option
+@selecting.selecting_options
 @_count_option
 @_line_option
 @click.option("-V", "--long", "is_long", is_flag=True, help="Print every decoded field.")
@@ -272,6 +287,7 @@ def frames(
     kind: str,
     fields: tuple[str, ...],
     condition: str | None,
+    selected: selecting.Selected,
     count: int | None,
     is_long: bool,
     slice_path: str | None,
@@ -292,14 +308,14 @@ def frames(
     listing = make_listing("frames", kind, fields, condition, count, is_long)
     detail = "all" if is_long or "detail" in listing.fields else "rare"
     if slice_path is None:
-        return show_rows(listing, inputs, common, chain, want_detail=detail)
+        return show_rows(listing, inputs, common, chain, selected, want_detail=detail)
     from dissector.cli.reading import rereadable
     from dissector.cli.slicing import Slice
 
     redacted = common.core_options() if options.is_redact_asked() else None
     slice = Slice(slice_path, inputs, force, redacted)
     with rereadable(inputs) as files:
-        code = show_rows(listing, files, common, chain, slice, want_detail=detail)
+        code = show_rows(listing, files, common, chain, selected, slice, want_detail=detail)
         common.words.say(slice.write())
         return code
 
@@ -314,6 +330,7 @@ def frames(
 @_format_option
 @_field_option
 @options.select_option
+@selecting.selecting_options
 @_count_option
 @_line_option
 @options.chain_option
@@ -324,6 +341,7 @@ def connections(
     kind: str,
     fields: tuple[str, ...],
     condition: str | None,
+    selected: selecting.Selected,
     count: int | None,
     chain: str,
 ) -> int:
@@ -332,7 +350,7 @@ def connections(
     Pairs a/b count the direction to the broker and the one to the client.
     """
     listing = make_listing("connections", kind, fields, condition, count)
-    return show_rows(listing, inputs, common, chain, want_detail="none")
+    return show_rows(listing, inputs, common, chain, selected, want_detail="none")
 
 
 @click.command(epilog=options.example("dissector fields\ndissector fields frames exchanges"))

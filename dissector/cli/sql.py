@@ -2,17 +2,18 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
 
-from dissector.cli import options
+from dissector.cli import options, selecting
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
+from dissector.cli.local_time import shown_time, shown_value, time_text
 from dissector.cli.options import Common, LocalName, Whole
-from dissector.cli.render import csv_line, field_text, json_line, time_text
+from dissector.cli.render import csv_line, field_text, json_line
 from dissector.cli.terminal import Messages, safe_text
 from dissector.errors import UsageError
 from dissector.outputs import new_file, written
@@ -20,6 +21,7 @@ from dissector.outputs import new_file, written
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from dissector.cli.lake_of_command import OpenLake
     from dissector.queries.sandbox import Sandbox, SandboxRows
 
     Show = Callable[[SandboxRows], None]
@@ -47,6 +49,7 @@ A statement ends with `;`. .tables lists tables and views, .columns NAME the col
 @click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]... [QUERY]")
 @options.lake_option("Ask this lake; captures are not read.")
 @options.capture_option("Ask about this capture of the lake only. Repeatable.")
+@selecting.selecting_options
 @click.option(
     "-f", "--file", "path", type=options.FILE, metavar="FILE", help="Read the query from this file."
 )
@@ -71,6 +74,7 @@ def sql(
     inputs: tuple[str, ...],
     lake: Path | None,
     captures: tuple[str, ...],
+    selected: selecting.Selected,
     path: Path | None,
     form: str,
     rows: int,
@@ -103,7 +107,9 @@ def sql(
             read = (*names, *([str(lake)] if lake is not None else ()))
             target = new_file(output, read, is_forced=force)
             file = stack.enter_context(written(target, is_forced=force))
-        engine, end = stack.enter_context(_engine(names, lake, captures, common, chain, timeout))
+        source = opened_lake(names, lake, common, chain, {"properties": True})
+        asked = _Asked(captures, selected, timeout)
+        engine, end = stack.enter_context(_engine(source, asked, lake, common))
         show = _writer(form, file, rows, common)
         if text is None:
             _converse(engine, show, common.words)
@@ -139,14 +145,17 @@ def _is_query(text: str) -> bool:
     return any(sign.isspace() or sign == ";" for sign in text) and not Path(text).exists()
 
 
+class _Asked(NamedTuple):
+    """Of which captures and rows is asked, and how long a statement may take, in seconds."""
+
+    captures: Sequence[str]
+    selected: selecting.Selected
+    timeout: int | None
+
+
 @contextmanager
 def _engine(
-    inputs: Sequence[str],
-    lake: Path | None,
-    captures: Sequence[str],
-    common: Common,
-    mode: str,
-    timeout: int | None,
+    source: "AbstractContextManager[OpenLake]", asked: _Asked, lake: Path | None, common: Common
 ) -> Iterator[tuple["Sandbox", Callable[[], int]]]:
     """An engine over a lake, or over captures that land in one which is gone afterwards.
 
@@ -156,14 +165,19 @@ def _engine(
     from dissector.queries.sandbox import sandbox_over
     from dissector.report.workspace import temporary
 
-    with opened_lake(inputs, lake, common, mode, {"properties": True}) as opened:
-        asked_lake = opened.lake
+    with source as opened:
+        asked_lake, captures = opened.lake, asked.captures
         chosen = [one for one in asked_lake.captures if not captures or one.capture_id in captures]
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
             raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
-        with temporary() as work, sandbox_over(asked_lake, timeout, work) as engine:
+        part = asked.selected.of(asked_lake)
+        with temporary() as work, sandbox_over(asked_lake, asked.timeout, work, part) as engine:
+            if not (part.is_everything or engine.has_rows()):
+                raise UsageError(f"nothing in the captures matches{part.words(shown_time)}")
+            if not part.is_everything:
+                common.words.say(f"selected{part.words(shown_time)}")
             yield engine, partial(opened.end, common)
 
 
@@ -224,9 +238,11 @@ def _listed(column: "pa.Array") -> list[Any]:
     return values
 
 
-def _cells(batch: "pa.RecordBatch") -> Iterator[list[str]]:
-    """The cells of each row as text."""
-    return ([field_text(value) for value in values] for values in _values(batch))
+def _cells(
+    batch: "pa.RecordBatch", shown: "Callable[[Any], Any]" = lambda value: value
+) -> Iterator[list[str]]:
+    """The cells of each row as text. shown: what is shown of a value."""
+    return ([field_text(shown(value)) for value in values] for values in _values(batch))
 
 
 def _write_csv(answer: "SandboxRows", file: BinaryIO) -> None:
@@ -264,7 +280,7 @@ def _show_table(answer: "SandboxRows", most_rows: int, common: Common) -> None:
     left_out = 0
     for batch in answer.batches():
         take = min(batch.num_rows, most_rows - len(rows)) if most_rows else batch.num_rows
-        rows += _cells(batch.slice(0, take))
+        rows += _cells(batch.slice(0, take), shown_value)
         left_out += batch.num_rows - take
     is_plain = common.color == "never"
     width = None if sys.stdout.isatty() else _WIDE

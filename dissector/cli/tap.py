@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from dissector.cli import options as cli_options
+from dissector.cli import selecting
 from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
 from dissector.cli.monitoring import Monitor, RecorderOptions
@@ -326,6 +327,9 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Say what the rules of findings find, minute by minute.",
 )
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
+@selecting.no_selecting_options(
+    "a tap counts all that comes, --bpf chooses by address; dissector summary --lake takes it"
+)
 @cli_options.cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @cli_options.dissecting_options

@@ -9,6 +9,7 @@ where a width is given; numbers and commands are never broken.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from dissector.cli.local_time import shown_instant, shown_time
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.findings.finding import counts_text
 from dissector.findings.totals import names_of
@@ -18,6 +19,7 @@ from dissector.report.descriptions import (
     STATUSES,
     in_protocol_words,
     notice_sentence,
+    selection_words,
 )
 from dissector.report.example_commands import Commands
 from dissector.report.formatting import bytes_text, cut_text, duration_text, listed, share_text
@@ -40,7 +42,7 @@ def text_report(
     Args:
         width: columns of the terminal; None breaks no line. commands: see `headlines`.
     """
-    yield from _capture(report["coverage"]["total"])
+    yield from _capture(report)
     yield ""
     facts = headlines(report, commands)
     for headline in facts:
@@ -182,10 +184,13 @@ def _captures(report: Numbers) -> Callable[[Numbers], str]:
     return lambda row: f" in {_name(names.get(row['capture'], row['capture']))}"
 
 
-def _capture(total: Numbers) -> Iterator[str]:
+def _capture(report: Numbers) -> Iterator[str]:
+    total = report["coverage"]["total"]
     span = duration_text((total["span_ns"] or 0) / 1e6)
-    when = f", {span} from {total['first_ts']}" if total["first_ts"] else ""
+    when = f", {span} from {shown_instant(total['first_ts'])}" if total["first_ts"] else ""
     yield f"{counted(total['packets'], 'packet')} in {counted(total['files'], 'file')}{when}"
+    if part := selection_words(report, moment=shown_time):
+        yield safe_text(f"selected{part}")
     of = _counts(total["connections_by_protocol"])
     frames = counted(total["frames"], "frame")
     yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"

@@ -83,8 +83,8 @@ def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Se
         closed = join_captures(db, read, read.captures, work)
         tables_of(read, read.captures, closed, what).open(db)
         total = _coverage(db, read)
-        if not total["frames"] and what.topics:
-            raise UsageError(f"{name}: nothing in it is about {', '.join(what.topics)}")
+        if not total["frames"] and not what.is_everything:
+            raise UsageError(f"{name}: nothing in it matches{what.words(str)}")
         if not total["frames"]:
             raise InputError(f"{name}: no frame of Pulsar or Cursus in it, so nothing to compare")
         run = taken(db, Clock(list(read.spans.values())), name)

@@ -34,6 +34,7 @@ from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
 _DIRECTION: Final = NUMBERS.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
+CLIENTS: Final = "clients"  # not a table of the lake
 _CLOSER_NAMES: Final = ("broker", "client")
 
 
@@ -103,6 +104,15 @@ class ConnectionTable:
     def addresses(self, connections: Int64Array) -> dict[str, Column]:
         """Columns client_ip and broker_ip for rows of connections that are open or just closed."""
         return self._addresses.columns(connections, self._ends_of)
+
+    def clients(self, connections: Int64Array) -> TableBlock:
+        """Address and port of the client of each connection that is open or just closed."""
+        ends = self._ends_of(connections)
+        client_ip = self._addresses.columns_of(ends)["client_ip"]
+        columns: dict[str, Column] = {
+            "connection_id": connections, "client_ip": client_ip, "client_port": ends.port,
+        }  # fmt: skip
+        return TableBlock(CLIENTS, len(connections), columns)
 
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
         """Client and broker of a connection, None if it is over or never was."""

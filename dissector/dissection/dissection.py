@@ -109,6 +109,7 @@ class Dissection:
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
+        self._wants_clients = options.want_clients
         self._out: list[TableBlock] = []
         self._ready: list[TableBlock] = []
         self._redactor = Redactor() if options.redact else None
@@ -411,13 +412,18 @@ class Dissection:
             )
 
     def _addressed(self, blocks: list[TableBlock]) -> list[TableBlock]:
-        """A protocol's rows, its exchanges with the addresses of their connections."""
+        """A protocol's rows, its exchanges with the addresses of their connections; before frames
+        the clients of theirs, if they are wanted."""
+        clients: list[TableBlock] = []
         for block in blocks:
-            if block.table == "exchanges":
+            if block.table == "exchanges" or (self._wants_clients and block.table == "frames"):
                 numbers = block.columns["connection_id"]
                 assert isinstance(numbers, np.ndarray), "a connection is named by its number"
-                block.columns.update(self._connections.addresses(numbers))
-        return blocks
+                if block.table == "frames":
+                    clients.append(self._connections.clients(np.unique(numbers)))
+                else:
+                    block.columns.update(self._connections.addresses(numbers))
+        return clients + blocks
 
     def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
         """The rows of `frames` as one block, in the order of their numbers."""

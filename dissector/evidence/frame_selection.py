@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
-from dissector.queries.selection import Selection
+from dissector.queries.selection import EVERYTHING, SelectedRows, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,8 +102,7 @@ class Filters(NamedTuple):
     keep: Mask | None = None
     connections: Sequence[int] = ()
     frames: Sequence[tuple[int, int]] = ()
-    selection: Selection = Selection()
-    subscriptions: Sequence[str] = ()
+    selection: Selection = EVERYTHING
     slowest: int | None = None
     finding: str | None = None
 
@@ -148,11 +147,14 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
         shown = FINDINGS.get(filters.finding) or _of_rule(engine, filters.finding)
         source = f"frames SEMI JOIN ({shown}) USING (capture, frame_no)"
     frames_by_capture: dict[str, list[tuple[int, int]]] = {}
-    columns = "*" if filters.keep is not None else ", ".join(_FRAME_KEY)
+    is_whole = filters.keep is None and filters.selection.is_everything
+    columns = ", ".join(_FRAME_KEY) if is_whole else "*"
+    selected = None if is_whole else _selected(engine, filters.selection)
     total = 0
     for answer in engine.answers(f"SELECT {columns} FROM {source} WHERE {_conditions(filters)}"):
         for batch in answer.batches():
             kept = batch if filters.keep is None else batch.filter(filters.keep(batch))
+            kept = kept if selected is None else selected(kept)
             total += kept.num_rows
             if total > MAX_SELECTED_FRAMES and filters.slowest is None:
                 raise UsageError(
@@ -167,6 +169,32 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
     if not frames_by_capture:
         raise UsageError("no frame matches the selection: nothing was written")
     return frames_by_capture
+
+
+def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBatch"], "pa.Table"]:
+    """What leaves the selected rows of frames of any capture."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chosen = SelectedRows(selection)
+    if selection.clients:
+        clients: dict[str, list[tuple[int, str | None, int | None]]] = {}
+        query = "SELECT capture, connection_id, client_ip, client_port FROM connections"
+        for row in rows(engine, query):
+            capture, *client = row.values()
+            clients.setdefault(capture, []).append((client[0], client[1], client[2]))
+        for capture, theirs in clients.items():
+            chosen.add_clients(capture, theirs)
+
+    def select(batch: "pa.RecordBatch") -> "pa.Table":
+        column = batch.column("capture")
+        parts = [
+            chosen.frames(name, batch.filter(pc.equal(column, name)))
+            for name in pc.unique(column).to_pylist()
+        ]
+        return pa.Table.from_batches(parts, batch.schema)
+
+    return select
 
 
 def _of_rule(engine: "Sandbox", name: str) -> str:
@@ -209,19 +237,6 @@ def _conditions(filters: Filters) -> str:
     if filters.frames:
         spans = (f"frame_no BETWEEN {first} AND {last}" for first, last in filters.frames)
         parts.append(f"({' OR '.join(spans)})")
-    if filters.selection.since_ns is not None:
-        parts.append(f"last_ts_ns >= {filters.selection.since_ns}")
-    if filters.selection.until_ns is not None:
-        parts.append(f"last_ts_ns < {filters.selection.until_ns}")
-    if filters.selection.topics:
-        either = (
-            f"topic = {quoted(name)} OR regexp_full_match(replace(topic, {quoted(name)}, ''), "
-            "'-partition-\\d+')"
-            for name in filters.selection.topics
-        )
-        parts.append(f"({' OR '.join(either)})")
-    if filters.subscriptions:
-        parts.append(f"subscription IN ({', '.join(map(quoted, filters.subscriptions))})")
     return " AND ".join(parts)
 
 

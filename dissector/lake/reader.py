@@ -48,6 +48,11 @@ class Lake(NamedTuple):
         """Rows of all tables together, as the manifests say."""
         return sum(part.rows for capture in self.captures for part in capture.files)
 
+    @property
+    def last_ts_ns(self) -> int:
+        """Time of the last packet of all captures, ns since 1970."""
+        return max((capture.last_ts_ns or 0 for capture in self.captures), default=0)
+
     def part_paths(self, table: str) -> list[str]:
         """The Parquet files of a table, of captures that exist, of older schema versions first: the
         first file tells DuckDB which columns there are, and any may have more.

@@ -24,7 +24,8 @@ from dissector.queries.duckdb_engine import (
     quoted,
     reading,
 )
-from dissector.queries.tables import table_views
+from dissector.queries.selection import EVERYTHING, Selection
+from dissector.queries.tables import columns_of, table_views
 from dissector.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -73,13 +74,22 @@ def expanded(query: str) -> str:
     known |= dict(table_views(has_others=False))
     known["units"] = "SELECT DISTINCT capture, capture AS unit FROM capture_files"  # none is joined
     known |= {each.name: each.query for each in shared_views()}
+    return _with_needed(query, known)
+
+
+def _with_needed(query: str, known: dict[str, str]) -> str:
+    """A query behind a WITH of those that it reads.
+
+    Args:
+        known: queries by name, each behind those that it reads itself.
+    """
     needed: list[str] = []
     wanted = words(query)
     for name in reversed(known):
         if name in wanted:
             wanted |= words(known[name])
             needed.insert(0, f"{name} AS ({known[name]})")
-    return f"WITH {', '.join(needed)} {query}"
+    return f"WITH {', '.join(needed)} {query}" if needed else query
 
 
 class SandboxRows:
@@ -113,6 +123,7 @@ class Sandbox:
         most_seconds: that a statement may take, None for any time; what others do with its rows
             does not count.
         folder: where the engine writes what does not fit into memory, None for nowhere.
+        selection: the rows that the tables have.
 
     Raises:
         DependencyError: DuckDB is not there.
@@ -126,18 +137,23 @@ class Sandbox:
         columns: Mapping[str, "pa.Table"],
         most_seconds: int | None = None,
         folder: Path | None = None,
+        selection: Selection = EVERYTHING,
     ) -> None:
         self._most_seconds = most_seconds
         self._left: float | None = None
         self._is_stuck = False
+        self._small: list[str] = []
         self._connection = connect()
         if folder is not None:
             self._connection.execute(f"SET temp_directory = {quoted(str(folder))}")
         self._connection.execute(f"CREATE SCHEMA {_EMPTY}")
         try:
             with reading():
-                for table, empty in columns.items():
-                    self._make_table(table, files.get(table, ()), old_files.get(table, ()), empty)
+                tables = {
+                    table: self._rows(table, files.get(table, ()), old_files.get(table, ()), empty)
+                    for table, empty in columns.items()
+                }
+                self._make_views(tables, selection)
         except InputError:
             self._connection.close()
             raise
@@ -148,17 +164,43 @@ class Sandbox:
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
-    def _make_table(
+    def _make_views(self, tables: Mapping[str, str], selection: Selection) -> None:
+        """The tables that users see. tables: the query of each."""
+        selection.register(self, f"({tables['connections']}) AS there")
+        small = [name for name in self._small if name not in tables]
+        known = {name: f"SELECT * FROM {_EMPTY}.{name}" for name in small}
+        for name, query in selection.views(tables.items(), columns_of):
+            if name in tables:
+                self._connection.execute(f"CREATE VIEW {name} AS {_with_needed(query, known)}")
+            else:
+                known[name] = query
+
+    def register(self, name: str, rows: "pa.Table") -> None:
+        """A small table that users do not see."""
+        self._small.append(name)
+        self._connection.register("lent", rows)
+        self._connection.execute(f"CREATE TABLE {_EMPTY}.{name} AS FROM lent")
+        self._connection.unregister("lent")
+
+    def table(self, query: str) -> "pa.Table":
+        """The rows of a query of ours that are few."""
+        return self._connection.execute(query).to_arrow_table()
+
+    def has_rows(self) -> bool:
+        """Whether a frame or a connection is there."""
+        query = "SELECT 1 FROM frames UNION ALL SELECT 1 FROM connections LIMIT 1"
+        with reading():
+            return bool(self.table(query).num_rows)
+
+    def _rows(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
-    ) -> None:
-        """A view over all files of a table; one without rows lends columns that they lack."""
+    ) -> str:
+        """The query of all rows of a table; one without rows lends columns that files lack."""
         rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
         if not rows:
-            self._connection.register("lent", empty)
-            self._connection.execute(f"CREATE TABLE {_EMPTY}.{table} AS FROM lent")
-            self._connection.unregister("lent")
+            self.register(table, empty)
             rows = all_rows(f"{_EMPTY}.{table}", paths, old_paths)
-        self._connection.execute(f"CREATE VIEW {table} AS {rows}")
+        return rows
 
     def __enter__(self) -> Self:
         return self
@@ -249,7 +291,10 @@ def _kind_of(statement: "duckdb.Statement") -> str:
 
 
 def sandbox_over(
-    lake: "Lake", most_seconds: int | None = None, folder: Path | None = None
+    lake: "Lake",
+    most_seconds: int | None = None,
+    folder: Path | None = None,
+    selection: Selection = EVERYTHING,
 ) -> Sandbox:
     """An engine over the captures of a lake, see `Sandbox`."""
     from dissector.schemas.arrow import arrow_schema
@@ -260,7 +305,9 @@ def sandbox_over(
         return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
 
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
-    return Sandbox(files(is_old=False), files(is_old=True), columns, most_seconds, folder)
+    return Sandbox(
+        files(is_old=False), files(is_old=True), columns, most_seconds, folder, selection
+    )
 
 
 def _readable(rows: "duckdb.DuckDBPyRelation") -> "duckdb.DuckDBPyRelation":

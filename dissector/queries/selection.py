@@ -1,13 +1,19 @@
-"""A part of a lake by time and topic: what `--since`, `--until` and `--topic` leave of its tables.
+"""A part of a capture or lake: which rows `--since`, `--until`, `--topic`, `--subscription` and
+`--client` leave, as views of SQL (`Selection.views`) and of batches that come (`SelectedRows`).
 
-The rows are chosen after captures were joined, so names, balances and attempts are still those of
-the whole; a row belongs to the time at which its frame was complete (an exchange: its request). The
-views are SQL that all engines run; a topic's name is a value of a table, and never part of a text.
+The rows are chosen after all was dissected and captures were joined, so names, balances and
+attempts are still those of the whole; a row belongs to the time at which its frame was complete (an
+exchange: its request). What is asked for must all be true of a row: a send has no subscription, so
+that none is left by `--subscription`. What belongs to no topic or no connection, as notices about a
+file, stays. The views are SQL that all engines run; a name is a value of a table, and never part of
+a text.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from dissector.errors import UsageError
@@ -16,51 +22,141 @@ from dissector.queries.tables import columns_of, view_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TIMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "notices", "messages")
-WITH_TOPIC: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
+    from dissector.blocks import TableBlock
+
+TIMED: Final = ("frames", "exchanges", "deliveries", "permits", "acks", "notices", "messages")
+NAMED: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "messages")
 LASTING: Final = ("connections", "legs")
+OPENED: Final = ("producers", "consumers")
 _DOMAINS: Final = ("persistent://", "non-persistent://")
+_DEFAULT: Final = "persistent://public/default/"
 _NS_PER_S: Final = 1_000_000_000
 _PARTITION: Final = "-partition-"
 _DIGITS: Final = "0123456789"
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
 _SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-# Topics of producers and consumers by every number that rows have, learnt late or not.
-_LATE: Final = {
-    "producer": "SELECT capture, connection_id, producer_id, incarnation, min(topic) AS late_topic "
-    "FROM producer_names GROUP BY capture, connection_id, producer_id, incarnation",
-    "consumer": "SELECT capture, connection_id, consumer_id, incarnation, min(topic) AS late_topic "
-    "FROM consumer_names GROUP BY capture, connection_id, consumer_id, incarnation",
-}
+# Names of producers and consumers by every number that rows have, learnt late or not.
+_LATE: Final = {"producer": ("topic",), "consumer": ("topic", "subscription")}
+_CLIENT_CONNECTIONS: Final = (
+    "SELECT DISTINCT r.capture, r.connection_id FROM whole_{} AS r JOIN selected_clients AS c "
+    "ON c.client_ip = r.client_ip AND (c.client_port IS NULL OR c.client_port = r.client_port)"
+)
+_SPOKEN: Final = "SELECT r.capture, r.connection_id FROM frames AS r"
+_ALSO_MOVED: Final = (
+    f"{_SPOKEN} UNION SELECT m.head_capture, m.head_connection_id FROM frames AS r "
+    "JOIN moved AS m ON m.capture = r.capture AND m.connection_id = r.connection_id"
+)
+_CLIENT: Final = re.compile(r"(\[(?P<six>[^\]]+)\]|(?P<four>[^:/]+))(:(?P<port>\d{1,5}))?")
 
 
 class TableRegistry(Protocol):
-    """What takes small tables: an engine."""
+    """What takes small tables, and tells its own: an engine."""
 
     def register(self, name: str, rows: "pa.Table") -> None:
         """A small table, under a name."""
 
+    def table(self, query: str) -> "pa.Table":
+        """The rows of a query that are few."""
+
+
+class Client(NamedTuple):
+    """Where clients are: an address or a network, and a port, None for all."""
+
+    network: str
+    port: int | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Client":
+        """From 10.0.0.5, 10.0.0.5:51234, [2001:db8::5]:51234, 10.0.0.0/8.
+
+        Raises:
+            UsageError: it is none of these.
+        """
+        match = _CLIENT.fullmatch(text)
+        address, port = text, -1
+        if match is not None:
+            address, port = match["six"] or match["four"], int(match["port"] or -1)
+        try:
+            network = ip_network(address, strict=False)
+        except ValueError:
+            network = None
+        if network is None or port >= 65536:
+            raise UsageError(
+                f"--client {text!r} is no address; write 10.0.0.5, 10.0.0.5:51234, "
+                "[2001:db8::5]:51234 or 10.0.0.0/8 (dissector connections lists clients)"
+            )
+        return cls(str(network), None if port < 0 else port)
+
+    def __str__(self) -> str:
+        address = self.network.removesuffix("/32" if "." in self.network else "/128")
+        if self.port is None:
+            return address
+        return f"[{address}]:{self.port}" if ":" in address else f"{address}:{self.port}"
+
+    def has(self, address: str) -> bool:
+        """Whether an address, of any port, is in it."""
+        return ip_address(address) in _network(self.network)
+
+
+@lru_cache(256)
+def _network(text: str) -> IPv4Network | IPv6Network:
+    return ip_network(text)
+
 
 class Selection(NamedTuple):
     """since_ns, until_ns: from the first on, up to but without the second, ns since 1970; topics:
-    full names, with their partitions. Nothing given selects everything."""
+    full names, with their partitions; subscriptions: their names; clients: where they are. Nothing
+    given selects everything."""
 
     since_ns: int | None = None
     until_ns: int | None = None
     topics: tuple[str, ...] = ()
+    subscriptions: tuple[str, ...] = ()
+    clients: tuple[Client, ...] = ()
 
     @property
     def is_everything(self) -> bool:
         """Whether nothing is left out."""
         return self == Selection()
 
-    def has(self, first_ns: int | None, last_ns: int | None, topic: str | None) -> bool:
-        """Whether something that lasted and was about a topic, if about any, belongs to it."""
+    @property
+    def is_of_time(self) -> bool:
+        """Whether times are left out."""
+        return self.since_ns is not None or self.until_ns is not None
+
+    @property
+    def is_of_names(self) -> bool:
+        """Whether topics or subscriptions are left out."""
+        return bool(self.topics or self.subscriptions)
+
+    def lasts(self, first_ns: int | None, last_ns: int | None) -> bool:
+        """Whether something that lasted has a part in the time; an unknown time may lie in it."""
         begins = self.until_ns is None or first_ns is None or first_ns < self.until_ns
-        ends = self.since_ns is None or last_ns is None or last_ns >= self.since_ns
-        names = (topic, topic.rpartition(_PARTITION)[0]) if topic else ()
-        is_about = not self.topics or not names or any(name in self.topics for name in names)
-        return begins and ends and is_about
+        return begins and (self.since_ns is None or last_ns is None or last_ns >= self.since_ns)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether a topic is one of those selected, or a partition of one."""
+        whole, partition, number = topic.rpartition(_PARTITION)
+        is_part = bool(partition and number) and not number.strip(_DIGITS)
+        return any(name in self._topic_names for name in (topic, *([whole] if is_part else ())))
+
+    def has(self, first_ns: int | None, last_ns: int | None, subject: Mapping[str, Any]) -> bool:
+        """Whether a finding that lasted and was about a subject belongs to it; what the subject
+        does not name may be any."""
+        topic, subscription, client = map(subject.get, ("topic", "subscription", "client_ip"))
+        return (
+            self.lasts(first_ns, last_ns)
+            and (not self.topics or not topic or self.has_topic(topic))
+            and (not self.subscriptions or not subscription or subscription in self.subscriptions)
+            and (not self.clients or not client or any(one.has(client) for one in self.clients))
+        )
+
+    def has_client(self, address: str | None, port: int | None) -> bool:
+        """Whether a connection's client is one of those selected."""
+        return not self.clients or (
+            address is not None
+            and any(one.port in (None, port) and one.has(address) for one in self.clients)
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What the report says about it."""
@@ -68,93 +164,273 @@ class Selection(NamedTuple):
             "since_ns": self.since_ns,
             "until_ns": self.until_ns,
             "topics": list(self.topics),
+            "subscriptions": list(self.subscriptions),
+            "clients": list(map(str, self.clients)),
         }
 
-    def register(self, engine: TableRegistry) -> None:
-        """Give an engine the tables that `views` reads."""
+    @property
+    def _topic_names(self) -> tuple[str, ...]:
+        """Names as rows have them: topics of Cursus have no tenant."""
+        short = (name.removeprefix(_DEFAULT) for name in self.topics)
+        return (*self.topics, *(name for name in short if "/" not in name))
+
+    @classmethod
+    def of_json(cls, facts: Mapping[str, Any] | None) -> "Selection":
+        """The selection of a report, from what it says about it; nothing of a whole one."""
+        if facts is None:
+            return cls()
+        return cls(
+            facts["since_ns"],
+            facts["until_ns"],
+            tuple(facts["topics"]),
+            tuple(facts["subscriptions"]),
+            tuple(map(Client.of, facts["clients"])),
+        )
+
+    def words(self, moment: Callable[[int], str], before: str = ": ") -> str:
+        """What is selected, for people: `from … to …, topic t`; nothing where all is.
+
+        Args:
+            moment: how a time is written. before: what stands before it.
+        """
+        parts = [f"from {moment(self.since_ns)}"] if self.since_ns is not None else []
+        if self.until_ns is not None:
+            parts = [" ".join([*parts, f"{'to' if parts else 'up to'} {moment(self.until_ns)}"])]
+        for word, names in (
+            ("topic", [name.removeprefix(_DEFAULT) for name in self.topics]),
+            ("subscription", self.subscriptions),
+            ("client", list(map(str, self.clients))),
+        ):
+            if names:
+                parts.append(f"{word} {' or '.join(names)}")
+        return before + ", ".join(parts) if parts else ""
+
+    # -- as SQL
+
+    def register(self, engine: TableRegistry, connections: str = "lake_connections") -> None:
+        """Give an engine the tables that `views` reads. connections: the table of all of them."""
         import pyarrow as pa
 
-        if self.topics:
-            names = pa.array(self.topics, pa.string())
-            engine.register("selected_topics", pa.table({"topic": names}))
+        def register(name: str, **columns: "pa.Array") -> None:
+            engine.register(f"selected_{name}", pa.table(columns))
 
-    def views(self, tables: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        if self.topics:
+            register("topics", topic=pa.array(self._topic_names, pa.string()))
+        if self.subscriptions:
+            register("subscriptions", subscription=pa.array(self.subscriptions, pa.string()))
+        if self.clients:
+            there = engine.table(f"SELECT DISTINCT client_ip FROM {connections}")
+            addresses = [text for text in there.column(0).to_pylist() if text is not None]
+            rows = [(ip, one.port) for ip in addresses for one in self.clients if one.has(ip)]
+            register(
+                "clients",
+                client_ip=pa.array([ip for ip, _ in rows], pa.string()),
+                client_port=pa.array([port for _, port in rows], pa.int64()),
+            )
+
+    def views(
+        self,
+        tables: Iterable[tuple[str, str]],
+        columns: Callable[[str], Sequence[str]] = view_columns,
+    ) -> Iterator[tuple[str, str]]:
         """Views of tables, some of them only with the rows that are selected.
 
         Args:
             tables: name and query of each view, in the order in which they can be made.
+            columns: of the view of a table.
         """
         if self.is_everything:
             yield from tables
             return
-        chosen = []
-        for name, query in tables:
-            if name in TIMED or (name in LASTING and self._is_of_time):
-                chosen.append(name)
-                yield f"whole_{name}", query
-            else:
-                yield name, query
-        if self.topics:
-            for kind, query in _LATE.items():
-                yield f"{kind}_topics", query
+        whole = dict(tables)
+        chosen = [name for name in (*TIMED, *LASTING, *OPENED) if name in whole]
+        for name, query in whole.items():
+            yield f"whole_{name}" if name in chosen else name, query
+        if self.clients:
+            source = "legs" if "legs" in whole else "connections"
+            yield "client_connections", _CLIENT_CONNECTIONS.format(source)
+        for kind, names in _LATE.items() if self.is_of_names else ():
+            source = f"{kind}_names" if f"{kind}_names" in whole else f"whole_{kind}s"
+            keys = f"capture, connection_id, {kind}_id, incarnation"
+            cells = ", ".join(f"min({name}) AS late_{name}" for name in names)
+            yield f"named_{kind}s", f"SELECT {keys}, {cells} FROM {source} GROUP BY {keys}"
         for name in chosen:
-            if name in LASTING:
-                yield name, f"SELECT r.* FROM whole_{name} AS r WHERE {self._lasts()}"
-            elif self.topics and name in WITH_TOPIC:
-                yield name, self._of_topics(name)
-            else:
-                yield name, f"SELECT r.* FROM whole_{name} AS r WHERE {self._is_in_time()}"
+            if name == LASTING[0] and self.is_of_names:
+                yield "spoken_connections", _ALSO_MOVED if "moved" in whole else _SPOKEN
+            yield name, self._rows_of(name, columns(name))
 
-    @property
-    def _is_of_time(self) -> bool:
-        return self.since_ns is not None or self.until_ns is not None
+    def _rows_of(self, name: str, columns: Sequence[str]) -> str:
+        """The selected rows of a table."""
+        joins, conditions = "", ["1 = 1"]
+        if name in TIMED:  # in µs, rounded up: no row lies between two
+            limits = ("micros(r.ts) >= {}", self.since_ns), ("micros(r.ts) < {}", self.until_ns)
+            conditions += [text.format(-(-ns // 1000)) for text, ns in limits if ns is not None]
+        elif name in LASTING:
+            limits = ("r.last_ts_ns >= {}", self.since_ns), ("r.first_ts_ns < {}", self.until_ns)
+            conditions += [text.format(ns) for text, ns in limits if ns is not None]
+            joins += _within("spoken_connections") if self.is_of_names else ""
+        else:
+            joins += _within("connections")
+        if self.clients and name == "notices":
+            joins += _within("client_connections", "LEFT")
+            conditions.append("(r.connection_id IS NULL OR client_connections.capture IS NOT NULL)")
+        elif self.clients and name not in OPENED:
+            joins += _within("client_connections")
+        if self.subscriptions and name == "messages":
+            joins += f"{_within('frames')} AND frames.frame_no = r.frame_no"
+        where = " AND ".join(conditions)
+        if self.is_of_names and name in (*NAMED, *OPENED):
+            return self._of_names(name, columns, joins, where)
+        return f"SELECT r.* FROM whole_{name} AS r{joins} WHERE {where}"
 
-    def _is_in_time(self) -> str:
-        """Whether a row is, in µs, rounded up: no row lies between two."""
-        conditions = ["1 = 1"]
-        if self.since_ns is not None:
-            conditions.append(f"micros(r.ts) >= {-(-self.since_ns // 1000)}")
-        if self.until_ns is not None:
-            conditions.append(f"micros(r.ts) < {-(-self.until_ns // 1000)}")
-        return " AND ".join(conditions)
-
-    def _lasts(self) -> str:
-        """Whether a connection had a packet in the time."""
-        conditions = ["1 = 1"]
-        if self.since_ns is not None:
-            conditions.append(f"r.last_ts_ns >= {self.since_ns}")
-        if self.until_ns is not None:
-            conditions.append(f"r.first_ts_ns < {self.until_ns}")
-        return " AND ".join(conditions)
-
-    def _of_topics(self, name: str) -> str:
-        """Rows about the topics or one of their partitions, by a name that was learnt later where
-        they have none."""
+    def _of_names(self, name: str, columns: Sequence[str], joins: str, where: str) -> str:
+        """Rows about the topics or one of their partitions, and the subscriptions, by a name that
+        was learnt later where they have none."""
         has = set(columns_of(name))
-        joins, late = [], []
-        for kind in _LATE:
+        late: dict[str, list[str]] = {key: [f"r.{key}"] for key in _LATE["consumer"] if key in has}
+        for kind, names in _LATE.items():
             if {f"{kind}_id", "incarnation"} <= has:
-                late.append(f"{kind}.late_topic")
-                keys = ("capture", "connection_id", f"{kind}_id", "incarnation")
+                keys = (f"{kind}_id", "incarnation")
                 same = " AND ".join(f"{kind}.{key} = r.{key}" for key in keys)
-                joins.append(f" LEFT JOIN {kind}_topics AS {kind} ON r.topic IS NULL AND {same}")
-        topic = f"coalesce({', '.join(['r.topic', *late])})" if late else "r.topic"
-        named = (
-            f"SELECT r.*, {topic} AS selected_topic FROM whole_{name} AS r{''.join(joins)} "
-            f"WHERE {self._is_in_time()}"
+                joins = f"{_within(f'named_{kind}s AS {kind}', 'LEFT')} AND {same}{joins}"
+                for key in names:
+                    late[key].append(f"{kind}.late_{key}")
+        found = "".join(
+            f", coalesce({', '.join(cells)}) AS selected_{key}" for key, cells in late.items()
         )
+        inner = f"SELECT r.*{found} FROM whole_{name} AS r{joins} WHERE {where}"
         cells = ", ".join(
-            "r.selected_topic AS topic" if column == "topic" else f"r.{column}"
-            for column in view_columns(name)
+            f"r.selected_{column} AS {column}" if column in late else f"r.{column}"
+            for column in columns
         )
-        trimmed = f"TRIM(TRAILING '{_DIGITS}' FROM r.selected_topic)"
-        whole = f"substring({trimmed}, 1, length({trimmed}) - {len(_PARTITION)})"
-        return (
-            f"SELECT {cells} FROM ({named}) AS r "
-            "WHERE r.selected_topic IN (SELECT topic FROM selected_topics) "
-            f"OR ({trimmed} LIKE '%{_PARTITION}' AND {trimmed} <> r.selected_topic "
-            f"AND {whole} IN (SELECT topic FROM selected_topics))"
+        conditions = [_IS_TOPIC] if self.topics else []
+        if self.subscriptions and "subscription" in late:
+            there = "SELECT subscription FROM selected_subscriptions"
+            conditions.append(f"r.selected_subscription IN ({there})")
+        elif self.subscriptions and name != "messages":
+            conditions.append("1 = 0")  # producers have none
+        return f"SELECT {cells} FROM ({inner}) AS r WHERE {' AND '.join(conditions) or '1 = 1'}"
+
+
+EVERYTHING: Final = Selection()
+_TRIMMED: Final = f"TRIM(TRAILING '{_DIGITS}' FROM r.selected_topic)"
+_IS_TOPIC: Final = (
+    "(r.selected_topic IN (SELECT topic FROM selected_topics) "
+    f"OR ({_TRIMMED} LIKE '%{_PARTITION}' AND {_TRIMMED} <> r.selected_topic "
+    f"AND substring({_TRIMMED}, 1, length({_TRIMMED}) - {len(_PARTITION)}) "
+    "IN (SELECT topic FROM selected_topics)))"
+)
+
+
+def _within(view: str, how: str = "SEMI") -> str:
+    """A join with the rows of a view that name the same connection."""
+    name = view.rpartition(" ")[2]
+    same = f"{name}.capture = r.capture AND {name}.connection_id = r.connection_id"
+    return f" {how} JOIN {view} ON {same}"
+
+
+class SelectedRows:
+    """The same selection of rows that come as batches, by the names that they have by then.
+
+    Of each capture it is told the clients of connections before their frames, and frames before the
+    row of their connection.
+    """
+
+    def __init__(self, selection: Selection, table: str = "frames") -> None:
+        """table: whose rows are wanted, frames or connections."""
+        self.selection = selection
+        self._tables = {table, *(["frames"] if selection.is_of_names else [])}
+        self._clients: dict[Hashable, set[int]] = {}
+        self._spoken: dict[Hashable, set[int]] = {}
+
+    def of(self, capture: Hashable, block: "TableBlock") -> "pa.RecordBatch | None":
+        """The selected rows of a block, if its table is wanted.
+
+        Args:
+            capture: what the block is of.
+        """
+        from dissector.schemas.rows import arrow_batch
+
+        if block.table == "clients":
+            columns: dict[str, Any] = block.columns
+            ips = columns["client_ip"]
+            names = [ips.names[code] for code in ips.codes.tolist()]
+            numbers = (columns[name].tolist() for name in ("connection_id", "client_port"))
+            self.add_clients(capture, zip(next(numbers), names, *numbers, strict=True))
+        if block.table not in self._tables:
+            return None
+        choose = self.frames if block.table == "frames" else self.connections
+        return choose(capture, arrow_batch(block))
+
+    def add_clients(
+        self, capture: Hashable, connections: Iterable[tuple[int, str | None, int | None]]
+    ) -> None:
+        """The connections of a capture whose frames come next: number, and the client's address and
+        port."""
+        self._clients[capture] = {
+            number for number, ip, port in connections if self.selection.has_client(ip, port)
+        }
+
+    def frames(self, capture: Hashable, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """The selected rows of frames."""
+        what = self.selection
+        limits = ("greater_equal", what.since_ns), ("less", what.until_ns)
+        batch = _in_time(batch, [(sign, "last_ts_ns", ns) for sign, ns in limits])
+        if what.topics:
+            batch = _named(batch, "topic", what.has_topic)
+        if what.subscriptions:
+            batch = _named(batch, "subscription", what.subscriptions.__contains__)
+        if what.clients:
+            batch = _numbered(batch, self._clients.get(capture, set()))
+        if what.is_of_names:
+            spoken = batch.column("connection_id").to_pylist()
+            self._spoken.setdefault(capture, set()).update(spoken)
+        return batch
+
+    def connections(self, capture: Hashable, batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        """The selected rows of connections."""
+        what = self.selection
+        limits = (
+            ("greater_equal", "last_ts_ns", what.since_ns),
+            ("less", "first_ts_ns", what.until_ns),
         )
+        batch = _in_time(batch, limits)
+        if what.clients:
+            ends = (batch.column(name).to_pylist() for name in ("client_ip", "client_port"))
+            kept = [what.has_client(ip, port) for ip, port in zip(*ends, strict=True)]
+            batch = _kept(batch, kept)
+        if what.is_of_names:
+            batch = _numbered(batch, self._spoken.get(capture, set()))
+        return batch
+
+
+def _kept(batch: "pa.RecordBatch", kept: Sequence[bool]) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    return batch.filter(pa.array(kept, pa.bool_()))
+
+
+def _in_time(
+    batch: "pa.RecordBatch", limits: Iterable[tuple[str, str, int | None]]
+) -> "pa.RecordBatch":
+    import pyarrow.compute as pc
+
+    for sign, column, time_ns in limits:
+        if time_ns is not None:
+            batch = batch.filter(getattr(pc, sign)(batch.column(column), time_ns))
+    return batch
+
+
+def _named(
+    batch: "pa.RecordBatch", column: str, is_wanted: Callable[[str], bool]
+) -> "pa.RecordBatch":
+    values = batch.column(column).to_pylist()
+    wanted = {name for name in {*values} if name is not None and is_wanted(name)}
+    return _kept(batch, [value in wanted for value in values])
+
+
+def _numbered(batch: "pa.RecordBatch", connections: set[int]) -> "pa.RecordBatch":
+    return _kept(batch, [each in connections for each in batch.column("connection_id").to_pylist()])
 
 
 def full_name(topic: str) -> str:
@@ -165,11 +441,14 @@ def full_name(topic: str) -> str:
     return f"persistent://{rest}"
 
 
-def time_ns(option: str, text: str | None, end_ns: int | None = None) -> int | None:
-    """A time of ISO 8601 as ns since 1970, without a zone in UTC; or `-30m`, so long before an end.
+def time_ns(
+    option: str, text: str | None, end_ns: int | None = None, *, is_local: bool = False
+) -> int | None:
+    """A time of ISO 8601 as ns since 1970, whole µs; or `-30m`, so long before an end.
 
     Args:
         end_ns: of what is read; None where nobody knows it.
+        is_local: without a zone it is one of the clocks here (TZ), else of UTC.
 
     Raises:
         UsageError: it is none, or it needs an end.
@@ -179,16 +458,64 @@ def time_ns(option: str, text: str | None, end_ns: int | None = None) -> int | N
     if (back := _AGO.fullmatch(text)) is not None:
         if end_ns is None:
             raise UsageError(f"{option} {text}: a time is needed here, such as 2026-01-31T12:00")
-        return end_ns - round(float(back[1]) * _SECONDS_OF[back[2]] * _NS_PER_S)
+        ago_ns = round(float(back[1]) * _SECONDS_OF[back[2]] * _NS_PER_S)
+        return (end_ns - ago_ns) // 1000 * 1000
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        zoned = time.replace(tzinfo=UTC) if time.tzinfo is None and not is_local else time
+        since = zoned.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{option} {text!r} is no time; write 2026-01-31, 2026-01-31T12:00:05 or -30m"
         ) from None
-    zoned = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    since = zoned - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * _NS_PER_S + since.microseconds * 1000
+
+
+class Asked(NamedTuple):
+    """What the options say, word by word. is_local: times without a zone are those of TZ."""
+
+    since: str | None = None
+    until: str | None = None
+    topics: Sequence[str] = ()
+    subscriptions: Sequence[str] = ()
+    clients: Sequence[str] = ()
+    is_local: bool = False
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether a time counts back from the end of what is read."""
+        return any(each and _AGO.fullmatch(each) for each in (self.since, self.until))
+
+    def check(self) -> None:
+        """Refuse what no selection can be made of, before it is known when what is read ends.
+
+        Raises:
+            UsageError: as of `selection`.
+        """
+        if not self.is_relative:
+            self.selection()
+        self._replace(since=None).selection(0)
+        self._replace(until=None).selection(0)
+
+    def selection(self, end_ns: int | None = None) -> Selection:
+        """What is selected. end_ns: of what is read, from which times such as `-30m` count back.
+
+        Raises:
+            UsageError: a time or an address is none, or no time lies between the two.
+        """
+        since, until = (
+            time_ns(option, text, end_ns, is_local=self.is_local)
+            for option, text in (("--since", self.since), ("--until", self.until))
+        )
+        if since is not None and until is not None and since >= until:
+            raise UsageError(f"--since {self.since} is not before --until {self.until}")
+        return Selection(
+            since,
+            until,
+            tuple(sorted({full_name(name) for name in self.topics})),
+            tuple(sorted({*self.subscriptions})),
+            tuple(sorted({Client.of(text) for text in self.clients}, key=str)),
+        )
 
 
 def selection_of(
@@ -197,10 +524,5 @@ def selection_of(
     topics: Sequence[str] = (),
     end_ns: int | None = None,
 ) -> Selection:
-    """What options select. end_ns: of what is read, from which times such as `-30m` count back.
-
-    Raises:
-        UsageError: a time is none.
-    """
-    names = tuple(sorted({full_name(name) for name in topics}))
-    return Selection(time_ns("--since", since, end_ns), time_ns("--until", until, end_ns), names)
+    """The same of times and topics alone."""
+    return Asked(since, until, topics).selection(end_ns)

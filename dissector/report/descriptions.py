@@ -1,11 +1,13 @@
 """What the words of a report mean: outcomes, causes and statuses, a sentence each, for readers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from dissector.notices import NOTICES
 from dissector.protocols import PROTOCOLS
+from dissector.queries.selection import Selection
+from dissector.report.numbers import moment_text
 from dissector.schemas.enums import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES
 
 __all__ = ["CAUSES", "DELIVERY_OUTCOMES", "OUTCOMES", "STATUSES", "meaning_of"]
@@ -56,6 +58,13 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
         return text
     pattern = re.compile(rf"\b(?:{'|'.join(words)})\b")
     return pattern.sub(lambda one: words[one[0]], text)
+
+
+def selection_words(
+    report: Mapping[str, Any], before: str = ": ", moment: Callable[[int], str] = moment_text
+) -> str:
+    """What a report was selected from its lake by, nothing for a whole one (`Selection.words`)."""
+    return Selection.of_json(report.get("selection")).words(moment, before)
 
 
 def meaning_of(kind: Mapping[str, str] | str, words: Iterable[str]) -> dict[str, str]:

@@ -72,6 +72,11 @@ def instant(time_ns: int | None) -> str | None:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1000:06d}Z"
 
 
+def moment_text(time_ns: int) -> str:
+    """The same of any time; one of no calendar stays a number."""
+    return instant(time_ns) or f"{time_ns} ns"
+
+
 def step_ns(first_ns: int, last_ns: int) -> int:
     """The step of a series from first to last: the finest with at most MAX_CURVE_POINTS points."""
     for step in STEPS_MS:

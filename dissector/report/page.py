@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from dissector.limits import MAX_PAGE_ROWS
 from dissector.report import descriptions, formatting, plots
 from dissector.report.by_capture import CAPTURE_WORDS
-from dissector.report.descriptions import in_protocol_words
+from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
 from dissector.report.headlines import WORDS, headlines
@@ -222,6 +222,7 @@ def page(report: Row, lake: object = None) -> str:
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
     text = template.render(
         report=report,
+        selected=plain(selection_words(report, "")),
         command_of=Commands(report).of_finding,
         plots=_plots(report),
         headlines=headlines(report),

@@ -24,10 +24,11 @@ from dissector.lake.manifest import Manifest
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.queries.selection import Selection
+from dissector.queries.selection import EVERYTHING, Selection
 from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
+from dissector.report.descriptions import selection_words
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, write_report
@@ -35,6 +36,7 @@ from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
 from dissector.report.sections.findings import Judgement, is_wrong, judge_reports, table_of
+from dissector.report.selected_incidents import selected_incidents
 from dissector.report.workspace import workspace
 from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
@@ -42,9 +44,6 @@ VERDICTS: Final = "verdicts"
 _STEPS: Final = 4  # of a report
 _JUDGED_AT_ONCE: Final = 200  # captures: their rows are in memory
 Step = Callable[[int, int, str], None]
-
-
-EVERYTHING: Final = Selection()
 
 
 class Scope(NamedTuple):
@@ -71,7 +70,8 @@ class Scope(NamedTuple):
     @property
     def sections_made(self) -> tuple[str, ...]:
         """Those that are asked for, and those that rules over totals read if findings are."""
-        read = totals_rules().sections(self.rules) if self.has_findings else ()
+        read = (*totals_rules().sections(self.rules),) if self.has_findings else ()
+        read += () if self.selection.is_everything else (aggregation_cache.COVERAGE,)
         return tuple(name for name in SECTIONS if name in (*self.sections, *read))
 
     @property
@@ -213,7 +213,7 @@ def make_report(
     with DuckdbEngine(work) as db:
         verdicts = _verdicts(db, cache, queries, read, scope) if scope.is_whole else None
         progress.step(2, _STEPS, "all captures together")
-        tables = _merged(db, cache, queries, scope.selection)
+        tables = _merged(db, cache, queries, read, scope.selection)
         report, merged = _build(read, scope, {**tables, **exact}, verdicts)
         if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
@@ -247,9 +247,9 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
 def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Judgement:
     """What rules found, those over the numbers of the report among them; sections that nobody
     asked for but them are gone from it then."""
-    if not scope.has_findings:
-        return Judgement([], [])
-    judged = judge_reports(db, [(merged, report)], scope.rules)[0]
+    judged = Judgement([], [])
+    if scope.has_findings:
+        judged = judge_reports(db, [(merged, report)], scope.rules)[0]
     for name in {*scope.sections_made} - {*scope.sections}:
         del report[name]
     if not scope.is_whole:  # sentences speak of sections that are gone
@@ -280,6 +280,9 @@ def _build(
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
+        total = report[aggregation_cache.COVERAGE]["total"]
+        if not total["frames"] and not total["connections"]:
+            raise UsageError(f"nothing in the captures matches{selection_words(report)}")
     return report, merged
 
 
@@ -337,29 +340,18 @@ def aggregate(lake: Path, work: Path, engine: EngineIn) -> None:
 
 
 def _merged(
-    db: DuckdbEngine, cache: AggregationCache, queries: Queries, selection: Selection
+    db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, selection: Selection
 ) -> dict[str, pa.Table]:
     """The rows of each query, those of several captures put together."""
     tables = {}
     for name, query in queries.items():
         if isinstance(query, RuleQuery):
-            table = db.table(aggregation_cache.select_sources(cache.sources[name], by_name=True))
-            tables[name] = _selected(table, selection)
+            rows = aggregation_cache.select_sources(cache.sources[name], by_name=True)
+            tables[name] = db.table(rows)
         else:
             rows = aggregation_cache.select_sources(cache.sources[name])
             tables[name] = aggregation_cache.with_plain_types(db.table(query.merged(f"({rows})")))
-    return tables
-
-
-def _selected(incidents: pa.Table, selection: Selection) -> pa.Table:
-    """The incidents of a rule that belong to a selection."""
-    if selection.is_everything:
-        return incidents
-    kept = [
-        selection.has(row.get("first_ns"), row.get("last_ns"), row.get("subject_topic"))
-        for row in incidents.to_pylist()
-    ]
-    return incidents.filter(pa.array(kept, pa.bool_()))
+    return selected_incidents(tables, read, selection)
 
 
 def _verdicts(
@@ -396,12 +388,13 @@ def _judge(
         rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
         mine = f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
         if isinstance(query, RuleQuery):
-            tables[name] = _selected(db.table(mine), scope.selection)
+            tables[name] = db.table(mine)
         else:
             tables[name] = aggregation_cache.with_plain_types(
                 db.table(by_capture.rows_to_judge(query, f"({mine}) AS mine"))
             )
     files = read.known.files
+    tables = selected_incidents(tables, read, scope.selection)
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
     return by_capture.verdict_rows(tables, db, scope.rules)
 

@@ -26,7 +26,6 @@ from dissector.cli.render import (
     line_maker,
     plain_value,
     rows_of,
-    time_text,
 )
 from dissector.cli.terminal import Paint
 from dissector.schemas import TABLES
@@ -42,28 +41,6 @@ def frame(**values: Any) -> dict[str, Any]:
         "frame_bytes": 1187, "status": "complete", "retransmitted": False,
     }  # fmt: skip
     return row | values
-
-
-@pytest.mark.parametrize(
-    ("ts_ns", "text"),
-    [
-        (0, "1970-01-01T00:00:00.000000Z"),
-        (-1, "1969-12-31T23:59:59.999999Z"),
-        (1_795_254_379_901_123_456, "2026-11-21T07:06:19.901123Z"),
-        (None, "-"),
-        (2**63 - 1, "2262-04-11T23:47:16.854775Z"),
-    ],
-)
-def test_times_are_utc_and_never_rounded_up(ts_ns: int | None, text: str) -> None:
-    expected = text
-    if ts_ns and ts_ns > 10**18 and ts_ns < 2 * 10**18:
-        at = datetime.fromtimestamp(ts_ns // 10**9, UTC)
-        expected = f"{at:%Y-%m-%dT%H:%M:%S}.901123Z"
-    assert time_text(ts_ns) == expected
-
-
-def test_times_beyond_the_calendar_stay_numbers() -> None:
-    assert time_text(10**30) == f"{10**30} ns"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.sandbox import Sandbox, sandbox_over
-from dissector.queries.selection import selection_of
+from dissector.queries.selection import Client, Selection, selection_of
 from dissector.sources.bundled import MANIFEST, PACKETS
 from dissector.sources.rings import Chain
 
@@ -69,12 +69,14 @@ def test_conditions_narrow_each_other(engine: Sandbox) -> None:
     with pytest.raises(UsageError, match="nothing was written"):
         selecting.choose(engine, selecting.Filters(connections=[7]))
     with pytest.raises(UsageError, match="nothing was written"):
-        selecting.choose(engine, selecting.Filters(subscriptions=["it's none"]))
-
-
-def test_partitions_of_a_topic_are_the_topic() -> None:
-    text = selecting._conditions(selecting.Filters(selection=selection_of(topics=["it's"])))
-    assert "'persistent://public/default/it''s'" in text
+        none = Selection(subscriptions=("it's none",))
+        selecting.choose(engine, selecting.Filters(selection=none))
+    client = selecting.rows(engine, "SELECT client_ip, client_port FROM connections")[0]
+    own = Selection(clients=(Client.of(f"{client['client_ip']}:{client['client_port']}"),))
+    ((_, theirs),) = selecting.choose(engine, selecting.Filters(selection=own)).items()
+    asked = "SELECT count(*) AS n FROM frames WHERE connection_id = 0"
+    assert len(theirs) == selecting.rows(engine, asked)[0]["n"]
+    assert {connection for connection, _ in theirs} == {0}
 
 
 def test_the_slowest_are_pairs(engine: Sandbox) -> None:

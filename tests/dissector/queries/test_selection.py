@@ -72,13 +72,18 @@ def check_topics(engine: Any) -> None:
                       {"producer_id": 9, "incarnation": 0, "topic": f"{T}2"}],
         "consumers": [{"consumer_id": 8, "incarnation": 0, "topic": f"{T}-partition-3"}],
         "notices": [{"ts": at(0)}],
+        "frames": [{"frame_no": 1, "connection_id": 0, "topic": T, "ts": at(0)},
+                   {"frame_no": 2, "connection_id": 1, "topic": f"{T}2", "ts": at(0)}],
+        "connections": [{"connection_id": number} for number in range(3)],
     }  # fmt: skip
     opened(engine, Selection(topics=(T,)), **rows)
     assert column(engine, "exchanges", "request_frame_no") == [0, 1, 4]
     assert column(engine, "exchanges", "topic") == [T, T, f"{T}-partition-12"]
     assert column(engine, "acks", "frame_no") == [0, 1, 5]
     assert column(engine, "notices", "ts") == [at(0)], "what has no topic stays"
-    assert column(engine, "producers", "producer_id") == [7, 9], "names stay whole"
+    assert column(engine, "producers", "producer_id") == [7]
+    assert column(engine, "producer_names", "producer_id") == [7, 9], "names stay whole"
+    assert column(engine, "connections", "connection_id") == [0], "those that spoke of it"
     opened(engine, Selection(until_ns=2 * S, topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
     assert column(engine, "acks", "frame_no") == []
     opened(engine, Selection(topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)

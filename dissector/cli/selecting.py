@@ -1,0 +1,129 @@
+"""The options that select a part of what is read, declared once for all commands that read.
+
+Packets are never left out: what is dissected is always the whole, and what comes before a time says
+what the rows of that time mean. A command that has no rows to choose from refuses them with a
+sentence that says which one has.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dissector.cli.local_time import is_local
+from dissector.cli.options import Command, with_options
+from dissector.errors import UsageError
+
+if TYPE_CHECKING:
+    from dissector.cli.reading import Reading
+    from dissector.lake.reader import Lake
+    from dissector.queries.selection import Selection
+
+SELECTING: Final = {
+    "since": click.option(
+        "--since", metavar="T", help="Read from then on: 2026-01-31T12:00 (UTC), or -30m."
+    ),
+    "until": click.option(
+        "--until", metavar="T", help="Read up to then; -30m is before the last packet."
+    ),
+    "topics": click.option(
+        "--topic", "topics", multiple=True, metavar="NAME",
+        help="Read this topic and its partitions only. Repeatable.",
+    ),
+    "subscriptions": click.option(
+        "--subscription", "subscriptions", multiple=True, metavar="NAME",
+        help="Read what is about this subscription only. Repeatable.",
+    ),
+    "clients": click.option(
+        "--client", "clients", multiple=True, metavar="ADDRESS",
+        help="Read this client only: 10.0.0.5[:51234] or 10.0.0.0/8.",
+    ),
+}  # fmt: skip
+
+
+class Selected:
+    """What the options of `SELECTING` select, once it is known when what is read ends.
+
+    Raises:
+        UsageError: a time or an address is none.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        from dissector.queries.selection import Asked
+
+        self._asked = Asked(**given, is_local=is_local())
+        self._asked.check()
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not any(self._asked._replace(is_local=False))
+
+    def of(self, lake: "Lake") -> "Selection":
+        """Of the captures of a lake; times such as -30m count back from their last packet."""
+        return self._asked.selection(lake.last_ts_ns)
+
+    def of_files(self, reading: "Reading") -> "Selection":
+        """Of captures that are read in one pass.
+
+        Raises:
+            UsageError: a time counts back from the end of a pipe, which nobody knows.
+        """
+        return self._asked.selection(reading.last_ts_ns() if self._asked.is_relative else None)
+
+    def of_reports(self) -> tuple[str, ...]:
+        """The topics, all that can be selected in the numbers of a report.
+
+        Raises:
+            UsageError: more is asked for.
+        """
+        if any(self._asked._replace(topics=(), is_local=False)):
+            raise UsageError("a report has numbers, no rows: only --topic selects from it")
+        return self._asked.selection().topics
+
+
+def _selecting(names: Sequence[str], command: Command) -> Command:
+    @wraps(command)
+    def collected(**values: Any) -> Any:
+        return command(selected=Selected(**{name: values.pop(name) for name in names}), **values)
+
+    decorated: Any = with_options(*(SELECTING[name] for name in names))(collected)
+    result: Command = decorated
+    return result
+
+
+def selecting_options(command: Command) -> Command:
+    """Give a command the options that select a part of what it reads, as `selected`."""
+    return _selecting(tuple(SELECTING), command)
+
+
+def names_options(command: Command) -> Command:
+    """Those for names and addresses."""
+    return _selecting(("topics", "subscriptions", "clients"), command)
+
+
+def times_options(command: Command) -> Command:
+    """Those for a time alone."""
+    return _selecting(("since", "until"), command)
+
+
+def no_selecting_options(instead: str, *names: str) -> Callable[[Command], Command]:
+    """Let a command refuse some of these options with a sentence: what to use.
+
+    Args:
+        names: keys of SELECTING, all if none is given.
+    """
+
+    def refuse(_: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            raise UsageError(f"{parameter.opts[0]}: {instead}")
+
+    def decorate(command: Command) -> Command:
+        for name in names or SELECTING:
+            command = SELECTING[name](command)
+            option = command.__click_params__[-1]  # type: ignore[attr-defined]
+            option.hidden, option.expose_value, option.callback = True, False, refuse
+        return command
+
+    return decorate

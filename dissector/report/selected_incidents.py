@@ -1,0 +1,65 @@
+"""Which incidents of rules are in a part of a lake: rules judge the whole, whatever is selected."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dissector.findings.finding import FRAME
+from dissector.queries.catalogue import MAY_FAIL
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.queries.selection import Selection
+from dissector.report.partitions import Inputs, tables_of
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
+
+_SUBJECT = "subject_"
+Place = tuple[str, int]
+
+
+def selected_incidents(
+    tables: Mapping[str, pa.Table], read: Inputs, selection: Selection
+) -> dict[str, pa.Table]:
+    """Tables by query, those of rules with the incidents that are selected.
+
+    An incident is of a client if a frame that shows it is; one that no frame shows, if its subject
+    is, or names no client.
+    """
+    if selection.is_everything:
+        return {**tables}
+    rows = {name: table.to_pylist() for name, table in tables.items() if name.startswith(MAY_FAIL)}
+    shown = {place for each in rows.values() for row in each for place in _frames(row)}
+    own = _of_clients(shown, read, selection) if selection.clients else shown
+
+    def has(row: Mapping[str, Any]) -> bool:
+        subject = {
+            name.removeprefix(_SUBJECT): value
+            for name, value in row.items() if name.startswith(_SUBJECT)
+        }  # fmt: skip
+        frames = [*_frames(row)]
+        is_seen = not frames or any(place in own for place in frames)
+        return is_seen and selection.has(row.get("first_ns"), row.get("last_ns"), subject)
+
+    kept = {name: pa.array(list(map(has, each)), pa.bool_()) for name, each in rows.items()}
+    return {
+        name: rows.filter(kept[name]) if name in kept else rows for name, rows in tables.items()
+    }
+
+
+def _frames(row: Mapping[str, Any]) -> Iterator[Place]:
+    """The frames that show an incident: capture and number."""
+    for name, value in row.items():
+        if name.startswith(f"{FRAME}_") and value is not None:
+            yield row["capture"], int(value)
+
+
+def _of_clients(places: set[Place], read: Inputs, selection: Selection) -> set[Place]:
+    """Those of some frames that are on connections of the selected clients."""
+    with DuckdbEngine() as engine:
+        what = Selection(clients=selection.clients)
+        tables_of(read, read.captures, None, what).open(engine)
+        engine.register("shown", small_table(sorted(places), capture=TEXT, no=NUMBER))
+        there = engine.table(
+            "SELECT f.capture, f.frame_no FROM frames AS f JOIN shown AS s "
+            "ON s.capture = f.capture AND s.no = f.frame_no"
+        )
+    return {(row["capture"], row["frame_no"]) for row in there.to_pylist()}
