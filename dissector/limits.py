@@ -222,6 +222,10 @@ MAX_JUDGED_ROWS: Final = 1_000  # of each list of a section, that rules over tot
 MAX_COUNTED_KINDS: Final = 12  # that a sentence names
 MAX_NAMED_INPUTS: Final = 3  # files that a command names; of more it says INPUT, as its help does
 MAX_CURVE_POINTS: Final = 480
+MAX_STEPS: Final = 10_000  # of a table over time
+MAX_STEPS_CHOSEN: Final = (
+    61  # of one whose step nobody names: an hour by minutes, wherever it begins
+)
 # A list of groups has its windows of time only up to this many minutes; the total always has them.
 MAX_MINUTE_CELLS: Final = 2_000
 MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small

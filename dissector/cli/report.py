@@ -1,6 +1,7 @@
 """Commands that give numbers: summary of captures or a lake, report of a lake, analyze of both."""
 
 import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from dissector.cli.lake import exit_of_unread
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.land import land_inputs
 from dissector.cli.options import Common, LocalPath
+from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
@@ -129,17 +131,20 @@ def _refuse_lake(output: Path, lake: Path) -> None:
 
 
 @click.command(
+    cls=CommandOverTime,
     epilog=options.example(
         "dissector summary night.pcap\n"
+        "dissector summary night.pcap --since -30m --over-time=1m\n"
         "dissector summary night.pcap --json | jq .send_latency.total\n"
         "dissector summary --lake lake --capture c-night-0123456789ab\n"
         "dissector summary night.pcap --fail-on 'checksum_failures.total.mismatch > 0'"
-    )
+    ),
 )
 @options.inputs_or_lake_argument
 @options.lake_option("Read this lake instead of captures.")
 @_capture_option
 @selecting.selecting_options
+@over_time_option
 @options.json_option("Print the whole report as JSON.")
 @options.exact_option
 @options.fail_on_option
@@ -151,6 +156,7 @@ def summary(
     lake: Path | None,
     captures: tuple[str, ...],
     selected: selecting.Selected,
+    width_ns: int | None,
     is_json: bool,
     exact: bool,
     fail_on: tuple[str, ...],
@@ -170,26 +176,32 @@ def summary(
     from dissector.report import pipeline
     from dissector.report.example_commands import Commands
     from dissector.report.output import report_text
+    from dissector.report.over_time import over_time
     from dissector.report.workspace import temporary
 
     with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:
         reading = opened.reading
         with temporary() as work:
+            scope = pipeline.Scope(captures, selected.of(opened.lake), exact)
+            engine = partial(DuckdbEngine, threads=common.jobs)
             result = pipeline.make_report(
-                opened.lake,
-                work,
-                partial(DuckdbEngine, threads=common.jobs),
-                pipeline.Scope(captures, selected.of(opened.lake), exact),
-                has_memory=reading is None,
+                opened.lake, work, engine, scope, has_memory=reading is None
             ).report
+            if width_ns is not None:
+                result["over_time"] = over_time(
+                    opened.lake, work, common.jobs, captures, scope.selection, width_ns or None
+                )
             code = opened.end(common)
     if is_json:
         print(report_text(result), end="")
     else:
         files = None if reading is None else reading.files_of_captures()
         commands = Commands(result, inputs, files, lake)
-        for line in text_report(result, Paint(common.color), terminal_width(), commands):
+        paint, has_bars = Paint(common.color), sys.stdout.isatty()
+        for line in text_report(result, paint, terminal_width(), commands):
             print(line)
+        if width_ns is not None:
+            print("", *table_lines(result["over_time"], paint, has_bars=has_bars), sep="\n")
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
 

@@ -18,7 +18,6 @@ from dissector.compare.blocks import CellSeries, Floats, seconds_between
 from dissector.compare.runs import CELLS, RATIOS, MetricKey, Run
 from dissector.compare.testing import Values
 from dissector.errors import InputError, UsageError
-from dissector.joining.files import digests as digests_of
 from dissector.lake.reader import Lake
 from dissector.queries.catalogue import catalogue, views
 from dissector.queries.duckdb_engine import DuckdbEngine, quoted
@@ -27,7 +26,7 @@ from dissector.report.aggregation_cache import join_captures, survey_captures, w
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import NS_PER_S
 from dissector.report.partitions import Inputs, tables_of
-from dissector.report.pipeline import chosen_captures, held_elsewhere
+from dissector.report.pipeline import captures_that_count
 from dissector.report.sections.coverage import coverage
 
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.
@@ -75,9 +74,7 @@ def run_of_lake(lake: Lake, name: str, work: Path, threads: int | None, what: Se
         InputError: nothing in it was recognised, or a file cannot be read.
         UsageError: nothing is about the topics that were selected, or the lake is empty.
     """
-    lake = lake._replace(captures=tuple(chosen_captures(lake.captures)))
-    twice = held_elsewhere(lake.captures)
-    digests = {key: text for key, text in digests_of(lake.captures).items() if key not in twice}
+    lake, digests, _ = captures_that_count(lake)
     read = survey_captures(lake, digests, None, work)
     with DuckdbEngine(work, threads) as db:
         closed = join_captures(db, read, read.captures, work)

@@ -77,11 +77,11 @@ def moment_text(time_ns: int) -> str:
     return instant(time_ns) or f"{time_ns} ns"
 
 
-def step_ns(first_ns: int, last_ns: int) -> int:
-    """The step of a series from first to last: the finest with at most MAX_CURVE_POINTS points."""
+def step_ns(first_ns: int, last_ns: int, points: int = MAX_CURVE_POINTS) -> int:
+    """The step of a series from first to last: the finest with at most so many points."""
     for step in STEPS_MS:
         width = step * NS_PER_MS
-        if last_ns // width - first_ns // width < MAX_CURVE_POINTS:
+        if last_ns // width - first_ns // width < points:
             return width
     return STEPS_MS[-1] * NS_PER_MS
 

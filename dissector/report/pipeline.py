@@ -143,6 +143,21 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
     return dict(sorted(holders.items()))
 
 
+def captures_that_count(
+    lake: Lake, wanted: Sequence[str] = ()
+) -> tuple[Lake, dict[str, str], dict[str, str]]:
+    """A lake of the captures that are asked for, digests of those that count, and what
+    `held_elsewhere` says of the others. wanted: ids; none = all.
+
+    Raises:
+        UsageError: as of `chosen_captures`.
+    """
+    twice = {} if wanted else held_elsewhere(lake.captures)
+    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, wanted)))
+    digests = digests_of(lake.captures)
+    return lake, {name: text for name, text in digests.items() if name not in twice}, twice
+
+
 def _program() -> str:
     """A digest of the code and the rules that turn rows into verdicts."""
     digest = hashlib.sha256()
@@ -183,11 +198,9 @@ def make_report(
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
     """
-    twice = {} if scope.captures else held_elsewhere(lake.captures)
+    lake, digests, twice = captures_that_count(lake, scope.captures)
     for name, other in twice.items():
         progress.log(f"{name} is not counted: all its files are in {other}")
-    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, scope.captures)))
-    digests = {name: text for name, text in digests_of(lake.captures).items() if name not in twice}
     progress.step(0, _STEPS, "what the captures hold")
     kept = Cache(lake.folder, work) if has_memory else None
     read = aggregation_cache.survey_captures(lake, digests, kept, work)
