@@ -11,11 +11,11 @@ import click
 from dissector.cli.local_time import shown_time
 from dissector.cli.spans import seconds_of
 from dissector.cli.terminal import Paint
-from dissector.report.formatting import duration_text
 
 _OPTION: Final = "--over-time"
 _CHOSEN: Final = "auto"
 _NS: Final = 1_000_000_000
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 # Head of a column and where its number is; those that no row has a number for are left out.
 _COLUMNS: Final = (
@@ -80,8 +80,10 @@ def table_lines(over_time: dict[str, Any], paint: Paint, *, has_bars: bool) -> I
     rows = [row | row["latency_ms"] for row in over_time["rows"]]
     shown = [shown_time(row["ts_ns"], 3) for row in rows]
     zone = "UTC" if shown[0].endswith("Z") else shown[0][23:]
-    step = duration_text(over_time["step_ms"])
-    yield paint(f"over time, in steps of {step}, from {shown[0][:10]} {zone}", "bold")
+    yield paint(
+        f"over time, in steps of {_step_text(over_time['step_ms'])}, from {shown[0][:10]} {zone}",
+        "bold",
+    )
     columns = [["time", *_times(shown, is_whole=over_time["step_ms"] % 1000 == 0)]]
     for head, name in _COLUMNS:
         values = [row[name] for row in rows]
@@ -100,6 +102,11 @@ def table_lines(over_time: dict[str, Any], paint: Paint, *, has_bars: bool) -> I
         yield paint(f"  {first}{to}: nothing was captured", "yellow")
     if any(row[name] for row in rows for name in HELD):
         yield f"  {_HELD_WORDS}"
+
+
+def _step_text(step_ms: float) -> str:
+    unit, size = next((each for each in _UNITS if step_ms % each[1] == 0), ("ms", 1))
+    return f"{step_ms / size:g} {unit}"
 
 
 def _times(shown: Sequence[str], *, is_whole: bool) -> list[str]:

@@ -293,9 +293,8 @@ def _build(
     report = build(merged, scope.sections_made, section)
     if not scope.selection.is_everything:
         report["selection"] = scope.selection.as_json()
-        total = report[aggregation_cache.COVERAGE]["total"]
-        if not total["frames"] and not total["connections"]:
-            raise UsageError(f"nothing in the captures matches{selection_words(report)}")
+        if not report[aggregation_cache.COVERAGE]["total"]["frames"]:
+            raise UsageError(f"no frame in the captures matches{selection_words(report)}")
     return report, merged
 
 

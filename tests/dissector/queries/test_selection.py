@@ -1,15 +1,25 @@
 """Parts of a lake by time and topic, on hand-made rows."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dissector.errors import UsageError
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.queries.selection import Selection, full_name, selection_of, time_ns
+from dissector.queries.selection import (
+    Asked,
+    Client,
+    SelectedRows,
+    Selection,
+    full_name,
+    selection_of,
+    time_ns,
+)
 from dissector.queries.tables import columns_of, table_views
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -125,3 +135,149 @@ def test_options_are_read() -> None:
     assert time_ns("--since", "-1.5m", 100 * 10**9) == 10 * 10**9
     with pytest.raises(UsageError, match="a time is needed here"):
         time_ns("--since", "-30m")
+
+
+def check_clients(engine: Any) -> None:
+    """Rows of the connections of an address, a port of it, or a network; what has none stays."""
+    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.1.0.1", 1), ("2001:db8::1", 1), (None, None)]
+    connections = [
+        {"connection_id": number, "client_ip": ip, "client_port": port, "started": "syn"}
+        for number, (ip, port) in enumerate(ends)
+    ]
+    frames = [{"frame_no": number, "connection_id": number, "ts": at(0)} for number in range(5)]
+    notices = [{"ts": at(0), "code": str(number), "connection_id": number} for number in range(5)]
+    notices.append({"ts": at(0), "code": "of the file", "connection_id": None})
+    for texts, expected in (
+        (["10.0.0.1"], [0, 1]),
+        (["10.0.0.1:2"], [1]),
+        (["10.0.0.0/8"], [0, 1, 2]),
+        (["2001:db8::/32"], [3]),
+        (["[2001:db8::1]:1", "10.0.0.1:1", "10.0.0.1"], [0, 1, 3]),
+        (["[2001:db8::1]:2"], []),
+    ):
+        what = Selection(clients=tuple(map(Client.of, texts)))
+        opened(engine, what, frames=frames, connections=connections, notices=notices)
+        for table in ("frames", "connections", "legs"):
+            assert column(engine, table, "connection_id") == expected, (texts, table)
+        assert column(engine, "notices", "code") == [*map(str, expected), "of the file"]
+
+
+def check_subscriptions(engine: Any) -> None:
+    """Rows that name one, or whose consumer does later; of producers there are none."""
+    acks = [
+        {"frame_no": 1, "subscription": "s", "ts": at(0)},
+        {"frame_no": 2, "subscription": "other", "ts": at(0)},
+        {"frame_no": 3, "consumer_id": 8, "incarnation": 0, "ts": at(0)},
+        {"frame_no": 4, "consumer_id": 9, "incarnation": 0, "ts": at(0)},
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "acks": acks, "frames": acks, "connections": [{}],
+        "messages": [{"frame_no": number, "ts": at(0), "topic": T} for number in range(5)],
+        "consumers": [{"consumer_id": 8, "incarnation": 0, "subscription": "s"},
+                      {"consumer_id": 9, "incarnation": 0, "subscription": "other"}],
+        "producers": [{"producer_id": 1, "incarnation": 0, "topic": T}],
+        "exchanges": [{"kind": "publish", "ts": at(0), "topic": T}],
+    }  # fmt: skip
+    opened(engine, Selection(subscriptions=("s",)), **rows)
+    assert column(engine, "acks", "frame_no") == column(engine, "messages", "frame_no") == [1, 3]
+    assert column(engine, "acks", "subscription") == ["s", "s"]
+    assert column(engine, "consumers", "consumer_id") == [8]
+    assert column(engine, "producers", "producer_id") == column(engine, "exchanges", "kind") == []
+
+
+def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
+    check_clients(db)
+
+
+def test_a_subscription_comes_with_names_learnt_late(db: DuckdbEngine) -> None:
+    check_subscriptions(db)
+
+
+TOPICS = (T, f"{T}-partition-1", f"{T}-partition-x", "orders", "orders2", None)
+SOME = st.sampled_from(range(6))
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "ns": st.integers(0, 6_000), "connection_id": st.integers(0, 3),
+                "topic": st.sampled_from(TOPICS), "subscription": st.sampled_from(("s", "r", None)),
+            }
+        ),
+        max_size=8,
+    ),
+    st.builds(
+        Selection,
+        st.none() | SOME.map(lambda n: n * 1000),
+        st.none() | SOME.map(lambda n: n * 1000),
+        st.sampled_from(((), (T,), (full_name("orders"),))),
+        st.sampled_from(((), ("s",))),
+        st.sampled_from(((), (Client.of("10.0.0.0/8"),), (Client.of("10.0.0.1:1"),))),
+    ),
+)  # fmt: skip
+@settings(max_examples=25)
+def test_views_and_batches_leave_the_same_rows(
+    drawn: list[dict[str, Any]], what: Selection
+) -> None:
+    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("11.0.0.1", 1), (None, None)]
+    connections = [
+        {"connection_id": number, "client_ip": ip, "client_port": port,
+         "first_ts_ns": 1000 * number, "last_ts_ns": 1000 * number + 2500}
+        for number, (ip, port) in enumerate(ends)
+    ]  # fmt: skip
+    frames = [
+        {
+            **row,
+            "frame_no": number,
+            "last_ts_ns": row["ns"],
+            "ts": at(0) + timedelta(microseconds=row["ns"] // 1000),
+        }
+        for number, row in enumerate(drawn)
+    ]
+    for row in frames:
+        del row["ns"]
+    with DuckdbEngine() as engine:
+        opened(engine, what, frames=frames, connections=connections)
+        by_views = [
+            column(engine, "frames", "frame_no"),
+            column(engine, "connections", "connection_id"),
+        ]
+    chosen = SelectedRows(what, "connections")
+    chosen.add_clients("a", [(number, *end) for number, end in enumerate(ends)])
+    batches = {
+        table: pa.RecordBatch.from_pylist(rows, schema=arrow_schema(table))
+        for table, rows in (("frames", frames), ("connections", connections))
+    }
+    numbers = chosen.frames("a", batches["frames"]).column("frame_no").to_pylist()
+    left = chosen.connections("a", batches["connections"]).column("connection_id").to_pylist()
+    assert [numbers, left] == by_views
+    by_hand = [
+        row["frame_no"] for row in frames
+        if (what.since_ns is None or row["last_ts_ns"] >= what.since_ns)
+        and (what.until_ns is None or row["last_ts_ns"] < what.until_ns)
+        and (not what.topics or row["topic"] in {
+            T: (T, f"{T}-partition-1"), full_name("orders"): ("orders",)}[what.topics[0]])
+        and (not what.subscriptions or row["subscription"] == "s")
+        and (not what.clients or row["connection_id"] in
+             ((0, 1) if what.clients[0].port is None else (0,)))
+    ]  # fmt: skip
+    assert numbers == by_hand
+
+
+def test_what_is_asked_for_is_said() -> None:
+    what = Asked("2026-01-31", topics=["t"], subscriptions=["s"], clients=["10.0.0.1"]).selection()
+    assert what.words(str) == ": from 1769817600000000000, topic t, subscription s, client 10.0.0.1"
+    assert Selection.of_json(what.as_json()) == what
+    assert Selection().words(str) == "" and Selection.of_json(None).is_everything
+    assert Selection(until_ns=5).words(str, "") == "up to 5"
+    assert str(Client.of("[2001:DB8::1]:5")) == "[2001:db8::1]:5"
+    assert not Selection(clients=(Client.of("10.0.0.1"),)).has(
+        None, None, {"client_ip": "10.0.0.2"}
+    )
+
+
+@pytest.mark.parametrize("text", ["", "x", "10.0.0.1:", "10.0.0.1:99999", "10.0.0.0/33", "::1:::2"])
+def test_other_clients_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no address"):
+        Client.of(text)

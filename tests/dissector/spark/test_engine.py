@@ -33,6 +33,8 @@ def test_functions_are_those_of_the_other_engine(db: SparkEngine) -> None:
 def test_selections_leave_what_they_leave_on_the_other_engine(db: SparkEngine) -> None:
     test_selection.check_times(db)
     test_selection.check_topics(db)
+    test_selection.check_clients(db)
+    test_selection.check_subscriptions(db)
 
 
 def test_files_are_read_by_their_names_whatever_stands_in_them(
