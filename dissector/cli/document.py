@@ -29,7 +29,46 @@ under a final name.
 """
 
 _SELECTING: Final = """\
-## Selecting
+## A part of what is read
+
+    dissector summary night.pcap --since 2026-01-31T23:55 --until 2026-02-01T00:05 --over-time=1m
+    dissector frames night.pcap --since -30s --topic orders --subscription billing
+    dissector connections night.pcap --client 10.0.0.0/8
+    dissector sql --lake lake --client 10.0.0.5:51234 "select topic, count(*) from sends group by 1"
+
+- `--since T`, `--until T`: from T on, up to but without T. ISO 8601, UTC unless T says a zone
+  (`2026-01-31T12:00+01:00`) or `--local-time` is given. `-30m` (`s`, `m`, `h`, `d`) is so long
+  before the last packet of what is read.
+- `--topic NAME`: this topic and its partitions; a short name is one of `public/default`, or a
+  topic of Cursus.
+- `--subscription NAME`: what names this subscription (of Cursus: group). A send names none, so no
+  send is left.
+- `--client ADDRESS`: connections whose client, the side that is no broker, has this address
+  (`10.0.0.5`, `2001:db8::5`), with a port as a rule one connection (`10.0.0.5:51234`,
+  `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire:
+  behind a proxy that of the proxy, and `proxied_client_ip` says whose it was.
+
+Names and addresses may be repeated: any of them. Different options must all be true.
+
+Nothing is left out before it is dissected: state, names and balances are those of the whole. A
+frame belongs to the time at which it was complete, an exchange to that of its request; a connection
+is there if it had a packet in the time and, with names, a frame that is selected. What belongs to
+no topic or connection, as notices about a file, stays.
+
+`summary`, `findings`, `report`, `analyze`, `evidence` and spark jobs count and judge what is
+selected, and name it beside their numbers; in `sql` the tables hold nothing else. `frames`,
+`connections` and `evidence` go by names that were known when a row was made, the others also by
+those learnt later. `follow` takes times, `compare` names and addresses. `land`, `tap` and
+`anonymize` take the whole, and say which command reads a part. A selection that matches nothing is
+told in one line, exit code 1.
+
+`--local-time` shows times of the zone here, or that `TZ` names, with their offset, and reads times
+without a zone so. JSON, CSV, Parquet, tab-separated fields and bundles stay UTC.
+
+`summary --over-time` adds a table of at most 61 steps, `--over-time=1m` one of minutes; `--json`
+has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_time).
+
+## Selecting rows
 
 `-Y EXPR` keeps the rows for which an expression is true:
 

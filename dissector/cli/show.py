@@ -19,7 +19,7 @@ from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
     from dissector.cli.slicing import Slice
-    from dissector.queries.selection import SelectedRows
+    from dissector.queries.selected_rows import SelectedRows
 
 CAPTURE_COLUMN: Final = "capture"  # shown first where rows of several captures are mixed
 _KINDS: Final = {
@@ -170,7 +170,7 @@ def show_rows(
         UsageError: the selection keeps no row.
     """
     from dissector.cli.reading import LineOutput, Reading
-    from dissector.queries.selection import SelectedRows
+    from dissector.queries.selected_rows import SelectedRows
 
     reading = Reading(inputs, common, chain_mode)
     part = selected.of_files(reading)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
-from dissector.queries.selection import EVERYTHING, SelectedRows, Selection
+from dissector.queries.selected_rows import SelectedRows
+from dissector.queries.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa

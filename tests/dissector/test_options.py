@@ -17,14 +17,14 @@ def test_every_option_with_a_flag_has_it_in_one_kind_of_command() -> None:
     reading, landing = ({each.name for each in flags(kind)} for kind in (READING, LANDING))
     assert landing == {"properties", "payload_sha256", "max_packets"}
     assert not reading & landing
-    without = {"want_detail", "follow_connection", "hash_key"}
+    without = {"want_detail", "want_clients", "follow_connection", "hash_key"}
     assert set(vars(Options())) - reading - landing == without
 
 
 def test_a_manifest_has_all_options_as_json() -> None:
     told = json.loads(json.dumps(Options(decode_as={80: "cursus", 9: "pulsar"}).as_json()))
     assert list(told["decode_as"]) == ["9", "80"]
-    assert told.keys() == vars(Options()).keys() - {"hash_key"}
+    assert told.keys() == vars(Options()).keys() - {"hash_key", "want_clients"}
 
 
 def test_bounds_of_state_shrink_in_proportion_to_the_memory_and_never_grow() -> None:

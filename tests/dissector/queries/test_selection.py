@@ -1,20 +1,17 @@
 """Parts of a lake by time and topic, on hand-made rows."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dissector.errors import UsageError
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import (
     Asked,
     Client,
-    SelectedRows,
     Selection,
     full_name,
     selection_of,
@@ -191,78 +188,6 @@ def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
 
 def test_a_subscription_comes_with_names_learnt_late(db: DuckdbEngine) -> None:
     check_subscriptions(db)
-
-
-TOPICS = (T, f"{T}-partition-1", f"{T}-partition-x", "orders", "orders2", None)
-SOME = st.sampled_from(range(6))
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "ns": st.integers(0, 6_000), "connection_id": st.integers(0, 3),
-                "topic": st.sampled_from(TOPICS), "subscription": st.sampled_from(("s", "r", None)),
-            }
-        ),
-        max_size=8,
-    ),
-    st.builds(
-        Selection,
-        st.none() | SOME.map(lambda n: n * 1000),
-        st.none() | SOME.map(lambda n: n * 1000),
-        st.sampled_from(((), (T,), (full_name("orders"),))),
-        st.sampled_from(((), ("s",))),
-        st.sampled_from(((), (Client.of("10.0.0.0/8"),), (Client.of("10.0.0.1:1"),))),
-    ),
-)  # fmt: skip
-@settings(max_examples=25)
-def test_views_and_batches_leave_the_same_rows(
-    drawn: list[dict[str, Any]], what: Selection
-) -> None:
-    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("11.0.0.1", 1), (None, None)]
-    connections = [
-        {"connection_id": number, "client_ip": ip, "client_port": port,
-         "first_ts_ns": 1000 * number, "last_ts_ns": 1000 * number + 2500}
-        for number, (ip, port) in enumerate(ends)
-    ]  # fmt: skip
-    frames = [
-        {
-            **row,
-            "frame_no": number,
-            "last_ts_ns": row["ns"],
-            "ts": at(0) + timedelta(microseconds=row["ns"] // 1000),
-        }
-        for number, row in enumerate(drawn)
-    ]
-    for row in frames:
-        del row["ns"]
-    with DuckdbEngine() as engine:
-        opened(engine, what, frames=frames, connections=connections)
-        by_views = [
-            column(engine, "frames", "frame_no"),
-            column(engine, "connections", "connection_id"),
-        ]
-    chosen = SelectedRows(what, "connections")
-    chosen.add_clients("a", [(number, *end) for number, end in enumerate(ends)])
-    batches = {
-        table: pa.RecordBatch.from_pylist(rows, schema=arrow_schema(table))
-        for table, rows in (("frames", frames), ("connections", connections))
-    }
-    numbers = chosen.frames("a", batches["frames"]).column("frame_no").to_pylist()
-    left = chosen.connections("a", batches["connections"]).column("connection_id").to_pylist()
-    assert [numbers, left] == by_views
-    by_hand = [
-        row["frame_no"] for row in frames
-        if (what.since_ns is None or row["last_ts_ns"] >= what.since_ns)
-        and (what.until_ns is None or row["last_ts_ns"] < what.until_ns)
-        and (not what.topics or row["topic"] in {
-            T: (T, f"{T}-partition-1"), full_name("orders"): ("orders",)}[what.topics[0]])
-        and (not what.subscriptions or row["subscription"] == "s")
-        and (not what.clients or row["connection_id"] in
-             ((0, 1) if what.clients[0].port is None else (0,)))
-    ]  # fmt: skip
-    assert numbers == by_hand
 
 
 def test_what_is_asked_for_is_said() -> None:
