@@ -78,6 +78,9 @@ def table_lines(over_time: dict[str, Any], paint: Paint, *, has_bars: bool) -> I
             highest in its column.
     """
     rows = [row | row["latency_ms"] for row in over_time["rows"]]
+    if not rows:
+        yield "over time: no packet has a time"
+        return
     shown = [shown_time(row["ts_ns"], 3) for row in rows]
     zone = "UTC" if shown[0].endswith("Z") else shown[0][23:]
     yield paint(

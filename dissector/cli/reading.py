@@ -54,8 +54,8 @@ class Reading:
         """The paths of the files of each capture that was read to its end, by its id."""
         return {name: tuple(chain.files) for chain, name in self.capture_ids.items()}
 
-    def last_ts_ns(self) -> int:
-        """Time of the last packet of all captures.
+    def last_ts_ns(self) -> int | None:
+        """Time of the last packet of all captures; None where there is none.
 
         Raises:
             UsageError: one of them comes through a pipe.
@@ -68,7 +68,8 @@ class Reading:
                 "times such as -30m count back from the last packet, which a pipe does not tell: "
                 "write 2026-01-31T12:00, or name a file"
             )
-        return max((last_ts_ns(path) or 0 for path in paths), default=0)
+        times = map(last_ts_ns, paths)
+        return max((each for each in times if each is not None), default=None)
 
     def refuse_if_partial(self) -> None:
         """Raise if a part of the input is missing and the user wants all or nothing."""

@@ -49,9 +49,10 @@ class Lake(NamedTuple):
         return sum(part.rows for capture in self.captures for part in capture.files)
 
     @property
-    def last_ts_ns(self) -> int:
-        """Time of the last packet of all captures, ns since 1970."""
-        return max((capture.last_ts_ns or 0 for capture in self.captures), default=0)
+    def last_ts_ns(self) -> int | None:
+        """Time of the last packet of all captures, ns since 1970; None where there is none."""
+        times = (capture.last_ts_ns for capture in self.captures)
+        return max((each for each in times if each is not None), default=None)
 
     def part_paths(self, table: str) -> list[str]:
         """The Parquet files of a table, of captures that exist, of older schema versions first: the

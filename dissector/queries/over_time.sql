@@ -45,10 +45,14 @@ LEFT JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.conn
 WHERE p.kind <> 2 AND p.available_after IS NOT NULL;
 
 -- asked_again: when a consumer asked for an id again; without one, for all
+-- Rows of acks are where they were captured, deliveries of joined captures where their connection
+-- begins. The incarnation does not matter: a consumer that was closed asks for nothing.
 SELECT
-  a.capture, a.connection_id, a.consumer_id, a.incarnation, a.ledger_id, a.entry_id,
-  micros(a.ts) * 1000 AS at_ns
+  coalesce(m.head_capture, a.capture) AS capture,
+  coalesce(m.head_connection_id, a.connection_id) AS connection_id,
+  a.consumer_id, a.ledger_id, a.entry_id, micros(a.ts) * 1000 AS at_ns
 FROM acks AS a
+LEFT JOIN moved AS m ON m.capture = a.capture AND m.connection_id = a.connection_id
 WHERE a.action = 'redeliver';
 
 -- held_messages: messages of a delivery, and from when until when the consumer held them
@@ -63,12 +67,12 @@ SELECT
 FROM received AS d
 ASOF LEFT JOIN (SELECT * FROM asked_again WHERE entry_id IS NOT NULL) AS i
   ON i.capture = d.capture AND i.connection_id = d.connection_id
-  AND i.consumer_id = d.consumer_id AND i.incarnation = d.incarnation
+  AND i.consumer_id = d.consumer_id
   AND i.ledger_id = d.ledger_id AND i.entry_id = d.entry_id
   AND micros(d.ts) * 1000 <= i.at_ns
 ASOF LEFT JOIN (SELECT * FROM asked_again WHERE entry_id IS NULL) AS w
   ON w.capture = d.capture AND w.connection_id = d.connection_id
-  AND w.consumer_id = d.consumer_id AND w.incarnation = d.incarnation
+  AND w.consumer_id = d.consumer_id
   AND micros(d.ts) * 1000 <= w.at_ns
 LEFT JOIN connections AS c ON c.capture = d.capture AND c.connection_id = d.connection_id
 LEFT JOIN closings AS z

@@ -342,7 +342,7 @@ def time_ns(
     """A time of ISO 8601 as ns since 1970, whole µs; or `-30m`, so long before an end.
 
     Args:
-        end_ns: of what is read; None where nobody knows it.
+        end_ns: of what is read; None where there is none.
         is_local: without a zone it is one of the clocks here (TZ), else of UTC.
 
     Raises:
@@ -352,7 +352,10 @@ def time_ns(
         return None
     if (back := _AGO.fullmatch(text)) is not None:
         if end_ns is None:
-            raise UsageError(f"{option} {text}: a time is needed here, such as 2026-01-31T12:00")
+            raise UsageError(
+                f"{option} {text}: there is no packet to count back from; write a time such as "
+                "2026-01-31T12:00"
+            )
         ago_ns = round(float(back[1]) * _SECONDS_OF[back[2]] * _NS_PER_S)
         return (end_ns - ago_ns) // 1000 * 1000
     try:

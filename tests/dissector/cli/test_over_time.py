@@ -99,3 +99,12 @@ def test_the_table_is_printed_and_a_list_in_json(command: Command) -> None:
     assert "over_time" not in json.loads(command("summary", "-q", "--json", NACKS).out)
     assert command("summary", "-q", NACKS, "--over-time=1ms").code == EXIT_OK
     assert command("summary", "-q", NACKS, "--over-time=bad").code == EXIT_USAGE
+
+
+def test_a_capture_without_packets_has_no_table(command: Command, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(NACKS.read_bytes()[:24])
+    result = command("summary", "-q", empty, "--over-time")
+    assert result.code == EXIT_OK and result.lines[-1] == "over time: no packet has a time"
+    result = command("frames", "-q", empty, "--since", "-1s")
+    assert result.code == EXIT_USAGE and "no packet to count back from" in result.err

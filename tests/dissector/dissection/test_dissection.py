@@ -47,6 +47,28 @@ def test_frames_and_accounts_of_a_real_capture(name):
         assert row["packets"] == row["packets_tcp"] + ignored == MANIFEST[name]["packets"]
 
 
+@pytest.mark.parametrize("name", ["java-j73_broker_restart-bem.pcap", "java-j72_midstream.pcap"])
+def test_the_clients_of_frames_come_before_them_and_change_no_row(name: str) -> None:
+    told: dict[int, tuple[str, int]] = {}
+    rows: dict[str, list[dict]] = {}
+    (chain,) = chains([str(CAPTURES / name)]).chains
+    for block in dissect(chain, Options(want_clients=True)):
+        if block.table == "clients":
+            ips = block.columns["client_ip"]
+            texts = [ips.names[code] for code in ips.codes]
+            ends = zip(texts, block.columns["client_port"].tolist(), strict=True)
+            told.update(zip(block.columns["connection_id"].tolist(), ends, strict=True))
+            continue
+        mine = rows_of_block(block)
+        rows.setdefault(block.table, []).extend(mine)
+        if block.table == "frames":
+            assert {row["connection_id"] for row in mine} <= told.keys()
+    assert rows == tables_of(name)
+    for row in rows["connections"]:
+        if row["connection_id"] in told:
+            assert told[row["connection_id"]] == (row["client_ip"], row["client_port"])
+
+
 def test_a_finished_dissection_leaves_at_once() -> None:
     """Without waiting for a search for garbage: one holds megabytes, and a lake has thousands."""
     gc.collect()

@@ -1,5 +1,6 @@
 """The table over time: each number against plain Python over rows, and parts against the whole."""
 
+import struct
 from collections import Counter
 from itertools import pairwise
 from math import ceil
@@ -133,3 +134,15 @@ def test_what_lies_between_two_captures_was_not_captured(tmp_path: Path) -> None
     assert len(made) - len(between) in (3, 4, 5) and len(between) > 30
     assert all(row["sends"] is None and row["unacked"] is None for row in between)
     assert sum(row["sends"] for row in made if row["is_captured"]) == 114 + 20
+
+
+def test_a_capture_that_was_cut_and_landed_apart_has_the_same_table(tmp_path: Path) -> None:
+    whole, at, records = NACKS.read_bytes(), 24, []
+    while at < len(whole):
+        records.append(at)
+        at += 16 + struct.unpack_from("<I", whole, at + 8)[0]
+    middle = records[len(records) // 2]
+    parts = tmp_path / "one.pcap", tmp_path / "two.pcap"
+    parts[0].write_bytes(whole[:middle])
+    parts[1].write_bytes(whole[:24] + whole[middle:])
+    assert table(tmp_path, *parts, step=S // 10) == table(tmp_path, NACKS, step=S // 10)
