@@ -9,7 +9,7 @@ from typing import Any
 
 from dissector.cli.main import run
 from dissector.queries.duckdb_engine import DuckdbEngine
-from dissector.queries.selection import selection_of
+from dissector.queries.selection import Asked
 from dissector.report import pipeline
 from dissector.report.partitions import Engine
 
@@ -34,7 +34,9 @@ def reported(
     tell: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """What report.json says about a lake. rules: those that are asked, none for all."""
-    scope = pipeline.Scope(captures, selection_of(since, until, topics), exact, sections, rules)
+    scope = pipeline.Scope(
+        captures, Asked(since, until, topics).selection(), exact, sections, rules
+    )
     words = pipeline.ReportProgress(tell, lambda *_: None)
     pipeline.write(lake, output, engine, scope, words, has_page=False)
     content: dict[str, Any] = json.loads((output / "report.json").read_text("utf-8"))

@@ -87,7 +87,7 @@ def findings(
     rules, problems = load_rules(folder)
     rules = named(rules, codes)
     with opened_lake(inputs, lake, common, chain) as opened:
-        part = selected.of(opened.lake)
+        part = selected.of(opened.lake, captures)
         all_findings, failed, sources = _run_rules(
             opened, rules, captures, part, (engine, master), common
         )

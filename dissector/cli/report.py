@@ -182,7 +182,7 @@ def summary(
     with opened_lake(inputs, lake, common, chain, may_be_partial=True) as opened:
         reading = opened.reading
         with temporary() as work:
-            scope = pipeline.Scope(captures, selected.of(opened.lake), exact)
+            scope = pipeline.Scope(captures, selected.of(opened.lake, captures), exact)
             engine = partial(DuckdbEngine, threads=common.jobs)
             result = pipeline.make_report(
                 opened.lake, work, engine, scope, has_memory=reading is None
@@ -249,7 +249,7 @@ def report(
 
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
         code = 0 if captures else exit_of_unread(common, there)
-        scope = Scope(captures, selected.of(there), exact)
+        scope = Scope(captures, selected.of(there, captures), exact)
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
     if is_new:

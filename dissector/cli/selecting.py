@@ -60,9 +60,14 @@ class Selected:
         """Whether nothing is left out."""
         return not any(self._asked._replace(is_local=False))
 
-    def of(self, lake: "Lake") -> "Selection":
-        """Of the captures of a lake; times such as -30m count back from their last packet."""
-        return self._asked.selection(lake.last_ts_ns)
+    def of(self, lake: "Lake", captures: Sequence[str] = ()) -> "Selection":
+        """Of captures of a lake; times such as -30m count back from their last packet.
+
+        Args:
+            captures: ids, none for all.
+        """
+        read = (one for one in lake.captures if not captures or one.capture_id in captures)
+        return self._asked.selection(lake._replace(captures=tuple(read)).last_ts_ns)
 
     def of_files(self, reading: "Reading") -> "Selection":
         """Of captures that are read in one pass.

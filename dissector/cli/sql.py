@@ -143,7 +143,7 @@ def _split(
 
 def _is_query(text: str) -> bool:
     """Whether an argument is SQL and not the name of a capture."""
-    # A path asks the system itself, which refuses one that is as long as a query may be.
+    # Path.exists raises where a query is longer than a path may be.
     return any(sign.isspace() or sign == ";" for sign in text) and not os.path.exists(text)
 
 

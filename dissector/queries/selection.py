@@ -414,13 +414,3 @@ class Asked(NamedTuple):
             tuple(sorted({*self.subscriptions})),
             tuple(sorted({Client.of(text) for text in self.clients}, key=str)),
         )
-
-
-def selection_of(
-    since: str | None = None,
-    until: str | None = None,
-    topics: Sequence[str] = (),
-    end_ns: int | None = None,
-) -> Selection:
-    """The same of times and topics alone."""
-    return Asked(since, until, topics).selection(end_ns)

@@ -42,6 +42,23 @@ def test_a_capture_is_asked_without_a_lake(command, nacks):
     assert "read 97 packets" in result.err
 
 
+def test_a_query_may_be_longer_than_a_path(command, nacks):
+    long = f"select 1 as one{' ' * 5000}"
+    assert command("sql", nacks, long, "--format", "csv").lines == ["one", "1"]
+
+
+def test_a_part_is_all_there_is_to_ask_and_how_it_is_made_nobody_sees(command, lake):
+    """Ready views, and a ready view's own query, have the part's rows; no further table shows."""
+    there = command("sql", "--lake", lake, "show tables", "--format", "csv").out
+    part = ("--since", "2026-11-21T09:46:20", "--client", "10.78.0.1", "--topic", "j12")
+    assert command("sql", "--lake", lake, "show tables", *part, "--format", "csv").out == there
+    counts = "select (select count(*) from sends), (select count(*) from sends where ts >= {})"
+    asked = counts.format("timestamptz '2026-11-21 09:46:20+00'")
+    whole = command("sql", "--lake", lake, asked, "--format", "csv").lines[1]
+    within = command("sql", "--lake", lake, asked, *part, "--format", "csv").lines[1]
+    assert whole == "20,10" and within == "10,10"
+
+
 def test_formats_give_the_same_rows(command, lake):
     lines = command("sql", "--lake", lake, COUNTS, "--format", "jsonl").lines
     assert [json.loads(line) for line in lines] == [{"topic": TOPIC, "sends": 20, "messages": 20}]

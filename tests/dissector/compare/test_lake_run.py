@@ -14,7 +14,7 @@ from dissector.compare.lake_run import CELLS, Clock, taken
 from dissector.compare.runs import RATIOS, Run
 from dissector.compare.testing import Ranked
 from dissector.errors import InputError, UsageError
-from dissector.queries.selection import selection_of
+from dissector.queries.selection import Asked
 from tests.dissector.compare.conftest import LOSSY, QUIET, SAMPLES, RunOf
 from tests.numbers import Numbers
 
@@ -119,9 +119,9 @@ def test_captures_of_a_lake_are_one_run(run_of: RunOf, quiet: Run, lossy: Run) -
 
 def test_topics_can_be_selected(run_of: RunOf) -> None:
     name = "persistent://public/default/lat"
-    assert set(run_of(QUIET, LOSSY, what=selection_of(topics=["lat"])).topics) == {name}
+    assert set(run_of(QUIET, LOSSY, what=Asked(topics=["lat"]).selection()).topics) == {name}
     with pytest.raises(UsageError, match="nothing in it is about persistent://public/default/x"):
-        run_of(QUIET, what=selection_of(topics=["x"]))
+        run_of(QUIET, what=Asked(topics=["x"]).selection())
 
 
 def test_a_capture_without_a_known_frame_is_refused(run_of: RunOf) -> None:

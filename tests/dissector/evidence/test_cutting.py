@@ -21,7 +21,7 @@ from dissector.evidence.source_files import chains_of
 from dissector.lake.land import land_chain
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.sandbox import Sandbox, sandbox_over
-from dissector.queries.selection import Client, Selection, selection_of
+from dissector.queries.selection import Asked, Client, Selection
 from dissector.sources.bundled import MANIFEST, PACKETS
 from dissector.sources.rings import Chain
 
@@ -61,7 +61,7 @@ def test_conditions_narrow_each_other(engine: Sandbox) -> None:
     whole = selecting.choose(engine, selecting.Filters(frames=[(1, 100)]))
     ((_, hundred),) = whole.items()
     assert [number for _, number in hundred] == list(range(1, 101))
-    topics = selection_of(topics=["j24"])
+    topics = Asked(topics=["j24"]).selection()
     ((_, some),) = selecting.choose(
         engine, selecting.Filters(frames=[(1, 100)], selection=topics)
     ).items()

@@ -14,7 +14,6 @@ from dissector.queries.selection import (
     Client,
     Selection,
     full_name,
-    selection_of,
     time_ns,
 )
 from dissector.queries.tables import columns_of, table_views
@@ -122,11 +121,11 @@ def test_selected_rows_have_all_columns(db: DuckdbEngine) -> None:
 
 
 def test_options_are_read() -> None:
-    found = selection_of("1970-01-01T00:00:02", "1970-01-01T02:00+01:00", ["t", "x/y/z", T])
+    found = Asked("1970-01-01T00:00:02", "1970-01-01T02:00+01:00", ["t", "x/y/z", T]).selection()
     assert (found.since_ns, found.until_ns) == (2 * S, 3600 * S)
     assert found.topics == (T, "persistent://x/y/z")
     assert full_name("non-persistent://a/b/c") == "non-persistent://a/b/c"
-    assert selection_of().is_everything
+    assert Asked().selection().is_everything
     with pytest.raises(UsageError, match="--since"):
         time_ns("--since", "yesterday")
     assert time_ns("--since", "-1.5m", 100 * 10**9) == 10 * 10**9

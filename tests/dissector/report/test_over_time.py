@@ -13,7 +13,7 @@ from dissector.dissection import Options
 from dissector.errors import UsageError
 from dissector.lake.land import land_chains
 from dissector.lake.reader import open_lake
-from dissector.queries.selection import EVERYTHING, Selection, selection_of
+from dissector.queries.selection import EVERYTHING, Asked, Selection
 from dissector.report.over_time import over_time
 from dissector.sources.rings import chains
 from tests.dissector.observed import CAPTURES, tables_of
@@ -114,9 +114,9 @@ def test_steps_of_disjoint_windows_are_those_of_the_whole(tmp_path: Path) -> Non
     limits = (None, "2026-11-21T09:52:40", "2026-11-21T09:52:50", None)
     parts = []
     for since, until in pairwise(limits):
-        parts += table(tmp_path, RESTART, step=S, what=selection_of(since, until))["rows"]
+        parts += table(tmp_path, RESTART, step=S, what=Asked(since, until).selection())["rows"]
     assert parts == whole["rows"]
-    none = table(tmp_path, RESTART, step=S, what=selection_of(topics=["other"]))["rows"]
+    none = table(tmp_path, RESTART, step=S, what=Asked(topics=["other"]).selection())["rows"]
     assert len(none) == len(whole["rows"]) and not any(row["sends"] for row in none)
 
 
