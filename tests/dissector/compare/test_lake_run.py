@@ -120,7 +120,7 @@ def test_captures_of_a_lake_are_one_run(run_of: RunOf, quiet: Run, lossy: Run) -
 def test_topics_can_be_selected(run_of: RunOf) -> None:
     name = "persistent://public/default/lat"
     assert set(run_of(QUIET, LOSSY, what=Asked(topics=["lat"]).selection()).topics) == {name}
-    with pytest.raises(UsageError, match="nothing in it is about persistent://public/default/x"):
+    with pytest.raises(UsageError, match="nothing in it matches: topic x"):
         run_of(QUIET, what=Asked(topics=["x"]).selection())
 
 

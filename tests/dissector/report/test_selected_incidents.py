@@ -10,7 +10,7 @@ from dissector.cli.main import run
 from tests.dissector.observed import CAPTURES, tables_of
 
 RESTART = CAPTURES / "pulsar-apache" / "java-j73_broker_restart-bem.pcap"
-RETRIED = CAPTURES / "pulsar-apache" / "java-j16_dlq_retry.pcap"
+REFUSED = CAPTURES / "pulsar-apache" / "java-j23_errors.pcap"
 
 
 def found(path: Path, *asked: str) -> list[dict[str, Any]]:
@@ -35,10 +35,15 @@ def test_a_finding_is_of_the_client_whose_frames_show_it() -> None:
 
 
 def test_a_finding_about_another_name_is_left_out() -> None:
-    (whole,) = found(RETRIED)
-    assert found(RETRIED, "--topic", "j16", "--subscription", "sub") == [whole]
-    others = {row["topic"] for row in tables_of(str(RETRIED))["frames"]} - {
-        None,
-        whole["subject"]["topic"],
-    }
-    assert others and not found(RETRIED, "--topic", min(others))
+    whole = found(REFUSED)
+    topics = {row["subject"].get("topic") for row in whole}
+    assert len(topics) > 4
+    for topic in ("busy", "maxp"):
+        name = f"persistent://public/default/{topic}"
+        expected = [row for row in whole if row["subject"].get("topic") in (None, name)]
+        assert 0 < len(expected) < len(whole)
+        assert found(REFUSED, "--topic", topic) == expected
+    mine = [row for row in whole if row["subject"].get("subscription") == "s2"]
+    assert len(mine) == 1
+    kept = found(REFUSED, "--topic", "maxp", "--subscription", "s2")
+    assert [row for row in kept if row["subject"].get("subscription")] == mine
