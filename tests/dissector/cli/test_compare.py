@@ -95,7 +95,7 @@ def test_confidence_and_the_least_change_decide(command: Command) -> None:
         ((QUIET, "/dev/null"), EXIT_INPUT, "/dev/null"),
         ((SAMPLES / "pulsar" / "fake-f17_tls.pcap", QUIET), EXIT_INPUT, "nothing to compare"),
         ((QUIET, QUIET, "--metric", "p99"), EXIT_USAGE, "--metric: there is no p99"),
-        ((QUIET, QUIET, "--topic", "x"), EXIT_USAGE, "nothing in it is about"),
+        ((QUIET, QUIET, "--topic", "x"), EXIT_USAGE, "nothing in it matches"),
         ((QUIET, QUIET, "--fail-on", "wrose"), EXIT_USAGE, "wrose is none of worse"),
         ((QUIET, QUIET, "--fail-on", "verdicts.bad > 0"), EXIT_USAGE, "verdicts.bad"),
         ((QUIET, QUIET, "--json", "--markdown"), EXIT_USAGE, "exclude each other"),
