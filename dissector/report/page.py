@@ -18,17 +18,20 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_ROWS
-from dissector.report import descriptions, formatting, plots
+from dissector.report import descriptions, formatting, numbers, plots, timeline_picture
 from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
-from dissector.report.headlines import WORDS, headlines
+from dissector.report.headlines import WORDS, anchor_of, headlines, verdict
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
+from dissector.report.timelines import Timeline
 
 MIN_FOLD: Final = 3  # rows that say the same become one
 UNKNOWN: Final = "not known"
+_FIRST_LINES: Final = 3  # findings that stand above the picture of the worst
+_HEAD: Final = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _DATA: Final = "dissector.data"
 
 Text = Callable[[Any], str]  # or Markup, which stays as it is
@@ -66,6 +69,23 @@ def broken(name: str) -> Markup:
     return Markup("").join(
         escape(part) + Markup("<wbr>") for part in re.split(r"(?<=[-_.])", name) if part
     )
+
+
+def labelled(rows: Markup, heads: str = "") -> Markup:
+    """Rows of a table whose cells say what their column is: where a screen is too narrow for a
+    table, each row is a list of cells.
+
+    Args:
+        heads: of the columns; else those of the table that the rows are in.
+    """
+    names = [Markup(each).striptags() for each in _HEAD.findall(heads or rows)]
+    parts = str(rows).split("<tr")
+    for place, part in enumerate(parts):
+        first, *cells = part.split("<td")
+        if len(cells) == len(names):  # not what is folded below a row
+            labels = (f'<td data-label="{name}"' for name in map(escape, names))
+            parts[place] = first + "".join(map("".join, zip(labels, cells, strict=True)))
+    return Markup("<tr".join(parts))
 
 
 def spaced(name: str) -> str:
@@ -122,20 +142,44 @@ class PacketNames:
         for source in sources:
             self._files.setdefault(source["capture"], []).append(source)
 
-    def packet(self, capture: str | None, packet: int | None) -> Markup:
-        """A packet as its file and the number that Wireshark shows, or that it is not known."""
+    def packet(self, capture: str | None, packet: int | None, command: str = "") -> Markup:
+        """A packet as its file and the number that Wireshark shows, or that it is not known.
+
+        Args:
+            command: that shows its frame.
+        """
         if packet is None:
             return unknown("the frame lies too far back in the capture")
+        name, number = self._in_file(capture, packet)
+        text = f"frame.number == {number}"
+        return Markup(
+            '<span class="place" data-command="{}" data-filter="{}"{}>packet {}</span>'
+        ).format(
+            command, text, Markup(' title="{}"').format(f"{name}: {text}") if name else "",
+            formatting.count_text(number),
+        )  # fmt: skip
+
+    def filter_of(self, row: Row) -> dict[str, str]:
+        """The packets of a finding's evidence as Wireshark's filter, and the file they are in if
+        the capture has several: of these the first with any of them."""
+        places: dict[str, list[int]] = {}
+        for each in row["evidence"]:
+            if each["packet"] is not None:
+                name, number = self._in_file(row["capture"], each["packet"])
+                places.setdefault(name, []).append(number)
+        for name, packets in places.items():
+            text = " || ".join(f"frame.number == {number}" for number in sorted({*packets}))
+            is_one_of = len(self._files.get(row["capture"], [])) > 1
+            return {"text": text, "file": name if is_one_of else ""}
+        return {}
+
+    def _in_file(self, capture: str | None, packet: int) -> tuple[str, int]:
+        """The file that a packet of a capture is in, and its number there; else no file."""
         for file in self._files.get(capture, []):
             first, count = file["first_packet"], file["packets"]
             if first is not None and first <= packet < first + (count or 0):
-                number = packet - first + 1
-                name = formatting.name_text(file["file_name"] or "")
-                title = f"{name}: frame.number == {number}"
-                return Markup('<span class="place" title="{}">packet {}</span>').format(
-                    title, formatting.count_text(number)
-                )
-        return Markup('<span class="place">packet {}</span>').format(formatting.count_text(packet))
+                return formatting.name_text(file["file_name"] or ""), packet - first + 1
+        return "", packet
 
     def file_of(self, capture: str | None) -> str:
         """What a capture is called: its file, or its id where it has several."""
@@ -164,7 +208,24 @@ def figure(pair: plots.Pair | None, name: str) -> Markup:
     )
 
 
-def _environment(names: PacketNames) -> Environment:
+def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
+    """What the page shows of timelines, by the place of their finding."""
+    drawn = {}
+    for each in timelines:
+        row = report["findings"]["findings"][each.place]
+        svg = timeline_picture.picture(each, f"{row['id']} {row['title']}")
+        if svg:
+            drawn[each.place] = {
+                "svg": svg,
+                "touched": timeline_picture.touched(each),
+                "letters": timeline_picture.lettered(each),
+                "first_ns": each.first_ns,
+                "last_ns": each.last_ns,
+            }
+    return drawn
+
+
+def _environment(names: PacketNames, commands: Commands) -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -176,12 +237,21 @@ def _environment(names: PacketNames) -> Environment:
         "name": partial(or_unknown, breakable),
         "words": partial(or_unknown, spaced),
         "breaks": broken,
+        "clock": lambda at_ns: (numbers.instant(at_ns) or "")[11:26],
+        "labelled": labelled,
+        "literal": partial(json.dumps, ensure_ascii=False),
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
         "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
     }
     environment.globals |= {
+        "anchor_of": anchor_of,
+        "command_of": commands.of_finding,
+        "command_of_frame": lambda row, number: commands.frames(f"frame_no == {number}", row),
+        "commands": commands,
         "figure": figure,
+        "first_lines": _FIRST_LINES,
+        "filter_of": names.filter_of,
         "folded": folded,
         "judged_sections": JUDGED,
         "mark_words": CAPTURE_WORDS,
@@ -192,6 +262,8 @@ def _environment(names: PacketNames) -> Environment:
         "meaning_of": descriptions.meaning_of,
         "packet_of": names.packet,
         "file_of": names.file_of,
+        "series": [(each.one, each.several) for each in timeline_picture.SERIES.values()],
+        "severities": {"error": "error", "warning": "warning", "info": "note"},
         "severity_words": WORDS,
         "capture_count": names.count,
         "max_rows": MAX_PAGE_ROWS,
@@ -211,20 +283,23 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
     }
 
 
-def page(report: Row, lake: object = None) -> str:
+def page(report: Row, lake: object = None, timelines: Sequence[Timeline] = ()) -> str:
     """The page of a report that has all sections.
 
     Args:
         lake: that commands ask where the packets are in no file.
+        timelines: of findings.
     """
-    environment = _environment(PacketNames(report["sources"]))
+    environment = _environment(PacketNames(report["sources"]), Commands(report))
     template = environment.from_string(_asset("report.html"))
     style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
+    lines = headlines(report)
     text = template.render(
         report=report,
-        command_of=Commands(report).of_finding,
         plots=_plots(report),
-        headlines=headlines(report),
+        headlines=lines,
+        verdict=verdict(lines),
+        timelines=_drawn(timelines, report),
         policy=policy(style, script),
         style=style,
         script=script,
