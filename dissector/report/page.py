@@ -88,6 +88,14 @@ def labelled(rows: Markup, heads: str = "") -> Markup:
     return Markup("<tr".join(parts))
 
 
+def condition_of(fields: Row) -> str:
+    """What selects the frames of a row (`-Y`), by columns of frames; nothing, where none is known."""
+    known = {name: value for name, value in fields.items() if value is not None and name != "by"}
+    return " and ".join(
+        f"{name} == {json.dumps(value, ensure_ascii=False)}" for name, value in known.items()
+    )
+
+
 def spaced(name: str) -> str:
     """An enum value as words."""
     return formatting.name_text(name).replace("_", " ")
@@ -239,7 +247,6 @@ def _environment(names: PacketNames, commands: Commands) -> Environment:
         "breaks": broken,
         "clock": lambda at_ns: (numbers.instant(at_ns) or "")[11:26],
         "labelled": labelled,
-        "literal": partial(json.dumps, ensure_ascii=False),
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
         "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
@@ -249,6 +256,7 @@ def _environment(names: PacketNames, commands: Commands) -> Environment:
         "command_of": commands.of_finding,
         "command_of_frame": lambda row, number: commands.frames(f"frame_no == {number}", row),
         "commands": commands,
+        "condition_of": condition_of,
         "figure": figure,
         "first_lines": _FIRST_LINES,
         "filter_of": names.filter_of,
@@ -266,6 +274,7 @@ def _environment(names: PacketNames, commands: Commands) -> Environment:
         "severities": {"error": "error", "warning": "warning", "info": "note"},
         "severity_words": WORDS,
         "capture_count": names.count,
+        "dict": dict,
         "max_rows": MAX_PAGE_ROWS,
     }
     return environment
