@@ -195,11 +195,11 @@ def picture(timeline: Timeline, title: str) -> Markup:
     for lane, base in bases.items():
         mine = [name for name, each in SERIES.items() if each.lane == lane]
         most = max([mark.frames for mark in timeline.marks if mark.series in mine], default=1)
-        there = [name for name in mine if name in counts]
-        for name in there:
+        for name in (name for name in mine if name in counts):
             least = _LEAST_TALL if name == mine[0] else _LEAST_ODD
             marks += _bars(timeline, name, base, most, least)
-        label = "  ".join(_label(name, counts.get(name, 0)) for name in there or mine[:1])
+        named = [name for name in mine if name in counts or name == mine[0]]
+        label = "  ".join(_label(name, counts.get(name, 0)) for name in named)
         words += f'<text x="0" y="{base - _TALLEST - 4}">{label}</text>'
     thin = 'fill="none" vector-effect="non-scaling-stroke"'
     name = f"timeline-{timeline.place}"
