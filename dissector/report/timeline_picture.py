@@ -39,7 +39,7 @@ SERIES: Final = {
     "refused request": Series(5, "refused request", "refused requests", "bad", "refused"),
     "close": Series(6, "producer or consumer closed", "producers and consumers closed", "warn-mark"),
     "open": Series(7, "connection opened", "connections opened", "good"),
-    "end": Series(7, "connection ended", "connections ended", "bad", "ended"),
+    "end": Series(8, "connection ended", "connections ended", "bad"),
 }
 # Lanes that are there also where nothing is in them: that nothing came is what a reader looks for.
 _ALWAYS: Final = ("send", "receipt", "delivery", "ack")

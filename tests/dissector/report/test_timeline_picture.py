@@ -140,7 +140,7 @@ def test_each_finding_has_its_picture_once(found: dict[str, Any]) -> None:
 
 ACT = """
 window.noted = {};
-const wait = (ms) => new Promise((go) => setTimeout(go, ms));
+const settle = async () => { for (let turn = 0; turn < 20; turn++) await null; };
 const all = (what) => Array.from(document.querySelectorAll(what));
 const texts = () => all(".card code").map((each) => each.textContent);
 (async () => {
@@ -148,13 +148,13 @@ const texts = () => all(".card code").map((each) => each.textContent);
   const clipboard = { writeText: async (text) => written.push(text) };
   Object.defineProperty(navigator, "clipboard", { value: clipboard, configurable: true });
   all(".around .copy").slice(0, 2).forEach((each) => each.click());
-  await wait(5);
+  await settle();
   noted.written = written;
   noted.said = all(".copy")[0].textContent;
   Object.defineProperty(navigator, "clipboard", { value: undefined, configurable: true });
   document.execCommand = () => false;
   all(".around .copy")[0].click();
-  await wait(5);
+  await settle();
   noted.selected = String(getSelection());
   const place = all(".proof .place")[0];
   place.click();
