@@ -246,6 +246,7 @@ def _environment(names: PacketNames, commands: Commands) -> Environment:
         "words": partial(or_unknown, spaced),
         "breaks": broken,
         "clock": lambda at_ns: (numbers.instant(at_ns) or "")[11:26],
+        "day": lambda at_ns: (numbers.instant(at_ns) or "")[:10],
         "labelled": labelled,
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
