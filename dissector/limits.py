@@ -234,6 +234,8 @@ MAX_BYTE_SEARCH_BYTES: Final = 1 << 16
 
 # -- comparisons; a comment on GitHub holds 65,536 characters
 MAX_COMPARED_TOPICS: Final = 20  # that are compared one by one, those with most events
+MAX_COMPARED_CURVES: Final = 12  # of durations, on the page
+MAX_MARKDOWN_BYTES: Final = 60_000
 MAX_MARKDOWN_LINES: Final = 100
 MAX_MARKDOWN_NAMES: Final = 20
 MAX_SHOWN_INPUTS: Final = 6  # names of inputs in a heading; of more the number

@@ -37,6 +37,7 @@ class BesideNumbers(NamedTuple):
     timelines: Sequence[Timeline] = ()
 
 
+_NOTHING_BESIDE: Final = BesideNumbers()
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
 _PAGE: Final = "report.html"
@@ -140,7 +141,7 @@ def write_report(
     has_page: bool = True,
     more: Writers | None = None,
     is_forced: bool = False,
-    beside: BesideNumbers = BesideNumbers(),
+    beside: BesideNumbers = _NOTHING_BESIDE,
 ) -> None:
     """Write a report into a folder, in the place of one that is there.
 

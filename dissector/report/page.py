@@ -37,7 +37,8 @@ _DATA: Final = "dissector.data"
 Text = Callable[[Any], str]  # or Markup, which stays as it is
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A text of the package's data."""
     return (resources.files(_DATA) / name).read_text("utf-8")
 
 
@@ -89,7 +90,10 @@ def labelled(rows: Markup, heads: str = "") -> Markup:
 
 
 def condition_of(fields: Row) -> str:
-    """What selects the frames of a row (`-Y`), by columns of frames; nothing, where none is known."""
+    """What selects the frames of a row (`-Y`), by columns of frames; nothing where none is known.
+
+    fields: values by column; `by` is none.
+    """
     known = {name: value for name, value in fields.items() if value is not None and name != "by"}
     return " and ".join(
         f"{name} == {json.dumps(value, ensure_ascii=False)}" for name, value in known.items()
@@ -301,8 +305,8 @@ def page(report: Row, lake: object = None, timelines: Sequence[Timeline] = ()) -
         timelines: of findings.
     """
     environment = _environment(PacketNames(report["sources"]), Commands(report))
-    template = environment.from_string(_asset("report.html"))
-    style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
+    template = environment.from_string(asset("report.html"))
+    style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
     lines = headlines(report)
     text = template.render(
         report=report,

@@ -232,14 +232,18 @@ def make_report(
     writers = _closed_tables(cache) if scope.is_whole else {}
     if scope.has_findings:
         writers[f"{TABLES}/findings_findings"] = partial(_write_findings, judged)
-    drawn = []
-    if scope.is_drawn:
-        wrong = [one for one in judged.findings if is_wrong(one)]
-        drawn = timelines(read, wrong, work)
-        writers[f"{TABLES}/findings_timelines"] = partial(
-            _write_rows, timeline_rows(drawn, wrong)
-        )
-    return Report(report, writers, judged, drawn)
+    made = Report(report, writers, judged)
+    return _drawn(made, read, work) if scope.is_drawn else made
+
+
+def _drawn(made: Report, read: Inputs, work: Path) -> Report:
+    """The report with timelines of what rules found, and their rows among its tables."""
+    wrong = [one for one in made.judgement.findings if is_wrong(one)]
+    drawn = timelines(read, wrong, work)
+    rows = partial(_write_rows, timeline_rows(drawn, wrong))
+    return made._replace(
+        tables={**made.tables, f"{TABLES}/findings_timelines": rows}, timelines=drawn
+    )
 
 
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:

@@ -37,10 +37,11 @@ SERIES: Final = {
     "ack": Series(4, "ack", "acks"),
     "request": Series(5, "other request", "other requests"),
     "refused request": Series(5, "refused request", "refused requests", "bad", "refused"),
-    "close": Series(6, "producer or consumer closed", "producers and consumers closed", "warn-mark"),
+    "close": Series(6, "producer or consumer closed", "producers and consumers closed",
+                    "warn-mark"),
     "open": Series(7, "connection opened", "connections opened", "good"),
     "end": Series(8, "connection ended", "connections ended", "bad"),
-}
+}  # fmt: skip
 # Lanes that are there also where nothing is in them: that nothing came is what a reader looks for.
 _ALWAYS: Final = ("send", "receipt", "delivery", "ack")
 _WIDTH: Final = 1000  # of what is stretched
@@ -121,8 +122,10 @@ def _letters(timeline: Timeline, height: int) -> tuple[str, str]:
             groups.append((part, [letter]))
     for part, letters in groups:
         anchor = "start" if part < _NEAR else "end" if part > 1 - _NEAR else "middle"
-        texts += f'<text class="letter" x="{_percent(part)}" y="{_HEAD - 8}" text-anchor="{anchor}">'
-        texts += f"{' '.join(letters)}</text>"
+        texts += (
+            f'<text class="letter" x="{_percent(part)}" y="{_HEAD - 8}" text-anchor="{anchor}">'
+            f"{' '.join(letters)}</text>"
+        )
     return lines, texts
 
 

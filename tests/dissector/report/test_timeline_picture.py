@@ -51,7 +51,8 @@ def full(place: int) -> Timeline:
 
 
 def parsed(one: Timeline) -> ElementTree.Element:
-    return ElementTree.fromstring(f"<div xmlns='http://www.w3.org/2000/svg'>{picture(one, 'T')}</div>")
+    svg = picture(one, "T")
+    return ElementTree.fromstring(f"<div xmlns='http://www.w3.org/2000/svg'>{svg}</div>")
 
 
 def bars(one: Timeline) -> int:
@@ -104,7 +105,7 @@ def test_nothing_is_drawn_where_nothing_happened() -> None:
 @given(st.integers(1, 10**19))
 def test_ticks_are_round_few_and_inside(span_ns: int) -> None:
     found = ticks(span_ns)
-    assert 1 <= len(found) <= 4 and 0 < found[0] and found[-1] <= span_ns
+    assert 1 <= len(found) <= 4 and found[0] > 0 and found[-1] <= span_ns
     assert re.fullmatch(r"[125]0*", str(found[0]))
 
 
