@@ -22,6 +22,8 @@ Curve = list[list[float]]
 _PER_NINE: Final = 16  # points of a curve, from one nine to the next
 _WIDTH: Final = 1000  # of what is stretched
 _HEIGHT: Final = 170
+_TOP: Final = 14  # px, for the text of the uppermost line
+_LEAST: Final = 10  # values that show a curve
 _SIDES: Final = (("before", "series-2"), ("after", "series-1"))
 _MOST_TIMES: Final = 8.0  # a change that a bar can show: eight times, or an eighth
 _BAR: Final = 200
@@ -47,14 +49,17 @@ def curve(values: Values) -> Curve:
 
 def curves(before: Run, after: Run, metrics: Sequence[Row]) -> list[Row]:
     """The curves of durations that were compared over all topics and that both runs have: metric,
-    before, after. Those of metrics that changed come first."""
+    before, after. Those of metrics that changed come first, few values make none."""
     changed = sorted(metrics, key=lambda row: row["verdict"] not in ("worse", "better"))
     measures = dict.fromkeys(
         row["metric"].rpartition(".")[0] for row in changed
         if row["topic"] is None and row["unit"] == "ms" and row["same_as"] is None
     )  # fmt: skip
-    both = [name for name in measures
-            if (name, None) in before.values and (name, None) in after.values]  # fmt: skip
+    both = [
+        name for name in measures
+        if all((name, None) in run.values and run.values[name, None].number >= _LEAST
+               for run in (before, after))
+    ]  # fmt: skip
     return [
         {"metric": name, "before": curve(before.values[name, None]),
          "after": curve(after.values[name, None])}
@@ -86,12 +91,12 @@ def curve_picture(row: Row) -> Markup:
         lines += f'<polyline points="{points}" stroke="var(--{ink})" stroke-width="2" {_THIN}/>'
     for y in duration_ticks(low, high, 4):
         grid += f"M0 {up(y)}H{_WIDTH}"
-        words += f'<text x="0" y="{up(y) - 3}">{duration_text(y)}</text>'
+        words += f'<text x="0" y="{_TOP + up(y) - 3}">{duration_text(y)}</text>'
     for x, label in quantile_ticks(most)[1:]:
         anchor = "end" if across(x) > 0.9 else "middle"
         grid += f"M{round(_WIDTH * across(x))} 0V{_HEIGHT}"
         words += (
-            f'<text x="{100 * across(x):.4g}%" y="{_HEIGHT + 15}" text-anchor="{anchor}">'
+            f'<text x="{100 * across(x):.4g}%" y="{_TOP + _HEIGHT + 15}" text-anchor="{anchor}">'
             f"{label}</text>"
         )
     told = "; ".join(
@@ -100,8 +105,8 @@ def curve_picture(row: Row) -> Markup:
     )  # fmt: skip
     text = (
         f'<svg class="timeline" role="img" aria-label="{escape(row["metric"])}, by percentile; '
-        f'{told}" width="100%" height="{_HEIGHT + 22}"><svg width="100%" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
+        f'{told}" width="100%" height="{_TOP + _HEIGHT + 22}">'
+        f'<svg y="{_TOP}" width="100%" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
         f'<path d="{grid}" stroke="var(--rule)" {_THIN}/>{lines}</svg>{words}</svg>'
     )
     return Markup(text)
