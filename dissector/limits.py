@@ -226,6 +226,8 @@ MAX_CURVE_POINTS: Final = 480
 MAX_MINUTE_CELLS: Final = 2_000
 MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small
 MAX_PAGE_ROWS: Final = 40  # of a table on the page; as many findings have a timeline
+MAX_PAGE_FOLDED: Final = 120  # rows of a list that are folded below others
+MAX_PAGE_REASONS: Final = 3  # of a capture's verdict
 MAX_TIMELINE_BINS: Final = 80  # of a series on a timeline, whatever time it shows
 MAX_PARTITION_ROWS: Final = 20_000_000  # that one query reads, all tables together
 # Up to here damage of one whole byte is hardly ever imitated by something else: 255 patterns per

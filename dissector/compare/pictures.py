@@ -106,7 +106,8 @@ def curve_picture(row: Row) -> Markup:
     text = (
         f'<svg class="timeline" role="img" aria-label="{escape(row["metric"])}, by percentile; '
         f'{told}" width="100%" height="{_TOP + _HEIGHT + 22}">'
-        f'<svg y="{_TOP}" width="100%" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">'
+        f'<svg y="{_TOP}" width="100%" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        'preserveAspectRatio="none">'
         f'<path d="{grid}" stroke="var(--rule)" {_THIN}/>{lines}</svg>{words}</svg>'
     )
     return Markup(text)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from dissector.limits import MAX_PAGE_ROWS
+from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
 from dissector.report import descriptions, formatting, numbers, plots, timeline_picture
 from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words
@@ -92,9 +92,12 @@ def labelled(rows: Markup, heads: str = "") -> Markup:
 def condition_of(fields: Row) -> str:
     """What selects the frames of a row (`-Y`), by columns of frames; nothing where none is known.
 
-    fields: values by column; `by` is none.
+    fields: values by column; `by` is none. Who copies a command must see what it does: names that
+    are not shown as they are make none.
     """
     known = {name: value for name, value in fields.items() if value is not None and name != "by"}
+    if any(formatting.name_text(str(value)) != value for value in known.values()):
+        return ""
     return " and ".join(
         f"{name} == {json.dumps(value, ensure_ascii=False)}" for name, value in known.items()
     )
@@ -108,10 +111,10 @@ def spaced(name: str) -> str:
 class Fold(NamedTuple):
     """Rows of a list that say the same, again and again, as one storm makes them.
 
-    rows: in the order of the list.
+    rows: that are shown, in the order of the list.
     times: how often it was.
     first, last: when.
-    listed: rows.
+    listed: rows that there are.
     """
 
     rows: list[Row]
@@ -122,7 +125,10 @@ class Fold(NamedTuple):
 
 
 def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
-    """Rows with equal keys together, of each capture by itself; few of them stay single."""
+    """Rows with equal keys together, of each capture by itself; few of them stay single.
+
+    Of a group MAX_PAGE_ROWS are shown, below all of a list's first rows MAX_PAGE_FOLDED.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.get("capture"), *(row[key] for key in keys)), []).append(row)
@@ -130,15 +136,21 @@ def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
     for group in groups.values():
         for part in [group] if len(group) >= MIN_FOLD else [[row] for row in group]:
             by_identity[id(part[0])] = part
-    return [_fold(by_identity[id(row)]) for row in rows if id(row) in by_identity]
+    folds, room = [], MAX_PAGE_FOLDED
+    for row in rows:
+        if id(row) in by_identity:
+            folds.append(_fold(by_identity[id(row)], min(room, MAX_PAGE_ROWS - 1)))
+            room -= len(folds[-1].rows) - 1
+    return folds
 
 
-def _fold(rows: list[Row]) -> Fold:
+def _fold(rows: list[Row], below: int) -> Fold:
     begins = [row.get("first_ts") or row.get("start_ts") or row.get("ts") for row in rows]
     ends = [row.get("last_ts") or begin for row, begin in zip(rows, begins, strict=True)]
     first = min((each for each in begins if each), default=None)
     last = max((each for each in ends if each), default=None)
-    return Fold(rows, sum(row.get("answers", 1) for row in rows), first, last, len(rows))
+    times = sum(row.get("answers", 1) for row in rows)
+    return Fold(rows[: 1 + below], times, first, last, len(rows))
 
 
 def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
@@ -280,6 +292,7 @@ def _environment(names: PacketNames, commands: Commands) -> Environment:
         "severity_words": WORDS,
         "capture_count": names.count,
         "dict": dict,
+        "max_reasons": MAX_PAGE_REASONS,
         "max_rows": MAX_PAGE_ROWS,
     }
     return environment

@@ -211,7 +211,9 @@ def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     shown = re.sub(r"<details>.*?</details>", "", table, flags=re.DOTALL)
     assert shown.count("PersistenceError") == 1 and "ChecksumError" in shown
     by_code = 1
-    assert table.count("PersistenceError") == by_code + MAX_PAGE_ROWS, "the others can be unfolded"
+    # As often in the condition that selects them: see the number of answers.
+    cells = re.sub(r'data-command="[^"]*"', "", table).count("PersistenceError")
+    assert cells == by_code + MAX_PAGE_ROWS, "the others can be unfolded"
     assert "tables/errors_incidents" in table
 
 

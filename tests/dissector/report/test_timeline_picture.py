@@ -11,16 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.limits import MAX_EVIDENCE_FRAMES, MAX_PAGE_ROWS, MAX_TIMELINE_BINS
+from dissector.limits import (
+    MAX_EVIDENCE_FRAMES,
+    MAX_FINDING_KINDS,
+    MAX_LISTED,
+    MAX_PAGE_ROWS,
+    MAX_TIMELINE_BINS,
+)
 from dissector.report.page import page
+from dissector.report.result import SECTIONS
 from dissector.report.timeline_picture import SERIES, picture, ticks, told, touched
 from dissector.report.timelines import Mark, Shown, Timeline
+from tests.dissector.report import made
 from tests.dissector.report.browser import looked_at
 from tests.dissector.report.test_headlines import judged_report
+from tests.dissector.report.test_page import report_of
 
 SECOND_NS = 1_000_000_000
 BEGIN_NS = 1_750_000_000 * SECOND_NS
-MAX_PAGE_BYTES = 4 << 20  # as docs/metrics.md says
+MAX_TIMELINE_BYTES = 4 << 20  # of all, as docs/metrics.md says
+MAX_PAGE_BYTES = 12 << 20
 
 
 def timeline(place: int = 0, *marks: Mark, shown: int = 2) -> Timeline:
@@ -123,7 +133,7 @@ def found() -> dict[str, Any]:
 def test_a_page_of_pictures_is_of_bounded_size(found: dict[str, Any]) -> None:
     text = page(found, None, [full(place) for place in range(MAX_PAGE_ROWS)])
     assert text.count('<svg class="timeline"') == MAX_PAGE_ROWS
-    assert len(text.encode()) < MAX_PAGE_BYTES
+    assert len(text.encode()) < MAX_TIMELINE_BYTES
 
 
 def test_each_finding_has_its_picture_once(found: dict[str, Any]) -> None:
@@ -198,3 +208,32 @@ def test_numbers_lead_to_frames_by_a_click(
     ]
     if width == 400:
         assert min(noted["size"]) >= 44, "a finger needs so much"
+
+
+def test_a_page_is_of_bounded_size_whatever_there_is(found: dict[str, Any]) -> None:
+    """Names of a thousand characters, a thousand captures with a dozen reasons each, full lists."""
+    report = copy.deepcopy(found)
+    evil = "persistent://t/n/" + "<&\"'" * 250
+
+    def many_of(row: dict[str, Any], **other: Any) -> list[dict[str, Any]]:
+        rows = [row | other | {"capture": f"c-{n}"} for n in range(1000) for _ in range(4)]
+        return rows[:MAX_LISTED]
+
+    capture = made.RandomCapture(5)
+    for row in capture.tables["exchanges"]:
+        row["topic"] = row["producer_name"] = row["error_text"] = evil
+    lists = report_of(capture.tables)
+    for section in SECTIONS:
+        for name, value in lists[section].items():
+            if isinstance(value, list) and value and section != "findings":
+                lists[section][name] = many_of(value[0])
+    said = f"{'A sentence. ' * 30}{evil[:100]}"
+    reason = {"section": "errors", "verdict": "bad", "text": said, "next_step": f"Do:\n{said[-300:]}"}
+    worst = lists["verdicts"]["by_capture"][0] | {"reasons": [reason] * MAX_FINDING_KINDS}
+    lists["verdicts"]["by_capture"] = many_of(worst, verdict="bad")
+    lists["verdicts"]["total"]["captures"] = 5000
+    lists["sources"] = [{**lists["sources"][0], "capture": f"c-{n}"} for n in range(5000)]
+    lists["findings"] = report["findings"]
+    text = page(lists, None, [full(place) for place in range(MAX_PAGE_ROWS)])
+    assert text.count("<table") > 20 and evil not in text
+    assert len(text.encode()) < MAX_PAGE_BYTES
