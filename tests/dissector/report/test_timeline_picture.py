@@ -228,7 +228,8 @@ def test_a_page_is_of_bounded_size_whatever_there_is(found: dict[str, Any]) -> N
             if isinstance(value, list) and value and section != "findings":
                 lists[section][name] = many_of(value[0])
     said = f"{'A sentence. ' * 30}{evil[:100]}"
-    reason = {"section": "errors", "verdict": "bad", "text": said, "next_step": f"Do:\n{said[-300:]}"}
+    reason = {"section": "errors", "verdict": "bad", "text": said}
+    reason["next_step"] = f"Do:\n{said[-300:]}"
     worst = lists["verdicts"]["by_capture"][0] | {"reasons": [reason] * MAX_FINDING_KINDS}
     lists["verdicts"]["by_capture"] = many_of(worst, verdict="bad")
     lists["verdicts"]["total"]["captures"] = 5000
