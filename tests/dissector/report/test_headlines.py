@@ -34,14 +34,9 @@ def test_findings_come_first_with_rival_command_and_mark() -> None:
     marks = [(headline.word, headline.section) for headline in said[:3]]
     assert marks == [("bad", "send_latency"), ("look", "errors"), ("note", "permit_utilization")]
     first = headlines(report)[0]
-<<<<<<< HEAD
     assert first.sentence.startswith("D15 A message was stored twice (proven): ")
-    assert first.rival.startswith("What else looks the same: ") and first.anchor == "findings"
+    assert first.rival.startswith("What else looks the same: ") and first.anchor == "finding-1"
     assert first.rival not in first.text
-=======
-    assert first.text.startswith("D15 A message was stored twice (proven): ")
-    assert "What else looks the same: " in first.text and first.anchor == "finding-1"
->>>>>>> 4bee53bf (report: the page begins with the verdict and a picture of the worst)
     assert first.next_step.startswith("What to do: ")
     assert first.next_step.endswith("dissector frames INPUT -Y 'frame_no in (1)'")
 
