@@ -23,7 +23,7 @@ from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
-from dissector.report.headlines import WORDS, anchor_of, headlines, verdict
+from dissector.report.headlines import WORDS, WRONG, anchor_of, headlines, verdict
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
 from dissector.report.timelines import Timeline
@@ -324,7 +324,10 @@ def page(report: Row, lake: object = None, timelines: Sequence[Timeline] = ()) -
     text = template.render(
         report=report,
         plots=_plots(report),
-        headlines=lines,
+        headlines_apart=(
+            [one for one in lines if one.anchor or one.word in WRONG],
+            [one for one in lines if not one.anchor and one.word not in WRONG],
+        ),
         verdict=verdict(lines),
         timelines=_drawn(timelines, report),
         policy=policy(style, script),

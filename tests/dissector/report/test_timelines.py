@@ -1,5 +1,8 @@
 """Timelines of findings: what they count is in the capture, of the finding's subject and time."""
 
+import html
+import re
+import shlex
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -9,6 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.cli.main import run
 from dissector.lake.reader import open_lake
 from dissector.limits import MAX_PAGE_ROWS, MAX_TIMELINE_BINS
 from dissector.queries.duckdb_engine import DuckdbEngine
@@ -18,6 +22,7 @@ from dissector.report.timeline_picture import SERIES
 from dissector.report.timelines import Timeline
 from tests.dissector.lake.samples import landed
 from tests.dissector.observed import tables_of
+from tests.dissector.report.browser import looked_at
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 NAMES = (
@@ -156,3 +161,32 @@ def test_the_marks_are_a_table_of_the_report(lake: Path, tmp_path: Path, report:
         assert (row["id"], row["capture"]) == (one["id"], one["capture"])
     text = (tmp_path / "out" / "report.html").read_text()
     assert text.count('<svg class="timeline"') == len(report.timelines)
+
+
+@pytest.fixture(scope="module")
+def page_of_one(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("one")
+    lake = landed(folder / "lake", ["pulsar-apache/java-j24_unload.pcap"])
+    pipeline.write(lake, folder / "out", partial(DuckdbEngine, threads=1))
+    return (folder / "out" / "report.html").read_text()
+
+
+def test_a_command_shows_as_many_frames_as_the_number_says(
+    page_of_one: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER)
+    cell = r'"(?:frames|sends|answers)" data-v="(\d+)"><span class="place" data-command="(.*?)">'
+    cells = {(command, int(count)) for count, command in re.findall(cell, page_of_one)}
+    assert len(cells) > 10
+    for command, count in cells:
+        capsys.readouterr()
+        assert run([*shlex.split(html.unescape(command))[1:], "-q", "--json"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == count, command
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_all_of_a_real_page(page_of_one: str, tmp_path: Path, width: int) -> None:
+    unfold = 'for (const each of document.querySelectorAll("details")) each.open = true;'
+    probed = looked_at(page_of_one, tmp_path, width, act=unfold)
+    assert probed["cut"] == [] and probed["outside"] == [] and probed["scrolls"] <= width
+    assert probed["faults"] == [] and probed["console"] == []
