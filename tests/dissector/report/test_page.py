@@ -256,7 +256,7 @@ def three() -> dict[str, Any]:
 
 def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any]) -> None:
     text = page(three)
-    part = text[text.index('<section id="verdicts">') : text.index('<ul class="headlines">')]
+    part = text[text.index('<section id="verdicts">') : text.index('<h2 class="together">')]
     names = re.findall(r'name">(night-\d)', part.replace("<wbr>", ""))
     assert names[0] == "night-1" and sorted(names) == ["night-0", "night-1", "night-2"]
     worst = three["verdicts"]["by_capture"][0]

@@ -180,7 +180,7 @@ def test_a_command_shows_as_many_frames_as_the_number_says(
     assert len(cells) > 10
     for command, count in cells:
         capsys.readouterr()
-        assert run([*shlex.split(html.unescape(command))[1:], "-q", "--json"]) == 0
+        assert run([*shlex.split(html.unescape(command))[1:], "-q", "-T", "jsonl"]) == 0
         assert len(capsys.readouterr().out.splitlines()) == count, command
 
 
