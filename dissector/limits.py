@@ -229,7 +229,10 @@ MAX_STEPS_CHOSEN: Final = (
 # A list of groups has its windows of time only up to this many minutes; the total always has them.
 MAX_MINUTE_CELLS: Final = 2_000
 MAX_LIST_BYTES: Final = 250_000  # of the text of one list, so that hundreds of captures stay small
-MAX_PAGE_ROWS: Final = 40  # of a table on the page
+MAX_PAGE_ROWS: Final = 40  # of a table on the page; as many findings have a timeline
+MAX_PAGE_FOLDED: Final = 120  # rows of a list that are folded below others
+MAX_PAGE_REASONS: Final = 3  # of a capture's verdict
+MAX_TIMELINE_BINS: Final = 80  # of a series on a timeline, whatever time it shows
 MAX_PARTITION_ROWS: Final = 20_000_000  # that one query reads, all tables together
 # Up to here damage of one whole byte is hardly ever imitated by something else: 255 patterns per
 # byte against 2^32 checksums.
@@ -237,6 +240,8 @@ MAX_BYTE_SEARCH_BYTES: Final = 1 << 16
 
 # -- comparisons; a comment on GitHub holds 65,536 characters
 MAX_COMPARED_TOPICS: Final = 20  # that are compared one by one, those with most events
+MAX_COMPARED_CURVES: Final = 12  # of durations, on the page
+MAX_MARKDOWN_BYTES: Final = 60_000
 MAX_MARKDOWN_LINES: Final = 100
 MAX_MARKDOWN_NAMES: Final = 20
 MAX_SHOWN_INPUTS: Final = 6  # names of inputs in a heading; of more the number

@@ -116,10 +116,12 @@ def compare(
         "coverage_differences": differences(one, other, comparison["topics"]),
     }
     if target is not None:
-        from dissector.compare.page import page
-
         with needs("report", "without --html the comparison is printed"):
-            content = page(comparison).encode()
+            from dissector.compare.page import page
+            from dissector.compare.pictures import curves
+
+            drawn = curves(one, other, comparison["metrics"])
+            content = page(comparison, drawn).encode()
         with written(target, is_forced=force) as file:
             file.write(content)
     if is_json:

@@ -4,23 +4,48 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dissector.compare.comparing import NO_EVIDENCE
-from dissector.compare.wording import HEADINGS, ResultLine, headline, left_out, lines, repeats
-from dissector.limits import MAX_MARKDOWN_LINES, MAX_MARKDOWN_NAMES
+from dissector.compare.wording import (
+    ALL_TOPICS,
+    HEADINGS,
+    ResultLine,
+    headline,
+    left_out,
+    lines,
+    repeats,
+)
+from dissector.limits import MAX_MARKDOWN_BYTES, MAX_MARKDOWN_LINES, MAX_MARKDOWN_NAMES
 from dissector.report.formatting import many
 from dissector.schemas.wire_names import name_text, sentence_text
 
 Row = dict[str, Any]
+_HEADS: Final = (f"| {' | '.join(HEADINGS[:6])} |", "|---|---|--:|--:|--:|--:|")
+_ROOM: Final = 400  # for what says that there is more, and for titles
 _MARKS: Final = {"worse": "🔴 worse", "better": "🟢 better", "no evidence": "no evidence"}
 # What Markdown and HTML take for something else than text.
 _SPECIAL: Final = "\\`*_{}[]<>()#+!|~&@"
 
 
 def markdown(comparison: Row) -> str:
-    """The comparison as Markdown. comparison: with the sentences of its runs."""
-    return "\n".join(_lines(comparison)) + "\n"
+    """The comparison as Markdown, short enough for a comment; what changed comes first.
+
+    comparison: with the sentences of its runs.
+    """
+    pieces = [*_head(comparison)]
+    rows = list(lines(comparison))
+    changed = [line for line in rows if line.verdict != NO_EVIDENCE]
+    same = [line for line in rows if line.verdict == NO_EVIDENCE]
+    for title, heads, body in (
+        ("", _HEADS, [*map(_cells, changed)]),
+        (f"{many(len(same), 'metric')} without evidence of a change", _HEADS, [*map(_cells, same)]),
+        ("The same numbers twice", (), [f"- {plain(text)}" for text in repeats(comparison)]),
+        ("Not comparable", (), [_reason(*each) for each in left_out(comparison)]),
+    ):
+        room = MAX_MARKDOWN_BYTES - sum(len(piece.encode()) + 1 for piece in pieces)
+        pieces += _part(title, heads, body, room)
+    return "\n".join(pieces) + "\n"
 
 
-def _lines(comparison: Row) -> Iterator[str]:
+def _head(comparison: Row) -> Iterator[str]:
     yield "### Comparison of two runs"
     yield ""
     yield f"**{plain(headline(comparison))}**"
@@ -28,47 +53,44 @@ def _lines(comparison: Row) -> Iterator[str]:
     for word in ("before", "after"):
         yield f"- {word}: {plain(comparison[word]['sentence'])}"
     yield from (f"- {plain(text)}" for text in comparison["coverage_differences"])
-    tested = list(lines(comparison))
-    changed = [line for line in tested if line.verdict != NO_EVIDENCE]
-    if changed:
+
+
+def _part(title: str, heads: Sequence[str], body: Sequence[str], room: int) -> Iterator[str]:
+    """A list or table, folded if it has a title, of as many lines as there is room for."""
+    shown: list[str] = []
+    for line in body[:MAX_MARKDOWN_LINES]:
+        room -= len(line.encode()) + 1
+        if room < _ROOM:
+            break
+        shown.append(line)
+    if not shown:
+        return
+    yield ""
+    if title:
+        yield f"<details><summary>{title}</summary>"
         yield ""
-        yield from _table(changed)
-    same = [line for line in tested if line.verdict == NO_EVIDENCE]
-    if same:
-        yield from _folded(
-            f"{many(len(same), 'metric')} without evidence of a change", _table(same)
-        )
-    others = [f"- {plain(text)}" for text in repeats(comparison)]
-    if others:
-        yield from _folded("The same numbers twice", others[:MAX_MARKDOWN_LINES])
-    reasons = [
-        f"- {plain(reason)}: "
-        + ", ".join(plain(name_text(name)) for name in names[:MAX_MARKDOWN_NAMES])
-        + (f" … ({len(names)} in all)" if len(names) > MAX_MARKDOWN_NAMES else "")
-        for reason, names in left_out(comparison)
-    ]
-    if reasons:
-        yield from _folded("Not comparable", reasons[:MAX_MARKDOWN_LINES])
+    yield from heads
+    yield from shown
+    if len(shown) < len(body):
+        yield f"\n… {len(body) - len(shown):,} more; `--json` has all"
+    if title:
+        yield ""
+        yield "</details>"
 
 
-def _folded(title: str, body: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    yield ""
-    yield f"<details><summary>{title}</summary>"
-    yield ""
-    yield from body
-    yield ""
-    yield "</details>"
+def _cells(line: ResultLine) -> str:
+    """A row of the table: few columns, as a comment is narrow."""
+    metric = plain(name_text(line.metric))
+    if line.topic != ALL_TOPICS:
+        metric += f"<br>{plain(name_text(line.topic))}"
+    numbers = map(plain, (line.before, line.after, line.change, line.interval))
+    return f"| {_MARKS[line.verdict]} | {metric} | {' | '.join(numbers)} |"
 
 
-def _table(rows: Sequence[ResultLine]) -> Iterator[str]:
-    yield f"| {' | '.join((*HEADINGS, 'topic'))} |"
-    yield "|---|---|--:|--:|--:|--:|---|---|"
-    for line in rows[:MAX_MARKDOWN_LINES]:
-        names = (name_text(cell) for cell in line[1:])
-        cells = (_MARKS[line.verdict], *map(plain, names))
-        yield f"| {' | '.join(cells)} |"
-    if len(rows) > MAX_MARKDOWN_LINES:
-        yield f"\n… {len(rows) - MAX_MARKDOWN_LINES:,} more; `--json` has all"
+def _reason(reason: str, names: Sequence[str]) -> str:
+    shown = ", ".join(plain(name_text(name)) for name in names[:MAX_MARKDOWN_NAMES])
+    more = f" … ({len(names)} in all)" if len(names) > MAX_MARKDOWN_NAMES else ""
+    return f"- {plain(reason)}: {shown}{more}"
 
 
 def plain(text: str) -> str:

@@ -51,13 +51,18 @@ def headline(comparison: Row) -> str:
 
 
 def lines(comparison: Row) -> Iterator[ResultLine]:
+    """The rows that were tested, as texts."""
+    return map(_line, rows_in_order(comparison))
+
+
+def rows_in_order(comparison: Row) -> Iterator[Row]:
     """The rows that were tested: all topics, then each; changes first. Repeats are left out."""
     rows = [row for row in comparison["metrics"] if row["same_as"] is None]
     for topic in dict.fromkeys(row["topic"] for row in rows):
         for verdict in _ORDER:
             for row in rows:
                 if (row["topic"], row["verdict"]) == (topic, verdict):
-                    yield _line(row)
+                    yield row
 
 
 def repeats(comparison: Row) -> Iterator[str]:

@@ -4,10 +4,10 @@ How bad something is the finding says; terminal, page and the table of captures 
 it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dissector.limits import MAX_FINDING_KINDS
+from dissector.limits import MAX_FINDING_KINDS, MAX_PAGE_ROWS
 from dissector.report.example_commands import Commands
 from dissector.report.formatting import many
 from dissector.report.numbers import Row
@@ -58,19 +58,31 @@ def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
         commands: makes the commands of next steps; without it they name the captures' files.
     """
     commands = commands or Commands(report)
-    kinds: dict[tuple[str, str], list[Row]] = {}
-    for row in report[_FINDINGS][_FINDINGS]:
-        kinds.setdefault((row["id"], row["title"]), []).append(row)
+    kinds: dict[tuple[str, str], list[tuple[int, Row]]] = {}
+    for place, row in enumerate(report[_FINDINGS][_FINDINGS]):
+        kinds.setdefault((row["id"], row["title"]), []).append((place, row))
     lines = [_headline(rows, commands) for rows in kinds.values()]
     of_rows = [one for one in lines if one.anchor][:MAX_FINDING_KINDS]
     lines = [*of_rows, *(one for one in lines if not one.anchor)]
-    lines += [_headline([row], commands) for row in report[_FINDINGS]["verdicts"]]
+    lines += [_headline([(0, row)], commands) for row in report[_FINDINGS]["verdicts"]]
     return sorted(lines, key=lambda one: _ORDER.index(one.word))
 
 
-def _headline(rows: list[Row], commands: Commands) -> Headline:
-    """A line on findings of one kind, the worst first."""
-    worst = rows[0]
+def verdict(lines: Iterable[Headline]) -> str:
+    """The word on all of a report: that of its worst line; ok where nothing is wrong."""
+    words = {one.word for one in lines}
+    order = (*WRONG, WORDS["ok"], WORDS["info"])
+    return next((word for word in order if word in words), WORDS["info"])
+
+
+def anchor_of(place: int) -> str:
+    """Where the page has a finding. place: among those of the report, from 0."""
+    return f"finding-{place + 1}" if place < MAX_PAGE_ROWS else _FINDINGS
+
+
+def _headline(rows: Sequence[tuple[int, Row]], commands: Commands) -> Headline:
+    """A line on findings of one kind, the worst first. rows: each with its place."""
+    place, worst = rows[0]
     word, section = WORDS[worst["severity"]], worst["section"] or _FINDINGS
     lines = worst["text"].split("\n")
     number = worst["id"]
@@ -82,7 +94,7 @@ def _headline(rows: list[Row], commands: Commands) -> Headline:
     more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
     text = f"{worst['title']} ({worst['verdict']}): {lines[0]}{more}"
     step = _next_step(worst, commands) if word in WRONG else ""
-    return Headline(word, number, section, text, rival, step, _FINDINGS)
+    return Headline(word, number, section, text, rival, step, anchor_of(place))
 
 
 def _next_step(row: Row, commands: Commands) -> str:

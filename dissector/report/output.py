@@ -12,9 +12,9 @@ of them the text has.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,9 +24,20 @@ from dissector.errors import OutputError, needs
 from dissector.limits import MAX_LIST_BYTES, MAX_LISTED
 from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
+from dissector.report.timelines import Timeline
 from dissector.report.workspace import full_disk, workspace
 
 Writers = Mapping[str, Callable[[Path], None]]
+
+
+class BesideNumbers(NamedTuple):
+    """What a page needs beside its report. lake: that its commands ask."""
+
+    lake: Path | None = None
+    timelines: Sequence[Timeline] = ()
+
+
+_NOTHING_BESIDE: Final = BesideNumbers()
 TABLES: Final = "tables"
 _MARK: Final = "report.json"
 _PAGE: Final = "report.html"
@@ -108,7 +119,7 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _fill(
-    folder: Path, report: dict[str, Any], has_page: bool, more: Writers, lake: Path | None
+    folder: Path, report: dict[str, Any], has_page: bool, more: Writers, beside: BesideNumbers
 ) -> None:
     (folder / _MARK).write_text(report_text(report), encoding="utf-8")
     for name, rows in lists(report).items():
@@ -120,7 +131,7 @@ def _fill(
         with needs("report", "`dissector summary` shows the numbers without a page"):
             from dissector.report.page import page
 
-        (folder / _PAGE).write_text(page(report, lake), encoding="utf-8")
+        (folder / _PAGE).write_text(page(report, beside.lake, beside.timelines), encoding="utf-8")
 
 
 def write_report(
@@ -130,7 +141,7 @@ def write_report(
     has_page: bool = True,
     more: Writers | None = None,
     is_forced: bool = False,
-    lake: Path | None = None,
+    beside: BesideNumbers = _NOTHING_BESIDE,
 ) -> None:
     """Write a report into a folder, in the place of one that is there.
 
@@ -138,8 +149,8 @@ def write_report(
     holds stays.
 
     Args:
-        more: further folders, by their place in the report and what writes them. lake: that the
-            page's commands ask.
+        more: further folders, by their place in the report and what writes them.
+        beside: for the page.
 
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
@@ -150,7 +161,7 @@ def write_report(
         stage = work / "report"
         try:
             stage.mkdir()
-            _fill(stage, report, has_page, more or {}, lake)
+            _fill(stage, report, has_page, more or {}, beside)
             if not output.exists():
                 os.rename(stage, output)
             elif is_shared or not exchange(stage, output):

@@ -17,24 +17,28 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from dissector.limits import MAX_PAGE_ROWS
-from dissector.report import descriptions, formatting, plots
+from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
+from dissector.report import descriptions, formatting, numbers, plots, timeline_picture
 from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
-from dissector.report.headlines import WORDS, headlines
+from dissector.report.headlines import WORDS, WRONG, anchor_of, headlines, verdict
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
+from dissector.report.timelines import Timeline
 
 MIN_FOLD: Final = 3  # rows that say the same become one
 UNKNOWN: Final = "not known"
+_FIRST_LINES: Final = 3  # findings that stand above the picture of the worst
+_HEAD: Final = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _DATA: Final = "dissector.data"
 
 Text = Callable[[Any], str]  # or Markup, which stays as it is
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A text of the package's data."""
     return (resources.files(_DATA) / name).read_text("utf-8")
 
 
@@ -68,6 +72,37 @@ def broken(name: str) -> Markup:
     )
 
 
+def labelled(rows: Markup, heads: str = "") -> Markup:
+    """Rows of a table whose cells say what their column is: where a screen is too narrow for a
+    table, each row is a list of cells.
+
+    Args:
+        heads: of the columns; else those of the table that the rows are in.
+    """
+    names = [Markup(each).striptags() for each in _HEAD.findall(heads or rows)]
+    parts = str(rows).split("<tr")
+    for place, part in enumerate(parts):
+        first, *cells = part.split("<td")
+        if len(cells) == len(names):  # not what is folded below a row
+            labels = (f'<td data-label="{name}"' for name in map(escape, names))
+            parts[place] = first + "".join(map("".join, zip(labels, cells, strict=True)))
+    return Markup("<tr".join(parts))
+
+
+def condition_of(fields: Row) -> str:
+    """What selects the frames of a row (`-Y`), by columns of frames; nothing where none is known.
+
+    fields: values by column; `by` is none. Who copies a command must see what it does: names that
+    are not shown as they are make none.
+    """
+    known = {name: value for name, value in fields.items() if value is not None and name != "by"}
+    if any(formatting.name_text(str(value)) != value for value in known.values()):
+        return ""
+    return " and ".join(
+        f"{name} == {json.dumps(value, ensure_ascii=False)}" for name, value in known.items()
+    )
+
+
 def spaced(name: str) -> str:
     """An enum value as words."""
     return formatting.name_text(name).replace("_", " ")
@@ -76,10 +111,10 @@ def spaced(name: str) -> str:
 class Fold(NamedTuple):
     """Rows of a list that say the same, again and again, as one storm makes them.
 
-    rows: in the order of the list.
+    rows: that are shown, in the order of the list.
     times: how often it was.
     first, last: when.
-    listed: rows.
+    listed: rows that there are.
     """
 
     rows: list[Row]
@@ -90,7 +125,10 @@ class Fold(NamedTuple):
 
 
 def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
-    """Rows with equal keys together, of each capture by itself; few of them stay single."""
+    """Rows with equal keys together, of each capture by itself; few of them stay single.
+
+    Of a group MAX_PAGE_ROWS are shown, below all of a list's first rows MAX_PAGE_FOLDED.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.get("capture"), *(row[key] for key in keys)), []).append(row)
@@ -98,15 +136,21 @@ def folded(rows: Sequence[Row], keys: Sequence[str]) -> list[Fold]:
     for group in groups.values():
         for part in [group] if len(group) >= MIN_FOLD else [[row] for row in group]:
             by_identity[id(part[0])] = part
-    return [_fold(by_identity[id(row)]) for row in rows if id(row) in by_identity]
+    folds, room = [], MAX_PAGE_FOLDED
+    for row in rows:
+        if id(row) in by_identity:
+            folds.append(_fold(by_identity[id(row)], min(room, MAX_PAGE_ROWS - 1)))
+            room -= len(folds[-1].rows) - 1
+    return folds
 
 
-def _fold(rows: list[Row]) -> Fold:
+def _fold(rows: list[Row], below: int) -> Fold:
     begins = [row.get("first_ts") or row.get("start_ts") or row.get("ts") for row in rows]
     ends = [row.get("last_ts") or begin for row, begin in zip(rows, begins, strict=True)]
     first = min((each for each in begins if each), default=None)
     last = max((each for each in ends if each), default=None)
-    return Fold(rows, sum(row.get("answers", 1) for row in rows), first, last, len(rows))
+    times = sum(row.get("answers", 1) for row in rows)
+    return Fold(rows[: 1 + below], times, first, last, len(rows))
 
 
 def _pairs(counts: dict[str, int]) -> list[tuple[str, int]]:
@@ -122,20 +166,44 @@ class PacketNames:
         for source in sources:
             self._files.setdefault(source["capture"], []).append(source)
 
-    def packet(self, capture: str | None, packet: int | None) -> Markup:
-        """A packet as its file and the number that Wireshark shows, or that it is not known."""
+    def packet(self, capture: str | None, packet: int | None, command: str = "") -> Markup:
+        """A packet as its file and the number that Wireshark shows, or that it is not known.
+
+        Args:
+            command: that shows its frame.
+        """
         if packet is None:
             return unknown("the frame lies too far back in the capture")
+        name, number = self._in_file(capture, packet)
+        text = f"frame.number == {number}"
+        return Markup(
+            '<span class="place" data-command="{}" data-filter="{}"{}>packet {}</span>'
+        ).format(
+            command, text, Markup(' title="{}"').format(f"{name}: {text}") if name else "",
+            formatting.count_text(number),
+        )  # fmt: skip
+
+    def filter_of(self, row: Row) -> dict[str, str]:
+        """The packets of a finding's evidence as Wireshark's filter, and the file they are in if
+        the capture has several: of these the first with any of them."""
+        places: dict[str, list[int]] = {}
+        for each in row["evidence"]:
+            if each["packet"] is not None:
+                name, number = self._in_file(row["capture"], each["packet"])
+                places.setdefault(name, []).append(number)
+        for name, packets in places.items():
+            text = " || ".join(f"frame.number == {number}" for number in sorted({*packets}))
+            is_one_of = len(self._files.get(row["capture"], [])) > 1
+            return {"text": text, "file": name if is_one_of else ""}
+        return {}
+
+    def _in_file(self, capture: str | None, packet: int) -> tuple[str, int]:
+        """The file that a packet of a capture is in, and its number there; else no file."""
         for file in self._files.get(capture, []):
             first, count = file["first_packet"], file["packets"]
             if first is not None and first <= packet < first + (count or 0):
-                number = packet - first + 1
-                name = formatting.name_text(file["file_name"] or "")
-                title = f"{name}: frame.number == {number}"
-                return Markup('<span class="place" title="{}">packet {}</span>').format(
-                    title, formatting.count_text(number)
-                )
-        return Markup('<span class="place">packet {}</span>').format(formatting.count_text(packet))
+                return formatting.name_text(file["file_name"] or ""), packet - first + 1
+        return "", packet
 
     def file_of(self, capture: str | None) -> str:
         """What a capture is called: its file, or its id where it has several."""
@@ -164,7 +232,24 @@ def figure(pair: plots.Pair | None, name: str) -> Markup:
     )
 
 
-def _environment(names: PacketNames) -> Environment:
+def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
+    """What the page shows of timelines, by the place of their finding."""
+    drawn = {}
+    for each in timelines:
+        row = report["findings"]["findings"][each.place]
+        svg = timeline_picture.picture(each, f"{row['id']} {row['title']}")
+        if svg:
+            drawn[each.place] = {
+                "svg": svg,
+                "touched": timeline_picture.touched(each),
+                "letters": timeline_picture.lettered(each),
+                "first_ns": each.first_ns,
+                "last_ns": each.last_ns,
+            }
+    return drawn
+
+
+def _environment(names: PacketNames, commands: Commands) -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -176,12 +261,22 @@ def _environment(names: PacketNames) -> Environment:
         "name": partial(or_unknown, breakable),
         "words": partial(or_unknown, spaced),
         "breaks": broken,
+        "clock": lambda at_ns: (numbers.instant(at_ns) or "")[11:26],
+        "day": lambda at_ns: (numbers.instant(at_ns) or "")[:10],
+        "labelled": labelled,
         "pairs": _pairs,
         "moment": lambda value: unknown() if value is None else str(value)[:23].replace("T", " "),
         "hex32": lambda value: unknown() if value is None else f"0x{value:08x}",
     }
     environment.globals |= {
+        "anchor_of": anchor_of,
+        "command_of": commands.of_finding,
+        "command_of_frame": lambda row, number: commands.frames(f"frame_no == {number}", row),
+        "commands": commands,
+        "condition_of": condition_of,
         "figure": figure,
+        "first_lines": _FIRST_LINES,
+        "filter_of": names.filter_of,
         "folded": folded,
         "judged_sections": JUDGED,
         "mark_words": CAPTURE_WORDS,
@@ -192,8 +287,12 @@ def _environment(names: PacketNames) -> Environment:
         "meaning_of": descriptions.meaning_of,
         "packet_of": names.packet,
         "file_of": names.file_of,
+        "series": [(each.one, each.several) for each in timeline_picture.SERIES.values()],
+        "severities": {"error": "error", "warning": "warning", "info": "note"},
         "severity_words": WORDS,
         "capture_count": names.count,
+        "dict": dict,
+        "max_reasons": MAX_PAGE_REASONS,
         "max_rows": MAX_PAGE_ROWS,
     }
     return environment
@@ -211,21 +310,27 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
     }
 
 
-def page(report: Row, lake: object = None) -> str:
+def page(report: Row, lake: object = None, timelines: Sequence[Timeline] = ()) -> str:
     """The page of a report that has all sections.
 
     Args:
         lake: that commands ask where the packets are in no file.
+        timelines: of findings.
     """
-    environment = _environment(PacketNames(report["sources"]))
-    template = environment.from_string(_asset("report.html"))
-    style, script = (Markup(f"\n{_asset(name)}\n") for name in ("report.css", "report.js"))
+    environment = _environment(PacketNames(report["sources"]), Commands(report))
+    template = environment.from_string(asset("report.html"))
+    style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
+    lines = headlines(report)
     text = template.render(
         report=report,
         selected=plain(selection_words(report, "")),
-        command_of=Commands(report).of_finding,
         plots=_plots(report),
-        headlines=headlines(report),
+        headlines_apart=(
+            [one for one in lines if one.anchor or one.word in WRONG],
+            [one for one in lines if not one.anchor and one.word not in WRONG],
+        ),
+        verdict=verdict(lines),
+        timelines=_drawn(timelines, report),
         policy=policy(style, script),
         style=style,
         script=script,

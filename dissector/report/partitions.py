@@ -129,10 +129,14 @@ class Tables(NamedTuple):
     closed: Mapping[str, list[str]] | None
     selection: Selection
 
-    def open(self, engine: Engine) -> None:
-        """Give an engine the tables that queries read, and the views."""
+    def open(self, engine: Engine, only: Collection[str] = ()) -> None:
+        """Give an engine the tables that queries read, and the views.
+
+        Args:
+            only: tables that are read, where no view is that queries share.
+        """
         engine.expect(self.rows)
-        for table in TABLES:
+        for table in only or TABLES:
             empty = no_rows(arrow_schema(table))
             engine.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
         for name, rows in self.small.items():
@@ -147,8 +151,10 @@ class Tables(NamedTuple):
             has_proxy_peers="twins_elsewhere" in self.small,
         )
         for name, query in self.selection.views(views):
-            engine.view(name, query)
-        engine.shared_views()
+            if not only or name in only:
+                engine.view(name, query)
+        if not only:
+            engine.shared_views()
 
 
 def tables_of(

@@ -31,12 +31,14 @@ from dissector.report.closing import CHANGED
 from dissector.report.descriptions import selection_words
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
-from dissector.report.output import TABLES, write_report
+from dissector.report.output import TABLES, BesideNumbers, write_report
 from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
 from dissector.report.sections.findings import Judgement, is_wrong, judge_reports, table_of
 from dissector.report.selected_incidents import selected_incidents
+from dissector.report.timelines import Timeline, timelines
+from dissector.report.timelines import table_of as timeline_rows
 from dissector.report.workspace import workspace
 from dissector.schemas.small_tables import TEXT, no_rows, small_table
 
@@ -54,6 +56,7 @@ class Scope(NamedTuple):
     is_exact: percentiles from all values.
     sections: their names.
     rules: of the program that are asked, by number, none for all.
+    is_drawn: whether timelines of findings are wanted.
     """
 
     captures: Sequence[str] = ()
@@ -61,6 +64,7 @@ class Scope(NamedTuple):
     is_exact: bool = False
     sections: Sequence[str] = tuple(SECTIONS)
     rules: frozenset[str] = frozenset()
+    is_drawn: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -172,12 +176,13 @@ def _program() -> str:
 
 
 class Report(NamedTuple):
-    """A report's JSON, what puts further tables of it into a folder, by their place, and what rules
-    found."""
+    """A report's JSON, what puts further tables of it into a folder, by their place, what rules
+    found, and what happened around it."""
 
     report: Row
     tables: Mapping[str, Callable[[Path], None]]
     judgement: Judgement
+    timelines: Sequence[Timeline] = ()
 
 
 def make_report(
@@ -240,7 +245,18 @@ def make_report(
     writers = _closed_tables(cache) if scope.is_whole else {}
     if scope.has_findings:
         writers[f"{TABLES}/findings_findings"] = partial(_write_findings, judged)
-    return Report(report, writers, judged)
+    made = Report(report, writers, judged)
+    return _drawn(made, read, work) if scope.is_drawn else made
+
+
+def _drawn(made: Report, read: Inputs, work: Path) -> Report:
+    """The report with timelines of what rules found, and their rows among its tables."""
+    wrong = [one for one in made.judgement.findings if is_wrong(one)]
+    drawn = timelines(read, wrong, work)
+    rows = partial(_write_rows, timeline_rows(drawn, wrong))
+    return made._replace(
+        tables={**made.tables, f"{TABLES}/findings_timelines": rows}, timelines=drawn
+    )
 
 
 def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
@@ -335,8 +351,11 @@ def find(
 
 
 def _write_findings(judged: Judgement, folder: Path) -> None:
+    _write_rows(table_of(one for one in judged.findings if is_wrong(one)), folder)
+
+
+def _write_rows(rows: pa.Table, folder: Path) -> None:
     folder.mkdir(parents=True)
-    rows = table_of(one for one in judged.findings if is_wrong(one))
     pq.write_table(rows, folder / "part-00000.parquet", compression="zstd")
 
 
@@ -448,10 +467,12 @@ def write(
     """
     with workspace(output) as work:
         with open_lake(lake) as opened:
-            made = make_report(opened, work, engine, scope, progress)
+            made = make_report(
+                opened, work, engine, scope._replace(is_drawn=has_page and scope.is_whole), progress
+            )
         progress.step(3, _STEPS, "writing the report")
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
-            lake=lake,
+            beside=BesideNumbers(lake, made.timelines),
         )  # fmt: skip
     return made.report

@@ -13,7 +13,15 @@ from dissector.compare.facts import differences, facts, must_be_comparable, sent
 from dissector.compare.markdown import markdown, plain
 from dissector.compare.page import page
 from dissector.compare.runs import Run
-from dissector.compare.wording import change_text, headline, interval_text, left_out, lines, repeats
+from dissector.compare.wording import (
+    change_text,
+    headline,
+    interval_text,
+    left_out,
+    lines,
+    repeats,
+    rows_in_order,
+)
 from dissector.errors import InputError
 
 Row = dict[str, Any]
@@ -52,8 +60,8 @@ def test_the_headline_counts_and_names_the_confidence(comparison: Row, quiet: Ru
 def test_every_metric_is_in_one_place(comparison: Row) -> None:
     shown = {(line.metric, line.topic) for line in lines(comparison)}
     first = [row for row in comparison["metrics"] if row["same_as"] is None]
-    tested = [row for row in first if row["verdict"] != "not comparable"]
-    assert len(shown) == len(tested) == comparison["tests"]
+    judged = [row for row in first if row["verdict"] != "not comparable"]
+    assert len(shown) == len(judged) == comparison["tests"]
     text = "\n".join(name for _, names in left_out(comparison) for name in names)
     for row in first:
         if row["verdict"] == "not comparable":
@@ -133,8 +141,24 @@ def test_markdown_has_what_changed_and_folds_the_rest(comparison: Row) -> None:
     assert "| 🔴 worse | send\\_latency.p50 |" in head and "| no evidence |" not in head
     assert "| no evidence | send\\_latency.p99 |" in rest and "Not comparable" in rest
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {9}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
     assert len(text) < 65_536
+
+
+def test_markdown_fits_a_comment_whatever_there_is(comparison: Row) -> None:
+    """GitHub takes 65,536 characters; what changed is what stays."""
+    first = next(rows_in_order(comparison))
+    assert first["verdict"] == "worse"
+    topics = [f"persistent://{'|`*' * 60}-{number}" for number in range(2_000)]
+    rows = [row | {"topic": topic} for topic in topics
+            for row in (first, first | {"verdict": "no evidence"})]  # fmt: skip
+    reasons = [first | {"topic": topic, "verdict": "not comparable", "reason": f"{topic} of it"}
+               for topic in topics]  # fmt: skip
+    text = markdown(comparison | {"metrics": [*rows, *reasons]})
+    assert len(text.encode()) < 65_536 and text.count("| 🔴 worse |") > 50
+    assert text.count("<details>") == text.count("</details>") and "more; `--json` has all" in text
+    rows_of_tables = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows_of_tables} == {7}
 
 
 def test_names_from_the_wire_are_text_in_markdown_and_page(quiet: Run) -> None:

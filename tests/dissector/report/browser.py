@@ -43,6 +43,10 @@ window.addEventListener("load", () => setTimeout(() => {
       return ["p50", "p99"].includes(each.textContent) && region && box.width > 0
         && box.right > region.getBoundingClientRect().right + 1;
     }).map((each) => each.closest(".scroll").getAttribute("aria-label")),
+    // Tables of which a part can be seen only by scrolling sideways.
+    cut: Array.from(document.querySelectorAll(".scroll")).filter(
+      (each) => each.scrollWidth > each.clientWidth + 1).map(
+      (each) => each.getAttribute("aria-label")),
     noted: window.noted,
     sorts: document.querySelectorAll("th button").length,
     drawings: Array.from(document.querySelectorAll(".drawing svg")).filter(

@@ -138,7 +138,7 @@ def test_without_an_exchange_each_piece_is_replaced(
     write_report(tmp_path / "out", numbered(1), has_page=False)
     (tmp_path / "out" / "report.html").write_text("old")
     monkeypatch.setattr(output, "exchange", lambda one, other: False)
-    monkeypatch.setattr("dissector.report.page.page", lambda report, lake: "new")
+    monkeypatch.setattr("dissector.report.page.page", lambda *_: "new")
     write_report(tmp_path / "out", numbered(2), has_page=has_page)
     assert seen(tmp_path / "out") == {2}
     page = tmp_path / "out" / "report.html"
