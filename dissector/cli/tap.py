@@ -12,7 +12,13 @@ from click.core import ParameterSource
 from dissector.cli import options as cli_options
 from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
-from dissector.cli.monitoring import Monitor, RecorderOptions
+from dissector.cli.monitoring import (
+    SEVERITIES,
+    FindingOptions,
+    Monitor,
+    RecorderOptions,
+    shown_topics,
+)
 from dissector.cli.options import Common, LocalName, Size, Whole
 from dissector.cli.reading import tell_missing
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
@@ -32,6 +38,8 @@ _GO_TOGETHER: Final = (
     ("replay", "--replay INPUT", ("speed",)),
     ("metrics", "--metrics PORT", ("metrics_host",)),
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
+    ("findings", "--findings", ("severity",)),
+    ("top", "--top", ("sort", "columns")),
 )
 
 
@@ -325,7 +333,26 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     show_default=True,
     help="Say what the rules of findings find, minute by minute.",
 )
+@click.option(
+    "--severity",
+    type=click.Choice(SEVERITIES),
+    default="warning",
+    show_default=True,
+    help="Say findings that are at least as grave.",
+)
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    default="rate",
+    show_default=True,
+    help="Sort topics of --top by this column, or by topic.",
+)
+@click.option(
+    "--columns",
+    metavar="COLUMN,...",
+    help="Show these columns of --top.  [default: all]",
+)
 @cli_options.cluster_option
 @click.option("--duration", type=Duration(), metavar="TIME", help="End after 30s, 5m, 8h.")
 @cli_options.dissecting_options
@@ -348,7 +375,10 @@ def tap(
     trigger: tuple[str, ...],
     trigger_latency: float,
     findings: bool,
+    severity: str,
     top: bool,
+    sort: str,
+    columns: str | None,
     cluster: str | None,
     duration: float | None,
 ) -> int:
@@ -362,6 +392,7 @@ def tap(
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
+    shown = shown_topics(sort, columns) if top else None
     with signal_handlers() as signals, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
@@ -387,10 +418,11 @@ def tap(
             kept = RecorderOptions(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:
-            monitor.find(running, common.words, lake, replay, rotations)
+            told = FindingOptions(severity, lake, replay)
+            monitor.find(running, common.words, told, rotations)
         # Unwound before the last words, else the view would draw over them.
         with ExitStack() as watching:
-            monitor.start(running, rotations, watching, top)
+            monitor.start(running, rotations, watching, shown)
             running.run()
         monitor.close(common.words)
         return _end(running, rotations, common.words)

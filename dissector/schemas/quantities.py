@@ -1,5 +1,6 @@
 """Durations, sizes and shares as people read them."""
 
+from math import floor, log10
 from typing import Final
 
 _SCALE: Final = ((60_000.0, ""), (1000.0, "s"), (1.0, "ms"), (0.001, "µs"), (0.000_001, "ns"))
@@ -10,6 +11,14 @@ def _digits(value: float) -> str:
     if value >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def two_digits(value: float) -> str:
+    """Two significant digits, without an exponent: 0.43, 4.4, 15, 1,200."""
+    if value <= 0:
+        return "0"
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:,.{max(0, 1 - floor(log10(rounded)))}f}"
 
 
 def _trimmed(text: str) -> str:

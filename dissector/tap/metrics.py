@@ -57,6 +57,11 @@ HISTOGRAMS: Final = (
         "From the end of a SEND to the end of its answer, by topic and outcome.",
     ),
     (
+        "application_seconds",
+        "application",
+        "From the publish time of a send to the last receipt that confirms it, by topic.",
+    ),
+    (
         "publish_to_delivery_seconds",
         "publish_to_delivery",
         "From the end of a SEND to the end of the MESSAGE that delivers it, by subscription.",
