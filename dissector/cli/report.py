@@ -193,7 +193,8 @@ def summary(
     else:
         files = None if reading is None else reading.files_of_captures()
         commands = Commands(result, inputs, files, lake)
-        for line in text_report(result, Paint(common.color), terminal_width(), commands):
+        paint, width = Paint(common.color), terminal_width()
+        for line in text_report(result, paint, width, commands, exact):
             print(line)
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
@@ -305,9 +306,8 @@ def analyze(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
         master, Scope(is_exact=exact), common, is_forced=force,
     )  # fmt: skip
-    for line in text_report(
-        result, Paint(common.color), terminal_width(), Commands(result, inputs)
-    ):
+    paint, width = Paint(common.color), terminal_width()
+    for line in text_report(result, paint, width, Commands(result, inputs), exact):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
     return _judge_report(conditions, result, reading.end(), common.words)

@@ -1,5 +1,6 @@
 """Durations, sizes and shares as people read them."""
 
+from collections.abc import Callable
 from math import floor, log10
 from typing import Final
 
@@ -25,7 +26,12 @@ def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def duration_text(duration_ms: float) -> str:
+def about_text(duration_ms: float) -> str:
+    """A duration that is known as the middle of a bucket, as `duration_text` with two digits."""
+    return duration_text(duration_ms, two_digits)
+
+
+def duration_text(duration_ms: float, digits: Callable[[float], str] = _digits) -> str:
     """A duration in ms with the unit that suits it: 850 ns, 12.3 µs, 1.5 ms, 2 min 5 s."""
     if duration_ms >= 60_000:
         seconds = round(duration_ms / 1000)
@@ -34,7 +40,7 @@ def duration_text(duration_ms: float) -> str:
         return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
     for size, unit in _SCALE[1:]:
         if duration_ms >= size:
-            return f"{_trimmed(_digits(duration_ms / size))} {unit}"
+            return f"{_trimmed(digits(duration_ms / size))} {unit}"
     return "0" if duration_ms == 0 else f"{duration_ms * 1_000_000:.0f} ns"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dissector.schemas.quantities import bytes_text, duration_text, share_text, two_digits
+from dissector.schemas.quantities import about_text, bytes_text, duration_text, share_text, two_digits
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,8 @@ def test_what_is_not_quite_all_or_nothing_does_not_look_like_it(part: float, tex
 )  # fmt: skip
 def test_two_digits_are_kept_and_no_exponent_is_shown(value: float, text: str) -> None:
     assert two_digits(value) == text
+
+
+def test_what_a_bucket_says_has_two_digits_and_a_unit() -> None:
+    assert about_text(4.391) == "4.4 ms" and about_text(0.01534) == "15 µs"
+    assert about_text(197.3) == "200 ms" and about_text(125_000) == "2 min 5 s"
