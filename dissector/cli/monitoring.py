@@ -127,7 +127,12 @@ class Monitor:
     """
 
     def __init__(
-        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
+        self,
+        metrics: str | None,
+        names: Sequence[str],
+        max_series: int,
+        is_live: bool,
+        cluster: str | None = None,
     ) -> None:
         from dissector.tap.health import Health
         from dissector.tap.metrics import TapNumbers
@@ -137,7 +142,7 @@ class Monitor:
         self._names = names
         self.port = self._address[1] if self._address else None
         self._health = Health(is_live, max_series)
-        self._numbers = TapNumbers()
+        self._numbers = TapNumbers(cluster)
         self._max_series = max_series
         self._recorder: Recorder | None = None
         self._judging: Judging | None = None

@@ -308,7 +308,7 @@ def tap(
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        monitor = Monitor(metrics, metrics_host, max_series, is_live=bool(interface))
+        monitor = Monitor(metrics, metrics_host, max_series, bool(interface), cluster)
         source: PacketSource
         problems: list[str] = []
         if interface:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from dissector.schemas.quantities import about_text, bytes_text, duration_text, share_text, two_digits
+from dissector.schemas.quantities import (
+    about_text,
+    bytes_text,
+    duration_text,
+    share_text,
+    two_digits,
+)
 
 
 @pytest.mark.parametrize(

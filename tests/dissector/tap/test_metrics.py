@@ -281,6 +281,18 @@ def test_both_formats_say_the_same(tmp_path):
     assert plain["dissector_tap_landing",] == 1
 
 
+def test_each_sample_of_a_tap_with_a_cluster_has_its_name():
+    health, _ = replayed(SEVERAL[10])
+    with served(health, TapNumbers("c\x1b")) as get:
+        named = get("/metrics")[1]
+    with served(health, TapNumbers()) as get:
+        unnamed = samples(get("/metrics")[1])
+    with_names = {key: value for key, value in samples(named).items()}
+    assert all(("cluster", r"c\x1b") in pairs for _, *pairs in with_names)
+    assert {(name, *(each for each in pairs if each[0] != "cluster")) for name, *pairs in
+            with_names} == unnamed.keys()  # fmt: skip
+
+
 def test_health_says_whether_data_flows_and_is_complete():
     health, numbers = Health(is_live=True), TapNumbers()
     with served(health, numbers) as get:
