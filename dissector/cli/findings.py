@@ -221,7 +221,7 @@ def lines_of(
 @click.argument("words", nargs=-1, required=True, metavar="CODE|NUMBER|ERROR|WORDS...")
 @_rules_option
 def explain(words: tuple[str, ...], folder: Path | None) -> int:
-    """Say what a code, a notice, an error, a command or a word means.
+    """Say what a code, an error, a command or a word means.
 
     It knows the columns of tables and their words, numbers of a report, metrics of a tap, commands
     of the protocols, and texts of brokers and clients. A number is a frame length that a broker

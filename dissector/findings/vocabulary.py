@@ -12,14 +12,13 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-_PROTOCOLS: Final = {"pulsar": "Pulsar", "cursus": "Cursus"}
 _METRIC: Final = "dissector_"
 _LEAST_PART: Final = 8  # characters of a text that somebody asks for
 
 
 @cache
 def vocabulary() -> dict[str, Any]:
-    """Commands by protocol, `packets` and `texts`."""
+    """`commands` by protocol, `packets` and `texts`."""
     text = resources.files("dissector.findings").joinpath("vocabulary.toml").read_text("utf-8")
     return tomllib.loads(text)
 
@@ -37,10 +36,10 @@ def meanings(asked: str) -> Iterator[str]:
         asked: in small letters.
     """
     known = vocabulary()
-    for protocol, name in _PROTOCOLS.items():
-        for command, meaning in known[protocol].items():
+    for protocol, commands in known["commands"].items():
+        for command, meaning in commands.items():
             if command.lower() == asked:
-                yield f"{command}: a command of {name}. {meaning}"
+                yield f"{command}: a command of {protocol}. {meaning}"
     if (reason := known["packets"].get(asked)) is not None:
         yield f"{asked}: why a packet is not used (packets_ignored_by_reason). {reason}"
     yield from _columns(asked)

@@ -48,10 +48,10 @@ def said_of(word: str) -> tuple[str, ...]:
 
 
 def test_commands_are_those_of_the_protocols():
-    known = vocabulary()
-    assert set(known["pulsar"]) == set(enum_names("BaseCommand.Type").values())
-    both = set(known["pulsar"]) & set(NAMES)
-    assert set(known["cursus"]) | both == set(NAMES)
+    known = vocabulary()["commands"]
+    assert set(known["Pulsar"]) == set(enum_names("BaseCommand.Type").values())
+    both = set(known["Pulsar"]) & set(NAMES)
+    assert set(known["Cursus"]) | both == set(NAMES)
 
 
 def test_reasons_are_those_that_packets_have():
