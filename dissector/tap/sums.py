@@ -35,8 +35,11 @@ _READS: Final = {
     "counted_deliveries": "deliveries", "counted_acks": "acks", "connections": "connections",
     "notices": "notices",
 }  # fmt: skip
-# One query reads `permit_sums`, and few columns of it.
-_MADE_ANEW: Final = {"permit_changes": IF_READ, "permit_sums": ""}
+# One query reads `permit_sums`, and few columns of it; several read what is published.
+_MADE_ANEW: Final = {
+    "permit_changes": IF_READ, "permit_sums": "", "publishes": IF_READ,
+    "publish_distances": IF_READ,
+}  # fmt: skip
 _OF_PERMITS: Final = ("permits", "consumers")
 
 Columnar = Mapping[str, Sequence[Any]]  # rows, by column
