@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from dissector.cli.render import Row, time_text
@@ -31,6 +32,8 @@ _WIDTHS: Final = (5, 7, 4)  # of number, packets and connection, until one is lo
 _COMMAND: Final = 19  # of command and bytes together: long commands take from the space between
 _HANDLE: Final = 7  # prod=12
 _NUMBER: Final = 9  # seq=12345
+_NS: Final = 1_000_000_000
+_KEPT: Final = 4096  # names that are made ready once
 _LONG_ID: Final = 12  # digits of ids that are cut
 _LEAST_NAME: Final = 12  # characters of a topic before what stands behind it is left out
 _JAVA: Final = re.compile(r"^[\w.$]+(?:Exception|Error): ")  # the class, before what it says
@@ -51,25 +54,38 @@ class FrameLines:
         self._widths = [*_WIDTHS]
         self._is_narrow = width is not None and width < _NARROW
         self._day: str | None = None
+        self._second: tuple[int | None, tuple[str, str, str]] = (None, ("", "", ""))
 
     def heading(self, row: Row | None) -> str:
         """The line above the first frame, with its date. row: that one, None if there is none."""
         when = "time"
         if row is not None:
-            self._day, _, zone = _split(time_text(row["last_ts_ns"]))
+            self._day, _, zone = self._when(row["last_ts_ns"])
             when = self._day if self._is_narrow else f"{self._day} {zone}"
         line = self._placed(("no", "packets", "conn"), when, " ", "command", "bytes")
         return clipped(f"{line}{'ids':<{_HANDLE + _NUMBER + 2}}topic and more", self._width)
 
     def lines(self, row: Row) -> Iterator[str]:
         """The line of a frame, and the date above it if it is another one."""
-        day, clock, zone = _split(time_text(row["last_ts_ns"]))
+        day, clock, zone = self._when(row["last_ts_ns"])
         if day != self._day:
             self._day = day
             yield f"# {day} {zone}".rstrip()
         yield self._line(row, clock)
 
     # -- inside
+
+    def _when(self, ts_ns: int | None) -> tuple[str, str, str]:
+        """Date, time of day and zone. Most frames are of the second of the one before."""
+        if ts_ns is None:
+            return _split(time_text(None))
+        second, rest_ns = divmod(ts_ns, _NS)
+        if second != self._second[0]:
+            self._second = (second, _split(time_text(second * _NS)))
+        day, clock, zone = self._second[1]
+        if not zone:
+            return _split(time_text(ts_ns))
+        return day, f"{clock[:8]}.{rest_ns // 1000:06d}", zone
 
     def _line(self, row: Row, clock: str) -> str:
         """One frame, e.g. `12 07:06:19.901123 p45-47 c0 > SEND 1187 prod=0 seq=3 orders …`."""
@@ -87,7 +103,7 @@ class FrameLines:
             ids = "".join(f"{each} " for each in (handle, number) if each)
         head = start + ids + "".join(f"{each} " for each in (*wrong, *told))
         room = None if self._width is None else self._width - columns_of(head)
-        line = (head + " ".join(_fitted(text, row, room))).rstrip()
+        line = (head + _fitted(text, row, room)).rstrip()
         return self._painted(clipped(line, self._width), command, wrong, row)
 
     def _placed(
@@ -182,6 +198,19 @@ def _problems(row: Row) -> list[str]:
     return [*wrong, "retransmitted"] if row["retransmitted"] else wrong
 
 
+@lru_cache(_KEPT)
+def _topic(name: str | None) -> str:
+    return "" if name is None else safe_text(short_topic(name))
+
+
+@lru_cache(_KEPT)
+def _names(*names: str | None) -> tuple[str, ...]:
+    """What follows a topic. names: as in _NAMES."""
+    words = (word for _, word in _NAMES)
+    return tuple(f"{word}={_quoted(name)}" for word, name in zip(words, names, strict=True)
+                 if name is not None)  # fmt: skip
+
+
 def short_topic(name: str) -> str:
     """A topic as clients take it, too: x for persistent://public/default/x."""
     for default in _DEFAULTS:
@@ -190,29 +219,29 @@ def short_topic(name: str) -> str:
     return name
 
 
-def _fitted(text: str, row: Row, room: int | None) -> list[str]:
+def _fitted(text: str, row: Row, room: int | None) -> str:
     """The text of an error, the topic and names, as much of them as there is room for."""
-    texts = [f'"{text}"'] if text else []
-    topic = [] if row["topic"] is None else [safe_text(short_topic(row["topic"]))]
-    names = [f"{word}={_quoted(row[name])}" for name, word in _NAMES if row[name] is not None]
-    if room is None or _length(texts, topic, names) <= room:
-        return [*texts, *topic, *names]
-    subscription = names[: row["subscription"] is not None]
-    for kept in (subscription, []):
-        left = room - _length(kept) - 1 if kept else room
-        if _length(texts, topic) <= left:
-            return [*texts, *topic, *kept]
-        for_topic = min(_LEAST_NAME, _length(topic)) + 1 if topic else 0
-        short = [clipped(each, max(_LEAST_NAME, left - for_topic)) for each in texts]
-        left -= _length(short) + 1 if short else 0
+    said, topic = f'"{text}"' if text else "", _topic(row["topic"])
+    names = _names(row["subscription"], row["producer_name"], row["consumer_name"])
+    whole = _joined(said, topic, *names)
+    if room is None or columns_of(whole) <= room:
+        return whole
+    subscription = names[0] if row["subscription"] is not None else ""
+    for kept in dict.fromkeys((subscription, "")):
+        left = room - columns_of(kept) - 1 if kept else room
+        whole = _joined(said, topic)
+        if columns_of(whole) <= left:
+            return _joined(whole, kept)
+        for_topic = min(_LEAST_NAME, columns_of(topic)) + 1 if topic else 0
+        short = clipped(said, max(_LEAST_NAME, left - for_topic))
+        left -= columns_of(short) + 1 if short else 0
         if left >= _LEAST_NAME or not topic or not kept:
-            return [*short, *(_middle(each, left) for each in topic), *kept]
+            return _joined(short, _middle(topic, left), kept)
     raise AssertionError("the last one is taken as it is")
 
 
-def _length(*several: Sequence[str]) -> int:
-    texts = [text for each in several for text in each]
-    return sum(map(columns_of, texts)) + max(0, len(texts) - 1)
+def _joined(*texts: str) -> str:
+    return " ".join(filter(None, texts))
 
 
 def _quoted(name: str) -> str:

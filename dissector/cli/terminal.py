@@ -21,6 +21,8 @@ QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
 
+_MAYBE_WIDE: Final = re.compile("[\u1100-\u1fff\u2300-\U0010ffff]")  # none of the others is
+
 counted: Final = many  # the only function for counted nouns, under the name used here
 
 _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
@@ -72,7 +74,7 @@ def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> l
 
 def columns_of(text: str) -> int:
     """Columns of a terminal that a text takes; letters of East Asia take two."""
-    if text.isascii():
+    if text.isascii() or not _MAYBE_WIDE.search(text):
         return len(text)
     return len(text) + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
 
