@@ -82,7 +82,7 @@ demo: install
 lint: style types
 
 style: $(VENV)/.dev-installed
-	$(BIN)/ruff check dissector spark_jobs tests proto captures docs
+	$(BIN)/ruff check dissector spark_jobs tests proto captures docs dashboards
 
 types: $(VENV)/.dev-installed
 	$(BIN)/mypy

@@ -132,6 +132,7 @@ MAX_EVIDENCE_PACKETS: Final = 500_000
 # -- windows of a tap
 MAX_WINDOW_BYTES: Final = 32 << 20  # of rows, then rules are asked; a window ends at a quarter
 MAX_FOLLOWED_CONSUMERS: Final = 1 << 16  # whose balance goes on in the next window; more: counted
+MAX_FOLLOWED_CLOCKS: Final = 4096  # of clients; further ones: by the sends of a window
 
 # -- findings that a tap notes in its lake while it runs; further ones are said and counted only
 MAX_NOTED_FINDINGS: Final = 10_000

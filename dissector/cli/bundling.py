@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from dissector.cli import render
+from dissector.cli.frame_lines import FrameLines
 from dissector.cli.local_time import as_data, time_text
 from dissector.cli.terminal import Paint, counted, safe_text
 from dissector.codecs.printable import json_text
@@ -96,14 +97,17 @@ def derived(lake: "Lake", roles: Mapping[str, Sequence[int]]) -> dict[str, bytes
 def _frames(lake: "Lake", by_frame: Mapping[int, str]) -> dict[str, bytes]:
     paint = Paint("never")
     names = [name for name in lake.table(FRAMES).column_names if name not in _OWN_COLUMNS]
-    lines, texts = [], [f"  {render.FRAME_HEADING}"]
+    in_words = FrameLines(paint, None)
+    lines: list[str] = []
+    texts: list[str] = []
     for batch in lake.table(FRAMES).to_batches():
         for row in render.rows_of(batch, names):
             role = by_frame.get(row["frame_no"])
             lines.append(render.json_line({"role": role, **row}, keeps_nulls=False))
-            shown = {name: row[name] for name in render.FRAME_TEXT_COLUMNS}
             mark = "*" if role == "selected" else "+" if role else " "
-            texts.append(f"{mark} {render.frame_line(shown, paint)}")
+            texts += [] if texts else [f"  {in_words.heading(row)}"]
+            *day, line = in_words.lines(row)
+            texts += [*(f"  {each}" for each in day), f"{mark} {line}"]
     texts.append("")
     texts.append("* selected   + belongs to one that is   the others lie in the same packets")
     return {

@@ -211,16 +211,20 @@ def lines_of(
         "dissector explain unacked_limit_plateau\n"
         "dissector explain 369295620\n"
         "dissector explain ChecksumError\n"
+        "dissector explain application_ms\n"
+        "dissector explain Exclusive consumer is already connected\n"
         "dissector explain unacked messages limit"
     )
 )
 @click.argument("words", nargs=-1, required=True, metavar="CODE|NUMBER|ERROR|WORDS...")
 @_rules_option
 def explain(words: tuple[str, ...], folder: Path | None) -> int:
-    """Say what a code, a notice, an error or a number means.
+    """Say what a code, an error, a command or a word means.
 
-    A number is a frame length that a broker complains of; with what people reported and what to
-    ask. Other words are looked for in all of these, and the best few are listed.
+    It knows the columns of tables and their words, numbers of a report, metrics of a tap, commands
+    of the protocols, and texts of brokers and clients. A number is a frame length that a broker
+    complains of; with what people reported and what to ask. Other words are looked for in findings,
+    errors and notices, and the best few are listed.
     """
     from dissector.findings.explaining import explained, searched
     from dissector.findings.loading import load_rules
@@ -234,8 +238,8 @@ def explain(words: tuple[str, ...], folder: Path | None) -> int:
         lines = [*lines, "", "dissector explain CODE says more of one of these."]
     if not lines:
         raise UsageError(
-            f"{name} is no finding, no notice, no error of a broker and no frame length that is "
-            "known"
+            f"{name} is no finding, notice, error, command or word of a table, and no frame length "
+            "that is known"
         )
     width = terminal_width()
     for line in lines:

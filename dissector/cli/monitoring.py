@@ -1,33 +1,71 @@
 """What observes a tap while it runs: metrics, findings, a view of the terminal, recordings."""
 
 import shlex
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from dissector.cli.terminal import Messages, counted, safe_text
+from dissector.cli.terminal import Messages, clipped, counted, safe_text, terminal_width
+from dissector.errors import UsageError
 
 if TYPE_CHECKING:
     from dissector.dissection import Options
+    from dissector.findings.finding import Finding
     from dissector.tap.finding_incidents import IncidentLog
     from dissector.tap.judging import Judging
     from dissector.tap.recorder import Recorder
     from dissector.tap.rotations import Rotations
     from dissector.tap.server import Server
     from dissector.tap.service import Tap
+    from dissector.tap.view import Shown, TapView
 
 _NS: Final = 1_000_000_000
 
 
-def command_for(number: str, lake: Path | None, replayed: Sequence[str]) -> str:
-    """The command that shows more about what a rule found, the frames where they are kept."""
-    if lake is not None:
-        return f"dissector findings --lake {shlex.quote(str(lake))} --code {number}"
-    if replayed:
-        names = " ".join(shlex.quote(f"./{n}" if n.startswith("-") else n) for n in replayed)
-        return f"dissector findings {names} --code {number}"
-    return f"dissector explain {number}"
+# As they rank (`findings.loading`), without the one for what is as it should be.
+SEVERITIES: Final = ("error", "warning", "info")
+
+
+class FindingOptions(NamedTuple):
+    """What the options say of findings. severity: the least of those that are said."""
+
+    severity: str
+    lake: Path | None
+    replayed: Sequence[str]
+
+    def says(self, severity: str) -> bool:
+        """Whether incidents of this severity are said."""
+        return severity in SEVERITIES[: SEVERITIES.index(self.severity) + 1]
+
+    def command(self) -> str | None:
+        """The command that shows findings with their frames, None where nothing is kept."""
+        if self.lake is not None:
+            return f"dissector findings --lake {shlex.quote(str(self.lake))}"
+        names = (shlex.quote(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
+        return f"dissector findings {' '.join(names)}" if self.replayed else None
+
+    def line(self, one: "Finding", width: int | None) -> str:
+        """An incident as one line, whole with the command that shows more, or cut to a terminal."""
+        when = time.strftime("%H:%M:%SZ", time.gmtime(one.first_ns / 1e9))
+        what, _, _ = one.text.partition("\n")
+        text = safe_text(f"{one.title}: {what}")
+        if width is not None:
+            return clipped(f"{when} {one.number} {one.severity}: {text}", width)
+        command = self.command()
+        more = f"{command} --code" if command else "dissector explain"
+        name = f"{one.number} {one.severity} {one.code}"
+        return f"finding {name} at {when}: {text} See: {more} {one.number}"
+
+    def summary(self, counts: Mapping[str, int]) -> str:
+        """How many incidents there were, and how to see them."""
+        listed = ", ".join(f"{counts[each]:,} {each}" for each in SEVERITIES if each in counts)
+        least = [each for each in counts if not self.says(each)]
+        hidden = f" (not said: {', '.join(least)}; see --severity)" if least else ""
+        command = self.command()
+        return f"findings: {listed}{hidden}" + (f"; {command}" if command else "")
 
 
 def _window_bytes(tap: "Tap") -> int:
@@ -36,6 +74,22 @@ def _window_bytes(tap: "Tap") -> int:
 
     limit = tap.settings.memory_limit
     return MAX_WINDOW_BYTES if limit is None else min(MAX_WINDOW_BYTES, limit // 16)
+
+
+def shown_topics(order: str, columns: str | None) -> "Shown":
+    """What --sort and --columns say.
+
+    Raises:
+        UsageError: a column that does not exist.
+    """
+    from dissector.tap.view import Shown
+    from dissector.tap.view_columns import COLUMNS, TOPIC
+
+    names = [*COLUMNS] if columns is None else [each.strip() for each in columns.split(",")]
+    for name in (*names, order):
+        if name not in COLUMNS and (name, order) != (TOPIC, name):
+            raise UsageError(f"{name} is no column of --top; there are {', '.join(COLUMNS)}")
+    return Shown([COLUMNS[name] for name in names], order)
 
 
 class RecorderOptions(NamedTuple):
@@ -73,7 +127,12 @@ class Monitor:
     """
 
     def __init__(
-        self, metrics: str | None, names: Sequence[str], max_series: int, is_live: bool
+        self,
+        metrics: str | None,
+        names: Sequence[str],
+        max_series: int,
+        is_live: bool,
+        cluster: str | None = None,
     ) -> None:
         from dissector.tap.health import Health
         from dissector.tap.metrics import TapNumbers
@@ -83,11 +142,13 @@ class Monitor:
         self._names = names
         self.port = self._address[1] if self._address else None
         self._health = Health(is_live, max_series)
-        self._numbers = TapNumbers()
+        self._numbers = TapNumbers(cluster)
         self._max_series = max_series
         self._recorder: Recorder | None = None
         self._judging: Judging | None = None
         self._incidents: IncidentLog | None = None
+        self._findings: FindingOptions | None = None
+        self._view: TapView | None = None
         self._server: Server | None = None
 
     def bind(self, words: Messages) -> None:
@@ -104,23 +165,37 @@ class Monitor:
         self._recorder = recorder
 
     def find(
-        self, tap: "Tap", words: Messages, lake: Path | None, replayed: Sequence[str],
-        rotations: "Rotations | None" = None,
-    ) -> None:  # fmt: skip
+        self, tap: "Tap", words: Messages, options: FindingOptions, rotations: "Rotations | None"
+    ) -> None:
         """Let the rules of findings look at what a tap sees."""
         from dissector.findings.running_findings import Notes
         from dissector.tap.finding_incidents import IncidentLog
         from dissector.tap.judging import Judging
 
         self._judging = Judging(not tap.source.is_live, _window_bytes(tap))
+        self._findings, lake = options, options.lake
+
+        def show(one: "Finding") -> None:
+            if options.says(one.severity):
+                self._say_finding(options, one, words)
+
         self._incidents = IncidentLog(
-            self._judging, words.say, lambda number: command_for(number, lake, replayed),
-            self._max_series, rotations, None if lake is None else Notes(lake),
+            self._judging, words.say, show, self._max_series, rotations,
+            None if lake is None else Notes(lake),
         )  # fmt: skip
 
-    def start(self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, top: bool) -> None:
-        """Listen to a tap; serve, and show the busiest topics, until the stack unwinds."""
-        is_watched = self._server is not None or top
+    def _say_finding(self, options: FindingOptions, one: "Finding", words: Messages) -> None:
+        """One line, above the table of topics if there is one."""
+        width = terminal_width(sys.stderr)
+        line = options.line(one, None if width is None else width - len("dissector: "))
+        if self._view is None or not self._view.say(line):
+            words.say(line)
+
+    def start(
+        self, tap: "Tap", rotations: "Rotations | None", stack: ExitStack, shown: "Shown | None"
+    ) -> None:
+        """Listen to a tap; serve, and show topics if somebody wants it, until the stack unwinds."""
+        is_watched = self._server is not None or shown is not None
         if self._recorder is not None:
             tap.listen(self._recorder)
         self._open_windows(tap, stack, is_watched)
@@ -135,12 +210,13 @@ class Monitor:
         if self._server is not None:
             self._server.start()
             stack.callback(self._server.close)
-        if top:
+        if shown is not None:
             from dissector.tap.view import TapView
 
-            view = TapView(self._health, safe_text, incidents=self._incidents)
+            view = TapView(self._health, safe_text, None, self._incidents, shown)
             tap.listen(view)
             stack.callback(view.close)
+            self._view = view
 
     def _open_windows(self, tap: "Tap", stack: ExitStack, is_watched: bool) -> None:
         """Let who counts and who judges have windows of what a tap sees."""
@@ -166,7 +242,10 @@ class Monitor:
             recorder.sums, recorder.ask = takers[0], health.ask
 
     def close(self, words: Messages) -> None:
-        """Write the recordings that wait; say whether some could not be written."""
+        """Say how much was found; write the recordings that wait; say whether some could not be."""
+        incidents, findings = self._incidents, self._findings
+        if findings is not None and incidents is not None and incidents.by_severity:
+            words.say(findings.summary(incidents.by_severity))
         if self._recorder is None:
             return
         self._recorder.close()

@@ -197,11 +197,13 @@ def summary(
     else:
         files = None if reading is None else reading.files_of_captures()
         commands = Commands(result, inputs, files, lake)
-        paint, has_bars = Paint(common.color), sys.stdout.isatty()
-        for line in text_report(result, paint, terminal_width(), commands):
+        paint, width = Paint(common.color), terminal_width()
+        for line in text_report(result, paint, width, commands, exact):
             print(line)
         if width_ns is not None:
-            print("", *table_lines(result["over_time"], paint, has_bars=has_bars), sep="\n")
+            print(
+                "", *table_lines(result["over_time"], paint, has_bars=sys.stdout.isatty()), sep="\n"
+            )
     return code if opened.is_interrupted else _judge_report(conditions, result, code, common.words)
 
 
@@ -312,9 +314,8 @@ def analyze(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
         master, scope, common, is_forced=force,
     )  # fmt: skip
-    for line in text_report(
-        result, Paint(common.color), terminal_width(), Commands(result, inputs)
-    ):
+    paint, width = Paint(common.color), terminal_width()
+    for line in text_report(result, paint, width, Commands(result, inputs), exact):
         print(line)
     print(f"report: {output / 'report' / 'report.html'}")
     return _judge_report(conditions, result, reading.end(), common.words)

@@ -2,22 +2,34 @@
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain as one_after_other
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from dissector.cli import expression, options, render, select, selecting
+from dissector.cli import (
+    connection_lines,
+    expression,
+    frame_lines,
+    options,
+    render,
+    select,
+    selecting,
+)
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import Common, LocalPath, Whole
+from dissector.cli.options import Common, LocalName, LocalPath, Whole
 from dissector.cli.render import Row
-from dissector.cli.terminal import Paint, counted, safe_text
+from dissector.cli.terminal import Paint, counted, safe_text, terminal_width
 from dissector.errors import UsageError
 from dissector.schemas import OF_REPORTS, TABLES
 from dissector.schemas.shared import CAPTURE, ORIGIN_CAPTURE
 
 if TYPE_CHECKING:
     from dissector.blocks import TableBlock
+    from dissector.cli.live import LiveReading
+    from dissector.cli.reading import Reading
     from dissector.cli.slicing import Slice
     from dissector.queries.selected_rows import SelectedRows
 
@@ -60,9 +72,7 @@ class Listing(NamedTuple):
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns that a line for people is made of."""
-        return (
-            render.FRAME_TEXT_COLUMNS if self.table == "frames" else render.CONNECTION_TEXT_COLUMNS
-        )
+        return frame_lines.COLUMNS if self.table == "frames" else connection_lines.COLUMNS
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -133,34 +143,75 @@ def selected_batches(
             return
 
 
-def _row_lines(listing: Listing, paint: Paint, has_capture: bool) -> Callable[[Row], Iterator[str]]:
-    """The function that makes the lines of one row."""
-    columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
+class _Printer:
+    """Makes the lines of rows, those of the heading before the first ones.
 
-    def text_line(row: Row) -> str:
-        make = render.frame_line if listing.table == "frames" else render.connection_line
-        return make(row, paint)
+    left_out: headings of columns that a terminal has no room for.
+    """
 
-    make_line = render.line_maker(listing.kind, columns, text_line, bool(listing.fields))
+    def __init__(self, listing: Listing, paint: Paint, has_capture: bool) -> None:
+        self.left_out: Sequence[str] = ()
+        self._listing = listing
+        self._columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
+        self._is_first = True
+        self._lines = self._fields
+        if listing.kind == "text" and not listing.fields:
+            width = terminal_width()
+            self._of_frames = frame_lines.FrameLines(paint, width or frame_lines.LINE_COLUMNS)
+            self._of_connections = connection_lines.ConnectionLines(paint, width)
+            self._lines = self._frames if listing.table == "frames" else self._connections
 
-    def lines(row: Row) -> Iterator[str]:
-        yield make_line(row)
-        if listing.is_long and listing.kind == "text":
-            yield from render.detail_lines(row)
+    def lines(self, rows: Iterable[Row], above: str | None = None) -> Iterator[str]:
+        """The lines of some rows. above: a line before them."""
+        yield from self._lines(rows, () if above is None else (above,))
+        self._is_first = False
 
-    return lines
+    def heading(self) -> Iterator[str]:
+        """The lines above the first rows, if there were none."""
+        return self.lines(()) if self._is_first else iter(())
+
+    def _fields(self, rows: Iterable[Row], above: Sequence[str]) -> Iterator[str]:
+        listing = self._listing
+        if listing.kind == "csv" and self._is_first:
+            yield render.csv_line(self._columns)
+        yield from above
+        make_line = render.line_maker(listing.kind, self._columns, bool(listing.fields))
+        for row in rows:
+            yield make_line(row)
+            if listing.is_long and listing.kind == "text":
+                yield from render.detail_lines(row)
+
+    def _frames(self, rows: Iterable[Row], above: Sequence[str]) -> Iterator[str]:
+        waiting = iter(rows)
+        if self._is_first:
+            row = next(waiting, None)
+            yield self._of_frames.heading(row)
+            waiting = waiting if row is None else one_after_other((row,), waiting)
+        yield from above
+        for row in waiting:
+            yield from self._of_frames.lines(row)
+            if self._listing.is_long:
+                yield from render.detail_lines(row)
+
+    def _connections(self, rows: Iterable[Row], above: Sequence[str]) -> Iterator[str]:
+        listed, made = [*rows], self._of_connections
+        made.widen(listed)
+        if self._is_first:
+            yield made.heading()
+            self.left_out = made.left_out
+        yield from above
+        yield from map(made.line, listed)
 
 
 def show_rows(
     listing: Listing,
-    inputs: Sequence[str],
+    reading: "Reading | LiveReading",
     common: Common,
-    chain_mode: str,
-    selected: selecting.Selected,
+    selected: selecting.Selected | None = None,
     slice: "Slice | None" = None,
     **core: Any,
 ) -> int:
-    """Read all captures and print the rows of a table; returns the exit code.
+    """Print the rows of a table of what is read; returns the exit code.
 
     Args:
         selected: the part of the captures whose rows are shown.
@@ -172,50 +223,52 @@ def show_rows(
     from dissector.cli.reading import LineOutput, Reading
     from dissector.queries.selected_rows import SelectedRows
 
-    reading = Reading(inputs, common, chain_mode)
-    part = selected.of_files(reading)
-    rows = None if part.is_everything else SelectedRows(part, listing.table)
-    is_selecting = rows is not None or listing.selection is not None
+    part = selected_part = None
+    if selected is not None and isinstance(reading, Reading):
+        part = selected.of_files(reading)
+        core |= {"want_clients": bool(part.clients)}
+        selected_part = None if part.is_everything else SelectedRows(part, listing.table)
+    is_selecting = selected_part is not None or listing.selection is not None
     is_mixed = len(reading.chains) > 1
-    has_capture = is_mixed and listing.kind in ("jsonl", "csv")
-    lines = _row_lines(listing, Paint(common.color), has_capture)
-    text_heading = render.FRAME_HEADING if listing.table == "frames" else render.CONNECTION_HEADING
+    printer = _Printer(listing, Paint(common.color), is_mixed and listing.kind in ("jsonl", "csv"))
     shown = 0
     is_interrupted = False
     with LineOutput(common.is_strict) as output:
-        columns = (CAPTURE_COLUMN, *listing.columns) if has_capture else listing.columns
-        title = render.heading(listing.kind, columns, "" if listing.fields else text_heading)
-        if title is not None and not is_selecting:
-            output.line(title)
-            title = None
         current: Any = None
-        core |= {"want_clients": bool(part.clients)}
         blocks = reading.blocks("reading", is_quiet=sys.stdout.isatty(), **core)
         try:
-            for chain, batch in selected_batches(listing, blocks, rows, slice):
-                if title is not None:  # a selection without a hit prints nothing
-                    output.line(title)
-                    title = None
+            for chain, batch in selected_batches(listing, blocks, selected_part, slice):
+                name = None
                 if is_mixed and chain is not current and listing.kind == "text":
-                    output.line(f"# {safe_text(chain.base_name)}")
+                    name = f"# {safe_text(chain.base_name)}"
                 current = chain
-                for row in render.rows_of(batch, listing.columns):
-                    for line in lines({CAPTURE_COLUMN: chain.base_name, **row}):
-                        output.line(line)
+                rows = (
+                    {CAPTURE_COLUMN: chain.base_name, **row}
+                    for row in render.rows_of(batch, listing.columns)
+                )
+                for line in printer.lines(rows, name):
+                    output.line(line)
                 output.flush()
                 shown += batch.num_rows
                 if slice is not None:
                     slice.add(chain, batch)
         except KeyboardInterrupt:
             is_interrupted = True
+        if not is_selecting:  # a selection without a hit prints nothing
+            for line in printer.heading():
+                output.line(line)
         if shown == listing.limit and slice is None and not is_interrupted:
             common.words.say(f"stopped after {counted(shown, 'row')}, as -c says")
             code = 0
         else:
             code = reading.end(is_interrupted)
         output.release()
+    if printer.left_out:
+        text = f"no room for {', '.join(printer.left_out)}; -T csv shows all columns"
+        common.words.say(text)
     if shown == 0 and is_selecting and not is_interrupted:
-        raise UsageError(f"no row of {listing.table} matches the selection{part.words(shown_time)}")
+        words = "" if part is None else part.words(shown_time)
+        raise UsageError(f"no row of {listing.table} matches the selection{words}")
     return code
 
 
@@ -258,11 +311,21 @@ _count_option = click.option(
 @click.command(
     epilog=options.example(
         "dissector frames night.pcap -Y 'command == \"SEND\" and frame_bytes > 100_000'\n"
+        "dissector frames -i eth1 --bpf 'tcp port 6650'\n"
         "dissector frames night.pcap -T fields -e frame_no -e topic -e checksum\n"
         "dissector frames night.pcap -Y 'checksum == \"mismatch\"' -w bad.pcapng"
     )
 )
-@options.inputs_argument
+@click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
+@click.option(
+    "-i",
+    "--interface",
+    "interfaces",
+    multiple=True,
+    metavar="IFACE",
+    help="Print frames of this network interface, or any, as they come. Repeatable.",
+)
+@click.option("--bpf", metavar="EXPR", help="With -i: let the kernel pass only these packets.")
 @_format_option
 @_field_option
 @options.select_option
@@ -284,6 +347,8 @@ _count_option = click.option(
 def frames(
     common: Common,
     inputs: tuple[str, ...],
+    interfaces: tuple[str, ...],
+    bpf: str | None,
     kind: str,
     fields: tuple[str, ...],
     condition: str | None,
@@ -297,27 +362,61 @@ def frames(
     """Print one line per protocol frame.
 
     A line shows frame number, time, packets, connection, direction (> to the broker, < to the
-    client), command, size and what the frame is about. Columns: dissector fields frames.
+    client), command, bytes and what the frame is about, in the width of the terminal or 100
+    columns; -V, -T jsonl and -e leave nothing out. A topic is shown as clients take it: x is
+    persistent://public/default/x. Columns: dissector fields frames.
 
-    Frames from a pipe are printed as they come, within 0.2 s, also into a pipe. Let tcpdump write
-    each packet at once: tcpdump -U -w - port 6650 | dissector frames -
+    Frames of -i are printed as they come, until SIGINT (Ctrl-C, exit code 130). So are those from
+    a pipe, within 0.2 s, also into a pipe: tcpdump -U -w - port 6650 | dissector frames -
 
     The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
     given, secrets in it are hidden at equal length and checksums made right.
     """
     listing = make_listing("frames", kind, fields, condition, count, is_long)
     detail = "all" if is_long or "detail" in listing.fields else "rare"
-    if slice_path is None:
-        return show_rows(listing, inputs, common, chain, selected, want_detail=detail)
-    from dissector.cli.reading import rereadable
+    if bool(inputs) == bool(interfaces):
+        raise click.UsageError("give INPUT... or -i IFACE" + (", not both" if inputs else ""))
+    if interfaces:
+        if not selected.is_everything:
+            raise click.UsageError("-Y selects frames of -i; other selections are for captures")
+        return _show_live(listing, interfaces, bpf, common, slice_path, want_detail=detail)
+    if bpf is not None:
+        raise click.UsageError("--bpf does nothing without -i IFACE; -Y selects frames")
+    from dissector.cli.reading import Reading, rereadable
     from dissector.cli.slicing import Slice
 
+    if slice_path is None:
+        reading = Reading(inputs, common, chain)
+        return show_rows(listing, reading, common, selected, want_detail=detail)
     redacted = common.core_options() if options.is_redact_asked() else None
     slice = Slice(slice_path, inputs, force, redacted)
     with rereadable(inputs) as files:
-        code = show_rows(listing, files, common, chain, selected, slice, want_detail=detail)
+        reading = Reading(files, common, chain)
+        code = show_rows(listing, reading, common, selected, slice, want_detail=detail)
         common.words.say(slice.write())
         return code
+
+
+def _show_live(
+    listing: Listing,
+    interfaces: Sequence[str],
+    bpf: str | None,
+    common: Common,
+    slice_path: str | None,
+    **core: Any,
+) -> int:
+    """Print the frames of interfaces as they come; returns the exit code."""
+    if slice_path is not None:
+        raise click.UsageError(
+            "-w needs packets that can be read twice; capture them: tcpdump -i "
+            f"{interfaces[0]} -w FILE, or dissector tap --record DIR"
+        )
+    from dissector.cli.live import LiveReading
+
+    with ExitStack() as stack:
+        reading = LiveReading(interfaces, bpf, common, stack)
+        # Nothing of a wire is ever missing at its end, so that lines need not wait for it.
+        return show_rows(listing, reading, common._replace(is_strict=False), **core)
 
 
 @click.command(
@@ -349,8 +448,10 @@ def connections(
 
     Pairs a/b count the direction to the broker and the one to the client.
     """
+    from dissector.cli.reading import Reading
+
     listing = make_listing("connections", kind, fields, condition, count)
-    return show_rows(listing, inputs, common, chain, selected, want_detail="none")
+    return show_rows(listing, Reading(inputs, common, chain), common, selected, want_detail="none")
 
 
 @click.command(epilog=options.example("dissector fields\ndissector fields frames exchanges"))

@@ -1,8 +1,7 @@
 """The command tap: the same numbers while it happens."""
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,19 +10,23 @@ from click.core import ParameterSource
 
 from dissector.cli import options as cli_options
 from dissector.cli import selecting
-from dissector.cli.exits import EXIT_INPUT, EXIT_OUTPUT, EXIT_PARTIAL
 from dissector.cli.land import refuse_lake_inputs
-from dissector.cli.monitoring import Monitor, RecorderOptions
+from dissector.cli.live import end_of, interfaces, signal_handlers
+from dissector.cli.monitoring import (
+    SEVERITIES,
+    FindingOptions,
+    Monitor,
+    RecorderOptions,
+    shown_topics,
+)
 from dissector.cli.options import Common, LocalName, Size, Whole
-from dissector.cli.reading import tell_missing
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
-from dissector.cli.terminal import NORMAL, QUIET, Messages, bytes_text, counted
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
     from dissector.tap.packet_batches import PacketSource
     from dissector.tap.rotations import Rotations
-    from dissector.tap.service import Signals, Tap, TapSettings
+    from dissector.tap.service import TapSettings
 
 _NS: Final = 1_000_000_000
 _TRIGGERS: Final = ("checksum", "latency", "stall", "error")
@@ -33,37 +36,9 @@ _GO_TOGETHER: Final = (
     ("replay", "--replay INPUT", ("speed",)),
     ("metrics", "--metrics PORT", ("metrics_host",)),
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
+    ("findings", "--findings", ("severity",)),
+    ("top", "--top", ("sort", "columns")),
 )
-
-
-@contextmanager
-def signal_handlers() -> Iterator["Signals"]:
-    """SIGINT and SIGTERM end the tap with all written, SIGHUP rotates, SIGUSR1 records."""
-    from dissector.tap.service import Signals
-
-    signals = Signals()
-
-    def end(*_: object) -> None:
-        signals.is_end_requested = True
-
-    def rotate(*_: object) -> None:
-        signals.is_rotation_requested = True
-
-    def record(*_: object) -> None:
-        signals.is_recording_requested = True
-
-    handlers = {
-        signal.SIGINT: end,
-        signal.SIGTERM: end,
-        signal.SIGHUP: rotate,
-        signal.SIGUSR1: record,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _settings(
@@ -110,63 +85,6 @@ def _rotations(lake: Path, source: "PacketSource", settings: "TapSettings") -> "
     limit = settings.memory_limit
     size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
     return Rotations(lake, source.name, options, not source.is_live, size)
-
-
-def _live(
-    names: tuple[str, ...],
-    expression: str | None,
-    ring_bytes: int,
-    wants_hardware_time: bool,
-    own_port: int | None,
-    words: Messages,
-) -> "PacketSource":
-    from dissector.tap.filters import ALL, Program, compiled, without_own
-    from dissector.tap.interfaces import ANY, chosen, is_up
-    from dissector.tap.live import Live
-    from dissector.tap.memory import available_bytes
-
-    interfaces = chosen(names)
-    if ANY in names:
-        words.say(f"any: {', '.join(interface.name for interface in interfaces)}")
-    for interface in interfaces:
-        if not is_up(interface.name):
-            words.missing(f"{interface.name} is down; packets come once it is up")
-    # The kernel takes the memory of rings at once, from whom it may.
-    free = available_bytes()
-    if free is not None and ring_bytes > free // 2:
-        raise click.UsageError(
-            f"--ring {bytes_text(ring_bytes)} is more than half of the {bytes_text(free)} that are "
-            "free; give less"
-        )
-    programs: dict[int, Program] = {}
-    for name, _, link_type, _ in interfaces:
-        if link_type not in programs:
-            program = compiled(expression, name, link_type) if expression else ALL
-            programs[link_type] = without_own(own_port, program) if own_port else program
-    name_of_all = ANY if ANY in names else None
-    return Live(
-        interfaces, programs, ring_bytes, bool(expression), wants_hardware_time, name_of_all
-    )
-
-
-def _end(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
-    """Say what was captured, and what not."""
-    account, source = tap.account, tap.source
-    tell_missing(account, words)
-    files = counted(len(source.file_names), "file")
-    words.say(account.sentence(f"on {source.part_name}" if source.is_live else f"in {files}"))
-    text = f"{counted(account.packets, 'packet')} captured"
-    text += f", {tap.kernel_dropped:,} dropped by kernel"
-    if tap.fates and rotations is not None:
-        text += f", {rotations.lost_packets:,} not landed"
-        text += f"; {counted(rotations.landed, 'rotation')} in the lake"
-    is_whole = not (tap.kernel_dropped or account.is_partial or (rotations and rotations.lost))
-    words.say(text, NORMAL if is_whole else QUIET)
-    if rotations is not None and rotations.lost:
-        return EXIT_OUTPUT
-    if account.is_unreadable and not source.is_live:
-        return EXIT_INPUT
-    return EXIT_PARTIAL if account.is_partial and not source.is_live else 0
 
 
 def _refuse_idle_options(context: click.Context) -> None:
@@ -326,7 +244,26 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     show_default=True,
     help="Say what the rules of findings find, minute by minute.",
 )
+@click.option(
+    "--severity",
+    type=click.Choice(SEVERITIES),
+    default="warning",
+    show_default=True,
+    help="Say findings that are at least as grave.",
+)
 @click.option("--top", is_flag=True, help="Show the busiest topics while it runs.")
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    default="rate",
+    show_default=True,
+    help="Sort topics of --top by this column, or by topic.",
+)
+@click.option(
+    "--columns",
+    metavar="COLUMN,...",
+    help="Show these columns of --top.  [default: all]",
+)
 @selecting.no_selecting_options(
     "a tap counts all that comes, --bpf chooses by address; dissector summary --lake takes it"
 )
@@ -352,7 +289,10 @@ def tap(
     trigger: tuple[str, ...],
     trigger_latency: float,
     findings: bool,
+    severity: str,
     top: bool,
+    sort: str,
+    columns: str | None,
     cluster: str | None,
     duration: float | None,
 ) -> int:
@@ -366,17 +306,20 @@ def tap(
     """
     _refuse_idle_options(click.get_current_context())
     _refuse_inputs(replay, lake, record)
+    shown = shown_topics(sort, columns) if top else None
     with signal_handlers() as signals, ExitStack() as stack:
         from dissector.tap.privileges import drop_all_but_capturing
         from dissector.tap.service import Tap
 
         settings = _settings(common, rotate, duration, cluster)
-        monitor = Monitor(metrics, metrics_host, max_series, is_live=bool(interface))
+        monitor = Monitor(metrics, metrics_host, max_series, bool(interface), cluster)
         source: PacketSource
         problems: list[str] = []
         if interface:
             wants_hardware_time = timestamps == "hardware"
-            source = _live(interface, bpf, ring, wants_hardware_time, monitor.port, common.words)
+            source = interfaces(
+                interface, bpf, ring, wants_hardware_time, monitor.port, common.words
+            )
         else:
             source, problems = _replay(replay, speed, common, stack)
         stack.callback(source.close)
@@ -391,10 +334,11 @@ def tap(
             kept = RecorderOptions(record, keep, recall, trigger, trigger_latency, redacted)
             monitor.record(kept.recorder(running))
         if findings:
-            monitor.find(running, common.words, lake, replay, rotations)
+            told = FindingOptions(severity, lake, replay)
+            monitor.find(running, common.words, told, rotations)
         # Unwound before the last words, else the view would draw over them.
         with ExitStack() as watching:
-            monitor.start(running, rotations, watching, top)
+            monitor.start(running, rotations, watching, shown)
             running.run()
         monitor.close(common.words)
-        return _end(running, rotations, common.words)
+        return end_of(running, rotations, common.words)

@@ -6,6 +6,7 @@ import shutil
 import sys
 import textwrap
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
@@ -19,6 +20,8 @@ QUIET_SECONDS: Final = 20.0  # so long may a command without a terminal say noth
 QUIET: Final = 0  # errors, and what is missing
 NORMAL: Final = 1
 VERBOSE: Final = 2
+
+_MAYBE_WIDE: Final = re.compile("[\u1100-\u1fff\u2300-\U0010ffff]")  # none of the others is
 
 counted: Final = many  # the only function for counted nouns, under the name used here
 
@@ -67,6 +70,23 @@ def wrapped(text: str, width: int | None, indent: str = "", keeps: int = 0) -> l
         body, width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False,
     )  # fmt: skip
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
+def columns_of(text: str) -> int:
+    """Columns of a terminal that a text takes; letters of East Asia take two."""
+    if text.isascii() or not _MAYBE_WIDE.search(text):
+        return len(text)
+    return len(text) + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+
+
+def clipped(text: str, width: int | None) -> str:
+    """The beginning of a text that fits a line, with … for what does not."""
+    if width is None or columns_of(text) <= width:
+        return text
+    text = text[: width - 1]
+    while columns_of(text) >= width:
+        text = text[:-1]
+    return f"{text.rstrip()}…"
 
 
 class Messages:

@@ -22,25 +22,38 @@ from dissector.report.descriptions import (
     selection_words,
 )
 from dissector.report.example_commands import Commands
-from dissector.report.formatting import bytes_text, cut_text, duration_text, listed, share_text
+from dissector.report.formatting import (
+    bytes_text,
+    cut_text,
+    duration_text,
+    listed,
+    percentile_ms,
+    share_text,
+)
 from dissector.report.headlines import Headline, headlines
 from dissector.report.numbers import READABLE, UNKNOWN, answered
 
 Numbers = dict[str, Any]
 _LISTED: Final = 5  # lines of each list that are shown
 STEPS: Final = "what else it may be, and what to do"
+_PERCENTILES: Final = ("p50", "p90", "p99")
 _KINDS: Final = 12  # of packets that are not read, which are named
 _STYLES: Final = {"ok": "green", "look": "yellow", "bad": "red"}
 _LEAST_NAME: Final = 20  # columns that a name gets at least; with less room it has its own lines
 
 
 def text_report(
-    report: Numbers, paint: Paint, width: int | None = None, commands: Commands | None = None
+    report: Numbers,
+    paint: Paint,
+    width: int | None = None,
+    commands: Commands | None = None,
+    is_exact: bool = False,
 ) -> Iterator[str]:
     """The lines of a report: what was read, what stands out, and the numbers behind it.
 
     Args:
         width: columns of the terminal; None breaks no line. commands: see `headlines`.
+        is_exact: percentiles are of all values, not of their buckets.
     """
     yield from _capture(report)
     yield ""
@@ -49,7 +62,10 @@ def text_report(
         yield from _fact(headline, paint, width)
     yield from _steps(facts, paint, width)
     for title, table in (
-        ("send latency in ms, from the end of a SEND to the end of its receipt", _sends(report)),
+        (
+            "send latency in ms, from the end of a SEND to the end of its receipt",
+            _sends(report, is_exact),
+        ),
         ("slowest sends", _slowest(report)),
         ("permits of consumers", _permits(report)),
         ("redeliveries", _redeliveries(report)),
@@ -196,12 +212,16 @@ def _capture(report: Numbers) -> Iterator[str]:
     yield f"{counted(total['connections'], 'connection')}{f' ({of})' if of else ''}, {frames}"
 
 
-def _sends(report: Numbers) -> _Table:
+def _times(took: Numbers, is_exact: bool) -> tuple[str, ...]:
+    return *(percentile_ms(took, name, is_exact) for name in _PERCENTILES), _ms(took["max"])
+
+
+def _sends(report: Numbers, is_exact: bool) -> _Table:
     section = report["send_latency"]
     groups = section["by_topic"]
     rows = [
         (
-            *(_ms(group["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")),
+            *_times(group["latency_ms"], is_exact),
             *_sent(group),
             _name(group["topic"]),
         )
@@ -209,9 +229,9 @@ def _sends(report: Numbers) -> _Table:
     ]
     if len(groups) > 1:
         total = section["total"]
-        latency = [_ms(total["latency_ms"][name]) for name in ("p50", "p90", "p99", "max")]
+        latency = _times(total["latency_ms"], is_exact)
         rows.append((*latency, *_sent(total), "all topics"))
-    heads = ("p50", "p90", "p99", "max", "sends", "answered", "refused", "topic")
+    heads = (*_PERCENTILES, "max", "sends", "answered", "refused", "topic")
     return _Table(heads, rows, len(groups) + (len(groups) > 1))
 
 

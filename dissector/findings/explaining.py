@@ -1,4 +1,4 @@
-"""What a finding, an error of a broker or a strange frame length means."""
+"""What a finding, an error, a word of a table, a command or a strange frame length means."""
 
 import re
 import tomllib
@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
+from dissector.findings import vocabulary
 from dissector.findings.loading import PARTS, Rule, RuleTexts
 from dissector.limits import MAX_EXPLANATIONS
 from dissector.notices import NOTICES
@@ -66,6 +67,10 @@ def explained(name: str, rules: Sequence[Rule]) -> list[str]:
         names = (rule.number, rule.code, *rule.errors, *filter(None, rule.words))
         if asked in (each.lower() for each in names):
             lines += ([""] if lines else []) + _rule(rule)
+    lines += vocabulary.meanings(asked)
+    if not lines:
+        for line, code in vocabulary.texts(asked):
+            lines += [line, *([f"To know more: dissector explain {code}"] if code else [])]
     return lines
 
 

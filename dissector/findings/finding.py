@@ -25,7 +25,7 @@ from dissector.limits import MAX_COUNTED_KINDS, MAX_EVIDENCE_FRAMES, MAX_RULE_IN
 from dissector.notices import NOTICES
 from dissector.queries.duckdb_engine import quoted
 from dissector.queries.sandbox import expanded
-from dissector.schemas.quantities import bytes_text, duration_text, share_text
+from dissector.schemas.quantities import about_text, bytes_text, duration_text, share_text
 from dissector.schemas.wire_names import name_text
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    """What stands in brackets; nothing where a value is not known, or where there are none of it."""
+    """What stands in brackets; nothing where a value is not known, or there are none of it."""
     told = [values.get(match[1]) for match in _PLACEHOLDER.finditer(template)]
     is_none = bool(told) and all(type(value) is int and value == 0 for value in told)
     return "" if is_none or None in told else template
@@ -416,8 +416,8 @@ def _hexadecimal(value: Any) -> str:
 
 
 _UNITS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "size": bytes_text, "share": share_text, "time": duration_text, "notice": _notices,
-    "ask": _asked, "hex": _hexadecimal,
+    "size": bytes_text, "share": share_text, "time": duration_text, "about": about_text,
+    "notice": _notices, "ask": _asked, "hex": _hexadecimal,
 }  # fmt: skip
 _WORDS: Final[Mapping[str, Callable[[Any, Mapping[str, str]], str]]] = {
     "counts": counts_text, "shares": _shares,

@@ -248,6 +248,21 @@ SELECT * FROM settled
 UNION ALL
 SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
 
+-- publish_distances: how long after its publish time a SEND of a client began
+-- sends: how many; a tap adds what it knows from before.
+SELECT
+  u.unit, p.client_ip, try_subtract(p.request_first_ns, p.published_ns) AS distance_ns, 1 AS sends
+FROM publishes AS p
+JOIN units AS u ON u.capture = p.capture
+WHERE p.is_request AND p.published_ns IS NOT NULL;
+
+-- clocks_set_back: a client whose clock was set back
+SELECT DISTINCT u.unit, c.client_ip
+FROM notices AS n
+JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+JOIN units AS u ON u.capture = n.capture
+WHERE n.code = 'publish_time_back';
+
 -- client_clocks: a client's clock beside the clock of the capture
 -- materialized: if read
 -- What is published is sent later, never sooner: the least distance is the most that the clock can be
@@ -255,30 +270,16 @@ SELECT *, histogram_bucket(logical_ns) AS bucket FROM later;
 -- that wait in the client look alike; a clock moves all sends alike, so it is believed where half of
 -- them lie within twice the least distance. ahead_ns is what is taken off publish times. A clock
 -- that was set back is no clock to reckon with: is_steady.
-WITH distances AS (
-  SELECT u.unit, p.client_ip, try_subtract(p.request_first_ns, p.published_ns) AS distance_ns
-  FROM publishes AS p
-  JOIN units AS u ON u.capture = p.capture
-  WHERE p.is_request AND p.published_ns IS NOT NULL
-),
-least AS (
+WITH least AS (
   SELECT unit, client_ip, min(distance_ns) AS least_ns
-  FROM distances
+  FROM publish_distances
   GROUP BY unit, client_ip
-),
-set_back AS (
-  SELECT u.unit, c.client_ip
-  FROM notices AS n
-  JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
-  JOIN units AS u ON u.capture = n.capture
-  WHERE n.code = 'publish_time_back'
-  GROUP BY u.unit, c.client_ip
 ),
 counted AS (
   SELECT
-    d.unit, d.client_ip, l.least_ns, count(*) AS sends,
-    count(CASE WHEN floor_div(d.distance_ns, 2) < l.least_ns THEN 1 END) AS near
-  FROM distances AS d
+    d.unit, d.client_ip, l.least_ns, sum(d.sends) AS sends,
+    sum(CASE WHEN floor_div(d.distance_ns, 2) < l.least_ns THEN d.sends ELSE 0 END) AS near
+  FROM publish_distances AS d
   JOIN least AS l ON l.unit = d.unit AND l.client_ip = d.client_ip
   GROUP BY d.unit, d.client_ip, l.least_ns
 )
@@ -287,7 +288,7 @@ SELECT
   CASE WHEN c.least_ns < 0 OR 2 * c.near > c.sends THEN try_subtract(0, c.least_ns) ELSE 0 END
     AS ahead_ns
 FROM counted AS c
-LEFT JOIN set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
+LEFT JOIN clocks_set_back AS b ON b.unit = c.unit AND b.client_ip = c.client_ip;
 
 -- application_sends: a SEND as its application felt it: from publishing to the receipt that counts
 -- From the publish time, which clients stamp once, or from the first attempt where there is none. Of

@@ -61,8 +61,9 @@ def _percentiles_ms(took: Row, buckets: dict[int, int]) -> list[float] | tuple[N
     serves both."""
     if not buckets:
         return None, None
-    middles = map(numbers.milliseconds, numbers.quantiles_ns(buckets, (500, 990)))
-    return [min(max(each or 0, took["min"]), took["max"]) for each in middles]
+    low_ns, high_ns = (round(took[name] * numbers.NS_PER_MS) for name in ("min", "max"))
+    values = numbers.quantiles_ns(buckets, (500, 990), low_ns, high_ns)
+    return [numbers.milliseconds(each) or 0 for each in values]
 
 
 def _report(merged: MergedTables) -> Row:

@@ -6,6 +6,7 @@ from typing import Any
 from dissector.schemas.quantities import bytes_text as bytes_text
 from dissector.schemas.quantities import duration_text as duration_text
 from dissector.schemas.quantities import share_text as share_text
+from dissector.schemas.quantities import two_digits
 from dissector.schemas.wire_names import name_text as name_text
 
 
@@ -17,6 +18,20 @@ def count_text(value: int) -> str:
 def many(count: int, one: str, several: str | None = None) -> str:
     """A count with its noun: 0 files, 1 file, 2,000 files. Every counted noun comes from here."""
     return f"{count_text(count)} {one if count == 1 else several or one + 's'}"
+
+
+def percentile_ms(times: Mapping[str, Any], name: str, is_exact: bool = False) -> str:
+    """A percentile in ms: all digits where it is one of the values, as it is of few; else the two
+    that the middle of its bucket has.
+
+    Args:
+        times: as `numbers.durations` gives them. is_exact: they were computed from all values.
+    """
+    value = times.get(name)
+    if value is None:
+        return "-"
+    is_known = is_exact or value in (times["min"], times["max"])
+    return f"{value:,.3f}" if is_known else two_digits(value)
 
 
 def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:

@@ -86,16 +86,26 @@ def step_ns(first_ns: int, last_ns: int, points: int = MAX_CURVE_POINTS) -> int:
     return STEPS_MS[-1] * NS_PER_MS
 
 
-def quantiles_ns(buckets: Mapping[int, int], permilles: Sequence[int]) -> list[int]:
-    """For each rank the middle of the bucket in which the value of this rank lies.
+def quantiles_ns(
+    buckets: Mapping[int, int], permilles: Sequence[int], low_ns: int, high_ns: int
+) -> list[int]:
+    """For each rank the middle of the bucket in which the value of this rank lies; the value itself
+    where it is the least or the greatest, as p99 is of fewer than 100.
 
     Args:
         buckets: number of values per histogram bucket, not all 0.
+        low_ns, high_ns: the least and the greatest value.
     """
     ordered = sorted(buckets)
     passed = list(accumulate(buckets[bucket] for bucket in ordered))
     ranks = (max(1, -(-passed[-1] * permille // 1000)) for permille in permilles)
-    return [bucket_middle(ordered[bisect_left(passed, rank)]) for rank in ranks]
+    known = {1: low_ns, passed[-1]: high_ns}
+    return [
+        known[rank]
+        if rank in known
+        else min(max(bucket_middle(ordered[bisect_left(passed, rank)]), low_ns), high_ns)
+        for rank in ranks
+    ]
 
 
 def durations(
@@ -117,8 +127,8 @@ def durations(
         names = ("min", *(name for name, _ in PERCENTILES), "max", "mean")
         return {"count": 0, **dict.fromkeys(names)}
     if exact is None:
-        middles = quantiles_ns(buckets, [permille for _, permille in PERCENTILES])
-        values = [min(max(middle, low_ns), high_ns) for middle in middles]
+        permilles = [permille for _, permille in PERCENTILES]
+        values = quantiles_ns(buckets, permilles, low_ns, high_ns)
     else:
         values = [int(exact[name]) for name, _ in PERCENTILES]
     statistics: Row = {"count": count, "min": milliseconds(low_ns)}

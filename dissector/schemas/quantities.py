@@ -1,5 +1,7 @@
 """Durations, sizes and shares as people read them."""
 
+from collections.abc import Callable
+from math import floor, log10
 from typing import Final
 
 _SCALE: Final = ((60_000.0, ""), (1000.0, "s"), (1.0, "ms"), (0.001, "µs"), (0.000_001, "ns"))
@@ -12,11 +14,24 @@ def _digits(value: float) -> str:
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
+def two_digits(value: float) -> str:
+    """Two significant digits, without an exponent: 0.43, 4.4, 15, 1,200."""
+    if value <= 0:
+        return "0"
+    rounded = float(f"{value:.1e}")
+    return f"{rounded:,.{max(0, 1 - floor(log10(rounded)))}f}"
+
+
 def _trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def duration_text(duration_ms: float) -> str:
+def about_text(duration_ms: float) -> str:
+    """A duration that is known as the middle of a bucket, as `duration_text` with two digits."""
+    return duration_text(duration_ms, two_digits)
+
+
+def duration_text(duration_ms: float, digits: Callable[[float], str] = _digits) -> str:
     """A duration in ms with the unit that suits it: 850 ns, 12.3 µs, 1.5 ms, 2 min 5 s."""
     if duration_ms >= 60_000:
         seconds = round(duration_ms / 1000)
@@ -25,7 +40,7 @@ def duration_text(duration_ms: float) -> str:
         return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
     for size, unit in _SCALE[1:]:
         if duration_ms >= size:
-            return f"{_trimmed(_digits(duration_ms / size))} {unit}"
+            return f"{_trimmed(digits(duration_ms / size))} {unit}"
     return "0" if duration_ms == 0 else f"{duration_ms * 1_000_000:.0f} ns"
 
 

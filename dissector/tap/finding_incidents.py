@@ -1,7 +1,6 @@
 """Findings of windows as incidents: each is said and counted once, however many windows see it."""
 
-import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -31,22 +30,23 @@ _Incident = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 class IncidentLog:
-    """A listener that counts incidents, and hands over a line of each new one.
+    """A listener that counts incidents, and hands over each new one.
 
     incidents: by rule and severity.
+    by_severity: how many there are.
     last_ns: when the last one was seen last, by the same labels.
-    worst: the line of the worst one so far, the latest of equals.
+    worst: the worst one so far, the latest of equals.
 
     Args:
-        say: takes a line. shown_by: gives the command that shows more about a rule's findings.
-        rotations: of the lake, in which notes note each incident for that command.
+        say: takes a sentence. show: takes a new incident.
+        rotations: of the lake, in which notes note each incident for `dissector findings`.
     """
 
     def __init__(
         self,
         judging: Judging,
         say: Callable[[str], None],
-        shown_by: Callable[[str], str],
+        show: Callable[[Finding], None],
         max_series: int = MAX_SERIES,
         rotations: Rotations | None = None,
         notes: Notes | None = None,
@@ -56,11 +56,12 @@ class IncidentLog:
         self._notes = notes
         self._capture: str | None = None
         self.incidents = Counts(LABELS, max_series)
+        self.by_severity: Counter[str] = Counter()
         self.last_ns: dict[Key, int] = {}
-        self.worst = ""
+        self.worst: Finding | None = None
         self._worst_rank = len(SEVERITIES)
         self._say = say
-        self._shown_by = shown_by
+        self._show = show
         self._until: OrderedDict[_Incident, int] = OrderedDict()
         self._skipped = self._failed = 0
         self._next = 0.0
@@ -117,13 +118,13 @@ class IncidentLog:
         if not new:
             return
         self.incidents.add(labels, new)
+        self.by_severity[one.severity] += new
         if self._notes is not None:
             self._notes.add(one)
-        line = line_of(one)
         rank = SEVERITIES.index(one.severity)
         if rank <= self._worst_rank:
-            self._worst_rank, self.worst = rank, line
-        self._say(f"{line} See: {self._shown_by(one.number)}")
+            self._worst_rank, self.worst = rank, one
+        self._show(one)
 
     def numbers(self) -> FindingNumbers:
         """What metrics show, as it is now."""
@@ -132,15 +133,3 @@ class IncidentLog:
             dict(self.incidents.values), dict(self.last_ns),
             {"judged": windows.judged, "skipped": windows.skipped, "failed": windows.failed},
         )  # fmt: skip
-
-    @property
-    def total(self) -> int:
-        """Incidents so far."""
-        return sum(self.incidents.values.values())
-
-
-def line_of(one: Finding) -> str:
-    """What happened, when, and how grave it is: one line."""
-    when = time.strftime("%H:%M:%SZ", time.gmtime(one.first_ns / 1e9))
-    what = one.text.partition("\n")[0]
-    return f"finding {one.number} {one.severity} {one.code} at {when}: {one.title}: {what}"

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from dissector.tap.finding_incidents import LABELS, FindingNumbers
 from dissector.tap.health import Health
-from dissector.tap.metric_series import BOUNDS_NS, Counts, Histograms, Key
+from dissector.tap.metric_series import BOUNDS_NS, Counts, Histograms, Key, label_text
 
 _DISTRIBUTION: Final = "pulsar-dissector"
 _NS: Final = 1e9
@@ -57,6 +57,11 @@ HISTOGRAMS: Final = (
         "From the end of a SEND to the end of its answer, by topic and outcome.",
     ),
     (
+        "application_seconds",
+        "application",
+        "From the publish time of a send to the last receipt that confirms it, by topic.",
+    ),
+    (
         "publish_to_delivery_seconds",
         "publish_to_delivery",
         "From the end of a SEND to the end of the MESSAGE that delivers it, by subscription.",
@@ -68,6 +73,7 @@ PREFIX: Final = "dissector_"
 class TapNumbers:
     """What the loop knows beside rows; plain numbers, replaced now and then.
 
+    cluster: a label of all of them, None = there is none.
     ignored: packets by reason.
     interfaces: up or not, by name.
     rotations: landed, lost.
@@ -75,7 +81,8 @@ class TapNumbers:
     findings: None where nobody looks for them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str | None = None) -> None:
+        self.cluster = None if cluster is None else label_text(cluster)
         self.ignored: Mapping[str, int] = {}
         self.packets_tcp = 0
         self.interfaces: Mapping[str, bool] = {}
@@ -98,6 +105,18 @@ class TapCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Numbers of this moment; sums are copied under the lock and rendered outside of it."""
+        cluster = self._numbers.cluster
+        for family in self._families():
+            if cluster is not None:
+                family.samples = [
+                    sample._replace(labels={**sample.labels, "cluster": cluster})
+                    for sample in family.samples
+                ]
+            yield family
+
+    # -- inside
+
+    def _families(self) -> Iterator[Metric]:
         health = self._health
         health.refresh()
         with health.sums.lock:

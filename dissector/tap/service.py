@@ -6,7 +6,7 @@ ended, what became of rotations, memory. It knows no interface and no metric; bo
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, Protocol
@@ -147,6 +147,11 @@ class Tap:
             InputError: nothing could be read.
             OutputError: a replay's rotation could not be landed.
         """
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """`run`, with a stop behind each piece of the input, whose rows were given out."""
         for event in self.source.packet_batches(self.dissection, self._cuts):
             if isinstance(event, PacketBatch):
                 self._handle(event)
@@ -155,10 +160,12 @@ class Tap:
             else:
                 self._give_out(self.dissection.settle())
             self._between()
+            yield
         self._give_out(self.dissection.finish())
         self._rotate()
         if self._rotations is not None:
             self._keep(self._rotations.close())
+        yield
 
     # -- inside
 

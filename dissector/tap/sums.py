@@ -2,7 +2,7 @@
 
 Each metric is a tally of `queries/live` (or of `queries/tallies`), some of the keys that its header
 declares as labels, and a sum. What goes over from one window into the next are balances of
-permits (`balances`).
+permits (`balances`) and what is known of the clocks of clients (`clocks`).
 """
 
 import threading
@@ -16,22 +16,30 @@ from dissector.queries.catalogue import IF_READ, Query, SharedView, catalogue, u
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, small_table
 from dissector.tap.balances import TOGETHER, Balances
+from dissector.tap.clocks import WITH_CARRIED, Clocks
 from dissector.tap.metric_series import Counts, Histograms, Key, label_text
 from dissector.tap.window_tables import Columns, Rows, columns_of, name_tables, name_views
 from dissector.tap.windows import Window
 
 _MEMORY: Final = "1GB"
 _PLACE: Final = ("topic", "subscription")
-# A connection that repeats another one's facts is known before its own row comes.
-_TWINS: Final = "{} UNION SELECT u.capture, r.connection_id FROM repeated AS r CROSS JOIN units u"
+# Views that say more than the rows of a window. A connection that repeats another one's facts is
+# known before its own row comes.
+_MORE: Final = {
+    "twins": "{} UNION SELECT u.capture, r.connection_id FROM repeated AS r CROSS JOIN units u",
+    **WITH_CARRIED,
+}
 # The table of which there must be rows, by tally.
 _READS: Final = {
-    "counted_frames": "frames", "counted_exchanges": "exchanges",
+    "counted_frames": "frames", "counted_exchanges": "exchanges", "application": "exchanges",
     "counted_deliveries": "deliveries", "counted_acks": "acks", "connections": "connections",
     "notices": "notices",
 }  # fmt: skip
-# One query reads `permit_sums`, and few columns of it.
-_MADE_ANEW: Final = {"permit_changes": IF_READ, "permit_sums": ""}
+# One query reads `permit_sums`, and few columns of it; several read what is published.
+_MADE_ANEW: Final = {
+    "permit_changes": IF_READ, "permit_sums": "", "publishes": IF_READ,
+    "publish_distances": IF_READ,
+}  # fmt: skip
 _OF_PERMITS: Final = ("permits", "consumers")
 
 Columnar = Mapping[str, Sequence[Any]]  # rows, by column
@@ -93,6 +101,8 @@ SERIES: Final = (
 DURATIONS: Final = (
     Series("send_latency", "counted_exchanges", _of("topic", "outcome"),
            ("exchanges", "latency_ns", "latency_ns_min", "latency_ns_max"), where=_SENT),
+    Series("application", "application", _of("topic"),
+           ("confirmed", "application_ns", "application_ns_min", "application_ns_max")),
     Series("publish_to_delivery", "counted_deliveries", _of(*_PLACE),
            ("deliveries", "publish_to_delivery_ns", "publish_to_delivery_ns_min",
             "publish_to_delivery_ns_max")),
@@ -120,8 +130,8 @@ def _views(texts: Sequence[str]) -> list[SharedView]:
     """The views that queries need, each made once."""
     views = []
     for view in used_views("\n".join(texts)):
-        if view.name == "twins":
-            view = view._replace(query=_TWINS.format(view.query))
+        if view.name in _MORE:
+            view = view._replace(query=_MORE[view.name].format(view.query))
         if view.name in _MADE_ANEW:
             view = view._replace(materialized=_MADE_ANEW[view.name])
         views.append(view)
@@ -147,8 +157,10 @@ class Sums:
             self.counts[each.name] = Counts((*each.labels,), max_series)
         self.durations = {each.name: Histograms((*each.labels,), max_series) for each in DURATIONS}
         self.balances = Balances(max_series)
+        self._clocks = Clocks()
         self._queries = {} if is_of_permits else _queries()
         texts = [*self._queries.values(), *self.balances.texts()]
+        texts += self._clocks.texts() if self._queries else []
         self._views = _views(texts)
         self._columns = columns_of(texts, self._views)
         self._db: DuckdbEngine | None = None
@@ -178,6 +190,7 @@ class Sums:
         repeated = small_table(((each,) for each in window.repeated), connection_id=NUMBER)
         db.lend("repeated", repeated)
         db.lend("carried_permits", self.balances.carried(db))
+        db.lend("carried_clocks", self._clocks.carried())
         if is_new:
             name_views(db, self._columns)
             db.view("permits", TOGETHER)
@@ -191,6 +204,10 @@ class Sums:
             for name, text in self._queries.items()
             if _READS[name] in rows
         }
+        if "application" in tables:
+            self._clocks.take(db)
+        if window.is_end:
+            self._clocks.forget()
         with self.lock:
             self._add(tables)
             if permits is not None:

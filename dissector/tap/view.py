@@ -1,6 +1,7 @@
-"""The terminal's view of a tap: the busiest topics, refreshed in place; plain lines elsewhere."""
+"""The terminal's view of a tap: the busiest topics, refreshed in place; elsewhere now and then."""
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TextIO
@@ -19,40 +20,21 @@ from dissector.tap.metric_series import Counts
 from dissector.tap.packet_batches import PacketBatch
 from dissector.tap.shortening import common_folder, shortened
 from dissector.tap.sums import Sums
+from dissector.tap.view_columns import COLUMNS, TOPIC, Column, TopicLine
 
 SHOWN: Final = 15  # topics
 EVERY_SECONDS: Final = 1.0
 PLAIN_EVERY_SECONDS: Final = 10.0  # where lines are kept
 
-_HEADS: Final = (
-    "sends/s", "p50 ms", "p99 ms", "sends", "refused", "permits", "empty", "again", "open",
-)  # fmt: skip
 _ERRORS: Final = 3  # codes of refusals that are named
 _LEAST_NAME: Final = 16  # characters of a topic, on however narrow a terminal
 
 
-class TopicLine(NamedTuple):
-    """One topic.
+class Shown(NamedTuple):
+    """What the user wants to see. columns: in this order; order: the column that sorts."""
 
-    rate: sends a second lately.
-    refused: sends.
-    unanswered: sends without an answer of any kind.
-    p50_ms, p99_ms: as the report has them, None where no send was confirmed.
-    permits: available to its consumers, empty: consumers without any now, None where no balance is
-        known.
-    redelivered: deliveries.
-    """
-
-    topic: str
-    rate: float
-    sends: int
-    refused: int
-    unanswered: int
-    p50_ms: float | None
-    p99_ms: float | None
-    permits: int | None
-    empty: int | None
-    redelivered: int
+    columns: Sequence[Column] = tuple(COLUMNS.values())
+    order: str = "rate"
 
 
 class TapView:
@@ -60,7 +42,7 @@ class TapView:
 
     Args:
         escape: makes text from the wire safe to print. stream: a terminal gets a table that
-            changes in place, anything else a line per topic now and then. incidents: findings.
+            changes in place, anything else one now and then. incidents: findings.
     """
 
     def __init__(
@@ -69,16 +51,20 @@ class TapView:
         escape: Callable[[str], str],
         stream: TextIO | None = None,
         incidents: IncidentLog | None = None,
+        shown: Shown | None = None,
     ) -> None:
         self._health = health
         self._escape = escape
         self._incidents = incidents
+        self._shown = Shown() if shown is None else shown
         self._stream = sys.stdout if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._every = EVERY_SECONDS if self._is_terminal else PLAIN_EVERY_SECONDS
         self._console = Console(file=self._stream)
         self._live: Live | None = None
         self._next = 0.0
+        self._has_legend = False
+        self._topics = 0
         self._before: dict[str, int] = {}
         self._began = self._before_at = time.monotonic()
 
@@ -94,32 +80,32 @@ class TapView:
             return
         self._next = now + self._every
         self._health.ask()
-        lines = self.lines(now)
-        if self._is_terminal:
-            self._draw(lines)
-        else:
-            self._print(lines)
+        self._show(self.lines(now))
+
+    def say(self, line: str) -> bool:
+        """Print a line above the table, if there is a terminal with one."""
+        if self._live is None or not self._live.is_started:
+            return False
+        self._console.print(Text(line))
+        return True
 
     def close(self) -> None:
         """Show the last numbers and leave the terminal as it was."""
         self._health.flush()
-        lines = self.lines(time.monotonic())
-        if self._is_terminal:
-            self._draw(lines)
-            if self._live is not None:
-                self._live.stop()
-        else:
-            self._print(lines)
+        self._show(self.lines(time.monotonic()))
+        if self._live is not None:
+            self._live.stop()
 
     def lines(self, now: float) -> list[TopicLine]:
-        """The busiest topics, by sends since the last look, then by sends."""
+        """The first topics in the order that the user wants, then by sends."""
         sums = self._health.sums
         with sums.lock:
             outcomes: dict[str, dict[str, int]] = {}
             for (topic, outcome), count in sums.counts["sends"].values.items():
                 outcomes.setdefault(topic, {})[outcome] = count
             again = _by_topic(sums.counts["redelivered_frames"].values)
-            latencies = {topic: _latency(sums, topic) for topic in outcomes}
+            latencies = {topic: times_of(sums, "send_latency", topic, "ok") for topic in outcomes}
+            felt = {topic: times_of(sums, "application", topic) for topic in outcomes}
             balances = sums.balances.now(self._health.now_ns() // 1000)
         permits, empty = _by_topic(balances["available"]), _by_topic(balances["empty"])
         sends = {topic: sum(counts.values()) for topic, counts in outcomes.items()}
@@ -127,7 +113,6 @@ class TapView:
         lines = []
         for topic in sends.keys() | permits.keys():
             counts = outcomes.get(topic, {})
-            latency = latencies.get(topic, {})
             lines.append(
                 TopicLine(
                     topic,
@@ -135,18 +120,35 @@ class TapView:
                     sends.get(topic, 0),
                     counts.get("error", 0),
                     max(0, sends.get(topic, 0) - answered(counts)),
-                    latency.get("p50"),
-                    latency.get("p99"),
+                    latencies.get(topic, {}),
+                    felt.get(topic, {}),
                     permits.get(topic),
                     empty.get(topic),
                     again.get(topic, 0),
                 )
             )
-        self._before, self._before_at = sends, now
-        lines.sort(key=lambda line: (-line.rate, -line.sends, line.topic))
-        return lines[:SHOWN]
+        self._before, self._before_at, self._topics = sends, now, len(lines)
+        return self.in_order(lines)[:SHOWN]
+
+    def in_order(self, lines: Sequence[TopicLine]) -> list[TopicLine]:
+        """Lines in the order that the user wants, then by how busy they are."""
+        if self._shown.order == TOPIC:
+            return sorted(lines, key=lambda line: line.topic)
+        size = COLUMNS[self._shown.order].size
+
+        def rank(line: TopicLine) -> tuple[float, float, int, str]:
+            value = size(line)
+            return 1.0 if value is None else -value, -line.rate, -line.sends, line.topic
+
+        return sorted(lines, key=rank)
 
     # -- drawing
+
+    def _show(self, lines: Sequence[TopicLine]) -> None:
+        if self._is_terminal:
+            self._draw(lines)
+        else:
+            self._print(lines)
 
     def _summary(self) -> list[str]:
         """How long we watch, what was lost, and what goes wrong, whichever topic it is of."""
@@ -161,8 +163,6 @@ class TapView:
         named = [f"{number:,} {code}" for code, number in sorted(errors.items(), key=_largest)]
         why = f" ({listed(named, _ERRORS)})" if named else ""
         empty, known = (sum(balances[name].values()) for name in ("empty", "consumers"))
-        log = self._incidents
-        worst = f"; the worst: {log.worst}" if log is not None and log.worst else ""
         return [
             f"up {uptime}: {many(health.packets_seen, 'packet')}, "
             f"{losses.kernel_dropped:,} dropped by kernel, {losses.queue_dropped:,} not landed, "
@@ -170,61 +170,77 @@ class TapView:
             f"{'flowing' if health.flows else 'silent'}",
             f"{many(count, 'refusal')}{why}; "
             f"{empty:,} of {many(known, 'consumer')} without permits",
-            *([f"{many(log.total, 'incident')} found{worst}"] if log is not None else []),
+            *([] if self._incidents is None else [_incidents(self._incidents)]),
         ]
+
+    def _legend(self, columns: Sequence[Column]) -> str:
+        """What the columns are, and which one sorts."""
+        meanings = "; ".join(f"{each.head}: {each.meaning}" for each in columns)
+        order = self._shown.order
+        head = order if order == TOPIC else COLUMNS[order].head
+        return f"{meanings}. Sorted by {head} (--sort)."
+
+    def _more(self, lines: Sequence[TopicLine]) -> list[str]:
+        left = self._topics - len(lines)
+        return [f"… and {many(left, 'more topic')}"] if left > 0 else []
 
     def _draw(self, lines: Sequence[TopicLine]) -> None:
         folder = common_folder([line.topic for line in lines])
-        columns = list(zip(_HEADS, *map(_cells, lines), strict=True))
-        # A gap of one behind each; where a terminal is too narrow for names, less is told.
-        while len(columns) > 1 and self._room(columns) < _LEAST_NAME:
+        columns = [*self._shown.columns]
+        # Where a terminal is too narrow for names, less is told.
+        while len(columns) > 1 and self._room(columns, lines) < _LEAST_NAME:
             columns.pop()
         table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-        for name, *_ in columns:
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("topic", no_wrap=True)
+        for column in columns:
+            table.add_column(column.head, justify="right", no_wrap=True)
+        table.add_column(TOPIC, no_wrap=True)
         names = [self._escape(line.topic.removeprefix(folder)) for line in lines]
-        names = shortened(names, max(_LEAST_NAME, self._room(columns)))
-        for number, name in enumerate(names, 1):
-            table.add_row(*(column[number] for column in columns), Text(name))
+        names = shortened(names, max(_LEAST_NAME, self._room(columns, lines)))
+        for line, name in zip(lines, names, strict=True):
+            table.add_row(*(column.cell(line) for column in columns), Text(name))
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         head = [*self._summary(), *([f"topics in {folder}"] if folder else [])]
         texts = [Text(self._escape(text)) for text in head]
-        self._live.update(Group(*texts, table), refresh=True)
+        foot = [*self._more(lines), *textwrap.wrap(self._legend(columns), self._console.width)]
+        self._live.update(
+            Group(*texts, table, *(Text(text, style="dim") for text in foot)), refresh=True
+        )
 
-    def _room(self, columns: Sequence[Sequence[str]]) -> int:
-        """How many characters some columns leave for the name of a topic."""
-        return self._console.width - sum(max(map(len, column)) + 1 for column in columns)
+    def _room(self, columns: Sequence[Column], lines: Sequence[TopicLine]) -> int:
+        """How many characters some columns, with a gap behind each, leave for names of topics."""
+        return self._console.width - sum(_width(column, lines) + 1 for column in columns)
 
     def _print(self, lines: Sequence[TopicLine]) -> None:
-        """Lines that a pipe or a file keeps, names whole."""
+        """A table that a pipe or a file keeps, names whole; once with what its columns mean."""
+        columns = self._shown.columns
+        if not self._has_legend:
+            self._has_legend = True
+            print(self._legend(columns), file=self._stream)
         for text in self._summary():
             print(self._escape(text), file=self._stream)
-        for line in lines:
-            rate, p50, p99, sends, refused, permits, empty, again, silent = _cells(line)
-            print(
-                f"  {rate} sends/s, {sends} sends, {refused} refused, {silent} unanswered, "
-                f"p50 {p50} ms, p99 {p99} ms, permits {permits}, {empty} without permits, "
-                f"again {again}: {self._escape(line.topic)}",
-                file=self._stream,
-            )
+        widths = [_width(column, lines) for column in columns]
+        rows = [[column.head for column in columns] + [TOPIC]]
+        rows += [[each.cell(line) for each in columns] + [self._escape(line.topic)]
+                 for line in lines]  # fmt: skip
+        for *cells, name in rows if lines else ():
+            numbers = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+            print(f"  {'  '.join(numbers)}  {name}", file=self._stream)
+        for text in self._more(lines):
+            print(text, file=self._stream)
         self._stream.flush()
 
 
-def _cells(line: TopicLine) -> tuple[str, ...]:
-    """In the order of _HEADS."""
-    return (
-        f"{line.rate:,.1f}",
-        "-" if line.p50_ms is None else f"{line.p50_ms:,.2f}",
-        "-" if line.p99_ms is None else f"{line.p99_ms:,.2f}",
-        f"{line.sends:,}",
-        f"{line.refused:,}",
-        "-" if line.permits is None else f"{line.permits:,}",
-        "-" if line.empty is None else f"{line.empty:,}",
-        f"{line.redelivered:,}",
-        f"{line.unanswered:,}",
+def _width(column: Column, lines: Sequence[TopicLine]) -> int:
+    return max(len(column.head), *(len(column.cell(line)) for line in lines), 0)
+
+
+def _incidents(log: IncidentLog) -> str:
+    counts = [f"{count:,} {severity}" for severity, count in sorted(log.by_severity.items())]
+    worst = log.worst
+    return f"findings: {', '.join(counts) or 'none so far'}" + (
+        "" if worst is None else f"; the worst: {worst.number} {worst.title}"
     )
 
 
@@ -232,9 +248,9 @@ def _largest(entry: tuple[str, int]) -> tuple[int, str]:
     return -entry[1], entry[0]
 
 
-def _latency(sums: Sums, topic: str) -> Row:
-    """Percentiles in ms as the report has them, of sends that were confirmed."""
-    times, key = sums.durations["send_latency"], (topic, "ok")
+def times_of(sums: Sums, name: str, *key: str) -> Row:
+    """Durations in ms as the report has them."""
+    times = sums.durations[name]
     return durations(
         times.buckets.get(key, {}), times.sums.values.get(key, 0), times.least.get(key),
         times.greatest.get(key),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dissector.tap.metrics import HISTOGRAMS
 from tests.dissector.observed import CAPTURES
 
 ROOT = Path(__file__).resolve().parents[2] / "dashboards"
@@ -24,7 +26,7 @@ BOARDS = sorted((ROOT / "grafana").glob("*.json"))
 ALERTS = ROOT / "prometheus" / "alerts.yml"
 CAPTURE = CAPTURES / "pulsar-apache" / "java-j24_unload.pcap"
 CORRUPT = CAPTURES / "pulsar-apache" / "java-j74_corrupt.pcap"
-LABELS = ("instance", "topic", "subscription")
+LABELS = ("cluster", "instance", "topic", "subscription")
 NAME = re.compile(r"\bdissector_\w+")
 SUFFIXES = re.compile(r"_(?:bucket|sum|count)$")
 
@@ -40,7 +42,8 @@ def of_boards() -> list[Query]:
         for panel in json.loads(path.read_text("utf-8"))["panels"]:
             for target in panel["targets"]:
                 queries.append(Query(f"{path.stem}/{panel['title']}", target["expr"]))
-    return queries
+    (marks,) = json.loads(path.read_text("utf-8"))["annotations"]["list"]
+    return [*queries, Query("marks", marks["expr"])]
 
 
 def of_alerts() -> list[Query]:
@@ -215,21 +218,58 @@ def test_every_metric_is_on_a_dashboard(server: tuple[str, str]) -> None:
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
 def test_boards_are_what_grafana_imports(path: Path) -> None:
     board = json.loads(path.read_text("utf-8"))
+    addresses = [f"/d/dissector-{each.stem}" for each in BOARDS]
     assert board["schemaVersion"] >= 39 and board["uid"].startswith("dissector-")
+    assert board["description"] and board["links"][0]["tags"] == ["dissector"]
+    assert "dissector" in board["tags"]
+    assert board["annotations"]["list"][0]["useValueForTime"]
     assert "id" not in board  # the server's own, which an import must not bring
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
     names = {variable["name"] for variable in board["templating"]["list"]}
+    assert {"cluster", "instance"} <= names
     for panel in board["panels"]:
         place = panel["gridPos"]
+        assert panel["description"].endswith(".")
         assert place["x"] >= 0 and place["x"] + place["w"] <= 24 and place["h"] > 0
-        assert panel["type"] in ("timeseries", "stat", "table") and panel["targets"]
+        assert panel["type"] in ("timeseries", "stat", "heatmap") and panel["targets"]
+        for link in panel["fieldConfig"]["defaults"].get("links", ()):
+            assert link["url"].split("?")[0] in addresses
         assert panel["fieldConfig"]["defaults"]["unit"]
         letters = [target["refId"] for target in panel["targets"]]
         assert len(set(letters)) == len(letters)
         for target in panel["targets"]:
             assert set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"} <= names
             assert target["datasource"]["uid"] == "${source}"
+
+
+def test_no_panel_lies_on_another_one() -> None:
+    for path in BOARDS:
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads(path.read_text("utf-8"))["panels"]:
+            x, y, width, height = (panel["gridPos"][name] for name in "xywh")
+            cells = {(x + i, y + j) for i in range(width) for j in range(height)}
+            assert not cells & taken, f"{path.stem}: {panel['title']}"
+            taken |= cells
+
+
+def test_the_files_are_what_the_program_beside_them_makes() -> None:
+    """Change dashboards/build.py, then run it."""
+    pytest.importorskip("grafana_foundation_sdk", reason="needs pip install '.[dev]'")
+    build = runpy.run_path(str(ROOT / "build.py"))
+    made = {f"{board.name}.json": build["board_of"](board) for board in build["BOARDS"]}
+    assert made == {path.name: path.read_text("utf-8") for path in BOARDS}
+
+
+def test_each_histogram_is_a_heatmap() -> None:
+    drawn = "".join(
+        target["expr"]
+        for path in BOARDS
+        for panel in json.loads(path.read_text("utf-8"))["panels"]
+        for target in panel["targets"]
+        if panel["type"] == "heatmap" and target["format"] == "heatmap"
+    )
+    assert all(f"dissector_{name}_bucket" in drawn for name, _, _ in HISTOGRAMS)
 
 
 def test_links_between_alerts_and_metrics_are_labels_that_exist() -> None:

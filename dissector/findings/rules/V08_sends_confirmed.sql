@@ -25,7 +25,7 @@ dup_or_dropped = "with a receipt without a message id (the broker had the messag
 not_awaited = "that wanted no answer"
 
 [text]
-what = "{sends} sends[ with {least}{published} messages][, {stored}][; {no_latency}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:time}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:time}].[ For the application, from publishing to the receipt, half of them took {least_felt}{felt_ms:time}, the slowest {felt_max_ms:time}.][ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
+what = "{sends} sends[ with {least}{published} messages][, {stored}][; {no_latency}][; the only receipt that could be timed came after {only_ms:time}][; half of the receipts came within {p50_ms:about}][, the slowest after {slowest_ms:time}][, 99 % within {p99_ms:about}].[ For the application, from publishing to the receipt, half of them took {least_felt}{felt_ms:about}, the slowest {felt_max_ms:time}.][ Not confirmed: {failed:counts}.][ {passed} sends got no receipt though later ones of the same producer did.][ {resent} sends repeated earlier ones.][ {ended}.][ Whether some succeeded is not known: {unknown:counts}.]"
 
 [variant.confirmed]
 severity = "ok"

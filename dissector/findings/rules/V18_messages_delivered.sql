@@ -13,7 +13,7 @@ unit = "ms"
 why = "brokers send what is stored within milliseconds while there are permits"
 
 [text]
-what = "[From SEND to a consumer's queue the only delivery that could be timed took {only_ms:time}.][From SEND to a consumer's queue half of {timed} first deliveries took {p50_ms:time} or less, the slowest {slowest_ms:time}.][ {undelivered} of {stored} entries that were stored while a subscription took messages never came to it here, the oldest stored at {oldest}.][ {unsubscribed} entries were stored in topics that no consumer of this capture subscribed.]"
+what = "[From SEND to a consumer's queue the only delivery that could be timed took {only_ms:time}.][From SEND to a consumer's queue half of {timed} first deliveries took {p50_ms:about} or less, the slowest {slowest_ms:time}.][ {undelivered} of {stored} entries that were stored while a subscription took messages never came to it here, the oldest stored at {oldest}.][ {unsubscribed} entries were stored in topics that no consumer of this capture subscribed.]"
 
 [variant.quick]
 severity = "ok"

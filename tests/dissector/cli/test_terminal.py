@@ -14,6 +14,8 @@ from dissector.cli.terminal import (
     Paint,
     WordsOfProgress,
     bytes_text,
+    clipped,
+    columns_of,
     counted,
     no_progress,
     no_step,
@@ -155,3 +157,15 @@ def test_wrapping_loses_nothing_and_parts_no_number(words: list[str]) -> None:
     assert all(len(line) <= 40 for line in lines)
     assert all(any(word in line for line in lines) for word in words)
     assert wrapped(text, None) == [text]
+
+
+@given(st.text(alphabet=st.characters(categories=("L", "N", "P"))), st.integers(2, 30))
+def test_a_clipped_text_fits_and_begins_as_the_whole(text: str, width: int) -> None:
+    shown = clipped(text, width)
+    assert columns_of(shown) <= width
+    assert shown == text or (shown.endswith("…") and text.startswith(shown[:-1]))
+    assert clipped(text, None) == text
+
+
+def test_wide_letters_take_two_columns() -> None:
+    assert columns_of("a漢é") == 4 and clipped("漢漢漢", 5) == "漢漢…"

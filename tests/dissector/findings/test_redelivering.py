@@ -178,9 +178,7 @@ def acked_in_vain(times: int = 1, every: float = 1.0, **more: Any) -> Line:
         at = 1 + turn * every
         line.message(at, turn)
         line.ack(at + 0.1, turn, request_id=50 + turn, txnid_most_bits=7, txnid_least_bits=turn)
-        line.down(
-            at + 0.2, simple("ACK_RESPONSE", consumer_id=1, request_id=50 + turn, **more)
-        )
+        line.down(at + 0.2, simple("ACK_RESPONSE", consumer_id=1, request_id=50 + turn, **more))
     return line
 
 

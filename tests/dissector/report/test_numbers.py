@@ -78,7 +78,10 @@ def test_percentiles_of_a_histogram_are_near_those_of_the_values(
         bucket = int(bucket_of(value))
         buckets[bucket] = buckets.get(bucket, 0) + 1
     exact = percentile(sorted(values), permille)
-    assert abs(quantiles_ns(buckets, [permille])[0] - exact) <= 0.016 * exact + 1
+    (found,) = quantiles_ns(buckets, [permille], min(values), max(values))
+    assert abs(found - exact) <= 0.016 * exact + 1
+    if permille > 1000 - 1000 / len(values):
+        assert found == exact, "the greatest is known"
 
 
 def test_durations_stay_between_the_least_and_the_greatest() -> None:

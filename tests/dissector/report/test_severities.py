@@ -37,7 +37,9 @@ def on_page(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(word, section of the link, text) of each line on the page."""
     text = page(report)
     text = text[text.index('<ul class="headlines">') :]
-    pattern = r'<li class="[\w]+"><span class="mark">(\w*)</span><span>(.*?)</span><a href="#([\w-]+)"'
+    pattern = (
+        r'<li class="[\w]+"><span class="mark">(\w*)</span><span>(.*?)</span><a href="#([\w-]+)"'
+    )
     matches = re.findall(pattern, text[: text.index("<nav")], re.DOTALL)
     return [(word, section, html.unescape(said)) for word, said, section in matches]
 

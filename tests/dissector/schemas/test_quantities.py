@@ -2,7 +2,13 @@
 
 import pytest
 
-from dissector.schemas.quantities import bytes_text, duration_text, share_text
+from dissector.schemas.quantities import (
+    about_text,
+    bytes_text,
+    duration_text,
+    share_text,
+    two_digits,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,3 +37,17 @@ def test_sizes(size: int, text: str) -> None:
 )
 def test_what_is_not_quite_all_or_nothing_does_not_look_like_it(part: float, text: str) -> None:
     assert share_text(part) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.00001234, "0.000012"), (0.0999, "0.10"), (4.391, "4.4"), (9.96, "10"),
+     (15.335, "15"), (1234.5, "1,200"), (99_999, "100,000")],
+)  # fmt: skip
+def test_two_digits_are_kept_and_no_exponent_is_shown(value: float, text: str) -> None:
+    assert two_digits(value) == text
+
+
+def test_what_a_bucket_says_has_two_digits_and_a_unit() -> None:
+    assert about_text(4.391) == "4.4 ms" and about_text(0.01534) == "15 µs"
+    assert about_text(197.3) == "200 ms" and about_text(125_000) == "2 min 5 s"

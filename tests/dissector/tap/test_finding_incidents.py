@@ -48,8 +48,9 @@ class Windows:
 @pytest.fixture
 def incidents():
     said: list[str] = []
-    made = IncidentLog(Windows(), said.append, lambda number: f"explain {number}")
-    return SimpleNamespace(made=made, windows=made._judging, said=said)
+    shown: list[Finding] = []
+    made = IncidentLog(Windows(), said.append, shown.append)
+    return SimpleNamespace(made=made, windows=made._judging, said=said, shown=shown)
 
 
 def see(incidents, *findings: Finding) -> None:
@@ -62,9 +63,8 @@ def test_an_incident_is_said_once_while_it_goes_on(incidents):
     see(incidents, finding("D01", 100, 110, topic="t"))
     see(incidents, finding("D01", 105, 160, topic="t"))
     see(incidents, finding("D01", 160 + APART_S, 300, topic="t"))
-    assert incidents.said == [
-        "finding D01 error code_D01 at 00:01:40Z: A title: It happened. See: explain D01"
-    ]
+    (shown,) = incidents.shown
+    assert (shown.first_ns, shown.last_ns) == (100 * S, 110 * S)
     assert incidents.made.incidents.values == {("D01", "code_D01", "error"): 1}
     assert incidents.made.last_ns == {("D01", "code_D01", "error"): 300 * S}
 
@@ -73,8 +73,9 @@ def test_what_comes_after_a_minute_or_of_another_is_another_incident(incidents):
     see(incidents, finding("D01", 100, 110, topic="t"), finding("D01", 100, 110, topic="u"))
     see(incidents, finding("D01", 111 + APART_S, 180, topic="t"))
     see(incidents, finding("D01", 181, 182, "warning", topic="t"))
-    assert len(incidents.said) == incidents.made.total == 4
-    assert incidents.made.worst.startswith("finding D01 error code_D01 at 00:02:51Z")
+    assert len(incidents.shown) == 4 and not incidents.said
+    assert incidents.made.by_severity == {"error": 3, "warning": 1}
+    assert incidents.made.worst.first_ns == (111 + APART_S) * S
 
 
 def test_each_incident_of_a_finding_is_counted_once_however_often_it_is_seen(incidents):
@@ -83,14 +84,14 @@ def test_each_incident_of_a_finding_is_counted_once_however_often_it_is_seen(inc
     see(incidents, one)
     see(incidents, both)
     see(incidents, both)
-    assert both.incidents == incidents.made.total == len(incidents.said) == 2
+    assert both.incidents == incidents.made.by_severity["error"] == len(incidents.shown) == 2
 
 
 def test_remembered_subjects_are_bounded(incidents, monkeypatch):
     monkeypatch.setattr(finding_incidents, "MAX_INCIDENT_SUBJECTS", 2)
     see(incidents, *(finding("D01", 1, 2, topic=str(each)) for each in range(3)))
     see(incidents, finding("D01", 1, 2, topic="2"), finding("D01", 1, 2, topic="0"))
-    assert incidents.made.total == 4, "the first was forgotten, the last was not"
+    assert incidents.made.by_severity["error"] == 4, "the first was forgotten, the last was not"
 
 
 def test_windows_that_were_not_judged_are_said(incidents):

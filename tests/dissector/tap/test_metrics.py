@@ -243,6 +243,7 @@ def everything(health: Health) -> dict[str, dict]:
     sums = health.sums
     found = {name: dict(counts.values) for name, counts in sums.all_counts()}
     found |= {name: times.buckets for name, times in sums.durations.items()}
+    del found["application"]  # of clocks, which are known better and better: see test_clocks
     balances = sums.balances
     found["stalls"], found["delivered"] = balances.stalls.values, balances.delivered.values
     return found | balances.now(health.now_ns() // 1000)
@@ -278,6 +279,18 @@ def test_both_formats_say_the_same(tmp_path):
     assert all(opened[key] == value for key, value in plain.items() if key != passing)
     assert plain["dissector_tap_rotations_total", ("outcome", "landed")] > 0
     assert plain["dissector_tap_landing",] == 1
+
+
+def test_each_sample_of_a_tap_with_a_cluster_has_its_name():
+    health, _ = replayed(SEVERAL[10])
+    with served(health, TapNumbers("c\x1b")) as get:
+        named = get("/metrics")[1]
+    with served(health, TapNumbers()) as get:
+        unnamed = samples(get("/metrics")[1])
+    with_names = {key: value for key, value in samples(named).items()}
+    assert all(("cluster", r"c\x1b") in pairs for _, *pairs in with_names)
+    assert {(name, *(each for each in pairs if each[0] != "cluster")) for name, *pairs in
+            with_names} == unnamed.keys()  # fmt: skip
 
 
 def test_health_says_whether_data_flows_and_is_complete():

@@ -34,6 +34,7 @@ AS_REPORTED = {
     "redeliveries": (
         "deliveries", (*PLACE, "redelivery_cause"), ("deliveries",), ("is_redelivered", True),
     ),
+    "application": ("application", ("topic",), ("application_ns",), ()),
     "publish_to_delivery": ("transits", PLACE, ("publish_to_delivery_ns",), ()),
 }  # fmt: skip
 TALLIES = sorted({each[0] for each in AS_REPORTED.values()} | {"ack_commands"})

@@ -1,0 +1,83 @@
+"""Words that are explained beside findings: commands, columns and their words, numbers, texts.
+
+What stands in tables of docs/*.md, and what metrics are, is kept in `data/words.jsonl`
+(`dissector.cli.words`).
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+_METRIC: Final = "dissector_"
+_LEAST_PART: Final = 8  # characters of a text that somebody asks for
+
+
+@cache
+def vocabulary() -> dict[str, Any]:
+    """`commands` by protocol, `packets` and `texts`."""
+    text = resources.files("dissector.findings").joinpath("vocabulary.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def _words() -> Sequence[dict[str, str]]:
+    text = resources.files("dissector").joinpath("data", "words.jsonl").read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def meanings(asked: str) -> Iterator[str]:
+    """What a word means, a line each: of tables, of the protocols, of texts and metrics.
+
+    Args:
+        asked: in small letters.
+    """
+    known = vocabulary()
+    for protocol, commands in known["commands"].items():
+        for command, meaning in commands.items():
+            if command.lower() == asked:
+                yield f"{command}: a command of {protocol}. {meaning}"
+    if (reason := known["packets"].get(asked)) is not None:
+        yield f"{asked}: why a packet is not used (packets_ignored_by_reason). {reason}"
+    yield from _columns(asked)
+    for each in _words():
+        if each["word"].lower() in (asked, f"{_METRIC}{asked}"):
+            yield f"{each['word']}: {each['of']}. {each['means']}"
+
+
+def texts(asked: str) -> Iterator[tuple[str, str]]:
+    """Lines about texts of brokers and clients that this one has in it, or is a part of, and the
+    code that says more, empty if there is none. asked: in small letters."""
+    for each in vocabulary()["texts"]:
+        parts = [re.escape(part) for part in each["text"].lower().split("…")]
+        is_in = re.search(".*".join(parts), asked) is not None
+        is_part = len(asked) >= _LEAST_PART and asked in each["text"].lower()
+        if is_in or is_part:
+            yield f"“{each['text']}”: {each['means']}", each.get("see", "")
+
+
+def _columns(asked: str) -> Iterator[str]:
+    """Columns of tables with this name, equal ones once, and columns that hold the word."""
+    from dissector.schemas import OF_REPORTS, TABLES
+    from dissector.schemas.enums import EXPLAINED, OTHER_PROTOCOLS
+
+    tables: dict[str, list[str]] = {}
+    for table in (TABLES | OF_REPORTS).values():
+        if table.name == asked:
+            yield f"{table.name}: a table. {table.row}"
+        for column in table.columns:
+            if column.name.lower() == asked:
+                unit = f", {column.unit}" if column.unit else ""
+                null = "" if column.null == "never" else f" Null: {column.null}."
+                line = f"({column.type}{unit}). {column.meaning}{null}"
+                tables.setdefault(line, []).append(table.name)
+    for line, names in tables.items():
+        yield f"{asked}: a column of {', '.join(names)} {line}"
+    for columns, words in EXPLAINED.items():
+        if asked in words:
+            yield f"{asked}: in {columns}. {words[asked][0].upper()}{words[asked][1:]}."
+    if asked in OTHER_PROTOCOLS:
+        yield f"{asked}: in connections.protocol. {OTHER_PROTOCOLS[asked]}, which is not read."
