@@ -30,8 +30,8 @@ KERNEL_TESTS := $(addprefix tests/dissector/,codecs protobuf capture packet stre
 PYTEST := $(BIN)/python -m pytest -q
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-fast test-bounds test-plain test-changed lint style types \
-	bench fuzz nightly coverage docs wheel clean
+.PHONY: help install demo test test-main test-beside test-all test-fast test-bounds test-plain \
+	test-changed lint style types bench fuzz nightly coverage docs wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -91,12 +91,18 @@ types: $(VENV)/.dev-installed
 unexport PYTHONDONTWRITEBYTECODE
 
 # Users run these: nothing in them is drawn anew, the order of sets neither.
-test test-all test-fast test-bounds test-plain test-changed: export PYTHONHASHSEED := 0
+test test-main test-all test-fast test-bounds test-plain test-changed: export PYTHONHASHSEED := 0
 
-# Types are looked at by one process: tests of kernels run beside it.
+# The main part waits for disks, timers and Java: what else there is to do runs beside it, one after the
+# other, and is said when it has ended.
 test: install $(VENV)/.dev-installed style
+	$(MAKE) --no-print-directory -j2 test-main test-beside
+
+test-main: $(VENV)/.dev-installed
 	$(PYTEST) $(SHARED_OUT) $(KERNEL_TESTS:%=--ignore=%)
-	$(MAKE) --no-print-directory -j2 --output-sync=target types test-bounds test-changed
+
+test-beside:
+	$(MAKE) --no-print-directory --output-sync=target types test-changed test-bounds
 
 test-all: install $(VENV)/.dev-installed lint
 	$(PYTEST) $(SHARED_OUT)

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,6 +12,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from dissector.errors import DependencyError
+from tests.disks import quick_folder
 from tests.grouping import Groups, place_of
 from tests.watchdog import own_stderr, patience, watched
 
@@ -50,8 +52,11 @@ _STDERR = pytest.StashKey[TextIO]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Standard error is nobody's here; while tests run, it is captured."""
+    """Standard error is nobody's here; while tests run, it is captured. Temporary files lie in
+    memory, unless somebody says where."""
     config.stash[_STDERR] = own_stderr()
+    if "TMPDIR" not in os.environ and (folder := quick_folder()):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,11 +1,31 @@
-"""File systems that are soon full; only root can make one."""
+"""Where temporary files cost least; file systems that are soon full, which only root can make."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from dissector.tap.memory import available_bytes
+
+MEMORY: Final = Path("/dev/shm")
+# A run of all tests writes half of it, 1.8 GB for the workers of one cluster.
+ROOM_BYTES: Final = 4 << 30
+
+
+def quick_folder(memory: Path = MEMORY) -> Path | None:
+    """A file system in memory, if it has room and programs run from it: to write, sync and remove
+    the thousands of files of a run there takes a tenth of the time. None where there is none."""
+    try:
+        found = os.statvfs(memory)
+    except OSError:
+        return None
+    room = min(found.f_bavail * found.f_frsize, (available_bytes() or 0) // 2)
+    is_fit = not found.f_flag & os.ST_NOEXEC and os.access(memory, os.W_OK)
+    return memory if is_fit and room >= ROOM_BYTES else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ A row is one incident; what one finding measures and shows is its worst row.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
@@ -215,6 +216,7 @@ def _check(rule: Rule, columns: Sequence[str]) -> None:
                     raise UsageError(f"a text names {{{name}}}, which several columns give")
 
 
+@lru_cache(maxsize=1024)  # asked of each cell, several times: it took most of a finding's time
 def _split(name: str) -> tuple[str, str]:
     for kind in (*_KINDS, PACKET):
         if name.startswith(f"{kind}_"):

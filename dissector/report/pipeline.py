@@ -228,14 +228,17 @@ def make_report(
     )  # fmt: skip
     cache.make(queries)
     progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
+    # The report of one capture judges the rows that its verdict would be made from.
+    is_alone = len(read.captures) == 1 and scope.is_kept
     with DuckdbEngine(work) as db:
-        verdicts = _verdicts(db, cache, queries, read, scope) if scope.is_whole else None
+        is_wanted = scope.is_whole and not is_alone
+        verdicts = _verdicts(db, cache, queries, read, scope) if is_wanted else None
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, read, scope.selection)
         report, merged = _build(read, scope, {**tables, **exact}, verdicts)
         if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
-        judged = _judged(db, report, merged, scope)
+        judged = _judged(db, report, merged, scope, is_alone=is_alone)
         if scope.is_whole and twice:
             report["coverage"]["not_counted"] = [
                 {"capture": name, "held_by": other} for name, other in twice.items()
@@ -267,15 +270,14 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
     report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), None)
-    judged = _judged(db, report, merged, scope)
-    if scope.is_whole:
-        report[VERDICTS] = by_capture.section_of_one(report)
-    return Report(report, {}, judged)
+    return Report(report, {}, _judged(db, report, merged, scope, is_alone=True))
 
 
-def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -> Judgement:
+def _judged(
+    db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope, *, is_alone: bool
+) -> Judgement:
     """What rules found, those over the numbers of the report among them; sections that nobody
-    asked for but them are gone from it then."""
+    asked for but them are gone from it then. is_alone: it is the verdict of one capture, too."""
     judged = Judgement([], [])
     if scope.has_findings:
         judged = judge_reports(db, [(merged, report)], scope.rules)[0]
@@ -284,6 +286,8 @@ def _judged(db: DuckdbEngine, report: Row, merged: MergedTables, scope: Scope) -
     if not scope.is_whole:  # sentences speak of sections that are gone
         for name in scope.sections:
             report[name].pop("about", None)
+    elif is_alone:
+        report[VERDICTS] = by_capture.section_of_one(report)
     return judged
 
 

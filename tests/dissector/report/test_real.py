@@ -46,11 +46,15 @@ def test_the_report_of_real_captures_is_their_summary(whole: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("name", ["java-j40_slow_consumer.pcap", CURSUS])
-def test_the_report_of_one_capture_is_its_summary(lake: Path, tmp_path: Path, name: str) -> None:
+def test_the_report_of_one_capture_is_its_summary(
+    lake: Path, whole: dict[str, Any], tmp_path: Path, name: str
+) -> None:
     alone = summary(SAMPLES / name)
     capture = alone["sources"][0]["capture"]
     report = reported(lake, tmp_path / "out", captures=(capture,))
     assert differences(report, alone) == []
+    rows = [row for row in whole["verdicts"]["by_capture"] if row["capture"] == capture]
+    assert report["verdicts"]["by_capture"] == rows  # there it is made from what is kept
     if name == CURSUS:
         assert report["permit_utilization"]["total"]["not_applicable"]
         assert report["redelivery"]["total"]["by_cause"]["rebalance"] > 0
