@@ -13,7 +13,7 @@ from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey
 from dissector.codecs.redaction import masked
 from dissector.codecs.secret_keys import Span
-from dissector.notice_log import Notice, NoticeLog
+from dissector.notice_log import NoticeLog
 from dissector.options import Options
 from dissector.protocols.columns import FrameColumns
 
@@ -82,7 +82,7 @@ class Related(NamedTuple):
     """Rows that closed in a block, and notices of what frames have to do with each other."""
 
     rows: list[TableBlock]
-    notices: Sequence[Notice] = ()
+    notices: NoticeLog | None = None
 
 
 class ProtocolDecoder(Protocol):

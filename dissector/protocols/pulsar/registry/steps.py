@@ -6,6 +6,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, FrameEvent, Lifecycle
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pairing.rules import PairedBy
@@ -247,10 +248,7 @@ def _handle_opening(
         phase = HandleState.UNOPENED
     if phase in (HandleState.OPENING, HandleState.OPEN):
         lifecycle = Lifecycle.REPEATED
-        notice = state.counters[registry_state.COUNT_NOTICES]
-        run.notices[notice, 0] = ID_REOPENED
-        run.notices[notice, 1] = row
-        state.counters[registry_state.COUNT_NOTICES] = notice + 1
+        note_frame(run.notices, ID_REOPENED, frames, row, number, NULL)
     else:
         if phase == HandleState.CLOSING:
             registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)
