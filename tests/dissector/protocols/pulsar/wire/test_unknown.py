@@ -124,7 +124,7 @@ def test_an_ack_that_is_refused_with_an_unknown_code_is_refused(tmp_path: Path) 
     def say(link: Link) -> None:
         link.subscribe(1.0, 1)
         link.message(2.0, 1, 0)
-        link.say(
+        link.tell(
             2.1, "ACK", consumer_id=1, request_id=5, ack_type="Individual",
             message_id=[{"ledgerId": 7, "entryId": 0}],
         )  # fmt: skip
