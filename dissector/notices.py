@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class NoticeKind(NamedTuple):
-    """One kind of finding.
+    """One kind of notice.
 
     code: stable snake_case name.
     severity: info, warning or error.

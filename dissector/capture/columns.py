@@ -1,4 +1,4 @@
-"""What both record scans share: interfaces, their state, how far a scan came, findings."""
+"""What both record scans share: interfaces, their state, how far a scan came."""
 
 from typing import Final, NamedTuple
 

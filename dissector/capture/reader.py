@@ -115,7 +115,7 @@ class CaptureReader:
 
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     without_timestamp: packets without a time, in whose place stands that of the packet before.
-    next_packet: number of the next packet, from 1. notices: findings so far, in order.
+    next_packet: number of the next packet, from 1. notices: so far, in order.
     max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
 
@@ -363,7 +363,7 @@ class CaptureReader:
         done = pcapng.scan_pcapng(
             data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
-        # What stands before this block is over with first: findings name the byte where it begins.
+        # What stands before this block is over with first: notices name the byte where it begins.
         if done.rows == 0 and done.consumed == position:
             if done.status == capture_columns.CORRUPT:
                 return (0, *self._start_search(position))

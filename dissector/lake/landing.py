@@ -10,7 +10,6 @@ Leaving the block without `commit` leaves the lake as it was.
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
@@ -117,13 +116,8 @@ class Landing:
     def __enter__(self) -> "Landing":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._writer.__exit__(*error)
         self._stage.discard()
 
     def write(self, block: TableBlock) -> None:

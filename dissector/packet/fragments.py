@@ -322,7 +322,7 @@ class Fragments:
         ]
 
     def _note(self, code: str, packet: int) -> None:
-        """One more finding of a kind; its notice names the first packet."""
+        """One more of a kind; its notice names the first packet."""
         self._notices.setdefault(code, [packet, 0])[1] += 1
 
     def _waiting_for(self, fragment: Fragment, payload: memoryview, packet: int) -> _Waiting:

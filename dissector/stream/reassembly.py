@@ -313,7 +313,7 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
 def advance(
     state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers
 ) -> StreamStatus:
-    """Bring segments in from row registers.row on and let out what may leave.
+    """Bring segments in from row counters.row on and let out what may leave.
 
     Returns:
         DONE: all rows are through; FULL: take ranges and notices away first; NEED_*: make room.

@@ -145,7 +145,7 @@ def listed(*, asks_again: bool = False, is_subscribed: bool = False) -> Tape:
     topics = [TOPIC + "a", TOPIC + "b"]
 
     def ask(at: float, request: int, names: Sequence[str]) -> None:
-        link.say(
+        link.tell(
             at, "GET_TOPICS_OF_NAMESPACE", request_id=request, namespace="public/default",
             mode="PERSISTENT",
         )  # fmt: skip

@@ -32,7 +32,7 @@ class RowsStatus(enum.IntEnum):
     CHUNK = 3  # the frame in this row is a chunk of a message
 
 
-SPOILT: Final = 4  # nothing of this row counts; a finding says why
+SPOILT: Final = 4  # nothing of this row counts; a notice says why
 _NO_ROOM: Final = -2
 
 OPENED_SOURCE: Final = 4  # number of the buffer of uncompressed batches, behind the frame sources
@@ -456,7 +456,7 @@ def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> i
 def open_entries(
     opening: Unpacking, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
 ) -> int:
-    """Go through the rows from the cursor's on; writes messages, text, findings and the cursor.
+    """Go through the rows from the cursor's on; writes messages, text, notices and the cursor.
 
     Args:
         opened: the uncompressed batches that opening.batches lists. Of the message whose last
