@@ -44,7 +44,7 @@ def others_on_plain_port() -> bytes:
     for turn, header in enumerate((PROXY_V1, PROXY_V2)):
         link = tape.link(5.0 + turn, 40011 + turn, client="10.0.0.9")
         link.send(5.01 + turn, 0, header)
-        link.say(5.011 + turn, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.tell(5.011 + turn, "CONNECT", client_version="Made-1", protocol_version=21)
         link.fin(5.02 + turn, 1)
     return tape.capture()
 
@@ -54,7 +54,7 @@ def proxy_header_taken() -> bytes:
     tape = Tape()
     link = tape.link(0.0, 40000)
     link.send(0.01, 0, PROXY_V1)
-    link.say(0.011, "CONNECT", client_version="Made-1", protocol_version=21)
+    link.tell(0.011, "CONNECT", client_version="Made-1", protocol_version=21)
     link.hear(0.012, "CONNECTED", server_version="Broker-1", protocol_version=21)
     link.fin(0.02, 1)
     return tape.capture()

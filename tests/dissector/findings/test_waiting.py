@@ -180,7 +180,7 @@ def watched(*, deleted: bool = False, subscribed_at: float | None = None, end: f
     """A client watches a list; the broker tells it of a topic to which another client sends."""
     tape = Tape()
     link, other = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
-    link.say(
+    link.tell(
         0.1, "WATCH_TOPIC_LIST", request_id=90, watcher_id=1, namespace="public/default",
         topics_pattern=".*",
     )  # fmt: skip
@@ -225,7 +225,7 @@ def sought(**where: object) -> Tape:
         link.publish(1.0 + entry * 0.1, 1, entry, entry)
         link.message(1.05 + entry * 0.1, 2, entry)
         link.ack(1.06 + entry * 0.1, 2, entry)
-    link.say(5.0, "SEEK", consumer_id=2, request_id=60, **where)
+    link.tell(5.0, "SEEK", consumer_id=2, request_id=60, **where)
     link.hear(5.01, "SUCCESS", request_id=60)
     return tape
 
