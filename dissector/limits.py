@@ -78,6 +78,7 @@ MAX_PENDING_ARENA_BYTES: Final = 256 << 20  # bytes of unfinished frames, all co
 MAX_IDS_PER_ACK: Final = 1 << 20  # ids of one ACK; the rest are dropped with a notice
 MAX_NESTING: Final = 8  # protobuf messages inside messages
 MAX_NAMES: Final = 1 << 20  # distinct names kept; further ones are null with a notice
+MAX_PSEUDONYMS: Final = 1 << 20  # short words that are kept apart; further ones might meet
 MAX_NAME_BYTES: Final = 64 << 20
 MAX_NAME_LENGTH: Final = 4096  # bytes of one name; longer: its beginning, its length and a digest
 MAX_ENTRY_BYTES: Final = 64 << 20  # uncompressed size of one entry; larger: not opened, a notice

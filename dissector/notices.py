@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class NoticeKind(NamedTuple):
-    """One kind of finding.
+    """One kind of notice.
 
     code: stable snake_case name.
     severity: info, warning or error.
@@ -26,8 +26,6 @@ NOTICES: Final = (
     # -- capture
     NoticeKind("truncated_tail", "warning", "file {value2} ends inside a record at byte {value}"),
     NoticeKind("corrupt_record", "error", "file {value2} is damaged from byte {value} on"),
-    NoticeKind("capture_shorter_than_landed", "info", "a longer version of this capture is there"),
-    NoticeKind("file_in_other_capture", "info", "the same file is part of another capture"),
     NoticeKind("clock_step", "info", "capture time went back {value2} times, by up to {value} ns"),
     NoticeKind("skipped_section", "warning", "file {value2}: a part from byte {value} was skipped"),
     NoticeKind("interface_drops", "warning", "the interface dropped {value} packets"),

@@ -27,7 +27,7 @@ from captures.make.traffic import MIXES, Connection, Direction, _begin, _round, 
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection, Options
 from dissector.limits import PACKET_BLOCK_ROWS
-from dissector.notice_log import Notice
+from dissector.notice_rows import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.health import Health

@@ -26,6 +26,7 @@ LAYERS = {
     "dissector.limits": 0,
     "dissector.options": 0,
     "dissector.notices": 0,
+    "dissector.notice_rows": 0,
     "dissector.schemas": 0,
     "dissector.jit": 0,
     "dissector.native": 0,

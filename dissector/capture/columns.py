@@ -1,4 +1,4 @@
-"""What both record scans share: interfaces, their state, how far a scan came, findings."""
+"""What both record scans share: interfaces, their state, how far a scan came."""
 
 from typing import Final, NamedTuple
 
@@ -9,7 +9,6 @@ from dissector.bundles import Bundle, Records
 from dissector.codecs.integers import be32, le32
 from dissector.jit import inlined
 from dissector.limits import NULL
-from dissector.notices import NOTICE_NUMBER
 from dissector.states import State
 
 # Why a scan came back.
@@ -62,22 +61,6 @@ class ScanProgress(NamedTuple):
     rows: int
     consumed: int
     status: int
-
-
-class CaptureNotice(NamedTuple):
-    """A finding on its way to the notices table; NULL where a number says nothing."""
-
-    code: str
-    packet: int = NULL
-    ts_ns: int = NULL
-    value: int = NULL
-    value2: int = NULL
-    bytes: int = NULL
-
-    @property
-    def kind(self) -> int:
-        """Its index in notices.NOTICES."""
-        return NOTICE_NUMBER[self.code]
 
 
 class InterfaceColumns(Bundle):

@@ -13,13 +13,14 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture import columns as capture_columns
 from dissector.capture import pcapng
-from dissector.capture.columns import CaptureNotice, ScanProgress
+from dissector.capture.columns import ScanProgress
 from dissector.capture.interfaces import Interfaces, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
 from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
+from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 
 PCAP: Final = "pcap"
@@ -114,7 +115,7 @@ class CaptureReader:
 
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     without_timestamp: packets without a time, in whose place stands that of the packet before.
-    next_packet: number of the next packet, from 1. notices: findings so far, in order.
+    next_packet: number of the next packet, from 1. notices: so far, in order.
     max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
 
@@ -125,10 +126,10 @@ class CaptureReader:
         self.interfaces = Interfaces()
         self.without_timestamp = UntimedPackets()
         self.next_packet = 1
-        self.notices: list[CaptureNotice] = []
+        self.notices: list[Notice] = []
         self.clock_steps = 0
         self._state = capture_columns.new_scan_state()
-        self._largest_step = CaptureNotice("clock_step", value=0)
+        self._largest_step = notice_of("clock_step", value=0)
         self._previous_ts_ns: int | None = None
         self._dropped: int | None = None
         self._files = 0
@@ -246,7 +247,7 @@ class CaptureReader:
         if dropped is not None:
             self._dropped = (self._dropped or 0) + dropped
         if self.next_packet == file.first_packet and self._is_filtered(first, count):
-            self.notices.append(CaptureNotice("filter_matched_nothing", value2=file.index))
+            self.notices.append(notice_of("filter_matched_nothing", value2=file.index))
         return FileFacts(
             file.format,
             self.next_packet - file.first_packet,
@@ -289,7 +290,7 @@ class CaptureReader:
         known = [self.interfaces.texts.get(number) for number in range(first, count)]
         return any(texts.capture_filter for texts in known if texts is not None)
 
-    def finish(self) -> list[CaptureNotice]:
+    def finish(self) -> list[Notice]:
         """All notices of the capture, those that concern it as a whole last."""
         if self.clock_steps:
             self.notices.append(self._largest_step._replace(value2=self.clock_steps))
@@ -301,15 +302,15 @@ class CaptureReader:
             strict=True,
         ):
             if count:
-                self.notices.append(CaptureNotice(code, first, value=count))
+                self.notices.append(notice_of(code, packet=first, value=count))
         if self._dropped:
-            self.notices.append(CaptureNotice("interface_drops", value=self._dropped))
+            self.notices.append(notice_of("interface_drops", value=self._dropped))
         return self.notices
 
     def _add_problem(self, code: str, offset: int, size: int = NULL) -> None:
         self._file.problems.append(ReadProblem(code, offset))
         self.notices.append(
-            CaptureNotice(
+            notice_of(
                 code,
                 packet=self.next_packet - 1 if self.next_packet > 1 else NULL,
                 ts_ns=int(self._state.last_ts_ns[0]),
@@ -362,7 +363,7 @@ class CaptureReader:
         done = pcapng.scan_pcapng(
             data, (position, end), file.section, self.interfaces.columns, self.packets, self._state
         )
-        # What stands before this block is over with first: findings name the byte where it begins.
+        # What stands before this block is over with first: notices name the byte where it begins.
         if done.rows == 0 and done.consumed == position:
             if done.status == capture_columns.CORRUPT:
                 return (0, *self._start_search(position))
@@ -487,7 +488,7 @@ class CaptureReader:
             self.clock_steps += count
             index = int(steps.argmax())
             if steps[index] > self._largest_step.value:
-                self._largest_step = CaptureNotice(
+                self._largest_step = notice_of(
                     "clock_step",
                     packet=self.next_packet + len(is_timed) - len(times) + index,
                     ts_ns=int(times[index]),

@@ -12,6 +12,7 @@ from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.options import Common
 from dissector.cli.terminal import counted, progress_bar
 from dissector.errors import OutputError, UsageError
+from dissector.limits import MAX_PSEUDONYMS
 from dissector.outputs import new_file, written
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
             "Of these without names and keys inside, for which there was no room: "
             f"{done.nameless:,}."
         )
+    if anonymizer.pseudonyms.is_full:
+        lines.append(f"Of more than {MAX_PSEUDONYMS:,} short words two may have become the same.")
     if done.noise:
         lines.append(
             f"Compressed bodies that could not be packed anew and are noise: {done.noise:,}; rows "

@@ -149,8 +149,8 @@ def _tell(outcome: "Outcome", words: Messages) -> None:
     if outcome.landed is None:
         return
     landed = outcome.landed
-    for notice in landed.notices:
-        words.say(notice.text)
+    for sentence in landed.sentences:
+        words.say(sentence)
     if landed.outcome == "installed":
         what = f"landed, {bytes_text(landed.bytes)}"
         if landed.replaced:

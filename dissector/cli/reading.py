@@ -6,7 +6,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TextIO, cast
 
 from dissector.cli.exits import EXIT_INTERRUPTED, EXIT_PARTIAL
@@ -194,12 +193,7 @@ class LineOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._spool is not None:
             self._spool.close()
 

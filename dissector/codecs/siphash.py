@@ -3,7 +3,7 @@
 What it gives says nothing about the bytes to whoever has not got the key of 128 bits.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte, le64, wrapped
@@ -19,6 +19,18 @@ _FOURTH: Final = 0x7465646279746573
 _STEP: Final = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX: Final = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_AGAIN: Final = 0x94D049BB133111EB - (1 << 64)
+
+
+class SipHashKey(NamedTuple):
+    """A key of SipHash: two signed halves."""
+
+    low: int
+    high: int
+
+
+def key_of(data: bytes) -> SipHashKey:
+    """A key from 16 bytes."""
+    return SipHashKey(*(int.from_bytes(data[at : at + 8], "little", signed=True) for at in (0, 8)))
 
 
 @inlined

@@ -12,7 +12,7 @@ from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
 from dissector.dissection.held_notices import HeldNotices
 from dissector.endpoints import Endpoint
 from dissector.limits import MAX_HISTORY_TEXTS, MAX_NOTICES, NULL
-from dissector.notice_log import NUMBERS
+from dissector.notice_rows import NoticeRows
 from dissector.packet.link import VLAN_COUNT_SHIFT, VLAN_ID_BITS
 from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing import (
@@ -32,7 +32,7 @@ from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
-_DIRECTION: Final = NUMBERS.index("direction")
+_DIRECTION: Final = NoticeRows._fields.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
 CLIENTS: Final = "clients"  # not a table of the lake
 _CLOSER_NAMES: Final = ("broker", "client")
@@ -92,7 +92,7 @@ class ConnectionTable:
         """Keep notices until their direction is known, at the end of their connection.
 
         Args:
-            notices: int64[rows, NUMBERS], with their side in the place of the direction.
+            notices: the matrix of NoticeRows, their endpoint_index in the place of the direction.
         """
         self._held.add(notices)
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
-from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.connection_rows import ConnectionTable
 from dissector.dissection.conversation import Conversation
@@ -24,8 +23,8 @@ from dissector.dissection.without_timestamp import UntimedRows
 from dissector.endpoints import Endpoint
 from dissector.errors import UsageError
 from dissector.limits import MAX_NOTICES, NULL
-from dissector.notice_log import Notice, NoticeLog, of_limits
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog, of_limits
+from dissector.notice_rows import Notice
 from dissector.options import Options
 from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
@@ -194,7 +193,7 @@ class Dissection:
             rows.
         """
         self._stages.finish()
-        self._notices.add_numbers(self._connections.decided())
+        self._notices.add_rows(self._connections.decided())
         for facts in self._facts:
             self._notices.take(facts.notices)
         self._drain_notices(self.capture.notices)
@@ -214,15 +213,11 @@ class Dissection:
         self._is_in_file = False
         if is_damaged:
             last = self.capture.next_packet - 1
-            self._notices.add(
-                [
-                    Notice(
-                        NOTICE_NUMBER["damaged_compression"],
-                        packet=last if last else NULL,
-                        ts_ns=facts.last_ts_ns if facts.last_ts_ns is not None else NULL,
-                        value=self._files,
-                    )
-                ]
+            self._notices.note(
+                "damaged_compression",
+                packet=last if last else NULL,
+                ts_ns=facts.last_ts_ns if facts.last_ts_ns is not None else NULL,
+                value=self._files,
             )
         self._files += 1
         return facts, self.packets.finish_file()
@@ -240,7 +235,7 @@ class Dissection:
         self._close_connections()
         for facts in self._facts:
             self._notices.take(facts.notices)
-        self._notices.add_numbers(self._connections.rest())
+        self._notices.add_rows(self._connections.rest())
         self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_notices(self.capture.finish())
         self._drain_notices(self.packets.finish())
@@ -321,7 +316,7 @@ class Dissection:
         hidden = [self._redactor.drain(), *(facts.drain_hidden() for facts in self._facts)]
         texts, size = (sum(each) for each in zip(*hidden, strict=True))
         if texts:
-            self._notices.add([Notice(NOTICE_NUMBER["redacted"], bytes=size, value=texts)])
+            self._notices.note("redacted", bytes=size, value=texts)
 
     def _handle_ranges(self, ranges: RangeColumns, rows: int, buffers: PacketBuffers) -> None:
         sources = (buffers.block, self._streams.heap, buffers.assembled)
@@ -335,19 +330,19 @@ class Dissection:
         self._framing.advance(ranges, rows, sources)
         self._framing.flush()
 
-    def _drain_notices(self, of_capture: list[CaptureNotice]) -> None:
+    def _drain_notices(self, of_capture: list[Notice]) -> None:
         """Notices of the framing and of the capture's reader, which forget them."""
         self._notices.take(self._framing.notices)
-        self._notices.add(_of_capture(of_capture))
+        self._notices.add(of_capture)
         of_capture.clear()
 
     def _hold_notices(self) -> None:
         """Notices of a side of a connection wait until its direction is known."""
-        notices, rows = self._streams.notices()
-        kept = min(rows, MAX_NOTICES - self._held_notices)
+        rows = self._streams.notices()
+        kept = min(len(rows), MAX_NOTICES - self._held_notices)
         self._held_notices += kept
-        self._notices.count(rows - kept)
-        self._connections.hold(notices.matrix[:, :kept].T)
+        self._notices.count(len(rows) - kept)
+        self._connections.hold(rows[:kept])
 
     def _handle_frames(self, block: FrameBlock) -> None:
         """Start the stages of a block of frames.
@@ -362,12 +357,13 @@ class Dissection:
             self._stages.finish_reading()
 
     def _take_rows(
-        self, block: FrameBlock | None, rows: list[TableBlock], notices: list[Notice]
+        self, block: FrameBlock | None, rows: list[TableBlock], notices: Sequence[NoticeLog]
     ) -> None:
         """What stages made; a block whose frames are read."""
         if block is not None:
             self._count_malformed(block)
-        self._notices.add(notices)
+        for log in notices:
+            self._notices.take(log)
         self._out.extend(self._addressed(rows))
 
     def _close_connections(self) -> None:
@@ -384,7 +380,7 @@ class Dissection:
             known = self._facts_of(over.connections.connection_id)
             rows, notices = self._connections.close(over, known)
             self._out.append(rows)
-            self._notices.add_numbers(notices)
+            self._notices.add_rows(notices)
         self._streams.recycle()
 
     def _facts_of(self, connections: Int64Array) -> dict[int, ConnectionFacts]:
@@ -442,17 +438,3 @@ class Dissection:
             columns.update(self._facts[protocol].frame_columns(block, part))
             blocks.append(TableBlock("frames", len(part), columns))
         return blocks if len(blocks) == 1 else [interleaved([[part] for part in blocks])]
-
-
-def _of_capture(notices: Sequence[CaptureNotice]) -> list[Notice]:
-    return [
-        Notice(
-            notice.kind,
-            ts_ns=notice.ts_ns,
-            packet=notice.packet,
-            bytes=notice.bytes,
-            value=notice.value,
-            value2=notice.value2,
-        )
-        for notice in notices
-    ]

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from dissector.blocks import TableBlock
 from dissector.dissection.merging import merged
-from dissector.notice_log import Notice
+from dissector.notice_log import NoticeLog
 from dissector.protocols.interface import FrameBlock, ProtocolDecoder, Related
 
 # Reading, and what reads columns alone.
@@ -55,7 +55,7 @@ class FrameStages:
         self,
         protocols: Sequence[ProtocolDecoder],
         frame_rows: Callable[[FrameBlock], list[TableBlock]],
-        out: Callable[[FrameBlock | None, list[TableBlock], list[Notice]], None],
+        out: Callable[[FrameBlock | None, list[TableBlock], Sequence[NoticeLog]], None],
     ) -> None:
         self._protocols = protocols
         self._frame_rows = frame_rows
@@ -89,7 +89,7 @@ class FrameStages:
         self.finish_reading()
         parts = [*zip(self._block.pairing.result(), self._block.relating.result(), strict=True)]
         self._block = None
-        notices = [notice for part in parts for related in part for notice in related.notices]
+        notices = [related.notices for part in parts for related in part if related.notices]
         rows = merged([[*paired.rows, *related.rows] for paired, related in parts])
         self._out(None, rows, notices)
 

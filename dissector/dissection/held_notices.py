@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.notice_log import NUMBERS
+from dissector.notice_rows import NoticeRows, empty_rows
 
-_CONNECTION: Final = NUMBERS.index("connection_id")
+_CONNECTION: Final = NoticeRows._fields.index("connection_id")
 _FIRST_ROWS: Final = 64
 
 
@@ -20,16 +20,16 @@ class HeldNotices:
     """Notices by connection; each gives its own in the order in which they came."""
 
     def __init__(self) -> None:
-        self._rows: Int64Array = np.empty((_FIRST_ROWS, len(NUMBERS)), np.int64)
+        self._rows: Int64Array = empty_rows(_FIRST_ROWS)
         self._used = 0  # rows up to here, those of connections that are gone among them
         self._of: dict[int, list[int]] = {}
         self.count = 0
 
     def add(self, rows: Int64Array) -> None:
-        """Keep notices. rows: int64[notices, notice_log.NUMBERS]; they are copied."""
+        """Keep notices. rows: the matrix of NoticeRows; they are copied."""
         first, self._used = self._used, self._used + len(rows)
         if self._used > len(self._rows):
-            more = np.empty((max(self._used, 2 * len(self._rows)), len(NUMBERS)), np.int64)
+            more = empty_rows(max(self._used, 2 * len(self._rows)))
             more[:first] = self._rows[:first]
             self._rows = more
         self._rows[first : self._used] = rows
@@ -55,7 +55,7 @@ class HeldNotices:
                 if rows is not None:
                     chosen += rows
                     owners += [number] * len(rows)
-        notice_rows = self._rows[chosen] if chosen else np.empty((0, len(NUMBERS)), np.int64)
+        notice_rows = self._rows[chosen] if chosen else empty_rows(0)
         self.count -= len(chosen)
         if 2 * self.count < self._used:
             self._close_up()

@@ -10,11 +10,11 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.cryptopan import CryptoPan
-from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey, key_of
-from dissector.codecs.siphash import fill_noise, siphash
+from dissector.codecs.siphash import SipHashKey, fill_noise, key_of, siphash
 from dissector.protocols import PROTOCOLS, spec_of
 from dissector.protocols.framing import HeadVerdict, look
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
+from dissector.protocols.pseudonyms import Pseudonyms
 
 KEY_BYTES: Final = 32
 _RECORD: Final = 5  # head of a TLS record
@@ -56,7 +56,7 @@ def _hide_secrets(
 class Anonymizer:
     """Everything that one key decides.
 
-    names, noise: keys of the kernels.
+    names, noise: keys of the kernels. pseudonyms: of names.
     """
 
     def __init__(self, key: bytes, keeping: Keeping = _NOTHING) -> None:
@@ -65,9 +65,8 @@ class Anonymizer:
         noise = _part(key, b"noise", 16)
         self.noise: SipHashKey = key_of(noise)
         self.pan = CryptoPan(_part(key, b"addresses", 32))
-        self._pseudonyms = Pseudonyms(self.names)
-        pseudonyms = None if keeping.names else self._pseudonyms
-        keys = AnonymizerKeys(self.names, noise, pseudonyms, self.hidden)
+        self.pseudonyms = Pseudonyms(self.names)
+        keys = AnonymizerKeys(noise, self.pseudonyms, keeping.names, self.hidden)
         self.by_protocol = {
             spec.name: spec.new_anonymizer(keys) for spec in PROTOCOLS if spec.new_anonymizer
         }
@@ -203,7 +202,7 @@ class Anonymizer:
             if hello[at : at + 2] == b"\0\0" and size > _SNI_BEFORE:
                 keep(at + 4, _SNI_BEFORE)
                 name = hello[at + 4 + _SNI_BEFORE : at + 4 + size]
-                made = name if self.keeping.names else self._pseudonyms.name(name)
+                made = name if self.keeping.names else self.pseudonyms.name(name)
                 out[at + 4 + _SNI_BEFORE : at + 4 + size] = made
             at += 4 + size
         return bytes(out[: len(hello)])

@@ -12,7 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture.interfaces import Interfaces
 from dissector.capture.write import interface_block, packet_block, section_block, statistics_block
-from dissector.codecs.pseudonyms import SipHashKey
+from dissector.codecs.siphash import SipHashKey
 from dissector.endpoints import FlowKey
 from dissector.evidence.anonymizer import Anonymizer
 from dissector.evidence.ip_fragments import TracedFragments

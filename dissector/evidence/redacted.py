@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray
-from dissector.codecs.pseudonyms import SipHashKey
 from dissector.codecs.redaction import masked, secrets
 from dissector.codecs.secret_keys import Span
+from dissector.codecs.siphash import SipHashKey
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
 from dissector.evidence.streams import BufferedRange, Frames, TreatedDirection, TreatedStreams

@@ -296,7 +296,7 @@ class Replay:
         notices, names = self._notices, self._names.texts
         run = self._registry.begin(frames, count, names, sources)
         exchanges = self._exchanges.pair_named(frames, count, texts, names, run, notices)
-        blocks = self._registry.closed(frames, count, run, notices) + exchanges
+        blocks = self._registry.closed(count, run, notices) + exchanges
         blocks = named(blocks, self._commands)
         blocks += self._consumption.advance(frames, count, ids, words, names, notices)
         yield from self._tables(blocks)

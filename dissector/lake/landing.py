@@ -10,7 +10,6 @@ Leaving the block without `commit` leaves the lake as it was.
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
@@ -52,13 +51,6 @@ class ConcurrentLanding(Exception):
     this one's bytes cannot tell whether the other is its beginning: landing it again can."""
 
 
-class LandingNotice(NamedTuple):
-    """Something to tell the user about a capture and the lake; code as in dissector.notices."""
-
-    code: str
-    text: str
-
-
 class Landed(NamedTuple):
     """What became of a capture.
 
@@ -67,7 +59,7 @@ class Landed(NamedTuple):
     replaced: ids of shorter versions that it took the place of.
     rows: by table.
     bytes: of its Parquet files.
-    notices: for the user.
+    sentences: for the user, about other captures of the lake.
     """
 
     capture_id: str
@@ -75,7 +67,7 @@ class Landed(NamedTuple):
     replaced: tuple[str, ...]
     rows: Mapping[str, int]
     bytes: int
-    notices: tuple[LandingNotice, ...]
+    sentences: tuple[str, ...]
 
 
 class Landing:
@@ -117,13 +109,8 @@ class Landing:
     def __enter__(self) -> "Landing":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._writer.__exit__(*error)
         self._stage.discard()
 
     def write(self, block: TableBlock) -> None:
@@ -213,7 +200,7 @@ class Landing:
             return None
         refuse_newer(self._lake)
         replaced: set[str] = set()
-        notices: list[LandingNotice] = []
+        sentences: list[str] = []
         for other in self._manifests.of_base_name(manifest.base_name):
             for contained in other.captures():
                 if contained.base_name != manifest.base_name:
@@ -221,18 +208,18 @@ class Landing:
                 how = relation(self.digest, contained)
                 compacted = contained.capture_id != other.capture_id
                 if how == "shorter":
-                    return self._not_landed(manifest, SHORTER, _longer_notice(manifest, contained))
+                    return self._not_landed(manifest, SHORTER, _longer(manifest, contained))
                 if how == "same" and compacted:
                     return self._not_landed(manifest, UNCHANGED, _compacted(manifest, other))
                 if how == "grown" and compacted:
-                    notices.append(_compacted(manifest, other))
+                    sentences.append(_compacted(manifest, other))
                 elif how in ("grown", "same"):
                     # The same under another id: of a program that made other ids of names.
                     replaced.add(contained.capture_id)
                 else:
                     if not is_last and may_be_prefix(self.digest, contained):
                         raise ConcurrentLanding
-                    notices.extend(_shared_files(manifest, contained))
+                    sentences.extend(_shared_files(manifest, contained))
         replaced.discard(manifest.capture_id)
         if not is_alone and removes_files(
             self._lake, self._stage.folder, manifest.capture_id, replaced
@@ -240,21 +227,21 @@ class Landing:
             return None
         ready = self._stage.make_ready(replaced)
         outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
-        return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(notices))
+        return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(sentences))
 
-    def _not_landed(self, manifest: Manifest, outcome: str, notice: LandingNotice) -> Landed:
+    def _not_landed(self, manifest: Manifest, outcome: str, sentence: str) -> Landed:
         self._stage.discard()
-        return self._landed(manifest, outcome, (), (notice,))
+        return self._landed(manifest, outcome, (), (sentence,))
 
     def _landed(
         self,
         manifest: Manifest,
         outcome: str,
         replaced: tuple[str, ...],
-        notices: tuple[LandingNotice, ...],
+        sentences: tuple[str, ...],
     ) -> Landed:
         size = sum(part.bytes for part in manifest.files)
-        return Landed(manifest.capture_id, outcome, replaced, manifest.rows(), size, notices)
+        return Landed(manifest.capture_id, outcome, replaced, manifest.rows(), size, sentences)
 
     def _note_span(self, block: TableBlock) -> None:
         """Widen the capture's time span by the rows of capture_files."""
@@ -269,30 +256,25 @@ class Landing:
                     self._last_ts_ns = stamp
 
 
-def _longer_notice(manifest: Manifest, there: Contained) -> LandingNotice:
-    return LandingNotice(
-        "capture_shorter_than_landed",
+def _longer(manifest: Manifest, there: Contained) -> str:
+    return (
         f"{manifest.base_name} is the beginning of {there.capture_id}, which is in the lake with "
-        f"{there.bytes - manifest.bytes} bytes more: not landed",
+        f"{there.bytes - manifest.bytes} bytes more: not landed"
     )
 
 
-def _compacted(manifest: Manifest, there: Manifest) -> LandingNotice:
-    return LandingNotice(
-        "file_in_other_capture",
+def _compacted(manifest: Manifest, there: Manifest) -> str:
+    return (
         f"{manifest.base_name}, or its beginning, was compacted into {there.capture_id}, which "
-        "stays as it is",
+        "stays as it is"
     )
 
 
-def _shared_files(manifest: Manifest, there: Contained) -> list[LandingNotice]:
-    """A notice for each file of ours that another capture of the same name was made from too."""
+def _shared_files(manifest: Manifest, there: Contained) -> list[str]:
+    """A sentence for each file of ours that another capture of the same name was made from too."""
     known = {source.sha256 for source in there.sources if source.bytes}
     return [
-        LandingNotice(
-            "file_in_other_capture",
-            f"{source.file_name} of {manifest.capture_id} is part of {there.capture_id} too",
-        )
+        f"{source.file_name} of {manifest.capture_id} is part of {there.capture_id} too"
         for source in manifest.sources
         if source.bytes and source.sha256 in known
     ]

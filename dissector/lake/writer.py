@@ -10,7 +10,6 @@ import queue
 import threading
 from collections import defaultdict
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -127,12 +126,7 @@ class LakeWriter:
     def __enter__(self) -> "LakeWriter":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
 
     def write(self, block: TableBlock) -> None:

@@ -22,8 +22,8 @@ import numpy as np
 
 from dissector import limits
 from dissector.blocks import ByteArray
-from dissector.capture.columns import CaptureNotice
 from dissector.limits import NULL
+from dissector.notice_rows import Notice, notice_of
 from dissector.packet.ip import AUTHENTICATION, FRAGMENT_HEADER, TCP_PROTOCOL
 from dissector.packet.reasons import FRAGMENT, FRAGMENT_CONFLICT, FRAGMENT_MALFORMED, IP_CUT
 
@@ -310,19 +310,19 @@ class Fragments:
             self._bound()
         return status
 
-    def finish(self) -> list[CaptureNotice]:
+    def finish(self) -> list[Notice]:
         """The capture ends: what was never complete, dropped or given up."""
         for waiting in self._waiting.values():
             self._count_missing(waiting)
         self._waiting.clear()
         return [
-            CaptureNotice(code, packet=self._notices[code][0], value=self._notices[code][1])
+            notice_of(code, packet=self._notices[code][0], value=self._notices[code][1])
             for code in _NOTICES
             if code in self._notices
         ]
 
     def _note(self, code: str, packet: int) -> None:
-        """One more finding of a kind; its notice names the first packet."""
+        """One more of a kind; its notice names the first packet."""
         self._notices.setdefault(code, [packet, 0])[1] += 1
 
     def _waiting_for(self, fragment: Fragment, payload: memoryview, packet: int) -> _Waiting:

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.capture.columns import CaptureNotice
 from dissector.jit import prepacked
 from dissector.limits import MAX_TUNNEL_DEPTH, MAX_TUNNELS, PACKET_BLOCK_ROWS
+from dissector.notice_rows import Notice, notice_of
 from dissector.packet import reasons as packet_reasons
 from dissector.packet import walk
 from dissector.packet.columns import PacketColumns, SegmentColumns
@@ -153,30 +153,30 @@ class PacketReader:
         self._counts[:] = 0
         return counts
 
-    def finish(self) -> list[CaptureNotice]:
+    def finish(self) -> list[Notice]:
         """Findings about the capture as a whole."""
         notices = [
-            CaptureNotice(code, packet=each.first_packet, value=each.number, value2=each.packets)
+            notice_of(code, packet=each.first_packet, value=each.number, value2=each.packets)
             for code in UNREAD_CODES
             for _, each in sorted(self._unread.get(code, {}).items())
         ]
         notices += [
-            CaptureNotice(code, packet=each.first_packet, value=each.packets)
+            notice_of(code, packet=each.first_packet, value=each.packets)
             for code in _LIMITS
             for each in self._unread.get(code, {}).values()
         ]
         tunnels = int(self._state.tunnels.counts[TAKEN])
         if tunnels >= MAX_TUNNELS - 1:
-            notices.append(CaptureNotice("tunnels_limit", value=tunnels))
+            notices.append(notice_of("tunnels_limit", value=tunnels))
         block_pass = self._state.block_pass
         if block_pass.offloaded[0]:
             first, count = int(block_pass.first_offloaded[0]), int(block_pass.offloaded[0])
-            notices.append(CaptureNotice("checksum_offload", packet=first, value=count))
+            notices.append(notice_of("checksum_offload", packet=first, value=count))
         if block_pass.shortened[0]:
             first, count = int(block_pass.first_shortened[0]), int(block_pass.shortened[0])
             size = int(block_pass.shortened_bytes[0])
             notices.append(
-                CaptureNotice("packets_shortened", first, value=count, value2=size, bytes=size)
+                notice_of("packets_shortened", packet=first, value=count, value2=size, bytes=size)
             )
         return notices + self._fragments.finish()
 

@@ -14,7 +14,6 @@ from dissector.capture.pcapng import PACKET_OFFSET, BlockType
 from dissector.codecs.integers import be16, be32, be64, byte
 from dissector.codecs.keyed_hash import hash_of_words, new_secret
 from dissector.codecs.ones_sum import folded, ones_sum
-from dissector.codecs.pseudonyms import permute
 from dissector.codecs.siphash import fill_noise, following, siphash
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
@@ -58,19 +57,15 @@ class AddressCounts(Records):
 
 
 class Rewriting(State):
-    """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]; digits,
-    radixes: int64[8], scratch: uint8[256], of what is being permuted. secret: of hashes. fill:
-    int64[1], the byte that stands for what is not in a stream, or contradicts it; NULL: noise
-    does."""
+    """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]. secret:
+    of hashes. fill: int64[1], the byte that stands for what is not in a stream, or contradicts it;
+    NULL: noise does."""
 
     addresses: Addresses
     counts: AddressCounts
     missing: Int64Array
     key: Int64Array
     noise_key: Int64Array
-    digits: Int64Array
-    radixes: Int64Array
-    scratch: ByteArray
     secret: Int64Array
     fill: Int64Array
 
@@ -126,9 +121,6 @@ def new_rewriting(
         missing=np.zeros(rows, np.int64),
         key=names,
         noise_key=noise,
-        digits=np.zeros(8, np.int64),
-        radixes=np.zeros(8, np.int64),
-        scratch=np.zeros(256, np.uint8),
         secret=new_secret(int.from_bytes(names.tobytes(), "little")),
         fill=np.array([fill], np.int64),
     )
@@ -213,17 +205,10 @@ def _rename_mac(data: ByteArray, at: int, state: Rewriting) -> None:
         bits += int(byte(data, at + index) == 0xFF) + 8 * int(byte(data, at + index) == 0)
     if bits in (6, 48):  # everybody, nobody
         return
-    values = state.digits
-    radixes = state.radixes
-    values[0] = byte(data, at) >> 2
-    radixes[0] = 64
+    other = siphash(state.key[0], state.key[1], data, at, at + 6)
+    data[at] = (other & 0xFC) | (byte(data, at) & 3)
     for index in range(1, 6):
-        values[index] = byte(data, at + index)
-        radixes[index] = 256
-    permute(values, radixes, 6, state.key[0], state.key[1], state.scratch)
-    data[at] = values[0] << 2 | (byte(data, at) & 3)
-    for index in range(1, 6):
-        data[at + index] = values[index]
+        data[at + index] = (other >> (8 * index)) & 0xFF
 
 
 @kernel
@@ -248,7 +233,7 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 
 @kernel
 def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting) -> None:
-    """Replace IP addresses by the table's, and hardware addresses by permuted ones."""
+    """Replace IP addresses by the table's, and hardware addresses by hashes of them."""
     table = state.addresses
     for number in range(len(headers.row)):
         kind = headers.kind[number]

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
-from dissector.codecs.pseudonyms import Pseudonyms, SipHashKey
 from dissector.codecs.redaction import masked
 from dissector.codecs.secret_keys import Span
-from dissector.notice_log import Notice, NoticeLog
+from dissector.notice_log import NoticeLog
 from dissector.options import Options
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.pseudonyms import Pseudonyms
 
 # Signatures of the callbacks, in the compiler's words.
 CHECK_SIGNATURE = "int64(uint8[::1], int64, int64, int64, int64, int64)"
@@ -82,7 +82,7 @@ class Related(NamedTuple):
     """Rows that closed in a block, and notices of what frames have to do with each other."""
 
     rows: list[TableBlock]
-    notices: Sequence[Notice] = ()
+    notices: NoticeLog | None = None
 
 
 class ProtocolDecoder(Protocol):
@@ -136,15 +136,15 @@ class ProtocolDecoder(Protocol):
 class AnonymizerKeys(NamedTuple):
     """What anonymous bytes follow from.
 
-    names: key of kernels.
     noise: 16 bytes.
-    pseudonyms: other names, None where names stay.
+    pseudonyms: other names.
+    keeps_names: names stay.
     hidden: makes noise of bytes, as many.
     """
 
-    names: SipHashKey
     noise: bytes
-    pseudonyms: Pseudonyms | None
+    pseudonyms: Pseudonyms
+    keeps_names: bool
     hidden: Callable[[bytes], bytes]
 
 

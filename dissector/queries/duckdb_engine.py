@@ -98,7 +98,7 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
-        self._lazy: dict[str, SharedView] = {}  # those of the prelude that may yet be materialized
+        self._lazy: dict[str, SharedView] = {}  # shared views that may yet be materialized
         self._lent: dict[str, _Lent] = {}
         self._memory = memory
         self._settings: list[str] = []  # that hold for a cursor alone

@@ -75,23 +75,3 @@ class RangeColumns(Bundle):
     opener: Int64Array
     ports: Int64Array
     release_packet: Int64Array
-
-
-class NoticeColumns(Bundle):
-    """Notices on their way to their table; int64[rows] each, limits.NULL where not known.
-
-    kind: number in notices.NOTICES.
-    endpoint_index: 0, 1 or null.
-    value, value2: integers of the sentence.
-    """
-
-    kind: Int64Array
-    ts_ns: Int64Array
-    connection_id: Int64Array
-    endpoint_index: Int64Array
-    frame_no: Int64Array
-    packet: Int64Array
-    stream_offset: Int64Array
-    bytes: Int64Array
-    value: Int64Array
-    value2: Int64Array

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.notice_rows import add_row
 from dissector.stream.state import StreamState
 
 
@@ -62,20 +63,14 @@ def note(
     number, which is also its `bytes` where it counts bytes.
     """
     connections = state.connections
-    counters = state.counters
-    notices = state.notices
-    row = counters.notices[0]
-    counters.notices[0] = row + 1
-    notices.kind[row] = kind
-    notices.ts_ns[row] = connections.last_ts_ns[connection]
-    notices.connection_id[row] = connections.connection_id[connection]
-    notices.endpoint_index[row] = endpoint_index
-    notices.frame_no[row] = NULL
-    notices.packet[row] = counters.packet[0]
-    notices.stream_offset[row] = stream_offset
-    notices.bytes[row] = value if stream_offset != NULL else NULL
-    notices.value[row] = value
-    notices.value2[row] = NULL
+    row, rows = add_row(state.notices, kind), state.notices.rows
+    rows.ts_ns[row] = connections.last_ts_ns[connection]
+    rows.connection_id[row] = connections.connection_id[connection]
+    rows.direction[row] = endpoint_index
+    rows.packet[row] = state.counters.packet[0]
+    rows.stream_offset[row] = stream_offset
+    rows.bytes[row] = value if stream_offset != NULL else NULL
+    rows.value[row] = value
 
 
 @inlined

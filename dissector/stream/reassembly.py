@@ -55,6 +55,7 @@ from typing import Final
 from dissector.blocks import ByteArray
 from dissector.jit import inlined, kernel
 from dissector.limits import CLOCK_LEAP_MS, NULL, TAG_REACH_BYTES
+from dissector.notice_rows import has_room
 from dissector.notices import NOTICE_NUMBER
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream import columns, records
@@ -84,7 +85,7 @@ _SPARE_NOTICES: Final = 16  # more than one packet can cause before anything is 
 def _check_capacity(state: StreamState, segment: Segment) -> StreamStatus:
     """Whether a whole segment fits; else what stops it."""
     counters = state.counters
-    if counters.notices[0] + _SPARE_NOTICES > len(state.notices.packet):
+    if not has_room(state.notices, _SPARE_NOTICES):
         return StreamStatus.FULL
     if counters.heap_used[0] + segment.captured_bytes > len(state.heap):
         return StreamStatus.NEED_HEAP
@@ -312,7 +313,7 @@ def _pass_through(state: StreamState, direction_index: int, segment: Segment) ->
 def advance(
     state: StreamState, segments: SegmentColumns, rows: int, buffers: PacketBuffers
 ) -> StreamStatus:
-    """Bring segments in from row registers.row on and let out what may leave.
+    """Bring segments in from row counters.row on and let out what may leave.
 
     Returns:
         DONE: all rows are through; FULL: take ranges and notices away first; NEED_*: make room.

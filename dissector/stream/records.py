@@ -205,7 +205,7 @@ class Counters(Records):
     leap_ts_ns: a time far ahead that the next packet has to confirm.
     packet: number of the one being processed.
     row: of the segments, the next one.
-    ranges, notices: rows of output.
+    ranges: rows of output.
     next_id: next connection_id.
     live: connections that packets can find.
     retired: connections whose rows may be written.
@@ -227,7 +227,6 @@ class Counters(Records):
     packet: Int64Array
     row: Int64Array
     ranges: Int64Array
-    notices: Int64Array
     next_id: Int64Array
     live: Int64Array
     retired: Int64Array

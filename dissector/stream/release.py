@@ -11,6 +11,7 @@ from typing import Final
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.notice_rows import has_room
 from dissector.notices import NOTICE_NUMBER
 from dissector.stream import columns, deliverable
 from dissector.stream.columns import RangeKind, RangeSource
@@ -270,8 +271,7 @@ def _is_slow(state: StreamState, connection: int) -> bool:
 def _has_capacity(state: StreamState) -> bool:
     """Whether two more ranges and four more notices fit."""
     return bool(
-        state.counters.ranges[0] + 2 <= len(state.ranges.packet)
-        and state.counters.notices[0] + 4 <= len(state.notices.packet)
+        state.counters.ranges[0] + 2 <= len(state.ranges.packet) and has_room(state.notices, 4)
     )
 
 
@@ -355,7 +355,7 @@ def relieve(state: StreamState) -> int:
         connection = direction_index >> 1
         held = directions.held_bytes[direction_index] + directions.held_bytes[direction_index ^ 1]
         if held > 0 and state.connections.ready_position[connection] == 0:
-            if counters.notices[0] + 2 > len(state.notices.packet):
+            if not has_room(state.notices, 2):
                 break
             if give_up_oldest(state, connection):
                 ready_connections += 1

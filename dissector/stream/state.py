@@ -13,9 +13,10 @@ from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.keyed_hash import following_secret, hash_of_five, hash_of_words, new_secret
 from dissector.jit import inlined, kernel
+from dissector.notice_rows import Notices, new_notices
 from dissector.states import State
 from dissector.stream import records
-from dissector.stream.columns import NoticeColumns, RangeColumns, RangeKind
+from dissector.stream.columns import RangeColumns, RangeKind
 from dissector.stream.duplicates import SIGNATURES, Signatures
 from dissector.stream.index import leave, new_index
 from dissector.stream.queue import Queue, grown_queue, new_queue
@@ -105,7 +106,7 @@ class StreamState(State):
     counters: Counters
     settings: StreamSettings
     ranges: RangeColumns
-    notices: NoticeColumns
+    notices: Notices
     retired: Int64Array
     secret: Int64Array
 
@@ -134,7 +135,7 @@ def new_state(options: StreamOptions) -> StreamState:
         counters=_new_counters(secret),
         settings=_settings(options),
         ranges=RangeColumns.new(block_rows),
-        notices=NoticeColumns.new(block_rows),
+        notices=new_notices(block_rows),
         retired=np.empty(0, np.int64),
         secret=secret,
     )
@@ -240,7 +241,7 @@ def add_block_rows(state: StreamState, most: int) -> None:
     rows = len(state.ranges.packet)
     if rows < most:
         longer = min(2 * rows, most)
-        state.grow(ranges=RangeColumns.new(longer), notices=NoticeColumns.new(longer))
+        state.grow(ranges=RangeColumns.new(longer), notices=new_notices(longer))
 
 
 @kernel

@@ -7,7 +7,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream import state as stream_state
-from dissector.stream.columns import NoticeColumns, RangeColumns
+from dissector.stream.columns import RangeColumns
 from dissector.stream.connections import find_rows
 from dissector.stream.history import history_text
 from dissector.stream.reassembly import advance, end_all
@@ -98,9 +98,9 @@ class Streams:
             if counters.heap_live[0] == 0:
                 counters.heap_used[0] = 0
             counters.ranges[0] = 0
-            counters.notices[0] = 0
+            state.notices.used[0] = 0
             status = advance(state, segments, rows, buffers)
-            if counters.ranges[0] or counters.notices[0]:
+            if counters.ranges[0] or state.notices.used[0]:
                 yield state.ranges, int(counters.ranges[0])
             if status == StreamStatus.DONE:
                 return
@@ -111,9 +111,10 @@ class Streams:
         """How many searches of a hash table took more than limits.MAX_PROBES slots."""
         return int(self._state.counters.crowded[0])
 
-    def notices(self) -> tuple[NoticeColumns, int]:
-        """The notices that came with the block last yielded, and how many there are."""
-        return self._state.notices, int(self._state.counters.notices[0])
+    def notices(self) -> Int64Array:
+        """The notices that came with the block last yielded, as the matrix of NoticeRows."""
+        notices = self._state.notices
+        return notices.rows.matrix[: int(notices.used[0])]
 
     def finish(self) -> Iterator[tuple[RangeColumns, int]]:
         """End the capture: everything waiting leaves or is given up, every connection closes."""

@@ -17,8 +17,7 @@ from dissector.blocks import ByteArray, Int64Array, TableBlock
 from dissector.capture.tpacket import walk_block
 from dissector.dissection import Dissection
 from dissector.limits import PACKET_BLOCK_ROWS
-from dissector.notice_log import Notice
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 from dissector.packet.link import ETHERNET
 from dissector.tap.filters import ALL, Program, of_tagged
@@ -327,7 +326,7 @@ class Live:
                 self._note("filter_misses_tags", tagged)
 
     def _note(self, code: str, value: int, value2: int | None = None) -> None:
-        notice = Notice(NOTICE_NUMBER[code], ts_ns=time.time_ns(), value=value)
+        notice = notice_of(code, ts_ns=time.time_ns(), value=value)
         self._notices.append(notice if value2 is None else notice._replace(value2=value2))
 
 

@@ -48,7 +48,7 @@ COUNTERS: Final = (
     ),
     ("acks", "acks", "Ids acknowledged or asked for again, by subscription and action."),
     ("connections_closed", "connections", "Connections that are over, by protocol and end."),
-    ("notices", "notices", "Findings about traffic and capture, by code; per rotation."),
+    ("notices", "notices", "Notices about traffic and capture, by code; per rotation."),
 )
 HISTOGRAMS: Final = (
     (

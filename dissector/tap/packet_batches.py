@@ -12,7 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, TableBlock
 from dissector.capture.reader import FileFacts
 from dissector.dissection import Dissection
-from dissector.notice_log import Notice
+from dissector.notice_rows import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.packet.reader import PacketCounts
 

@@ -9,7 +9,7 @@ from dissector.blocks import Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader
 from dissector.dissection import Dissection
 from dissector.limits import NULL
-from dissector.notice_log import Notice
+from dissector.notice_rows import Notice
 from dissector.packet.columns import PacketColumns
 from dissector.sources.files import Buffer, ChainReader, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain

@@ -15,8 +15,7 @@ from dissector.blocks import Column, Int64Array, TableBlock
 from dissector.capture.reader import LIVE
 from dissector.dissection import Dissection, Options
 from dissector.limits import NULL
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog
 from dissector.packet.link import link_type_name
 from dissector.schemas import SCHEMA_VERSION
 from dissector.sources.account import Account
@@ -133,7 +132,7 @@ class Tap:
 
     def notice(self, code: str, value: int = NULL, value2: int = NULL) -> None:
         """Say something about the tap itself in the running rotation."""
-        self._notices.add([Notice(NOTICE_NUMBER[code], value=value, value2=value2)])
+        self._notices.note(code, value=value, value2=value2)
 
     def open_rows(self) -> list[TableBlock]:
         """The rows of what is open after all packets so far."""

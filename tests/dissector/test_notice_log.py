@@ -7,7 +7,8 @@ import pytest
 
 from dissector.blocks import Coded
 from dissector.limits import NULL
-from dissector.notice_log import Notice, NoticeLog, sentence_of
+from dissector.notice_log import NoticeLog, sentence_of
+from dissector.notice_rows import Notice
 from dissector.notices import NOTICE_NUMBER, NOTICES
 from tests.plain import rows_of_block
 
@@ -60,7 +61,7 @@ def test_notices_of_kernels_stand_among_the_others() -> None:
     one, other = NoticeLog(), NoticeLog()
     one.add(rows)
     for row in rows[:2]:
-        other.add_numbers(np.array([row[:-1]], np.int64))
+        other.add_rows(np.array([row], np.int64))
     other.add(rows[2:])
     assert other.rows() == rows
     found = [rows_of_block(log.block()) for log in (one, other)]
@@ -91,3 +92,17 @@ def test_what_one_log_only_counted_another_one_counts_on(monkeypatch: pytest.Mon
     block = all_of_them.block()
     assert block.rows == 4 and "6 further notices" in rows_of_block(block)[-1]["text"]
     assert all_of_them.block().rows == 0
+
+
+def test_names_go_with_the_notices_that_hold_them() -> None:
+    kind, one, other = NOTICE_NUMBER["unknown_field"], NoticeLog(), NoticeLog()
+    one.add([Notice(kind, packet=3, value=1, value2=1, name=one.name("CommandAck"))])
+    for name in ("CommandSend", "CommandAck"):
+        other.add([Notice(kind, packet=3, value=1, value2=1, name=other.name(name))])
+    one.take(other)
+    assert [row["text"].split()[3] for row in rows_of_block(one.block())] == [
+        "CommandAck",
+        "CommandAck",
+        "CommandSend",
+    ]
+    assert not one.block().rows and not other.block().rows

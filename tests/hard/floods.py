@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from dissector.blocks import Int64Array
+from dissector.notice_rows import Notice
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import RangeColumns
 from dissector.stream.state import StreamOptions
@@ -275,8 +276,7 @@ class Outcome:
             self.kinds += np.bincount(kinds, minlength=6)
             np.add.at(self.lengths, kinds, ranges.length[:rows])
             self.held = max(self.held, streams.held_bytes)
-            notices, count = streams.notices()
-            self.notices |= set(notices.kind[:count].tolist())
+            self.notices |= {Notice(*row).kind for row in streams.notices().tolist()}
             self.closed += len(streams.retired())
             streams.recycle()
         self.closed += len(streams.retired())

@@ -95,11 +95,11 @@ class Tape:
         self.add(False, SYN | ACK)
         self.add(True, ACK)
 
-    def close(self) -> None:
+    def close(self, by_broker: bool = False) -> None:
         """FIN of both sides."""
-        self.add(True, FIN | ACK)
-        self.add(False, FIN | ACK)
-        self.add(True, ACK)
+        self.add(not by_broker, FIN | ACK)
+        self.add(by_broker, FIN | ACK)
+        self.add(not by_broker, ACK)
 
     def say(self, to_broker: bool, data: bytes, is_acked: bool = True) -> None:
         """Bytes in segments of at most `mss`, acknowledged by the other side after the last."""

@@ -42,7 +42,7 @@ class ToyFacts:
         """The exchanges that closed."""
         notices = NoticeLog()
         found = self._exchanges.pair(block.frames, block.rows, [], notices)
-        return Related(found, notices.drain())
+        return Related(found, notices)
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """It has no messages."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dissector.codecs.names import NameTable
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICES
+from dissector.notice_log import NoticeLog
+from dissector.notice_rows import Notice
 from dissector.protocols.pulsar.messages.entries import Entries
 from dissector.protocols.pulsar.wire.fields import FieldDecoder
 from tests.plain import rows_of_block
@@ -50,11 +50,12 @@ class Opened:
 
     def notices(self) -> list[tuple[str, int]]:
         """Code and frame of all notices so far, which are forgotten."""
-        return [(NOTICES[each.kind].code, each.frame_no) for each in self.drained()]
+        return [(each.code, each.frame_no) for each in self.drained()]
 
     def drained(self) -> list[Notice]:
         """All notices so far, which are forgotten."""
-        return self.notice_log.drain()
+        notices, self.notice_log = self.notice_log.rows(), NoticeLog()
+        return notices
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:

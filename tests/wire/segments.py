@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dissector.limits import NULL
-from dissector.notices import NOTICES
+from dissector.notice_rows import Notice
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.stream.columns import ENDED_NAMES, RETRANSMITTED, RangeKind
 from dissector.stream.records import Directions
@@ -235,10 +235,9 @@ def _collect(
             sources[cells["source"]][at : at + cells["length"]].tobytes() if is_data else b""
         )
         released.ranges.append(cells)
-    notices, count = streams.notices()
-    for row in range(count):
-        said = {name: int(getattr(notices, name)[row]) for name in notices._fields}
-        released.notices.append(said | {"code": NOTICES[said["kind"]].code})
+    for row in streams.notices().tolist():
+        notice = Notice(*row)
+        released.notices.append(notice._asdict() | {"code": notice.code})
     released.held = max(released.held, streams.held_bytes)
     _collect_connections(released, streams)
 

@@ -13,7 +13,6 @@ import numpy as np
 from dissector.blocks import Coded, Lists, TableBlock
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
-from dissector.notices import NOTICES
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameEvent
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.consumption.consumption import PulsarConsumption
@@ -188,7 +187,7 @@ class _Passes:
         run = self._registry.begin(frames, rows, names, sources)
         texts = self._exchanges.read_texts(frames, rows, sources)
         exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, self._notices)
-        self._keep(self._registry.closed(frames, rows, run, self._notices))
+        self._keep(self._registry.closed(rows, run, self._notices))
         self._keep(exchanges)
         self._keep(self._consumption.advance(frames, rows, ids, words, names, self._notices))
 
@@ -200,9 +199,9 @@ class _Passes:
         for each in (self._registry, self._exchanges, self._consumption):
             self._keep(each.finish(self._notices))
         found = [
-            {"code": NOTICES[each.kind].code, "frame_no": _plain(each.frame_no),
+            {"code": each.code, "frame_no": _plain(each.frame_no),
              "value": _plain(each.value)}
-            for each in self._notices.drain()
+            for each in self._notices.rows()
         ]  # fmt: skip
         names = ("producers", "consumers", "exchanges", "acks", "permits", "deliveries")
         return {name: self._tables.get(name, []) for name in names} | {"notices": found}

@@ -13,14 +13,14 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Budget
-from dissector.codecs.pseudonyms import Pseudonyms
 from dissector.codecs.redaction import masked
 from dissector.codecs.repacking import FRAME_LZ4, FRAME_SNAPPY, GZIP, repacked
 from dissector.codecs.secret_forms import credentials
-from dissector.codecs.sentences import Sentences
 from dissector.protocols.cursus import compressed, secrets
 from dissector.protocols.cursus.commands import NUMBER
 from dissector.protocols.cursus.headers import shape_of
+from dissector.protocols.pseudonyms import Pseudonyms
+from dissector.protocols.sentences import Sentences
 
 _LENGTH: Final = 4
 _FIRST_LETTER: Final = 0x61

@@ -10,7 +10,7 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.secret_keys import is_secret
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
-from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
+from dissector.notice_log import NoticeLog, of_limits, of_long_names
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COLUMN_NUMBER, MALFORMED, FrameColumns, FrameEvent
 from dissector.protocols.cursus.commands import names_column
@@ -21,6 +21,7 @@ from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.headers import BROKER_BODY_LIMIT, LENGTH_BYTES
 from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
+from dissector.protocols.frame_notices import notice_at
 from dissector.protocols.frame_table import picked
 from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
 
@@ -116,20 +117,7 @@ class CursusDecoder:
         return Related(self._exchanges.relations())
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
-        self.notices.add(
-            [
-                Notice(
-                    NOTICE_NUMBER[code],
-                    int(frames.last_ts_ns[row]),
-                    int(frames.connection_id[row]),
-                    int(frames.direction[row]),
-                    int(frames.frame_no[row]),
-                    int(frames.last_packet[row]),
-                    int(frames.stream_offset[row]),
-                    value=value,
-                )
-            ]
-        )
+        self.notices.add([notice_at(NOTICE_NUMBER[code], frames, row, value)])
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Cursus' own columns of the table frames, for chosen rows of the block."""

@@ -29,7 +29,7 @@ _WORDS: Final = {
 
 
 def _new_anonymizer(keys: AnonymizerKeys) -> CursusAnonymizer:
-    return CursusAnonymizer(keys.pseudonyms, keys.hidden)
+    return CursusAnonymizer(None if keys.keeps_names else keys.pseudonyms, keys.hidden)
 
 
 SPEC: Final = ProtocolSpec(

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import Final
 
 from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
-from dissector.notice_log import Notice, NoticeLog
+from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import NAME_OBSERVED
 from dissector.protocols.cursus import sessions as cursus_sessions
@@ -19,6 +19,7 @@ from dissector.protocols.cursus.producer_log import EPOCH_BACK, GAP, ProducerLog
 from dissector.protocols.cursus.rows import AckRow, ClosedRows, ProducerRow
 from dissector.protocols.cursus.secrets import holds_token
 from dissector.protocols.cursus.sessions import PassContext, SessionState
+from dissector.protocols.frame_notices import notice_at
 from dissector.protocols.interface import ConnectionFacts
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.state import PairingState
@@ -162,22 +163,8 @@ class StateUpdates:
         return int(self._state.connections.connection_id[connection])
 
     def _note(self, code: str, row: int, value: int = NULL, value2: int = NULL) -> None:
-        frames = self._context.frames
-        self._notices.add(
-            [
-                Notice(
-                    NOTICE_NUMBER[code],
-                    ts_ns=int(frames.last_ts_ns[row]),
-                    connection_id=int(frames.connection_id[row]),
-                    direction=int(frames.direction[row]),
-                    frame_no=int(frames.frame_no[row]),
-                    packet=int(frames.last_packet[row]),
-                    stream_offset=int(frames.stream_offset[row]),
-                    value=value,
-                    value2=value2,
-                )
-            ]
-        )
+        kind, frames = NOTICE_NUMBER[code], self._context.frames
+        self._notices.add([notice_at(kind, frames, row, value, value2)])
 
     def session_over(self, connection: int, session: int, is_capture_over: bool) -> None:
         """A session is over, and with it the producers that were seen on it."""
@@ -343,5 +330,4 @@ class StateUpdates:
         """The capture is over."""
         self.groups.finish()
         if self.groups.given_up:
-            kind = NOTICE_NUMBER["deliveries_limit"]
-            self._notices.add([Notice(kind, value=self.groups.given_up)])
+            self._notices.note("deliveries_limit", value=self.groups.given_up)

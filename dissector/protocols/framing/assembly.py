@@ -11,8 +11,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.jit import callback, prepacked
 from dissector.limits import MAX_LARGE_BUFFER_BYTES, MAX_PENDING_ARENA_BYTES, MAX_SMALL_BUFFER_BYTES
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.block_output import FrameOutput, FrameSink
@@ -86,18 +85,10 @@ class Framing:
         output.rows, status = split(
             state, ranges, rows, sources, output.frames, output.rows, self._calls
         )
-        if self.state.counters[framing_state.COUNTER_NOTICES]:
-            self._take_notices()
+        self.notices.drain(self.state.notices)
         if self.state.counters[framing_state.COUNTER_NAMING]:
             self._detection.read_names(self.state)
         return SplitStatus(status)
-
-    def _take_notices(self) -> None:
-        """Notices that kernels wrote."""
-        counters, notices = self.state.counters, self.state.notices
-        rows = notices.matrix[: int(counters[framing_state.COUNTER_NOTICES])].copy()
-        self.notices.add_numbers(rows)
-        counters[framing_state.COUNTER_NOTICES] = 0
 
     def _reserve(self, ranges: RangeColumns) -> None:
         """More room for bytes in the arena; at the bound the frame that wants it is given up.
@@ -122,8 +113,8 @@ class Framing:
         known, direction = state.connections, 2
         if known.role[connection_index] == RoleState.DECIDED:
             direction = int(known.client_endpoint[connection_index] != (direction_index & 1))
-        notice = Notice(
-            NOTICE_NUMBER["unfinished_frames_limit"],
+        self.notices.note(
+            "unfinished_frames_limit",
             ts_ns=int(of_range.ts_ns[row]),
             connection_id=int(known.connection_id[connection_index]),
             direction=direction,
@@ -132,7 +123,6 @@ class Framing:
             bytes=used,
             value=used,
         )
-        self.notices.add([notice])
 
     def _decide_largest(self) -> None:
         """Large buffers hold too much: those that hold most are decided as they are.
@@ -153,7 +143,7 @@ class Framing:
             )
             decided = decide_largest(context, order, limit - eighth)
             order = order[decided:]
-            self._take_notices()
+            self.notices.drain(self.state.notices)
             self._output.state = framing_state.grown_pools(self.state)
             if self.state.pool.counts[LARGE_HELD] <= limit - eighth:
                 break

@@ -8,7 +8,7 @@ protocol's, a notice says so. A PROXY header is no content, and comes off first.
 from typing import Final
 
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.notice_rows import add_row
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.framing import first_bytes
 from dissector.protocols.framing import state as framing_state
@@ -69,14 +69,11 @@ def recognise(work: PassContext, direction_index: int, is_final: bool) -> bool:
 @inlined
 def _note_contradiction(state: FramingState, direction_index: int) -> None:
     """First bytes are plainly not of the protocol that was asked for."""
-    notices, notice = state.notices, state.counters[framing_state.COUNTER_NOTICES]
     first = state.pool.buffers.first[state.directions.buffer[direction_index]]
-    state.counters[framing_state.COUNTER_NOTICES] = notice + 1
-    notices.matrix[notice, :] = NULL
-    notices.kind[notice] = _READ_AS_ASKED
-    notices.ts_ns[notice] = state.pool.ranges.ts_ns[first]
-    notices.connection_id[notice] = state.connections.connection_id[direction_index >> 1]
-    notices.packet[notice] = state.pool.ranges.packet[first]
+    row, rows = add_row(state.notices, _READ_AS_ASKED), state.notices.rows
+    rows.ts_ns[row] = state.pool.ranges.ts_ns[first]
+    rows.connection_id[row] = state.connections.connection_id[direction_index >> 1]
+    rows.packet[row] = state.pool.ranges.packet[first]
 
 
 @inlined

@@ -2,6 +2,7 @@
 
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.notice_rows import add_row
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns, FramingColumns
 from dissector.protocols.framing import state as framing_state
@@ -51,15 +52,12 @@ def settle_role(work: PassContext, connection_index: int, row: int) -> bool:
 @inlined
 def _note_flip(state: FramingState, out: FrameColumns, row: int) -> None:
     """A command contradicts the SYN."""
-    notices, notice = state.notices, state.counters[framing_state.COUNTER_NOTICES]
-    state.counters[framing_state.COUNTER_NOTICES] = notice + 1
-    notices.matrix[notice, :] = NULL
-    notices.kind[notice] = _ROLE_FLIPPED
-    notices.ts_ns[notice] = out.last_ts_ns[row]
-    notices.connection_id[notice] = out.connection_id[row]
-    notices.direction[notice] = out.direction[row]
-    notices.packet[notice] = out.last_packet[row]
-    notices.stream_offset[notice] = out.stream_offset[row]
+    notice, rows = add_row(state.notices, _ROLE_FLIPPED), state.notices.rows
+    rows.ts_ns[notice] = out.last_ts_ns[row]
+    rows.connection_id[notice] = out.connection_id[row]
+    rows.direction[notice] = out.direction[row]
+    rows.packet[notice] = out.last_packet[row]
+    rows.stream_offset[notice] = out.stream_offset[row]
 
 
 @inlined

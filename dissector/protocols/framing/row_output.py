@@ -8,6 +8,7 @@ from typing import NamedTuple
 from dissector.blocks import ByteArray
 from dissector.jit import inlined
 from dissector.limits import MAX_FRAME_BYTES_HARD, NULL
+from dissector.notice_rows import add_row
 from dissector.protocols.columns import COMPLETE, FrameColumns
 from dissector.protocols.framing import state as framing_state
 from dissector.protocols.framing.state import FramingState, RoleSource, RoleState, SplitStatus
@@ -69,18 +70,14 @@ def note(
     work: PassContext, index: int, direction_index: int, kind: int, offset: int, value: int
 ) -> None:
     """Add a notice of a direction at a range. kind: number in notices.NOTICES."""
-    state, ranges, notices = work.state, work.ranges, work.state.notices
-    row, connection_index = state.counters[framing_state.COUNTER_NOTICES], direction_index >> 1
-    state.counters[framing_state.COUNTER_NOTICES] = row + 1
-    notices.kind[row] = kind
-    notices.ts_ns[row] = ranges.ts_ns[index]
-    notices.connection_id[row] = state.connections.connection_id[connection_index]
-    notices.direction[row] = direction_of(state, connection_index, direction_index & 1)
-    notices.frame_no[row] = NULL
-    notices.packet[row] = ranges.packet[index]
-    notices.stream_offset[row] = offset
-    notices.bytes[row] = notices.value[row] = value
-    notices.value2[row] = NULL
+    state, ranges, connection_index = work.state, work.ranges, direction_index >> 1
+    row, rows = add_row(state.notices, kind), state.notices.rows
+    rows.ts_ns[row] = ranges.ts_ns[index]
+    rows.connection_id[row] = state.connections.connection_id[connection_index]
+    rows.direction[row] = direction_of(state, connection_index, direction_index & 1)
+    rows.packet[row] = ranges.packet[index]
+    rows.stream_offset[row] = offset
+    rows.bytes[row] = rows.value[row] = value
 
 
 @inlined

@@ -12,6 +12,7 @@ import numpy as np
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.jit import inlined
+from dissector.notice_rows import Notices, has_room, new_notices
 from dissector.protocols.columns import FramingColumns
 from dissector.protocols.framing.range_pool import RangePool, grown_range_pool, new_range_pool
 from dissector.stream.columns import RangeColumns
@@ -152,21 +153,6 @@ class WaitingFrames(FramingColumns, Records):
     next: Int64Array
 
 
-class Notices(Records):
-    """What is to be noted, see `notice_log.Notice`."""
-
-    kind: Int64Array
-    ts_ns: Int64Array
-    connection_id: Int64Array
-    direction: Int64Array
-    frame_no: Int64Array
-    packet: Int64Array
-    stream_offset: Int64Array
-    bytes: Int64Array
-    value: Int64Array
-    value2: Int64Array
-
-
 class NamingBytes(Records):
     """First bytes that name somebody, for whoever reads texts: at, size: where they lie in the
     arena; verdict: as `first_bytes` has it."""
@@ -221,9 +207,8 @@ COUNTER_AGAIN: Final = 9  # first of the ranges that go through the kernel once 
 COUNTER_RELEASED: Final = 10  # row whose waiting frames go out, or ABSENT
 COUNTER_RELEASE_PACKET: Final = 11  # that lets them out
 COUNTER_MOST_WAITING: Final = 12  # frames of a connection that may wait for its role
-COUNTER_NOTICES: Final = 13  # rows of `Notices` in use
-COUNTER_NAMING: Final = 14  # rows of `NamingBytes` in use
-COUNTERS: Final = 15
+COUNTER_NAMING: Final = 13  # rows of `NamingBytes` in use
+COUNTERS: Final = 14
 
 _FIRST_WAITING: Final = 1 << 8
 _NOTICES: Final = 1 << 10
@@ -255,7 +240,7 @@ def new_state(
         RangeColumns.new(1),
         WaitingFrames.new(_FIRST_WAITING),
         new_pool(_FIRST_WAITING),
-        Notices.new(_NOTICES),
+        new_notices(_NOTICES),
         NamingBytes.new(_NAMING),
         np.zeros(1 << 16, np.int64),
     )
@@ -269,7 +254,7 @@ def has_rows(state: FramingState) -> bool:
         pool.free_ranges.free[0] >= _STEP_ROWS
         and pool.free_buffers.free[0] >= _STEP_ROWS
         and state.free_waiting.free[0] > 0
-        and counters[COUNTER_NOTICES] + _STEP_ROWS <= len(state.notices.kind)
+        and has_room(state.notices, _STEP_ROWS)
         and counters[COUNTER_NAMING] + _STEP_ROWS <= len(state.naming.at)
     )
 

@@ -11,6 +11,7 @@ from typing import Final
 from dissector.blocks import Int64Array
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_WAIT_BYTES, NULL
+from dissector.notice_rows import has_room
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.framing import buffers as framing_buffers
 from dissector.protocols.framing import searching
@@ -163,11 +164,9 @@ def decide_largest(work: PassContext, order: Int64Array, most: int) -> int:
     state = work.state
     for at in range(len(order)):
         direction_index = order[at]
-        has_room = state.counters[framing_state.COUNTER_NOTICES] + _CHAIN_NOTICES <= len(
-            state.notices.kind
-        )
-        has_room &= state.pool.free_buffers.free[0] > 1
-        if state.pool.counts[LARGE_HELD] <= most or not has_room:
+        is_full = not has_room(state.notices, _CHAIN_NOTICES)
+        is_full |= state.pool.free_buffers.free[0] <= 1
+        if is_full or state.pool.counts[LARGE_HELD] <= most:
             return at
         if not searching.may_be_accepted(state, direction_index):
             continue

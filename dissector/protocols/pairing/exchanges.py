@@ -12,8 +12,8 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.limits import NULL
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog
+from dissector.notice_rows import new_notices
 from dissector.protocols.columns import FrameColumns, new_frame_columns
 from dissector.protocols.pairing import state as pairing_state
 from dissector.protocols.pairing.columns import ExchangeColumns
@@ -111,7 +111,7 @@ class Exchanges:
         evicted = int(counters[pairing_state.COUNT_EVICTED])
         if evicted:
             now = int(counters[pairing_state.COUNT_NOW])
-            notices.add([Notice(NOTICE_NUMBER["pending_limit"], now, value=evicted)])
+            notices.note("pending_limit", ts_ns=now, value=evicted)
         return blocks
 
     def open_rows(self) -> list[TableBlock]:
@@ -130,22 +130,17 @@ class Exchanges:
 
     def _context(self, frames: FrameColumns, error_texts: Int64Array, rows: int) -> PassContext:
         """What one pass works with; its output takes `rows` rows. Memory is used as it fills."""
-        self._state.counters[[pairing_state.COUNT_OUT, pairing_state.COUNT_NOTICES]] = 0
+        self._state.counters[pairing_state.COUNT_OUT] = 0
         out = ExchangeColumns(np.empty((len(ExchangeColumns._fields), rows), np.int64))
-        notices = np.empty((2 * rows + 1, 4), np.int64)
+        notices = new_notices(2 * rows + 1)
         return PassContext(
             self._state, self._rules, frames, error_texts, self._window_ns, out, notices
         )
 
     def blocks(self, run: PassContext, notices: NoticeLog) -> list[TableBlock]:
         """The rows that closed, in order, as at most one block; notices go to `notices`."""
-        counters = self._state.counters
-        notice_rows = run.notices[: counters[pairing_state.COUNT_NOTICES]].tolist()
-        notices.add(
-            Notice(kind, ts_ns, connection_id, frame_no=frame_no)
-            for kind, frame_no, connection_id, ts_ns in notice_rows
-        )
-        rows = int(counters[pairing_state.COUNT_OUT])
+        notices.drain(run.notices)
+        rows = int(self._state.counters[pairing_state.COUNT_OUT])
         if rows == 0:
             return []
         part = _in_order(run.out, rows)

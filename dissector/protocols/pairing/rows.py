@@ -3,6 +3,7 @@
 from dissector.buckets import bucket_of
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.notice_rows import add_row
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, CUT_BY_SNAPLEN
 from dissector.protocols.pairing import state as pairing_state
@@ -115,13 +116,10 @@ def _duration(run: PassContext, duration: int, connection_id: int, frame_no: int
 @inlined
 def note(run: PassContext, kind: int, connection_id: int, frame_no: int) -> None:
     """A notice of this moment."""
-    counters, notices = run.state.counters, run.notices
-    notice = counters[pairing_state.COUNT_NOTICES]
-    counters[pairing_state.COUNT_NOTICES] = notice + 1
-    notices[notice, 0] = kind
-    notices[notice, 1] = frame_no
-    notices[notice, 2] = connection_id
-    notices[notice, 3] = counters[pairing_state.COUNT_NOW]
+    notice, rows = add_row(run.notices, kind), run.notices.rows
+    rows.frame_no[notice] = frame_no
+    rows.connection_id[notice] = connection_id
+    rows.ts_ns[notice] = run.state.counters[pairing_state.COUNT_NOW]
 
 
 @kernel

@@ -34,6 +34,7 @@ from dissector import tables
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle, Records
 from dissector.limits import NULL
+from dissector.notice_rows import Notices
 from dissector.protocols.columns import FrameColumns
 from dissector.protocols.pairing.attempts import Attempts, new_attempts, with_room
 from dissector.protocols.pairing.columns import ExchangeColumns, KnownColumns
@@ -64,13 +65,12 @@ FOR_EARLY: Final = 16  # added to a kind: the chain of early answers of that key
 
 # Indexes into PairingState.counters.
 COUNT_OUT: Final = 0  # rows written to the output
-COUNT_NOTICES: Final = 1
-COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
-COUNT_NOW: Final = 3  # largest stamp seen, ns
-COUNT_EVICTED: Final = 4  # rows given up because too many waited
-COUNT_PRODUCERS: Final = 5  # groups that are producers
-COUNT_AT: Final = 6  # row of the block to go on with
-COUNTERS: Final = 7
+COUNT_ROW: Final = 1  # rows (frames and events) ever seen: the ordinal of the current one
+COUNT_NOW: Final = 2  # largest stamp seen, ns
+COUNT_EVICTED: Final = 3  # rows given up because too many waited
+COUNT_PRODUCERS: Final = 4  # groups that are producers
+COUNT_AT: Final = 5  # row of the block to go on with
+COUNTERS: Final = 6
 
 ROW_KEYS: Final = 5  # that one row adds to the table at most
 
@@ -200,8 +200,7 @@ class PassContext(NamedTuple):
         block.
     window_ns: how long an early answer waits, by the largest stamp seen.
     out: gets what closes, from counters[COUNT_OUT] on.
-    notices: int64[.., 4], kind, frame_no, connection_id and ts_ns, from counters[COUNT_NOTICES] on.
-        As many as can come fit.
+    notices: as many as can come fit.
     """
 
     state: PairingState
@@ -210,7 +209,7 @@ class PassContext(NamedTuple):
     error_texts: Int64Array
     window_ns: int
     out: ExchangeColumns
-    notices: Int64Array
+    notices: Notices
 
 
 class PairingBounds(NamedTuple):

@@ -11,7 +11,7 @@ from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock, coded
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
 from dissector.limits import NULL
-from dissector.notice_log import Notice, NoticeLog, of_limits, of_long_names
+from dissector.notice_log import NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
@@ -98,7 +98,7 @@ class PulsarDecoder:
         """Fill the columns that the bytes of Pulsar's rows tell; a thread fills the others."""
         frames, rows = block.frames, block.rows
         fields = self._decoder.decode(frames, rows, block.sources)
-        self._note(block, fields.notices.row, fields.notices.kind, fields.notice_count)
+        self.notices.take(self._decoder.notices)
         names = self._names.update()
         self._notice_proxy_sides(block)
         self._registry_context = self._registry.begin(frames, rows, names, block.sources)
@@ -114,8 +114,8 @@ class PulsarDecoder:
         frames, rows, names, notices = block.frames, block.rows, self._new_names, NoticeLog()
         run = self._registry_context
         exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, notices)
-        client_handles = self._registry.closed(frames, rows, run, notices)
-        return Related(self._named(client_handles + exchanges), notices.drain())
+        client_handles = self._registry.closed(rows, run, notices)
+        return Related(self._named(client_handles + exchanges), notices)
 
     def read(self, block: FrameBlock) -> list[TableBlock]:
         """The messages of the block just advanced."""
@@ -128,7 +128,7 @@ class PulsarDecoder:
         consumption = self._consumption.advance(
             frames, rows, fields.ids, fields.words, self._new_names, notices
         )
-        return Related(consumption, notices.drain())
+        return Related(consumption, notices)
 
     def _notice_proxy_sides(self, block: FrameBlock) -> None:
         """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
@@ -141,21 +141,6 @@ class PulsarDecoder:
             self._entries.set_proxy_side(connection, True)
             self._exchanges.set_proxy_side(connection, True)
             self._consumption.set_proxy_side(connection, True)
-
-    def _note(self, block: FrameBlock, rows: Int64Array, kinds: Int64Array, count: int) -> None:
-        frames = block.frames
-        self.notices.add(
-            Notice(
-                int(kind),
-                int(frames.last_ts_ns[row]),
-                int(frames.connection_id[row]),
-                int(frames.direction[row]),
-                int(frames.frame_no[row]),
-                int(frames.last_packet[row]),
-                int(frames.stream_offset[row]),
-            )
-            for row, kind in zip(rows[:count], kinds[:count], strict=True)
-        )
 
     def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
@@ -217,7 +202,7 @@ class PulsarDecoder:
         passes = (self._registry, self._exchanges, self._consumption)
         memories = [each.memory() for each in passes]
         self.notices.add(of_limits(*memories, crowded=self._names.crowded))
-        self.notices.add(self._decoder.unknown.notices())
+        self._decoder.unknown.note_all(self.notices)
         client_handles = self._named(self._registry.finish(self.notices))
         exchanges = self._named(self._exchanges.finish(self.notices))
         self._entries.finish(self.notices)

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from dissector.codecs.sentences import Sentences
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
 from dissector.protocols.pulsar.facts import PulsarDecoder
 from dissector.protocols.pulsar.wire import headers
@@ -12,8 +11,7 @@ from dissector.protocols.pulsar.wire.secret_fields import mended, secret_spans
 
 
 def _new_anonymizer(keys: AnonymizerKeys) -> PulsarAnonymizer:
-    sentences = None if keys.pseudonyms is None else Sentences(keys.pseudonyms)
-    return PulsarAnonymizer(keys.names, keys.noise, sentences)
+    return PulsarAnonymizer(keys.pseudonyms, keys.noise, keys.keeps_names)
 
 
 SPEC: Final = ProtocolSpec(

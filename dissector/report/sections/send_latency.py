@@ -330,7 +330,7 @@ def exact(table: Callable[[str], pa.Table]) -> pa.Table:
     a column per percentile, ns: the value of rank ceil(count * share), from 1.
 
     Args:
-        table: runs a query over the tables of a lake, prelude included.
+        table: runs a query over the tables and shared views of a lake.
     """
     values = resources.files("dissector.queries").joinpath("exact.sql").read_text("utf-8")
     ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dissector.capture.columns import CaptureNotice
 from dissector.capture.reader import CaptureReader, FileFacts
+from dissector.notice_rows import Notice
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.packet.reasons import IGNORED_REASONS
 
@@ -54,7 +54,7 @@ class Reading(NamedTuple):
     reasons: list[str]
     facts: list[FileFacts]
     counts: list[PacketCounts]
-    notices: list[CaptureNotice]
+    notices: list[Notice]
 
 
 def _tunnel_name(reader: PacketReader, number: int) -> str | None:

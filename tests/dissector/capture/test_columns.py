@@ -1,13 +1,11 @@
 """The shared state of the scans."""
 
 from dissector.capture.columns import (
-    CaptureNotice,
     InterfaceColumns,
     load32,
     new_scan_state,
 )
 from dissector.limits import NULL
-from dissector.notices import NOTICES
 from tests.dissector.codecs.test_integers import as_array
 
 
@@ -23,7 +21,3 @@ def test_load_follows_the_byte_order():
     data = as_array(b"\x01\x02\x03\xff")
     assert load32(data, 0, 1) == 0x010203FF
     assert load32(data, 0, 0) == 0xFF030201
-
-
-def test_a_notice_knows_its_kind():
-    assert NOTICES[CaptureNotice("clock_step").kind].code == "clock_step"

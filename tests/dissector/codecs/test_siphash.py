@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dissector.codecs.pseudonyms import key_of
-from dissector.codecs.siphash import fill_noise, following, siphash
+from dissector.codecs.siphash import fill_noise, following, key_of, siphash
 
 KEY = key_of(bytes(range(16)))
 # Of the reference implementation (vectors_sip64): messages 00, 00 01, ... of these lengths.

@@ -1,6 +1,7 @@
 """Stages of a block: what comes out, in which order, and what has ended when."""
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.dissection.frame_stages import FrameStages
 from dissector.limits import NULL
-from dissector.notice_log import Notice
+from dissector.notice_log import NoticeLog
 from dissector.protocols.interface import Related
 
 
@@ -44,7 +45,9 @@ class Protocol:
     def relate(self, block: Any) -> Related:
         assert self.may_relate.wait(20)
         self.calls.append(("relate", block))
-        return Related([rows_of("exchanges", block)], [Notice(0, value=block)])
+        log = NoticeLog()
+        log.note("gap_lost", value=block)
+        return Related([rows_of("exchanges", block)], log)
 
 
 class Stages:
@@ -54,7 +57,7 @@ class Stages:
         self.out: list[tuple[int | None, list[tuple[str, list[int]]], int]] = []
         self.stages = FrameStages(protocols, frame_rows, self._take)
 
-    def _take(self, block: Any, rows: list[TableBlock], notices: list[Notice]) -> None:
+    def _take(self, block: Any, rows: list[TableBlock], notices: Sequence[NoticeLog]) -> None:
         found = [(each.table, list(each.columns["frame_no"])) for each in rows]
         self.out.append((block, found, len(notices)))
 

@@ -5,11 +5,11 @@ import random
 import numpy as np
 
 from dissector.dissection.held_notices import HeldNotices
-from dissector.notice_log import NUMBERS, Notice
+from dissector.notice_rows import Notice, NoticeRows
 
 
 def rows(*notices: Notice) -> np.ndarray:
-    return np.array([each[:-1] for each in notices], np.int64).reshape(-1, len(NUMBERS))
+    return np.array(notices, np.int64).reshape(-1, len(Notice._fields))
 
 
 def test_each_connection_gets_its_own_whatever_went_before() -> None:
@@ -27,7 +27,7 @@ def test_each_connection_gets_its_own_whatever_went_before() -> None:
         found, owners = held.pop(asked)
         values = [(each, value) for each in asked for value in wanted.pop(each, [])]
         assert [asked[owner] for owner in owners.tolist()] == [each for each, _ in values]
-        assert found[:, NUMBERS.index("value")].tolist() == [value for _, value in values]
+        assert NoticeRows(found).value.tolist() == [value for _, value in values]
         assert held.count == sum(map(len, wanted.values()))
         assert held.connections().tolist() == list(wanted)
     assert len(held._rows) < number

@@ -183,6 +183,26 @@ def test_two_captures_are_alike_under_one_key_and_not_under_two() -> None:
     assert again == anonymous(raw) != anonymous(raw, key=bytes(32))
 
 
+@pytest.mark.parametrize("key", [bytes([number]) * 32 for number in range(3)], ids="abc")
+def test_short_names_stay_apart(key: bytes) -> None:
+    """More names than chance would keep apart in as few letters: all of one letter and a digit."""
+    tape = Tape()
+    tape.open()
+    tape.connect()
+    names = [f"{letter}{digit}" for letter in "abcdefgh" for digit in range(10)]
+    for number, name in enumerate(names, 2):
+        topic = f"persistent://{name}/{names[number - 3]}/{name}"
+        fields = {"topic": topic, "subscription": name, "consumer_id": number}
+        tape.frame(True, pulsar.simple(pulsar.command("SUBSCRIBE", request_id=number, **fields)))
+        tape.frame(False, pulsar.simple(pulsar.command("SUCCESS", request_id=number)))
+    tape.close()
+    raw = capture(tape.records())
+    before, after = dissected(raw), dissected(anonymous(raw, key))
+    assert_same(before, after)
+    found = {row["subscription"] for row in after["consumers"]}
+    assert len(found) == len(names) and found != set(names)
+
+
 def test_damaged_frames_are_damaged_again() -> None:
     raw = (CAPTURES / "pulsar-apache/java-j74_corrupt.pcap").read_bytes()
     before, after = dissected(raw), dissected(anonymous(raw))

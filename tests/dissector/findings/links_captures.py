@@ -44,7 +44,7 @@ def others_on_plain_port() -> bytes:
     for turn, header in enumerate((PROXY_V1, PROXY_V2)):
         link = tape.link(5.0 + turn, 40011 + turn, client="10.0.0.9")
         link.send(5.01 + turn, 0, header)
-        link.say(5.011 + turn, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.tell(5.011 + turn, "CONNECT", client_version="Made-1", protocol_version=21)
         link.fin(5.02 + turn, 1)
     return tape.capture()
 
@@ -54,7 +54,7 @@ def proxy_header_taken() -> bytes:
     tape = Tape()
     link = tape.link(0.0, 40000)
     link.send(0.01, 0, PROXY_V1)
-    link.say(0.011, "CONNECT", client_version="Made-1", protocol_version=21)
+    link.tell(0.011, "CONNECT", client_version="Made-1", protocol_version=21)
     link.hear(0.012, "CONNECTED", server_version="Broker-1", protocol_version=21)
     link.fin(0.02, 1)
     return tape.capture()
@@ -68,7 +68,7 @@ def plain_on_tls_port() -> bytes:
     good.send(0.02, 1, bytes.fromhex("160303007a0200007603 03".replace(" ", "")) + bytes(120))
     for port, broker_port, answer in ((40001, 6651, b""), (40002, 6652, ALERT)):
         link = tape.link(1.0, port, client="10.0.0.9", broker_port=broker_port)
-        link.say(1.01, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.tell(1.01, "CONNECT", client_version="Made-1", protocol_version=21)
         if answer:
             link.send(1.015, 1, answer)
         link.fin(1.02, 1)
@@ -141,7 +141,7 @@ def short_runs() -> bytes:
         link = tape.pulsar(at, 40000 + turn)
         link.produce(at + 0.01, 1)
         link.publish(at + 0.02, 1, 0, turn, answer_s=0.01, publish_time=turn)
-        link.say(at + 0.04, "CLOSE_PRODUCER", producer_id=1, request_id=2)
+        link.tell(at + 0.04, "CLOSE_PRODUCER", producer_id=1, request_id=2)
         link.hear(at + 0.042, "SUCCESS", request_id=2)
         link.fin(at + 0.05, 0)
     return tape.capture()
@@ -173,10 +173,10 @@ def stopped_client() -> bytes:
     link = tape.pulsar(0.0, 40000)
     link.subscribe(0.1, 1)
     link.ping(30.0, 1)
-    link.say(31.0, "FLOW", consumer_id=1, messagePermits=1)
+    link.tell(31.0, "FLOW", consumer_id=1, messagePermits=1)
     link.hear(60.0, "PING")
     link.half_close(90.0, 1)
-    link.say(120.0, "PONG")
+    link.tell(120.0, "PONG")
     link.reset(120.001, 1)
     return tape.capture()
 
@@ -188,7 +188,7 @@ def paused_client() -> bytes:
     link.subscribe(0.1, 1)
     link.ping(30.0, 1)
     link.hear(60.0, "PING")
-    link.say(88.0, "PONG")
+    link.tell(88.0, "PONG")
     link.fin(91.0, 0)
     return tape.capture()
 
@@ -250,10 +250,10 @@ def endless_challenges() -> bytes:
     link = tape.pulsar(0.0, 40000, feature_flags={"supports_auth_refresh": True}, **_TOKEN)
     for turn in range(4):
         link.hear(10.0 + 10.0 * turn, "AUTH_CHALLENGE", protocol_version=21)
-        link.say(10.01 + 10.0 * turn, "AUTH_RESPONSE", protocol_version=21)
+        link.tell(10.01 + 10.0 * turn, "AUTH_RESPONSE", protocol_version=21)
     link.ping(70.0)
     other = tape.link(1.0, 40001, client="10.0.0.9")
-    other.say(1.01, "CONNECT", client_version="Made-1", protocol_version=21, **_TOKEN)
+    other.tell(1.01, "CONNECT", client_version="Made-1", protocol_version=21, **_TOKEN)
     other.hear(
         1.02, "ERROR", request_id=-1, error="AuthenticationError", message="JWT expired at noon"
     )
@@ -269,7 +269,7 @@ def brokers_restarted() -> bytes:
     link = tape.pulsar(0.0, 40009, feature_flags={"supports_auth_refresh": True}, **_TOKEN)
     for turn in range(2):
         link.hear(60.0 + 60.0 * turn, "AUTH_CHALLENGE", protocol_version=21)
-        link.say(60.01 + 60.0 * turn, "AUTH_RESPONSE", protocol_version=21)
+        link.tell(60.01 + 60.0 * turn, "AUTH_RESPONSE", protocol_version=21)
     return tape.capture()
 
 
@@ -294,7 +294,7 @@ def _connects(wait_s: float | None, count: int) -> bytes:
     for turn in range(count):
         at = 1.0 + 15.0 * turn
         link = tape.link(at, 40001 + turn, client="10.0.0.9")
-        link.say(at + 0.01, "CONNECT", client_version="Made-1", protocol_version=21)
+        link.tell(at + 0.01, "CONNECT", client_version="Made-1", protocol_version=21)
         link.acknowledge(at + 0.011, 1)
         if wait_s is not None:
             link.fin(at + 0.01 + wait_s, 0)

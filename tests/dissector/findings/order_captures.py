@@ -140,7 +140,7 @@ def order_given_up() -> bytes:
     link.subscribe(0.1, 1, kind="Failover")
     for entry in range(4):
         link.message(1.0 + 0.1 * entry, 1, entry, publish_time=entry)
-    link.say(
+    link.tell(
         2.0, "REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1,
         message_ids=[{"ledgerId": 7, "entryId": 1}],
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.hard.tape import START_NS, Tape, capture, simple
 from tests.wire import packets, pulsar
-from tests.wire.packets import ACK, FIN, RST
+from tests.wire.packets import ACK, RST
 
 TOPIC = "persistent://public/default/orders"
 LEDGER = 7
@@ -64,9 +64,7 @@ class Line(Tape):
     def finish(self, seconds: float, by_client: bool = True) -> None:
         """FIN of both sides."""
         self.now = ns(seconds)
-        self.add(by_client, FIN | ACK)
-        self.add(not by_client, FIN | ACK)
-        self.add(by_client, ACK)
+        self.close(not by_client)
 
     def reset(self, seconds: float, by_client: bool = False) -> None:
         """A reset."""

@@ -13,51 +13,46 @@ from dissector.findings.finding import Finding, findings_of
 from dissector.findings.loading import load_rules
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
-from tests.wire import packets, pulsar
+from tests.hard.tape import START_NS, Packet, Tape, simple
+from tests.wire import pulsar
 from tests.wire.captures import Record, pcap
-from tests.wire.packets import ACK, FIN, PSH, SYN
 
 TOPIC = "persistent://public/default/stuck"
 SUBSCRIPTION = "work"
-START_NS = 1_700_000_000_000_000_000
 LEDGER = 7
 TICK_S = 0.001
 RULES = {rule.number: rule for rule in load_rules()[0]}
 
 
-class Line:
+class Line(Tape):
     """One connection of a client; what it says comes at the scene's time."""
 
     def __init__(self, scene: "Scene", client: tuple[str, int], server_version: str) -> None:
-        self._scene, self.client = scene, client
-        self._next = [1000, 500_000]
+        super().__init__(client=client)
+        self._scene = scene
         self._requests = 0
-        self._packet(True, SYN)
-        self._packet(False, SYN | ACK)
-        self._packet(True, ACK)
-        self.say(True, "CONNECT", client_version="made-1", protocol_version=19)
-        self.say(
+        self.open()
+        self.tell(True, "CONNECT", client_version="made-1", protocol_version=19)
+        self.tell(
             False, "CONNECTED", server_version=f"Pulsar Server{server_version}",
             protocol_version=19, max_message_size=5_242_880,
         )  # fmt: skip
 
-    def _packet(self, to_broker: bool, flags: int, payload: bytes = b"") -> None:
-        side = 0 if to_broker else 1
-        whole = packets.segment(
-            payload, to_broker=to_broker, client=self.client, sequence=self._next[side],
-            acknowledgement=self._next[1 - side] if flags & ACK else 0, flags=flags,
-        )  # fmt: skip
-        self._next[side] += len(payload) + bool(flags & SYN) + bool(flags & FIN)
-        self._scene.records.append(Record(START_NS + round(self._scene.now * 1e9), whole))
+    def add(self, to_broker: bool, flags: int, payload: bytes = b"", **fields: Any) -> Packet:
+        """A packet at the scene's time."""
+        self.now = START_NS + round(self._scene.now * 1e9)
+        packet = super().add(to_broker, flags, payload, **fields)
+        self._scene.records.append(Record(packet.ts_ns, self.whole(packet)))
         self._scene.now += TICK_S
+        return packet
 
-    def frame(self, to_broker: bool, frame: bytes) -> None:
+    def frame(self, to_broker: bool, frame: bytes, is_acked: bool = False) -> None:
         """A frame in a packet of its own."""
-        self._packet(to_broker, ACK | PSH, frame)
+        super().frame(to_broker, frame, is_acked)
 
-    def say(self, to_broker: bool, name: str, **fields: Any) -> None:
+    def tell(self, to_broker: bool, name: str, **fields: Any) -> None:
         """A command without payload."""
-        self.frame(to_broker, pulsar.simple(pulsar.command(name, **fields)))
+        self.frame(to_broker, simple(name, **fields))
 
     def request(self) -> int:
         """The number of a new request."""
@@ -66,14 +61,8 @@ class Line:
 
     def ping(self) -> None:
         """The client asks whether the broker lives; it does."""
-        self.say(True, "PING")
-        self.say(False, "PONG")
-
-    def close(self, by_broker: bool = False) -> None:
-        """Both sides end their streams."""
-        self._packet(not by_broker, FIN | ACK)
-        self._packet(by_broker, FIN | ACK)
-        self._packet(not by_broker, ACK)
+        self.tell(True, "PING")
+        self.tell(False, "PONG")
 
 
 class Entry(NamedTuple):
@@ -123,8 +112,8 @@ class Producer:
         self._scene, self.line = scene, line
         self._sequence = 0
         request = line.request()
-        line.say(True, "PRODUCER", topic=TOPIC, producer_id=1, request_id=request)
-        line.say(False, "PRODUCER_SUCCESS", request_id=request, producer_name="writer")
+        line.tell(True, "PRODUCER", topic=TOPIC, producer_id=1, request_id=request)
+        line.tell(False, "PRODUCER_SUCCESS", request_id=request, producer_name="writer")
 
     def send(
         self, batch: int = 1, key: str | None = None, is_stored: bool = True, **metadata: Any
@@ -153,7 +142,7 @@ class Producer:
         )
         if is_stored:
             self._scene.stored.append(entry)
-            self.line.say(
+            self.line.tell(
                 False, "SEND_RECEIPT", producer_id=1, sequence_id=sequence,
                 message_id={"ledgerId": LEDGER, "entryId": entry.entry_id},
             )  # fmt: skip
@@ -176,15 +165,15 @@ class Consumer:
     def subscribe(self) -> None:
         """SUBSCRIBE, and the broker's consent."""
         request = self.line.request()
-        self.line.say(
+        self.line.tell(
             True, "SUBSCRIBE", topic=TOPIC, subscription=SUBSCRIPTION, subType=self._kind,
             consumer_id=self._id, request_id=request, consumer_name=self.name, **self._fields,
         )  # fmt: skip
-        self.line.say(False, "SUCCESS", request_id=request)
+        self.line.tell(False, "SUCCESS", request_id=request)
 
     def flow(self, permits: int) -> None:
         """A FLOW."""
-        self.line.say(True, "FLOW", consumer_id=self._id, messagePermits=permits)
+        self.line.tell(True, "FLOW", consumer_id=self._id, messagePermits=permits)
 
     def message(self, entry: Entry, flips: bool = False, **fields: Any) -> Entry:
         """The broker delivers an entry; a flip makes its last byte another one."""
@@ -201,30 +190,30 @@ class Consumer:
         places: Sequence[dict[str, Any]] = [
             {"ledgerId": LEDGER, "entryId": each.entry_id} for each in entries
         ]
-        self.line.say(
+        self.line.tell(
             True, "ACK", consumer_id=self._id, ack_type="Individual", message_id=places, **fields
         )
 
     def redeliver(self, *entries: Entry) -> None:
         """The consumer asks for entries again."""
         places = [{"ledgerId": LEDGER, "entryId": each.entry_id} for each in entries]
-        self.line.say(
+        self.line.tell(
             True, "REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=self._id, message_ids=places
         )
 
     def active(self, is_active: bool) -> None:
         """The broker says whether this consumer is the active one."""
-        self.line.say(False, "ACTIVE_CONSUMER_CHANGE", consumer_id=self._id, is_active=is_active)
+        self.line.tell(False, "ACTIVE_CONSUMER_CHANGE", consumer_id=self._id, is_active=is_active)
 
     def close(self) -> None:
         """The client closes the consumer, and the broker agrees."""
         request = self.line.request()
-        self.line.say(True, "CLOSE_CONSUMER", consumer_id=self._id, request_id=request)
-        self.line.say(False, "SUCCESS", request_id=request)
+        self.line.tell(True, "CLOSE_CONSUMER", consumer_id=self._id, request_id=request)
+        self.line.tell(False, "SUCCESS", request_id=request)
 
     def taken_away(self) -> None:
         """The broker closes the consumer, as when it unloads the topic."""
-        self.line.say(False, "CLOSE_CONSUMER", consumer_id=self._id, request_id=-1)
+        self.line.tell(False, "CLOSE_CONSUMER", consumer_id=self._id, request_id=-1)
 
 
 def findings_in(folder: Path, scene: Scene, number: str) -> list[Finding]:

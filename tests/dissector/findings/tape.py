@@ -5,9 +5,10 @@ Times are seconds from the capture's start, which itself is at `START_S`.
 
 from typing import Any
 
+from tests.hard import tape as hard
 from tests.wire import pulsar
 from tests.wire.captures import Record, pcap
-from tests.wire.packets import ACK, BROKER, CLIENT, FIN, RST, SYN, ethernet, ipv4, tcp
+from tests.wire.packets import ACK, BROKER, CLIENT, FIN, RST, SYN
 
 START_S = 1_700_000_000
 TOPIC = "persistent://public/default/t"
@@ -20,7 +21,7 @@ class Tape:
     """Packets of several connections."""
 
     def __init__(self) -> None:
-        self.packets: list[tuple[float, bytes]] = []
+        self.packets: list[Record] = []
 
     def link(self, at: float, port: int, **ends: Any) -> "Link":
         """A connection that opens at this time."""
@@ -29,7 +30,7 @@ class Tape:
     def pulsar(self, at: float, port: int, **more: Any) -> "Link":
         """A connection of Pulsar with its handshake."""
         link = self.link(at, port, **{name: more.pop(name) for name in _ENDS if name in more})
-        link.say(
+        link.tell(
             at + 0.003, "CONNECT", **{"client_version": "Made-1", "protocol_version": 21} | more
         )
         link.hear(at + 0.004, "CONNECTED", server_version="Broker-1", protocol_version=21)
@@ -37,57 +38,44 @@ class Tape:
 
     def capture(self) -> bytes:
         """The file."""
-        packets = sorted(self.packets, key=lambda each: each[0])
-        return pcap(Record(START_S * 10**9 + round(at * 10**9), data) for at, data in packets)
+        return pcap(sorted(self.packets, key=lambda each: each.ts_ns))
 
 
 _ENDS = ("client", "broker", "broker_port")
 
 
-class Link:
+class Link(hard.Tape):
     """A TCP connection; what a side sends is acknowledged by what the other side sends next."""
 
     def __init__(
         self, tape: Tape, at: float, port: int, client: str = CLIENT, broker: str = BROKER,
         broker_port: int = 6650,
     ) -> None:  # fmt: skip
+        super().__init__(isn=(1000, 5000), client=(client, port), broker=(broker, broker_port))
         self._tape = tape
-        self._ends = ((client, port), (broker, broker_port))
-        self._next = [1000, 5000]
         self._packet(at, 0, SYN)
-        self._next[0] += 1
         self._packet(at + RTT_S, 1, SYN | ACK)
-        self._next[1] += 1
         self._packet(at + 2 * RTT_S, 0, ACK)
 
     def _packet(self, at: float, side: int, flags: int, payload: bytes = b"") -> None:
-        (source, source_port), (destination, destination_port) = (
-            self._ends if side == 0 else self._ends[::-1]
-        )
-        segment = tcp(
-            payload, source_port=source_port, destination_port=destination_port,
-            sequence=self._next[side], flags=flags, addresses=(source, destination),
-            acknowledgement=self._next[1 - side] if flags & ACK else 0,
-        )  # fmt: skip
-        number = len(self._tape.packets) + 1
-        data = ethernet(
-            ipv4(segment, source=source, destination=destination, identification=number & 0xFFFF)
-        )
-        self._tape.packets.append((at, data))
+        self.now = START_S * 10**9 + round(at * 10**9)
+        packet = self.add(side == 0, flags, payload)
+        self._tape.packets.append(Record(packet.ts_ns, self.whole(packet)))
 
     def send(self, at: float, side: int, data: bytes, *, again: int = 0) -> None:
         """Bytes of a side (0 the client), sent again so often, a second apart."""
+        first = self.next[side]
         for time in range(again + 1):
+            self.next[side] = first
             self._packet(at + time, side, ACK, data)
-        self._next[side] += len(data)
 
-    def say(self, at: float, name: str, **fields: Any) -> None:
+    def tell(self, at: float, name: str, **fields: Any) -> None:
         """A command of the client."""
-        self.send(at, 0, pulsar.simple(pulsar.command(name, **fields)))
+        self.send(at, 0, hard.simple(name, **fields))
 
     def hear(self, at: float, name: str, **fields: Any) -> None:
         """A command of the broker."""
-        self.send(at, 1, pulsar.simple(pulsar.command(name, **fields)))
+        self.send(at, 1, hard.simple(name, **fields))
 
     def acknowledge(self, at: float, side: int) -> None:
         """A side says that it has everything."""
@@ -97,12 +85,10 @@ class Link:
         """A side closes, and the other one, too."""
         for step, side in enumerate((first, 1 - first)):
             self._packet(at + step * RTT_S, side, FIN | ACK)
-            self._next[side] += 1
 
     def half_close(self, at: float, side: int) -> None:
         """A side says that it sends no more; the other side's TCP takes it."""
         self._packet(at, side, FIN | ACK)
-        self._next[side] += 1
         self._packet(at + RTT_S, 1 - side, ACK)
 
     def reset(self, at: float, side: int = 0) -> None:
@@ -121,7 +107,7 @@ class Link:
         **more: Any,
     ) -> None:
         """A producer is opened; its number is that of the request."""
-        self.say(
+        self.tell(
             at,
             "PRODUCER",
             topic=topic,
@@ -141,14 +127,16 @@ class Link:
         permits: int = 1000, answer_s: float | None = 0.002, **more: Any,
     ) -> None:  # fmt: skip
         """A consumer is opened, and asks for messages; its number is that of the request."""
-        self.say(
+        self.tell(
             at, "SUBSCRIBE", topic=topic, subscription="s", subType=kind, consumer_id=request,
             request_id=request, consumer_name=name, **more,
         )  # fmt: skip
         if answer_s is not None:
             self.hear(at + answer_s, "SUCCESS", request_id=request)
             if permits:
-                self.say(at + answer_s + 0.001, "FLOW", consumer_id=request, messagePermits=permits)
+                self.tell(
+                    at + answer_s + 0.001, "FLOW", consumer_id=request, messagePermits=permits
+                )
 
     def publish(
         self, at: float, producer: int, sequence: int, entry: int | None, clock_s: float = 0.0,
@@ -193,7 +181,7 @@ class Link:
     def ack(self, at: float, consumer: int, *entries: int) -> None:
         """Entries of ledger 7 are acknowledged."""
         ids = [{"ledgerId": 7, "entryId": entry} for entry in entries]
-        self.say(at, "ACK", consumer_id=consumer, ack_type="Individual", message_id=ids)
+        self.tell(at, "ACK", consumer_id=consumer, ack_type="Individual", message_id=ids)
 
     def ping(self, at: float, side: int = 0, answer_s: float | None = 0.001) -> None:
         """A PING of a side, and its PONG if it is answered."""

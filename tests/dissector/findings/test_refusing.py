@@ -26,7 +26,7 @@ def refuse(link: Link, kind: str, turn: int, at: float) -> None:
             at + 0.01, "SEND_ERROR", producer_id=1, sequence_id=turn, error=error, message="no"
         )
     elif kind == "asked":
-        link.say(at, "LOOKUP", topic=TOPIC, request_id=50 + turn)
+        link.tell(at, "LOOKUP", topic=TOPIC, request_id=50 + turn)
         link.hear(
             at + 0.01, "LOOKUP_RESPONSE", request_id=50 + turn, response="Failed",
             error="TopicNotFound", message="no",
@@ -80,7 +80,7 @@ def test_an_alert_of_a_server_that_is_no_broker_is_none_of_pulsar(
     tape = Tape()
     plain = tape.pulsar(0.0, 40000)
     if is_named:
-        plain.say(0.1, "LOOKUP", topic=TOPIC, request_id=1)
+        plain.tell(0.1, "LOOKUP", topic=TOPIC, request_id=1)
         plain.hear(
             0.2, "LOOKUP_RESPONSE", request_id=1, response="Connect",
             brokerServiceUrl="pulsar://10.0.0.2:6650",

@@ -27,7 +27,7 @@ def test_frames_are_those_of_the_cause_that_is_named(tmp_path, capsys):
     link.subscribe(0.1, 1)
     deliver(link, 1.0, range(80))
     ids = [{"ledgerId": 7, "entryId": entry} for entry in range(60)]
-    link.say(3.0, "REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1, message_ids=ids)
+    link.tell(3.0, "REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=1, message_ids=ids)
     deliver(link, 3.1, range(60), 1)
     link.hear(6.0, "CLOSE_CONSUMER", consumer_id=1, request_id=-1)
     link.subscribe(6.1, 1)

@@ -204,9 +204,9 @@ def test_a_broker_that_does_not_read_is_named(judge):
     consumer.ack(consumer.message(producer.send()))
     producer.send()
     scene.wait(1)
-    consumer.line.say(True, "PING")
+    consumer.line.tell(True, "PING")
     scene.wait(9)
-    consumer.line.say(False, "PONG")
+    consumer.line.tell(False, "PONG")
     (one,) = judge(scene, "D05")
     assert one.severity == "info" and one.measured["paused_requests"] == 1
 

@@ -145,7 +145,7 @@ def listed(*, asks_again: bool = False, is_subscribed: bool = False) -> Tape:
     topics = [TOPIC + "a", TOPIC + "b"]
 
     def ask(at: float, request: int, names: Sequence[str]) -> None:
-        link.say(
+        link.tell(
             at, "GET_TOPICS_OF_NAMESPACE", request_id=request, namespace="public/default",
             mode="PERSISTENT",
         )  # fmt: skip
@@ -182,7 +182,7 @@ def watched(
     """A client watches a list; the broker tells it of a topic to which another client sends."""
     tape = Tape()
     link, other = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
-    link.say(
+    link.tell(
         0.1, "WATCH_TOPIC_LIST", request_id=90, watcher_id=1, namespace="public/default",
         topics_pattern=".*",
     )  # fmt: skip
@@ -227,7 +227,7 @@ def sought(**where: object) -> Tape:
         link.publish(1.0 + entry * 0.1, 1, entry, entry)
         link.message(1.05 + entry * 0.1, 2, entry)
         link.ack(1.06 + entry * 0.1, 2, entry)
-    link.say(5.0, "SEEK", consumer_id=2, request_id=60, **where)
+    link.tell(5.0, "SEEK", consumer_id=2, request_id=60, **where)
     link.hear(5.01, "SUCCESS", request_id=60)
     return tape
 

@@ -84,7 +84,9 @@ def _looked_up(redirects: int) -> bytes:
     links = [tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001, broker="10.0.0.3")]
     for turn in range(redirects + 1):
         link, at = links[turn % 2], 1.0 + 0.1 * turn
-        link.say(at, "LOOKUP", topic=TOPIC, request_id=turn + 1, authoritative=0 < turn < redirects)
+        link.tell(
+            at, "LOOKUP", topic=TOPIC, request_id=turn + 1, authoritative=0 < turn < redirects
+        )
         link.hear(
             at + 0.01, "LOOKUP_RESPONSE", request_id=turn + 1, authoritative=True,
             response="Redirect" if turn < redirects else "Connect",
@@ -109,7 +111,7 @@ def lookups_slow() -> bytes:
     link = tape.pulsar(0.0, 40000)
     for turn in range(20):
         at = 1.0 + 3.0 * turn
-        link.say(at, "PARTITIONED_METADATA", topic=TOPIC, request_id=turn + 1)
+        link.tell(at, "PARTITIONED_METADATA", topic=TOPIC, request_id=turn + 1)
         more = {"response": "Success", "partitions": 0}
         if turn == 19:
             more = {"response": "Failed", "error": "TooManyRequests", "message": "too many"}
@@ -271,12 +273,12 @@ def _opened(count: int, sends: int) -> bytes:
         for each in range(sends):
             link.publish(at + 0.1 + 0.01 * each, number, each, entry, name=f"p{turn}")
             entry += 1
-        link.say(at + 0.4, "CLOSE_PRODUCER", producer_id=number, request_id=10_000 + number)
+        link.tell(at + 0.4, "CLOSE_PRODUCER", producer_id=number, request_id=10_000 + number)
         link.hear(at + 0.401, "SUCCESS", request_id=10_000 + number)
         link.subscribe(at + 0.5, number + 1, name=f"r{turn}", kind="Exclusive", durable=False)
         for each in range(sends):
             link.message(at + 0.6 + 0.01 * each, number + 1, entry - sends + each)
-        link.say(at + 0.8, "CLOSE_CONSUMER", consumer_id=number + 1, request_id=20_000 + number)
+        link.tell(at + 0.8, "CLOSE_CONSUMER", consumer_id=number + 1, request_id=20_000 + number)
         link.hear(at + 0.801, "SUCCESS", request_id=20_000 + number)
     return tape.capture()
 
@@ -298,12 +300,12 @@ def _asked(polls: int) -> bytes:
     link.subscribe(0.1, 1, kind="Exclusive")
     for turn in range(polls):
         at, number = 1.0 + 0.1 * turn, 100 + 2 * turn
-        link.say(at, "GET_LAST_MESSAGE_ID", consumer_id=1, request_id=number)
+        link.tell(at, "GET_LAST_MESSAGE_ID", consumer_id=1, request_id=number)
         link.hear(
             at + 0.01, "GET_LAST_MESSAGE_ID_RESPONSE", request_id=number,
             last_message_id={"ledgerId": 7, "entryId": 40},
         )  # fmt: skip
-        link.say(at + 0.02, "GET_SCHEMA", topic=TOPIC, request_id=number + 1)
+        link.tell(at + 0.02, "GET_SCHEMA", topic=TOPIC, request_id=number + 1)
         link.hear(
             at + 0.03, "GET_SCHEMA_RESPONSE", request_id=number + 1,
             schema={"name": "s", "schema_data": b"", "type": "String"},

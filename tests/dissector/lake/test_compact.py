@@ -104,8 +104,8 @@ def test_landing_what_was_compacted_is_noticed(tmp_path: Path) -> None:
     for size, outcome in ((700, UNCHANGED), (600, SHORTER), (900, INSTALLED)):
         landed = land(tmp_path, "ring", content(size))
         assert landed.outcome == outcome and landed.replaced == ()
-        (notice,) = landed.notices
-        assert outcome == SHORTER or into in notice.text
+        (sentence,) = landed.sentences
+        assert outcome == SHORTER or into in sentence
 
 
 def test_one_capture_is_nothing_to_compact(tmp_path: Path) -> None:

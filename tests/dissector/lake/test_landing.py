@@ -31,7 +31,7 @@ def test_a_landed_capture_can_be_read_row_by_row(tmp_path: Path) -> None:
     lake = tmp_path / "some" / "lake"
     data = content(700)
     landed = land(lake, "a.pcap", data)
-    assert landed.outcome == INSTALLED and landed.replaced == () and landed.notices == ()
+    assert landed.outcome == INSTALLED and landed.replaced == () and landed.sentences == ()
     assert landed.capture_id.startswith("c-a-pcap-")
     assert landed.rows["capture_files"] == 1 and landed.rows["acks"] == 0
     with open_lake(lake) as opened:
@@ -110,7 +110,8 @@ def test_a_shorter_version_is_not_landed(
     before = tree(tmp_path)
     refused = land(tmp_path, "ring", *short)
     assert refused.outcome == SHORTER
-    assert [notice.code for notice in refused.notices] == ["capture_shorter_than_landed"]
+    (sentence,) = refused.sentences
+    assert "is the beginning of" in sentence and sentence.endswith("bytes more: not landed")
     assert tree(tmp_path) == before
 
 
@@ -125,9 +126,8 @@ def test_a_ring_that_lost_its_first_file_names_the_shared_ones(tmp_path: Path) -
     first = land(tmp_path, "ring", one, two)
     rolled = land(tmp_path, "ring", two, three)
     assert rolled.outcome == INSTALLED and rolled.replaced == ()
-    (notice,) = rolled.notices
-    assert notice.code == "file_in_other_capture"
-    assert "file-0.pcap" in notice.text and first.capture_id in notice.text
+    (sentence,) = rolled.sentences
+    assert sentence.endswith(f"is part of {first.capture_id} too") and "file-0.pcap" in sentence
     assert len(captures(tmp_path)) == 2
 
 

@@ -2,7 +2,7 @@
 
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
-from dissector.stream.columns import NoticeColumns, RangeColumns, RangeKind
+from dissector.stream.columns import RangeColumns, RangeKind
 from dissector.stream.output import Range, note, put_range
 from dissector.stream.state import StreamState, new_state
 from tests.wire.segments import SMALL
@@ -54,16 +54,15 @@ def test_a_notice_counts_bytes_only_where_it_has_a_place() -> None:
     state = state_of_connection_7()
     note(state, 0, NOTICE_NUMBER["gap_lost"], 1, 200, 12)
     note(state, 0, NOTICE_NUMBER["connection_limit"], NULL, NULL, 3)
-    assert state.counters.notices[0] == 2
-    notices = state.notices
+    assert state.notices.used[0] == 2
+    notices = state.notices.rows
     assert notices.bytes[:2].tolist() == [12, NULL]
     assert notices.value[:2].tolist() == [12, 3]
-    assert notices.endpoint_index[:2].tolist() == [1, NULL]
+    assert notices.direction[:2].tolist() == [1, NULL]
     assert notices.packet[:2].tolist() == [55, 55]
     assert notices.ts_ns[:2].tolist() == [123, 123]
     assert notices.frame_no[:2].tolist() == [NULL, NULL]
 
 
 def test_columns_have_the_room_that_was_asked_for() -> None:
-    for columns in (RangeColumns.new(9), NoticeColumns.new(9)):
-        assert columns.matrix.shape == (len(columns._fields), 9)
+    assert RangeColumns.new(9).matrix.shape == (len(RangeColumns._fields), 9)

@@ -6,13 +6,14 @@ from dissector.jit import inlined, kernel
 from dissector.limits import ACK_STEPS_PER_FRAME, FREE_ACK_STEPS, MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, FrameColumns
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import bitsets, claims
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import find_consumer, see_broker_side
 from dissector.protocols.pulsar.consumption.deliveries import end_all, end_delivery, has_identity
 from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
-from dissector.protocols.pulsar.consumption.rows import PassContext, add_notice
+from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.protocols.pulsar.wire.commands import REDELIVER
 from dissector.schemas.enums import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
@@ -254,7 +255,7 @@ def _ack_delivery(
     cell = cell_of(state, delivery)
     elapsed = frames.first_ts_ns[row] - deliveries.last_ns[delivery]
     if elapsed < 0:
-        add_notice(state, block, row, _NEGATIVE_DURATION, NULL)
+        note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
     elif cell != ABSENT:
         deliveries.ack_latency_ns[delivery] = elapsed
     if deliveries.claims[delivery] > 0:

@@ -10,7 +10,7 @@ from dissector import limits
 from dissector.blocks import Coded, Column, Int64Array, Lists, TableBlock, coded
 from dissector.bundles import Bundle
 from dissector.native.zeros import zeros
-from dissector.notice_log import Notice, NoticeLog
+from dissector.notice_log import NoticeLog
 from dissector.protocols import columns as protocols_columns
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.frame_table import filled_columns
@@ -199,18 +199,8 @@ class PulsarConsumption:
             )
             if count
         ]
-        if counters[state.OUT_NOTICES]:
-            notice_rows = out.notices.matrix[:, : counters[state.OUT_NOTICES]].T.tolist()
-            notices.add(Notice(*each) for each in notice_rows)
-        counters[
-            [
-                state.OUT_ACKS,
-                state.OUT_PERMITS,
-                state.OUT_DELIVERIES,
-                state.OUT_WORDS,
-                state.OUT_NOTICES,
-            ]
-        ] = 0
+        notices.drain(out.notices)
+        counters[[state.OUT_ACKS, state.OUT_PERMITS, state.OUT_DELIVERIES, state.OUT_WORDS]] = 0
         return blocks
 
     def _block(self, table: str, rows: Bundle, count: int, words: Int64Array) -> TableBlock:

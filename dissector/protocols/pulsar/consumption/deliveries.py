@@ -18,10 +18,11 @@ from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_WORDS, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import CHECKSUM_MISMATCH, FrameColumns
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import bitsets, identities, published, redelivery
 from dissector.protocols.pulsar.consumption import state as consumption_state
 from dissector.protocols.pulsar.consumption.consumers import packed_consumer, release_claimed
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
+from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
 from dissector.schemas import enums
 from dissector.tables import ABSENT, allocate_row, give_row, list_append, list_unlink
@@ -152,7 +153,7 @@ def _publish_to_delivery(
         return NULL
     elapsed = deliveries.last_ns[delivery] - sent_ns
     if elapsed < 0:
-        add_notice(state, block, row, _NEGATIVE_DURATION, NULL)
+        note_frame(block.out.notices, _NEGATIVE_DURATION, block.frames, row, NULL, NULL)
         return NULL
     return int(elapsed)
 

@@ -6,12 +6,9 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.bundles import Bundle
-from dissector.jit import inlined
-from dissector.limits import NULL
+from dissector.notice_rows import Notices, new_notices
 from dissector.protocols.columns import FrameColumns, IdColumns
-from dissector.protocols.pulsar.consumption.state import OUT_NOTICES, ConsumptionState
 from dissector.states import State
-from dissector.stream.columns import NoticeColumns
 
 
 class DeliveryRows(Bundle):
@@ -101,7 +98,7 @@ class ConsumptionRows(State):
     deliveries: DeliveryRows
     permits: PermitRows
     acks: AckRows
-    notices: NoticeColumns
+    notices: Notices
     words: Int64Array
 
 
@@ -111,7 +108,7 @@ def new_rows(rows: int, words: int) -> ConsumptionRows:
         deliveries=DeliveryRows.new(rows),
         permits=PermitRows.new(rows),
         acks=AckRows.new(rows),
-        notices=NoticeColumns.new(rows),
+        notices=new_notices(rows),
         words=np.zeros(words, np.int64),
     )
 
@@ -128,26 +125,3 @@ class PassContext(NamedTuple):
     words: Int64Array
     is_volatile: Int64Array
     out: ConsumptionRows
-
-
-@inlined
-def add_notice(
-    state: ConsumptionState, block: PassContext, frame: int, kind: int, value: int
-) -> None:
-    """One row of notices about the frame in a row; kind: index in notices.NOTICES."""
-    frames = block.frames
-    notices = block.out.notices
-    row = state.counters[OUT_NOTICES]
-    notices.kind[row] = kind
-    notices.ts_ns[row] = frames.last_ts_ns[frame]
-    notices.connection_id[row] = frames.connection_id[frame]
-    notices.endpoint_index[row] = frames.direction[
-        frame
-    ]  # notice_log.Notice has the direction here
-    notices.frame_no[row] = frames.frame_no[frame]
-    notices.packet[row] = frames.last_packet[frame]
-    notices.stream_offset[row] = frames.stream_offset[frame]
-    notices.bytes[row] = NULL
-    notices.value[row] = value
-    notices.value2[row] = NULL
-    state.counters[OUT_NOTICES] = row + 1

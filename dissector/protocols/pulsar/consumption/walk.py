@@ -6,11 +6,12 @@ from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import COMPLETE, FrameColumns, FrameEvent
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.consumption import acks, claims, deliveries, lifecycle, published
 from dissector.protocols.pulsar.consumption import consumers as consumption_consumers
 from dissector.protocols.pulsar.consumption import permits as consumption_permits
 from dissector.protocols.pulsar.consumption import state as consumption_state
-from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext, add_notice
+from dissector.protocols.pulsar.consumption.rows import ConsumptionRows, PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumerState, ConsumptionState
 from dissector.protocols.pulsar.wire import commands
 from dissector.schemas.enums import DELIVERY, GRANT, UNACKED_AT_END, UNRESOLVED_AT_LIMIT
@@ -61,7 +62,7 @@ def _handle_flow(state: ConsumptionState, block: PassContext, row: int) -> None:
     if consumption_permits.counts_flow(state, consumer):
         delta = consumption_permits.change_balance(state, consumer, permits)
     else:
-        add_notice(state, block, row, _FLOW_BEFORE_SUBSCRIBE, permits)
+        note_frame(block.out.notices, _FLOW_BEFORE_SUBSCRIBE, block.frames, row, permits, NULL)
     consumption_permits.add_permit_row(state, block, row, consumer, GRANT, delta)
 
 
@@ -136,7 +137,7 @@ def _has_room(state: ConsumptionState, out: ConsumptionRows, needed: int) -> boo
     counters = state.counters
     used = max(
         max(counters[consumption_state.OUT_DELIVERIES], counters[consumption_state.OUT_PERMITS]),
-        max(counters[consumption_state.OUT_ACKS], counters[consumption_state.OUT_NOTICES]),
+        max(counters[consumption_state.OUT_ACKS], out.notices.used[0]),
     )
     return bool(
         len(out.deliveries.frame_no) - used >= needed
@@ -161,7 +162,7 @@ def _has_claims(state: ConsumptionState, frames: FrameColumns, row: int, needed:
 def _note_limit(state: ConsumptionState, block: PassContext, row: int, which: int) -> None:
     """A notice at the first hit of a limit and whenever their number has doubled."""
     total = state.counters[consumption_state.DELIVERIES_GIVEN_UP + which]
-    add_notice(state, block, row, _LIMIT_NOTICES[which], total)
+    note_frame(block.out.notices, _LIMIT_NOTICES[which], block.frames, row, total, NULL)
     while state.counters[consumption_state.NOTICE_FROM + which] <= total:
         state.counters[consumption_state.NOTICE_FROM + which] *= 2
 

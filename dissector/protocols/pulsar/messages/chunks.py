@@ -19,16 +19,16 @@ from typing import Final, NamedTuple
 from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import NULL
-from dissector.notice_log import Notice
+from dissector.notice_rows import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.frame_notices import PLACE_COLUMNS
 from dissector.protocols.pulsar.wire.commands import SEND
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 _CHUNK_MISSING: Final = NOTICE_NUMBER["chunk_missing"]
 _CHUNKS_LIMIT: Final = NOTICE_NUMBER["chunks_limit"]
-_PLACES: Final = 6  # the first fields of a Chunk are those of a Notice behind its kind
 
 
 class Joined(NamedTuple):
@@ -39,7 +39,7 @@ class Joined(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What the frame columns of these names say of one chunk."""
+    """What the frame columns of these names say of one chunk, those of a notice's place first."""
 
     last_ts_ns: int
     connection_id: int
@@ -75,7 +75,7 @@ class _Unfinished:
 
     def notice(self, kind: int) -> Notice:
         """A notice about it, at its latest chunk."""
-        return Notice(kind, *self.latest[:_PLACES])
+        return Notice(kind, *self.latest[: len(PLACE_COLUMNS)])
 
 
 # Bytes, whose hash nobody can choose: other than numbers in a tuple, they have a secret in Python.
@@ -86,19 +86,6 @@ def chunks_at(frames: FrameColumns, rows: Sequence[int] | Int64Array) -> Iterato
     """The chunks in some rows."""
     columns = (getattr(frames, name)[rows].tolist() for name in Chunk._fields)
     return map(Chunk._make, zip(*columns, strict=True))
-
-
-def notice_at(kind: int, frames: FrameColumns, row: int) -> Notice:
-    """A notice about the frame in a row."""
-    return Notice(
-        kind,
-        int(frames.last_ts_ns[row]),
-        int(frames.connection_id[row]),
-        int(frames.direction[row]),
-        int(frames.frame_no[row]),
-        int(frames.last_packet[row]),
-        int(frames.stream_offset[row]),
-    )
 
 
 def _key(chunk: Chunk, data: ByteArray, proxy_side: int) -> bytes:

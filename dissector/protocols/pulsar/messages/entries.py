@@ -17,14 +17,16 @@ from dissector.codecs.names import NameTable
 from dissector.jit import prepacked
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
+from dissector.notice_rows import new_notices
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.columns import DIRECTION_NAMES, FrameColumns
+from dissector.protocols.frame_notices import notice_at
 from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as messages_rows
 from dissector.protocols.pulsar.messages import state
-from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at, notice_at
+from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at
 from dissector.protocols.pulsar.messages.rows import RowsStatus, Sources
-from dissector.protocols.pulsar.messages.state import MessageColumns, OddEntries
+from dissector.protocols.pulsar.messages.state import MessageColumns
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
 
@@ -99,10 +101,10 @@ class Entries:
         Args:
             words: the block's, see fields.Fields; notices: takes what could not be opened.
         """
-        if self._opening.odd.matrix.shape[1] <= rows:
-            self._opening.grow(odd=OddEntries.new(rows + 1))
+        if len(self._opening.notices.rows.kind) < rows:
+            self._opening.grow(notices=new_notices(rows))
         cursor = self._opening.cursor
-        cursor[[state.CURSOR_ROW, state.CURSOR_COUNT, state.CURSOR_TEXT, state.CURSOR_ODD]] = 0
+        cursor[[state.CURSOR_ROW, state.CURSOR_COUNT, state.CURSOR_TEXT]] = 0
         cursor[state.CURSOR_ROWS] = rows
         cursor[state.CURSOR_JOINED] = -1
         cursor[state.CURSOR_BATCHES] = 0
@@ -130,7 +132,8 @@ class Entries:
                 self._unpack(frames, sources, notices)
             elif status != RowsStatus.DONE:
                 self._join(frames, sources)
-        self._report(frames, notices)
+        notices.drain(self._opening.notices)
+        notices.add(self._chunks.drain_notices())
         self._joined.clear()
         if cursor[state.CURSOR_COUNT]:
             blocks.append(self._flush())
@@ -158,8 +161,8 @@ class Entries:
             if problem == UnpackResult.OPENED:
                 at += size
             else:
-                notice = notice_at(_ENTRY_NOT_OPENED, frames, int(rows[len(starts) - 1]))
-                notices.add([notice._replace(value=problem)])
+                row = int(rows[len(starts) - 1])
+                notices.add([notice_at(_ENTRY_NOT_OPENED, frames, row, problem)])
         opening.batches.at[:count] = starts
         self._opened = self._decompressor.buffer
 
@@ -185,15 +188,6 @@ class Entries:
             if self._wants_digest:
                 self._joined[row] = joined
             return
-
-    def _report(self, frames: FrameColumns, notices: NoticeLog) -> None:
-        """Hand on what the kernel and the chunks found odd."""
-        odd = self._opening.odd
-        for k in range(int(self._opening.cursor[state.CURSOR_ODD])):
-            notice = notice_at(int(odd.kind[k]), frames, int(odd.row[k]))
-            value, value2 = int(odd.value[k]), int(odd.value2[k])
-            notices.add([notice._replace(value=value, value2=value2)])
-        notices.add(self._chunks.drain_notices())
 
     def _flush(self) -> TableBlock:
         """The messages so far as a block of their own; the room is free again."""

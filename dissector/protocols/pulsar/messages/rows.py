@@ -17,6 +17,7 @@ from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES, NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.scan import Span, SpanResult, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
@@ -31,7 +32,7 @@ class RowsStatus(enum.IntEnum):
     CHUNK = 3  # the frame in this row is a chunk of a message
 
 
-SPOILT: Final = 4  # nothing of this row counts; a finding says why
+SPOILT: Final = 4  # nothing of this row counts; a notice says why
 _NO_ROOM: Final = -2
 
 OPENED_SOURCE: Final = 4  # number of the buffer of uncompressed batches, behind the frame sources
@@ -49,17 +50,6 @@ _BATCH_MALFORMED: Final = NOTICE_NUMBER["batch_malformed"]
 _ENCRYPTED_BATCH: Final = NOTICE_NUMBER["encrypted_batch"]
 
 Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
-
-
-@inlined
-def _note(opening: Unpacking, row: int, kind: int, value: int, value2: int) -> None:
-    odd = opening.odd
-    index = opening.cursor[state.CURSOR_ODD]
-    odd.row[index] = row
-    odd.kind[index] = kind
-    odd.value[index] = value
-    odd.value2[index] = value2
-    opening.cursor[state.CURSOR_ODD] = index + 1
 
 
 @inlined
@@ -299,7 +289,7 @@ def _open_batch(
     first = cursor[state.CURSOR_COUNT]
     size = frames.message_count[row]
     if size > MAX_BATCH_MESSAGES:
-        _note(opening, row, _ENTRY_NOT_OPENED, UnpackResult.TOO_LARGE, NULL)
+        note_frame(opening.notices, _ENTRY_NOT_OPENED, frames, row, UnpackResult.TOO_LARGE, NULL)
         return SPOILT
     at = span.at
     # Each message takes four bytes at least, whatever number is announced.
@@ -317,7 +307,7 @@ def _open_batch(
         read -= 1
     is_whole = at >= 0 and _number_items(opening, frames, row, first, read, words)
     if not is_whole or at < span.end:
-        _note(opening, row, _BATCH_MALFORMED, size, read)
+        note_frame(opening.notices, _BATCH_MALFORMED, frames, row, size, read)
     if not is_whole:
         return SPOILT
     stop = first + read
@@ -364,7 +354,7 @@ def _open_entry(
             opening.messages.payload_bytes[opening.cursor[state.CURSOR_COUNT] - 1] = ready
         return status
     if frames.is_encrypted[row] == 1:
-        _note(opening, row, _ENCRYPTED_BATCH, frames.message_count[row], NULL)
+        note_frame(opening.notices, _ENCRYPTED_BATCH, frames, row, frames.message_count[row], NULL)
         return RowsStatus.DONE
     at = frames.payload_at[row]
     size = frames.payload_bytes[row]
@@ -466,7 +456,7 @@ def list_chunks(opening: Unpacking, frames: FrameColumns, rows: Int64Array) -> i
 def open_entries(
     opening: Unpacking, frames: FrameColumns, sources: Sources, opened: ByteArray, words: Int64Array
 ) -> int:
-    """Go through the rows from the cursor's on; writes messages, text, findings and the cursor.
+    """Go through the rows from the cursor's on; writes messages, text, notices and the cursor.
 
     Args:
         opened: the uncompressed batches that opening.batches lists. Of the message whose last

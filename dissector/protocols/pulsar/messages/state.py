@@ -9,6 +9,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
+from dissector.notice_rows import Notices, new_notices
 from dissector.protobuf import plan as protobuf_plan
 from dissector.protobuf.plan import FieldColumn, FieldPlan, KeyValueColumn, PairValue, Root
 from dissector.protobuf.scan import ScanOutput, new_output
@@ -21,10 +22,9 @@ CURSOR_PROTOCOL: Final = 2
 CURSOR_JOINED: Final = 3  # bytes of the message whose last chunk is in the next row, -1: none is
 CURSOR_COUNT: Final = 4  # messages written
 CURSOR_TEXT: Final = 5  # bytes of text written
-CURSOR_ODD: Final = 6  # findings written
-CURSOR_BATCH: Final = 7  # next index in Opening.batches
-CURSOR_BATCHES: Final = 8  # how many are there
-CURSOR_LENGTH: Final = 9
+CURSOR_BATCH: Final = 6  # next index in Opening.batches
+CURSOR_BATCHES: Final = 7  # how many are there
+CURSOR_LENGTH: Final = 8
 
 BATCHES: Final = 256  # compressed batches that are opened at once
 
@@ -76,20 +76,6 @@ class MessageColumns(Bundle):
     has_property: Int64Array
 
 
-class OddEntries(Bundle):
-    """Findings about entries.
-
-    row: of the frame.
-    kind: index in NOTICES.
-    value, value2: for it.
-    """
-
-    row: Int64Array
-    kind: Int64Array
-    value: Int64Array
-    value2: Int64Array
-
-
 class BatchColumns(Bundle):
     """Compressed batches of a block, in its order.
 
@@ -109,7 +95,7 @@ class Unpacking(State):
     messages: rows to be filled.
     text: uint8[], their keys.
     out: for the walk of batch items, its matrix is that of messages.
-    odd: findings.
+    notices: about entries.
     batches: those that were opened or are to be.
     cursor: int64[CURSOR_LENGTH].
     """
@@ -118,7 +104,7 @@ class Unpacking(State):
     messages: MessageColumns
     text: ByteArray
     out: ScanOutput
-    odd: OddEntries
+    notices: Notices
     batches: BatchColumns
     cursor: Int64Array
 
@@ -167,7 +153,7 @@ def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int)
         messages=messages,
         text=np.zeros(text_bytes, np.uint8),
         out=new_output(messages.matrix, 1, names),
-        odd=OddEntries.new(1),
+        notices=new_notices(1),
         batches=BatchColumns.new(BATCHES),
         cursor=cursor,
     )

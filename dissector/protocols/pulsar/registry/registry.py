@@ -12,8 +12,8 @@ import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.limits import MAX_NAMES, NULL
-from dissector.notice_log import Notice, NoticeLog
-from dissector.notices import NOTICE_NUMBER
+from dissector.notice_log import NoticeLog
+from dissector.notice_rows import new_notices
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry import state as registry_state
@@ -73,15 +73,12 @@ class PulsarRegistry:
         state = self._state
         registry_state.reserve(state, rows)
         state.counters[registry_state.COUNT_OUT] = 0
-        state.counters[registry_state.COUNT_NOTICES] = 0
         versions = self._schema_versions_of(frames, rows, sources)
-        notices = np.empty((rows + 1, 2), np.int64)
+        notices = new_notices(rows)
         before = int(state.counters[registry_state.COUNT_ROW])
         return RegistryContext(state, before, self._rules, versions, self._output(rows), notices)
 
-    def closed(
-        self, frames: FrameColumns, rows: int, run: RegistryContext, notices: NoticeLog
-    ) -> list[TableBlock]:
+    def closed(self, rows: int, run: RegistryContext, notices: NoticeLog) -> list[TableBlock]:
         """Blocks of producers and consumers for the incarnations that closed in a walk.
 
         Args:
@@ -89,21 +86,7 @@ class PulsarRegistry:
             notices: gets what is odd.
         """
         self._state.counters[registry_state.COUNT_ROW] = run.rows_before + rows
-        notices.add(
-            Notice(
-                kind,
-                int(frames.last_ts_ns[row]),
-                int(frames.connection_id[row]),
-                int(frames.direction[row]),
-                int(frames.frame_no[row]),
-                int(frames.last_packet[row]),
-                int(frames.stream_offset[row]),
-                value=int(frames.handle_id[row]),
-            )
-            for kind, row in run.notices[
-                : self._state.counters[registry_state.COUNT_NOTICES]
-            ].tolist()
-        )
+        notices.drain(run.notices)
         return self._blocks(run.out)
 
     def finish(self, notices: NoticeLog) -> list[TableBlock]:
@@ -113,7 +96,7 @@ class PulsarRegistry:
         close_all(self._state, out)
         refused = int(self._state.counters[registry_state.COUNT_REFUSED])
         if refused:
-            notices.add([Notice(NOTICE_NUMBER["subjects_limit"], value=refused)])
+            notices.note("subjects_limit", value=refused)
         return self._blocks(out)
 
     def open_rows(self) -> list[TableBlock]:

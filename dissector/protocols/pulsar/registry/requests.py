@@ -5,6 +5,7 @@ from typing import NamedTuple
 from dissector.blocks import Int64Array
 from dissector.jit import kernel
 from dissector.limits import NULL
+from dissector.notice_rows import Notices
 from dissector.protocols.columns import FrameColumns, Lifecycle
 from dissector.protocols.pairing.rules import RuleColumns
 from dissector.protocols.pulsar.registry.client_handles import close_handle, learn_name
@@ -19,7 +20,7 @@ class RegistryContext(NamedTuple):
     rows_before: ordinal of the last row of the block before.
     schema_versions: int64[rows], index of each frame's schema version in the registry's list.
     out: gets the rows that close, from counters[COUNT_OUT] on.
-    notices: int64[.., 2], kind and row, from counters[COUNT_NOTICES] on. As many as can come fit.
+    notices: as many as can come fit.
     """
 
     state: RegistryState
@@ -27,7 +28,7 @@ class RegistryContext(NamedTuple):
     rules: RuleColumns
     schema_versions: Int64Array
     out: HandleRows
-    notices: Int64Array
+    notices: Notices
 
 
 class Asked(NamedTuple):

@@ -56,10 +56,9 @@ AMBIGUOUS: Final = 1 << 40  # a hint that pointed at two topics
 
 # Indexes into RegistryState.counters.
 COUNT_OUT: Final = 0  # rows written to the outputs
-COUNT_NOTICES: Final = 1
-COUNT_ROW: Final = 2  # rows (frames and events) ever seen: the ordinal of the current one
-COUNT_REFUSED: Final = 3  # subjects that found no room
-COUNTERS: Final = 4
+COUNT_ROW: Final = 1  # rows (frames and events) ever seen: the ordinal of the current one
+COUNT_REFUSED: Final = 2  # subjects that found no room
+COUNTERS: Final = 3
 
 RECENT: Final = 256  # subjects found by a glance; a power of two
 

@@ -6,6 +6,7 @@ from dissector.limits import NULL
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, FrameEvent, Lifecycle
+from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.connections import may_hide_frames
 from dissector.protocols.pairing.rules import PairedBy
@@ -81,18 +82,26 @@ def _handle_send(state: RegistryState, frames: FrameColumns, row: int, command: 
             _use(state, client_handle)
         if client_handles.name[client_handle] == NULL:
             _learn_from_send(state, frames, row, client_handle)
-    elif command == commands.SEND_RECEIPT and (
+    elif command == commands.SEND_RECEIPT:
+        _learn_ledger(state, frames, row, client_handle)
+    registry_client_handles.describe(state, frames, row, client_handle)
+    if command != commands.SEND:
+        _step_back(state, frames, row, client_handle)
+    elif frames.producer_name[row] == NULL:
+        frames.producer_name[row] = frames.wire_producer_name[row]
+
+
+@inlined
+def _learn_ledger(state: RegistryState, frames: FrameColumns, row: int, client_handle: int) -> None:
+    """The ledger of what was stored or delivered belongs to the topic."""
+    client_handles = state.client_handles
+    if (
         client_handles.topic[client_handle] == NULL
         or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
     ):
         registry_client_handles.learn_ledger(
             state, client_handle, frames.ledger_id[row], frames.entry_id[row]
         )
-    registry_client_handles.describe(state, frames, row, client_handle)
-    if command != commands.SEND:
-        _step_back(state, frames, row, client_handle)
-    elif frames.producer_name[row] == NULL:
-        frames.producer_name[row] = frames.wire_producer_name[row]
 
 
 @inlined
@@ -106,14 +115,7 @@ def _handle_message(state: RegistryState, frames: FrameColumns, row: int) -> Non
     )
     if client_handle == tables.ABSENT:
         return
-    client_handles = state.client_handles
-    if (
-        client_handles.topic[client_handle] == NULL
-        or frames.ledger_id[row] != client_handles.last_ledger[client_handle]
-    ):
-        registry_client_handles.learn_ledger(
-            state, client_handle, frames.ledger_id[row], frames.entry_id[row]
-        )
+    _learn_ledger(state, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     frames.producer_name[row] = frames.wire_producer_name[row]
     _step_back(state, frames, row, client_handle)
@@ -247,10 +249,7 @@ def _handle_opening(
         phase = HandleState.UNOPENED
     if phase in (HandleState.OPENING, HandleState.OPEN):
         lifecycle = Lifecycle.REPEATED
-        notice = state.counters[registry_state.COUNT_NOTICES]
-        run.notices[notice, 0] = ID_REOPENED
-        run.notices[notice, 1] = row
-        state.counters[registry_state.COUNT_NOTICES] = notice + 1
+        note_frame(run.notices, ID_REOPENED, frames, row, number, NULL)
     else:
         if phase == HandleState.CLOSING:
             registry_client_handles.close_handle(state, run.out, client_handle, BY_CLIENT, NULL)

@@ -1,4 +1,4 @@
-"""Pulsar's wire format: commands, headers, fields, their text, and their disguise."""
+"""Pulsar's wire format: commands, headers, fields, texts, and anonymous copies of them."""
 
 __all__ = (
     "anonymize",

@@ -8,15 +8,15 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Decompressor, UnpackResult
-from dissector.codecs.pseudonyms import ROOM, SipHashKey, key_of
 from dissector.codecs.repacking import repacked
-from dissector.codecs.sentences import Sentences
-from dissector.codecs.siphash import fill_noise, siphash
+from dissector.codecs.siphash import fill_noise, key_of, siphash
 from dissector.limits import MAX_ENTRY_BYTES
 from dissector.protobuf.descriptors import Field, descriptors
+from dissector.protocols.pseudonyms import Pseudonyms
 from dissector.protocols.pulsar.wire import anonymize_kernels as kernels
 from dissector.protocols.pulsar.wire import contents
 from dissector.protocols.pulsar.wire.anonymize_kernels import Treatment
+from dissector.protocols.sentences import Sentences
 
 # What is done to a text by what it holds.
 _TEXTS: Final = {contents.VERSION: Treatment.VERSION, contents.SENTENCE: Treatment.SENTENCE}
@@ -63,31 +63,30 @@ class PulsarAnonymizer:
     nameless: of the first those in which no name is left, where it had no room.
 
     Args:
-        names, noise: keys. sentences: what treats error texts; None keeps names.
+        names: pseudonyms. noise: a key. keeps_names: names stay, those in error texts too.
     """
 
-    def __init__(self, names: SipHashKey, noise: bytes, sentences: Sentences | None) -> None:
-        plan, numbers = _plan(sentences is None)
-        self._sentences = sentences
+    def __init__(self, names: Pseudonyms, noise: bytes, keeps_names: bool = False) -> None:
+        plan, numbers = _plan(keeps_names)
+        self._names = names
+        self._sentences = None if keeps_names else Sentences(names)
         self.repacked = self.given_up = self.nameless = 0
         self._known_payloads: dict[bytes, bytes | None] = {}
         self._decompressor = Decompressor()
-        hashed = np.array(names, np.int64)
+        low, high = names.state.key.tolist()
         known_keys = {
             key: Treatment.NAME if is_name else Treatment.KEEP
             for key, is_name in contents.PROPERTIES.items()
         }
         known = [
-            (siphash(*names, np.frombuffer(bytearray(name), np.uint8), 0, len(name)), action)
+            (siphash(low, high, np.frombuffer(bytearray(name), np.uint8), 0, len(name)), action)
             for name, action in known_keys.items()
         ]
         self._state = kernels.AnonymizerState(
             plan=plan,
             known=np.array(known, np.int64),
-            key=hashed,
             noise_key=np.array(key_of(noise), np.int64),
-            cells=np.zeros(2 * ROOM, np.int64),
-            scratch=np.zeros(4 * ROOM + 64, np.uint8),
+            scratch=np.zeros(24, np.uint8),
             stack=np.zeros(64, np.int64),
             at=np.zeros(2, np.int64),
             left=np.zeros((_LEFT_ROWS, kernels.LEFT_CELLS), np.int64),
@@ -101,11 +100,13 @@ class PulsarAnonymizer:
         state.at[kernels.NEXT] = 0
         while True:
             state.at[kernels.LEFT] = 0
-            is_done = kernels.anonymize_frames(data, starts, sizes, ends, state)
+            is_done = kernels.anonymize_frames(data, starts, sizes, ends, state, self._names.state)
             for row in state.left[: state.at[kernels.LEFT]].copy():
                 self._finish(data, row)
             if is_done:
                 return
+            row = int(state.at[kernels.NEXT])
+            self._names.reserve(int(ends[row] - starts[row]))
 
     def _finish(self, data: ByteArray, row: Int64Array) -> None:
         start, end = int(row[kernels.LEFT_START]), int(row[kernels.LEFT_END])
@@ -152,8 +153,9 @@ class PulsarAnonymizer:
         after = before.copy()
         # What differs between two seeds is noise, and free.
         seed, other = int(row[kernels.LEFT_SEED]), before.copy()
-        kernels.anonymize_batch(after, 0, size, seed, self._state)
-        kernels.anonymize_batch(other, 0, size, ~seed, self._state)
+        self._names.reserve(size)
+        kernels.anonymize_batch(after, 0, size, seed, self._state, self._names.state)
+        kernels.anonymize_batch(other, 0, size, ~seed, self._state, self._names.state)
         made = repacked(codec, other, after, len(packed))
         if made is None:
             # Names that count up compress better than any others: without them it may fit.

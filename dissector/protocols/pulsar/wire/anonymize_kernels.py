@@ -17,9 +17,9 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.compression import Codec
 from dissector.codecs.crc32c import crc32c
 from dissector.codecs.integers import be16, be32, varint
-from dissector.codecs.pseudonyms import rename, rename_words
 from dissector.codecs.siphash import fill_noise, following, siphash
 from dissector.jit import kernel
+from dissector.protocols.pseudonyms import WordState, has_word_room, rename, rename_words
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 from dissector.protocols.pulsar.wire.headers import MAGIC_BROKER_ENTRY, MAGIC_CHECKSUM
 from dissector.states import State
@@ -73,14 +73,12 @@ _PAYLOAD_SIZE: Final = 3
 
 class AnonymizerState(State):
     """plan: int64[messages, FIELDS]; known: int64[n, 2], hash of a key that stays, and what is done
-    to its value; key, noise_key: int64[2]; cells, scratch: for `rename`; stack: int64[64]; at:
-    int64[2]; left: int64[rows, LEFT_CELLS]; roots: int64[4], the messages that frames hold."""
+    to its value; noise_key: int64[2]; scratch: uint8[24]; stack: int64[64]; at: int64[2];
+    left: int64[rows, LEFT_CELLS]; roots: int64[4], the messages that frames hold."""
 
     plan: Int64Array
     known: Int64Array
-    key: Int64Array
     noise_key: Int64Array
-    cells: Int64Array
     scratch: ByteArray
     stack: Int64Array
     at: Int64Array
@@ -130,7 +128,7 @@ def _leave(state: AnonymizerState, kind: int, start: int, end: int) -> int:
 
 
 @kernel
-def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState) -> None:
+def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState, words: WordState) -> None:
     """A KeyValue: key and value are names, but for keys that Pulsar itself sets."""
     at = start
     action = Treatment.WORDS
@@ -146,23 +144,23 @@ def _pair(data: ByteArray, start: int, end: int, state: AnonymizerState) -> None
         first = size.next
         at = first + size.value
         if tag.value >> 3 == 1:
-            digest = siphash(state.key[0], state.key[1], data, first, at)
+            digest = siphash(words.key[0], words.key[1], data, first, at)
             action = Treatment.WORDS
             for row in range(len(state.known)):
                 if state.known[row, 0] == digest:
                     action = state.known[row, 1]
             if action == Treatment.WORDS:
-                rename_words(data, first, at, state.key, state.cells, state.scratch)
+                rename_words(data, first, at, words)
         elif tag.value >> 3 == 2:
             if action != Treatment.KEEP:
-                rename(data, first, at, state.key, state.cells, state.scratch)
+                rename(data, first, at, words)
         else:
             _hide(data, first, at, state)
 
 
 @kernel
 def anonymize_message(
-    data: ByteArray, start: int, end: int, message: int, state: AnonymizerState
+    data: ByteArray, start: int, end: int, message: int, state: AnonymizerState, words: WordState
 ) -> None:
     """Treat the fields of a protobuf message in data[start:end]."""
     stack = state.stack
@@ -213,11 +211,11 @@ def anonymize_message(
                 end = at
                 at = first
             elif action == Treatment.PAIR:
-                _pair(data, first, at, state)
+                _pair(data, first, at, state, words)
             elif action == Treatment.NAME:
-                rename(data, first, at, state.key, state.cells, state.scratch)
+                rename(data, first, at, words)
             elif action == Treatment.WORDS:
-                rename_words(data, first, at, state.key, state.cells, state.scratch)
+                rename_words(data, first, at, words)
             elif action == Treatment.STARS:
                 for offset in range(first, at):
                     data[offset] = _STAR
@@ -231,7 +229,7 @@ def anonymize_message(
 
 @kernel
 def anonymize_batch(
-    data: ByteArray, start: int, end: int, seed: int, state: AnonymizerState
+    data: ByteArray, start: int, end: int, seed: int, state: AnonymizerState, words: WordState
 ) -> None:
     """Messages of a batch that is not compressed: what describes them, and noise for the rest."""
     at = start
@@ -244,7 +242,7 @@ def anonymize_batch(
         size = _number_in(data, first, stop, _PAYLOAD_SIZE, -1)
         if size < 0:
             break
-        anonymize_message(data, first, stop, state.roots[ROOT_SINGLE], state)
+        anonymize_message(data, first, stop, state.roots[ROOT_SINGLE], state, words)
         at = min(stop + size, end)
         fill_noise(data, stop, at, _numbered_seed(seed, number, at - stop, state))
         number += 1
@@ -296,7 +294,9 @@ def seal(data: ByteArray, stored_at: int, covered: int, end: int, is_wrong: int)
 
 
 @kernel
-def _entry(data: ByteArray, at: int, end: int, is_whole: int, state: AnonymizerState) -> None:
+def _entry(
+    data: ByteArray, at: int, end: int, is_whole: int, state: AnonymizerState, words: WordState
+) -> None:
     """What stands behind the command of a SEND or MESSAGE."""
     if at + 6 <= end and be16(data, at) == MAGIC_BROKER_ENTRY:
         at = min(at + 6 + be32(data, at + 2), end)
@@ -320,16 +320,16 @@ def _entry(data: ByteArray, at: int, end: int, is_whole: int, state: AnonymizerS
     first = at + 4
     stop = first + be32(data, at)
     if stop > end:
-        anonymize_message(data, first, end, state.roots[ROOT_METADATA], state)
+        anonymize_message(data, first, end, state.roots[ROOT_METADATA], state, words)
         _cut(data, stored_at, end, end, seed, state)
         return
     codec = _number_in(data, first, stop, _COMPRESSION, Codec.NONE)
     size = _number_in(data, first, stop, _UNCOMPRESSED_SIZE, 0)
     is_batch = _number_in(data, first, stop, _BATCH, -1) >= 0
     is_encrypted = _number_in(data, first, stop, _ENCRYPTION_KEYS, 0)
-    anonymize_message(data, first, stop, state.roots[ROOT_METADATA], state)
+    anonymize_message(data, first, stop, state.roots[ROOT_METADATA], state, words)
     if is_batch and not is_encrypted and codec == Codec.NONE:
-        anonymize_batch(data, stop, end, seed, state)
+        anonymize_batch(data, stop, end, seed, state, words)
     elif is_batch and not is_encrypted and is_whole and stop < end:
         row = _leave(state, PACKED, stop, end)
         left = state.left
@@ -362,7 +362,12 @@ def _cut(
 
 @kernel
 def anonymize_frames(
-    data: ByteArray, starts: Int64Array, sizes: Int64Array, ends: Int64Array, state: AnonymizerState
+    data: ByteArray,
+    starts: Int64Array,
+    sizes: Int64Array,
+    ends: Int64Array,
+    state: AnonymizerState,
+    words: WordState,
 ) -> int:
     """Treat frames, from state.at[NEXT] on, of which data[start:end] is there.
 
@@ -375,16 +380,16 @@ def anonymize_frames(
         stop = ends[row]
         is_whole = int(start + sizes[row] == stop)
         # A field of a sentence takes two bytes at least; a command has few of them.
-        if len(state.left) - state.at[LEFT] < 1024:
+        if len(state.left) - state.at[LEFT] < 1024 or not has_word_room(words, stop - start):
             return 0
         if stop - start < 9:
             continue
         after = min(start + 8 + be32(data, start + 4), stop)
         command = varint(data, start + 9, after) if after > start + 9 else varint(data, 0, 0)
-        anonymize_message(data, start + 8, after, state.roots[ROOT_COMMAND], state)
+        anonymize_message(data, start + 8, after, state.roots[ROOT_COMMAND], state, words)
         if after < stop:
             if command.next > 0 and command.value in (SEND, MESSAGE):
-                _entry(data, after, stop, is_whole, state)
+                _entry(data, after, stop, is_whole, state, words)
             else:
                 _hide(data, after, stop, state)
     state.at[NEXT] = len(starts)

@@ -11,18 +11,20 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import Bundle
 from dissector.codecs.crc32c import crc32c
 from dissector.codecs.integers import be16, be32
 from dissector.codecs.names import NameTable
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
+from dissector.notice_log import NoticeLog
+from dissector.notice_rows import NoticeRows, Notices, drained, new_notices
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf import scan as protobuf_scan
 from dissector.protobuf.odd_fields import ODD_COUNT, ODD_SLOTS
 from dissector.protobuf.scan import SpanColumns, SpanResult
 from dissector.protocols import columns
 from dissector.protocols.columns import FrameColumns, IdColumns
+from dissector.protocols.frame_notices import note_frame, notice_at
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.wire import columns as wire_columns
 from dissector.protocols.pulsar.wire import headers
@@ -37,31 +39,18 @@ _IDS_LIMIT: Final = NOTICE_NUMBER["ids_limit"]
 _NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
 
-class OddRows(Bundle):
-    """What was odd about rows of a block.
-
-    row: in the frame columns.
-    kind: index in NOTICES.
-    """
-
-    row: Int64Array
-    kind: Int64Array
-
-
 class Fields(NamedTuple):
     """What a block holds beside its frame columns.
 
     ids: the message ids of ACK and REDELIVER frames, id_count of them.
-    words: int64[], the ack sets and compacted indexes, word_count of them.
-    notices: odd rows, notice_count of them, by row. The arrays are used again for the next block.
+    words: int64[], the ack sets and compacted indexes, word_count of them. The arrays are used
+        again for the next block.
     """
 
     ids: IdColumns
     id_count: int
     words: Int64Array
     word_count: int
-    notices: OddRows
-    notice_count: int
 
 
 class Extent(NamedTuple):
@@ -176,18 +165,16 @@ def _locate_frame(
 
 
 @inlined
-def _spoil(frames: FrameColumns, row: int, notices: OddRows, notice_count: int) -> int:
+def _spoil(frames: FrameColumns, row: int, notices: Notices) -> None:
     """Note that a frame's fields cannot be read; a frame that is cut keeps saying so."""
     if frames.status[row] == columns.MALFORMED:
-        return notice_count
+        return
     if frames.status[row] == columns.COMPLETE:
         frames.status[row] = columns.MALFORMED
     if frames.checksum[row] == NULL and frames.command[row] in (SEND, MESSAGE):
         frames.checksum[row] = columns.CHECKSUM_NOT_EVALUATED
         frames.checksum_note[row] = columns.MALFORMED
-    notices.row[notice_count] = row
-    notices.kind[notice_count] = _MALFORMED_FRAME
-    return notice_count + 1
+    note_frame(notices, _MALFORMED_FRAME, frames, row, NULL, NULL)
 
 
 @kernel
@@ -197,17 +184,16 @@ def locate(
     rows: int,
     protocol: int,
     spans: SpanColumns,
-    notices: OddRows,
-) -> tuple[int, int]:
+    notices: Notices,
+) -> int:
     """Find the parts of the frames in rows 0 to rows - 1 and judge their checksums.
 
-    Writes command where it is null, the checksum, metadata and payload columns, spans and findings.
+    Writes command where it is null, the checksum, metadata and payload columns, spans and notices.
 
     Returns:
-        The number of spans and the number of findings.
+        The number of spans.
     """
     count = 0
-    notice_count = 0
     for row in range(rows):
         if frames.protocol[row] != protocol or frames.frame_no[row] == NULL:
             continue
@@ -215,15 +201,13 @@ def locate(
         count = _locate_frame(frames, row, data, spans, count)
         if count < 0:
             count = -1 - count
-            notice_count = _spoil(frames, row, notices, notice_count)
-    return count, notice_count
+            _spoil(frames, row, notices)
+    return count
 
 
 @kernel
-def settle(
-    frames: FrameColumns, spans: SpanColumns, count: int, notices: OddRows, notice_count: int
-) -> int:
-    """Judge rows by what became of their spans; returns the number of findings.
+def settle(frames: FrameColumns, spans: SpanColumns, count: int, notices: Notices) -> None:
+    """Judge rows by what became of their spans.
 
     Metadata that cannot be read makes a frame malformed, unless its checksum has already said that
     these bytes are damaged; what follows from its absence is then unknown.
@@ -234,26 +218,23 @@ def settle(
         if status == SpanResult.BAD:
             is_command = spans.root[index] == wire_columns.ROOT_COMMAND
             if is_command or frames.checksum[row] != columns.CHECKSUM_MISMATCH:
-                notice_count = _spoil(frames, row, notices, notice_count)
+                _spoil(frames, row, notices)
             if not is_command:
                 frames.message_count[row] = NULL
                 frames.is_batch[row] = NULL
                 frames.is_encrypted[row] = NULL
                 frames.compression[row] = NULL
         elif status == SpanResult.LIMITED:
-            notices.row[notice_count] = row
-            notices.kind[notice_count] = _IDS_LIMIT
-            notice_count += 1
+            note_frame(notices, _IDS_LIMIT, frames, row, NULL, NULL)
         if spans.root[index] == wire_columns.ROOT_COMMAND and frames.command[row] == TOPIC_MIGRATED:
             if frames.response[row] == _RESOURCE_IS_CONSUMER:
                 frames.consumer_id[row] = frames.producer_id[row]
                 frames.producer_id[row] = NULL
             frames.response[row] = NULL
-    return notice_count
 
 
 class FieldDecoder:
-    """Fills the wire-field columns of Pulsar frames, block after block."""
+    """Fills the wire-field columns of Pulsar frames, block after block; notes what is odd."""
 
     def __init__(self, names: NameTable, protocol: int) -> None:
         """names: the capture's; protocol: what frames.protocol holds for Pulsar."""
@@ -262,7 +243,8 @@ class FieldDecoder:
         self.unknown = Unknown(protocol)
         self._plan = wire_columns.frame_plan()
         self._spans = SpanColumns.new(0)
-        self._notices = OddRows.new(0)
+        self.notices = NoticeLog()
+        self._notices = new_notices(0)
         empty = np.zeros((columns.FRAME_COLUMN_COUNT, 0), np.int64)
         self._out = protobuf_scan.new_output(empty, len(IdColumns._fields), names.columns)
 
@@ -275,9 +257,9 @@ class FieldDecoder:
         """
         if self._spans.matrix.shape[1] < _SPANS_PER_FRAME * rows:
             self._spans = SpanColumns.new(_SPANS_PER_FRAME * rows)
-            self._notices = OddRows.new((_SPANS_PER_FRAME + 1) * rows + 1)
+            self._notices = new_notices((_SPANS_PER_FRAME + 1) * rows)
         spans, notices = self._spans, self._notices
-        count, notice_count = locate(frames, sources, rows, self._protocol, spans, notices)
+        count = locate(frames, sources, rows, self._protocol, spans, notices)
         out = self._out._replace(cells=frames.matrix)
         out.used[:] = 0
         first = protobuf_scan.scan(self._plan, out, sources, spans, 0, count)
@@ -286,21 +268,17 @@ class FieldDecoder:
             first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
         self._out = out
         self._note_unknown(frames, rows)
-        notice_count = settle(frames, spans, count, notices, notice_count)
+        settle(frames, spans, count, notices)
+        if notices.used[0]:
+            found = NoticeRows(drained(notices))
+            self.notices.add_rows(found.matrix[np.argsort(found.frame_no, kind="stable")])
         if self._names.drain_refused() and rows:
-            notices.row[notice_count] = rows - 1
-            notices.kind[notice_count] = _NAMES_LIMIT
-            notice_count += 1
-        if notice_count > 1:
-            order = np.argsort(notices.row[:notice_count], kind="stable")
-            notices.matrix[:, :notice_count] = notices.matrix[:, order]
+            self.notices.add([notice_at(_NAMES_LIMIT, frames, rows - 1)])
         return Fields(
             ids=IdColumns(out.ids),
             id_count=int(out.used[protobuf_scan.USED_IDS]),
             words=out.words,
             word_count=int(out.used[protobuf_scan.USED_WORDS]),
-            notices=notices,
-            notice_count=int(notice_count),
         )
 
     def _note_unknown(self, frames: FrameColumns, rows: int) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.limits import MAX_UNKNOWN_KINDS, NULL
-from dissector.notice_log import Notice
+from dissector.notice_log import NoticeLog
+from dissector.notice_rows import Notice
 from dissector.notices import NOTICE_NUMBER
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import FrameColumns
+from dissector.protocols.frame_notices import notice_at
 from dissector.protocols.pairing.rules import COMMAND_SLOTS
 from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import COMMAND_BY_NUMBER
@@ -23,7 +25,6 @@ _COMMAND: Final = NOTICE_NUMBER["unknown_command"]
 _FIELD: Final = NOTICE_NUMBER["unknown_field"]
 _VALUE: Final = NOTICE_NUMBER["unknown_value"]
 _FEATURE: Final = NOTICE_NUMBER["unknown_feature"]
-_LIMIT: Final = NOTICE_NUMBER["unknown_limit"]
 _IS_KNOWN: Final = np.isin(np.arange(COMMAND_SLOTS), list(COMMAND_BY_NUMBER))
 _ALL_ONES: Final = 0xFFFF_FFFF
 _ENUMS: Final = tuple(
@@ -84,10 +85,14 @@ class Unknown:
         """Count what there was no room to tell apart."""
         self._others += count
 
-    def notices(self) -> list[Notice]:
-        """One notice of each kind."""
-        notices = [first._replace(value2=count) for first, count in self._counted.values()]
-        return notices + ([Notice(_LIMIT, value=self._others)] if self._others else [])
+    def note_all(self, log: NoticeLog) -> None:
+        """Give a log one notice of each kind."""
+        log.add(
+            first._replace(value2=count, name=log.name(name))
+            for (_, name, _), (first, count) in self._counted.items()
+        )
+        if self._others:
+            log.note("unknown_limit", value=self._others)
 
     def _count(
         self, frames: FrameColumns, values: Int64Array, odd: Int64Array, kind: int, name: str
@@ -101,19 +106,8 @@ class Unknown:
         if key not in self._counted and len(self._counted) >= MAX_UNKNOWN_KINDS:
             self._others += count
             return
-        kind, name, number = key
+        kind, _, number = key
         if key not in self._counted:
-            first = Notice(
-                kind,
-                int(frames.last_ts_ns[row]),
-                int(frames.connection_id[row]),
-                int(frames.direction[row]),
-                int(frames.frame_no[row]),
-                int(frames.last_packet[row]),
-                int(frames.stream_offset[row]),
-                value=number,
-                name=name,
-            )
-            self._counted[key] = first, 0
+            self._counted[key] = notice_at(kind, frames, row, number), 0
         first, before = self._counted[key]
         self._counted[key] = first, before + count

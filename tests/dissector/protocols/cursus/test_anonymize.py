@@ -5,10 +5,11 @@ import gzip
 import numpy as np
 import pytest
 
-from dissector.codecs.pseudonyms import Pseudonyms, key_of
+from dissector.codecs.siphash import key_of
 from dissector.protocols.cursus.anonymize import CursusAnonymizer
 from dissector.protocols.cursus.answers import read_answer
 from dissector.protocols.cursus.lines import read_line
+from dissector.protocols.pseudonyms import Pseudonyms
 from tests.wire import cursus
 
 NAMES = Pseudonyms(key_of(bytes(range(16))))

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from dissector.limits import RESYNC_HOLD_MS
-from dissector.notices import NOTICES
 from dissector.protocols.columns import COMPLETE, CUT_BY_GAP
 from dissector.protocols.framing.assembly import FramingOptions
 from dissector.protocols.framing.range_pool import LARGE_HELD
@@ -25,7 +24,7 @@ def protocol_of(framing, connection=0):
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.notices.rows()]
+    return [each.code for each in framing.notices.rows()]
 
 
 def test_frames_on_any_port_are_recognised():

@@ -3,7 +3,7 @@
 from dissector.notices import NOTICES
 from dissector.protocols.framing.detection import Detection, FramingOptions
 from dissector.protocols.framing.recognition import HEAD_BYTES, recognise
-from dissector.protocols.framing.state import COUNTER_NOTICES, HTTP, TLS, UNDECIDED
+from dissector.protocols.framing.state import HTTP, TLS, UNDECIDED
 from tests.dissector.protocols.framing.test_assembly import HELLO
 from tests.wire.buffers import Held
 from tests.wire.toy import SPEC, TO_BROKER, frame
@@ -67,18 +67,17 @@ def test_options_come_before_content() -> None:
 def test_what_contradicts_an_option_is_noted_once_it_is_plain() -> None:
     """A first record of TLS in two pieces; what begins as asked is no contradiction."""
     begun = Begun(HELLO[:20], FramingOptions(only=0))
-    counters = begun.state.counters
     assert begun.needs_more()
-    assert counters[COUNTER_NOTICES] == 0 and begun.protocol == UNDECIDED
+    assert begun.state.notices.used[0] == 0 and begun.protocol == UNDECIDED
     begun.add(HELLO[20:])
-    assert not begun.needs_more() and counters[COUNTER_NOTICES] == 1
-    notices = begun.state.notices
+    assert not begun.needs_more() and begun.state.notices.used[0] == 1
+    notices = begun.state.notices.rows
     assert NOTICES[notices.kind[0]].code == "read_as_asked"
     assert (notices.connection_id[0], notices.packet[0]) == (7, 1)
     for head in (frame(TO_BROKER, b"x"), b"\xff" * 9):
         other = Begun(head, FramingOptions(only=0))
         assert not other.needs_more()
-        assert other.protocol == 0 and other.state.counters[COUNTER_NOTICES] == 0
+        assert other.protocol == 0 and other.state.notices.used[0] == 0
 
 
 def test_a_proxy_header_is_waited_for_but_not_for_ever() -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dissector.notices import NOTICES
 from dissector.protocols.framing.state import RoleSource
 from tests.wire.ranges import Ranges, connection_in, framed
 from tests.wire.toy import EITHER, PROVEN, SPEC, TO_BROKER, TO_CLIENT, frame
@@ -17,7 +16,7 @@ def role_of(framing, connection=0):
 
 
 def codes(framing):
-    return [NOTICES[each.kind].code for each in framing.notices.rows()]
+    return [each.code for each in framing.notices.rows()]
 
 
 def test_the_opener_is_the_client_when_its_first_command_agrees():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dissector.codecs.names import NameTable
 from dissector.jit import compiled
 from dissector.limits import NULL
+from dissector.notice_rows import new_notices
 from dissector.notices import NOTICES
 from dissector.protocols.columns import CUT_BY_GAP
 from dissector.protocols.frame_table import filled_columns
@@ -23,7 +24,6 @@ from dissector.protocols.pulsar.messages.state import (
     CURSOR_ROWS,
     CURSOR_TEXT,
     MessageColumns,
-    OddEntries,
     make_more_room,
     new_unpacking,
 )
@@ -146,7 +146,7 @@ def test_the_same_rows_in_any_room(room: int) -> None:
     names = NameTable(100, 10_000)
     fields = FieldDecoder(names, 0).decode(block, len(frames), sources)
     opening = new_unpacking(names.columns, room, max(room, 4), 0)
-    opening.grow(odd=OddEntries.new(5))
+    opening.grow(notices=new_notices(5))
     opening.cursor[CURSOR_ROWS], opening.cursor[CURSOR_JOINED] = len(frames), -1
     nothing = np.zeros(1, np.uint8)
     rows: list[dict[str, Any]] = []

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dissector.codecs.crc32c import crc32c
-from dissector.codecs.pseudonyms import Pseudonyms, key_of
-from dissector.codecs.sentences import Sentences
+from dissector.codecs.siphash import key_of
 from dissector.protobuf.descriptors import descriptors
+from dissector.protocols.pseudonyms import Pseudonyms
 from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer, _plan
 from dissector.protocols.pulsar.wire.anonymize_kernels import Treatment
 from dissector.protocols.pulsar.wire.contents import SECRET, content_of
@@ -30,7 +30,7 @@ def anonymized(*frames: bytes, cut: int = 0) -> list[bytes]:
     starts = np.cumsum(sizes) - sizes
     ends = np.minimum(starts + sizes, len(data))
     bounds = np.stack([starts, sizes, ends])
-    PulsarAnonymizer(KEY, bytes(16), Sentences(NAMES)).frames(data, bounds)
+    PulsarAnonymizer(NAMES, bytes(16)).frames(data, bounds)
     return [data[a:b].tobytes() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 

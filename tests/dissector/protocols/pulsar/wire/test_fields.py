@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dissector.codecs.names import NameTable
 from dissector.jit import compiled
 from dissector.limits import MAX_IDS_PER_ACK, NULL
-from dissector.notices import NOTICES
 from dissector.protocols import columns as c
 from dissector.protocols.columns import FrameColumns, FrameEvent
 from dissector.protocols.pulsar.wire.commands import COMMANDS
@@ -35,10 +34,11 @@ NAMES = {
 
 def read(
     frames: list[bytes], names: NameTable | None = None
-) -> tuple[FrameColumns, Sources, Fields, NameTable]:
+) -> tuple[FrameColumns, Sources, Fields, NameTable, FieldDecoder]:
     table = names or NameTable(4096, 1 << 20)
     columns, sources = block_of(frames)
-    return columns, sources, FieldDecoder(table, 0).decode(columns, len(frames), sources), table
+    decoder = FieldDecoder(table, 0)
+    return columns, sources, decoder.decode(columns, len(frames), sources), table, decoder
 
 
 def words(found: Fields, at: int, count: int) -> list[int]:
@@ -92,16 +92,14 @@ def id_row(found: Fields, number: int, parent: int) -> dict[str, Any]:
     return out
 
 
-def codes(found: Fields) -> list[tuple[int, str]]:
-    return [
-        (int(found.notices.row[k]), NOTICES[found.notices.kind[k]].code)
-        for k in range(found.notice_count)
-    ]
+def codes(decoder: FieldDecoder) -> list[tuple[int, str]]:
+    """What was noticed, with the row of the frame."""
+    return [(notice.frame_no - 1, notice.code) for notice in decoder.notices.rows()]
 
 
 def assert_as_the_twin(frames: list[bytes]) -> None:
-    columns, sources, found, names = read(frames)
-    assert codes(found) == []
+    columns, sources, found, names, decoder = read(frames)
+    assert codes(decoder) == []
     for row, frame in enumerate(frames):
         assert row_of(columns, sources, found, names, row) == frame_fields(frame)
 
@@ -209,7 +207,7 @@ def test_damaged_frames_are_malformed_where_protobuf_says_so(
     damaged = bytearray(frame)
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[data.draw(st.integers(10, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    columns, _, fields, _ = read([bytes(damaged)])
+    columns, *_, decoder = read([bytes(damaged)])
     if columns.command[0] not in (6, 9) and b"\x0b" not in damaged[10:]:
         size = int.from_bytes(damaged[4:8], "big")
         try:
@@ -219,7 +217,7 @@ def test_damaged_frames_are_malformed_where_protobuf_says_so(
         else:
             is_group = any((byte & 7) in (3, 4) for byte in damaged[10:])
             assert is_group or columns.status[0] == c.COMPLETE
-    assert (columns.status[0] == c.MALFORMED) == (codes(fields) == [(0, "malformed_frame")])
+    assert (columns.status[0] == c.MALFORMED) == (codes(decoder) == [(0, "malformed_frame")])
 
 
 def test_flipped_bytes_mismatch_only_where_the_checksum_looks() -> None:
@@ -242,8 +240,8 @@ def test_flipped_bytes_mismatch_only_where_the_checksum_looks() -> None:
 def test_damaged_metadata_under_a_wrong_checksum_is_a_mismatch_and_nothing_is_made_up() -> None:
     frame = bytearray(pulsar.send())
     frame[-9] = 0xFF  # a length inside the metadata
-    columns, _, fields, _ = read([bytes(frame)])
-    assert columns.status[0] == c.COMPLETE and codes(fields) == []
+    columns, *_, decoder = read([bytes(frame)])
+    assert columns.status[0] == c.COMPLETE and codes(decoder) == []
     assert c.CHECKSUM_NAMES[columns.checksum[0]] == "mismatch"
     assert columns.sequence_id[0] == 0
     assert columns.message_count[0] == columns.compression[0] == NULL
@@ -252,9 +250,9 @@ def test_damaged_metadata_under_a_wrong_checksum_is_a_mismatch_and_nothing_is_ma
 def test_the_same_damage_without_a_checksum_makes_the_frame_malformed() -> None:
     command = pulsar.command("SEND", producer_id=1, sequence_id=0)
     frame = pulsar.entry(command, b"\x0a\x7fp", b"hi", checksum=False)
-    columns, _, fields, _ = read([pulsar.send(), frame])
+    columns, *_, decoder = read([pulsar.send(), frame])
     assert columns.status.tolist() == [c.COMPLETE, c.MALFORMED]
-    assert codes(fields) == [(1, "malformed_frame")]
+    assert codes(decoder) == [(1, "malformed_frame")]
     assert columns.message_count[1] == NULL and columns.sequence_id[1] == 0
 
 
@@ -266,8 +264,9 @@ def test_a_cut_frame_keeps_what_can_be_read(status: int) -> None:
     for length in range(1, len(frame)):
         columns, sources = block_of([frame])
         cut(columns, 0, length, status)
-        fields = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
-        assert columns.status[0] == status and codes(fields) == []
+        decoder = FieldDecoder(NameTable(10, 100), 0)
+        decoder.decode(columns, 1, sources)
+        assert columns.status[0] == status and codes(decoder) == []
         knows_type = length >= 10
         assert columns.command[0] == (6 if knows_type else NULL)
         assert columns.sequence_id[0] == (9 if length >= 8 + size else NULL)
@@ -286,7 +285,7 @@ def test_a_large_ack_gets_room_and_loses_nothing() -> None:
         pulsar.simple(pulsar.command("ACK", consumer_id=1, ack_type=0, message_id=part))
         for part in (ids[:3000], ids, [])
     ] + [pulsar.vector("FLOW")]
-    columns, _, fields, _ = read(frames)
+    columns, _, fields, *_ = read(frames)
     assert fields.id_count == 23_000 and fields.word_count == 46_000
     assert columns.id_count.tolist() == [3000, 20_000, 0, NULL]
     assert columns.first_id.tolist()[:2] == [0, 3000]
@@ -301,9 +300,10 @@ def test_ids_above_the_limit_are_left_out_with_a_notice() -> None:
     body = b"\x08\x01\x10\x00" + one * (MAX_IDS_PER_ACK + 5)
     command = b"\x08\x0a\x52" + varint(len(body)) + body
     columns, sources = block_of([pulsar.simple(command)])
-    fields = FieldDecoder(NameTable(10, 100), 0).decode(columns, 1, sources)
+    decoder = FieldDecoder(NameTable(10, 100), 0)
+    fields = decoder.decode(columns, 1, sources)
     assert columns.id_count[0] == fields.id_count == MAX_IDS_PER_ACK
-    assert codes(fields) == [(0, "ids_limit")]
+    assert codes(decoder) == [(0, "ids_limit")]
 
 
 def varint(value: int) -> bytes:
@@ -318,9 +318,9 @@ def test_names_above_the_limit_are_null_with_a_notice() -> None:
     frames = [
         pulsar.simple(pulsar.command("LOOKUP", topic=f"topic-{k}", request_id=k)) for k in range(4)
     ]
-    columns, _, found, names = read([*frames, frames[0]], NameTable(3, 1000))
+    columns, *_, names, decoder = read([*frames, frames[0]], NameTable(3, 1000))
     assert columns.wire_topic.tolist() == [0, 1, 2, NULL, 0]
-    assert codes(found) == [(4, "names_limit")]
+    assert codes(decoder) == [(4, "names_limit")]
     assert names.names == [b"topic-0", b"topic-1", b"topic-2"]
 
 
@@ -347,9 +347,9 @@ def test_a_migrated_topic_names_a_producer_or_a_consumer() -> None:
 
 
 def test_unknown_commands_are_kept_without_fields() -> None:
-    columns, _, fields, _ = read([pulsar.simple(bytes([8, 83, 0x9A, 5, 2, 8, 1]))])
+    columns, *_, decoder = read([pulsar.simple(bytes([8, 83, 0x9A, 5, 2, 8, 1]))])
     assert columns.command[0] == 83 and columns.status[0] == c.COMPLETE
-    assert fields.notice_count == 0
+    assert codes(decoder) == []
     assert (columns.matrix[FIRST:, 0] == NULL).all()
 
 

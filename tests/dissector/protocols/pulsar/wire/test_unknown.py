@@ -10,7 +10,7 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.limits import MAX_UNKNOWN_KINDS, NULL
-from dissector.notice_log import sentence_of
+from dissector.notice_log import NoticeLog, sentence_of
 from dissector.protocols.pulsar.wire.unknown import Unknown
 from dissector.report.headlines import headlines
 from dissector.sources.dissect import dissect
@@ -124,7 +124,7 @@ def test_an_ack_that_is_refused_with_an_unknown_code_is_refused(tmp_path: Path) 
     def say(link: Link) -> None:
         link.subscribe(1.0, 1)
         link.message(2.0, 1, 0)
-        link.say(
+        link.tell(
             2.1, "ACK", consumer_id=1, request_id=5, ack_type="Individual",
             message_id=[{"ledgerId": 7, "entryId": 0}],
         )  # fmt: skip
@@ -198,7 +198,9 @@ def test_too_many_kinds_are_counted_together() -> None:
     columns.command[299] = NULL
     for _ in range(2):
         unknown.look_at(columns, 300)
-    notices = unknown.notices()
+    log = NoticeLog()
+    unknown.note_all(log)
+    notices = log.rows()
     assert len(notices) == MAX_UNKNOWN_KINDS + 1
     assert sentence_of(notices[-1]).endswith("frames with others: 86")
 

@@ -2,30 +2,36 @@
 
 A word, letters and digits without anything between them, becomes another word: small letters
 become small ones, capitals capitals, digits digits, characters of two, three and four bytes such
-ones. What stands between words stays, so a topic's name still reads as one. Different words stay
-different: each kind of word of a length is permuted by a Feistel network with additions by
-character (as FFX has it: Bellare, Rogaway and Spies, 2010), its round function is SipHash.
+ones. What stands between words stays, so a topic's name still reads as one. A word follows from a
+keyed hash (SipHash) of the one that it stands for, which nothing turns back; where there are few
+words of a kind and length, two would meet, and the later one takes the next that is free, in steps
+of its own. So different words stay different, up to `limits.MAX_PSEUDONYMS` short ones of a run.
+Which one of two gives way depends on which comes first, else all follows from the key.
 
 Parts of names that say what something is stay: `persistent://`, `-partition-3`, `-DLQ`, `-RETRY`,
 `pulsar.repl.`, the scheme and port of a URL.
 """
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from dissector import tables
 from dissector.blocks import ByteArray, Int64Array
 from dissector.codecs.integers import byte
-from dissector.codecs.siphash import following, siphash
+from dissector.codecs.siphash import SipHashKey, following, siphash
 from dissector.jit import inlined, kernel
+from dissector.limits import MAX_PSEUDONYMS
+from dissector.states import State
+from dissector.tables import ABSENT, HashTable
 
-_ROUNDS: Final = 10
 _LONGEST_WORD: Final = 128  # characters; a longer one is several
-ROOM: Final = 2 * _LONGEST_WORD
-_CELL_BYTES: Final = 4
 _KNOWN: Final = 1 << 16  # names that are remembered
 _POSITIVE: Final = (1 << 62) - 1
+_FEW: Final = 1 << 62  # words of a kind and length: of more, no two meet
+_KINDS: Final = 8  # of characters
+_STEP: Final = 2 * 3 * 5 * 13  # numbers of words have no other factors
 
 
 def _bytes(text: bytes) -> ByteArray:
@@ -40,46 +46,18 @@ _DEAD: Final = _bytes(b"-DLQ")
 _RETRY: Final = _bytes(b"-RETRY")
 
 
-class SipHashKey(NamedTuple):
-    """A key of SipHash: two signed halves."""
+class WordState(State):
+    """What words are renamed by.
 
-    low: int
-    high: int
-
-
-def key_of(data: bytes) -> SipHashKey:
-    """A key from 16 bytes."""
-    return SipHashKey(*(int.from_bytes(data[at : at + 8], "little", signed=True) for at in (0, 8)))
-
-
-@kernel
-def permute(
-    values: Int64Array, radixes: Int64Array, count: int, low: int, high: int, scratch: ByteArray
-) -> None:
-    """Replace the first `count` values, each below its radix, by others: one to one.
-
-    Args:
-        scratch: uint8[], at least four bytes for each value and eight more.
+    key: int64[2].
+    values, radixes: int64[128], characters of the word in hand.
+    taken: kind and number of a word that stands for another one -> that one's number.
     """
-    half = (count + 1) // 2
-    for number in range(_ROUNDS):
-        is_left = number & 1 == 0
-        first, last = (0, half) if is_left else (half, count)
-        other, stop = (half, count) if is_left else (0, half)
-        scratch[0] = number
-        scratch[1] = count & 0xFF
-        at = 2
-        for index in range(other, stop):
-            value = values[index]
-            scratch[at] = value & 0xFF
-            scratch[at + 1] = (value >> 8) & 0xFF
-            scratch[at + 2] = (value >> 16) & 0xFF
-            scratch[at + 3] = radixes[index] & 0xFF
-            at += _CELL_BYTES
-        seed = siphash(low, high, scratch, 0, at)
-        for index in range(first, last):
-            added = (following(seed, index) & _POSITIVE) % radixes[index]
-            values[index] = (values[index] + added) % radixes[index]
+
+    key: Int64Array
+    values: Int64Array
+    radixes: Int64Array
+    taken: HashTable
 
 
 @inlined
@@ -92,7 +70,7 @@ def _character(data: ByteArray, at: int, end: int) -> tuple[int, int, int]:
         if 0x30 <= first <= 0x39:
             return first - 0x30, 10, 1
         if 0x41 <= first <= 0x5A:
-            return first - 0x41, 25 + 1, 1
+            return first - 0x41, 26, 1
         return 0, 0, 1
     left = end - at
     if 0xC2 <= first <= 0xDF and left >= 2 and byte(data, at + 1) >> 6 == 2:
@@ -108,6 +86,14 @@ def _character(data: ByteArray, at: int, end: int) -> tuple[int, int, int]:
         if are_next and 0x10000 <= code < 0x110000:
             return code - 0x10000, 1048576, 4
     return first - 0x80, 128, 1
+
+
+@inlined
+def _kind_of(radix: int, first: int) -> int:
+    """The kind of a character by its radix and first byte, below _KINDS."""
+    if radix == 26:
+        return 1 if first >= 0x61 else 2
+    return 3 + (radix > 10) + (radix > 128) + (radix > 1920) + (radix > 61440)
 
 
 @inlined
@@ -143,37 +129,76 @@ def _put(data: ByteArray, at: int, value: int, radix: int, was: int) -> int:
     return 4
 
 
-@kernel
-def rename_words(
-    data: ByteArray, start: int, end: int, key: Int64Array, cells: Int64Array, scratch: ByteArray
-) -> None:
-    """Replace all words of data[start:end].
+@inlined
+def _free_word(words: WordState, kind: int, number: int, most: int, seed: int) -> int:
+    """The number of the word that stands for another one, of `most` that there are."""
+    step = (_STEP * (following(seed, 0) >> 24 & 0xFFFF_FFFF) + 1) % most
+    other = (seed & _POSITIVE) % most
+    for turn in range(2 * most):
+        is_for = tables.find(words.taken, kind, other, 0, 0)
+        if is_for == number:
+            break
+        # Itself it stays only where all others are taken.
+        if is_for == ABSENT and (other != number or turn >= most):
+            if words.taken.counts[tables.TAKEN] < MAX_PSEUDONYMS:
+                tables.put(words.taken, kind, other, 0, 0, number)
+            break
+        other = (other + step) % most
+    return int(other)
 
-    Args:
-        key: int64[2]. cells: int64[2 * ROOM]; scratch: uint8[], room for `permute`.
-    """
-    values = cells[:ROOM]
-    radixes = cells[ROOM:]
+
+@inlined
+def _choose(words: WordState, kind: int, count: int, seed: int) -> None:
+    """Replace the word in hand. kind: tells words with other kinds of characters apart."""
+    values, radixes = words.values, words.radixes
+    most, number = 1, 0
+    for index in range(count):
+        if most > _FEW // radixes[index]:
+            most = _FEW
+            break
+        most *= radixes[index]
+        number = number * radixes[index] + values[index]
+    if most == _FEW:
+        for index in range(count):
+            values[index] = (following(seed, index) & _POSITIVE) % radixes[index]
+        return
+    other = _free_word(words, kind, number, most, seed)
+    for index in range(count - 1, -1, -1):
+        values[index] = other % radixes[index]
+        other //= radixes[index]
+
+
+@inlined
+def has_word_room(words: WordState, size: int) -> bool:
+    """Whether the words of so many bytes have room."""
+    more = min(size // 2 + 1, MAX_PSEUDONYMS - words.taken.counts[tables.TAKEN])
+    return bool(tables.has_room(words.taken, more))
+
+
+@kernel
+def rename_words(data: ByteArray, start: int, end: int, words: WordState) -> None:
+    """Replace all words of data[start:end], for which there is room (`Pseudonyms.reserve`)."""
+    values, radixes = words.values, words.radixes
     at = start
     while at < end:
         value, radix, size = _character(data, at, end)
         if radix == 0:
             at += 1
             continue
-        first = at
-        count = 0
+        first, count, kind = at, 0, 1
         while radix != 0 and count < _LONGEST_WORD:
             values[count] = value
             radixes[count] = radix
             count += 1
+            kind = (kind * _KINDS + _kind_of(radix, byte(data, at))) & _POSITIVE
             at += size
             if at >= end:
                 break
             value, radix, size = _character(data, at, end)
-        permute(values, radixes, count, key[0], key[1], scratch)
+        _choose(words, kind, count, siphash(words.key[0], words.key[1], data, first, at))
         offset = first
-        for number in range(count):
-            offset += _put(data, offset, values[number], radixes[number], byte(data, offset))
+        for index in range(count):
+            offset += _put(data, offset, values[index], radixes[index], byte(data, offset))
 
 
 @inlined
@@ -196,10 +221,8 @@ def _after_scheme(data: ByteArray, start: int, end: int) -> int:
 
 
 @kernel
-def rename(
-    data: ByteArray, start: int, end: int, key: Int64Array, cells: Int64Array, scratch: ByteArray
-) -> None:
-    """Replace the name in data[start:end], but for what says what it is. Arguments as above."""
+def rename(data: ByteArray, start: int, end: int, words: WordState) -> None:
+    """Replace the name in data[start:end], but for what says what it is; as `rename_words`."""
     if _begins(data, start, end, _REPLICATOR):
         start += len(_REPLICATOR)
     if _begins(data, start, end, _NON) and _begins(data, start + 4, end, _PERSISTENT):
@@ -216,10 +239,10 @@ def rename(
             while port > host and 0x30 <= data[port - 1] <= 0x39:
                 port -= 1
             if port > host and data[port - 1] == 0x3A:
-                rename_words(data, host, port, key, cells, scratch)
-                rename_words(data, stop, end, key, cells, scratch)
+                rename_words(data, host, port, words)
+                rename_words(data, stop, end, words)
             else:
-                rename_words(data, host, end, key, cells, scratch)
+                rename_words(data, host, end, words)
             return
     digits = end
     while digits > start and 0x30 <= data[digits - 1] <= 0x39:
@@ -231,30 +254,44 @@ def rename(
         end -= len(_RETRY)
     elif end - start > len(_DEAD) and _begins(data, end - len(_DEAD), end, _DEAD):
         end -= len(_DEAD)
-    rename_words(data, start, end, key, cells, scratch)
+    rename_words(data, start, end, words)
 
 
 class Pseudonyms:
-    """Names under a key, for what Python handles one by one.
-
-    seen: names of this run, to find them in texts that mention them.
-    """
+    """Names under a key: of kernels, which take `state`, and of what Python handles one by one."""
 
     def __init__(self, key: SipHashKey) -> None:
-        self.key: Int64Array = np.array(key, np.int64)
-        self.cells: Int64Array = np.zeros(2 * ROOM, np.int64)
-        self.scratch: ByteArray = np.zeros(_CELL_BYTES * (_LONGEST_WORD + 4), np.uint8)
+        hash_key = int.from_bytes(np.array(key, np.int64).tobytes(), "little")
+        self.state = WordState(
+            key=np.array(key, np.int64),
+            values=np.zeros(_LONGEST_WORD, np.int64),
+            radixes=np.zeros(_LONGEST_WORD, np.int64),
+            taken=tables.new_hash_table(1024, hash_key),
+        )
         self.name = lru_cache(_KNOWN)(self._name)
         self.words = lru_cache(_KNOWN)(self._words)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many short words that further ones are not kept apart."""
+        return int(self.state.taken.counts[tables.TAKEN]) >= MAX_PSEUDONYMS
+
+    def reserve(self, size: int) -> None:
+        """Make room for the words of so many bytes."""
+        taken = self.state.taken
+        more = min(size // 2 + 1, MAX_PSEUDONYMS - int(taken.counts[tables.TAKEN]))
+        self.state.grow(taken=tables.reserved(taken, more))
 
     def _name(self, name: bytes) -> bytes:
         """The pseudonym of a name."""
         data = np.frombuffer(bytearray(name), np.uint8)
-        rename(data, 0, len(data), self.key, self.cells, self.scratch)
+        self.reserve(len(data))
+        rename(data, 0, len(data), self.state)
         return data.tobytes()
 
     def _words(self, text: bytes) -> bytes:
         """A text with all its words replaced."""
         data = np.frombuffer(bytearray(text), np.uint8)
-        rename_words(data, 0, len(data), self.key, self.cells, self.scratch)
+        self.reserve(len(data))
+        rename_words(data, 0, len(data), self.state)
         return data.tobytes()

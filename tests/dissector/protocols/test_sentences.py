@@ -2,8 +2,9 @@
 
 import pytest
 
-from dissector.codecs.pseudonyms import Pseudonyms, key_of
-from dissector.codecs.sentences import Sentences
+from dissector.codecs.siphash import key_of
+from dissector.protocols.pseudonyms import Pseudonyms
+from dissector.protocols.sentences import Sentences
 
 NAMES = Pseudonyms(key_of(bytes(range(16))))
 SENTENCES = Sentences(NAMES)

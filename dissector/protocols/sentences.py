@@ -8,8 +8,8 @@ between quotes) is a name, whatever its parts are, and numbers are part of one.
 import re
 from typing import Final
 
-from dissector.codecs.pseudonyms import Pseudonyms
 from dissector.codecs.redaction import masked, secrets
+from dissector.protocols.pseudonyms import Pseudonyms
 
 _TEXT: Final = """
     a about above access ack acknowledge acknowledged acknowledgement active add added address after

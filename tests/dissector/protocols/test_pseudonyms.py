@@ -1,5 +1,6 @@
-"""Names in the place of names: of equal length, one to one, and legible as what they are."""
+"""Names in the place of names: of equal length, never two for one, and legible as what they are."""
 
+import itertools
 import random
 import re
 
@@ -7,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.codecs.pseudonyms import Pseudonyms, key_of
+from dissector.codecs.siphash import key_of
+from dissector.limits import MAX_PSEUDONYMS
+from dissector.protocols.pseudonyms import Pseudonyms
+from dissector.tables import TAKEN, reserved
 
 NAMES = Pseudonyms(key_of(bytes(range(16))))
 
@@ -55,6 +59,48 @@ def test_different_words_stay_different(alphabet: str) -> None:
         f"{one}{other}{third}".encode() for one in alphabet for other in alphabet for third in "abc"
     }
     assert len({NAMES.words(word) for word in words}) == len(words)
+
+
+@pytest.mark.parametrize("kinds", ["0", "a", "Z", "00", "aZ", "\x80", "a0", "000"])
+def test_words_of_which_there_are_few_share_no_pseudonym(kinds: str) -> None:
+    """All words of a kind: each stands for one, and for itself only where no other is left."""
+    alphabet = {"0": "0123456789", "a": "abcdefghijklmnopqrstuvwxyz"}
+    alphabet["Z"] = alphabet["a"].upper()
+    alphabet["\x80"] = [bytes([value]) for value in range(0x80, 0xA0)]
+    names = Pseudonyms(key_of(bytes(range(16))))
+    letters = ([each if isinstance(each, bytes) else each.encode() for each in alphabet[kind]]
+               for kind in kinds)  # fmt: skip
+    words = [b"".join(each) for each in itertools.product(*letters)]
+    random.Random(1).shuffle(words)
+    made = [names.words(word) for word in words]
+    assert len(set(made)) == len(words)
+    assert sum(one == other for one, other in zip(words, made, strict=True)) <= 1
+    names.words.cache_clear()
+    assert made == [names.words(word) for word in words]
+
+
+def test_a_pseudonym_follows_from_the_key_and_from_what_came_before() -> None:
+    words = [f"p{number}".encode() for number in range(200)]
+    key = bytes(range(16))
+    one, other = Pseudonyms(key_of(key)), Pseudonyms(key_of(key))
+    assert [one.name(word) for word in words] == [other.name(word) for word in words]
+    again = Pseudonyms(key_of(key))
+    turned = [again.name(word) for word in reversed(words)][::-1]
+    assert len(set(turned)) == len(words)
+    # Most find the word that the key alone gives them.
+    equal = sum(a == one.name(word) for a, word in zip(turned, words, strict=True))
+    assert len(words) // 2 < equal < len(words)
+
+
+def test_beyond_the_bound_words_are_replaced_all_the_same() -> None:
+    names = Pseudonyms(key_of(bytes(range(16))))
+    assert not names.is_full and names.name(b"orders") != b"orders"
+    names.state.grow(taken=reserved(names.state.taken, MAX_PSEUDONYMS))
+    taken = names.state.taken.counts
+    taken[TAKEN] = MAX_PSEUDONYMS
+    made = [names.name(f"key-{number}".encode()) for number in range(10_000, 12_000)]
+    assert names.is_full and taken[TAKEN] == MAX_PSEUDONYMS
+    assert 1000 < len(set(made)) < 2000
 
 
 def test_a_word_is_the_same_in_every_name_and_other_under_another_key() -> None:
