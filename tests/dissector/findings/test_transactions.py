@@ -25,9 +25,7 @@ def opened(timeout_s: float = 20.0) -> Line:
     line.produce(0.1)
     line.subscribe(0.2, consumer=2)
     line.message(0.5, 4, consumer=2)
-    line.up(
-        1, simple("NEW_TXN", request_id=70, txn_ttl_millis=round(timeout_s * 1000), tc_id=3)
-    )
+    line.up(1, simple("NEW_TXN", request_id=70, txn_ttl_millis=round(timeout_s * 1000), tc_id=3))
     line.down(1.01, simple("NEW_TXN_RESPONSE", request_id=70, **ID))
     for sequence in range(2):
         head = pulsar.command("SEND", producer_id=1, sequence_id=sequence, **ID)
@@ -83,9 +81,11 @@ def test_a_transaction_that_ends_or_may_still_end_is_no_finding(tmp_path, error)
 
 
 def test_transactions_are_listed_with_what_is_in_them(capsys):
-    """The log of `java-j61_txn_abort` has two, each with five acks; both sent more than they kept."""
+    """The log of `java-j61_txn_abort` has two, each with five acks."""
     names = ("java-j61_txn_abort.pcap", "live-transaction_open.pcap")
-    query = "select id, state, timeout_ms, sends, acks, topic from transactions order by capture, id"
+    query = (
+        "select id, state, timeout_ms, sends, acks, topic from transactions order by capture, id"
+    )
     assert run(["sql", "-q", *(str(sample(name)) for name in names), query, "--format", "csv"]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     aborted = ["30000", "6", "5", "persistent://public/default/txoutfalse"]

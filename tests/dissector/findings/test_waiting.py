@@ -176,7 +176,9 @@ def test_a_client_that_looks_again_is_quiet(tmp_path, more):
     assert findings_of_tape(tmp_path, "D42", listed(**more)) == []
 
 
-def watched(*, deleted: bool = False, subscribed_at: float | None = None, end: float = 30.0) -> Tape:
+def watched(
+    *, deleted: bool = False, subscribed_at: float | None = None, end: float = 30.0
+) -> Tape:
     """A client watches a list; the broker tells it of a topic to which another client sends."""
     tape = Tape()
     link, other = tape.pulsar(0.0, 40000), tape.pulsar(0.0, 40001)
