@@ -61,7 +61,7 @@ def test_a_note_on_numbers_of_a_section_with_a_finding_is_no_second_note() -> No
 
 
 def test_terminal_says_all_facts_before_what_to_do_about_them() -> None:
-    report = judged_report("D15", "R01 lasting", "D04")
+    report = judged_report("D15", "R01 lasting", "D08")
     lines = list(text_report(report, Paint(False)))
     steps = lines.index(STEPS)
     facts = [number for number, line in enumerate(lines) if "(proven)" in line]
