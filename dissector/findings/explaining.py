@@ -37,10 +37,7 @@ _OPENINGS: Final = (
     (b"HTTP", "an HTTP answer: the service URL leads to a web server"),
     (b"PRI ", "an HTTP/2 connection: something speaks gRPC or HTTP/2 to Pulsar's binary port"),
     (b"PROX", "a PROXY header: the balancer sends one, and the broker does not expect it"),
-    (
-        b"\r\n\r\n",
-        "a PROXY header of version 2: the balancer sends one, and the broker does not expect it",
-    ),
+    (b"\r\n\r\n", "a PROXY header of version 2: the broker does not expect the balancer's"),
     (b"AMQP", "an AMQP client: it needs a protocol handler's port"),
     (b"SSH-", "an SSH server: the service URL leads to another service"),
 )

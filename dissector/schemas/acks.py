@@ -16,7 +16,7 @@ TABLE: Final = Table(
         shared.INCARNATION,
         shared.TOPIC,
         shared.SUBSCRIPTION,
-        name("action", "ack or redeliver."),
+        name("action", "ack, redeliver, or nack (NEGATIVE_ACK of newer clients)."),
         shared.ACK_TYPE,
         number("request_id", "", "Number that pairs it with its answer.", "no answer is asked for"),
         shared.LEDGER_ID,

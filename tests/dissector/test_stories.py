@@ -29,9 +29,9 @@ NAMES = (
     "cpp-c40_killed_Failover.pcap", "cpp-c40_killed_Shared.pcap", "cpp-s08_nack-proxy-any.pcap",
     "cpp-s08_nack-proxy-back.pcap", "cpp-s08_nack-proxy-front.pcap", "go-g02_batch_zstd-bem.pcap",
     "java-j12_nack.pcap", "java-j12_nack_batch_index.pcap", "java-j17_blocked_unacked.pcap",
-    "java-j24_unload.pcap",
-    "java-j26_backlog_quota.pcap", "java-j27_dedup.pcap", "java-j28_compaction.pcap",
-    "java-j38_throttled.pcap", "java-j61_txn_abort.pcap", "java-j74_corrupt.pcap",
+    "java-j24_unload.pcap", "java-j26_backlog_quota.pcap", "java-j27_dedup.pcap",
+    "java-j28_compaction.pcap", "java-j38_throttled.pcap", "java-j61_txn_abort.pcap",
+    "java-j74_corrupt.pcap",
     "java-j80_geo-link.pcap", "../pulsar/var-snaplen96.pcap",
 )  # fmt: skip
 

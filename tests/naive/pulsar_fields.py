@@ -162,6 +162,9 @@ def command_fields(data: bytes) -> dict[str, Any]:
     elif name in ("ack", "redeliverUnacknowledgedMessages"):
         fields["ids"] = ids_of(body.message_id if name == "ack" else body.message_ids)
         fields["id_count"] = len(fields["ids"])
+    elif name == "negativeAck":
+        fields["ids"] = ids_of([*body.negative_acked, *body.returned])
+        fields["id_count"] = len(fields["ids"])
     return fields
 
 

@@ -177,7 +177,7 @@ requests AS (
       FROM often AS o
       JOIN acks AS a
         ON a.capture = o.capture AND a.topic = o.topic AND a.subscription = o.subscription
-        AND a.action = 'redeliver'
+        AND a.action IN ('redeliver', 'nack')
       JOIN consumers AS c
         ON c.capture = a.capture AND c.connection_id = a.connection_id
         AND c.consumer_id = a.consumer_id AND c.incarnation = a.incarnation

@@ -12,7 +12,7 @@ fires = []
 silent = ["cpp-s08_nack-proxy-any.pcap", "java-j12_nack.pcap", "cpp-s09_ack_timeout.pcap", "cpp-s11_dlq.pcap", "java-j16_dlq_retry.pcap", "rust-single.pcap"]
 
 [needs]
-acks = "action = 'redeliver'"
+acks = "action IN ('redeliver', 'nack')"
 
 [text]
 what = "Consumer {consumer_name} of {subscription} on {topic} asked twice for the same delivery of {ids} entries: two REDELIVER commands, {apart_s} s apart at most, name the message id, and it was not delivered in between."
@@ -37,7 +37,7 @@ WITH asked AS (
   FROM acks AS a
   JOIN pulsar_links AS l ON l.capture = a.capture AND l.connection_id = a.connection_id
   WHERE
-    a.action = 'redeliver' AND a.ack_set IS NULL AND a.entry_id IS NOT NULL
+    a.action IN ('redeliver', 'nack') AND a.ack_set IS NULL AND a.entry_id IS NOT NULL
     AND a.topic LIKE 'persistent://%'
   WINDOW entry AS (
     PARTITION BY

@@ -43,7 +43,7 @@ JOIN (
     a.capture, a.connection_id, a.topic, a.subscription, a.consumer_id, a.incarnation,
     count(*) AS ids, count(DISTINCT a.frame_no) AS requests, min(a.frame_no) AS first_frame
   FROM acks AS a
-  WHERE a.action = 'redeliver'
+  WHERE a.action IN ('redeliver', 'nack')
   GROUP BY a.capture, a.connection_id, a.topic, a.subscription, a.consumer_id, a.incarnation
 ) AS r
   ON r.capture = d.capture AND r.connection_id = d.connection_id AND r.topic = d.topic

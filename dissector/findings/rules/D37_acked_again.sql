@@ -56,7 +56,7 @@ do = "Switch acknowledgmentAtBatchIndexLevelEnabled on at the brokers, or expect
 [variant.cumulative_shared]
 severity = "error"
 title = "Cumulative acknowledgements on a shared subscription: the broker ignores them"
-what = "Consumer {consumer_name} of {subscription} on {topic} sent {acks} cumulative ACKs, on a subscription of type {subscription_type}: these acknowledge nothing. {entries} entries that it got, up to the last of them, are not acknowledged; {again} of these came again in this capture."
+what = "Consumer {consumer_name} of {subscription} on {topic} sent {acks} cumulative ACKs, on a subscription of type {subscription_type}: these acknowledge nothing. {entries} entries that it got, up to the last of them, are not acknowledged[; {again} of these came again in this capture]."
 known = "SUBSCRIBE with its type and the ACKs are in the capture. Brokers ignore cumulative acknowledgements on Shared and Key_Shared subscriptions and say so in their log alone, also where the client asks for an answer."
 rival = "None: what was acknowledged one by one is not counted here."
 decides = "Nothing is open."
@@ -64,7 +64,7 @@ do = "Acknowledge each message by itself, or subscribe as Exclusive or Failover.
 
 [variant.refused]
 title = "The broker refused acknowledgements"
-what = "The broker refused {acks} ACKs of consumer {consumer_name} of {subscription} on {topic} with {error_code}[: '{error_text}']: these acknowledge nothing. The first was of {first_id}[, in transaction {transaction}].[ {elsewhere} of the {entries} message ids in them {elsewhere|is|are} in another ACK of this capture.] {again} of these came again in this capture. Behind the last refusal the broker accepted {granted} ACKs of this consumer that asked for an answer."
+what = "The broker refused {acks} ACKs of consumer {consumer_name} of {subscription} on {topic} with {error_code}[: '{error_text}']: these acknowledge nothing. The first was of {first_id}[, in transaction {transaction}].[ {elsewhere} of the {entries} message ids in them {elsewhere|is|are} in another ACK of this capture.][ {again} of these came again in this capture.] Behind the last refusal the broker accepted {granted} ACKs of this consumer that asked for an answer."
 known = "ACK and the ACK_RESPONSE that refuses it are both in the capture."
 rival = "Messages that had been acknowledged before, by another ACK or another transaction: the broker's text says so then, and nothing is lost."
 decides = "Whether these message ids come again; for a transaction, how it ended at its coordinator."
@@ -83,7 +83,7 @@ title = "The broker refuses acknowledgements again and again"
 [variant.rolled_back]
 severity = "info"
 title = "Acknowledgements were rolled back with their transactions"
-what = "The acknowledgements of {entries} entries of {topic} by consumer {consumer_name} of {subscription} do not count: {transactions} transactions that they were in {transactions|was|were} aborted. {again} of these entries came again in this capture. The first was {first_id}, in transaction {transaction}."
+what = "The acknowledgements of {entries} entries of {topic} by consumer {consumer_name} of {subscription} do not count: {transactions} transactions that they were in {transactions|was|were} aborted. [{again} of these entries came again in this capture. ]The first was {first_id}, in transaction {transaction}."
 known = "The ACKs name their transaction[; the END_TXN that aborts the first is frame {abort}]."
 rival = "An application that aborts on purpose, as it does when its work on a message fails."
 decides = "The application's log of the transaction: why it was aborted."

@@ -28,6 +28,7 @@ decides = "The pattern of the consumer, and how often it looks for new topics (p
 do = "Compare the topic's name with the pattern; let clients look more often, or use brokers and clients that watch lists of topics."
 
 [variant.watched]
+whole = "a SUBSCRIBE may have come before or come later"
 title = "A topic that a watched list named was subscribed by nobody"
 what = "{entries} entries were stored in {topic}, which no consumer of this capture subscribed. The broker told {client_ip}, which watches the topics of {namespace}, of this topic, and it was not subscribed in the {silent_s} s until the capture ended; the client subscribed {subscribed} topics."
 known = "WATCH_TOPIC_LIST_SUCCESS or WATCH_TOPIC_UPDATE with the topic (frame {list}) is in the capture, and no SUBSCRIBE to it behind it. Brokers name only topics that fit the client's pattern."

@@ -7,6 +7,7 @@ verdict = "proven"
 protocol = "pulsar"
 section = "requests"
 worst = "measured_open_s"
+whole = "the END_TXN may come later"
 references = ["apache/pulsar#10306", "apache/pulsar#19200", "apache/pulsar#19786"]
 fires = []
 silent = ["live-transaction_open.pcap", "java-j60_txn_commit.pcap", "java-j61_txn_abort.pcap", "go-g06_txn-bem.pcap", "t07-txn-ack-twin.pcap", "java-j01_plain.pcap"]
@@ -30,7 +31,6 @@ known = "NEW_TXN with its timeout and every frame that names the transaction are
 rival = "An END_TXN on a connection that is not in this capture."
 decides = "The transaction's state at its coordinator: pulsar-admin transactions transaction-metadata -m {most} -l {least}."
 do = "Find out why the application neither commits nor aborts. The coordinator aborts a transaction at its timeout: its sends are never delivered, and what it acknowledged comes again. Until then nothing behind its first message is delivered. frames -Y 'txn_least_bits == {least} and txn_most_bits == {most}' shows what is in it."
-whole = "the END_TXN may come later"
 
 [variant.abandoned]
 title = "A client went away and left a transaction open"

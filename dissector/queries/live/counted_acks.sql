@@ -6,5 +6,5 @@ SELECT
   capture, named_topic AS topic, named_subscription AS subscription, action,
   count(*) AS ids
 FROM acknowledged
-WHERE action IN ('ack', 'redeliver')
+WHERE action IN ('ack', 'redeliver', 'nack')
 GROUP BY capture, named_topic, named_subscription, action

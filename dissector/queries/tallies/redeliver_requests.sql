@@ -6,5 +6,5 @@ SELECT
   count(ledger_id) AS ids_requested,
   count(CASE WHEN ledger_id IS NULL THEN 1 END) AS requests_for_all
 FROM acknowledged
-WHERE action = 'redeliver'
+WHERE action IN ('redeliver', 'nack')
 GROUP BY capture, named_topic, named_subscription

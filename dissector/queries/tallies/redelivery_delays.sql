@@ -11,7 +11,7 @@ WITH asked AS (
     micros(ts) AS at_us
   FROM acknowledged
   WHERE
-    action = 'redeliver' AND ledger_id IS NOT NULL AND entry_id IS NOT NULL AND ts IS NOT NULL
+    action IN ('redeliver', 'nack') AND ledger_id IS NOT NULL AND entry_id IS NOT NULL AND ts IS NOT NULL
 ),
 turns AS (
   SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM asked

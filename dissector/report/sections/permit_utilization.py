@@ -120,6 +120,10 @@ def _summed(consumers: list[Row]) -> Row:
     return {
         "consumers": len(consumers),
         **_group(consumers),
+        **{
+            f"{name}_ts": _at(numbers.high(row[f"{name}_us"] for row in consumers))
+            for name in _LAST[1:]
+        },
         "baseline_known": unknown + partly + outside == 0 if consumers else None,
         "not_judged": {
             "baseline_unknown": unknown,

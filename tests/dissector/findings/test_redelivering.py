@@ -114,6 +114,22 @@ def test_deliveries_that_are_each_asked_for_again_once_are_no_finding(tmp_path):
     assert findings_of_lines(tmp_path, "D33", refused(between=True)) == []
 
 
+def test_a_negative_ack_of_what_was_asked_for_already(tmp_path):
+    """Newer clients say apart what the application refused and what it gives back unseen."""
+    line = Line()
+    line.begin()
+    line.subscribe(0.1)
+    for entry in range(3):
+        line.message(1 + entry * 0.1, entry)
+    line.redeliver(2, 0, 1)
+    ids = [{"ledgerId": LEDGER, "entryId": entry} for entry in range(3)]
+    line.up(3, simple("NEGATIVE_ACK", consumer_id=1, negative_acked=ids[:1], returned=ids[1:]))
+    for entry in range(3):
+        line.message(3.1 + entry * 0.1, entry, count=1)
+    (one,) = findings_of_lines(tmp_path, "D33", line)
+    assert variant(one) == "" and one.measured["ids"] == 2
+
+
 @pytest.mark.parametrize(("kind", "findings"), [("Shared", 1), ("Exclusive", 0)])
 def test_a_request_that_names_nothing(tmp_path, kind, findings):
     line = Line()

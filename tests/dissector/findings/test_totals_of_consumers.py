@@ -154,3 +154,41 @@ def test_what_to_do_depends_on_why_it_was_delivered_again(
     (headline,) = of(report, "redelivery")
     words, command = headline.next_step.split("\n")
     assert step in words and command.endswith("'frame_no in (7)'")
+
+
+def at_rest(**changes: dict[str, Any]) -> list[str]:
+    """What is said of requests; a send and a delivery ended well ten seconds before the end."""
+    report = decoded()
+    report["coverage"]["total"]["last_ts"] = "2026-01-31T12:00:20.000000Z"
+    report["send_latency"]["total"] |= {
+        "sends": 1, "outcomes": {"ok": 1}, "last_message_ts": "2026-01-31T12:00:01.000000Z",
+        "last_receipt_ts": "2026-01-31T12:00:02.500000Z",
+    }  # fmt: skip
+    report["permit_utilization"]["total"] |= {"last_delivery_ts": "2026-01-31T12:00:10.000000Z"}
+    report["ack_latency"]["total"] |= {"deliveries": 1, "acked": 1}
+    for section, more in changes.items():
+        report[section]["total"] |= more
+    return [each.text for each in of(report, "requests") if "outstanding" in each.text]
+
+
+def test_that_nothing_is_outstanding_is_said_with_since_when() -> None:
+    since = "2026-01-31T12:00:10.000000Z"
+    assert at_rest() == [f"Nothing was outstanding at the end; silent since {since}, for 10 s."]
+    assert at_rest(coverage={"last_ts": "2026-01-31T12:00:10.300000Z"}) == [
+        "Nothing was outstanding at the end."
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"send_latency": {"outcomes": {"unanswered_at_end": 1}}},
+        {"send_latency": {"outcomes": {"conn_closed": 1}}},
+        {"ack_latency": {"not_judged": {"unacked_at_end": 1}}},
+        {"requests": {"outcomes": {"unanswered_at_end": 1}}},
+        {"publish_to_delivery": {"undelivered": 1}},
+    ],
+    ids=["send", "lost send", "delivery", "request", "entry"],
+)
+def test_what_is_open_is_not_called_nothing(changes: dict[str, Any]) -> None:
+    assert at_rest(**changes) == []

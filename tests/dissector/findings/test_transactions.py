@@ -81,7 +81,7 @@ def test_a_transaction_that_ends_or_may_still_end_is_no_finding(tmp_path, error)
 
 
 def test_transactions_are_listed_with_what_is_in_them(capsys):
-    """The log of `java-j61_txn_abort` has two, five acks each; both sent more than they kept."""
+    """The log of `java-j61_txn_abort` has two, each with five acks."""
     names = ("java-j61_txn_abort.pcap", "live-transaction_open.pcap")
     query = (
         "select id, state, timeout_ms, sends, acks, topic from transactions order by capture, id"

@@ -1,4 +1,4 @@
-"""ACK and REDELIVER: a row of acks for each id, and what it does to the delivery that it means."""
+"""ACK, REDELIVER and NEGATIVE_ACK: a row of acks for each id, and what it does to its delivery."""
 
 from typing import Final
 
@@ -15,13 +15,14 @@ from dissector.protocols.pulsar.consumption.identities import cell_of, find_page
 from dissector.protocols.pulsar.consumption.published import transaction_of
 from dissector.protocols.pulsar.consumption.rows import PassContext
 from dissector.protocols.pulsar.consumption.state import ConsumptionState
-from dissector.protocols.pulsar.wire.commands import REDELIVER
+from dissector.protocols.pulsar.wire.commands import NEGATIVE_ACK, REDELIVER
 from dissector.schemas.enums import ACKED, DISCARDED, REDELIVERY_REQUESTED, UNRESOLVED_AT_LIMIT
 from dissector.tables import ABSENT
 
-ACTION_NAMES: Final = ("ack", "redeliver")
+ACTION_NAMES: Final = ("ack", "redeliver", "nack")
 ACTION_ACK: Final = 0
 ACTION_REDELIVER: Final = 1
+ACTION_NACK: Final = 2
 CUMULATIVE: Final = 1  # ack_type
 SHARED: Final = 1  # subscription types
 KEY_SHARED: Final = 3
@@ -288,8 +289,11 @@ def _is_cumulative(state: ConsumptionState, frames: FrameColumns, row: int, cons
 def _asks_for_all(state: ConsumptionState, frames: FrameColumns, row: int, consumer: int) -> bool:
     """Whether a REDELIVER means all that its consumer holds.
 
-    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well.
+    Pulsar: without ids all; on subscriptions with one active consumer a list means all as well. A
+    NEGATIVE_ACK means what it names.
     """
+    if frames.command[row] == NEGATIVE_ACK:
+        return False
     names_none = frames.id_count[row] <= 0 and frames.status[row] == COMPLETE
     return bool(names_none or state.consumers.type[consumer] not in (NULL, SHARED, KEY_SHARED))
 
@@ -299,7 +303,7 @@ def most_ended(state: ConsumptionState, block: PassContext, row: int, consumer: 
     """How many deliveries of its consumer an ACK or REDELIVER ends at most, by no list of ids."""
     frames = block.frames
     waiting = state.consumers.length[consumer]
-    if frames.command[row] == REDELIVER:
+    if frames.command[row] in (REDELIVER, NEGATIVE_ACK):
         return int(waiting) if _asks_for_all(state, frames, row, consumer) else 0
     if not _is_cumulative(state, frames, row, consumer):
         return 0
@@ -376,14 +380,17 @@ def handle_ack(state: ConsumptionState, block: PassContext, row: int) -> None:
 
 @kernel
 def handle_redeliver(state: ConsumptionState, block: PassContext, row: int) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: those named, or all of the consumer, will come again."""
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES, NEGATIVE_ACK: those named, or all of the consumer, will
+    come again."""
     frames = block.frames
     ids = block.ids
     first = frames.first_id[row]
     count = max(frames.id_count[row], 0)
+    is_nack = frames.command[row] == NEGATIVE_ACK
+    action = ACTION_NACK if is_nack else ACTION_REDELIVER
     for index in range(first, first + count):
-        _add_ack_row(state, block, row, ACTION_REDELIVER, index)
-    if count == 0 and frames.status[row] == COMPLETE:
+        _add_ack_row(state, block, row, action, index)
+    if count == 0 and frames.status[row] == COMPLETE and not is_nack:
         _add_ack_row(state, block, row, ACTION_REDELIVER, ABSENT)
     consumer = find_consumer(state, frames.connection_id[row], frames.consumer_id[row])
     if consumer == ABSENT:

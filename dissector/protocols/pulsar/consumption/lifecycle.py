@@ -289,7 +289,7 @@ def note_cut(state: ConsumptionState, frames: FrameColumns, row: int) -> None:
     )
     is_hidden = command == NULL or is_nameless
     if frames.direction[row] == columns.TO_BROKER:
-        if command in (commands.ACK, commands.REDELIVER) or (
+        if command in (commands.ACK, commands.REDELIVER, commands.NEGATIVE_ACK) or (
             command == commands.FLOW and frames.permits[row] == NULL
         ):
             is_hidden = True

@@ -21,6 +21,9 @@ DONE: Final = 0
 FULL: Final = 1  # no room for the rows of the next frame: take the rows, make room, call again
 
 _CONSUMER: Final = 2  # handle_kind
+_OF_DELIVERIES: Final = (
+    commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER, commands.NEGATIVE_ACK,
+)  # fmt: skip
 
 # Rows that any one frame may need beside those counted for it: a page of ids given up, a notice.
 _SPARE_ROWS: Final = consumption_state.PAGE_ENTRIES + 16
@@ -119,7 +122,7 @@ def _rows_needed(state: ConsumptionState, block: PassContext, row: int) -> int:
             for _ in range(state.connections.length[connection_row]):
                 needed += consumers.length[consumer]
                 consumer = consumers.next[consumer]
-    elif frames.command[row] in (commands.ACK, commands.REDELIVER):
+    elif frames.command[row] in (commands.ACK, commands.REDELIVER, commands.NEGATIVE_ACK):
         needed += max(frames.id_count[row], 0)
         consumer = consumption_consumers.find_consumer(state, connection, frames.consumer_id[row])
         if consumer != ABSENT:
@@ -172,7 +175,7 @@ def _handle_frame(state: ConsumptionState, block: PassContext, row: int) -> None
     """One row of frames that may matter here."""
     frames = block.frames
     command = frames.command[row]
-    if command in (commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER):
+    if command in _OF_DELIVERIES:
         if frames.consumer_id[row] == NULL:
             return
         if command == commands.MESSAGE:
@@ -195,7 +198,7 @@ def _handle_frame(state: ConsumptionState, block: PassContext, row: int) -> None
 def _matters(frames: FrameColumns, row: int) -> bool:
     """Whether a row can change anything here."""
     command = frames.command[row]
-    if command in (commands.MESSAGE, commands.ACK, commands.FLOW, commands.REDELIVER):
+    if command in _OF_DELIVERIES:
         return True
     if frames.lifecycle[row] > 0 and frames.handle_kind[row] == _CONSUMER:
         return True

@@ -1,7 +1,8 @@
 """Which of Pulsar's protobuf fields go to which frame columns.
 
 Those that the table `frames` shows are declared there (`schemas.frames`); here are the others,
-which only facts read, and what is no plain field: message ids of ACK and REDELIVER, and properties.
+which only facts read, and what is no plain field: message ids of ACK, REDELIVER and NEGATIVE_ACK,
+and properties.
 """
 
 from collections.abc import Iterator
@@ -67,7 +68,12 @@ _COMMAND_FACTS: Final = (
     # -- many message ids
     *(
         each
-        for path in ("ack.message_id", "redeliverUnacknowledgedMessages.message_ids")
+        for path in (
+            "ack.message_id",
+            "redeliverUnacknowledgedMessages.message_ids",
+            "negativeAck.negative_acked",
+            "negativeAck.returned",
+        )
         for each in (
             FieldColumn(path, "ids"),
             FieldColumn(f"{path}.ledgerId", "ids.ledger_id"),
@@ -82,6 +88,7 @@ _COMMAND_FACTS: Final = (
 _COMMAND_DEFAULTS: Final = (
     Default("ack", "id_count", 0),
     Default("redeliverUnacknowledgedMessages", "id_count", 0),
+    Default("negativeAck", "id_count", 0),
 )
 # Announced for brokers to come: how many permits a delivery costs.
 COMMAND_EXTRA: Final = (

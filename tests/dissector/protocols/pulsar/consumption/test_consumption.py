@@ -230,6 +230,21 @@ def test_a_list_on_an_exclusive_subscription_means_all() -> None:
     assert outcomes(talk) == ["redelivery_requested"] * 2
 
 
+@pytest.mark.parametrize("kind", [SHARED, EXCLUSIVE])
+def test_a_negative_ack_is_for_what_it_names(kind: int) -> None:
+    talk = ready(kind)
+    for entry in range(3):
+        talk.message(entry)
+    ids = [{"ledger_id": 7, "entry_id": entry} for entry in (0, 2)]
+    talk.client(commands.NEGATIVE_ACK, 0, consumer_id=0, ids=ids)
+    talk.client(commands.NEGATIVE_ACK, 0, consumer_id=0, ids=[])
+    assert outcomes(talk) == ["redelivery_requested", "unacked_at_end", "redelivery_requested"]
+    assert [(row["action"], row["entry_id"]) for row in talk.rows()["acks"]] == [
+        ("nack", 0),
+        ("nack", 2),
+    ]
+
+
 def test_another_consumer_gets_what_one_that_went_held() -> None:
     talk = ready(consumers=2)
     talk.message(0, 0)

@@ -26,7 +26,7 @@ def has_field(command: Command, name: str) -> bool:
 
 def test_the_table_has_every_command_of_the_description() -> None:
     assert {each.number for each in COMMANDS} == set(enum_names("BaseCommand.Type"))
-    assert len(COMMANDS) == 70
+    assert len(COMMANDS) == 71
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: command_name(each.number))
