@@ -358,7 +358,7 @@ def text_of(parts: Mapping[str, str], values: Mapping[str, Any], names: Mapping[
 
 
 def _if_known(values: Mapping[str, Any], template: str) -> str:
-    """What stands in brackets; nothing where a value is not known, or where there are none of it."""
+    """What stands in brackets; nothing where a value is not known, or there is none of it."""
     told = [values.get(match[1]) for match in _PLACEHOLDER.finditer(template)]
     is_none = bool(told) and all(type(value) is int and value == 0 for value in told)
     return "" if is_none or None in told else template
