@@ -164,7 +164,7 @@ def named(rules: Sequence[Rule], names: Iterable[str]) -> list[Rule]:
     wanted = {name.lower() for name in names}
     known = {name for rule in rules for name in (rule.number.lower(), rule.code)}
     for name in sorted(wanted - known):
-        raise UsageError(f"{name}: no rule has this number or code")
+        raise UsageError(f"{name}: no rule has this number or code; `dissector explain {name}`?")
     return [rule for rule in rules if not wanted or wanted & {rule.number.lower(), rule.code}]
 
 
