@@ -88,8 +88,7 @@ def _headline(rows: Sequence[tuple[int, Row]], commands: Commands) -> Headline:
     number = worst["id"]
     rival = next((line for line in lines if line.startswith(_RIVAL)), None)
     if rival is None:  # of a rule over totals, whose sentence is all there is to say
-        # What a finding of the section is about says itself what to do.
-        step = _next_step(worst, commands) if word else ""
+        step = _next_step(worst, commands)
         return Headline(word, number, section, lines[0], next_step=step)
     more = f" And {many(len(rows) - 1, 'other')}." if len(rows) > 1 else ""
     text = f"{worst['title']} ({worst['verdict']}): {lines[0]}{more}"

@@ -165,8 +165,7 @@ def send_error(sequence: int, error: str = "ChecksumError") -> bytes:
 )
 def test_a_send_that_is_refused_for_its_checksum(tmp_path, place, name, frames):
     (one,) = findings_of_lines(tmp_path, "D38", damaged(place))
-    for which in ("stored", "computed"):
-        assert f"{which} 0x{one.measured[f'crc32c_{which}']:08x}" in one.text
+    assert f"0x{one.measured['crc32c_stored']:08x}" in one.text
     assert variant(one) == name and one.measured["frames"] == frames
 
 

@@ -125,6 +125,7 @@ def test_chunks_that_the_client_library_dropped_are_no_matter_of_the_application
     text = summary_of("t06-go-chunk-discarded", capsys)
     assert "4 were left open though later ones were acknowledged" in text
     assert "the client library dropped their message" in text
+    assert "these are chunks of 1 message, not each of them once" in text
     assert "Ask the application" not in text
     assert "left open" not in summary_of("t06-go-chunk-twin", capsys)
 
