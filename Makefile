@@ -102,7 +102,7 @@ test-main: $(VENV)/.dev-installed
 	$(PYTEST) $(SHARED_OUT) $(KERNEL_TESTS:%=--ignore=%)
 
 test-beside:
-	$(MAKE) --no-print-directory --output-sync=target types test-changed test-bounds
+	$(MAKE) --no-print-directory --keep-going --output-sync=target types test-changed test-bounds
 
 test-all: install $(VENV)/.dev-installed lint
 	$(PYTEST) $(SHARED_OUT)
