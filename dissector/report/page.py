@@ -305,6 +305,7 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
         "percentiles": plots.latency_percentiles(latency),
         "time": plots.over_time(latency),
         "permits": plots.permit_balance(report["permit_utilization"]["balance_over_time"]),
+        "backlog": plots.backlog(report["publish_to_delivery"]["backlog"]),
         "causes": plots.redelivery_causes(report["redelivery"]["total"]),
         "checksums": plots.checksum_verdicts(report["checksum_failures"]["total"]),
     }

@@ -430,6 +430,39 @@ def permit_balance(balance: Row | None) -> Pair | None:
     return _pair("permits", draw, caption)
 
 
+def backlog(series: Row | None) -> Pair | None:
+    """What had not come to its subscriptions, and what had come and was not acknowledged."""
+    points = series["points"] if series else []
+    if not series or len(points) < 2:
+        return None
+    across, label = _seconds(points)
+    lines = (("undelivered", "not delivered", BAD), ("unacknowledged", "not acknowledged", FIRST))
+
+    def draw(figure: Figure) -> _Drawn:
+        axes = figure.subplots()
+        for name, words, colour in lines:
+            axes.step(across, [point[name] for point in points], where="post", color=colour,
+                      linewidth=1.3, label=words)  # fmt: skip
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.2)
+        axes.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
+        axes.set_ylabel("entries")
+        axes.set_xlabel(label)
+        return axes, [
+            (x, max(point[name] for name, *_ in lines),
+             f"{point['ts'][11:23]}: {count_text(point['undelivered'])} not delivered, "
+             f"{count_text(point['unacknowledged'])} not acknowledged")
+            for x, point in zip(across, points, strict=True)
+        ]  # fmt: skip
+
+    step = duration_text(series["step_ms"]).removesuffix(" 0 s")
+    caption = (
+        f"Entries stored for subscriptions, once for each, at the end of steps of {step}: not "
+        "delivered yet, and delivered but not acknowledged."
+    )
+    return _pair("backlog", draw, caption)
+
+
 def _range(point: Row) -> str:
     low, high = point["available_min"], point["available_max"]
     return count_text(low) if low == high else f"{count_text(low)} to {count_text(high)}"

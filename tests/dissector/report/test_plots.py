@@ -35,7 +35,8 @@ def points(count: int) -> list[dict[str, Any]]:
     return [
         {"ts": f"2026-01-01T00:00:{place:02d}.000000Z", "messages": place, "request_bytes": 10,
          "p50_ms": 1.0 + place, "p99_ms": 2.0 + place, "available_min": place,
-         "available_max": place + 5, "available_last": place + 1}
+         "available_max": place + 5, "available_last": place + 1,
+         "undelivered": 7 - place % 8, "unacknowledged": place % 8}
         for place in range(count)
     ]  # fmt: skip
 
@@ -47,6 +48,7 @@ ALL = {
     "permits": lambda: plots.permit_balance(
         {"first_grant": 10, "step_ms": 50.0, "points": points(20)}
     ),
+    "backlog": lambda: plots.backlog({"step_ms": 10.0, "points": points(20)}),
     "causes": lambda: plots.redelivery_causes({"by_cause": {"explicit": 3, "unload": 900}}),
     "checksums": lambda: plots.checksum_verdicts(
         {"ok": 5, "confirmed_by_peer": 1, "unconfirmed": 0, "capture_artefact": 0, "absent": 2,
@@ -84,6 +86,8 @@ def test_nothing_is_drawn_where_there_is_nothing() -> None:
     assert plots.over_time({"over_time": {"step_ms": 1.0, "points": []}}) is None
     assert plots.permit_balance(None) is None
     assert plots.permit_balance({"first_grant": 1, "points": points(1)}) is None
+    assert plots.backlog(None) is None
+    assert plots.backlog({"step_ms": 1.0, "points": points(1)}) is None
     assert plots.redelivery_causes({"by_cause": {}}) is None
     nothing = dict.fromkeys(("ok", "confirmed_by_peer", "unconfirmed", "capture_artefact",
                              "absent", "not_evaluated"), 0)  # fmt: skip
