@@ -443,8 +443,8 @@ def backlog(series: Row | None) -> Pair | None:
         for name, words, colour in lines:
             axes.step(across, [point[name] for point in points], where="post", color=colour,
                       linewidth=1.3, label=words)  # fmt: skip
+        axes.margins(y=0.25)  # above the lines, for the legend
         axes.set_ylim(bottom=0)
-        axes.margins(y=0.2)
         axes.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)
         axes.set_ylabel("entries")
         axes.set_xlabel(label)
