@@ -186,7 +186,7 @@ class Monitor:
 
     def _say_finding(self, options: FindingOptions, one: "Finding", words: Messages) -> None:
         """One line, above the table of topics if there is one."""
-        width = terminal_width(sys.stderr)
+        width = terminal_width(sys.stderr) if sys.stderr.isatty() else None
         line = options.line(one, None if width is None else width - len("dissector: "))
         if self._view is None or not self._view.say(line):
             words.say(line)

@@ -6,7 +6,7 @@ sentence that says which one has.
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,7 +18,7 @@ from dissector.errors import UsageError
 if TYPE_CHECKING:
     from dissector.cli.reading import Reading
     from dissector.lake.reader import Lake
-    from dissector.queries.selection import Selection
+    from dissector.queries.selection import Asked, Selection
 
 SELECTING: Final = {
     "since": click.option(
@@ -50,15 +50,21 @@ class Selected:
     """
 
     def __init__(self, **given: Any) -> None:
-        from dissector.queries.selection import Asked
-
-        self._asked = Asked(**given, is_local=is_local())
-        self._asked.check()
+        self._given = given
+        self._is_local = is_local()
+        if not self.is_everything:
+            self._asked.check()
 
     @property
     def is_everything(self) -> bool:
         """Whether nothing is left out."""
-        return not any(self._asked._replace(is_local=False))
+        return not any(self._given.values())
+
+    @cached_property
+    def _asked(self) -> "Asked":
+        from dissector.queries.selection import Asked  # with pyarrow: usage errors come before
+
+        return Asked(**self._given, is_local=self._is_local)
 
     def of(self, lake: "Lake", captures: Sequence[str] = ()) -> "Selection":
         """Of captures of a lake; times such as -30m count back from their last packet.

@@ -158,7 +158,9 @@ class _Printer:
         if listing.kind == "text" and not listing.fields:
             width = terminal_width()
             self._of_frames = frame_lines.FrameLines(paint, width or frame_lines.LINE_COLUMNS)
-            self._of_connections = connection_lines.ConnectionLines(paint, width)
+            # A pipe gets all columns, whatever COLUMNS says.
+            room = width if sys.stdout.isatty() else None
+            self._of_connections = connection_lines.ConnectionLines(paint, room)
             self._lines = self._frames if listing.table == "frames" else self._connections
 
     def lines(self, rows: Iterable[Row], above: str | None = None) -> Iterator[str]:
@@ -323,9 +325,9 @@ _count_option = click.option(
     "interfaces",
     multiple=True,
     metavar="IFACE",
-    help="Print frames of this network interface, or any, as they come. Repeatable.",
+    help="Take packets from this network interface or any. Repeatable.",
 )
-@click.option("--bpf", metavar="EXPR", help="With -i: let the kernel pass only these packets.")
+@click.option("--bpf", metavar="EXPR", help="Let the kernel pass only these, as tcpdump does.")
 @_format_option
 @_field_option
 @options.select_option

@@ -12,7 +12,7 @@ import select
 import stat
 import sys
 import termios
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -29,9 +29,11 @@ _STANDARD_INPUT: Final = "/dev/stdin"
 _DECLARING: Final = "dissector.jit"
 
 
-def choose(inputs: Iterable[str], words: Messages) -> None:
+def choose(inputs: Sequence[str], words: Messages) -> None:
     """Run kernels as plain Python in this process, and say so, if none is compiled and the inputs
     are small."""
+    if not inputs:
+        return
     if _DECLARING in sys.modules or _SWITCH in os.environ or _is_some_code_kept():
         return
     size = size_of(inputs)
