@@ -62,9 +62,9 @@ class FrameLines:
         when = "time"
         if row is not None:
             self._day, _, zone = self._when(row["last_ts_ns"])
-            # UTC goes without saying where there is little room, another zone does not.
-            is_short = self._is_narrow and zone == "UTC"
-            when = self._day if is_short else f"{self._day} {zone}"
+            when = f"{self._day} {zone}"
+            if self._is_narrow:  # UTC goes without saying there, another zone does not
+                when = self._day if zone == "UTC" else when[when.index("-") + 1 :]
         line = self._placed(("no", "packets", "conn"), when, " ", "command", "bytes")
         return clipped(f"{line}{'ids':<{_HANDLE + _NUMBER + 2}}topic and more", self._width)
 

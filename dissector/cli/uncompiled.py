@@ -12,7 +12,7 @@ import select
 import stat
 import sys
 import termios
-from collections.abc import Iterable, Sequence, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
