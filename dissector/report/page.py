@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
-from dissector.report import descriptions, formatting, numbers, plots, timeline_picture
+from dissector.report import bars, descriptions, formatting, numbers, plots, timeline_picture
 from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.example_commands import ANY_LAKE, Commands
@@ -306,8 +306,8 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
         "time": plots.over_time(latency),
         "permits": plots.permit_balance(report["permit_utilization"]["balance_over_time"]),
         "backlog": plots.backlog(report["publish_to_delivery"]["backlog"]),
-        "causes": plots.redelivery_causes(report["redelivery"]["total"]),
-        "checksums": plots.checksum_verdicts(report["checksum_failures"]["total"]),
+        "causes": bars.redelivery_causes(report["redelivery"]["total"]),
+        "checksums": bars.checksum_verdicts(report["checksum_failures"]["total"]),
     }
 
 

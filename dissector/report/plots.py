@@ -93,8 +93,8 @@ class Pair(NamedTuple):
 
 
 # Draws into a figure and returns what to say where: the axes; x, y of the data, and the text.
-_Drawn = tuple[Axes, list[tuple[float, float, str]]]
-_Draw = Callable[[Figure], _Drawn]
+Drawn = tuple[Axes, list[tuple[float, float, str]]]
+_Draw = Callable[[Figure], Drawn]
 
 
 def _svg(figure: Figure, name: str) -> str:
@@ -160,7 +160,7 @@ def _columns(
     axes.autoscale_view()
 
 
-def _pair(name: str, draw: _Draw, caption: str, height: int = 0) -> Pair:
+def pair_of(name: str, draw: _Draw, caption: str, height: int = 0) -> Pair:
     wide = (WIDE[0], height or WIDE[1])
     narrow = (NARROW[0], height or NARROW[1])
     return Pair(_plot(f"{name}-wide", wide, draw), _plot(f"{name}-narrow", narrow, draw), caption)
@@ -215,7 +215,7 @@ def latency_distribution(total: Row) -> Pair | None:
         return None
     latency = total["latency_ms"]
 
-    def draw(figure: Figure) -> _Drawn:
+    def draw(figure: Figure) -> Drawn:
         axes = figure.subplots()
         _columns(axes, bars, FIRST, 0.4)
         _duration_axis(axes, "x")
@@ -235,7 +235,7 @@ def latency_distribution(total: Row) -> Pair | None:
             for low, high, count in bars
         ]  # fmt: skip
 
-    return _pair("latency", draw, "Sends by latency (logarithmic), receipts of outcome ok.")
+    return pair_of("latency", draw, "Sends by latency (logarithmic), receipts of outcome ok.")
 
 
 def _exceeded(total: Row) -> list[tuple[float, float, float]]:
@@ -278,7 +278,7 @@ def latency_percentiles(total: Row) -> Pair | None:
     if not steps or count < 2:
         return None
 
-    def draw(figure: Figure) -> _Drawn:
+    def draw(figure: Figure) -> Drawn:
         axes = figure.subplots()
         axes.set_xscale("log")
         axes.step([*(x for x, *_ in steps), count], [*(y for _, y, _ in steps), slowest],
@@ -302,7 +302,7 @@ def latency_percentiles(total: Row) -> Pair | None:
         "Latency by percentile, across log(1/(1-q)) as HdrHistogram draws it: each nine is as "
         "wide as the one before. The dot is the slowest send."
     )
-    return _pair("percentiles", draw, caption)
+    return pair_of("percentiles", draw, caption)
 
 
 # A line over time is broken where nothing came for this long; sooner in short captures, where it is
@@ -349,7 +349,7 @@ def over_time(total: Row) -> Pair | None:
     lines = unbroken_lines([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
 
-    def draw(figure: Figure) -> _Drawn:
+    def draw(figure: Figure) -> Drawn:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         for name, colour in (("p50", FIRST), ("p99", BAD)):
             for at, line in enumerate(lines):
@@ -374,7 +374,7 @@ def over_time(total: Row) -> Pair | None:
 
     step = duration_text(series["step_ms"]).removesuffix(" 0 s")
     caption = f"Latency of sends (above) and messages sent per second (below), in steps of {step}."
-    return _pair("time", draw, caption, 300)
+    return pair_of("time", draw, caption, 300)
 
 
 def _width(points: Sequence[Row], across: Sequence[float], step_ms: float) -> float:
@@ -400,7 +400,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         return None  # one point is no course of time
     across, label = _seconds(points)
 
-    def draw(figure: Figure) -> _Drawn:
+    def draw(figure: Figure) -> Drawn:
         axes = figure.subplots()
         low = [point["available_min"] for point in points]
         high = [point["available_max"] for point in points]
@@ -427,7 +427,7 @@ def permit_balance(balance: Row | None) -> Pair | None:
         f"Permits left, in steps of {step}: the last balance of a step and, as a bar, all between "
         "its least and greatest. Dotted: no traffic; dashed: the first grant; red: none left."
     )
-    return _pair("permits", draw, caption)
+    return pair_of("permits", draw, caption)
 
 
 def backlog(series: Row | None) -> Pair | None:
@@ -438,7 +438,7 @@ def backlog(series: Row | None) -> Pair | None:
     across, label = _seconds(points)
     lines = (("undelivered", "not delivered", BAD), ("unacknowledged", "not acknowledged", FIRST))
 
-    def draw(figure: Figure) -> _Drawn:
+    def draw(figure: Figure) -> Drawn:
         axes = figure.subplots()
         for name, words, colour in lines:
             axes.step(across, [point[name] for point in points], where="post", color=colour,
@@ -460,73 +460,9 @@ def backlog(series: Row | None) -> Pair | None:
         f"Entries stored for subscriptions, once for each, at the end of steps of {step}: not "
         "delivered yet, and delivered but not acknowledged."
     )
-    return _pair("backlog", draw, caption)
+    return pair_of("backlog", draw, caption)
 
 
 def _range(point: Row) -> str:
     low, high = point["available_min"], point["available_max"]
     return count_text(low) if low == high else f"{count_text(low)} to {count_text(high)}"
-
-
-def _lines(
-    name: str, bars: Sequence[tuple[str, int, str]], cache_partition: str, caption: str
-) -> Pair:
-    """Horizontal bars with their counts. bars: label, count, colour; logarithmic if far apart."""
-    counts = [count for _, count, _ in bars if count]
-    is_log = max(counts) > 200 * min(counts)
-
-    def draw(figure: Figure) -> _Drawn:
-        axes = figure.subplots()
-        positions = range(len(bars))
-        axes.barh(positions, [count for _, count, _ in bars], 0.62,
-                  color=[colour for *_, colour in bars])  # fmt: skip
-        axes.set_yticks(positions, [label for label, *_ in bars])
-        axes.invert_yaxis()
-        if is_log:
-            axes.set_xscale("symlog", linthresh=1)
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.xaxis.set_visible(False)
-        axes.spines["bottom"].set_visible(False)
-        axes.grid(visible=False)
-        for index, (_, count, _) in enumerate(bars):
-            axes.annotate(count_text(count), (count, index), xytext=(5, 0), va="center",
-                          textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
-        axes.margins(x=0.2)
-        axes.set_xlim(left=0)
-        return axes, [(count, index, f"{label}: {count_text(count)} {cache_partition}")
-                for index, (label, count, _) in enumerate(bars)]  # fmt: skip
-
-    if is_log:
-        caption = f"{caption} The scale is logarithmic."
-    return _pair(name, draw, caption, 40 + 30 * len(bars))
-
-
-def redelivery_causes(total: Row) -> Pair | None:
-    """Redelivered entries by cause."""
-    causes = sorted(total["by_cause"].items(), key=lambda item: (-item[1], item[0]))
-    if not causes:
-        return None
-    asked = ("explicit", "txn_abort")
-    bars = [
-        (cause.replace("_", " "), count, WARN if cause in asked else FIRST)
-        for cause, count in causes
-    ]
-    caption = "Redelivered entries by cause; yellow: the application asked for it."
-    return _lines("causes", bars, "entries", caption)
-
-
-def checksum_verdicts(total: Row) -> Pair | None:
-    """Frames by what their checksum says."""
-    shown = (
-        ("ok", "ok", GOOD),
-        ("confirmed by peer", "confirmed_by_peer", BAD),
-        ("unconfirmed", "unconfirmed", BAD),
-        ("capture artefact", "capture_artefact", WARN),
-        ("absent", "absent", MUTED),
-        ("not evaluated", "not_evaluated", MUTED),
-    )
-    bars = [(label, total[name], colour) for label, name, colour in shown if total[name]]
-    if not bars:
-        return None
-    caption = "Frames that can carry a checksum, by verdict; mismatches by what the peer said."
-    return _lines("checksums", bars, "frames", caption)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.buckets import bucket_of
-from dissector.report import plots
+from dissector.report import bars, plots
 from dissector.report.plots import Pair, duration_ticks
 
 
@@ -49,8 +49,8 @@ ALL = {
         {"first_grant": 10, "step_ms": 50.0, "points": points(20)}
     ),
     "backlog": lambda: plots.backlog({"step_ms": 10.0, "points": points(20)}),
-    "causes": lambda: plots.redelivery_causes({"by_cause": {"explicit": 3, "unload": 900}}),
-    "checksums": lambda: plots.checksum_verdicts(
+    "causes": lambda: bars.redelivery_causes({"by_cause": {"explicit": 3, "unload": 900}}),
+    "checksums": lambda: bars.checksum_verdicts(
         {"ok": 5, "confirmed_by_peer": 1, "unconfirmed": 0, "capture_artefact": 0, "absent": 2,
          "not_evaluated": 0}
     ),
@@ -88,10 +88,10 @@ def test_nothing_is_drawn_where_there_is_nothing() -> None:
     assert plots.permit_balance({"first_grant": 1, "points": points(1)}) is None
     assert plots.backlog(None) is None
     assert plots.backlog({"step_ms": 1.0, "points": points(1)}) is None
-    assert plots.redelivery_causes({"by_cause": {}}) is None
+    assert bars.redelivery_causes({"by_cause": {}}) is None
     nothing = dict.fromkeys(("ok", "confirmed_by_peer", "unconfirmed", "capture_artefact",
                              "absent", "not_evaluated"), 0)  # fmt: skip
-    assert plots.checksum_verdicts(nothing) is None
+    assert bars.checksum_verdicts(nothing) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_ticks_are_few_and_inside(low: float, factor: float, most: int) -> None:
 
 
 def test_bars_far_apart_are_drawn_on_a_logarithmic_scale_and_say_so() -> None:
-    pair = plots.redelivery_causes({"by_cause": {"explicit": 1, "unload": 100_000}})
+    pair = bars.redelivery_causes({"by_cause": {"explicit": 1, "unload": 100_000}})
     assert pair is not None and "logarithmic" in pair.caption
     assert pair.wide.hints[0].text == "unload: 100,000 entries"
 
