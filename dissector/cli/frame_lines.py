@@ -64,7 +64,7 @@ class FrameLines:
             self._day, _, zone = self._when(row["last_ts_ns"])
             when = f"{self._day} {zone}"
             if self._is_narrow:  # UTC goes without saying there, another zone does not
-                when = self._day if zone == "UTC" else when[when.index("-") + 1 :]
+                when = self._day if zone in ("UTC", "") else f"{self._day[5:]} {zone}"
         line = self._placed(("no", "packets", "conn"), when, " ", "command", "bytes")
         return clipped(f"{line}{'ids':<{_HANDLE + _NUMBER + 2}}topic and more", self._width)
 

@@ -51,6 +51,8 @@ def test_a_day_stands_above_its_frames_once() -> None:
     assert later[0] == "# 2026-11-22 UTC" and len(later) == 2
     assert next(lines.lines(frame(last_ts_ns=None))) == "# no time"
     assert FrameLines(PLAIN).heading(None).split()[1] == "time"
+    for width in (80, LINE_COLUMNS):
+        assert " no time" in FrameLines(PLAIN, width).heading(frame(last_ts_ns=None))
 
 
 def test_a_frame_says_what_is_wrong_with_it() -> None:
