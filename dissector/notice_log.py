@@ -76,16 +76,19 @@ class NoticeLog:
         self._names.append(text)
         return len(self._names) - 1
 
-    def take(self, other: "NoticeLog") -> None:
-        """Take all notices of another log, which forgets them; what it only counted counts on."""
-        for part in other._parts:
-            names = part[:, _NAME]
-            names[names != NULL] += len(self._names)
-            self.add_rows(part)
-        self._names += other._names
-        self._dropped += other._dropped
-        other._dropped = 0
-        other._forget()
+    def take(self, *others: "NoticeLog") -> None:
+        """Take all notices of other logs, which forget them; what they only counted counts on."""
+        for other in others:
+            if not (other._parts or other._names or other._dropped):
+                continue
+            for part in other._parts:
+                names = part[:, _NAME]
+                names[names != NULL] += len(self._names)
+                self.add_rows(part)
+            self._names += other._names
+            self._dropped += other._dropped
+            other._dropped = 0
+            other._forget()
 
     def count(self, notices: int) -> None:
         """Count notices that are not listed."""

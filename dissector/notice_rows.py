@@ -67,7 +67,8 @@ class Notices(NamedTuple):
 
 def new_notices(rows: int) -> Notices:
     """Room for so many; memory is used as it fills."""
-    return Notices(NoticeRows(empty_rows(rows)), np.zeros(1, np.int64))
+    matrix = np.empty((rows, len(NoticeRows._fields)), np.int64)
+    return Notices(NoticeRows(matrix), np.zeros(1, np.int64))
 
 
 def empty_rows(rows: int) -> Int64Array:

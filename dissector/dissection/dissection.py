@@ -341,7 +341,8 @@ class Dissection:
         rows = self._streams.notices()
         kept = min(len(rows), MAX_NOTICES - self._held_notices)
         self._held_notices += kept
-        self._notices.count(len(rows) - kept)
+        if len(rows) > kept:
+            self._notices.count(len(rows) - kept)
         self._connections.hold(rows[:kept])
 
     def _handle_frames(self, block: FrameBlock) -> None:
@@ -362,8 +363,8 @@ class Dissection:
         """What stages made; a block whose frames are read."""
         if block is not None:
             self._count_malformed(block)
-        for log in notices:
-            self._notices.take(log)
+        if notices:
+            self._notices.take(*notices)
         self._out.extend(self._addressed(rows))
 
     def _close_connections(self) -> None:

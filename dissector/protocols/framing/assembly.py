@@ -85,7 +85,8 @@ class Framing:
         output.rows, status = split(
             state, ranges, rows, sources, output.frames, output.rows, self._calls
         )
-        self.notices.drain(self.state.notices)
+        if self.state.notices.used[0]:
+            self.notices.drain(self.state.notices)
         if self.state.counters[framing_state.COUNTER_NAMING]:
             self._detection.read_names(self.state)
         return SplitStatus(status)
