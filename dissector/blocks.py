@@ -5,7 +5,7 @@ not name is null in all its rows.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from dissector.limits import NULL
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
+
+# Of a block that is for no table: whose the connections of the next frames are (`want_clients`).
+CLIENTS: Final = "clients"
 
 
 class Coded(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock
+from dissector.blocks import CLIENTS, Coded, Column, Int64Array, Lists, Spans, TableBlock
 from dissector.dissection.address_codes import AddressCodes
 from dissector.dissection.endpoint_texts import EndpointPairs, end_texts
 from dissector.dissection.held_notices import HeldNotices
@@ -34,7 +34,6 @@ from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
 
 _DIRECTION: Final = NoticeRows._fields.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
-CLIENTS: Final = "clients"  # not a table of the lake
 _CLOSER_NAMES: Final = ("broker", "client")
 
 

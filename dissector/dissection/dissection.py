@@ -341,8 +341,7 @@ class Dissection:
         rows = self._streams.notices()
         kept = min(len(rows), MAX_NOTICES - self._held_notices)
         self._held_notices += kept
-        if len(rows) > kept:
-            self._notices.count(len(rows) - kept)
+        self._notices.count(len(rows) - kept)
         self._connections.hold(rows[:kept])
 
     def _handle_frames(self, block: FrameBlock) -> None:

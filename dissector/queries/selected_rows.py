@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dissector.blocks import CLIENTS
 from dissector.queries.selection import Selection
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SelectedRows:
         """
         from dissector.schemas.rows import arrow_batch
 
-        if block.table == "clients":
+        if block.table == CLIENTS:
             columns: dict[str, Any] = block.columns
             ips = columns["client_ip"]
             names = [ips.names[code] for code in ips.codes.tolist()]
