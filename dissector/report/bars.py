@@ -9,9 +9,7 @@ from dissector.report.numbers import Row
 from dissector.report.plots import BAD, FIRST, GOOD, INK, MUTED, WARN, Drawn, Pair, pair_of
 
 
-def _lines(
-    name: str, bars: Sequence[tuple[str, int, str]], cache_partition: str, caption: str
-) -> Pair:
+def _lines(name: str, bars: Sequence[tuple[str, int, str]], counted: str, caption: str) -> Pair:
     """Horizontal bars with their counts. bars: label, count, colour; logarithmic if far apart."""
     counts = [count for _, count, _ in bars if count]
     is_log = max(counts) > 200 * min(counts)
@@ -34,7 +32,7 @@ def _lines(
                           textcoords="offset points", color=INK, fontsize=10.5)  # fmt: skip
         axes.margins(x=0.2)
         axes.set_xlim(left=0)
-        return axes, [(count, index, f"{label}: {count_text(count)} {cache_partition}")
+        return axes, [(count, index, f"{label}: {count_text(count)} {counted}")
                 for index, (label, count, _) in enumerate(bars)]  # fmt: skip
 
     if is_log:

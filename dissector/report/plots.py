@@ -328,12 +328,11 @@ def _seconds(points: Sequence[Row]) -> tuple[list[float], str]:
     """Times of points since the first one, and the axis label that says since when."""
     times = [datetime.fromisoformat(point["ts"]) for point in points]
     since = [(time - times[0]).total_seconds() for time in times]
-    cache_partition, name = (1, "seconds") if since[-1] < 600 else (60, "minutes")
+    seconds, unit = (1, "seconds") if since[-1] < 600 else (60, "minutes")
     if since[-1] >= 6 * 3600:
-        cache_partition, name = 3600, "hours"
-    return [
-        value / cache_partition for value in since
-    ], f"{name} since {times[0]:%Y-%m-%d %H:%M:%S} UTC"
+        seconds, unit = 3600, "hours"
+    label = f"{unit} since {times[0]:%Y-%m-%d %H:%M:%S} UTC"
+    return [value / seconds for value in since], label
 
 
 def over_time(total: Row) -> Pair | None:
