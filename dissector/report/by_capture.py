@@ -18,15 +18,13 @@ from dissector.findings.totals import FAILED
 from dissector.limits import MAX_VERDICTS
 from dissector.queries.catalogue import Query
 from dissector.report import numbers
-from dissector.report.headlines import WORDS, WRONG, headlines
+from dissector.report.headlines import CAPTURE_WORDS, WORDS, WRONG, headlines, verdict
 from dissector.report.merged_tables import MergedTables, empty_tables, tables_by_capture
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED, SECTIONS, sources
 from dissector.report.sections.findings import failed_section, judge_reports
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
-# Of captures, the worst first: one that is fine in what could be judged is before one of notes.
-CAPTURE_WORDS: Final = ("bad", "look", "ok", "note")
 _NAMES: Final = frozenset(
     ("topic", "subscription", "producer_name", "client_ip", "broker_ip", "minute", "at_ns")
 )
@@ -93,7 +91,7 @@ def row_of(capture: str | None, report: Row) -> Row:
     codes = Counter(row["code"] for row in report["findings"]["findings"])
     return {
         "capture": capture,
-        "verdict": min(marks.values(), key=CAPTURE_WORDS.index, default=WORDS["info"]),
+        "verdict": verdict(lines),
         "bad": sum(one.word == WORDS["error"] for one in lines),
         "look": sum(one.word == WORDS["warning"] for one in lines),
         "failed": codes[FAILED],

@@ -19,6 +19,8 @@ WORDS: Final[Mapping[str | None, str]] = {
 }  # fmt: skip
 _ORDER: Final = tuple(WORDS.values())
 WRONG: Final = _ORDER[:2]
+# Of a capture or report as a whole, the worst first: fine in what could be judged is before notes.
+CAPTURE_WORDS: Final = ("bad", "look", "ok", "note")
 _FINDINGS: Final = "findings"
 _RIVAL: Final = "What else looks the same: "
 _STEP: Final = "What to do: "
@@ -71,8 +73,7 @@ def headlines(report: Row, commands: Commands | None = None) -> list[Headline]:
 def verdict(lines: Iterable[Headline]) -> str:
     """The word on all of a report: that of its worst line; ok where nothing is wrong."""
     words = {one.word for one in lines}
-    order = (*WRONG, WORDS["ok"], WORDS["info"])
-    return next((word for word in order if word in words), WORDS["info"])
+    return next((word for word in CAPTURE_WORDS if word in words), CAPTURE_WORDS[-1])
 
 
 def anchor_of(place: int) -> str:

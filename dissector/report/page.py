@@ -19,11 +19,17 @@ from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
 from dissector.report import bars, descriptions, formatting, numbers, plots, timeline_picture
-from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.example_commands import ANY_LAKE, Commands
 from dissector.report.formatting import cut_text, many
-from dissector.report.headlines import WORDS, WRONG, anchor_of, headlines, verdict
+from dissector.report.headlines import (
+    CAPTURE_WORDS,
+    WORDS,
+    WRONG,
+    anchor_of,
+    headlines,
+    verdict,
+)
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
 from dissector.report.timelines import Timeline

@@ -7,8 +7,8 @@ import pytest
 
 from dissector.queries.catalogue import catalogue
 from dissector.report import by_capture
-from dissector.report.by_capture import CAPTURE_WORDS, SCHEMA, rows_to_judge, verdict_rows
-from dissector.report.headlines import WRONG, headlines
+from dissector.report.by_capture import SCHEMA, rows_to_judge, verdict_rows
+from dissector.report.headlines import CAPTURE_WORDS, WRONG, headlines
 from dissector.report.merged_tables import MergedTables, tables_by_capture
 from dissector.report.numbers import grouped, high, low
 from dissector.report.result import JUDGED, SECTIONS, build

@@ -15,9 +15,9 @@ import pytest
 from dissector.cli.terminal import Paint
 from dissector.cli.text_report import text_report
 from dissector.limits import MAX_PAGE_ROWS
-from dissector.report.by_capture import CAPTURE_WORDS
 from dissector.report.closing import about
 from dissector.report.descriptions import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES, meaning_of
+from dissector.report.headlines import CAPTURE_WORDS
 from dissector.report.page import MIN_FOLD, folded, page
 from dissector.report.result import JUDGED, SECTIONS
 from tests.dissector.findings.judged import headlines
