@@ -199,6 +199,9 @@ MAX_SILENCE_NS: Final = 300 * 1_000_000_000  # between them, where no byte says 
 MAX_MISSING_SENTENCES: Final = 20  # of missing parts, kept as text; further ones are counted
 MAX_SELECTED_FRAMES: Final = 200_000  # of a selection; what is more is no evidence but a capture
 
+# -- streams of captures: marks that an offset keeps of files that are gone; then they count as new
+MAX_GONE_FILES: Final = 10_000
+
 # -- findings: what is more is counted
 MAX_RULE_BYTES: Final = 1 << 20  # of a rule's file; longer: broken
 MAX_RULE_INCIDENTS: Final = 1_000  # of one rule in one capture

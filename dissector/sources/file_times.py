@@ -20,7 +20,7 @@ from dissector.sources.decompress import InputBytes
 from dissector.sources.files import FileProblem, not_a_capture, unreadable
 
 _FIRST_BYTES: Final = 1 << 16
-_BEGIN_BYTES: Final = 1 << 12  # of a file, kept to tell it from others without opening it again
+BEGIN_BYTES: Final = 1 << 12  # of a file, kept to tell it from others without opening it again
 _READ_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 1 << 19
 _LOOK_ROWS: Final = 4096
@@ -30,12 +30,13 @@ _DAY_SECONDS: Final = 86_400
 
 class Look(NamedTuple):
     """first_ts_ns: of the first packet, None if there is none; problem: why it is no input; begin:
-    its first bytes, uncompressed, fewer only where it ends."""
+    its first BEGIN_BYTES, uncompressed, fewer only where it ends."""
 
     path: str
     first_ts_ns: int | None
     problem: FileProblem | None
     begin: bytes = b""
+    is_compressed: bool = False
 
 
 def _blocks(source: InputBytes, reader: CaptureReader, first_bytes: int) -> Iterator[int]:
@@ -76,7 +77,7 @@ def look(path: str) -> Look:
     except OSError as error:
         return Look(path, None, unreadable(path, error))
     try:
-        begin = next(_pieces(source, _BEGIN_BYTES))
+        begin = next(_pieces(source, BEGIN_BYTES))
     except OSError as error:
         return Look(path, None, unreadable(path, error))
     finally:
@@ -84,7 +85,7 @@ def look(path: str) -> Look:
     head = begin[:HEAD_BYTES]
     if len(head) < HEAD_BYTES or capture_format(head) is None:
         return Look(path, None, not_a_capture(path, head, source.problem))
-    return Look(path, _first_ts_ns(path), None, begin)
+    return Look(path, _first_ts_ns(path), None, begin, source.codec is not None)
 
 
 def _first_ts_ns(path: str) -> int | None:

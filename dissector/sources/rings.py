@@ -72,12 +72,19 @@ class Chain(NamedTuple):
 class RingPlan(NamedTuple):
     """The captures to read, and the inputs that cannot be (see `files.raise_if_nothing`).
 
-    repeated: sentences about files whose packets are all in another one.
+    copies: files whose packets are all in another one, and that one.
     """
 
     chains: list[Chain]
     problems: list[FileProblem]
-    repeated: list[str]
+    copies: dict[str, str]
+
+    @property
+    def repeated(self) -> list[str]:
+        """A sentence about each copy."""
+        return [
+            f"{path}: all of it is in {other}, and read once" for path, other in self.copies.items()
+        ]
 
 
 class _RingName(NamedTuple):
@@ -168,12 +175,7 @@ def chains(inputs: Iterable[str], mode: ChainMode = "auto") -> RingPlan:
         groups = _rings(paths, looks)
     else:
         groups = [[path] for path in paths]
-    headlines = [
-        f"{path}: all of it is in {other}, and read once" for path, other in repeated.items()
-    ]
-    return RingPlan(
-        [Chain(tuple(group), base_name(group)) for group in groups], problems, headlines
-    )
+    return RingPlan([Chain(tuple(group), base_name(group)) for group in groups], problems, repeated)
 
 
 def _empty_folders(

@@ -9,12 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+
 from dissector.cli.main import run
 from dissector.errors import InputError, UsageError
 from dissector.lake.reader import open_lake
 from dissector.schemas import TABLES
 from dissector.sources.rings import chains
-from spark_jobs.captures import CapturesReader, ReadOptions, capture_of, inputs_of, rows_of
+from spark_jobs.capture_rows import capture_of, rows_of
+from spark_jobs.captures import CapturesReader
+from spark_jobs.read_options import ReadOptions, inputs_of
 from tests.dissector.joining.cutting import SAMPLES
 
 FORMAT = "pulsar_pcap"
@@ -86,13 +89,11 @@ def test_errors_are_one_line(spark: Any) -> None:
     assert "Traceback" not in str(told.value)
 
 
-def test_a_stream_is_refused_with_what_works_and_that_works(spark: Any, tmp_path: Path) -> None:
-    asked = spark.readStream.format(FORMAT).load(str(BATCHES)).writeStream.format("noop")
-    with pytest.raises(Exception, match="pulsar_pcap reads captures that are complete") as told:
-        asked.start().awaitTermination(60)
-    text = str(told.value)
-    assert "Traceback" not in text
-    (advice,) = re.findall(r"spark\.readStream\.schema.*\)", text)
+def test_tables_of_a_lake_are_a_stream_as_the_documentation_says(
+    spark: Any, tmp_path: Path
+) -> None:
+    page = (SAMPLES.parents[1] / "docs" / "spark.md").read_text("utf-8")
+    (advice,) = re.findall(r"`(spark\.readStream\.schema.*\))`", page)
     lake = tmp_path / "lake"
     assert run(["land", "-q", str(BATCHES), "--lake", str(lake)]) == 0
     stream = eval(advice.replace("LAKE", str(lake)), {"spark": spark})

@@ -1,0 +1,116 @@
+"""Conditions that Spark hands to the data source: rows that they refuse never leave the task.
+
+Spark asks only where its setting for filters of Python sources is on, and then in a worker of
+another kind: `are_asked` knows it, since a reader that takes conditions is an error in any other.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dissector.sources.rings import Chain, capture_id
+from dissector.spark.schemas import spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+# Of the types whose order and equality are the same for Spark and Arrow.
+_TYPES: Final = ("bigint", "string", "boolean")
+# Each takes the column and the value that stands beside it.
+_COMPARISONS: Final = {
+    "EqualTo": "equal",
+    "GreaterThan": "greater",
+    "GreaterThanOrEqual": "greater_equal",
+    "LessThan": "less",
+    "LessThanOrEqual": "less_equal",
+}
+_PATTERNS: Final = {
+    "StringStartsWith": "starts_with",
+    "StringEndsWith": "ends_with",
+    "StringContains": "match_substring",
+}
+
+
+def are_asked() -> bool:
+    """Whether this process is the one in which Spark asks what conditions a source takes."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PLANNER in sys.modules or getattr(main, "name", None) == _PLANNER
+
+
+def taken(table: str, conditions: Sequence["Filter"]) -> Iterator["Filter"]:
+    """Those of the conditions on a table that `mask` knows."""
+    kinds = {field.name: field.dataType.simpleString() for field in spark_schema(table).fields}
+    for condition in conditions:
+        inner = condition
+        while type(inner).__name__ == "Not":
+            inner = inner.child  # type: ignore[attr-defined]
+        name = type(inner).__name__
+        is_known = name in _COMPARISONS or name in _PATTERNS
+        is_known = is_known or name in ("EqualNullSafe", "In", "IsNull", "IsNotNull")
+        path: Sequence[str] = getattr(inner, "attribute", ())
+        if is_known and len(path) == 1 and kinds.get(path[0]) in _TYPES:
+            yield condition
+
+
+def columns_of(conditions: Sequence["Filter"]) -> set[str]:
+    """The columns that conditions look at."""
+    return {_innermost(condition).attribute[0] for condition in conditions}
+
+
+def _innermost(condition: Any) -> Any:
+    return _innermost(condition.child) if type(condition).__name__ == "Not" else condition
+
+
+def chosen(batch: "pa.RecordBatch", conditions: Sequence["Filter"]) -> "pa.RecordBatch":
+    """The rows of a batch for which all conditions are true: not false, not null."""
+    for condition in conditions:
+        batch = batch.filter(_mask(batch, condition))
+    return batch
+
+
+def _mask(batch: "pa.RecordBatch", condition: Any) -> "pa.Array":
+    """bool[rows], null where Spark has it null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name = type(condition).__name__
+    if name == "Not":
+        return pc.invert(_mask(batch, condition.child))
+    column = batch.column(condition.attribute[0])
+    if name == "IsNull":
+        return column.is_null()
+    if name == "IsNotNull":
+        return column.is_valid()
+    if name == "In":
+        values = [value for value in condition.value if value is not None]
+        found = pc.is_in(column, pa.array(values, column.type))
+        # What is null, and what is in no list that holds a null, is neither in it nor not.
+        unknown = pc.invert(found) if len(values) < len(condition.value) else column.is_null()
+        return pc.if_else(pc.or_(unknown, column.is_null()), pa.scalar(None, pa.bool_()), found)
+    if name in _PATTERNS:
+        return getattr(pc, _PATTERNS[name])(column, condition.value)
+    if name == "EqualNullSafe":
+        if condition.value is None:
+            return column.is_null()
+        return pc.fill_null(pc.equal(column, pa.scalar(condition.value, column.type)), False)
+    value = pa.scalar(condition.value, column.type)
+    return getattr(pc, _COMPARISONS[name])(column, value)
+
+
+def may_hold(chain: Chain, conditions: Sequence["Filter"]) -> bool:
+    """Whether rows of a capture can pass; decided by its name, before a byte of it is read."""
+    beginning = capture_id(chain.base_name, "")
+    for condition in conditions:
+        names: Sequence[Any]
+        match type(condition).__name__, getattr(condition, "attribute", None):
+            case "EqualTo" | "EqualNullSafe", ("capture",):
+                names = [condition.value]  # type: ignore[attr-defined]
+            case "In", ("capture",):
+                names = condition.value  # type: ignore[attr-defined]
+            case _:
+                continue
+        if not any(isinstance(name, str) and name.startswith(beginning) for name in names):
+            return False
+    return True

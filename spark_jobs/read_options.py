@@ -1,0 +1,144 @@
+"""What the options of a read of captures say, and its inputs, for tables and streams alike."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, Final, get_args
+from urllib.parse import unquote, urlsplit
+
+from dissector.errors import DissectorError, InputError, UsageError
+from dissector.options import OVERLAPS, Options
+from dissector.protocols import PROTOCOL_NAMES
+from dissector.schemas import TABLES
+from dissector.sources.rings import ChainMode
+
+SETTLED_SECONDS: Final = 60  # without a write, before a file of a stream counts as complete
+_PATHS: Final = ("path", "paths")
+_FLAGS: Final = {"true": True, "false": False}
+# Options of the dissection that are not the source's to set.
+_NOT_HERE: Final = ("decode_as", "follow_connection")
+_OF_STREAMS: Final = ("settled_seconds", "max_files_per_trigger")
+_CHOICES: Final = {
+    "chain": get_args(ChainMode),
+    "protocol": ("auto", *PROTOCOL_NAMES),
+    "overlap": OVERLAPS,
+    "want_detail": ("none", "rare", "all"),
+}
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Lets Spark show the text of our errors alone: they say what to do, and a trace hides it.
+
+    It asks the environment of this process, which ends with the error where it is one of Spark's.
+    """
+    try:
+        yield
+    except DissectorError:
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
+
+
+class ReadOptions:
+    """What the options of a read say: table, chain, cluster, options of the dissection.
+
+    settled_seconds, max_files (None: all that are complete): of a stream; of_streams: those of its
+    options that were given.
+
+    Raises:
+        UsageError: one is unknown or has no such value.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        kinds = {each.name: each.default for each in fields(Options) if each.name not in _NOT_HERE}
+        values: dict[str, Any] = {}
+        self.table = "frames"
+        self.chain: ChainMode = "auto"
+        self.cluster: str | None = None
+        self.is_strict = True
+        self.settled_seconds = SETTLED_SECONDS
+        self.max_files: int | None = None
+        self.of_streams = [raw for raw in given if raw.lower() in _OF_STREAMS]
+        for raw, text in given.items():
+            name = raw.lower()
+            if name in _CHOICES and text not in _CHOICES[name]:
+                raise _no_value(name, text, _CHOICES[name])
+            if name == "table":
+                if text not in TABLES:
+                    raise _no_value(name, text, tuple(TABLES))
+                self.table = text
+            elif name == "chain":
+                self.chain = text  # type: ignore[assignment]
+            elif name == "cluster":
+                self.cluster = text
+            elif name == "strict":
+                self.is_strict = _value(name, text, True)
+            elif name == "settled_seconds":
+                self.settled_seconds = _value(name, text, SETTLED_SECONDS)
+            elif name == "max_files_per_trigger":
+                self.max_files = max(1, _value(name, text, 1))
+            elif name == "decode_as":
+                values[name] = dict(map(_port, filter(None, text.split(","))))
+            elif name in kinds:
+                values[name] = _value(name, text, kinds[name])
+            elif name not in _PATHS:
+                known = ("table", "chain", "cluster", "strict", "decode_as", *_OF_STREAMS, *kinds)
+                raise UsageError(f"no option {raw}; there are {', '.join(known)}")
+        self.options = Options(**values)
+
+    def raise_if_unknown(self, columns: Sequence[str]) -> None:
+        """Refuse a schema with a column that the table has not."""
+        known = {column.name for column in TABLES[self.table].columns}
+        if unknown := [name for name in columns if name not in known]:
+            raise UsageError(f"the table {self.table} has no column {unknown[0]}")
+
+
+def _no_value(name: str, text: str, known: Sequence[str]) -> UsageError:
+    return UsageError(f"{name} cannot be {text!r}; choose one of {', '.join(known)}")
+
+
+def _value(name: str, text: str, default: Any) -> Any:
+    """The value of an option, of the type that its default has: a flag, a text or a number."""
+    if isinstance(default, bool):
+        if text.lower() not in _FLAGS:
+            raise _no_value(name, text, tuple(_FLAGS))
+        return _FLAGS[text.lower()]
+    if isinstance(default, str):
+        return text
+    if not text.isdecimal():
+        raise UsageError(f"{name} cannot be {text!r}; write a whole number")
+    return int(text)
+
+
+def _port(text: str) -> tuple[int, str]:
+    port, sign, protocol = text.strip().partition("=")
+    if not sign or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"decode_as: {text!r} is no port and protocol; write 6655=pulsar")
+    if protocol not in PROTOCOL_NAMES:
+        raise _no_value("decode_as", protocol, PROTOCOL_NAMES)
+    return int(port), protocol
+
+
+def inputs_of(given: Mapping[str, str]) -> list[str]:
+    """The files, folders and patterns that are to be read, all of this machine's file system.
+
+    Raises:
+        InputError: there is none, or it lies elsewhere.
+    """
+    listed = json.loads(given["paths"]) if "paths" in given else []
+    inputs = [*([given["path"]] if "path" in given else []), *listed]
+    if not inputs:
+        raise InputError("no capture is named: .load('captures/*.pcap')")
+    return [_local(text) for text in inputs]
+
+
+def _local(text: str) -> str:
+    """A path as Python takes it; Spark's users write `file:/...` too."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and not os.path.lexists(text):
+        return unquote(parts.path)
+    if text == "-" or (parts.scheme and text.startswith(f"{parts.scheme}://")):
+        raise InputError(f"{text}: only files of a local or mounted folder can be read")
+    return text
