@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
+from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.queries.catalogue import (
     ALWAYS,
-    BUCKET,
     IF_READ,
     MAY_FAIL,
-    OCTAVE,
     SharedView,
     shared_views,
     used_views,
@@ -42,13 +41,18 @@ MEMORY: Final = "2GB"
 # Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
 # A report takes a tenth to a sixth less so.
 _QUERIES_AT_ONCE: Final = 2
+# floor_div: for integers of either sign, divisors > 0. try_…: null where 64 bits do not hold it.
+# histogram_bucket: of a duration, ns, as `dissector.buckets` numbers them; null if it is negative.
+# A rounded logarithm may be one octave off beside a power of two, where either octave gives the
+# same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "try_subtract(a, b) AS TRY(a - b)",
     "try_multiply(a, b) AS TRY(a * b)",
-    "shiftright(a, b) AS a >> b",
-    f"histogram_octave(a) AS {OCTAVE}",
-    f"histogram_bucket(a) AS {BUCKET}",
+    "histogram_octave(a) AS "
+    f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)",
+    f"histogram_bucket(a) AS CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
+    "+ (a >> CAST(histogram_octave(a) AS INT)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
 )
@@ -89,7 +93,6 @@ class DuckdbEngine:
 
     name: Final = "duckdb"
     at_once: Final = 1
-    task_rows: Final = 1 << 62
 
     def __init__(
         self, folder: Path | None = None, threads: int | None = None, memory: str = MEMORY

@@ -1,4 +1,4 @@
--- Views that the queries of reports share, in the SQL that DuckDB and Spark have in common.
+-- Views that the queries of reports share.
 -- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
 -- `-- materialized: when` says when DuckDB makes its rows before they are read (catalogue.View).
 

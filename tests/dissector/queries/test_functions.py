@@ -1,8 +1,9 @@
-"""The functions that each engine has beside SQL: held against what they stand for."""
+"""The functions that queries have beside SQL: held against what they stand for."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 
 from dissector.buckets import bucket_of
 from dissector.queries.duckdb_engine import DuckdbEngine
@@ -18,12 +19,16 @@ def durations() -> list[int]:
     return [*sorted(each for each in near if 0 <= each <= LARGEST), -1, -5, -LARGEST - 1]
 
 
-def check_buckets(engine: Any) -> None:
+@pytest.fixture
+def db() -> Iterator[DuckdbEngine]:
+    with DuckdbEngine() as engine:
+        yield engine
+
+
+def test_buckets_are_those_of_the_rest_of_the_program(db: DuckdbEngine) -> None:
     given = durations()
-    engine.register("given", pa.table({"duration": pa.array([*given, None], pa.int64())}))
-    found = engine.table(
-        "SELECT duration, histogram_bucket(duration) AS bucket FROM given"
-    ).to_pylist()
+    db.register("given", pa.table({"duration": pa.array([*given, None], pa.int64())}))
+    found = db.table("SELECT duration, histogram_bucket(duration) AS bucket FROM given").to_pylist()
     assert len(found) == len(given) + 1
     expected = [bucket_of(each) for each in given]
     wanted = {
@@ -32,12 +37,12 @@ def check_buckets(engine: Any) -> None:
     assert {row["duration"]: row["bucket"] for row in found} == {**wanted, None: None}
 
 
-def check_others(engine: Any) -> None:
+def test_other_functions(db: DuckdbEngine) -> None:
     numbers = [-LARGEST - 1, -LARGEST, -(10**18), -7, -6, -1, 0, 1, 5, 6, 10**18, LARGEST]
-    engine.register("numbers", pa.table({"n": pa.array(numbers, pa.int64())}))
-    found = engine.table("SELECT n, floor_div(n, 6) AS by_6 FROM numbers ORDER BY n").to_pylist()
+    db.register("numbers", pa.table({"n": pa.array(numbers, pa.int64())}))
+    found = db.table("SELECT n, floor_div(n, 6) AS by_6 FROM numbers ORDER BY n").to_pylist()
     assert [row["by_6"] for row in found] == [number // 6 for number in numbers]
-    found = engine.table(
+    found = db.table(
         "SELECT try_subtract(n, 9) AS less, try_multiply(n, 10) AS more FROM numbers ORDER BY n"
     ).to_pylist()
     held = [None if abs(number * 10) > LARGEST else number * 10 for number in numbers]
@@ -45,19 +50,9 @@ def check_others(engine: Any) -> None:
     assert [row["less"] for row in found] == [None, None, *(number - 9 for number in numbers[2:])]
     times = pa.array([-1, 0, 1_700_000_000_000_001], pa.timestamp("us", "UTC"))
     lists = pa.array([None, [], [1, 2]], pa.list_(pa.field("element", pa.int64())))
-    engine.register("several", pa.table({"place": [0, 1, 2], "ts": times, "list": lists}))
-    found = engine.table(
+    db.register("several", pa.table({"place": [0, 1, 2], "ts": times, "list": lists}))
+    found = db.table(
         "SELECT micros(ts) AS us, items(list) AS count FROM several ORDER BY place"
     ).to_pylist()
     assert [row["us"] for row in found] == [-1, 0, 1_700_000_000_000_001]
     assert [row["count"] for row in found] == [None, 0, 2]
-
-
-def test_buckets_are_those_of_the_rest_of_the_program() -> None:
-    with DuckdbEngine() as db:
-        check_buckets(db)
-
-
-def test_other_functions() -> None:
-    with DuckdbEngine() as db:
-        check_others(db)
