@@ -2,15 +2,36 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import MANIFEST_FOLDER
 
 # Columns that came with each version.
-_NEW = {2: {"capture", "previous_connection_id"}, 3: {"publish_time_ms"}}
+_NEW = {
+    2: {"*.capture", "deliveries.previous_connection_id"},
+    3: {
+        "exchanges.publish_time_ms",
+        *(
+            f"frames.{name}"
+            for name in (
+                "message_permits",
+                "ack_set",
+                "watcher_id",
+                "is_ready",
+                "is_active",
+                "txn_action",
+                "available_permits",
+            )
+        ),
+    },
+}
+# Tables that came with version 3.
+_NEW_TABLES = ("events",)
 
 
 def as_version_1(lake: Path, *captures: str) -> Path:
@@ -23,12 +44,27 @@ def as_version_2(lake: Path, *captures: str) -> Path:
     return _as_version(2, lake, captures)
 
 
+def as_old(
+    rows: Mapping[str, list[dict[str, Any]]], captures: Collection[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows by table as they are read when some captures are of version 1 or 2."""
+    new = {tuple(name.split(".")) for name in _NEW[3]}
+    found = {}
+    for table, of_table in rows.items():
+        gone = {column: None for name, column in new if name == table}
+        found[table] = [
+            row | gone if row["capture"] in captures else row
+            for row in of_table
+            if table not in _NEW_TABLES or row["capture"] not in captures
+        ]
+    return found
+
+
 def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
-    # The column of frames and messages is as old as they are.
     since = {name for number, names in _NEW.items() if number > version for name in names}
 
     def gone(table: str, column: str) -> bool:
-        return column in since and (column != "publish_time_ms" or table == "exchanges")
+        return f"{table}.{column}" in since or f"*.{column}" in since
 
     for path in sorted((lake / MANIFEST_FOLDER).iterdir()):
         manifest = json.loads(path.read_text("utf-8"))
@@ -36,7 +72,11 @@ def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
         if captures and name not in captures:
             continue
         manifest["schema_version"] = version
-        for part in manifest["files"]:
+        for part in [*manifest["files"]]:
+            if part["table"] in _NEW_TABLES:
+                shutil.rmtree(lake / part["table"] / f"landing={name}")
+                manifest["files"].remove(part)
+                continue
             folder = lake / part["table"] / f"landing={name}"
             if version == 1 and folder.is_dir():
                 folder = folder.rename(folder.with_name(f"capture={name}"))
