@@ -30,6 +30,8 @@ _NEW = {
         ),
     },
 }
+# Those of frames, by themselves.
+NEW_IN_FRAMES = {name.removeprefix("frames.") for name in _NEW[3] if name.startswith("frames.")}
 # Tables that came with version 3.
 _NEW_TABLES = ("events",)
 
