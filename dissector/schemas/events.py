@@ -6,7 +6,6 @@ from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number
 from dissector.schemas.enums import DIRECTIONS, ENDED, STREAM_EVENTS, listed
 
-_ENDED: Final = [word for word in ENDED if word != "capture_end"]
 _NO_BYTES: Final = "it is not about bytes"
 
 TABLE: Final = Table(
@@ -34,7 +33,7 @@ TABLE: Final = Table(
             "Whether they lie within one frame that has a row, so that no other is missing.",
             _NO_BYTES,
         ),
-        name("ended", f"How the connection ended: {listed(_ENDED)}.", "not close"),
+        name("ended", f"{listed(ENDED)}, of which the last has no event.", "not close"),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),
