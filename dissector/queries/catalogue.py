@@ -39,6 +39,7 @@ FUNCTIONS: Final = (
     "try_subtract",  # (integers): null where 64 bits do not hold it
     "try_multiply",  # the same
     "items",  # (array): how many; null for null
+    "lies_in",  # (number, first and last of ranges that do not overlap): whether it is in one
 )
 # The bucket of a duration, as `dissector.buckets` numbers them, in the SQL of all engines. A
 # rounded logarithm may be one octave off beside a power of two, where either octave gives the same

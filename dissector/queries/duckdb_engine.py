@@ -51,6 +51,8 @@ FUNCTIONS: Final = (
     f"histogram_bucket(a) AS {BUCKET}",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
+    # Of ranges that do not overlap, what is above an odd number of ends is between two.
+    "lies_in(a, b) AS list_contains(b, a) OR len(list_filter(b, lambda c: c < a)) % 2 = 1",
 )
 
 

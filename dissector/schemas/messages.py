@@ -55,6 +55,18 @@ TABLE: Final = Table(
             "unless asked for",
         ),
         text("payload_sha256", "SHA-256 of the payload.", "unless asked for"),
+        number(
+            "key_hash",
+            "",
+            "Murmur3 of the ordering key, else the key, 31 bits; modulo 65536 Key_Shared's slot.",
+            "no key, or one whose Base64 cannot be read",
+        ),
+        number(
+            "java_hash",
+            "",
+            "Java's hashCode of the key, 31 bits; modulo their number JavaStringHash's partition.",
+            "no key, or one that is no UTF-8",
+        ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),

@@ -39,6 +39,8 @@ FUNCTIONS: Final = (
     f"histogram_bucket(a BIGINT) RETURNS BIGINT RETURN {BUCKET}",
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
+    "lies_in(a BIGINT, b ARRAY<BIGINT>) RETURNS BOOLEAN "
+    "RETURN array_contains(b, a) OR array_size(filter(b, c -> c < a)) % 2 = 1",
 )
 # The files of a lake are told by name: no task looks for them, whatever their number.
 SETTINGS: Final = {

@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 from dissector.lake.manifest import MANIFEST_FOLDER
 
 # Columns that came with each version.
-_NEW = {2: {"capture", "previous_connection_id"}, 3: {"publish_time_ms"}}
+_NEW = {
+    2: {"capture", "previous_connection_id"},
+    3: {
+        "publish_time_ms", "key_hash", "java_hash", "key_shared_mode", "sticky_ranges",
+        "allows_out_of_order",
+    },
+}  # fmt: skip
 
 
 def as_version_1(lake: Path, *captures: str) -> Path:
@@ -23,13 +29,13 @@ def as_version_2(lake: Path, *captures: str) -> Path:
     return _as_version(2, lake, captures)
 
 
-def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
-    # The column of frames and messages is as old as they are.
+def is_in(version: int, table: str, column: str) -> bool:
+    """Whether a column was there; `publish_time_ms` of other tables is as old as they are."""
     since = {name for number, names in _NEW.items() if number > version for name in names}
+    return column not in since or (column == "publish_time_ms" and table != "exchanges")
 
-    def gone(table: str, column: str) -> bool:
-        return column in since and (column != "publish_time_ms" or table == "exchanges")
 
+def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
     for path in sorted((lake / MANIFEST_FOLDER).iterdir()):
         manifest = json.loads(path.read_text("utf-8"))
         name = manifest["capture_id"]
@@ -44,7 +50,7 @@ def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
                 folder = folder.with_name(f"capture={name}")
             file = folder / part["name"]
             rows = pq.ParquetFile(file).read()
-            old = rows.drop([column for column in rows.column_names if gone(part["table"], column)])
+            old = rows.select([c for c in rows.column_names if is_in(version, part["table"], c)])
             pq.write_table(old, file, compression="zstd", store_schema=False)
             data = file.read_bytes()
             part["bytes"], part["sha256"] = len(data), hashlib.sha256(data).hexdigest()

@@ -13,8 +13,8 @@ from dissector.lake.reader import Lake, open_lake, remove, verify
 from dissector.queries.sandbox import sandbox_over
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
-from tests.dissector.lake.older_versions import as_version_1, as_version_2
-from tests.dissector.lake.test_compact import all_rows
+from tests.dissector.lake.older_versions import as_version_1, as_version_2, is_in
+from tests.dissector.lake.test_compact import all_rows as rows_of_this_version
 from tests.dissector.lake.test_install import Crash, crash_at
 from tests.dissector.observed import CAPTURES
 from tests.reports import SOME_RULES, reported
@@ -28,6 +28,15 @@ def lake_of(folder: Path, *old: int) -> Path:
     if old:
         as_version_1(folder, *(ids[size] for size in old))
     return folder
+
+
+def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
+    """Every row, without what no file of version 2 has."""
+    found = rows_of_this_version(lake)
+    for table, rows in found.items():
+        kept = [{name: row[name] for name in row if is_in(2, table, name)} for row in rows]
+        found[table] = sorted(kept, key=repr)
+    return found
 
 
 def folders(lake: Path) -> set[str]:

@@ -51,6 +51,15 @@ def check_others(engine: Any) -> None:
     ).to_pylist()
     assert [row["us"] for row in found] == [-1, 0, 1_700_000_000_000_001]
     assert [row["count"] for row in found] == [None, 0, 2]
+    ranges = pa.array([[1, 3, 8, 9, 5, 5]], pa.list_(pa.field("element", pa.int64())))
+    engine.register("ranges", pa.table({"bounds": ranges}))
+    engine.register("slots", pa.table({"slot": pa.array(range(11), pa.int64())}))
+    found = engine.table(
+        "SELECT slot, lies_in(slot, bounds) AS is_in, lies_in(slot, NULL) AS nowhere "
+        "FROM slots, ranges ORDER BY slot"
+    ).to_pylist()
+    assert [row["slot"] for row in found if row["is_in"]] == [1, 2, 3, 5, 8, 9]
+    assert {row["nowhere"] for row in found} == {None}
 
 
 def test_buckets_are_those_of_the_rest_of_the_program() -> None:
