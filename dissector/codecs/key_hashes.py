@@ -1,6 +1,6 @@
-"""Hashes of message keys, by which brokers choose consumers and clients choose partitions.
+"""The hash of message keys by which brokers choose consumers, and clients partitions.
 
-Both are shown as Pulsar's programs have them, without the sign: 31 bits.
+It is shown as Pulsar's programs have it, without the sign: 31 bits.
 """
 
 from typing import Final
@@ -101,34 +101,3 @@ def murmur3_of_base64(data: ByteArray, at: int, size: int) -> int:
                 state = _entered(state, word)
                 word = 0
     return _finished(state ^ _mixed(word), count)
-
-
-@kernel
-def java_hash(data: ByteArray, at: int, size: int) -> int:
-    """Java's String.hashCode of UTF-8 text, which is over UTF-16 units; NULL of other bytes."""
-    end = at + size
-    state = 0
-    while at < end:
-        first = byte(data, at)
-        at += 1
-        if first < 0x80:
-            state = (31 * state + first) & _MASK
-            continue
-        more = 1 if first < 0xE0 else 2 if first < 0xF0 else 3
-        if first < 0xC2 or first > 0xF4 or more > end - at:
-            return NULL
-        point = first & (0x3F >> more)
-        for k in range(more):
-            part = byte(data, at + k)
-            if part & 0xC0 != 0x80:
-                return NULL
-            point = (point << 6) | (part & 0x3F)
-        at += more
-        is_long = (more == 2 and point < 0x800) or (more == 3 and point < 0x1_0000)
-        if is_long or 0xD800 <= point < 0xE000 or point > 0x10_FFFF:
-            return NULL
-        if point >= 0x1_0000:
-            state = (31 * state + 0xD7C0 + (point >> 10)) & _MASK
-            point = 0xDC00 + (point & 0x3FF)
-        state = (31 * state + point) & _MASK
-    return state & _UNSIGNED

@@ -39,6 +39,7 @@ FUNCTIONS: Final = (
     "try_subtract",  # (integers): null where 64 bits do not hold it
     "try_multiply",  # the same
     "items",  # (array): how many; null for null
+    "java_hash",  # (text): String.hashCode without its sign; modulo their number a partition
     "lies_in",  # (number, first and last of ranges that do not overlap): whether it is in one
 )
 # The bucket of a duration, as `dissector.buckets` numbers them, in the SQL of all engines. A
@@ -48,6 +49,11 @@ OCTAVE: Final = f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BU
 BUCKET: Final = (
     f"CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
     "+ shiftright(a, CAST(histogram_octave(a) AS INT)) END"
+)
+# String.hashCode goes over UTF-16 units: its value `s` with one code point `c` more.
+JAVA_HASH: Final = (
+    "(CASE WHEN c < 65536 THEN 31 * s + c "
+    "ELSE 961 * s + 31 * (55232 + shiftright(c, 10)) + 56320 + (c & 1023) END) & 4294967295"
 )
 # Names of queries that may fail begin so. What they would have found is missing then: their one row
 # has no capture, and says why in `problem`.

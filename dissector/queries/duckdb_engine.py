@@ -17,6 +17,7 @@ from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import (
     ALWAYS,
     BUCKET,
+    JAVA_HASH,
     IF_READ,
     MAY_FAIL,
     OCTAVE,
@@ -51,6 +52,8 @@ FUNCTIONS: Final = (
     f"histogram_bucket(a) AS {BUCKET}",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
+    "java_hash(a) AS 2147483647 & list_reduce(list_transform(string_split(a, ''), "
+    f"lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: {JAVA_HASH}, CAST(0 AS BIGINT))",
     # Of ranges that do not overlap, what is above an odd number of ends is between two.
     "lies_in(a, b) AS list_contains(b, a) OR len(list_filter(b, lambda c: c < a)) % 2 = 1",
 )

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import InputError
-from dissector.queries.catalogue import BUCKET, MAY_FAIL, OCTAVE, shared_views
+from dissector.queries.catalogue import BUCKET, JAVA_HASH, MAY_FAIL, OCTAVE, shared_views
 from dissector.queries.duckdb_engine import MEMORY, failed
 from dissector.spark.schemas import spark_schema
 from dissector.spark.session import SMALL_LAKE_ROWS
@@ -39,6 +39,8 @@ FUNCTIONS: Final = (
     f"histogram_bucket(a BIGINT) RETURNS BIGINT RETURN {BUCKET}",
     "micros(a TIMESTAMP) RETURNS BIGINT RETURN unix_micros(a)",
     "items(a ARRAY<BIGINT>) RETURNS BIGINT RETURN CAST(array_size(a) AS BIGINT)",
+    "java_hash(a STRING) RETURNS BIGINT RETURN 2147483647 & aggregate(transform(split(a, ''), "
+    f"c -> CAST(ascii(c) AS BIGINT)), CAST(0 AS BIGINT), (s, c) -> {JAVA_HASH})",
     "lies_in(a BIGINT, b ARRAY<BIGINT>) RETURNS BOOLEAN "
     "RETURN array_contains(b, a) OR array_size(filter(b, c -> c < a)) % 2 = 1",
 )

@@ -40,22 +40,9 @@ def key_hash_of_base64(text: bytes) -> int | None:
         return None
 
 
-def java_hash(data: bytes) -> int | None:
+def java_hash(text: str) -> int:
     """String.hashCode without its sign."""
-    try:
-        units = data.decode("utf-8").encode("utf-16-le")
-    except UnicodeDecodeError:
-        return None
     state = 0
-    for (unit,) in struct.iter_unpack("<H", units):
+    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le")):
         state = (31 * state + unit) & MASK
     return state & 0x7FFF_FFFF
-
-
-def hashes(key: bytes, is_base64: bool) -> dict[str, int]:
-    """The columns of a key that can be hashed."""
-    both = {
-        "key_hash": key_hash_of_base64(key) if is_base64 else key_hash(key),
-        "java_hash": java_hash(key),
-    }
-    return {name: value for name, value in both.items() if value is not None}

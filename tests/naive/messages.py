@@ -86,7 +86,10 @@ def own(metadata: Any, payload: bytes | None, size: int | None) -> dict[str, Any
     if "partition_key" in present:
         row["partition_key"] = text(present["partition_key"])
         row["is_key_base64"] = bool(present.get("partition_key_b64_encoded", False))
-        row |= key_hashes.hashes(as_bytes(present["partition_key"]), row["is_key_base64"])
+        hashed = key_hashes.key_hash_of_base64 if row["is_key_base64"] else key_hashes.key_hash
+        row["key_hash"] = hashed(as_bytes(present["partition_key"]))
+        if row["key_hash"] is None:
+            del row["key_hash"]
     if "ordering_key" in present:
         row["ordering_key"] = present["ordering_key"].hex()
         row["key_hash"] = key_hashes.key_hash(present["ordering_key"])

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dissector.blocks import ByteArray
-from dissector.codecs.key_hashes import java_hash, murmur3, murmur3_of_base64
+from dissector.codecs.key_hashes import murmur3, murmur3_of_base64
 from dissector.limits import NULL
 from tests.naive import key_hashes as naive
 
@@ -40,15 +40,6 @@ def test_murmur3_of_its_published_values(data: bytes, published: int) -> None:
     assert murmur3(*around(data)) == published & 0x7FFF_FFFF
 
 
-@pytest.mark.parametrize(
-    ("text", "hash_code"),
-    [("", 0), ("a", 97), ("hello", 99162322), ("AaAa", 2031744), ("BBBB", 2031744),
-     ("polygenelubricants", -(1 << 31)), ("é", 233), ("😀", 1772899)],
-)  # fmt: skip
-def test_the_hash_of_java_s_strings(text: str, hash_code: int) -> None:
-    assert java_hash(*around(text.encode())) == hash_code & 0x7FFF_FFFF
-
-
 @given(st.binary(max_size=40))
 def test_murmur3_equals_its_twin(data: bytes) -> None:
     assert murmur3(*around(data)) == naive.key_hash(data)
@@ -69,14 +60,3 @@ def test_base64_is_hashed_as_what_it_stands_for(data: bytes) -> None:
 def test_what_is_no_base64_has_no_hash(text: bytes) -> None:
     known = naive.key_hash_of_base64(text)
     assert murmur3_of_base64(*around(text)) == (NULL if known is None else known)
-
-
-PARTS = [b"a", b"\xc3\xa9", b"\xe2\x82\xac", b"\xf0\x9f\x98\x80", b"\xed\xa0\x80", b"\xc0\x80",
-         b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf5", b"\x80", b"\xe2\x82",
-         b"\xf0\x9f", b"\xff", b"\xc3"]  # fmt: skip
-
-
-@given(st.binary(max_size=12) | st.lists(st.sampled_from(PARTS), max_size=5).map(b"".join))
-def test_the_hash_of_utf8_equals_its_twin(data: bytes) -> None:
-    known = naive.java_hash(data)
-    assert java_hash(*around(data)) == (NULL if known is None else known)

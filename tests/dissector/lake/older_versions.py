@@ -13,8 +13,7 @@ from dissector.lake.manifest import MANIFEST_FOLDER
 _NEW = {
     2: {"capture", "previous_connection_id"},
     3: {
-        "publish_time_ms", "key_hash", "java_hash", "key_shared_mode", "sticky_ranges",
-        "allows_out_of_order",
+        "publish_time_ms", "key_hash", "key_shared_mode", "sticky_ranges", "allows_out_of_order",
     },
 }  # fmt: skip
 

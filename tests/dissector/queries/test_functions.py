@@ -6,8 +6,15 @@ import pyarrow as pa
 
 from dissector.buckets import bucket_of
 from dissector.queries.duckdb_engine import DuckdbEngine
+from tests.naive.key_hashes import java_hash
 
 LARGEST = (1 << 63) - 1
+# Published values of String.hashCode; the last three are texts of surrogates, marks and a zero.
+JAVA_HASHES = {
+    "": 0, "a": 97, "hello": 99162322, "AaAa": 2031744, "BBBB": 2031744,
+    "polygenelubricants": -(1 << 31), "é": 233, "😀": 1772899,
+    "x😀🇩🇪": None, "e\u0301z": None, "x\0y" * 40: None,
+}  # fmt: skip
 
 
 def durations() -> list[int]:
@@ -51,6 +58,11 @@ def check_others(engine: Any) -> None:
     ).to_pylist()
     assert [row["us"] for row in found] == [-1, 0, 1_700_000_000_000_001]
     assert [row["count"] for row in found] == [None, 0, 2]
+    engine.register("texts", pa.table({"text": pa.array([*JAVA_HASHES, None], pa.string())}))
+    found = engine.table("SELECT text, java_hash(text) AS hash FROM texts").to_pylist()
+    assert {row["text"]: row["hash"] for row in found} == {
+        **{text: java_hash(text) for text in JAVA_HASHES}, None: None
+    }  # fmt: skip
     ranges = pa.array([[1, 3, 8, 9, 5, 5]], pa.list_(pa.field("element", pa.int64())))
     engine.register("ranges", pa.table({"bounds": ranges}))
     engine.register("slots", pa.table({"slot": pa.array(range(11), pa.int64())}))
@@ -65,6 +77,11 @@ def check_others(engine: Any) -> None:
 def test_buckets_are_those_of_the_rest_of_the_program() -> None:
     with DuckdbEngine() as db:
         check_buckets(db)
+
+
+def test_the_hash_of_java_s_strings() -> None:
+    for text, published in JAVA_HASHES.items():
+        assert published is None or java_hash(text) == published & 0x7FFF_FFFF
 
 
 def test_other_functions() -> None:

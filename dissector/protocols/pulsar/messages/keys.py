@@ -1,7 +1,7 @@
-"""Which key of a message counts: for the broker, and for a client's router."""
+"""Which key of a message counts for the broker."""
 
 from dissector.blocks import ByteArray
-from dissector.codecs.key_hashes import java_hash, murmur3, murmur3_of_base64
+from dissector.codecs.key_hashes import murmur3, murmur3_of_base64
 from dissector.jit import inlined
 from dissector.limits import NULL
 from dissector.protocols.pulsar.messages.state import MessageColumns
@@ -9,7 +9,7 @@ from dissector.protocols.pulsar.messages.state import MessageColumns
 
 @inlined
 def hash_keys(messages: MessageColumns, number: int, text: ByteArray) -> None:
-    """The hashes of a message whose keys are in the messages' own text."""
+    """The hash of a message whose keys are in the messages' own text."""
     at = messages.partition_key_at[number]
     size = messages.partition_key_bytes[number]
     key_hash = NULL
@@ -23,4 +23,3 @@ def hash_keys(messages: MessageColumns, number: int, text: ByteArray) -> None:
         else:
             key_hash = murmur3(text, at, size)
     messages.key_hash[number] = key_hash
-    messages.java_hash[number] = java_hash(text, at, size) if size >= 0 else NULL

@@ -67,7 +67,6 @@ class MessageColumns(Bundle):
     ordering_key_at: Int64Array
     ordering_key_bytes: Int64Array
     key_hash: Int64Array
-    java_hash: Int64Array
     schema_version_at: Int64Array
     schema_version_bytes: Int64Array
     row: Int64Array
