@@ -17,8 +17,8 @@ from dissector.errors import DependencyError, InputError
 from dissector.queries.catalogue import (
     ALWAYS,
     BUCKET,
-    JAVA_HASH,
     IF_READ,
+    JAVA_HASH,
     MAY_FAIL,
     OCTAVE,
     SharedView,

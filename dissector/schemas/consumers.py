@@ -4,7 +4,7 @@ from typing import Final
 
 from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, integers, name, number
-from dissector.schemas.enums import CLOSERS, listed
+from dissector.schemas.enums import CLOSERS, KEY_SHARED_MODES, listed
 
 _UNSEEN: Final = "its SUBSCRIBE is not in the capture"
 _UNSAID: Final = "its SUBSCRIBE does not say so"
@@ -39,7 +39,7 @@ TABLE: Final = Table(
         name("initial_position", "Where a new subscription starts: Latest or Earliest.", _UNSEEN),
         name(
             "key_shared_mode",
-            "Who says which keys it gets: AUTO_SPLIT, the broker, or STICKY, the consumer.",
+            f"Who says which keys it gets: {listed(KEY_SHARED_MODES)}.",
             _UNSAID,
         ),
         integers(

@@ -167,7 +167,7 @@ FIRES = [
     ),
     Fires(
         "kept_out", "D21", "reopened",
-        {"topic": "persistent://public/default/t10", "holder_port": "40001", "holder_ip": "10.0.0.1"},
+        {"topic": "persistent://public/default/t10", "holder_port": "40001"},
     ),
     Fires("refused_once", "D21", "limit_once", {"refusals": 6}),
     Fires("refused_once", "D21", "exclusive_once", {"refusals": 6}),
