@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from dissector.blocks import Column, Int64Array
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.pulsar.wire.details import parse, rebuilt
@@ -31,6 +33,15 @@ def _policy(data: bytes) -> tuple[str | None, list[int] | None, bool | None]:
     ranges = [slot for each in message.hashRanges for slot in (each.start, each.end)]
     mode = enum_names("KeySharedMode")[message.keySharedMode]
     return mode, ranges or None, message.allowOutOfOrderDelivery
+
+
+def unknown_fields(data: bytes) -> list[tuple[str, int]]:
+    """Fields that the description does not have, by message and number, each once: a client to
+    come may ask for another way (entryBucketDispatch, whose number is not public)."""
+    message: Any = parse("KeySharedMeta", data)
+    parts = [] if message is None else [message, *message.hashRanges]
+    unknown = ((part.DESCRIPTOR.name, UnknownFieldSet(part)) for part in parts)
+    return sorted({(name, each.field_number) for name, fields in unknown for each in fields})
 
 
 def key_shared_bytes(detail: object) -> bytes | None:

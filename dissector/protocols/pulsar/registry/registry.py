@@ -17,11 +17,12 @@ from dissector.notice_rows import new_notices
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry import state as registry_state
-from dissector.protocols.pulsar.registry.key_shared import key_shared_columns
+from dissector.protocols.pulsar.registry.key_shared import key_shared_columns, unknown_fields
 from dissector.protocols.pulsar.registry.requests import RegistryContext
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.registry.steps import close_all
 from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.unknown import Unknown
 from dissector.schemas.enums import CLOSERS
 
 _START_ROWS: Final = 1024
@@ -47,16 +48,18 @@ _CONSUMERS: Final = (
 
 class PulsarRegistry:
     """State of one capture; `begin` and `closed` are before and behind each block's walk, `finish`
-    closes what is open. key: of hash tables.
+    closes what is open. key: of hash tables; unknown: counts fields of a KeySharedMeta that are.
     """
 
-    def __init__(self, protocol: int, key: int = 0) -> None:
+    def __init__(self, protocol: int, key: int = 0, unknown: Unknown | None = None) -> None:
         self._protocol = protocol
+        self._unknown = unknown
         self._rules = commands.rule_columns()
         self._state = registry_state.new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
         self._said: list[bytes] = []  # schema versions, and what says how keys are shared
         self._codes: dict[bytes, int] = {}
+        self._odd_fields: dict[int, list[tuple[str, int]]] = {}  # of policies by their code
         self._said_bytes = 0
         self._refused = 0
 
@@ -142,7 +145,17 @@ class PulsarRegistry:
                 start = int(starts[row])
                 data = sources[int(frames.source[row])]
                 indexes[row] = self._code(data[start : start + int(sizes[row])].tobytes())
+                if starts is frames.key_shared_at and indexes[row] != NULL:
+                    self._count_odd_fields(frames, row, int(indexes[row]))
         return indexes
+
+    def _count_odd_fields(self, frames: FrameColumns, row: int, policy: int) -> None:
+        if self._unknown is None:
+            return
+        if policy not in self._odd_fields:
+            self._odd_fields[policy] = unknown_fields(self._said[policy])
+        for message, number in self._odd_fields[policy]:
+            self._unknown.add(frames, row, message, number, 1)
 
     def _code(self, said: bytes) -> int:
         """The index of bytes in the list, NULL where there is no room for them."""

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from dissector.limits import NULL
-from dissector.protocols.pulsar.registry.key_shared import key_shared_bytes, key_shared_columns
+from dissector.protocols.pulsar.registry.key_shared import (
+    key_shared_bytes,
+    key_shared_columns,
+    unknown_fields,
+)
+from tests.dissector.findings.tape import Tape
 from tests.dissector.observed import CAPTURES, tables_of
 from tests.naive import key_hashes as naive
 from tests.wire import pulsar
@@ -48,6 +53,27 @@ def test_bytes_that_say_nothing_are_null() -> None:
     odd = (b"", b"\xff", b"\x08\x02", meta(hashRanges=[{"start": 1, "end": 2}]))
     assert said(*odd) == [(None, None, None)] * 4
     assert key_shared_columns(np.array([NULL], np.int64), []) == {}
+
+
+def test_each_field_of_a_client_to_come_is_one_notice(tmp_path: Path) -> None:
+    """In KeySharedMeta, which one such client is to say more in, and in its ranges."""
+    odd = b"\x08\x01\x1a\x06\x08\x01\x10\x09\x50\x05\x28\x01"
+    assert unknown_fields(odd) == [("IntRange", 10), ("KeySharedMeta", 5)]
+    assert unknown_fields(b"\xff") == unknown_fields(meta(keySharedMode="STICKY")) == []
+    tape = Tape()
+    for number in range(3):
+        link = tape.pulsar(0.1 * number, 40000 + number)
+        command = pulsar.classes()["BaseCommand"]()
+        pulsar.fill(command, {"type": "SUBSCRIBE"})
+        fields = {"topic": "t", "subscription": "s", "consumer_id": 1, "request_id": 1}
+        pulsar.fill(command.subscribe, {**fields, "subType": "Key_Shared"})
+        command.subscribe.keySharedMeta.MergeFromString(odd)
+        link.send(5.0 + number, 0, pulsar.simple(command.SerializePartialToString()))
+    (path := tmp_path / "made.pcap").write_bytes(tape.capture())
+    texts = [row["text"] for row in tables_of(str(path))["notices"]]
+    for name, field in (("KeySharedMeta", 5), ("IntRange", 10)):
+        told = f"field {field} of {name} is unknown to this version; frames with it: 3"
+        assert texts.count(told) == 1
 
 
 def test_what_the_column_detail_says_is_the_same_message() -> None:
