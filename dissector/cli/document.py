@@ -45,8 +45,8 @@ _SELECTING: Final = """\
   send is left.
 - `--client ADDRESS`: connections whose client, the side that is no broker, has this address
   (`10.0.0.5`, `2001:db8::5`), with a port as a rule one connection (`10.0.0.5:51234`,
-  `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire:
-  behind a proxy that of the proxy, and `proxied_client_ip` says whose it was.
+  `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire,
+  or, without a port, the one that a proxy names in its PROXY header (`proxied_client_ip`).
 
 Names and addresses may be repeated: any of them. Different options must all be true.
 
