@@ -92,6 +92,14 @@ has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_
 
     dissector summary night.pcap --fail-on 'send_latency.total.latency_ms.p99 > 50'
     dissector summary night.pcap --fail-on 'coverage.total.notices_by_code.gap_lost > 0'
+
+Findings count by their severity, what is wrong with the capture itself (gaps, one direction only)
+among them, as it may hide what is asked for: these are of the section `coverage`. A capture without
+packets is no fault: there is nothing to judge.
+
+    dissector findings night.pcap --fail-on 'finding.severity >= warning'
+    dissector findings night.pcap \\
+      --fail-on 'finding.severity >= warning and finding.section != "coverage"'
 """
 
 

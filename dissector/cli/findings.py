@@ -103,6 +103,8 @@ def findings(
         else:
             if not part.is_everything:
                 print(safe_text(f"selected{part.words(shown_time)}"))
+            if sources and not any(row["packets"] for row in sources):
+                print("no packet was captured: there is nothing to judge")
             paint, width = Paint(common.color), terminal_width()
             for line in lines_of(rows, len(rules) - len(failed), commands, paint, width):
                 print(line)
