@@ -190,10 +190,11 @@ def test_that_nothing_is_outstanding_is_said_with_since_when() -> None:
         {"ack_latency": {"not_judged": {"unacked_at_end": 1}}},
         {"ack_latency": {"deliveries": 40, "acked": 4, "refused": 36}},
         {"ack_latency": {"deliveries": 3, "acked": 0}, "redelivery": {"redelivered": 2}},
+        {"redelivery": {"by_cause": {"seek": 1}}},
         {"requests": {"outcomes": {"unanswered_at_end": 1}}},
         {"publish_to_delivery": {"undelivered": 1}},
     ],
-    ids=["send", "lost send", "delivery", "refused", "again", "request", "entry"],
+    ids=["send", "lost send", "delivery", "refused", "again", "sought", "request", "entry"],
 )
 def test_what_is_open_is_not_called_nothing(changes: dict[str, Any]) -> None:
     assert at_rest(**changes) == []
