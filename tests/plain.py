@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from dissector.blocks import TableBlock
-from dissector.schemas.plain_values import plain_values
+from dissector.queries.plain_values import plain_values
 from dissector.schemas.rows import arrow_batch
 
 

@@ -108,7 +108,7 @@ def line_maker(kind: str, columns: Sequence[str], is_chosen: bool) -> Lines:
 
 def rows_of(batch: Any, columns: Sequence[str]) -> Iterator[Row]:
     """The rows of a pyarrow RecordBatch as dicts of Python values, only the columns asked for."""
-    from dissector.schemas.plain_values import plain_values
+    from dissector.queries.plain_values import plain_values
 
     values = [plain_values(batch.column(name)) for name in columns]
     for row in zip(*values, strict=True):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dissector.dissection import Options
-from dissector.schemas.plain_values import plain_values
+from dissector.queries.plain_values import plain_values
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
