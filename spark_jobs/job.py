@@ -7,7 +7,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -85,13 +84,13 @@ def main(
         asked.check()
         with open_lake(Path(args.lake)) as lake:
             what = asked.selection(lake.last_ts_ns)
-            rows, unread = lake.rows(), () if args.capture else lake.unread
+            unread = () if args.capture else lake.unread
         name = f"dissector-{program.stem}"
-        with session.started(args.master, rows, name, say=_log) as spark:
+        with session.started(args.master, name) as spark:
             write(
                 Path(args.lake),
                 Path(args.output),
-                partial(SparkEngine, spark),
+                lambda _: SparkEngine(spark),
                 Scope(tuple(args.capture), what, args.exact, tuple(sections)),
                 ReportProgress(_log, _log_step),
                 has_page=has_page,

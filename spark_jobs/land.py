@@ -59,7 +59,7 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     outcomes: list[Outcome] = []
     is_interrupted = False
     tasks = tasks_of(reading.chains, landing.lake, options, landing.cluster)
-    with session.started(master, 0, "dissector-land", settings_of(archive)) as spark:
+    with session.started(master, "dissector-land", settings_of(archive)) as spark:
         try:
             for outcome in land_on(spark, tasks):
                 outcomes.append(outcome)

@@ -80,6 +80,16 @@ def kept_rights() -> Iterator[None]:
         yield
 
 
+# Rows that tests ask Spark for are few, and compared with those of others.
+FEW_ROWS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A local Spark session; tests that want it are skipped where there is no Java."""
@@ -90,7 +100,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         (tmp_path_factory.getbasetemp().parent / "spark").touch(exist_ok=False)
 
     try:
-        found = session.start("local[2]", name="tests")
+        found = session.start("local[2]", name="tests", more=FEW_ROWS)
     except DependencyError as error:
         pytest.skip(str(error))
     yield found

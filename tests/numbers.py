@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dissector.blocks import TableBlock
@@ -31,7 +33,7 @@ class Numbers:
 
     def __init__(self, asks_rules: bool = False) -> None:
         self._asks_rules = asks_rules
-        self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self._rows: dict[str, list[tuple[str, pa.RecordBatch | pa.Table]]] = defaultdict(list)
         self._incidents: dict[str, list[dict[str, Any]]] = {}
         self._found: Made | None = None
 
@@ -49,17 +51,7 @@ class Numbers:
 
     def add(self, table: str, rows: pa.RecordBatch | pa.Table, capture: str = "c") -> None:
         """Take in rows of one table; columns that they lack are null."""
-        schema = arrow_schema(table)
-        columns = []
-        for field in schema:
-            if field.name == "capture":
-                columns.append(pa.array([capture] * rows.num_rows, pa.string()))
-            elif field.name in rows.schema.names:
-                columns.append(rows.column(field.name))
-            else:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-        made = pa.table(columns, names=schema.names)
-        self._rows[table].append(made if made.schema == schema else made.cast(schema))
+        self._rows[table].append((capture, rows))
         self._found = None
 
     def parts(self) -> MergedTables:
@@ -108,9 +100,12 @@ class Numbers:
     def tables(self) -> dict[str, pa.Table]:
         """All rows, by table."""
         return {
-            name: pa.concat_tables([arrow_schema(name).empty_table(), *self._rows[name]])
+            name: pa.concat_tables([
+                arrow_schema(name).empty_table(),
+                *(_whole(name, [*given]) for _, given in groupby(self._rows[name], _schema)),
+            ])
             for name in TABLES
-        }
+        }  # fmt: skip
 
     def opened(self) -> DuckdbEngine:
         """The engine of all tests with these rows; the next that asks for it replaces them."""
@@ -145,6 +140,27 @@ class Numbers:
         whole = (min(a for a, _ in known), max(b for _, b in known)) if known else (0, 0)
         steps = {name: step_ns(*span) for name, span in spans.items()}
         return MergedTables(merged, step_ns(*whole), steps), tallies
+
+
+def _schema(given: tuple[str, pa.RecordBatch | pa.Table]) -> pa.Schema:
+    return given[1].schema
+
+
+def _whole(table: str, given: list[tuple[str, pa.RecordBatch | pa.Table]]) -> pa.Table:
+    """Rows of captures, of equal columns, with all columns of their table."""
+    rows = pa.concat_tables(
+        [each if isinstance(each, pa.Table) else pa.table(each) for _, each in given]
+    )
+    captures = np.repeat(np.arange(len(given)), [each.num_rows for _, each in given])
+    names = pa.array([capture for capture, _ in given], pa.string())
+    schema = arrow_schema(table)
+    columns = [
+        names.take(pa.array(captures))
+        if field.name == "capture" else rows.column(field.name)
+        if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]  # fmt: skip
+    return pa.table(columns, names=schema.names).cast(schema)
 
 
 @cache

@@ -14,7 +14,7 @@ from dissector.report import pipeline
 from dissector.report.partitions import Engine
 
 # Of captures alone, of connections and of both protocols. All of them take half of the time of a
-# report: they are asked in tests/dissector/findings, and by both engines in tests/spark_jobs.
+# report: they are asked in tests/dissector/findings, and by tasks of Spark in tests/spark_jobs.
 SOME_RULES = frozenset(("C01", "D01", "D24"))
 EVERY_RULE: frozenset[str] = frozenset()
 

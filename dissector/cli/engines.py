@@ -55,14 +55,11 @@ def chosen(name: Name, master: str | None, rows: int) -> tuple[str, str]:
 
 @contextmanager
 def opened(
-    name: str, master: str | None, rows: int, common: "Common"
+    name: str, master: str | None, common: "Common"
 ) -> Iterator[Callable[[Path], AbstractContextManager["Engine"]]]:
     """What gives an engine, given a folder for what it writes on its way.
 
     Spark starts when it is first asked for: where all is kept already, it is not needed.
-
-    Args:
-        rows: of the lake, by which Spark's memory is chosen.
 
     Raises:
         DependencyError: Spark is missing. What is yielded raises it where Java is.
@@ -75,5 +72,4 @@ def opened(
         from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
-        session = partial(started, master, rows, "dissector-report", say=common.words.say)
-        yield lambda work: SparkEngine(stack.enter_context(session()), work)
+        yield lambda _: SparkEngine(stack.enter_context(started(master, "dissector-report")))

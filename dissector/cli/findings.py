@@ -137,7 +137,7 @@ def _run_rules(
     common.words.detail(why)
     with (
         temporary() as work,
-        opened_engine(name, engine[1], opened.lake.rows(), common) as engine_in,
+        opened_engine(name, engine[1], common) as engine_in,
     ):
         all_findings: list[Finding] = []
         failed: list[RuleProblem] = []

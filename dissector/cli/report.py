@@ -91,7 +91,7 @@ def _make_report(
     common.words.say(why)
     with (
         steps_bar("report", common.is_progress_shown) as step,
-        opened(name, master, rows, common) as engine_in,
+        opened(name, master, common) as engine_in,
     ):
         progress = pipeline.ReportProgress(common.words.say, step)
         return pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)

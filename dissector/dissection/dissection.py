@@ -16,6 +16,7 @@ from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.capture.reader import CaptureReader, FileFacts
 from dissector.dissection.connection_rows import ConnectionTable
 from dissector.dissection.conversation import Conversation
+from dissector.dissection.event_rows import EventRows
 from dissector.dissection.frame_stages import FrameStages
 from dissector.dissection.merging import interleaved, merged
 from dissector.dissection.redactor import Redactor
@@ -113,6 +114,7 @@ class Dissection:
         self._ready: list[TableBlock] = []
         self._redactor = Redactor() if options.redact else None
         self._without_timestamp = UntimedRows(self.capture.without_timestamp)
+        self._events = EventRows(len(specs))
         self._stages = FrameStages(self._facts, self._frame_rows, self._take_rows)
         self._blocks_of_feed = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
@@ -422,13 +424,14 @@ class Dissection:
         return clients + blocks
 
     def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
-        """The rows of `frames` as one block, in the order of their numbers."""
+        """The rows of `frames` as one block, in the order of their numbers, then the events."""
         blocks: list[TableBlock] = []
         numbers = block.frames.frame_no[: block.rows]
         protocols = block.frames.protocol[: block.rows]
+        events = self._events.rows(block)
         rows = np.flatnonzero(numbers != NULL)
         if not len(rows):
-            return blocks
+            return events
         first = int(protocols[rows[0]])
         is_one = bool((protocols[rows] == first).all())
         for protocol in [first] if is_one else np.unique(protocols[rows]).tolist():
@@ -437,4 +440,6 @@ class Dissection:
             columns["protocol"] = Coded(protocols[part], self._names)
             columns.update(self._facts[protocol].frame_columns(block, part))
             blocks.append(TableBlock("frames", len(part), columns))
-        return blocks if len(blocks) == 1 else [interleaved([[part] for part in blocks])]
+        if len(blocks) > 1:
+            blocks = [interleaved([[part] for part in blocks])]
+        return blocks + events

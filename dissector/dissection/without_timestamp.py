@@ -67,6 +67,8 @@ class UntimedRows:
             self._frames.add(numbers[is_without_timestamp])
         elif block.table == "notices":
             _apply(TimeRule(("packet",), ("ts",)), block, self._packets)
+        elif block.table == "events":
+            _apply(TimeRule(("packet",), ("ts", "ts_ns")), block, self._packets)
         elif block.table == "connections":
             self._clear_connections(block)
         for rule in _BY_FRAME.get(block.table, ()):

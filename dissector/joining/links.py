@@ -125,7 +125,7 @@ def continues(before: Row, after: Row) -> bool:
     """Whether a connection row goes on where another one of equal ends stopped."""
     if before["capture"] == after["capture"]:
         return False
-    if after["started"] != "midstream":
+    if after["started"] != "midstream" and not _is_answer_to_syn(before, after):
         return False
     silence = after["first_ts_ns"] - before["last_ts_ns"]
     if silence < -SLACK_NS:
@@ -142,6 +142,14 @@ def continues(before: Row, after: Row) -> bool:
     if not known:
         return bool(silence <= MAX_SILENCE_NS)
     return all(abs(missing_bytes) <= MAX_HANDOVER_BYTES for missing_bytes in known)
+
+
+def _is_answer_to_syn(before: Row, after: Row) -> bool:
+    """Whether a border lies within a handshake: one row ends with a SYN, which the SYN-ACK of the
+    other one answers."""
+    is_asked = before["isn_to_broker"] is not None and before["isn_to_client"] is None
+    is_same = before["isn_to_broker"] == after["isn_to_broker"]
+    return is_asked and is_same and after["isn_to_client"] is not None
 
 
 def is_copy(one: Row, other: Row) -> bool:
@@ -224,7 +232,9 @@ def find_handovers(connections: Iterable[Row]) -> list[Handover]:
         waiting: list[Row] = []
         for row in rows:
             # A client that takes one port again and again has many rows; few began in the middle.
-            earlier = reversed(waiting) if row["started"] == "midstream" else ()
+            # What begins with a handshake goes on at most with the SYN right before it.
+            is_midstream = row["started"] == "midstream"
+            earlier = reversed(waiting) if is_midstream else iter(waiting[-1:])
             before = next((other for other in earlier if continues(other, row)), None)
             if before is not None:
                 waiting.remove(before)

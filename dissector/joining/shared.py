@@ -107,19 +107,21 @@ WHERE NOT o.is_sent AND e.kind = 'publish'
     """
 CREATE TABLE got AS
 SELECT d.capture, d.connection_id, epoch_us(d.ts) AS us, o.cluster, d.topic, d.ledger_id,
-  d.entry_id, d.crc32c_stored, d.subscription
+  d.entry_id, d.crc32c_stored, d.subscription, d.partition
 FROM deliveries AS d JOIN common AS o
   ON d.capture = o.capture AND d.topic = o.topic
   AND d.ledger_id IS NOT DISTINCT FROM o.ledger_id AND d.entry_id BETWEEN o.low AND o.high
 WHERE NOT o.is_sent
 """,
     "CREATE VIEW delivered AS FROM got WHERE subscription IS NOT NULL",
-    "CREATE VIEW entries AS SELECT * FROM stored UNION ALL BY NAME SELECT * EXCLUDE subscription"
-    " FROM got",
+    "CREATE VIEW entries AS SELECT * FROM stored UNION ALL BY NAME "
+    "SELECT * EXCLUDE (subscription, partition) FROM got",
 )
 _MESSAGE: Final = "cluster, topic, producer_name, sequence_id, chunk_id, crc32c_stored"
 _ENTRY: Final = "cluster, topic, ledger_id, entry_id, crc32c_stored"
-_KEYS: Final = {"published": _MESSAGE, "delivered": f"{_ENTRY}, subscription", "entries": _ENTRY}
+# Where partitions are no topics of their own, each numbers its entries from the beginning.
+_KEYS: Final = {"published": _MESSAGE, "delivered": f"{_ENTRY}, subscription, partition",
+         "entries": _ENTRY}  # fmt: skip
 
 
 class Shared(NamedTuple):

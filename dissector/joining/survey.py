@@ -33,7 +33,7 @@ WITH several AS (
   SELECT connection_key FROM connections GROUP BY connection_key HAVING count(DISTINCT capture) > 1
 ),
 timed AS (
-  SELECT connection_key, started, first_ts_ns, max(last_ts_ns) OVER (
+  SELECT connection_key, started, isn_to_broker, first_ts_ns, max(last_ts_ns) OVER (
     PARTITION BY connection_key ORDER BY first_ts_ns, last_ts_ns, capture
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
   ) AS until_ns
@@ -42,6 +42,7 @@ timed AS (
 wanted AS (
   SELECT connection_key FROM timed GROUP BY connection_key
   HAVING bool_or(started = 'midstream') OR bool_or(until_ns >= first_ts_ns)
+    OR count(isn_to_broker) > count(DISTINCT isn_to_broker)
 )
 SELECT connections.* FROM connections SEMI JOIN wanted USING (connection_key)
 ORDER BY capture, connection_id

@@ -72,6 +72,11 @@ JOINS: Final = (
         "capture, connection_id, consumer_id, incarnation",
         "consumers: one row",
     ),
+    Join(
+        "events",
+        "capture, connection_id, behind_frame_no",
+        "frames of its connection: those before it have that frame_no or a lower one",
+    ),
     Join("all but capture_files", "capture, connection_id", "connections: one row"),
     Join(
         "all",

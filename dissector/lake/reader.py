@@ -19,7 +19,7 @@ from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
 from dissector.lake.manifests import Manifests, UnreadManifest, is_named
-from dissector.schemas import TABLES
+from dissector.schemas import SINCE, TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
 
@@ -138,7 +138,8 @@ def verify(lake: Lake) -> list[LakeProblem]:
                 text = _unnamed(names, capture)
             if text:
                 problems.append(LakeProblem(capture.capture_id, str(path), text))
-        without = TABLES.keys() - {part.table for part in capture.files}
+        due = {table for table in TABLES if SINCE.get(table, 1) <= capture.schema_version}
+        without = due - {part.table for part in capture.files}
         problems.extend(
             LakeProblem(capture.capture_id, table, "the table has no file")
             for table in sorted(without)

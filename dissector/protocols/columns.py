@@ -37,8 +37,8 @@ NAME_SOURCE_NAMES: Final = tuple(NAME_SOURCES)
 
 class FrameEvent(enum.IntEnum):
     """Rows that are no frames but events between frames: `command` holds one of these, frame_no is
-    null. They stand in the frame columns so that facts see them in their place, and never reach the
-    table."""
+    null. They stand in the frame columns so that facts see them in their place, and are the rows of
+    the table `events`."""
 
     GAP = -102  # bytes of this direction are missing here (frame_bytes: how many)
     SKIPPED = -103  # bytes were there but no frame was found in them

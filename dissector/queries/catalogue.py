@@ -1,8 +1,8 @@
 """The queries that numbers are made of: one file of SQL per tally, read once, with its digest.
 
-A query's text is SQL that DuckDB and Spark run unchanged, over the tables of a lake, the views of
-`shared_views.sql` and a few functions that each engine has (`FUNCTIONS`). It gives rows per
-capture. Its header says how rows of several captures become one:
+A query's text is SQL of DuckDB over the tables of a lake, the views of `shared_views.sql` and a
+few functions (`duckdb_engine.FUNCTIONS`). It gives rows per capture. Its header says how rows of
+several captures become one:
 
     -- sends: publishes of a producer by outcome
     -- keys: topic, producer_name, outcome
@@ -28,33 +28,8 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.schemas import SCHEMA_VERSION
 
-# What every engine has beside the functions that DuckDB and Spark share.
-FUNCTIONS: Final = (
-    "floor_div",  # (number, divisor > 0): rounded down, for integers of either sign
-    "histogram_bucket",  # (duration ns): as dissector.buckets numbers them; null if negative
-    "micros",  # (timestamp): µs since 1970
-    "try_subtract",  # (integers): null where 64 bits do not hold it
-    "try_multiply",  # the same
-    "items",  # (array): how many; null for null
-    "java_hash",  # (text): String.hashCode without its sign; modulo their number a partition
-    "lies_in",  # (number, first and last of ranges that do not overlap): whether it is in one
-)
-# The bucket of a duration, as `dissector.buckets` numbers them, in the SQL of all engines. A
-# rounded logarithm may be one octave off beside a power of two, where either octave gives the same
-# bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
-OCTAVE: Final = f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)"
-BUCKET: Final = (
-    f"CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
-    "+ shiftright(a, CAST(histogram_octave(a) AS INT)) END"
-)
-# String.hashCode goes over UTF-16 units: its value `s` with one code point `c` more.
-JAVA_HASH: Final = (
-    "(CASE WHEN c < 65536 THEN 31 * s + c "
-    "ELSE 961 * s + 31 * (55232 + shiftright(c, 10)) + 56320 + (c & 1023) END) & 4294967295"
-)
 # Names of queries that may fail begin so. What they would have found is missing then: their one row
 # has no capture, and says why in `problem`.
 MAY_FAIL: Final = "finding_"
@@ -240,7 +215,8 @@ def _read(name: str, content: str) -> Query:
 
 @cache
 def catalogue(name: str = "tallies") -> Mapping[str, Query]:
-    """All queries of a folder by name: `tallies`, or `live`, those that a tap asks beside them."""
+    """All queries of a folder by name: `tallies`, `live`, those that a tap asks beside them, or
+    `exact`, what percentiles of all values are made from."""
     folder = resources.files("dissector.queries").joinpath(name)
     files = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
     names = sorted(name.removesuffix(".sql") for name in files)

@@ -1,4 +1,4 @@
--- What two runs are compared by, in the SQL that DuckDB and Spark share.
+-- What two runs are compared by.
 -- Each begins with a line `-- name: what one row is`; they use the views that reports share.
 
 -- timed_events: one duration of one event, ns; of requests each command has its own measure

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
+from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
 from dissector.queries.catalogue import (
     ALWAYS,
-    BUCKET,
     IF_READ,
-    JAVA_HASH,
     MAY_FAIL,
-    OCTAVE,
     SharedView,
     shared_views,
     used_views,
@@ -43,17 +41,25 @@ MEMORY: Final = "2GB"
 # Queries that run at the same time: DuckDB plans each in one thread, and another may run meanwhile.
 # A report takes a tenth to a sixth less so.
 _QUERIES_AT_ONCE: Final = 2
+# floor_div: for integers of either sign, divisors > 0. try_…: null where 64 bits do not hold it.
+# histogram_bucket: of a duration, ns, as `dissector.buckets` numbers them; null if it is negative.
+# A rounded logarithm may be one octave off beside a power of two, where either octave gives the
+# same bucket: 32 * octave + 63 is 32 * (octave + 1) + 31.
 FUNCTIONS: Final = (
     "floor_div(a, b) AS a // b - CASE WHEN a % b < 0 THEN 1 ELSE 0 END",
     "try_subtract(a, b) AS TRY(a - b)",
     "try_multiply(a, b) AS TRY(a * b)",
-    "shiftright(a, b) AS a >> b",
-    f"histogram_octave(a) AS {OCTAVE}",
-    f"histogram_bucket(a) AS {BUCKET}",
+    "histogram_octave(a) AS "
+    f"greatest(CAST(floor(log2(greatest(a, 1))) AS BIGINT) - {SUB_BUCKET_BITS}, 0)",
+    f"histogram_bucket(a) AS CASE WHEN a >= 0 THEN {SUB_BUCKETS} * histogram_octave(a) "
+    "+ (a >> CAST(histogram_octave(a) AS INT)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
+    # String.hashCode without its sign, over UTF-16 units: its value with one code point more.
     "java_hash(a) AS 2147483647 & list_reduce(list_transform(string_split(a, ''), "
-    f"lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: {JAVA_HASH}, CAST(0 AS BIGINT))",
+    "lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: 4294967295 & CASE WHEN c < 65536 "
+    "THEN 31 * s + c ELSE 961 * s + 31 * (55232 + (c >> 10)) + 56320 + (c & 1023) END, "
+    "CAST(0 AS BIGINT))",
     # Of ranges that do not overlap, what is above an odd number of ends is between two.
     "lies_in(a, b) AS list_contains(b, a) OR len(list_filter(b, lambda c: c < a)) % 2 = 1",
 )
@@ -94,7 +100,6 @@ class DuckdbEngine:
 
     name: Final = "duckdb"
     at_once: Final = 1
-    task_rows: Final = 1 << 62
 
     def __init__(
         self, folder: Path | None = None, threads: int | None = None, memory: str = MEMORY

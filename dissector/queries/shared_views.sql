@@ -1,4 +1,4 @@
--- Views that the queries of reports share, in the SQL that DuckDB and Spark have in common.
+-- Views that the queries of reports share.
 -- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
 -- `-- materialized: when` says when DuckDB makes its rows before they are read (catalogue.View).
 
@@ -357,7 +357,7 @@ WITH refused AS (
   SELECT
     u.unit, coalesce(e.response_capture, e.own_capture) AS capture,
     coalesce(e.response_connection_id, e.own_connection_id) AS connection_id,
-    e.request_command, e.response_command, e.error_code, e.error_text,
+    e.capture AS head_capture, e.connection_id AS head_connection_id, e.request_command, e.response_command, e.error_code, e.error_text,
     coalesce(e.request_command, e.response_command) AS request_of,
     coalesce(e.topic, p.late_topic, c.late_topic) AS topic,
     coalesce(e.subscription, c.late_subscription) AS subscription, e.client_ip,

@@ -128,14 +128,15 @@ FROM (
     txn_least_bits IS NOT NULL AND txn_most_bits IS NOT NULL AND command <> 'MESSAGE'
   GROUP BY capture, txn_most_bits, txn_least_bits
 ) AS n
-JOIN connections AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
+JOIN legs AS c ON c.capture = n.capture AND c.connection_id = n.connection_id
 LEFT JOIN (
   SELECT
-    a.capture, a.connection_id, a.response_frame_no,
+    coalesce(a.response_capture, a.own_capture) AS capture,
+    coalesce(a.response_connection_id, a.own_connection_id) AS connection_id, a.response_frame_no,
     TRY_CAST(regexp_extract(f.detail, '"txn_ttl_millis":([0-9]+)', 1) AS BIGINT) AS txn_ttl_ms
   FROM exchanges AS a
   JOIN frames AS f
-    ON f.capture = a.capture AND f.connection_id = a.connection_id
+    ON f.capture = a.own_capture AND f.connection_id = a.own_connection_id
     AND f.frame_no = a.request_frame_no
   WHERE a.request_command = 'NEW_TXN'
 ) AS q
@@ -150,7 +151,7 @@ LEFT JOIN (
     max(micros(f.ts)) AS asked_us, max(floor_div(a.response_last_ns, 1000)) AS ended_us
   FROM frames AS f
   LEFT JOIN exchanges AS a
-    ON a.capture = f.capture AND a.connection_id = f.connection_id
+    ON a.own_capture = f.capture AND a.own_connection_id = f.connection_id
     AND a.request_frame_no = f.frame_no AND a.request_command = 'END_TXN'
   WHERE f.command = 'END_TXN' AND f.txn_least_bits IS NOT NULL
   GROUP BY f.capture, f.txn_most_bits, f.txn_least_bits
@@ -161,7 +162,7 @@ LEFT JOIN (
   SELECT a.capture, a.txn_most_bits, a.txn_least_bits, count(DISTINCT a.frame_no) AS acks_refused
   FROM acks AS a
   JOIN exchanges AS x
-    ON x.capture = a.capture AND x.connection_id = a.connection_id
+    ON x.own_capture = a.capture AND x.own_connection_id = a.connection_id
     AND x.request_frame_no = a.frame_no AND x.kind = 'ack' AND x.outcome = 'error'
   WHERE a.txn_least_bits IS NOT NULL
   GROUP BY a.capture, a.txn_most_bits, a.txn_least_bits
@@ -192,7 +193,7 @@ SELECT
 FROM single_exchanges AS p
 JOIN units AS u ON u.capture = p.capture
 ANTI JOIN aborted_sends AS a
-  ON a.capture = p.capture AND a.connection_id = p.connection_id
+  ON a.capture = p.own_capture AND a.connection_id = p.own_connection_id
   AND a.frame_no = p.request_frame_no
 WHERE
   p.kind = 'publish' AND p.outcome = 'ok' AND p.ledger_id IS NOT NULL

@@ -1,4 +1,4 @@
--- Views over the tables of a lake, in the SQL that DuckDB and Spark share.
+-- Views over the tables of a lake.
 -- Each begins with a line `-- name: what one row is`; a view may use those above it and the views
 -- that the queries of reports share.
 

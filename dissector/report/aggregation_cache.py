@@ -7,7 +7,7 @@ any engine, kept beside the lake (`dissector.lake.cache`), and put together when
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -182,7 +182,6 @@ class AggregationCache:
 
     Args:
         cache: None where nothing is kept, and what is kept does not serve.
-        look: called with the engine while it has the tables, of all captures if nothing is kept.
     """
 
     def __init__(
@@ -192,14 +191,12 @@ class AggregationCache:
         work: Path,
         engine: EngineIn,
         selection: Selection,
-        look: Callable[[Engine], None] | None = None,
     ) -> None:
         self._read = read
         self._cache = cache
         self._work = work
         self._engine = engine
         self._selection = selection
-        self._look = look
         self._runs = 0
         self.sources: dict[str, list[CachedRows]] = {}
         self._digests: dict[str, str] = {}
@@ -284,22 +281,8 @@ class AggregationCache:
         folder: Path,
         spill: Path,
     ) -> None:
-        """Write the queries' rows of units.
-
-        One task per partition; partitions too large for a task, and what `look` needs whole, run
-        here.
-        """
+        """Write the queries' rows of units, one task per partition."""
         parts = partitions.partitioned(cache_partitions, self._read, engine.at_once)
-        if self._look is not None:
-            whole, parts = list(cache_partitions), []
-        else:
-            whole = [
-                cache_partition
-                for rows, some in parts
-                if rows > engine.task_rows
-                for cache_partition in some
-            ]
-            parts = [(rows, some) for rows, some in parts if rows <= engine.task_rows]
         memory, threads = engine.budget(len(parts))
         pieces: list[Path] = []
         for mine, joined, selection in self._over_tables(queries, closed):
@@ -312,13 +295,6 @@ class AggregationCache:
             ]  # fmt: skip
             engine.each(partitions.run_partition, todo)
             pieces += [each.folder for each in todo]
-            if whole:
-                self._tables(whole, joined, selection).open(engine)
-                pieces.append(folder / f".{len(pieces)}")
-                pieces[-1].mkdir()
-                partitions.write_rows(engine, mine, pieces[-1])
-        if whole and self._look is not None:
-            self._look(engine)
         for name in queries:
             (folder / name).mkdir()
             paths = (path for piece in pieces for path in parquet_files(piece, name))
@@ -333,7 +309,6 @@ class AggregationCache:
         """Queries, what joining wrote for the tables that they read, and which rows they read.
 
         Rules read all rows of each capture as it landed: what is missing would be a fault to them.
-        The others are the last: what is done besides finds their tables.
         """
         if closed is None and self._selection.is_everything:
             return [(queries, None, self._selection)]

@@ -2,8 +2,7 @@
 
 A query gives rows per capture, and those of a unit depend on no other one. So a partition is a
 plain value that names files and small tables: whoever has it opens them with a DuckDB of its own,
-runs the queries and writes what they give. Only a unit of more rows than one task should read is
-left to an engine that partitions the rows themselves.
+runs the queries and writes what they give.
 """
 
 import secrets
@@ -43,44 +42,11 @@ LEAST_ROWS: Final = 500_000
 
 
 class Engine(Protocol):
-    """What runs the queries: DuckDB (`queries.duckdb_engine`), or Spark (`spark.engine`)."""
+    """What runs tasks: this process (`queries.duckdb_engine`), or Spark (`spark.engine`)."""
 
     @property
     def at_once(self) -> int:
         """How many tasks run at the same time."""
-
-    @property
-    def task_rows(self) -> int:
-        """Of how many rows a unit may be for one task."""
-
-    def expect(self, rows: int) -> None:
-        """How many rows the tables have together, told before they are named."""
-
-    def register(self, name: str, rows: pa.Table) -> None:
-        """A small table."""
-
-    def lake_table(
-        self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: pa.Table
-    ) -> None:
-        """A view `lake_<table>` over all its files; old_paths: of schema version 1."""
-
-    def parquet_table(self, name: str, paths: Sequence[str], schema: pa.Schema) -> None:
-        """A view over Parquet files that this program wrote."""
-
-    def view(self, name: str, query: str) -> None:
-        """A view."""
-
-    def shared_views(self) -> None:
-        """The views that queries share; no view changes after it."""
-
-    def write(self, queries: Mapping[str, str], folder: Path) -> None:
-        """The rows of each query as Parquet, see `duckdb_engine.parquet_files`."""
-
-    def table(self, query: str) -> pa.Table:
-        """The rows of a query that are few."""
-
-    def tables(self, queries: Mapping[str, str]) -> dict[str, pa.Table]:
-        """The rows of queries that give few; of one that may fail and does, the reason."""
 
     def budget(self, tasks: int, /) -> tuple[str, int | None]:
         """The memory and the threads of each of so many tasks."""
@@ -115,7 +81,7 @@ class Inputs(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What an engine needs to have the tables of some captures.
+    """What DuckDB needs to have the tables of some captures.
 
     source: the files.
     rows: in them.
@@ -129,21 +95,21 @@ class Tables(NamedTuple):
     closed: Mapping[str, list[str]] | None
     selection: Selection
 
-    def open(self, engine: Engine, only: Collection[str] = ()) -> None:
-        """Give an engine the tables that queries read, and the views.
+    def open(self, db: DuckdbEngine, only: Collection[str] = ()) -> None:
+        """Give DuckDB the tables that queries read, and the views.
 
         Args:
             only: tables that are read, where no view is that queries share.
         """
-        engine.expect(self.rows)
+        db.expect(self.rows)
         for table in only or TABLES:
             empty = no_rows(arrow_schema(table))
-            engine.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
+            db.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
         for name, rows in self.small.items():
-            engine.register(name, rows)
+            db.register(name, rows)
         for name, paths in (self.closed or {}).items():
-            engine.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
-        self.selection.register(engine)
+            db.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
+        self.selection.register(db)
         views = table_views(
             has_others=self.source.only is not None,
             has_rotations=self.source.has_rotations,
@@ -152,9 +118,9 @@ class Tables(NamedTuple):
         )
         for name, query in self.selection.views(views):
             if not only or name in only:
-                engine.view(name, query)
+                db.view(name, query)
         if not only:
-            engine.shared_views()
+            db.shared_views()
 
 
 def tables_of(
@@ -262,11 +228,11 @@ def run_partition(partition: Partition) -> None:
             raise
 
 
-def write_rows(engine: Engine, queries: Mapping[str, str], folder: Path) -> None:
-    """Write what queries give over the tables that an engine has, <query>.parquet each."""
+def write_rows(db: DuckdbEngine, queries: Mapping[str, str], folder: Path) -> None:
+    """Write what queries give over the tables that there are, <query>.parquet each."""
     rules = rule_queries()
-    write_incidents(engine, queries, folder)
-    engine.write({name: text for name, text in queries.items() if name not in rules}, folder)
+    write_incidents(db, queries, folder)
+    db.write({name: text for name, text in queries.items() if name not in rules}, folder)
 
 
 def partitioned(

@@ -32,7 +32,7 @@ from dissector.report.descriptions import selection_words
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, BesideNumbers, write_report
-from dissector.report.partitions import Engine, EngineIn, Inputs, tables_of
+from dissector.report.partitions import EngineIn, Inputs, tables_of
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
 from dissector.report.sections.findings import Judgement, is_wrong, judge_reports, table_of
@@ -221,12 +221,8 @@ def make_report(
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
                 return _of_one(read, opened, queries, scope)
-    exact: dict[str, pa.Table] = {}
-    cache = AggregationCache(
-        read, kept if scope.is_kept else None, work, engine, scope.selection,
-        (lambda engine: exact.update(_exact(engine))) if scope.is_exact else None,
-    )  # fmt: skip
-    cache.make(queries)
+    cache = AggregationCache(read, kept if scope.is_kept else None, work, engine, scope.selection)
+    cache.make({**queries, **(catalogue("exact") if scope.is_exact else {})})
     progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
     # The report of one capture judges the rows that its verdict would be made from.
     is_alone = len(read.captures) == 1 and scope.is_kept
@@ -235,7 +231,10 @@ def make_report(
         verdicts = _verdicts(db, cache, queries, read, scope) if is_wanted else None
         progress.step(2, _STEPS, "all captures together")
         tables = _merged(db, cache, queries, read, scope.selection)
-        report, merged = _build(read, scope, {**tables, **exact}, verdicts)
+        if scope.is_exact:
+            values = cache.sources[send_latency.VALUES]
+            tables |= _exact(db, aggregation_cache.select_sources(values))
+        report, merged = _build(read, scope, tables, verdicts)
         if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
         judged = _judged(db, report, merged, scope, is_alone=is_alone)
@@ -269,7 +268,9 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
     tables |= incidents(db, texts) | {"files": read.known.files}
-    report, merged = _build(read, scope, tables | (_exact(db) if scope.is_exact else {}), None)
+    if scope.is_exact:
+        tables |= _exact(db, catalogue("exact")[send_latency.VALUES].per_capture())
+    report, merged = _build(read, scope, tables, None)
     return Report(report, {}, _judged(db, report, merged, scope, is_alone=True))
 
 
@@ -291,9 +292,9 @@ def _judged(
     return judged
 
 
-def _exact(engine: Engine) -> dict[str, pa.Table]:
-    """Percentiles of all values, taken while an engine has the tables."""
-    return {"exact": aggregation_cache.with_plain_types(send_latency.exact(engine.table))}
+def _exact(db: DuckdbEngine, values: str) -> dict[str, pa.Table]:
+    """Percentiles of all values. values: the query of their rows."""
+    return {"exact": aggregation_cache.with_plain_types(send_latency.exact(db.table, values))}
 
 
 def _build(

@@ -131,6 +131,13 @@ GRANT: Final = _word(PERMIT_EVENTS, "grant", "the consumer asked for more messag
 DELIVERY: Final = _word(PERMIT_EVENTS, "delivery", "messages came, which use them up")
 RESET: Final = _word(PERMIT_EVENTS, "reset", "it starts at nothing again")
 
+# What stands between the frames of a connection.
+STREAM_EVENTS: Final[dict[str, str]] = {}
+EVENT_GAP: Final = _word(STREAM_EVENTS, "gap", "bytes were never captured")
+EVENT_SKIPPED: Final = _word(STREAM_EVENTS, "skipped", "bytes were there, but no frame in them")
+EVENT_FIN: Final = _word(STREAM_EVENTS, "fin", "a direction is complete")
+EVENT_CLOSE: Final = _word(STREAM_EVENTS, "close", "the connection is over")
+
 # Who closed a producer or consumer.
 CLOSERS: Final[dict[str, str]] = {}
 BY_CLIENT: Final = _word(CLOSERS, "client", "the client closed it, or opened its id again")
@@ -206,12 +213,13 @@ OTHER_PROTOCOLS: Final = {
 
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
-    "connections.ended": ENDED,
+    "connections.ended, events.ended": ENDED,
     "exchanges.kind": KINDS,
     "exchanges.outcome": OUTCOMES,
     "deliveries.outcome": DELIVERY_OUTCOMES,
     "deliveries.redelivery_cause": CAUSES,
     "permits.event": PERMIT_EVENTS,
+    "events.event": STREAM_EVENTS,
     "producers.closed_by, consumers.closed_by": CLOSERS,
     "consumers.key_shared_mode": KEY_SHARED_MODES,
     "frames.status": STATUSES,

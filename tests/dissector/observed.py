@@ -39,6 +39,7 @@ TABLES = (
     "exchanges",
     "deliveries",
     "permits",
+    "events",
     "notices",
 )
 

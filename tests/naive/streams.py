@@ -6,6 +6,7 @@ is missing. Equal to the real thing wherever nothing arrives later than the reor
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
@@ -62,17 +63,16 @@ class NaiveSide:
             end = self.acknowledged
         start = min([0, *self.bytes]) if not self.has_syn else 0
         parts: list[Part] = []
-        for offset in range(start, end):
-            kind, value = "lost", b""
-            if offset in self.bytes:
-                byte = self.bytes[offset]
-                kind, value = ("cut", b"") if byte is None else ("data", bytes([byte]))
-            if parts and parts[-1].kind == kind:
-                last = parts.pop()
-                parts.append(Part(kind, last.start, last.length + 1, last.data + value))
-            else:
-                parts.append(Part(kind, offset, 1, value))
+        for kind, run in groupby(range(start, end), self._kind):
+            offsets = [*run]
+            data = bytes(map(self.bytes.__getitem__, offsets)) if kind == "data" else b""
+            parts.append(Part(kind, offsets[0], len(offsets), data))
         return parts
+
+    def _kind(self, offset: int) -> str:
+        if offset not in self.bytes:
+            return "lost"
+        return "cut" if self.bytes[offset] is None else "data"
 
 
 @dataclass

@@ -1,5 +1,5 @@
 -- new_deliveries: each message that came, how its delivery ended, and why it came again.
--- Inputs: acks, producers, consumers; ack_sets: the ack_set of each MESSAGE, which frames lack.
+-- Inputs: acks, producers, consumers.
 
 -- numbered_consumers: consumers by connection, id and incarnation. g: the group of identities, what
 -- one subscription is; t: the topic.
@@ -43,15 +43,17 @@ WITH m AS (
       f.redelivery_count, f.deliver_at_ms, f.checksum, f.crc32c_stored,
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.crc32c_stored END AS crc,
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.publish_time_ms END AS published_ms,
+    f.ack_set, f.message_permits,
     NOT s.is_volatile AND f.ledger_id >= 0 AND f.entry_id >= 0 AND NOT (f.ledger_id = 0
       AND f.entry_id = 0 AND s.topic IS NULL) AS has_id
   FROM numbered_frames AS f JOIN numbered_consumers AS s ON s.c = f.c
     AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
   WHERE f.command = 'MESSAGE' AND f.consumer_id IS NOT NULL AND f.status <> 'malformed'
 )
-SELECT m.*, p.ack_set,
+SELECT m.*,
   -- Of a batch that comes again the broker charges the messages that are left.
-  CASE WHEN len(p.ack_set) > 0 THEN list_sum(list_transform(p.ack_set, lambda word, place: bit_count(
+  CASE WHEN message_permits IS NOT NULL THEN message_permits
+    WHEN len(ack_set) > 0 THEN list_sum(list_transform(ack_set, lambda word, place: bit_count(
     word & CASE WHEN messages - 64 * (place - 1) >= 64 OR messages IS NULL THEN -1
       WHEN messages - 64 * (place - 1) <= 0 THEN 0
       ELSE (1::BIGINT << (messages - 64 * (place - 1))) - 1 END)))::BIGINT
@@ -62,10 +64,7 @@ SELECT m.*, p.ack_set,
     ELSE published_ms <> lag(published_ms) OVER same END, false) THEN lag(m.n) OVER same
       END AS previous_n,
   CASE WHEN has_id THEN lag(m.c) OVER same END AS previous_c
-FROM m JOIN numbered_connections AS k ON k.c = m.c
-LEFT JOIN ack_sets AS p ON p.capture = k.capture AND p.connection_id = k.connection_id
-  AND p.frame_no = m.n
-WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
+FROM m WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
 
 -- ack_ids: what consumers said of entries.
 CREATE TEMP TABLE ack_ids AS
@@ -273,13 +272,13 @@ LEFT JOIN new_exchanges AS x ON x.capture = k.capture AND x.connection_id = k.co
 WHERE f.command = 'SEEK';
 
 CREATE TEMP TABLE switches AS
-SELECT c, consumer_id, incarnation AS x, n, detail LIKE '%"is_active":false%' AS is_away
+SELECT c, consumer_id, incarnation AS x, n, NOT is_active AS is_away
   FROM numbered_frames AS f WHERE command = 'ACTIVE_CONSUMER_CHANGE';
 
 CREATE TEMP TABLE commits AS
 SELECT k.d, f.txn_most_bits AS most, f.txn_least_bits AS least, f.n FROM numbered_frames AS f
   JOIN numbered_connections AS k ON k.c = f.c
-WHERE f.command = 'END_TXN' AND f.detail LIKE '%"txn_action":"COMMIT"%';
+WHERE f.command = 'END_TXN' AND f.txn_action = 'COMMIT';
 
 -- causes: why an entry came again, the first that fits.
 CREATE TEMP TABLE causes AS

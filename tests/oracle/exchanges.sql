@@ -45,7 +45,7 @@ SELECT f.c, f.n, f.command, CASE f.direction WHEN 'to_client' THEN 'to_broker' E
 FROM numbered_frames AS f JOIN request_commands AS a ON a.answer = f.command
   AND a.answer <> 'SUCCESS'
 WHERE f.status <> 'malformed' AND (a.pairing = 'turn' OR f.request_id IS NOT NULL)
-  AND coalesce(f.detail, '') NOT LIKE '%"producer_ready":false%'
+  AND coalesce(f.is_ready, true)
 UNION ALL
 SELECT c, n, command, 'to_broker', 'request', 'id', NULL, request_id, -1, last_ts_ns
   FROM numbered_frames AS f

@@ -1,7 +1,7 @@
 """Exchanges, deliveries and permits of Pulsar once more, by SQL over the frames: the oracle.
 
 The passes of the program pair, count and remember frame by frame; here the same rows come of joins
-and windows over the tables `frames`, `acks`, `connections`, `producers`, `consumers` and `notices`.
+and windows over the tables `frames`, `acks`, `connections`, `events`, `producers` and `consumers`.
 Nothing is bounded and nothing is forgotten, so captures that reach a bound are none of its.
 """
 
@@ -20,7 +20,7 @@ INPUTS: Final = (
     "connections",
     "frames",
     "acks",
-    "notices",
+    "events",
     "producers",
     "consumers",
 )
@@ -56,8 +56,6 @@ class Oracle:
                 self._duckdb.read_parquet(files, hive_partitioning=False).create_view(name)
             else:
                 self._duckdb.register(name, facts[name])
-        self._run("CREATE VIEW ack_sets AS SELECT capture, connection_id, frame_no, ack_set"
-                  " FROM deliveries")  # fmt: skip
         for step in STEPS:
             for statement in (FOLDER / f"{step}.sql").read_text("utf-8").split(";\n"):
                 if re.sub(r"(?m)^--.*$", "", statement).strip():

@@ -1,5 +1,5 @@
 -- Frames with numbers for their connections, and the places where an answer may be hidden.
--- Inputs: connections, frames, notices.
+-- Inputs: connections, frames, events.
 
 -- numbered_connections: the connections of Pulsar by number. d: the domain of names and ids, apart
 -- for a proxy's own leg.
@@ -26,67 +26,17 @@ SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.
     f.error_code, f.error_text, f.checksum, f.crc32c_stored,
   f.is_batch, f.publish_time_ms, f.deliver_at_ms, f.chunk_id, f.chunk_count,
     f.repl_source_ledger_id, f.repl_source_entry_id, f.replicated_from,
-    f.txn_most_bits, f.txn_least_bits, f.detail
+    f.txn_most_bits, f.txn_least_bits, f.ack_set, f.message_permits,
+    f.is_ready, f.is_active, f.txn_action, f.detail
 FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
   AND k.capture = f.capture;
 
--- gaps: bytes that were never captured, or in which no frame was found, by the frames around them.
-CREATE TEMP TABLE gaps AS
-WITH gap_notices AS (
-  SELECT k.c, o.direction, o.stream_offset, o.bytes, o.packet, o.code = 'gap_lost' AS is_hole
-  FROM notices AS o JOIN numbered_connections AS k USING (capture, connection_id)
-  WHERE o.code IN ('gap_lost', 'resync', 'midstream_start') AND o.stream_offset IS NOT NULL
-),
-near_frames AS (
-  SELECT c, direction, n, stream_offset AS start, stream_offset + frame_bytes AS stop, first_packet
-  FROM numbered_frames AS f WHERE (c, direction) IN (SELECT c, direction FROM gap_notices)
-),
-spots AS (
-  SELECT c, direction, stop AS place, 0 AS is_gap, n, NULL AS bytes, NULL AS packet, NULL AS is_hole
-    FROM near_frames
-  UNION ALL SELECT c, direction, stream_offset, 1, NULL, bytes, packet, is_hole FROM gap_notices
-),
-gap_neighbours AS (
-  SELECT *,
-    max(n) OVER (PARTITION BY c, direction ORDER BY place, is_gap
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS before,
-    min(n) OVER (PARTITION BY c, direction ORDER BY place DESC, is_gap DESC
-      ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS behind
-  FROM spots
-)
-SELECT g.c, g.direction, g.place, g.bytes, g.packet, g.is_hole, g.before, g.behind,
-  coalesce(b.start < g.place AND b.stop >= g.place + coalesce(g.bytes, 0), false) AS is_inside,
-  CASE WHEN g.is_hole AND coalesce(b.start >= g.place, true)
-    THEN least(b.first_packet, g.packet) END AS revealed
-FROM gap_neighbours AS g LEFT JOIN near_frames AS b ON b.c = g.c AND b.n = g.behind
-WHERE g.is_gap = 1 AND (b.n IS NOT NULL OR g.is_hole);
-
--- holes: the same at their place among the frames of both directions: at, between two numbers.
+-- holes: bytes that were never captured, or in which no frame was found, at their place among the
+-- frames of both directions: between two numbers.
 CREATE TEMP TABLE holes AS
-WITH packets AS (
-  SELECT c, last_packet AS packet, 1 AS kind, n, NULL AS direction, NULL AS place
-    FROM numbered_frames AS f
-  WHERE c IN (SELECT c FROM gaps)
-  UNION ALL SELECT c, revealed, 0, NULL, direction, place FROM gaps WHERE revealed IS NOT NULL
-),
-packet_turns AS (
-  SELECT *, min(n) OVER (PARTITION BY c ORDER BY packet DESC, kind DESC
-    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS first_behind
-  FROM packets
-),
-held_gaps AS (
-  SELECT *, coalesce(revealed IS NOT NULL AND before IS NOT NULL AND packet <= max(
-    CASE WHEN revealed IS NOT NULL THEN packet END
-  ) OVER (PARTITION BY c ORDER BY revealed RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-    false) AS is_held
-  FROM gaps
-)
-SELECT h.c, h.direction, h.place, h.bytes, h.is_inside,
-  CASE WHEN is_held THEN h.before + 0.5
-    WHEN revealed IS NOT NULL THEN coalesce(t.first_behind, 1e18) - 0.5
-    ELSE h.behind - 0.5 END AS spot
-FROM held_gaps AS h LEFT JOIN packet_turns AS t
-  ON t.kind = 0 AND t.c = h.c AND t.direction = h.direction AND t.place = h.place;
+SELECT k.c, e.direction, e.is_inside, e.behind_frame_no + 0.5 AS spot
+FROM events AS e JOIN numbered_connections AS k USING (capture, connection_id)
+WHERE e.event IN ('gap', 'skipped');
 
 -- hidden_answers: where an answer may be hidden: holes, and frames of which too little was read.
 CREATE TEMP TABLE hidden_answers AS

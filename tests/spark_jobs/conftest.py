@@ -1,13 +1,8 @@
-"""A lake of all that reports are made of, and what both engines say about it, made once.
-
-Spark SQL takes a second or two for each query, whatever there is to read: it is asked once for all,
-and every test of the folder looks at that.
-"""
+"""A lake of all that reports are made of, and what both engines say about it, made once."""
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,12 +26,10 @@ COMPACTED = ("c-java-j24*", "c-cpp-*")
 
 class Both(NamedTuple):
     """lake: what Spark reported about it is kept there, and some captures are one group; spark,
-    tasks, duckdb: folders of reports, by Spark SQL, by a task of Spark for each share of captures,
-    and without it, before the lake was compacted."""
+    duckdb: folders of reports, by Spark's tasks and without it, before the lake was compacted."""
 
     lake: Path
     spark: Path
-    tasks: Path
     duckdb: Path
     report: dict[str, Any]
 
@@ -62,18 +55,6 @@ def default_elsewhere(spark: Any) -> Iterator[None]:
         settings.set("fs.defaultFS", before)
 
 
-@contextmanager
-def spark_sql(spark: Any) -> Iterator[None]:
-    """Every unit is too large for a task."""
-    from dissector.spark.engine import TASK_ROWS_SETTING
-
-    spark.conf.set(TASK_ROWS_SETTING, "0")
-    try:
-        yield
-    finally:
-        spark.conf.unset(TASK_ROWS_SETTING)
-
-
 @pytest.fixture(scope="session")
 def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """Of captures that were cut, landed apart and are joined; of those in which rules find what
@@ -88,8 +69,8 @@ def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     reported(lake, root / "duckdb", rules=EVERY_RULE)
     group = compact(lake, COMPACTED).group
     assert group is not None and len(group.replaces) > 5
-    for name, how in (("tasks", nullcontext()), ("spark {2}", spark_sql(spark))):
-        shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
-        with default_elsewhere(spark), how:
-            report = reported(lake, root / name, partial(SparkEngine, spark), rules=EVERY_RULE)
-    return Both(lake, root / "spark {2}", root / "tasks", root / "duckdb", report)
+    shutil.rmtree(lake / SUMS)  # nothing of it is left for the other engine
+    by_spark = root / "spark {2}"
+    with default_elsewhere(spark):
+        report = reported(lake, by_spark, lambda _: SparkEngine(spark), rules=EVERY_RULE)
+    return Both(lake, by_spark, root / "duckdb", report)

@@ -83,10 +83,10 @@ from dissector.spark.engine import SparkEngine
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
 work = Path({work!r})
-with SparkEngine(SparkSession.getActiveSession(), work) as db, open_lake(Path({lake!r})) as lake:
+with SparkEngine(SparkSession.getActiveSession()) as engine, open_lake(Path({lake!r})) as lake:
     read = survey_captures(lake, digests(lake.captures), None, work)
-    join_captures(db, read, read.captures, work)
-    AggregationCache(read, None, work, lambda folder: db, Selection()).make(catalogue())
+    join_captures(engine, read, read.captures, work)
+    AggregationCache(read, None, work, lambda folder: engine, Selection()).make(catalogue())
 stop(SparkSession.getActiveSession())
 sys.exit(code)
 """

@@ -39,7 +39,8 @@ class BufferedRanges(Records):
 
     direction_index: 2 * row + side; kind to cause: as in `RangeColumns`.
     order: rises with the ranges of both directions as they arrived.
-    starts_chain: its first byte is where frames were found again.
+    starts_chain: its first byte is where frames were found again; 1 more than the bytes that were
+        passed over before it, else 0.
     is_judged: the first of them need not be strict.
     begin: its first byte in the buffer, counted from the first byte that this ever had.
     at, release_packet: where its bytes lie in the arena and which packet lets it out, once it goes

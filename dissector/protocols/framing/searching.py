@@ -293,7 +293,7 @@ def _start_chain(work: PassContext, index: int, direction_index: int, protocol: 
         work, direction_index, framing_buffers.searched(state, direction_index, protocol).search[AT]
     )
     row = resync.range_at(framing_buffers.searched(state, direction_index, protocol), 0).row
-    state.pool.ranges.starts_chain[row] = 1
+    state.pool.ranges.starts_chain[row] = 1 + directions.skipped[direction_index]
     directions.mode[direction_index] = DirectionMode.SEARCH
     offset, skipped = state.pool.ranges.stream_offset[row], directions.skipped[direction_index]
     if skipped > 0:

@@ -319,9 +319,15 @@ def _handle_bytes(
         if step.status != SplitStatus.BROKEN:
             return step
         position, filled = step.position, step.filled
-    return Step(
-        position, filled, unsynchronised.handle_bytes(work, index, position, direction_index)
-    )
+    is_again = work.row != ABSENT and position == 0
+    skipped = work.state.pool.ranges.starts_chain[work.row] - 1 if is_again else 0
+    status = unsynchronised.handle_bytes(work, index, position, direction_index)
+    if status == SplitStatus.AGAIN and skipped > 0:
+        row_output.emit_event(work, filled, index, direction_index >> 1, FrameEvent.SKIPPED)
+        work.out.frame_bytes[filled] = skipped
+        work.out.frames_missing[filled] = 1
+        filled += 1
+    return Step(position, filled, status)
 
 
 @inlined

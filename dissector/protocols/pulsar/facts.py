@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from dissector import limits
-from dissector.blocks import Coded, Column, Int64Array, Spans, TableBlock, coded
+from dissector.blocks import Coded, Column, Int64Array, Lists, Spans, TableBlock, coded
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
 from dissector.limits import NULL
@@ -44,7 +44,7 @@ MARKERS: Final = {
 _TEXTS: Final = tuple(
     (column.name, f"{column.name}_at", f"{column.name}_bytes")
     for column in TABLES["frames"].columns
-    if f"{column.name}_at" in COLUMN_NUMBER
+    if column.type == "string" and f"{column.name}_at" in COLUMN_NUMBER
 )
 _CODED: Final = tuple(
     column.name
@@ -52,6 +52,9 @@ _CODED: Final = tuple(
     if column.type == "string" and column.name in COLUMN_NUMBER.keys() - WORDS.keys() - {"protocol"}
 )
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _CODED], np.int64)
+_ACK_SETS: Final = np.array(
+    [COLUMN_NUMBER[name] for name in ("ack_set_at", "ack_set_count")], np.int64
+)
 
 
 class PulsarDecoder:
@@ -162,6 +165,9 @@ class PulsarDecoder:
             spans = copied_spans(block, rows, at, size, _is_bytes(name))
             if spans is not None:
                 columns[name] = spans if spans.is_hex else _bounded_texts(spans)
+        sets = picked(block, _ACK_SETS, rows)
+        if len(sets) == len(_ACK_SETS):
+            columns["ack_set"] = Lists(self._fields.words.copy(), *sets.values())
         details = self._detail(block.frames, rows, block.sources, self._redact)
         if details is not None:
             columns["detail"] = details

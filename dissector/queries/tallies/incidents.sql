@@ -9,7 +9,7 @@ WITH incidents AS (
     error_code, topic, subscription,
     max(CASE WHEN begins = 1 THEN error_text END) AS error_text,
     count(*) AS answers,
-    count(DISTINCT concat(capture, ' ', CAST(connection_id AS STRING))) AS connections,
+    count(DISTINCT concat(head_capture, ' ', CAST(head_connection_id AS STRING))) AS connections,
     count(DISTINCT coalesce(client_ip, '')) AS clients,
     min(at_ns) AS first_ns,
     max(at_ns) AS last_ns,

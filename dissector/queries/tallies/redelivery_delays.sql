@@ -4,36 +4,40 @@
 -- least: delay_ns_min
 -- greatest: delay_ns_max
 -- Of requests that name ids. A request and a delivery are put in order by their times: what a client
--- asks for it has had before.
+-- asks for it has had before, in whichever capture.
 WITH asked AS (
   SELECT
-    capture, named_topic AS topic, named_subscription AS subscription, ledger_id, entry_id,
-    micros(ts) AS at_us
-  FROM acknowledged
+    u.unit, a.capture, a.named_topic AS topic, a.named_subscription AS subscription, a.ledger_id,
+    a.entry_id, micros(a.ts) AS at_us
+  FROM acknowledged AS a
+  JOIN units AS u ON u.capture = a.capture
   WHERE
-    action IN ('redeliver', 'nack') AND ledger_id IS NOT NULL AND entry_id IS NOT NULL AND ts IS NOT NULL
+    a.action IN ('redeliver', 'nack') AND a.ledger_id IS NOT NULL AND a.entry_id IS NOT NULL
+    AND a.ts IS NOT NULL
 ),
 turns AS (
   SELECT *, 1 AS is_request, CAST(NULL AS BIGINT) AS given_us FROM asked
   UNION ALL
   SELECT
-    capture, named_topic, named_subscription, ledger_id, entry_id, micros(ts), 0, micros(ts)
-  FROM received
+    u.unit, d.capture, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id, micros(d.ts),
+    0, micros(d.ts)
+  FROM received AS d
+  JOIN units AS u ON u.capture = d.capture
   WHERE
-    (capture, named_topic, named_subscription, ledger_id, entry_id) IN (
-      SELECT capture, topic, subscription, ledger_id, entry_id FROM asked
+    (u.unit, d.named_topic, d.named_subscription, d.ledger_id, d.entry_id) IN (
+      SELECT unit, topic, subscription, ledger_id, entry_id FROM asked
     )
 ),
 placed AS (
   SELECT
     capture, topic, subscription, is_request, at_us,
     max(given_us) OVER (
-      PARTITION BY capture, topic, subscription, ledger_id, entry_id
+      PARTITION BY unit, topic, subscription, ledger_id, entry_id
       ORDER BY at_us ASC, is_request ASC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS before_us,
     min(given_us) OVER (
-      PARTITION BY capture, topic, subscription, ledger_id, entry_id
+      PARTITION BY unit, topic, subscription, ledger_id, entry_id
       ORDER BY at_us DESC, is_request DESC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS behind_us

@@ -8,12 +8,12 @@ WITH numbered AS (
   SELECT
     r.*,
     row_number() OVER (
-      PARTITION BY r.capture, r.connection_id
-      ORDER BY r.at_ns ASC, r.response_frame_no ASC NULLS LAST, r.request_frame_no ASC NULLS LAST
+      PARTITION BY r.head_capture, r.head_connection_id
+      ORDER BY r.at_ns ASC, r.capture ASC, r.response_frame_no ASC NULLS LAST, r.request_frame_no ASC NULLS LAST
     ) AS place,
     row_number() OVER (
-      PARTITION BY r.capture, r.connection_id, r.error_code
-      ORDER BY r.at_ns ASC, r.response_frame_no ASC NULLS LAST, r.request_frame_no ASC NULLS LAST
+      PARTITION BY r.head_capture, r.head_connection_id, r.error_code
+      ORDER BY r.at_ns ASC, r.capture ASC, r.response_frame_no ASC NULLS LAST, r.request_frame_no ASC NULLS LAST
     ) AS place_of_code
   FROM refusals AS r
 )

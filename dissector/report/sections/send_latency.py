@@ -1,7 +1,6 @@
 """Send latency: from the last byte of a SEND to the last byte of the receipt that answers it."""
 
 from collections.abc import Callable
-from importlib import resources
 from typing import Any, Final
 
 import pyarrow as pa
@@ -301,6 +300,7 @@ SECTION: Final = Section(
 # -- percentiles from the values themselves (`--exact`), which do not add up as sums do: nothing of
 # -- this is kept
 
+VALUES: Final = "send_values"
 _EXACT_NAMES: Final = ("topic", "producer_name", "client_ip", "broker_ip")
 
 
@@ -310,19 +310,19 @@ def _ranked(grouping: str, keys: tuple[str, ...]) -> str:
         name if name in keys else f"CAST(NULL AS STRING) AS {name}" for name in _EXACT_NAMES
     )
     values = ", ".join(
-        f"max(CASE WHEN place = greatest(1, floor_div(number * {permille} + 999, 1000)) "
+        f"min(CASE WHEN place >= greatest(1, floor_div(number * {permille} + 999, 1000)) "
         f"THEN value_ns END) AS {name}"
         for name, permille in numbers.PERCENTILES
     )
     return (
         f"SELECT '{grouping}' AS grouping, {names}, measure, {values} FROM ("
-        f"SELECT {part}, value_ns, row_number() OVER (PARTITION BY {part} ORDER BY value_ns) "
-        f"AS place, count(*) OVER (PARTITION BY {part}) AS number FROM timed) AS numbered "
+        f"SELECT {part}, value_ns, sum(sends) OVER (PARTITION BY {part} ORDER BY value_ns) "
+        f"AS place, sum(sends) OVER (PARTITION BY {part}) AS number FROM timed) AS numbered "
         f"GROUP BY {part}"
     )
 
 
-def exact(table: Callable[[str], pa.Table]) -> pa.Table:
+def exact(table: Callable[[str], pa.Table], values: str) -> pa.Table:
     """All percentiles: one row per list, measure and group.
 
     Columns: grouping, the name of a list of the section; topic, producer_name, client_ip,
@@ -330,8 +330,7 @@ def exact(table: Callable[[str], pa.Table]) -> pa.Table:
     a column per percentile, ns: the value of rank ceil(count * share), from 1.
 
     Args:
-        table: runs a query over the tables and shared views of a lake.
+        table: runs a query. values: that of all rows of `queries/exact/send_values.sql`.
     """
-    values = resources.files("dissector.queries").joinpath("exact.sql").read_text("utf-8")
     ranked = " UNION ALL ".join(_ranked(name, keys) for name, keys in GROUPINGS.items())
-    return table(f"WITH timed AS (\n{values.strip()}\n) {ranked}")
+    return table(f"WITH timed AS (\n{values}\n) {ranked}")

@@ -43,7 +43,7 @@ def test_duckdb_has_no_master() -> None:
 
 
 def test_duckdb_needs_nothing_else(tmp_path: Path) -> None:
-    with engines.opened("duckdb", None, 10, COMMON) as engine_in, engine_in(tmp_path) as engine:
+    with engines.opened("duckdb", None, COMMON) as engine_in, engine_in(tmp_path) as engine:
         assert isinstance(engine, DuckdbEngine)
 
 
@@ -51,6 +51,6 @@ def test_without_spark_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
     hide_spark(monkeypatch)
     with (
         pytest.raises(DependencyError, match=r"^pyspark[.a-z]* is missing.*--engine duckdb"),
-        engines.opened("spark", None, 10, COMMON),
+        engines.opened("spark", None, COMMON),
     ):
         pass

@@ -46,6 +46,15 @@ def lake(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def stored_twice(tmp_path_factory):
+    """A lake of one capture, in which that rule fires."""
+    folder = tmp_path_factory.mktemp("stored") / "lake"
+    name = str(sample(BY_CODE["stored_twice"].fires[0]))
+    assert run(["land", "-q", "--lake", str(folder), name]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def fired(lake):
     """(rule, name of the capture) of every finding."""
     findings, problems = findings_in(lake)
@@ -201,11 +210,13 @@ def test_a_rule_of_a_user_is_asked_too(tmp_path, lake):
         (FRONT + QUERY.replace("frame_a", "frame_topic"), BEGIN, "{topic}, which several"),
     ],
 )
-def test_a_broken_rule_is_named_with_its_line_and_others_go_on(tmp_path, lake, text, line, words):
+def test_a_broken_rule_is_named_with_its_line_and_others_go_on(
+    tmp_path, stored_twice, text, line, words
+):
     (tmp_path / "broken.sql").write_text(text)
     rules, problems = load_rules(tmp_path)
     mine = [rule for rule in rules if rule.code in ("mine", "stored_twice")]
-    findings, failed = findings_in(lake, mine)
+    findings, failed = findings_in(stored_twice, mine)
     (problem,) = [*problems, *failed]
     assert problem.file.endswith("broken.sql") and words in problem.text
     assert problem.line == line

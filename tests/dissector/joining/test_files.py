@@ -9,11 +9,11 @@ import pytest
 from dissector.joining.files import JoinSettings, database, digests, files_of, make_views, names_in
 from dissector.lake.reader import open_lake
 from dissector.schemas.arrow import arrow_schema
-from tests.dissector.lake.older_versions import as_version_1
+from tests.dissector.lake.older_versions import NEW_IN_FRAMES, as_version_1
 from tests.dissector.lake.samples import compacted, landed
 
 SAMPLES = ("pulsar-apache/java-j12_nack.pcap", "pulsar-apache/java-j24_unload.pcap")
-NEW = {"previous_connection_id"}  # which version 1 did not have
+NEW = {"previous_connection_id"}  # which version 1 did not have in any table
 
 
 def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
@@ -27,7 +27,7 @@ def read(lake: Path, table: str, only: int | None = None) -> Counter[str]:
     listed = rows.to_pylist()
     for row in listed:
         row["origin_capture"] = None
-        for name in NEW & row.keys():
+        for name in (NEW_IN_FRAMES if table == "frames" else NEW) & row.keys():
             row[name] = None
     return Counter(str(sorted(row.items(), key=lambda item: item[0])) for row in listed)
 

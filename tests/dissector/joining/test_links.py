@@ -62,6 +62,19 @@ def test_another_connection_of_the_same_ends(before: dict[str, Any], then: dict[
     assert not links.continues(row("a", **before), after("b", **then))
 
 
+def test_a_border_within_a_handshake_divides_no_connection() -> None:
+    """One capture ends with the SYN, the next begins with the SYN-ACK; a second SYN of the same
+    port is another connection."""
+    syn = {"started": "syn", "isn_to_broker": 1999, "first_seq_to_broker": 1999}
+    asked = row("a", **syn, last_seq_to_broker=2000, first_seq_to_client=None,
+                last_seq_to_client=None)  # fmt: skip
+    answered = after("b", started="syn", isn_to_broker=1999, isn_to_client=899)
+    pair = links.find_handovers([asked, answered])
+    assert [(each.before, each.after) for each in pair] == [(("a", 0), ("b", 0))] * 2
+    for other in ({"isn_to_broker": 77}, {"isn_to_client": None}):
+        assert links.find_handovers([asked, answered | other]) == []
+
+
 def test_what_comes_behind_an_end_belongs_to_it() -> None:
     ended = row("a", ended="fin", ended_packet=9, fin_packet_to_broker=8, fin_packet_to_client=9)
     tail = after("b", protocol="none", first_seq_to_broker=2001, first_seq_to_client=901)

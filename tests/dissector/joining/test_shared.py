@@ -93,3 +93,13 @@ def test_the_brokers_side_of_a_proxy_repeats_what_the_clients_side_shows() -> No
     rows = [got("a", 6, "t", 3, 4, 9, at(2, 100)), got("b", 7, "t", 3, 4, 9, at(2, 500))]
     shared = shared_of(sends, rows, {"a": None, "b": None})
     assert shared.views == [["b", "a"]] and shared.proxy_peers == [("a", 3), ("a", 6)]
+
+
+def test_partitions_number_their_entries_each_from_the_beginning() -> None:
+    """Two consumers of one group of Cursus, before two taps: not one delivery, seen twice."""
+    apart = [got("a", 0, "t", None, 7, None, at(0), partition=0),
+             got("b", 0, "t", None, 7, None, at(0), partition=1)]  # fmt: skip
+    clusters: dict[str, str | None] = {"a": None, "b": None}
+    assert shared_of([], apart, clusters) == ([], [], [])
+    same = [row | {"partition": 1} for row in apart]
+    assert shared_of([], same, clusters).views == [["a", "b"]]

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -11,11 +13,31 @@ from dissector.lake.manifest import MANIFEST_FOLDER
 
 # Columns that came with each version.
 _NEW = {
-    2: {"capture", "previous_connection_id"},
+    2: {"*.capture", "deliveries.previous_connection_id"},
     3: {
-        "publish_time_ms", "key_hash", "key_shared_mode", "sticky_ranges", "allows_out_of_order",
+        "exchanges.publish_time_ms",
+        "messages.key_hash",
+        "consumers.key_shared_mode",
+        "consumers.sticky_ranges",
+        "consumers.allows_out_of_order",
+        *(
+            f"frames.{name}"
+            for name in (
+                "message_permits",
+                "ack_set",
+                "watcher_id",
+                "is_ready",
+                "is_active",
+                "txn_action",
+                "available_permits",
+            )
+        ),
     },
-}  # fmt: skip
+}
+# Those of frames, by themselves.
+NEW_IN_FRAMES = {name.removeprefix("frames.") for name in _NEW[3] if name.startswith("frames.")}
+# Tables that came with version 3.
+_NEW_TABLES = ("events",)
 
 
 def as_version_1(lake: Path, *captures: str) -> Path:
@@ -28,20 +50,39 @@ def as_version_2(lake: Path, *captures: str) -> Path:
     return _as_version(2, lake, captures)
 
 
-def is_in(version: int, table: str, column: str) -> bool:
-    """Whether a column was there; `publish_time_ms` of other tables is as old as they are."""
-    since = {name for number, names in _NEW.items() if number > version for name in names}
-    return column not in since or (column == "publish_time_ms" and table != "exchanges")
+def as_old(
+    rows: Mapping[str, list[dict[str, Any]]], captures: Collection[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows by table as they are read when some captures are of version 1 or 2."""
+    new = {tuple(name.split(".")) for name in _NEW[3]}
+    found = {}
+    for table, of_table in rows.items():
+        gone = {column: None for name, column in new if name == table}
+        found[table] = [
+            row | gone if row["capture"] in captures else row
+            for row in of_table
+            if table not in _NEW_TABLES or row["capture"] not in captures
+        ]
+    return found
 
 
 def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
+    since = {name for number, names in _NEW.items() if number > version for name in names}
+
+    def gone(table: str, column: str) -> bool:
+        return f"{table}.{column}" in since or f"*.{column}" in since
+
     for path in sorted((lake / MANIFEST_FOLDER).iterdir()):
         manifest = json.loads(path.read_text("utf-8"))
         name = manifest["capture_id"]
         if captures and name not in captures:
             continue
         manifest["schema_version"] = version
-        for part in manifest["files"]:
+        for part in [*manifest["files"]]:
+            if part["table"] in _NEW_TABLES:
+                shutil.rmtree(lake / part["table"] / f"landing={name}")
+                manifest["files"].remove(part)
+                continue
             folder = lake / part["table"] / f"landing={name}"
             if version == 1 and folder.is_dir():
                 folder = folder.rename(folder.with_name(f"capture={name}"))
@@ -49,7 +90,7 @@ def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
                 folder = folder.with_name(f"capture={name}")
             file = folder / part["name"]
             rows = pq.ParquetFile(file).read()
-            old = rows.select([c for c in rows.column_names if is_in(version, part["table"], c)])
+            old = rows.drop([column for column in rows.column_names if gone(part["table"], column)])
             pq.write_table(old, file, compression="zstd", store_schema=False)
             data = file.read_bytes()
             part["bytes"], part["sha256"] = len(data), hashlib.sha256(data).hexdigest()

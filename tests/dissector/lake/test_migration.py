@@ -13,8 +13,8 @@ from dissector.lake.reader import Lake, open_lake, remove, verify
 from dissector.queries.sandbox import sandbox_over
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
-from tests.dissector.lake.older_versions import as_version_1, as_version_2, is_in
-from tests.dissector.lake.test_compact import all_rows as rows_of_this_version
+from tests.dissector.lake.older_versions import as_old, as_version_1, as_version_2
+from tests.dissector.lake.test_compact import all_rows
 from tests.dissector.lake.test_install import Crash, crash_at
 from tests.dissector.observed import CAPTURES
 from tests.reports import SOME_RULES, reported
@@ -30,17 +30,12 @@ def lake_of(folder: Path, *old: int) -> Path:
     return folder
 
 
-def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
-    """Every row, without what no file of version 2 has."""
-    found = rows_of_this_version(lake)
-    for table, rows in found.items():
-        kept = [{name: row[name] for name in row if is_in(2, table, name)} for row in rows]
-        found[table] = sorted(kept, key=repr)
-    return found
-
-
 def folders(lake: Path) -> set[str]:
     return {path.name.partition("=")[0] for path in lake.glob("*/*=*")}
+
+
+def in_order(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    return {table: sorted(of_table, key=repr) for table, of_table in rows.items()}
 
 
 def opened(lake: Path) -> Lake:
@@ -52,7 +47,9 @@ def opened(lake: Path) -> Lake:
 def test_its_rows_are_read_and_stay_when_it_is_written_anew(
     tmp_path: Path, old: tuple[int, ...]
 ) -> None:
-    rows = all_rows(lake_of(tmp_path / "new"))
+    new = lake_of(tmp_path / "new")
+    ids = {c.capture_id for c in opened(new).captures if int(c.base_name[1:]) in old}
+    rows = in_order(as_old(all_rows(new), ids))
     lake = lake_of(tmp_path / "lake", *old)
     assert folders(lake) == ({"capture"} if old == SIZES else {"capture", "landing"})
     assert all_rows(lake) == rows
@@ -76,6 +73,7 @@ def test_its_rows_are_read_and_stay_when_it_is_written_anew(
 
 def test_a_group_of_version_1_is_migrated_with_its_captures_names(tmp_path: Path) -> None:
     rows = all_rows(lake_of(tmp_path))
+    rows = in_order(as_old(rows, {row["capture"] for row in rows["frames"]}))
     group = compact(tmp_path).group
     assert group is not None
     as_version_1(tmp_path)

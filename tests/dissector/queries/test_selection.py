@@ -47,7 +47,13 @@ def column(engine: Any, table: str, name: str) -> list[Any]:
     return values
 
 
-def check_times(engine: Any) -> None:
+@pytest.fixture
+def db() -> Iterator[DuckdbEngine]:
+    with DuckdbEngine() as engine:
+        yield engine
+
+
+def test_since_is_in_and_until_is_not(db: DuckdbEngine) -> None:
     frames = [{"frame_no": second, "ts": at(second)} for second in range(5)]
     connections = [
         {"connection_id": number, "first_ts_ns": first * S, "last_ts_ns": last * S}
@@ -55,15 +61,15 @@ def check_times(engine: Any) -> None:
     ]
     # No row has a time between two µs: such a limit leaves those behind it.
     what = Selection(S - 1, 3 * S)
-    opened(engine, what, frames=frames, connections=connections)
-    assert column(engine, "frames", "frame_no") == [1, 2]
-    opened(engine, Selection(2 * S, 5 * S), frames=frames, connections=connections)
-    assert column(engine, "connections", "connection_id") == [1, 2]
-    assert column(engine, "legs", "connection_id") == [1, 2]
-    assert column(engine, "frames", "frame_no") == [2, 3, 4]
+    opened(db, what, frames=frames, connections=connections)
+    assert column(db, "frames", "frame_no") == [1, 2]
+    opened(db, Selection(2 * S, 5 * S), frames=frames, connections=connections)
+    assert column(db, "connections", "connection_id") == [1, 2]
+    assert column(db, "legs", "connection_id") == [1, 2]
+    assert column(db, "frames", "frame_no") == [2, 3, 4]
 
 
-def check_topics(engine: Any) -> None:
+def test_a_topic_comes_with_its_partitions_and_with_names_learnt_late(db: DuckdbEngine) -> None:
     """Those of rows, those learnt late of a producer and of a consumer; others' partitions not."""
     topics = [T, f"{T}-partition-12", f"{T}-partition-x", f"{T}2", None, None, None,
               f"{T}-partition-", f"{T}'; DROP", f"{T}-partition-1-partition-2"]  # fmt: skip
@@ -82,32 +88,18 @@ def check_topics(engine: Any) -> None:
                    {"frame_no": 2, "connection_id": 1, "topic": f"{T}2", "ts": at(0)}],
         "connections": [{"connection_id": number} for number in range(3)],
     }  # fmt: skip
-    opened(engine, Selection(topics=(T,)), **rows)
-    assert column(engine, "exchanges", "request_frame_no") == [0, 1, 4]
-    assert column(engine, "exchanges", "topic") == [T, T, f"{T}-partition-12"]
-    assert column(engine, "acks", "frame_no") == [0, 1, 5]
-    assert column(engine, "notices", "ts") == [at(0)], "what has no topic stays"
-    assert column(engine, "producers", "producer_id") == [7]
-    assert column(engine, "producer_names", "producer_id") == [7, 9], "names stay whole"
-    assert column(engine, "connections", "connection_id") == [0], "those that spoke of it"
-    opened(engine, Selection(until_ns=2 * S, topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
-    assert column(engine, "acks", "frame_no") == []
-    opened(engine, Selection(topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
-    assert column(engine, "acks", "frame_no") == [8, 9]
-
-
-@pytest.fixture
-def db() -> Iterator[DuckdbEngine]:
-    with DuckdbEngine() as engine:
-        yield engine
-
-
-def test_since_is_in_and_until_is_not(db: DuckdbEngine) -> None:
-    check_times(db)
-
-
-def test_a_topic_comes_with_its_partitions_and_with_names_learnt_late(db: DuckdbEngine) -> None:
-    check_topics(db)
+    opened(db, Selection(topics=(T,)), **rows)
+    assert column(db, "exchanges", "request_frame_no") == [0, 1, 4]
+    assert column(db, "exchanges", "topic") == [T, T, f"{T}-partition-12"]
+    assert column(db, "acks", "frame_no") == [0, 1, 5]
+    assert column(db, "notices", "ts") == [at(0)], "what has no topic stays"
+    assert column(db, "producers", "producer_id") == [7]
+    assert column(db, "producer_names", "producer_id") == [7, 9], "names stay whole"
+    assert column(db, "connections", "connection_id") == [0], "those that spoke of it"
+    opened(db, Selection(until_ns=2 * S, topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
+    assert column(db, "acks", "frame_no") == []
+    opened(db, Selection(topics=(f"{T}-partition-1", f"{T}'; DROP")), **rows)
+    assert column(db, "acks", "frame_no") == [8, 9]
 
 
 def test_everything_is_left_as_it_is() -> None:
@@ -133,7 +125,7 @@ def test_options_are_read() -> None:
         time_ns("--since", "-30m")
 
 
-def check_clients(engine: Any) -> None:
+def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
     """Rows of the connections of an address, a port of it, or a network; what has none stays."""
     ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.1.0.1", 1), ("2001:db8::1", 1), (None, None),
             ("10.2.0.1", 1)]
@@ -157,13 +149,13 @@ def check_clients(engine: Any) -> None:
         (["[2001:db8::1]:2"], []),
     ):
         what = Selection(clients=tuple(map(Client.of, texts)))
-        opened(engine, what, frames=frames, connections=connections, notices=notices)
+        opened(db, what, frames=frames, connections=connections, notices=notices)
         for table in ("frames", "connections", "legs"):
-            assert column(engine, table, "connection_id") == expected, (texts, table)
-        assert column(engine, "notices", "code") == [*map(str, expected), "of the file"]
+            assert column(db, table, "connection_id") == expected, (texts, table)
+        assert column(db, "notices", "code") == [*map(str, expected), "of the file"]
 
 
-def check_subscriptions(engine: Any) -> None:
+def test_a_subscription_comes_with_names_learnt_late(db: DuckdbEngine) -> None:
     """Rows that name one, or whose consumer does later; of producers there are none."""
     acks = [
         {"frame_no": 1, "subscription": "s", "ts": at(0)},
@@ -179,19 +171,11 @@ def check_subscriptions(engine: Any) -> None:
         "producers": [{"producer_id": 1, "incarnation": 0, "topic": T}],
         "exchanges": [{"kind": "publish", "ts": at(0), "topic": T}],
     }  # fmt: skip
-    opened(engine, Selection(subscriptions=("s",)), **rows)
-    assert column(engine, "acks", "frame_no") == column(engine, "messages", "frame_no") == [1, 3]
-    assert column(engine, "acks", "subscription") == ["s", "s"]
-    assert column(engine, "consumers", "consumer_id") == [8]
-    assert column(engine, "producers", "producer_id") == column(engine, "exchanges", "kind") == []
-
-
-def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
-    check_clients(db)
-
-
-def test_a_subscription_comes_with_names_learnt_late(db: DuckdbEngine) -> None:
-    check_subscriptions(db)
+    opened(db, Selection(subscriptions=("s",)), **rows)
+    assert column(db, "acks", "frame_no") == column(db, "messages", "frame_no") == [1, 3]
+    assert column(db, "acks", "subscription") == ["s", "s"]
+    assert column(db, "consumers", "consumer_id") == [8]
+    assert column(db, "producers", "producer_id") == column(db, "exchanges", "kind") == []
 
 
 def test_what_is_asked_for_is_said() -> None:

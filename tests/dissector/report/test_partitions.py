@@ -60,10 +60,9 @@ def test_captures_of_one_compacted_file_are_read_together() -> None:
 
 
 class Partitioned(DuckdbEngine):
-    """An engine with partitions as small as units; what exceeds `task_rows` it does itself."""
+    """An engine with partitions as small as units."""
 
     at_once = 10**6
-    task_rows = 1 << 62
 
     def each(self, function: Any, tasks: Any) -> list[Any]:
         made.extend(task for task in tasks if isinstance(task, Partition))
@@ -73,18 +72,15 @@ class Partitioned(DuckdbEngine):
 made: list[Partition] = []
 
 
-@pytest.mark.parametrize("task_rows", [1 << 62, 3000, 0])
 def test_a_report_of_partitions_is_that_of_one_piece(
-    apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_rows: int
+    apart: Apart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Small and joined units are tasks, or those above some rows are not, or none is."""
     monkeypatch.setattr(partitions, "LEAST_ROWS", 1)
-    monkeypatch.setattr(Partitioned, "task_rows", task_rows)
     made.clear()
     hand_over(apart.lake, tmp_path / "lake", names_of(apart.lake))
     report = reported(tmp_path / "lake", tmp_path / "report", Partitioned)
     assert differences(report, apart.report) == []
-    assert (len(made) > 3) if task_rows else not made
+    assert len(made) > 3
     # Rules read the rows of captures before they are joined, in a partition of their own.
     inside = Counter(
         (set(share.queries) <= set(rule_queries()), name)
@@ -92,7 +88,7 @@ def test_a_report_of_partitions_is_that_of_one_piece(
     )  # fmt: skip
     names = {name for _, name in inside}
     assert set(inside.values()) <= {1} and names <= set(names_of(apart.lake))
-    assert not task_rows or 0 < len(names) <= len(names_of(apart.lake))
+    assert 0 < len(names) <= len(names_of(apart.lake))
 
 
 def test_a_task_that_runs_twice_writes_once(apart: Apart, tmp_path: Path) -> None:

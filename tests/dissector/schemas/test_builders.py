@@ -31,7 +31,8 @@ def test_names_from_two_lists_and_plain_text_meet_in_one_column() -> None:
 def test_a_column_live_in_one_batch_may_be_empty_in_the_next() -> None:
     for column in TABLES["frames"].columns:
         builder = builder_for(column, 4)
-        values = ["x", None] if column.type == "string" else np.array([1_000, NULL])
+        kinds = {"string": ["x", None], "array<bigint>": [[7], None]}
+        values = kinds.get(column.type, np.array([1_000, NULL]))
         builder.append(values, 0, 2, 0)
         assert builder.finish(2).null_count == 1
         builder.skip(0, 3)

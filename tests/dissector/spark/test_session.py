@@ -120,34 +120,10 @@ def test_a_user_without_a_name_is_said_before_java_starts(monkeypatch: pytest.Mo
         session.start()
 
 
-@pytest.mark.parametrize(
-    ("rows", "cores", "parts"), [(0, 2, 1), (2_500_000, 2, 3), (1 << 40, 2, 16), (1 << 40, 0, 8)]
-)
-def test_shuffles_have_parts_by_rows_and_cores(rows: int, cores: int, parts: int) -> None:
-    assert session.shuffle_partitions(rows, cores) == parts
-
-
-def test_memory_grows_with_rows_and_leaves_half_of_the_machine() -> None:
-    free = 64 << 30
-    found = [session.memory_megabytes(rows, free) for rows in (0, 6_000_000, 1 << 40)]
-    assert found == [1024, 3024, 32 << 10]
-    assert session.memory_megabytes(1 << 40, 6 << 30) == 3072
-    assert session.memory_megabytes(6_000_000, None) == 3024
-    assert session.memory_megabytes(1 << 40, 1 << 20) == 1024  # less than that ends no report
-
-
-def test_less_memory_than_wanted_is_said_in_one_line() -> None:
-    assert session.memory_sentence(6_000_000, 3024) == ""
-    sentence = session.memory_sentence(6_000_000, 2048)
-    assert "\n" not in sentence and "2,048 MB" in sentence and "3,024 MB" in sentence
-    assert "SPARK_DRIVER_MEMORY" in sentence
-
-
-@pytest.mark.parametrize(("rows", "is_small"), [(1000, True), (780_000, False)])
-def test_many_small_captures_are_not_interpreted(
-    monkeypatch: pytest.MonkeyPatch, rows: int, is_small: bool
+@pytest.mark.parametrize(("master", "is_local"), [("local[2]", True), ("spark://host:7077", False)])
+def test_only_the_java_of_this_machine_is_told_how_to_compile(
+    monkeypatch: pytest.MonkeyPatch, master: str, is_local: bool
 ) -> None:
-    """300 captures of 2,600 frames are few bytes, and many rows."""
     told: dict[str, str] = {}
 
     class Builder:
@@ -164,20 +140,14 @@ def test_many_small_captures_are_not_interpreted(
         def getOrCreate(self) -> None:
             return None
 
-    monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=Builder()))
     monkeypatch.setattr(session, "_local_environment", lambda *_: None)
-    said: list[str] = []
-    monkeypatch.setattr(session, "available_bytes", lambda: 2 << 30)
-    session.start("local[2]", rows, say=said.append)
-    assert len(said) == (0 if is_small else 1)
-    assert (told.get("spark.sql.codegen.wholeStage") == "false") == is_small
-    assert int(told["spark.driver.memory"].removesuffix("m")) >= 1024
+    session.start(master, more={"spark.ui.enabled": "true"})
+    assert (session.JVM_OPTIONS in told["spark.driver.extraJavaOptions"]) == is_local
+    assert ("spark.driver.host" in told) == is_local
     assert told["spark.sql.warehouse.dir"].startswith("file:///")
-    told.clear()
-    session.start("spark://host:7077", rows)
-    assert not {"spark.driver.memory", "spark.sql.codegen.wholeStage"} & set(told)
+    assert told["spark.ui.enabled"] == "true", "what the caller says goes before"
 
 
 def test_the_packaged_java_runs_a_report_where_there_is_no_other(tmp_path: Path) -> None:

@@ -180,8 +180,9 @@ def frame_plan_messages() -> list[str]:
 
 @cache
 def shown_paths() -> frozenset[tuple[str, ...]]:
-    """Paths of the command fields that the tables frames and acks show."""
-    columns = {column.name for column in TABLE.columns} | {"ids"}
+    """Paths of the command fields that the tables frames and acks show, and `detail` does not."""
+    facts = {rule.column for rule in _COMMAND_FACTS}
+    columns = {column.name for column in TABLE.columns} - facts | {"ids"}
     return frozenset(
         path
         for path, rule in plan.column_paths(ROOTS[ROOT_COMMAND]).items()

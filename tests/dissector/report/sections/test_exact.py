@@ -7,10 +7,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from dissector.queries.catalogue import catalogue
 from dissector.report.numbers import PERCENTILES
-from dissector.report.sections.send_latency import exact
+from dissector.report.sections.send_latency import VALUES, exact
 from tests.dissector.queries.query_engine import QueryEngine
 from tests.dissector.report.sections.test_publishing import SENDS, UNITS, by_capture, sends_of
+
+SENT = catalogue("exact")[VALUES].per_capture()
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def db() -> QueryEngine:
 @given(SENDS)
 def test_exact_percentiles_are_values_of_their_rank(db: QueryEngine, drawn: list[Any]) -> None:
     rows = sends_of(drawn)
-    found = exact(db.put(by_capture(rows), UNITS).table).to_pylist()
+    found = exact(db.put(by_capture(rows), UNITS).table, SENT).to_pylist()
     assert {row["grouping"] for row in found} <= {
         "total", "by_topic", "by_producer", "by_client", "by_broker",
     }  # fmt: skip
@@ -51,4 +54,4 @@ def test_exact_is_asked_of_any_engine(db: QueryEngine) -> None:
         texts.append(query)
         return db.put({"c": {}}).table(query)
 
-    assert exact(table).num_rows == 0 and len(texts) == 1
+    assert exact(table, SENT).num_rows == 0 and len(texts) == 1
