@@ -14,34 +14,11 @@ import pyarrow as pa
 
 from dissector.blocks import Coded, Column, Lists, Spans, TableBlock
 from dissector.limits import NULL
+from dissector.queries.plain_values import plain_values
 from dissector.schemas import TABLES
 from dissector.schemas.text import plain_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def plain_values(column: pa.Array) -> list[Any]:
-    """What `column.to_pylist()` gives."""
-    kind = column.type
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_dictionary(kind):
-        words = plain_values(column.dictionary)
-        return [None if each is None else words[each] for each in plain_values(column.indices)]
-    if kind == pa.timestamp("us", "UTC"):
-        return [
-            None if each is None else _EPOCH + timedelta(microseconds=each)
-            for each in plain_values(column.cast(pa.int64()))
-        ]
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return list(column.to_numpy(zero_copy_only=False).tolist())
-    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-        return list(column.to_pylist())
-    values = column.fill_null(pa.scalar(0).cast(kind)).to_numpy(zero_copy_only=False).tolist()
-    if not column.null_count:
-        return list(values)
-    is_there = column.is_valid().to_numpy(zero_copy_only=False).tolist()
-    return [value if there else None for value, there in zip(values, is_there, strict=True)]
 
 
 def plain_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:

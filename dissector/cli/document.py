@@ -45,8 +45,8 @@ _SELECTING: Final = """\
   send is left.
 - `--client ADDRESS`: connections whose client, the side that is no broker, has this address
   (`10.0.0.5`, `2001:db8::5`), with a port as a rule one connection (`10.0.0.5:51234`,
-  `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire:
-  behind a proxy that of the proxy, and `proxied_client_ip` says whose it was.
+  `[2001:db8::5]:51234`), or is in this network (`10.0.0.0/8`). It is the address on the wire,
+  or, without a port, the one that a proxy names in its PROXY header (`proxied_client_ip`).
 
 Names and addresses may be repeated: any of them. Different options must all be true.
 
@@ -92,6 +92,14 @@ has it as `over_time`. What its columns mean is in [metrics.md](metrics.md#over_
 
     dissector summary night.pcap --fail-on 'send_latency.total.latency_ms.p99 > 50'
     dissector summary night.pcap --fail-on 'coverage.total.notices_by_code.gap_lost > 0'
+
+Findings count by their severity, what is wrong with the capture itself (gaps, one direction only)
+among them, as it may hide what is asked for: these are of the section `coverage`. A capture without
+packets is no fault: there is nothing to judge.
+
+    dissector findings night.pcap --fail-on 'finding.severity >= warning'
+    dissector findings night.pcap \\
+      --fail-on 'finding.severity >= warning and finding.section != "coverage"'
 """
 
 

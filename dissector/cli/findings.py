@@ -11,7 +11,7 @@ from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
 from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake
-from dissector.cli.local_time import shown_instant, shown_time
+from dissector.cli.local_time import shown_instant, shown_sentence, shown_time
 from dissector.cli.options import Common, LocalName
 from dissector.cli.render import json_line
 from dissector.cli.report import judge
@@ -103,6 +103,8 @@ def findings(
         else:
             if not part.is_everything:
                 print(safe_text(f"selected{part.words(shown_time)}"))
+            if sources and not any(row["packets"] for row in sources):
+                print("no packet was captured: there is nothing to judge")
             paint, width = Paint(common.color), terminal_width()
             for line in lines_of(rows, len(rules) - len(failed), commands, paint, width):
                 print(line)
@@ -193,7 +195,7 @@ def lines_of(
             f"{name} {safe_text(str(value))}"
             for name, value in row["subject"].items() if value is not None
         )  # fmt: skip
-        lines = [subject, *map(safe_text, row["text"].split("\n"))]
+        lines = [subject, *map(safe_text, shown_sentence(row["text"]).split("\n"))]
         lines += [f"Ruled out: {safe_text(each)}." for each in row["ruled_out"]]
         for line in filter(None, lines):
             yield from wrapped(f"  {line}", width, "    ")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def signal_handlers(is_tap: bool = True) -> Iterator["Signals"]:
-    """SIGINT ends with all written; of a tap SIGTERM, too, SIGHUP rotates, SIGUSR1 records."""
+    """SIGINT and SIGTERM end with all written; of a tap SIGHUP rotates, SIGUSR1 records."""
     from dissector.tap.service import Signals
 
     signals = Signals()
@@ -35,14 +35,9 @@ def signal_handlers(is_tap: bool = True) -> Iterator["Signals"]:
     def record(*_: object) -> None:
         signals.is_recording_requested = True
 
-    handlers = {
-        signal.SIGINT: end,
-        signal.SIGTERM: end,
-        signal.SIGHUP: rotate,
-        signal.SIGUSR1: record,
-    }
-    if not is_tap:
-        handlers = {signal.SIGINT: end}
+    handlers = {signal.SIGINT: end, signal.SIGTERM: end}
+    if is_tap:
+        handlers |= {signal.SIGHUP: rotate, signal.SIGUSR1: record}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield signals
@@ -137,7 +132,7 @@ class Interfaces:
 
 
 class LiveReading:
-    """Packets of interfaces, read as `reading.Reading` reads files: until SIGINT.
+    """Packets of interfaces, read as `reading.Reading` reads files: until SIGINT or SIGTERM.
 
     chains: one.
     """

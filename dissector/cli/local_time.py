@@ -1,5 +1,6 @@
 """Times in what people read: UTC, or with --local-time those of the zone TZ. Data stays UTC."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,6 +10,9 @@ from typing import Any, Final
 import click
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INSTANT: Final = re.compile(
+    r"(?<![\w/:.-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z(?![\w/:-]|\.\w)"
+)
 _IS_LOCAL: Final = ContextVar("is_local", default=False)
 
 
@@ -62,6 +66,21 @@ def shown_instant(text: str | None) -> str:
         return text or "-"
     since = datetime.fromisoformat(text) - _EPOCH
     return shown_time((since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000)
+
+
+def shown_sentence(text: str) -> str:
+    """A sentence of a report for people: its times, which are UTC, as `shown_instant` shows them.
+
+    What goes on on either side, or is no day of the calendar, is a part of a name.
+    """
+    return _INSTANT.sub(_shown_match, text) if _IS_LOCAL.get() else text
+
+
+def _shown_match(found: re.Match[str]) -> str:
+    try:
+        return shown_instant(found[0])
+    except ValueError:
+        return found[0]
 
 
 def _written(ts_ns: int | None, decimals: int, *, is_here: bool) -> str:

@@ -108,7 +108,9 @@ def line_maker(kind: str, columns: Sequence[str], is_chosen: bool) -> Lines:
 
 def rows_of(batch: Any, columns: Sequence[str]) -> Iterator[Row]:
     """The rows of a pyarrow RecordBatch as dicts of Python values, only the columns asked for."""
-    values = [batch.column(name).to_pylist() for name in columns]
+    from dissector.queries.plain_values import plain_values
+
+    values = [plain_values(batch.column(name)) for name in columns]
     for row in zip(*values, strict=True):
         yield dict(zip(columns, row, strict=True))
 

@@ -368,8 +368,8 @@ def frames(
     columns; -V, -T jsonl and -e leave nothing out. A topic is shown as clients take it: x is
     persistent://public/default/x. Columns: dissector fields frames.
 
-    Frames of -i are printed as they come, until SIGINT (Ctrl-C, exit code 130). So are those from
-    a pipe, within 0.2 s, also into a pipe: tcpdump -U -w - port 6650 | dissector frames -
+    Frames of -i are printed as they come, until SIGINT (Ctrl-C) or SIGTERM: exit code 130. So are
+    those from a pipe, within 0.2 s: tcpdump -U -w - port 6650 | dissector frames -
 
     The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
     given, secrets in it are hidden at equal length and checksums made right.

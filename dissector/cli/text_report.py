@@ -9,7 +9,7 @@ where a width is given; numbers and commands are never broken.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from dissector.cli.local_time import shown_instant, shown_time
+from dissector.cli.local_time import shown_instant, shown_sentence, shown_time
 from dissector.cli.terminal import Paint, counted, safe_text, wrapped
 from dissector.findings.finding import counts_text
 from dissector.findings.totals import names_of
@@ -118,7 +118,7 @@ def _labelled(
 ) -> Iterator[str]:
     """A text behind the number of its rule. start: what stands before it, so many columns wide."""
     indent = " " * (columns + len(headline.number) + 2)
-    first, *more = wrapped(f"{indent}{safe_text(text)}", width, indent)
+    first, *more = wrapped(f"{indent}{safe_text(shown_sentence(text))}", width, indent)
     yield f"{start}{headline.number}  {first[len(indent) :]}"
     yield from more
 

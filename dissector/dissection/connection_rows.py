@@ -105,11 +105,13 @@ class ConnectionTable:
         return self._addresses.columns(connections, self._ends_of)
 
     def clients(self, connections: Int64Array) -> TableBlock:
-        """Address and port of the client of each connection that is open or just closed."""
+        """Address and port of the client of each connection that is open or just closed, and the
+        address that a proxy named."""
         ends = self._ends_of(connections)
         client_ip = self._addresses.columns_of(ends)["client_ip"]
         columns: dict[str, Column] = {
             "connection_id": connections, "client_ip": client_ip, "client_port": ends.port,
+            "proxied_client_ip": _texts_of(self._framing.proxied, connections.tolist()),
         }  # fmt: skip
         return TableBlock(CLIENTS, len(connections), columns)
 

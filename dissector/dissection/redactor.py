@@ -14,9 +14,13 @@ import numpy as np
 from dissector.blocks import Coded, Column, Spans, TableBlock
 from dissector.codecs.redaction import cleaned, cleaned_text, may_hold, secrets
 from dissector.codecs.suspicious_texts import suspicious
+from dissector.limits import NULL
 
 # Bytes of a stream are cleaned as a stream by who shows them; notices are our own sentences.
 _UNTOUCHED: Final = frozenset(("conversation", "notices"))
+# What follows from texts by a function that anybody can try with likely ones: nobody sees it
+# where a text held a secret.
+_HASHES: Final = {"partition_key": "key_hash", "ordering_key": "key_hash"}
 _LISTS_OF_NAMES: Final = 64  # remembered; those of earlier blocks are not seen again
 # Written here from numbers of headers, for each connection of a scan too.
 _OWN: Final = frozenset(
@@ -73,6 +77,7 @@ class Redactor:
         self.texts = 0
         self.hidden = 0
         self._names: OrderedDict[int, _Names] = OrderedDict()
+        self._rows: list[int] = []  # of the column at hand that held a secret
 
     def drain(self) -> tuple[int, int]:
         """Texts and bytes hidden since the last call."""
@@ -87,7 +92,13 @@ class Redactor:
                 continue
             for name, column in block.columns.items():
                 if not isinstance(column, np.ndarray) and name not in _OWN:
+                    self._rows = []
                     block.columns[name] = self._column(name, column)
+                    hashed = _HASHES.get(name, "")
+                    if self._rows and hashed in block.columns:
+                        hashes = np.array(block.columns[hashed])
+                        hashes[self._rows] = NULL
+                        block.columns[hashed] = hashes
         return blocks
 
     def _column(self, name: str, column: Column) -> Column:
@@ -150,6 +161,7 @@ class Redactor:
             size = hidden_bytes(_raw(text))
             if size:
                 self._count(1, size)
+                self._rows.append(index)
                 texts[index] = cleaned_text(text) if isinstance(text, str) else cleaned(text)
         return texts
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
-from dissector.queries.selected_rows import SelectedRows
+from dissector.queries.selected_rows import ClientOfConnection, SelectedRows
 from dissector.queries.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
@@ -179,11 +179,14 @@ def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBa
 
     chosen = SelectedRows(selection)
     if selection.clients:
-        clients: dict[str, list[tuple[int, str | None, int | None]]] = {}
-        query = "SELECT capture, connection_id, client_ip, client_port FROM connections"
+        clients: dict[str, list[ClientOfConnection]] = {}
+        query = (
+            "SELECT capture, connection_id, client_ip, client_port, proxied_client_ip "
+            "FROM connections"
+        )
         for row in rows(engine, query):
             capture, *client = row.values()
-            clients.setdefault(capture, []).append((client[0], client[1], client[2]))
+            clients.setdefault(capture, []).append((client[0], client[1], client[2], client[3]))
         for capture, theirs in clients.items():
             chosen.add_clients(capture, theirs)
 

@@ -302,12 +302,19 @@ def _incidents(rows: Rows, apart_ns: int) -> list[list[Mapping[str, Any]]]:
     """Rows of one subject that lie close together, over midnight, too."""
     incidents: list[list[Mapping[str, Any]]] = []
     until = 0
-    for row in sorted(rows, key=lambda row: (row["first_ns"] or 0, row["last_ns"] or 0)):
+    for row in sorted(rows, key=_place):
         if not incidents or (row["first_ns"] or 0) - until > apart_ns:
             incidents.append([])
         incidents[-1].append(row)
         until = max(until, row["last_ns"] or 0)
     return incidents
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where a row stands among those of its subject: of what several captures saw alike the one of
+    the first name is shown, in whatever order an engine gives them."""
+    frames = tuple(number or 0 for number in _cells(row, FRAME).values())
+    return row["first_ns"] or 0, row["last_ns"] or 0, row["capture"], frames
 
 
 def _span(incident: Rows) -> tuple[int, int]:

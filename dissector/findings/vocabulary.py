@@ -77,7 +77,8 @@ def _columns(asked: str) -> Iterator[str]:
     for line, names in tables.items():
         yield f"{asked}: a column of {', '.join(names)} {line}"
     for columns, words in EXPLAINED.items():
-        if asked in words:
-            yield f"{asked}: in {columns}. {words[asked][0].upper()}{words[asked][1:]}."
+        for word, means in words.items():
+            if word.lower() == asked:
+                yield f"{word}: in {columns}. {means[0].upper()}{means[1:]}."
     if asked in OTHER_PROTOCOLS:
         yield f"{asked}: in connections.protocol. {OTHER_PROTOCOLS[asked]}, which is not read."

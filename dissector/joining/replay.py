@@ -12,23 +12,21 @@ Frames are named by capture (`rank` in the group) and by their own number, conne
 """
 
 import enum
-import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.blocks import ByteArray, Int64Array, TableBlock, numbers_of
 from dissector.joining.checkpoints import Checkpoint, arrays_of, rebuilt
+from dissector.joining.detail_fields import fill_details, number_of
 from dissector.joining.encodings import FrameNumbers, Names, by_text, index_in, numbers
 from dissector.joining.positions import nullable
 from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
-from dissector.protobuf.descriptors import descriptors, enum_names
 from dissector.protocols import PROTOCOLS, columns
 from dissector.protocols.columns import FrameColumns, IdColumns
 from dissector.protocols.pulsar.consumption import PulsarConsumption
@@ -84,55 +82,9 @@ _ENUMS: Final = {
     "ack_type": "CommandAck.AckType",
     "validation_error": "CommandAck.ValidationError",
 }
-# Fields without a column of their own, by their name in `detail`.
-_IN_DETAIL: Final = {
-    "subType": ("subscription_type", "CommandSubscribe.SubType"),
-    "initialPosition": ("initial_position", "CommandSubscribe.InitialPosition"),
-    "durable": ("is_durable", ""),
-    "priority_level": ("priority_level", ""),
-    "producer_access_mode": ("access_mode", "ProducerAccessMode"),
-    "topic_epoch": ("topic_epoch", ""),
-    "last_sequence_id": ("last_sequence_id", ""),
-    "producer_ready": ("is_ready", ""),
-    "is_active": ("is_active", ""),
-    "availablePermits": ("available_permits", ""),
-    "unackedMessages": ("unacked_messages", ""),
-    "txn_action": ("txn_action", "TxnAction"),
-    "watcher_id": ("watcher_id", ""),
-    "watch_id": ("watcher_id", ""),
-    "session_id": ("watcher_id", ""),
-}
-_RESPONSES: Final = {
-    "PARTITIONED_METADATA_RESPONSE": "CommandPartitionedTopicMetadataResponse.LookupType",
-    "LOOKUP_RESPONSE": "CommandLookupTopicResponse.LookupType",
-}
-# What a field means that the sender left out, by command.
-_DEFAULTS: Final = {
-    "PRODUCER_SUCCESS": {"is_ready": 1},
-    "SUBSCRIBE": {"is_durable": 1, "initial_position": 0},
-    "PRODUCER": {"access_mode": 0},
-    "ACTIVE_CONSUMER_CHANGE": {"is_active": 0},
-}
 # Names that are read of commands which ask for something by them.
 ASKED: Final = ("topic", "subscription", "consumer_name")
 REPLICATED: Final = 8  # bit of has_property
-
-
-@cache
-def commands_with_detail() -> tuple[str, ...]:
-    """The commands whose `detail` says something that the passes read."""
-    messages = descriptors().messages
-    base = messages["BaseCommand"]
-    fields = _IN_DETAIL.keys()
-    return tuple(
-        wire_commands.command_name(command.number)
-        for command in wire_commands.COMMANDS
-        if wire_commands.command_name(command.number) in _RESPONSES
-        or (
-            command.number in base
-            and any(field.name in fields for field in messages[base[command.number].of].values())
-        )
-    )
 
 
 # Columns that name frames, and where their capture goes.
@@ -163,11 +115,6 @@ TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
 
 
 @cache
-def _enum(name: str) -> dict[str, int]:
-    return {text: number for number, text in enum_names(name).items()}
-
-
-@cache
 def _commands() -> dict[str, int]:
     return {
         wire_commands.command_name(command.number): command.number
@@ -180,14 +127,6 @@ def _command_number(text: str | None) -> int:
         return NULL
     known = _commands().get(text)
     return int(text.removeprefix("UNKNOWN_")) if known is None else known
-
-
-def _number_of(text: str | None, enum: str) -> int:
-    """The number of an enumeration's value; a value without a name is its digits."""
-    if text is None:
-        return NULL
-    known = _enum(enum).get(text)
-    return (int(text) if text.lstrip("-").isdecimal() else NULL) if known is None else known
 
 
 def frequent() -> tuple[str, ...]:
@@ -227,7 +166,7 @@ class Replay:
         names = replay._names.texts
         for name, kernel_pass in replay._passes().items():
             rebuilt(kernel_pass.memory(), name, checkpoint.arrays)
-        replay._registry.resume(names, [v.decode() for v in checkpoint.texts["schema_versions"]])
+        replay._registry.resume(names, checkpoint.texts["said"])
         replay._exchanges.resume(names, checkpoint.texts["errors"])
         replay._consumption.resume(names)
         return replay
@@ -246,7 +185,7 @@ class Replay:
         arrays[_SERIALS] = self._serials.memory(arrays.values())
         texts = {
             "names": self._names.texts,
-            "schema_versions": [each.encode() for each in self._registry.schema_versions],
+            "said": self._registry.said,
             "errors": self._exchanges.texts,
         }
         return Checkpoint(arrays, texts, {})
@@ -348,13 +287,13 @@ class Replay:
         frames.checksum[:count] = index_in(text["checksum"], columns.CHECKSUM_NAMES)
         frames.is_batch[:count] = numbers(rows.column("is_batch").combine_chunks())
         for name, words in _ENUMS.items():
-            getattr(frames, name)[:count] = by_text(text[name], partial(_number_of, enum=words))
+            getattr(frames, name)[:count] = by_text(text[name], partial(number_of, enum=words))
         frames.id_count[:count] = 0
         is_copy = cells["repl_source_ledger_id"] != NULL
         frames.has_property[:count] = np.where(is_copy, REPLICATED, NULL)
         self._fill_names(frames, text, command, count)
-        self._fill_details(frames, text, count)
-        return self._fill_spans(frames, text["error_text"], count)
+        policies = fill_details(frames, text, count)
+        return self._fill_spans(frames, text["error_text"], policies, count)
 
     def _fill_names(
         self, frames: FrameColumns, text: dict[str, pa.Array], command: Int64Array, count: int
@@ -378,41 +317,21 @@ class Replay:
             getattr(frames, f"wire_{name}")[:count] = codes
         frames.replicated_from[:count] = self._names.codes(text["replicated_from"])
 
-    def _fill_details(self, frames: FrameColumns, text: dict[str, pa.Array], count: int) -> None:
-        """Fields of rare commands, from the JSON text of the frame."""
-        commands = text["command"]
-        for name, values in _DEFAULTS.items():
-            mask = pc.fill_null(pc.equal(commands, name), False).to_numpy(zero_copy_only=False)
-            for column, value in values.items():
-                getattr(frames, column)[:count][mask] = value
-        details = text["detail"]
-        for row in np.flatnonzero(details.is_valid().to_numpy(zero_copy_only=False)).tolist():
-            try:
-                detail = json.loads(details[row].as_py())
-            except ValueError:
-                continue  # a very long text is cut
-            command = commands[row].as_py()
-            if not isinstance(detail, dict):
-                continue
-            for key, value in detail.items():
-                column, enum = _IN_DETAIL.get(key, ("", ""))
-                if key == "response" and command in _RESPONSES and isinstance(value, str):
-                    frames.response[row] = _number_of(value, _RESPONSES[command])
-                elif column and isinstance(value, str) and enum:
-                    getattr(frames, column)[row] = _number_of(value, enum)
-                elif column and isinstance(value, int):
-                    getattr(frames, column)[row] = int(value)
-
     def _fill_spans(
-        self, frames: FrameColumns, texts: pa.Array, count: int
+        self, frames: FrameColumns, texts: pa.Array, policies: dict[int, bytes], count: int
     ) -> tuple[ByteArray, ByteArray, ByteArray, ByteArray]:
         frames.source[:count] = 0
         data = bytearray()
-        for row in np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist():
-            value = texts[row].as_py().encode()
-            frames.error_text_at[row] = len(data)
-            frames.error_text_bytes[row] = len(value)
-            data += value
+        there = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        errors = {row: texts[row].as_py().encode() for row in there}
+        for starts, sizes, values in (
+            (frames.error_text_at, frames.error_text_bytes, errors),
+            (frames.key_shared_at, frames.key_shared_bytes, policies),
+        ):
+            for row, value in values.items():
+                starts[row] = len(data)
+                sizes[row] = len(value)
+                data += value
         text_bytes = np.frombuffer(bytes(data) or b"\0", np.uint8)
         return text_bytes, text_bytes, text_bytes, text_bytes
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining import replay
+from dissector.joining.detail_fields import commands_with_detail
 from dissector.joining.files import BATCH_ROWS, texts
 from dissector.joining.replay import InputKind
 from dissector.protocols import PROTOCOLS
@@ -145,7 +146,7 @@ def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator
     """
     for query in (
         _READ,
-        _DETAILS.format(commands=texts(replay.commands_with_detail())),
+        _DETAILS.format(commands=texts(commands_with_detail())),
         _TURNS,
         _OTHERS,
         _IN_TURN if is_in_turn else _BY_TIME,

@@ -100,8 +100,9 @@ folder. In a group that was the group's id, so that joins multiplied rows unless
 version, and of several; `lake compact` writes captures of older versions anew, whatever their size
 and number, and landing a capture again puts this version in its place. By hand, read version 1
 apart: DuckDB refuses a pattern with both kinds of folders. Version 2 lacks columns that came since
-(`exchanges.publish_time_ms`, `frames.message_permits` and those behind it): by hand, read it with
-`union_by_name = true`. Captures of both versions have no rows of `events`.
+(`exchanges.publish_time_ms`, `messages.key_hash`, `consumers.key_shared_mode` and
+`frames.message_permits` with those behind them): by hand, read it with `union_by_name = true`.
+Captures of both versions have no rows of `events`.
 
 ## Removing
 

@@ -26,7 +26,7 @@ class StepKind(enum.IntEnum):
     BOOL = 4
     COUNTED = 5  # INT32, and 1 to a second column: there, even where the value is the default
     WORD = 6  # repeated int64 to the block's words; two columns, offset and count
-    SPAN = 7  # text or bytes: two columns, offset and length
+    SPAN = 7  # text, bytes or a whole message: two columns, offset and length
     NAME = 8  # text: the code of the name table
     NESTED = 9  # a message whose fields go to the same row
     CHILD = 10  # a repeated message, each with a row of its own; two columns, first and count
@@ -84,7 +84,8 @@ class FieldColumn(NamedTuple):
         for every field of the root that has the rest, once and as a plain value.
     column: for text a column of codes, or the stem of `<stem>_at` and `<stem>_bytes`; for repeated
         int64 the stem of `<stem>_at` and `<stem>_count`; `ids` makes a repeated message a child,
-        whose columns are `ids.<column>`. A message as a plain column says whether it is there.
+        whose columns are `ids.<column>`. A message as a plain column says whether it is there, as
+        a stem where its bytes are.
     default: written where the message above it is there and the field may not be.
     null: a value that means null (0 or -1).
     present: a column that becomes 1 where the field is there.
@@ -257,13 +258,12 @@ class _Builder:
             node.defaults.append((columns[column], rule.default))
 
     def _leaf(self, field: Field, columns: dict[str, int], column: str, rule: FieldColumn) -> int:
-        if field.type_name in ("string", "bytes"):
+        if field.type_name in ("string", "bytes", "message"):
             if column in columns:
-                return StepKind.NAME | columns[column] << FIRST_SHIFT
+                kind = StepKind.PRESENT if field.type_name == "message" else StepKind.NAME
+                return kind | columns[column] << FIRST_SHIFT
             first, second = columns[f"{column}_at"], columns[f"{column}_bytes"]
             return StepKind.SPAN | first << FIRST_SHIFT | second << SECOND_SHIFT
-        if field.type_name == "message":
-            return StepKind.PRESENT | columns[column] << FIRST_SHIFT
         if field.label == "repeated":
             first, second = columns[f"{column}_at"], columns[f"{column}_count"]
             return StepKind.WORD | first << FIRST_SHIFT | second << SECOND_SHIFT

@@ -159,6 +159,8 @@ class _ReadColumns(FramingColumns):
     is_durable: Int64Array
     initial_position: Int64Array
     priority_level: Int64Array
+    key_shared_at: Int64Array  # SUBSCRIBE's KeySharedMeta
+    key_shared_bytes: Int64Array
     access_mode: Int64Array
     topic_epoch: Int64Array
     is_ready: Int64Array  # PRODUCER_SUCCESS.producer_ready

@@ -55,6 +55,13 @@ FUNCTIONS: Final = (
     "+ (a >> CAST(histogram_octave(a) AS INT)) END",
     "micros(a) AS epoch_us(a)",
     "items(a) AS len(a)",
+    # String.hashCode without its sign, over UTF-16 units: its value with one code point more.
+    "java_hash(a) AS 2147483647 & list_reduce(list_transform(string_split(a, ''), "
+    "lambda c: CAST(unicode(c) AS BIGINT)), lambda s, c: 4294967295 & CASE WHEN c < 65536 "
+    "THEN 31 * s + c ELSE 961 * s + 31 * (55232 + (c >> 10)) + 56320 + (c & 1023) END, "
+    "CAST(0 AS BIGINT))",
+    # Of ranges that do not overlap, what is above an odd number of ends is between two.
+    "lies_in(a, b) AS list_contains(b, a) OR len(list_filter(b, lambda c: c < a)) % 2 = 1",
 )
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from dissector.blocks import TableBlock
 
+# A connection's number, its client's address and port, and the address that a proxy named.
+ClientOfConnection = tuple[int, str | None, int | None, str | None]
+
 
 class SelectedRows:
     """What a selection leaves of frames or connections, by the names that they have by then.
@@ -39,19 +42,19 @@ class SelectedRows:
             ips = columns["client_ip"]
             names = [ips.names[code] for code in ips.codes.tolist()]
             numbers = (columns[name].tolist() for name in ("connection_id", "client_port"))
-            self.add_clients(capture, zip(next(numbers), names, *numbers, strict=True))
+            proxied = columns["proxied_client_ip"]
+            self.add_clients(capture, zip(next(numbers), names, *numbers, proxied, strict=True))
         if block.table not in self._tables:
             return None
         choose = self.frames if block.table == "frames" else self.connections
         return choose(capture, arrow_batch(block))
 
-    def add_clients(
-        self, capture: Hashable, connections: Iterable[tuple[int, str | None, int | None]]
-    ) -> None:
-        """The connections of a capture whose frames come next: number, and the client's address and
-        port."""
+    def add_clients(self, capture: Hashable, connections: Iterable[ClientOfConnection]) -> None:
+        """The connections of a capture whose frames come next."""
         self._clients[capture] = {
-            number for number, ip, port in connections if self.selection.has_client(ip, port)
+            number
+            for number, ip, port, proxied in connections
+            if self.selection.has_client(ip, port, proxied)
         }
 
     def frames(self, capture: Hashable, batch: "pa.RecordBatch") -> "pa.RecordBatch":
@@ -79,8 +82,9 @@ class SelectedRows:
         )
         batch = _in_time(batch, limits)
         if what.clients:
-            ends = (batch.column(name).to_pylist() for name in ("client_ip", "client_port"))
-            kept = [what.has_client(ip, port) for ip, port in zip(*ends, strict=True)]
+            names = "client_ip", "client_port", "proxied_client_ip"
+            ends = (batch.column(name).to_pylist() for name in names)
+            kept = [what.has_client(*client) for client in zip(*ends, strict=True)]
             batch = _kept(batch, kept)
         if what.is_of_names:
             batch = _numbered(batch, self._spoken.get(capture, set()))

@@ -37,8 +37,10 @@ _SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # Names of producers and consumers by every number that rows have, learnt late or not.
 _LATE: Final = {"producer": ("topic",), "consumer": ("topic", "subscription")}
 _CLIENT_CONNECTIONS: Final = (
-    "SELECT DISTINCT r.capture, r.connection_id FROM whole_{} AS r JOIN selected_clients AS c "
-    "ON c.client_ip = r.client_ip AND (c.client_port IS NULL OR c.client_port = r.client_port)"
+    "SELECT r.capture, r.connection_id FROM whole_{0} AS r JOIN selected_clients AS c "
+    "ON c.client_ip = r.client_ip AND (c.client_port IS NULL OR c.client_port = r.client_port) "
+    "UNION SELECT r.capture, r.connection_id FROM whole_{0} AS r JOIN selected_clients AS c "
+    "ON c.client_ip = r.proxied_client_ip AND c.client_port IS NULL"
 )
 _SPOKEN: Final = "SELECT r.capture, r.connection_id FROM frames AS r"
 _ALSO_MOVED: Final = (
@@ -150,11 +152,15 @@ class Selection(NamedTuple):
             and (not self.clients or not client or any(one.has(client) for one in self.clients))
         )
 
-    def has_client(self, address: str | None, port: int | None) -> bool:
-        """Whether a connection's client is one of those selected."""
-        return not self.clients or (
-            address is not None
-            and any(one.port in (None, port) and one.has(address) for one in self.clients)
+    def has_client(
+        self, address: str | None, port: int | None, proxied: str | None = None
+    ) -> bool:
+        """Whether a connection's client is one of those selected. proxied: the address that a proxy
+        named, of which no port is known."""
+        return not self.clients or any(
+            (address is not None and one.port in (None, port) and one.has(address))
+            or (proxied is not None and one.port is None and one.has(proxied))
+            for one in self.clients
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -218,7 +224,10 @@ class Selection(NamedTuple):
         if self.subscriptions:
             register("subscriptions", subscription=pa.array(self.subscriptions, pa.string()))
         if self.clients:
-            there = engine.table(f"SELECT DISTINCT client_ip FROM {connections}")
+            there = engine.table(
+                f"SELECT client_ip FROM {connections} UNION "
+                f"SELECT proxied_client_ip FROM {connections}"
+            )
             addresses = [text for text in there.column(0).to_pylist() if text is not None]
             rows = [(ip, one.port) for ip in addresses for one in self.clients if one.has(ip)]
             register(

@@ -66,6 +66,28 @@ SELECT
 FROM deliveries AS d
 WHERE d.is_redelivered;
 
+-- keyed: one message with a key that a Key_Shared consumer got, with its slot and whether it asked for that
+-- A batch goes where the key of its first message belongs, so that the others may lie elsewhere.
+SELECT
+  k.capture, k.connection_id, k.frame_no, k.batch_index, k.batch_size, k.ts, k.topic,
+  k.subscription, k.consumer_id, k.incarnation, k.consumer_name, k.client_ip, k.partition_key,
+  k.ordering_key, k.key_hash, k.slot, k.key_shared_mode, k.sticky_ranges,
+  lies_in(k.slot, k.sticky_ranges) AS is_in_range,
+  k.redelivery_count, k.ledger_id, k.entry_id
+FROM (
+  SELECT
+    m.*, d.subscription, d.consumer_id, d.incarnation, d.consumer_name, n.client_ip,
+    c.key_shared_mode, c.sticky_ranges, m.key_hash % 65536 AS slot
+  FROM deliveries AS d
+  JOIN messages AS m
+    ON m.capture = d.capture AND m.connection_id = d.connection_id AND m.frame_no = d.frame_no
+  JOIN consumers AS c
+    ON c.capture = d.capture AND c.connection_id = d.connection_id
+    AND c.consumer_id = d.consumer_id AND c.incarnation = d.incarnation
+  JOIN connections AS n ON n.capture = d.capture AND n.connection_id = d.connection_id
+  WHERE d.subscription_type = 'Key_Shared' AND m.key_hash IS NOT NULL
+) AS k;
+
 -- stalls: one time during which a consumer had no permits left, until a grant or the end
 -- confirmed: messages were waiting; null where no grant came. The report's are those of a second.
 SELECT

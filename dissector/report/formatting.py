@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dissector.schemas.quantities import about_text as about_text
 from dissector.schemas.quantities import bytes_text as bytes_text
 from dissector.schemas.quantities import duration_text as duration_text
 from dissector.schemas.quantities import share_text as share_text
@@ -30,8 +31,21 @@ def percentile_ms(times: Mapping[str, Any], name: str, is_exact: bool = False) -
     value = times.get(name)
     if value is None:
         return "-"
-    is_known = is_exact or value in (times["min"], times["max"])
-    return f"{value:,.3f}" if is_known else two_digits(value)
+    return f"{value:,.3f}" if is_exact or _is_value(times, name) else two_digits(value)
+
+
+def time_text(times: Mapping[str, Any], name: str, is_exact: bool = False) -> str | None:
+    """A percentile, least, greatest or mean time with its unit, and digits as `percentile_ms`
+    decides; None where nothing was timed. Arguments as there."""
+    value = times.get(name)
+    if value is None:
+        return None
+    return (duration_text if is_exact or _is_value(times, name) else about_text)(value)
+
+
+def _is_value(times: Mapping[str, Any], name: str) -> bool:
+    """Whether a time is one of the values or their mean, not the middle of a bucket."""
+    return not name.startswith("p") or times[name] in (times["min"], times["max"])
 
 
 def listed(items: Sequence[str], limit: int, total: int | None = None) -> str:

@@ -31,10 +31,12 @@ Writers = Mapping[str, Callable[[Path], None]]
 
 
 class BesideNumbers(NamedTuple):
-    """What a page needs beside its report. lake: that its commands ask."""
+    """What a page needs beside its report. lake: that its commands ask; is_exact: percentiles are
+    of all values."""
 
     lake: Path | None = None
     timelines: Sequence[Timeline] = ()
+    is_exact: bool = False
 
 
 _NOTHING_BESIDE: Final = BesideNumbers()
@@ -131,7 +133,7 @@ def _fill(
         with needs("report", "`dissector summary` shows the numbers without a page"):
             from dissector.report.page import page
 
-        (folder / _PAGE).write_text(page(report, beside.lake, beside.timelines), encoding="utf-8")
+        (folder / _PAGE).write_text(page(report, *beside), encoding="utf-8")
 
 
 def write_report(

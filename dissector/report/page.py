@@ -255,13 +255,17 @@ def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
     return drawn
 
 
-def _environment(names: PacketNames, commands: Commands) -> Environment:
+def _environment(names: PacketNames, commands: Commands, is_exact: bool) -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
         "count": partial(or_unknown, formatting.count_text),
         "ms": partial(or_unknown, formatting.duration_text),
+        "about": partial(or_unknown, formatting.about_text),
+        "time": lambda times, name, reason="": or_unknown(
+            str, formatting.time_text(times, name, is_exact), reason
+        ),
         "size": partial(or_unknown, formatting.bytes_text),
         "share": partial(or_unknown, formatting.share_text),
         "name": partial(or_unknown, breakable),
@@ -317,14 +321,16 @@ def _plots(report: Row) -> dict[str, plots.Pair | None]:
     }
 
 
-def page(report: Row, lake: object = None, timelines: Sequence[Timeline] = ()) -> str:
+def page(
+    report: Row, lake: object = None, timelines: Sequence[Timeline] = (), is_exact: bool = False
+) -> str:
     """The page of a report that has all sections.
 
     Args:
         lake: that commands ask where the packets are in no file.
-        timelines: of findings.
+        timelines: of findings. is_exact: percentiles are of all values, not of their buckets.
     """
-    environment = _environment(PacketNames(report["sources"]), Commands(report))
+    environment = _environment(PacketNames(report["sources"]), Commands(report), is_exact)
     template = environment.from_string(asset("report.html"))
     style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
     lines = headlines(report)

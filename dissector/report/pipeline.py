@@ -478,6 +478,6 @@ def write(
         progress.step(3, _STEPS, "writing the report")
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
-            beside=BesideNumbers(lake, made.timelines),
+            beside=BesideNumbers(lake, made.timelines, scope.is_exact),
         )  # fmt: skip
     return made.report

@@ -23,7 +23,13 @@ from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds, bucket_middle
-from dissector.report.formatting import bytes_text, count_text, duration_text, share_text
+from dissector.report.formatting import (
+    about_text,
+    bytes_text,
+    count_text,
+    duration_text,
+    share_text,
+)
 from dissector.report.numbers import NS_PER_MS, Row
 
 WIDE: Final = (620, 280)
@@ -293,7 +299,7 @@ def latency_percentiles(total: Row) -> Pair | None:
         axes.set_ylabel("latency")
         axes.set_xlabel("share of sends that took no longer")
         return axes, [
-            *((x, y, f"{share_text(share)} took {duration_text(y)} or less")
+            *((x, y, f"{share_text(share)} took {about_text(y)} or less")
               for x, y, share in steps[:-1]),
             (count, slowest, f"the slowest took {duration_text(slowest)}"),
         ]  # fmt: skip
@@ -387,7 +393,7 @@ def _width(points: Sequence[Row], across: Sequence[float], step_ms: float) -> fl
 def _point_text(point: Row, rate: float) -> str:
     latency = ""
     if point["p50_ms"] is not None:
-        latency = f"; p50 {duration_text(point['p50_ms'])}, p99 {duration_text(point['p99_ms'])}"
+        latency = f"; p50 {about_text(point['p50_ms'])}, p99 {about_text(point['p99_ms'])}"
     sent = f"{count_text(point['messages'])} messages, {bytes_text(point['request_bytes'])}"
     return f"{point['ts'][11:23]}: {sent}, {count_text(round(rate))}/s{latency}"
 

@@ -37,6 +37,8 @@ def selected_incidents(
         }  # fmt: skip
         frames = [*_frames(row)]
         is_seen = not frames or any(place in own for place in frames)
+        if frames:  # Behind a proxy the subject is the proxy's address.
+            subject.pop("client_ip", None)
         return is_seen and selection.has(row.get("first_ns"), row.get("last_ns"), subject)
 
     kept = {name: pa.array(list(map(has, each)), pa.bool_()) for name, each in rows.items()}

@@ -3,10 +3,11 @@
 from typing import Final
 
 from dissector.schemas import shared
-from dissector.schemas.column import Table, flag, name, number
-from dissector.schemas.enums import CLOSERS, listed
+from dissector.schemas.column import Table, flag, integers, name, number
+from dissector.schemas.enums import CLOSERS, KEY_SHARED_MODES, listed
 
 _UNSEEN: Final = "its SUBSCRIBE is not in the capture"
+_UNSAID: Final = "its SUBSCRIBE does not say so"
 
 TABLE: Final = Table(
     "consumers",
@@ -36,6 +37,21 @@ TABLE: Final = Table(
             "no FLOW was seen",
         ),
         name("initial_position", "Where a new subscription starts: Latest or Earliest.", _UNSEEN),
+        name(
+            "key_shared_mode",
+            f"Who says which keys it gets: {listed(KEY_SHARED_MODES)}.",
+            _UNSAID,
+        ),
+        integers(
+            "sticky_ranges",
+            "Slots that a STICKY consumer asks for: first and last of each range, both included.",
+            "it asks for none",
+        ),
+        flag(
+            "allows_out_of_order",
+            "Whether a key's messages may come out of order when consumers come and go.",
+            _UNSAID,
+        ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),

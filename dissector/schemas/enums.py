@@ -196,6 +196,12 @@ NAME_LEDGER_JOIN: Final = _word(
 )
 NAME_UNKNOWN: Final = _word(NAME_SOURCES, "unknown", "nothing in the capture names it")
 
+# How the keys of a Key_Shared subscription are shared.
+KEY_SHARED_MODES: Final = {
+    "AUTO_SPLIT": "the broker divides the slots of keys among its consumers",
+    "STICKY": "each consumer asks for its own slots; what lies where nobody asks waits",
+}
+
 # Protocols that are told by first bytes and port, and not read.
 OTHER_PROTOCOLS: Final = {
     "bookkeeper": "BookKeeper",
@@ -215,6 +221,7 @@ EXPLAINED: Final = {
     "permits.event": PERMIT_EVENTS,
     "events.event": STREAM_EVENTS,
     "producers.closed_by, consumers.closed_by": CLOSERS,
+    "consumers.key_shared_mode": KEY_SHARED_MODES,
     "frames.status": STATUSES,
     "frames.checksum, deliveries.checksum": CHECKSUMS,
     "frames.name_source, producers.name_source, consumers.name_source": NAME_SOURCES,

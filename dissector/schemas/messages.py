@@ -55,6 +55,12 @@ TABLE: Final = Table(
             "unless asked for",
         ),
         text("payload_sha256", "SHA-256 of the payload.", "unless asked for"),
+        number(
+            "key_hash",
+            "",
+            "Murmur3 of the ordering key, else the key, 31 bits; modulo 65536 Key_Shared's slot.",
+            "no key, one whose Base64 cannot be read, or one that held a secret",
+        ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,
     ),

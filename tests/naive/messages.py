@@ -12,6 +12,7 @@ import lz4.block
 import zstandard
 from google.protobuf.message import DecodeError
 
+from tests.naive import key_hashes
 from tests.naive.pulsar_fields import as_bytes, decimal, parse, signed
 
 SEND, MESSAGE = 6, 9
@@ -85,8 +86,13 @@ def own(metadata: Any, payload: bytes | None, size: int | None) -> dict[str, Any
     if "partition_key" in present:
         row["partition_key"] = text(present["partition_key"])
         row["is_key_base64"] = bool(present.get("partition_key_b64_encoded", False))
+        hashed = key_hashes.key_hash_of_base64 if row["is_key_base64"] else key_hashes.key_hash
+        row["key_hash"] = hashed(as_bytes(present["partition_key"]))
+        if row["key_hash"] is None:
+            del row["key_hash"]
     if "ordering_key" in present:
         row["ordering_key"] = present["ordering_key"].hex()
+        row["key_hash"] = key_hashes.key_hash(present["ordering_key"])
     if present.get("event_time"):
         row["event_time_ms"] = signed(present["event_time"])
     if "sequence_id" in present:

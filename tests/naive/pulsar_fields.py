@@ -148,6 +148,8 @@ def command_fields(data: bytes) -> dict[str, Any]:
         fields["is_ready"] = int(body.producer_ready)
     elif name == "subscribe":
         fields |= {"is_durable": int(body.durable), "initial_position": body.initialPosition}
+        if body.HasField("keySharedMeta"):
+            fields["key_shared"] = body.keySharedMeta.SerializePartialToString()
     elif name == "active_consumer_change":
         fields["is_active"] = int(body.is_active)
     elif name in ("partitionMetadataResponse", "lookupTopicResponse"):

@@ -142,6 +142,16 @@ rival = "A process on {holder_ip} that stands still and lives on."
 decides = "Whether the process behind {holder_ip}, port {holder_port}, still runs."
 do = "Wait until the broker's keep-alive ends the dead connection (60 s behind its last frame by default); see why its host said no FIN: a pod or host that was stopped without closing. Ranges need no change."
 
+[variant.reopened]
+severity = "error"
+verdict = "pattern"
+title = "A client is kept out by what was opened again behind its own close"
+what = "The broker refused {command} on {topic}[ (subscription {subscription})] for {client_ip} {refusals} times in {refused_s} s: {error_code}. The holder is {holder_ip}, port {holder_port}, which had sent its close (frame {holder_close}) and, before that was answered, opened the same id again (frame {holder_open})."
+known = "The holder's close, its open behind it and the refusals are in the capture, and no close since."
+rival = "An application that uses it and reconnected by itself: clients give a new id to what is created anew."
+decides = "Whether the process behind {holder_ip}, port {holder_port}, still knows that it has it open."
+do = "End that process or its connection: its application closed this, so that nothing in it will again. Client libraries that reconnect while they are closed do so; use a newer one."
+
 [variant.limit]
 severity = "warning"
 title = "A topic has as many producers or consumers as it may have"
@@ -216,7 +226,7 @@ named AS ( -- Texts about a range end with the other consumer's address: R:/10.0
 ),
 holders AS ( -- What was open under the name, or excludes others, when it was first refused.
   SELECT
-    n.capture, n.request_no, o.connection_id, o.opened_frame_no, o.opened_ns, o.client_ip,
+    n.capture, n.request_no, o.connection_id, o.id, o.opened_frame_no, o.opened_ns, o.client_ip,
     o.client_port, o.link_last_ns, o.ended
   FROM named AS n
   JOIN pulsar_opens AS o
@@ -255,11 +265,25 @@ holders AS ( -- What was open under the name, or excludes others, when it was fi
 last_holder AS (
   SELECT
     h.capture, h.request_no, max_by(h.connection_id, h.opened_frame_no) AS connection_id,
-    max(h.opened_frame_no) AS opened_no, max_by(h.client_ip, h.opened_frame_no) AS client_ip,
+    max(h.opened_frame_no) AS opened_no, max_by(h.id, h.opened_frame_no) AS id,
+    max_by(h.client_ip, h.opened_frame_no) AS client_ip,
     max_by(h.client_port, h.opened_frame_no) AS client_port,
     max_by(CASE WHEN h.ended IN ('fin', 'rst') THEN h.link_last_ns END, h.opened_frame_no)
       AS ended_ns
   FROM holders AS h
+  GROUP BY h.capture, h.request_no
+),
+reopened AS ( -- Holders that were opened behind their own close, before it was answered.
+  SELECT h.capture, h.request_no, max(e.request_frame_no) AS close_no
+  FROM last_holder AS h
+  JOIN exchanges AS e
+    ON e.capture = h.capture AND e.connection_id = h.connection_id AND e.kind = 'request'
+    AND e.request_command IN ('CLOSE_PRODUCER', 'CLOSE_CONSUMER')
+    AND coalesce(e.producer_id, e.consumer_id) = h.id AND e.request_frame_no < h.opened_no
+  JOIN named AS n
+    ON n.capture = h.capture AND n.request_no = h.request_no
+    AND (n.request_command = 'PRODUCER') = (e.request_command = 'CLOSE_PRODUCER')
+  WHERE coalesce(e.response_frame_no > h.opened_no, TRUE)
   GROUP BY h.capture, h.request_no
 ),
 holder_activity AS ( -- When its client was last heard before the last refusal.
@@ -274,12 +298,13 @@ holder_activity AS ( -- When its client was last heard before the last refusal.
 placed AS (
   SELECT
     n.*, h.connection_id AS holder_connection, h.opened_no, h.client_ip AS holder_ip,
-    h.client_port AS holder_port, g.heard_no, (n.last_ns - g.heard_ns) / 1e9 AS silent_s,
+    h.client_port AS holder_port, r.close_no, g.heard_no, (n.last_ns - g.heard_ns) / 1e9 AS silent_s,
     coalesce(
       h.ended_ns < n.first_ns OR n.last_ns - g.heard_ns >= $silent_s * 1000000000, FALSE
     ) AS is_dead
   FROM named AS n
   LEFT JOIN last_holder AS h ON h.capture = n.capture AND h.request_no = n.request_no
+  LEFT JOIN reopened AS r ON r.capture = n.capture AND r.request_no = n.request_no
   LEFT JOIN holder_activity AS g ON g.capture = n.capture AND g.request_no = n.request_no
 ),
 assessments AS (
@@ -300,6 +325,7 @@ assessments AS (
 SELECT
   j.capture, j.first_ns, j.last_ns,
   CASE
+    WHEN j.is_lasting AND NOT j.is_dead AND j.close_no IS NOT NULL THEN 'reopened'
     WHEN j.cause = 'name' AND j.is_lasting THEN j.kind
     WHEN j.kind = 'not_in_capture' AND j.cause = 'name' THEN 'not_in_capture_once'
     WHEN j.cause = 'name' THEN ''
@@ -330,6 +356,7 @@ SELECT
     AS measured_text_address,
   j.silent_s AS measured_holder_silent_s,
   j.request_no AS frame_first_request, j.refusal_no AS frame_first_refusal,
-  j.last_no AS frame_last_refusal, j.opened_no AS frame_holder_open,
+  j.last_no AS frame_last_refusal, j.close_no AS frame_holder_close,
+  j.opened_no AS frame_holder_open,
   j.heard_no AS frame_holder_last
 FROM assessments AS j

@@ -65,6 +65,11 @@ what = "Nothing could be decoded: {packets} packets, {segments} of TCP among the
 do = "Check interface, filter and time of the capture."
 show = "connections"
 
+[variant.empty]
+severity = "info"
+what = "No packet was captured: there is nothing to judge."
+do = "If there was to be traffic, check interface, filter and time of the capture."
+
 [variant.wrapped]
 like = "nothing"
 do = "Capture where the traffic is not wrapped so, or unwrap it before it is read."
@@ -94,6 +99,7 @@ SELECT
       WHEN tls_opaque_connections > 0 THEN 'tls'
       ELSE 'damaged'
     END
+    WHEN packets = 0 THEN 'empty'
     WHEN unfinished_connections > 0 THEN 'open'
     WHEN len(map_keys(packets_unread_by_kind)) > 0 THEN 'wrapped'
     ELSE 'nothing'

@@ -13,13 +13,14 @@ unit = "ms"
 why = "clients that are at work send or get something within a second"
 
 [text]
-what = "Nothing was outstanding at the end[; silent since {since}, for {silent_ms:time}]."
+what = "Nothing was outstanding at the end[; no message was sent, delivered or acknowledged since {since}, for {silent_ms:time}]."
 
 [variant.ok]
 severity = "ok"
 */
--- No send or request without an answer, no delivery without an acknowledgement, nothing that is stored
--- and not delivered.
+-- No send or request without an answer, no entry that was delivered and never acknowledged, however
+-- often it came (acks that were refused are none), nothing that is stored and not delivered. What a seek
+-- asked for again counts anew, which totals do not tell.
 WITH numbers AS (
   SELECT
     place, is_evident, coverage.total.last_ts AS end_ts, send_latency.total.sends AS sends,
@@ -28,6 +29,9 @@ WITH numbers AS (
       lambda name: coalesce(send_latency.total.outcomes[name], 0)
     )) AS open_sends,
     ack_latency.total.deliveries AS deliveries,
+    ack_latency.total.deliveries - redelivery.total.redelivered - ack_latency.total.acked
+      AS open_entries,
+    redelivery.total.by_cause['seek'] AS sought,
     ack_latency.total.not_judged['unacked_at_end'] AS open_deliveries,
     requests.total.outcomes['unanswered_at_end'] AS open_requests,
     publish_to_delivery.total.undelivered AS undelivered,
@@ -50,5 +54,5 @@ SELECT
 FROM timed
 WHERE
   is_evident AND sends + deliveries > 0 AND coalesce(open_sends, 0) = 0
-  AND coalesce(open_deliveries, 0) = 0 AND coalesce(open_requests, 0) = 0
-  AND coalesce(undelivered, 0) = 0
+  AND coalesce(open_deliveries, 0) = 0 AND coalesce(open_entries, 0) <= 0
+  AND coalesce(sought, 0) = 0 AND coalesce(open_requests, 0) = 0 AND coalesce(undelivered, 0) = 0

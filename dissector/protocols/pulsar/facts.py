@@ -63,7 +63,9 @@ class PulsarDecoder:
     def __init__(self, options: DecoderOptions) -> None:
         self._names = NameTable(key=options.hash_key)
         self._decoder = FieldDecoder(self._names, options.protocol_number)
-        self._registry = PulsarRegistry(options.protocol_number, options.hash_key)
+        self._registry = PulsarRegistry(
+            options.protocol_number, options.hash_key, self._decoder.unknown
+        )
         self._entries = Entries(
             self._names,
             options.protocol_number,

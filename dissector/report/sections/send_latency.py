@@ -8,7 +8,7 @@ import pyarrow as pa
 from dissector.limits import MAX_MINUTE_CELLS, MAX_PASSED_OVER
 from dissector.queries.catalogue import catalogue
 from dissector.report import numbers
-from dissector.report.formatting import duration_text, many
+from dissector.report.formatting import many, time_text
 from dissector.report.merged_tables import MergedTables, is_direction_missing
 from dissector.report.numbers import Row
 from dissector.report.section import Judged, Section, counted, not_judged
@@ -270,7 +270,7 @@ def about(report: Row) -> str:
         else "whether nearer to client or broker is not certain"
     )
     path = (
-        f" The whole path took {duration_text(trip['p50'])} there and back (median of "
+        f" The whole path took {time_text(trip, 'p50')} there and back (median of "
         f"{many(trip['count'], 'handshake')})."
         if trip["count"]
         else ""

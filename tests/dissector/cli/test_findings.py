@@ -41,8 +41,22 @@ def test_empty_and_cut_captures_are_no_errors(command, tmp_path):
     content = CAPTURE.read_bytes()
     (tmp_path / "empty.pcap").write_bytes(content[:24])
     (tmp_path / "cut.pcap").write_bytes(content[: len(content) // 3])
-    assert command("findings", tmp_path / "empty.pcap").out.startswith("V01  warning")
+    asked = tmp_path / "empty.pcap", "--fail-on", "finding.severity >= info"
+    done = command("findings", *asked)
+    assert done.code == 0 and done.out.startswith("no packet was captured: there is nothing to")
+    done = command("summary", *asked)
+    assert done.code == 0 and "note  V01  No packet was captured" in done.out
     assert command("findings", tmp_path / "cut.pcap").code in (0, 3)
+
+
+def test_half_a_capture_is_a_fault_that_a_condition_can_leave_out(command):
+    half = SAMPLES.parent / "pulsar" / "tap-oneway.pcap"
+    for condition, code in (
+        ("finding.severity >= warning", 6),
+        ('finding.severity >= warning and finding.section != "coverage"', 0),
+    ):
+        assert command("findings", half, "--fail-on", condition).code == code
+        assert command("summary", half, "--fail-on", condition).code == code
 
 
 def test_wrong_names_are_one_line(command, tmp_path):

@@ -67,7 +67,8 @@ def read(running: subprocess.Popen, lines: int) -> list[str]:
 
 
 @pytest.mark.root
-def test_frames_are_printed_as_they_come_and_are_those_of_a_file():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_frames_are_printed_as_they_come_and_are_those_of_a_file(number):
     require()
     packets, rows = frames_of(CAPTURE), tables_of(str(CAPTURE))["frames"]
     expected = ["\t".join((str(row["frame_no"]), row["command"], row["topic"] or ""))
@@ -78,7 +79,7 @@ def test_frames_are_printed_as_they_come_and_are_those_of_a_file():
         assert first == expected[: len(first)], "while it runs"
         send(pair, packets[20:])
         rest = read(running, len(rows) - len(first))
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         out, said = running.communicate(timeout=30)
     assert first + rest + out.decode().splitlines() == expected
     assert running.returncode == EXIT_INTERRUPTED

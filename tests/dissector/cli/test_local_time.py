@@ -14,6 +14,7 @@ from dissector.cli.local_time import (
     as_data,
     is_local,
     shown_instant,
+    shown_sentence,
     shown_time,
     shown_value,
     speak_local_time,
@@ -70,6 +71,16 @@ def test_local_times_are_the_same_moments_with_their_offset(new_york: ZoneInfo) 
     assert shown_time(10**30) == f"{10**30} ns" and shown_instant(None) == "-"
     moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
     assert shown_value(moment) == "2026-01-31T07:00:00.000000-05:00" and shown_value(5) == 5
+
+
+def test_times_in_sentences_are_local_and_names_stay(new_york: ZoneInfo) -> None:
+    since = "2026-01-31T23:59:59.123456Z"
+    with_name = f"since {since}, in topic persistent://a/b/{since}, {since}-log and x.{since}."
+    shown = "2026-01-31T18:59:59.123456-05:00"
+    assert shown_sentence(with_name) == with_name.replace(f"since {since}", f"since {shown}")
+    assert shown_sentence(f"({since}; {since}.") == f"({shown}; {shown}."
+    no_day = "since 2026-13-31T23:59:59.123456Z"
+    assert shown_sentence(no_day) == no_day
 
 
 def test_files_stay_utc(new_york: ZoneInfo) -> None:

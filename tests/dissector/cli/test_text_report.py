@@ -22,9 +22,7 @@ def lines_of(**tables: list[dict[str, Any]]) -> list[str]:
 def test_an_empty_report_says_what_there_is_not() -> None:
     lines = lines_of()
     assert lines[0] == "0 packets in 0 files"
-    said = ("Nothing could be decoded: 0 packets,", "nothing else can be judged")
-    for sentence in said:
-        assert any(sentence in line for line in lines), sentence
+    assert any("No packet was captured: there is nothing to judge." in line for line in lines)
     assert not any(line.startswith("  ok") for line in lines), "nothing was seen that could be ok"
     titles = [line for line in lines[2:] if line and not line.startswith(" ")]
     assert titles == [STEPS], "no empty table"

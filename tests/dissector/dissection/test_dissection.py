@@ -47,16 +47,19 @@ def test_frames_and_accounts_of_a_real_capture(name):
         assert row["packets"] == row["packets_tcp"] + ignored == MANIFEST[name]["packets"]
 
 
-@pytest.mark.parametrize("name", ["java-j73_broker_restart-bem.pcap", "java-j72_midstream.pcap"])
+@pytest.mark.parametrize("name", [
+    "java-j73_broker_restart-bem.pcap", "java-j72_midstream.pcap", "java-j83_haproxy-v1.pcap",
+])  # fmt: skip
 def test_the_clients_of_frames_come_before_them_and_change_no_row(name: str) -> None:
-    told: dict[int, tuple[str, int]] = {}
+    told: dict[int, tuple[str, int, str | None]] = {}
     rows: dict[str, list[dict]] = {}
     (chain,) = chains([str(CAPTURES / name)]).chains
     for block in dissect(chain, Options(want_clients=True)):
         if block.table == "clients":
             ips = block.columns["client_ip"]
             texts = [ips.names[code] for code in ips.codes]
-            ends = zip(texts, block.columns["client_port"].tolist(), strict=True)
+            ports = block.columns["client_port"].tolist()
+            ends = zip(texts, ports, block.columns["proxied_client_ip"], strict=True)
             told.update(zip(block.columns["connection_id"].tolist(), ends, strict=True))
             continue
         mine = rows_of_block(block)
@@ -66,7 +69,8 @@ def test_the_clients_of_frames_come_before_them_and_change_no_row(name: str) -> 
     assert rows == tables_of(name)
     for row in rows["connections"]:
         if row["connection_id"] in told:
-            assert told[row["connection_id"]] == (row["client_ip"], row["client_port"])
+            columns = "client_ip", "client_port", "proxied_client_ip"
+            assert told[row["connection_id"]] == tuple(row[column] for column in columns)
 
 
 def test_a_finished_dissection_leaves_at_once() -> None:

@@ -5,6 +5,7 @@ import numpy as np
 from dissector.blocks import Coded, Spans, TableBlock
 from dissector.codecs.suspicious_texts import suspicious
 from dissector.dissection.redactor import Redactor, hidden_bytes
+from dissector.limits import NULL
 
 WORDS = ("ok", "error")
 
@@ -69,6 +70,15 @@ def test_texts_of_any_form_are_hidden() -> None:
     assert out.columns["properties"] == [None, {"a": "plain"}, {"b": "token=<redacted: 3 bytes>"}]
     assert out.columns["detail"] == ["token=x", None, None]  # painted clean, by key
     assert column[1] == b"a \xff password=abc"
+
+
+def test_a_key_that_is_hidden_has_no_hash_by_which_it_could_be_guessed() -> None:
+    hashes = np.array([1, 2, 3, 4])
+    keys, ordering = spans(b"a", b"pwd=abc", b"pwd=xyz", None), spans(None, b"b", None, b"pwd=u")
+    (out,) = Redactor().clean([block(partition_key=keys, ordering_key=ordering, key_hash=hashes)])
+    assert list(out.columns["key_hash"]) == [1, NULL, NULL, NULL]
+    assert hashes.tolist() == [1, 2, 3, 4]
+    Redactor().clean([block(partition_key=keys)])  # a table without the hash
 
 
 def test_plain_texts_and_our_own_words_pass_untouched() -> None:

@@ -20,7 +20,7 @@ OTHERS = frozenset(
     (
         *("connection_key", "detail", "crc32c_computed", "sha256", "file_bytes", "file_name"),
         *("format", "properties", "payload_sha256", "text", "dissector_version", "compressed"),
-        "initial_position",
+        *("initial_position", "key_hash"),
     )
 )
 

@@ -165,6 +165,10 @@ FIRES = [
         "kept_out", "D21", "range_half_open",
         {"holder_port": "40000", "text_address": "10.0.0.1:40000"},
     ),
+    Fires(
+        "kept_out", "D21", "reopened",
+        {"topic": "persistent://public/default/t10", "holder_port": "40001"},
+    ),
     Fires("refused_once", "D21", "limit_once", {"refusals": 6}),
     Fires("refused_once", "D21", "exclusive_once", {"refusals": 6}),
     Fires("refused_once", "D21", "subscription_type_once", {"refusals": 6}),

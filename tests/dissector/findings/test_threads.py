@@ -18,7 +18,9 @@ THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
 # The rule and its variant for all that is a warning or an error.
 WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
     "t01-delayed-strict-stall": [("D29", "released")],
-    "t04-sticky-range-conflict": [("D20", "peer_gone"), ("D21", "range_half_open")],
+    "t04-sticky-range-conflict": [
+        ("D20", "peer_gone"), ("D21", "range_half_open"), ("D46", ""),
+    ],
     "t06-go-chunk-discarded": [("D43", "")],
     "t07-txn-ack-conflict": [("D37", "refused_lasting")],
     "t09-migration-stuck-30s": [("D23", "migrated_not_followed")],

@@ -173,10 +173,13 @@ def at_rest(**changes: dict[str, Any]) -> list[str]:
 
 def test_that_nothing_is_outstanding_is_said_with_since_when() -> None:
     since = "2026-01-31T12:00:10.000000Z"
-    assert at_rest() == [f"Nothing was outstanding at the end; silent since {since}, for 10 s."]
+    silent = f"no message was sent, delivered or acknowledged since {since}, for 10 s"
+    assert at_rest() == [f"Nothing was outstanding at the end; {silent}."]
     assert at_rest(coverage={"last_ts": "2026-01-31T12:00:10.300000Z"}) == [
         "Nothing was outstanding at the end."
     ]
+    came_thrice = {"ack_latency": {"deliveries": 3, "acked": 1}, "redelivery": {"redelivered": 2}}
+    assert len(at_rest(**came_thrice)) == 1
 
 
 @pytest.mark.parametrize(
@@ -185,10 +188,13 @@ def test_that_nothing_is_outstanding_is_said_with_since_when() -> None:
         {"send_latency": {"outcomes": {"unanswered_at_end": 1}}},
         {"send_latency": {"outcomes": {"conn_closed": 1}}},
         {"ack_latency": {"not_judged": {"unacked_at_end": 1}}},
+        {"ack_latency": {"deliveries": 40, "acked": 4, "refused": 36}},
+        {"ack_latency": {"deliveries": 3, "acked": 0}, "redelivery": {"redelivered": 2}},
+        {"redelivery": {"by_cause": {"seek": 1}}},
         {"requests": {"outcomes": {"unanswered_at_end": 1}}},
         {"publish_to_delivery": {"undelivered": 1}},
     ],
-    ids=["send", "lost send", "delivery", "request", "entry"],
+    ids=["send", "lost send", "delivery", "refused", "again", "sought", "request", "entry"],
 )
 def test_what_is_open_is_not_called_nothing(changes: dict[str, Any]) -> None:
     assert at_rest(**changes) == []

@@ -6,6 +6,7 @@ import pytest
 
 from tests.dissector.findings.asking import findings_of_tape, variant
 from tests.dissector.findings.tape import START_S, TOPIC, Tape
+from tests.naive import key_hashes as naive
 
 # Rules that fire on what is made here, and on no sample capture.
 MADE = {"D45"}
@@ -272,3 +273,52 @@ def test_a_seek_to_where_nothing_is(tmp_path, where, name):
 )
 def test_a_seek_to_a_message_or_an_end_is_no_finding(tmp_path, where):
     assert findings_of_tape(tmp_path, "D45", sought(**where)) == []
+
+
+# -- D46
+
+LOW, HIGH = {"start": 0, "end": 32767}, {"start": 32768, "end": 65535}
+KEY = "k3"  # of slot 47229
+
+
+def keyed(*consumers: dict[str, object], closes: bool = False, comes: bool = False) -> Tape:
+    """A consumer of the low half and others; then an entry of the high half."""
+    tape = Tape()
+    link, low = tape.pulsar(0.0, 40000), {"keySharedMode": "STICKY", "hashRanges": [LOW]}
+    for number, meta in enumerate([low, *consumers]):
+        link.subscribe(0.1 + number, 10 + number, kind="Key_Shared", keySharedMeta=meta)
+    if closes:
+        link.tell(5.0, "CLOSE_CONSUMER", consumer_id=11, request_id=90)
+        link.hear(5.1, "SUCCESS", request_id=90)
+    link.produce(6.0, 1)
+    link.publish(7.0, 1, 0, 0, partition_key=KEY)
+    if comes:
+        link.message(7.1, 10, 0, partition_key=KEY)
+    return tape
+
+
+def test_a_key_that_no_consumer_asks_for_waits(tmp_path):
+    (one,) = findings_of_tape(tmp_path, "D46", keyed())
+    assert variant(one) == "" and one.severity == "warning"
+    assert one.measured["entries"] == one.measured["slots"] == 1
+    assert one.measured["slot"] == str(naive.key_hash(KEY.encode()) % 65536) == "47229"
+    assert one.measured["range"] == "[0, 32767]"
+
+
+def test_a_consumer_that_is_gone_asks_for_nothing(tmp_path):
+    high = {"keySharedMode": "STICKY", "hashRanges": [HIGH]}
+    (one,) = findings_of_tape(tmp_path, "D46", keyed(high, closes=True))
+    assert variant(one) == ""
+
+
+@pytest.mark.parametrize(
+    ("others", "comes"),
+    [
+        ([{"keySharedMode": "STICKY", "hashRanges": [HIGH]}], False),
+        ([{"keySharedMode": "AUTO_SPLIT"}], False),
+        ([], True),
+    ],
+    ids=["asked for", "divided by the broker", "delivered"],
+)
+def test_a_key_that_somebody_may_get_is_no_finding(tmp_path, others, comes):
+    assert findings_of_tape(tmp_path, "D46", keyed(*others, comes=comes)) == []

@@ -30,7 +30,7 @@ def _conflict(port: int) -> str:
 
 
 def _held(seconds: float) -> bytes:
-    """The name `own` of five topics, refused for so long; holders of each kind. Five more topics
+    """The name `own` of six topics, refused for so long; holders of each kind. Five more topics
     are refused for other reasons than a name."""
     tape = Tape()
     silent = tape.pulsar(0.0, 40000)
@@ -41,6 +41,7 @@ def _held(seconds: float) -> bytes:
     alive.produce(0.2, 2, name="alone", topic=TOPIC + "6", producer_access_mode="Exclusive")
     alive.subscribe(0.3, 3, TOPIC + "7", kind="Exclusive")
     alive.subscribe(0.4, 4, TOPIC + "8", kind="Key_Shared")
+    _reopen(alive, 0.5, 5)
     for at in (20.0, 40.0, 60.0, 80.0):
         alive.ping(at)
         silent.ping(at, 1, answer_s=None)
@@ -62,7 +63,23 @@ def _held(seconds: float) -> bytes:
     ):
         link = tape.pulsar(45.0, 40010 + number)
         _refused(link, 10, seconds, f"{TOPIC}{number}", text, error, kind)
+    _refused(tape.pulsar(45.0, 40020), 10, seconds, TOPIC + "10", "taken again")
     return tape.capture()
+
+
+def _reopen(link: Link, at: float, number: int) -> None:
+    """A producer is closed, and opened again under its number before the broker answers."""
+    link.produce(at, number, name="own", topic=TOPIC + "10")
+    link.tell(at + 0.1, "CLOSE_PRODUCER", producer_id=number, request_id=100)
+    link.tell(
+        at + 0.101, "PRODUCER", topic=TOPIC + "10", producer_id=number, request_id=101,
+        producer_name="own",
+    )  # fmt: skip
+    link.hear(at + 0.102, "SUCCESS", request_id=100)
+    link.hear(
+        at + 0.103, "PRODUCER_SUCCESS", request_id=101, producer_name="own", last_sequence_id=-1,
+        producer_ready=True,
+    )  # fmt: skip
 
 
 def kept_out() -> bytes:

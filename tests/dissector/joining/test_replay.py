@@ -74,3 +74,22 @@ def test_a_send_is_answered_and_a_delivery_acked_in_the_next_capture(at_once: in
     numbers = [row for row in closed_rows[replay.INCARNATIONS] if row["rank"] == 1]
     assert {(row["producer_id"], row["own_incarnation"], row["incarnation"])
             for row in numbers} == {(4, 0, 0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_a_consumer_keeps_the_ranges_that_it_asked_for(at_once: int) -> None:
+    there, back = "to_broker", "to_client"
+    policy = '"keySharedMode": "STICKY", "hashRanges": [{"start": 8, "end": 9}]'
+    said = {"topic": "persistent://a/b/t", "subscription": "s"}
+    rows = [
+        frame(0, 1, "SUBSCRIBE", there, request_id=2, consumer_id=5, **said,
+              detail=f'{{"subType": "Key_Shared", "keySharedMeta": {{{policy}}}}}'),
+        frame(0, 2, "ERROR", back, request_id=2, error_code="ConsumerAssignError", error_text="no"),
+        frame(1, 1, "SUBSCRIBE", there, request_id=3, consumer_id=5, **said,
+              detail='{"subType": "Key_Shared", "keySharedMeta": {"hashRanges": ["<9 more>"]}}'),
+    ]  # fmt: skip
+    first, second = replayed(rows, at_once)["consumers"]
+    names = ("key_shared_mode", "sticky_ranges", "allows_out_of_order")
+    assert [first.get(name) for name in names] == ["STICKY", [8, 9], False]
+    assert [second.get(name) for name in names] == [None] * 3
+    assert first["refused_code"] == "ConsumerAssignError"

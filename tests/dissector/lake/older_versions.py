@@ -16,6 +16,10 @@ _NEW = {
     2: {"*.capture", "deliveries.previous_connection_id"},
     3: {
         "exchanges.publish_time_ms",
+        "messages.key_hash",
+        "consumers.key_shared_mode",
+        "consumers.sticky_ranges",
+        "consumers.allows_out_of_order",
         *(
             f"frames.{name}"
             for name in (

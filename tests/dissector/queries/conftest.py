@@ -15,12 +15,13 @@ NAMES = (
 )  # fmt: skip
 DAMAGED = "mut-snap200-java-j03_batch_lz4.pcap"  # cut by a snap length: it has notices
 STUCK = "../pulsar/fake-f20_stuck_consumer.pcap"  # messages wait until its consumer grants again
+STICKY = "../threads/t04-sticky-range-twin.pcap"  # two Key_Shared consumers, each with its range
 
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The lake; tests only read it."""
     folder = tmp_path_factory.mktemp("sql") / "lake"
-    captures = [str(SAMPLES / name) for name in (*NAMES, DAMAGED, STUCK)]
+    captures = [str(SAMPLES / name) for name in (*NAMES, DAMAGED, STUCK, STICKY)]
     assert run(["land", *captures, "--lake", str(folder)]) == 0
     yield folder

@@ -7,8 +7,15 @@ import pytest
 
 from dissector.buckets import bucket_of
 from dissector.queries.duckdb_engine import DuckdbEngine
+from tests.naive.key_hashes import java_hash
 
 LARGEST = (1 << 63) - 1
+# Published values of String.hashCode; the last three are texts of surrogates, marks and a zero.
+JAVA_HASHES = {
+    "": 0, "a": 97, "hello": 99162322, "AaAa": 2031744, "BBBB": 2031744,
+    "polygenelubricants": -(1 << 31), "é": 233, "😀": 1772899,
+    "x😀🇩🇪": None, "e\u0301z": None, "x\0y" * 40: None,
+}  # fmt: skip
 
 
 def durations() -> list[int]:
@@ -56,3 +63,25 @@ def test_other_functions(db: DuckdbEngine) -> None:
     ).to_pylist()
     assert [row["us"] for row in found] == [-1, 0, 1_700_000_000_000_001]
     assert [row["count"] for row in found] == [None, 0, 2]
+
+
+def test_the_hash_of_java_s_strings(db: DuckdbEngine) -> None:
+    for text, published in JAVA_HASHES.items():
+        assert published is None or java_hash(text) == published & 0x7FFF_FFFF
+    db.register("texts", pa.table({"text": pa.array([*JAVA_HASHES, None], pa.string())}))
+    found = db.table("SELECT text, java_hash(text) AS hash FROM texts").to_pylist()
+    assert {row["text"]: row["hash"] for row in found} == {
+        **{text: java_hash(text) for text in JAVA_HASHES}, None: None
+    }  # fmt: skip
+
+
+def test_a_number_lies_in_ranges_up_to_their_ends(db: DuckdbEngine) -> None:
+    ranges = pa.array([[1, 3, 8, 9, 5, 5]], pa.list_(pa.field("element", pa.int64())))
+    db.register("ranges", pa.table({"bounds": ranges}))
+    db.register("slots", pa.table({"slot": pa.array(range(11), pa.int64())}))
+    found = db.table(
+        "SELECT slot, lies_in(slot, bounds) AS is_in, lies_in(slot, NULL) AS nowhere "
+        "FROM slots, ranges ORDER BY slot"
+    ).to_pylist()
+    assert [row["slot"] for row in found if row["is_in"]] == [1, 2, 3, 5, 8, 9]
+    assert {row["nowhere"] for row in found} == {None}

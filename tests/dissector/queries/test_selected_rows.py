@@ -40,11 +40,12 @@ SOME = st.sampled_from(range(6))
 def test_views_and_batches_leave_the_same_rows(
     drawn: list[dict[str, Any]], what: Selection
 ) -> None:
-    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("11.0.0.1", 1), (None, None)]
+    ends = [("10.0.0.1", 1, None), ("10.0.0.1", 2, None), ("11.0.0.1", 1, "10.0.0.1"),
+            (None, None, None)]
     connections = [
-        {"connection_id": number, "client_ip": ip, "client_port": port,
+        {"connection_id": number, "client_ip": ip, "client_port": port, "proxied_client_ip": own,
          "first_ts_ns": 1000 * number, "last_ts_ns": 1000 * number + 2500}
-        for number, (ip, port) in enumerate(ends)
+        for number, (ip, port, own) in enumerate(ends)
     ]  # fmt: skip
     frames = [
         {
@@ -80,6 +81,6 @@ def test_views_and_batches_leave_the_same_rows(
             T: (T, f"{T}-partition-1"), full_name("orders"): ("orders",)}[what.topics[0]])
         and (not what.subscriptions or row["subscription"] == "s")
         and (not what.clients or row["connection_id"] in
-             ((0, 1) if what.clients[0].port is None else (0,)))
+             ((0, 1, 2) if what.clients[0].port is None else (0,)))
     ]  # fmt: skip
     assert numbers == by_hand

@@ -127,18 +127,23 @@ def test_options_are_read() -> None:
 
 def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
     """Rows of the connections of an address, a port of it, or a network; what has none stays."""
-    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.1.0.1", 1), ("2001:db8::1", 1), (None, None)]
+    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.1.0.1", 1), ("2001:db8::1", 1), (None, None),
+            ("10.2.0.1", 1)]
     connections = [
         {"connection_id": number, "client_ip": ip, "client_port": port, "started": "syn"}
         for number, (ip, port) in enumerate(ends)
     ]
-    frames = [{"frame_no": number, "connection_id": number, "ts": at(0)} for number in range(5)]
-    notices = [{"ts": at(0), "code": str(number), "connection_id": number} for number in range(5)]
+    connections[5]["proxied_client_ip"] = "192.0.2.1"
+    frames = [{"frame_no": number, "connection_id": number, "ts": at(0)} for number in range(6)]
+    notices = [{"ts": at(0), "code": str(number), "connection_id": number} for number in range(6)]
     notices.append({"ts": at(0), "code": "of the file", "connection_id": None})
     for texts, expected in (
         (["10.0.0.1"], [0, 1]),
         (["10.0.0.1:2"], [1]),
-        (["10.0.0.0/8"], [0, 1, 2]),
+        (["10.0.0.0/8"], [0, 1, 2, 5]),
+        (["192.0.2.1"], [5]),
+        (["192.0.2.0/24", "10.2.0.1"], [5]),
+        (["192.0.2.1:1"], []),
         (["2001:db8::/32"], [3]),
         (["[2001:db8::1]:1", "10.0.0.1:1", "10.0.0.1"], [0, 1, 3]),
         (["[2001:db8::1]:2"], []),

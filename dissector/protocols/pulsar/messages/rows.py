@@ -19,6 +19,7 @@ from dissector.protobuf.scan import Span, SpanResult, walk
 from dissector.protocols.columns import CHECKSUM_MISMATCH, COMPLETE, FrameColumns
 from dissector.protocols.frame_notices import note_frame
 from dissector.protocols.pulsar.messages import state
+from dissector.protocols.pulsar.messages.keys import hash_keys
 from dissector.protocols.pulsar.messages.state import MessageColumns, Unpacking
 from dissector.protocols.pulsar.wire.commands import MESSAGE, SEND
 
@@ -119,6 +120,7 @@ def _open_single(opening: Unpacking, frames: FrameColumns, row: int, data: ByteA
     if ordering >= 0:
         kept_at = _keep(opening, data, frames.ordering_key_at[row], ordering)
         messages.ordering_key_at[count] = kept_at
+    hash_keys(messages, count, opening.text)
     if version >= 0:
         kept_at = _keep(opening, data, frames.schema_version_hex_at[row], version)
         messages.schema_version_at[count] = kept_at
@@ -204,6 +206,7 @@ def _open_item(opening: Unpacking, number: int, data: ByteArray, at: int, end: i
     if ordering >= 0:
         kept_at = _keep(opening, data, messages.ordering_key_at[number], ordering)
         messages.ordering_key_at[number] = kept_at
+    hash_keys(messages, number, opening.text)
     return int(at + length)
 
 

@@ -66,6 +66,7 @@ class MessageColumns(Bundle):
     partition_key_bytes: Int64Array
     ordering_key_at: Int64Array
     ordering_key_bytes: Int64Array
+    key_hash: Int64Array
     schema_version_at: Int64Array
     schema_version_bytes: Int64Array
     row: Int64Array

@@ -11,16 +11,18 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import Coded, Column, Int64Array, TableBlock
-from dissector.limits import MAX_NAMES, NULL
+from dissector.limits import MAX_NAME_BYTES, MAX_NAMES, NULL
 from dissector.notice_log import NoticeLog
 from dissector.notice_rows import new_notices
 from dissector.protocols.columns import NAME_SOURCE_NAMES, FrameColumns
 from dissector.protocols.interface import Sources
 from dissector.protocols.pulsar.registry import state as registry_state
+from dissector.protocols.pulsar.registry.key_shared import key_shared_columns, unknown_fields
 from dissector.protocols.pulsar.registry.requests import RegistryContext
 from dissector.protocols.pulsar.registry.state import HandleRows, RegistryState
 from dissector.protocols.pulsar.registry.steps import close_all
 from dissector.protocols.pulsar.wire import commands
+from dissector.protocols.pulsar.wire.unknown import Unknown
 from dissector.schemas.enums import CLOSERS
 
 _START_ROWS: Final = 1024
@@ -46,16 +48,19 @@ _CONSUMERS: Final = (
 
 class PulsarRegistry:
     """State of one capture; `begin` and `closed` are before and behind each block's walk, `finish`
-    closes what is open. key: of hash tables.
+    closes what is open. key: of hash tables; unknown: counts fields of a KeySharedMeta that are.
     """
 
-    def __init__(self, protocol: int, key: int = 0) -> None:
+    def __init__(self, protocol: int, key: int = 0, unknown: Unknown | None = None) -> None:
         self._protocol = protocol
+        self._unknown = unknown
         self._rules = commands.rule_columns()
         self._state = registry_state.new_registry_state(_START_ROWS, key)
         self._names: Sequence[bytes] = []
-        self._schema_versions: list[str] = []
-        self._schema_codes: dict[bytes, int] = {}
+        self._said: list[bytes] = []  # schema versions, and what says how keys are shared
+        self._codes: dict[bytes, int] = {}
+        self._odd_fields: dict[int, list[tuple[str, int]]] = {}  # of policies by their code
+        self._said_bytes = 0
         self._refused = 0
 
     def begin(
@@ -73,10 +78,10 @@ class PulsarRegistry:
         state = self._state
         registry_state.reserve(state, rows)
         state.counters[registry_state.COUNT_OUT] = 0
-        versions = self._schema_versions_of(frames, rows, sources)
+        said = self._said_in(frames, rows, sources)
         notices = new_notices(rows)
         before = int(state.counters[registry_state.COUNT_ROW])
-        return RegistryContext(state, before, self._rules, versions, self._output(rows), notices)
+        return RegistryContext(state, before, self._rules, said, self._output(rows), notices)
 
     def closed(self, rows: int, run: RegistryContext, notices: NoticeLog) -> list[TableBlock]:
         """Blocks of producers and consumers for the incarnations that closed in a walk.
@@ -110,15 +115,16 @@ class PulsarRegistry:
         return self._state
 
     @property
-    def schema_versions(self) -> Sequence[str]:
-        """The schema versions that rows of the memory name by index, as hexadecimal digits."""
-        return self._schema_versions
+    def said(self) -> Sequence[bytes]:
+        """The bytes that rows of the memory name by index."""
+        return self._said
 
-    def resume(self, names: Sequence[bytes], schema_versions: Sequence[str]) -> None:
-        """Take what goes with a memory: texts of the name codes, and schema versions."""
+    def resume(self, names: Sequence[bytes], said: Sequence[bytes]) -> None:
+        """Take what goes with a memory: texts of the name codes, and what frames said."""
         self._names = names
-        self._schema_versions = list(schema_versions)
-        self._schema_codes = {bytes.fromhex(each): n for n, each in enumerate(schema_versions)}
+        self._said = list(said)
+        self._codes = {each: number for number, each in enumerate(said)}
+        self._said_bytes = sum(map(len, said))
 
     def _output(self, rows: int) -> HandleRows:
         """Room for all rows that can close: what is open, and one incarnation per frame."""
@@ -126,22 +132,39 @@ class PulsarRegistry:
         capacity = len(pool.rows) - int(pool.free[0]) + 2 * rows + 1
         return HandleRows(np.empty((len(HandleRows._fields), capacity), np.int64))
 
-    def _schema_versions_of(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the index of its schema version in the list; few rows have one."""
+    def _said_in(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+        """For each row the index of its schema version, or of its KeySharedMeta, in the list; few
+        rows have one, and what finds no room is not known."""
         indexes = np.full(max(rows, 1), NULL, np.int64)
         is_mine = frames.protocol[:rows] == self._protocol
-        is_there = (frames.schema_version_hex_bytes[:rows] >= 0) & (
-            frames.last_sequence_id[:rows] != NULL
-        )
-        for row in np.flatnonzero(is_mine & is_there).tolist():
-            start = int(frames.schema_version_hex_at[row])
-            data = sources[int(frames.source[row])]
-            version = data[start : start + int(frames.schema_version_hex_bytes[row])].tobytes()
-            if version not in self._schema_codes and len(self._schema_codes) < MAX_NAMES:
-                self._schema_codes[version] = len(self._schema_versions)
-                self._schema_versions.append(version.hex())
-            indexes[row] = self._schema_codes.get(version, NULL)
+        is_producer = frames.last_sequence_id[:rows] != NULL
+        versions = frames.schema_version_hex_at, frames.schema_version_hex_bytes, is_producer
+        policies = frames.key_shared_at, frames.key_shared_bytes, True
+        for starts, sizes, is_wanted in (versions, policies):
+            for row in np.flatnonzero(is_mine & is_wanted & (sizes[:rows] >= 0)).tolist():
+                start = int(starts[row])
+                data = sources[int(frames.source[row])]
+                indexes[row] = self._code(data[start : start + int(sizes[row])].tobytes())
+                if starts is frames.key_shared_at and indexes[row] != NULL:
+                    self._count_odd_fields(frames, row, int(indexes[row]))
         return indexes
+
+    def _count_odd_fields(self, frames: FrameColumns, row: int, policy: int) -> None:
+        if self._unknown is None:
+            return
+        if policy not in self._odd_fields:
+            self._odd_fields[policy] = unknown_fields(self._said[policy])
+        for message, number in self._odd_fields[policy]:
+            self._unknown.add(frames, row, message, number, 1)
+
+    def _code(self, said: bytes) -> int:
+        """The index of bytes in the list, NULL where there is no room for them."""
+        size = self._said_bytes + len(said)
+        if said not in self._codes and len(self._said) < MAX_NAMES and size <= MAX_NAME_BYTES:
+            self._codes[said] = len(self._said)
+            self._said.append(said)
+            self._said_bytes = size
+        return self._codes.get(said, NULL)
 
     def _blocks(self, out: HandleRows) -> list[TableBlock]:
         """The rows that closed as blocks of their two tables, in the order in which they closed."""
@@ -167,12 +190,16 @@ class PulsarRegistry:
         columns["closed_by"] = Coded(part.closed_by, _CLOSERS)
         if table == "producers":
             columns["producer_id"] = part.id
-            columns["schema_version_hex"] = Coded(part.schema_version, self._schema_versions)
+            columns["schema_version_hex"] = [
+                self._said[code].hex() if code >= 0 else None
+                for code in part.schema_version.tolist()
+            ]
             columns.update({name: getattr(part, name) for name in _PRODUCERS})
         else:
             columns["consumer_id"] = part.id
             columns["subscription"] = Coded(part.subscription, self._names)
             columns.update({name: getattr(part, name) for name in _CONSUMERS})
+            columns |= key_shared_columns(part.key_shared, self._said)
         return TableBlock(table, len(part.id), columns)
 
 

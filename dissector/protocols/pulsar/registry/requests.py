@@ -18,7 +18,7 @@ class RegistryContext(NamedTuple):
     """What the walk over a block works with.
 
     rows_before: ordinal of the last row of the block before.
-    schema_versions: int64[rows], index of each frame's schema version in the registry's list.
+    said: int64[rows], index of each frame's schema version or KeySharedMeta in the registry's list.
     out: gets the rows that close, from counters[COUNT_OUT] on.
     notices: as many as can come fit.
     """
@@ -26,7 +26,7 @@ class RegistryContext(NamedTuple):
     state: RegistryState
     rows_before: int
     rules: RuleColumns
-    schema_versions: Int64Array
+    said: Int64Array
     out: HandleRows
     notices: Notices
 
@@ -74,7 +74,7 @@ def settle(
                 return Lifecycle.INTERIM
             client_handles.last_sequence_id[client_handle] = frames.last_sequence_id[row]
             client_handles.topic_epoch[client_handle] = frames.topic_epoch[row]
-            client_handles.schema_version[client_handle] = run.schema_versions[row]
+            client_handles.schema_version[client_handle] = run.said[row]
         client_handles.open_requests[client_handle] -= 1
         if client_handles.ready_frame_no[client_handle] == NULL and (
             phase in (HandleState.OPENING, HandleState.OPEN)

@@ -88,13 +88,14 @@ class _HandleColumns(Bundle):
     is_durable: Int64Array
     first_flow_permits: Int64Array
     initial_position: Int64Array
+    key_shared: Int64Array
 
 
 class HandleColumns(_HandleColumns):
     """Producers and consumers, int64[rows] each; NULL where not known.
 
     kind: *_SUBJECT, NO_SUBJECT on a free row; id: producer_id or consumer_id; topic, subscription,
-    name: codes; schema_version: index in the registry's list of schema versions.
+    name: codes; schema_version, key_shared: indexes in the registry's list of what frames say.
 
     connection: row in RegistryConnections.
     open_requests: PRODUCER or SUBSCRIBE without an answer.

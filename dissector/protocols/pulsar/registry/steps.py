@@ -263,17 +263,17 @@ def _handle_opening(
         client_handles.access_mode[client_handle] = frames.access_mode[row]
         registry_client_handles.learn_name(state, client_handle, frames.wire_producer_name[row])
     else:
-        _learn_subscription(state, frames, row, client_handle)
+        _learn_subscription(run, frames, row, client_handle)
     registry_client_handles.describe(state, frames, row, client_handle)
     frames.lifecycle[row] = lifecycle
 
 
 @kernel
 def _learn_subscription(
-    state: RegistryState, frames: FrameColumns, row: int, client_handle: int
+    run: RegistryContext, frames: FrameColumns, row: int, client_handle: int
 ) -> None:
     """What a SUBSCRIBE says of its consumer."""
-    client_handles = state.client_handles
+    client_handles = run.state.client_handles
     if frames.wire_subscription[row] != NULL:
         client_handles.subscription[client_handle] = frames.wire_subscription[row]
     if frames.wire_consumer_name[row] != NULL:
@@ -282,6 +282,7 @@ def _learn_subscription(
     client_handles.priority_level[client_handle] = frames.priority_level[row]
     client_handles.is_durable[client_handle] = frames.is_durable[row]
     client_handles.initial_position[client_handle] = frames.initial_position[row]
+    client_handles.key_shared[client_handle] = run.said[row]
 
 
 @kernel

@@ -54,6 +54,7 @@ _COMMAND_FACTS: Final = (
     FieldColumn("subscribe.durable", "is_durable", default=1),
     FieldColumn("subscribe.initialPosition", "initial_position", default=0),
     FieldColumn("subscribe.priority_level", "priority_level"),
+    FieldColumn("subscribe.keySharedMeta", "key_shared"),
     FieldColumn("message.ack_set", "ack_set"),
     FieldColumn("message.message_permits", "message_permits"),
     FieldColumn("active_consumer_change.is_active", "is_active", default=0),

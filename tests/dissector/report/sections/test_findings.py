@@ -1,5 +1,7 @@
 """The section of findings: order, counts, rules that failed, and the table that others read."""
 
+from itertools import permutations
+
 import pytest
 
 from dissector.findings.finding import findings_of_rows
@@ -75,6 +77,18 @@ def test_incidents_a_minute_apart_are_one_and_so_is_what_goes_over_midnight() ->
     assert not problems and (one.incidents, one.first_ns, one.last_ns) == (2, 0, 400 * second)
     apart, _ = findings_of_rows(query.rule, [row("a", 0, 10), row("b", 300, 400)])
     assert [(one.capture, one.incidents) for one in apart] == [("a", 1), ("b", 1)]
+
+
+def test_of_what_captures_saw_alike_the_first_name_is_shown_in_any_order_of_rows() -> None:
+    query = rule_queries()["finding_r01"]
+    rows = [
+        {"capture": capture, "first_ns": 1, "last_ns": 2, "rank_of_capture": 1,
+         "frame_first_request": number, query.rule.worst: 5}
+        for capture, number in (("b", 1), ("a", 8), ("a", 4), ("c", 1))
+    ]  # fmt: skip
+    for ordered in permutations(rows):
+        (one,), _ = findings_of_rows(query.rule, ordered)
+        assert (one.capture, one.evidence[0].frame_no) == ("a", 4)
 
 
 def test_what_is_more_than_the_limit_is_said() -> None:

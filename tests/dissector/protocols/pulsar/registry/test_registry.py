@@ -6,6 +6,7 @@ import pytest
 
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
 from dissector.protocols.pairing.state import PairingBounds
+from dissector.protocols.pulsar.registry import registry
 from dissector.protocols.pulsar.registry.state import new_registry_state, reserve
 from dissector.protocols.pulsar.wire import commands
 from tests.wire.talk import TOPIC, Talk, chosen
@@ -275,3 +276,15 @@ def test_room_grows_with_what_is_open() -> None:
     for number in range(1500):
         talk.subscribe(number)
     assert len(talk.rows()["consumers"]) == 1500
+
+
+def test_what_frames_say_is_kept_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MAX_NAME_BYTES", 5)
+    talk = Talk()
+    talk.connect()
+    for number, version in enumerate((b"ab", b"cdef", b"ab", b"xyz", b"")):
+        talk.produce(number, schema_version_hex=version)
+    rows = talk.rows()["producers"]
+    assert chosen(rows, "producer_id", "schema_version_hex") == [
+        (0, "6162"), (1, None), (2, "6162"), (3, "78797a"), (4, ""),
+    ]  # fmt: skip

@@ -1,0 +1,50 @@
+"""What a SUBSCRIBE says of how keys are shared: from its KeySharedMeta to columns of consumers."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from dissector.blocks import Column, Int64Array
+from dissector.protobuf.descriptors import enum_names
+from dissector.protocols.pulsar.wire.details import parse, rebuilt
+
+_NOTHING: Final = (None, None, None)
+
+
+def key_shared_columns(codes: Int64Array, said: Sequence[bytes]) -> dict[str, Column]:
+    """The columns of rows that name the bytes of a KeySharedMeta by index in a list, or none.
+
+    No column where no row names one.
+    """
+    policies = {code: _policy(said[code]) for code in set(codes.tolist()) if code >= 0}
+    if not policies:
+        return {}
+    rows = (policies.get(code, _NOTHING) for code in codes.tolist())
+    modes, ranges, orders = zip(*rows, strict=True)
+    return {"key_shared_mode": modes, "sticky_ranges": ranges, "allows_out_of_order": orders}
+
+
+def _policy(data: bytes) -> tuple[str | None, list[int] | None, bool | None]:
+    """Mode, ranges, whether keys may come out of order; bytes that are no message say nothing."""
+    message: Any = parse("KeySharedMeta", data)
+    if message is None or not message.HasField("keySharedMode"):
+        return _NOTHING
+    ranges = [slot for each in message.hashRanges for slot in (each.start, each.end)]
+    mode = enum_names("KeySharedMode")[message.keySharedMode]
+    return mode, ranges or None, message.allowOutOfOrderDelivery
+
+
+def unknown_fields(data: bytes) -> list[tuple[str, int]]:
+    """Fields that the description does not have, by message and number, each once: a client to
+    come may ask for another way (entryBucketDispatch, whose number is not public)."""
+    message: Any = parse("KeySharedMeta", data)
+    parts = [] if message is None else [message, *message.hashRanges]
+    unknown = ((part.DESCRIPTOR.name, UnknownFieldSet(part)) for part in parts)
+    return sorted({(name, each.field_number) for name, fields in unknown for each in fields})
+
+
+def key_shared_bytes(detail: object) -> bytes | None:
+    """A KeySharedMeta from what the column `detail` says of it; None where that is cut."""
+    message = rebuilt("KeySharedMeta", detail)
+    return None if message is None else message.SerializePartialToString()
