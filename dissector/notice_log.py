@@ -14,6 +14,7 @@ from dissector.notices import NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.enums import DIRECTIONS
 from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
+from dissector.tls.suites import SUITES
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
 _LAST: Final = (1 << 63) - 1
@@ -28,6 +29,10 @@ _WORDS: Final[dict[str, dict[int, str]]] = {
         UnpackResult.CORRUPT: "not what its codec says",
         UnpackResult.OVER_BUDGET: "the entries so far unpack to too many times their size",
     }
+}
+# The same of its second number.
+_SECOND_WORDS: Final[dict[str, dict[int, str]]] = {
+    "tls_bad_record": {number: suite.name for number, suite in SUITES.items()}
 }
 
 
@@ -189,5 +194,6 @@ def sentence_of(notice: Notice, name: str = "") -> str:
         return unread_text(code, notice.value, notice.value2)
     words = _WORDS.get(code, {})
     value = "?" if notice.value == NULL else words.get(notice.value, notice.value)
-    value2 = "?" if notice.value2 == NULL else notice.value2
+    seconds = _SECOND_WORDS.get(code, {})
+    value2 = "?" if notice.value2 == NULL else seconds.get(notice.value2, notice.value2)
     return NOTICES[notice.kind].sentence.format(value=value, value2=value2, name=name)

@@ -14,7 +14,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.capture import columns as capture_columns
 from dissector.capture import pcapng
 from dissector.capture.columns import ScanProgress
-from dissector.capture.interfaces import Interfaces, packet_comments, read_section
+from dissector.capture.interfaces import Interfaces, key_log_of, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
@@ -116,6 +116,8 @@ class CaptureReader:
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     without_timestamp: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: so far, in order.
+    key_logs: secrets that stood in the capture before the packets of the last feed; whoever takes
+        them clears the list.
     max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
 
@@ -127,6 +129,7 @@ class CaptureReader:
         self.without_timestamp = UntimedPackets()
         self.next_packet = 1
         self.notices: list[Notice] = []
+        self.key_logs: list[bytes] = []
         self.clock_steps = 0
         self._state = capture_columns.new_scan_state()
         self._largest_step = notice_of("clock_step", value=0)
@@ -393,6 +396,10 @@ class CaptureReader:
             if not self.interfaces.describe(block, order):
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)
+        elif kind == BlockType.DECRYPTION_SECRETS:
+            key_log = key_log_of(block, order)
+            if key_log:
+                self.key_logs.append(key_log)
         else:
             self.interfaces.count_drops(block, order, section.first_interface)
         return position + size, True

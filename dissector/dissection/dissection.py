@@ -44,6 +44,7 @@ from dissector.protocols.interface import (
 from dissector.stream.columns import RangeColumns, RangeSource
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
+from dissector.tls import KeyLog, TlsRoom
 
 _CLOSED_ROWS: Final = 4096  # connections in one block of rows
 _EMPTY: Final = np.zeros(1, np.uint8)
@@ -72,7 +73,10 @@ class Dissection:
         the rows.
     """
 
-    def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
+    def __init__(
+        self, options: Options, specs: Specs = PROTOCOLS, keys: KeyLog | None = None
+    ) -> None:
+        """keys: secrets of TLS connections, to which those of the capture itself are added."""
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
@@ -103,9 +107,11 @@ class Dissection:
         self._notices = NoticeLog()
         self._held_notices = 0  # since the last block of them
         self._files = 0
+        self._tls = TlsRoom(keys, options.bounded(limits.MAX_TLS_CONNECTIONS))
         self._connections = ConnectionTable(
-            self._streams, self._framing, specs, self.packets.tunnel_names, options.hash_key
-        )
+            self._streams, self._framing, specs, self.packets.tunnel_names, self._tls,
+            options.hash_key,
+        )  # fmt: skip
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
@@ -148,6 +154,8 @@ class Dissection:
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
+            if self.capture.key_logs:
+                self._take_key_logs()
             if scan.rows:
                 self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)
             if not scan.is_more:
@@ -241,6 +249,7 @@ class Dissection:
         self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_notices(self.capture.finish())
         self._drain_notices(self.packets.finish())
+        self._notices.add(self._tls.last_notices())
         self._note_hidden()
         self._out.append(self._notices.block())
         return self._taken()
@@ -300,6 +309,13 @@ class Dissection:
             self._handle_ranges(ranges, count, buffers)
             self._close_connections()
 
+    def _take_key_logs(self) -> None:
+        """Secrets that the capture itself holds."""
+        for text in self.capture.key_logs:
+            for line in self._tls.add_keys(text):
+                self._notices.note("key_log_broken", value=line)
+        self.capture.key_logs.clear()
+
     def _taken(self) -> list[TableBlock]:
         self._clean()
         taken, self._ready = self._ready, []
@@ -326,7 +342,9 @@ class Dissection:
             # Before the first time: the protocols reckon with times, what comes of it is taken out.
             times = ranges.ts_ns[:rows]
             times[times == NULL] = 0
-        self._hold_notices()
+        self._hold_notices(self._streams.notices())
+        ranges, rows, sources = self._tls.advance(ranges, rows, sources)
+        self._hold_notices(self._tls.notices())
         if self._conversation is not None:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
         self._framing.advance(ranges, rows, sources)
@@ -338,9 +356,8 @@ class Dissection:
         self._notices.add(of_capture)
         of_capture.clear()
 
-    def _hold_notices(self) -> None:
+    def _hold_notices(self, rows: Int64Array) -> None:
         """Notices of a side of a connection wait until its direction is known."""
-        rows = self._streams.notices()
         kept = min(len(rows), MAX_NOTICES - self._held_notices)
         self._held_notices += kept
         self._notices.count(len(rows) - kept)
