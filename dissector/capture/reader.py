@@ -206,6 +206,11 @@ class CaptureReader:
         return False
 
     @property
+    def may_hold_keys(self) -> bool:
+        """Whether the file is of a format that holds secrets beside packets."""
+        return self._file.format == PCAPNG
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more is taken from the file."""
         return self._file.phase == _OVER

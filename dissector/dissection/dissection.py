@@ -154,7 +154,8 @@ class Dissection:
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
-            if self.capture.key_logs:
+            if self.capture.may_hold_keys:
+                self._tls.may_wait = True
                 self._take_key_logs()
             if scan.rows:
                 self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)

@@ -22,7 +22,7 @@ from dissector.tls import handshake, records, suites
 from dissector.tls.facts import TlsFacts
 from dissector.tls.handshake import ClientHello, Message, ServerHello
 from dissector.tls.keylog import MASTER_SECRET, KeyLog
-from dissector.tls.records import Piece, RecordStream
+from dissector.tls.records import Piece, PlainSpan, RecordStream
 
 if TYPE_CHECKING:
     from dissector.tls.ciphers import RecordOpener, TrafficSecret
@@ -33,7 +33,10 @@ _SIDE_NAMES: Final = ("CLIENT", "SERVER")
 
 
 class PlainSink(Protocol):
-    """Who takes what comes out."""
+    """Who takes what comes out. may_wait: a key that is not there may still come."""
+
+    @property
+    def may_wait(self) -> bool: ...
 
     def data(self, endpoint_index: int, offset: int, content: Any, spans: Any) -> None:
         """Plain bytes of one record. spans: a list of records.PlainSpan."""
@@ -114,14 +117,15 @@ class TlsConnection:
         self._is_early_taken = True
         self._said_early = self._said_renegotiation = False
         self._secrets: dict[str, bytes] = {}
+        self._headers: list[tuple[int, Piece, bytes]] = []
 
     # -- what comes in
 
-    def skip_header(self, endpoint_index: int, piece: Piece, size: int) -> None:
+    def skip_header(self, endpoint_index: int, piece: Piece, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""
         side = self._sides[endpoint_index]
-        side.plain = size
-        side.stream.start = piece.start + size
+        side.plain = side.stream.start = len(header)
+        self._headers.append((endpoint_index, piece, header))
 
     def add(self, endpoint_index: int, piece: Piece, view: memoryview) -> None:
         """The next bytes of a direction."""
@@ -449,10 +453,10 @@ class TlsConnection:
         facts.version = suites.version_name(hello.version)
         self._suite = suites.suite_of(hello.suite)
         facts.cipher = self._suite.name
+        self._is_13 = hello.version == suites.TLS_1_3
         if hello.is_retry:
             return
         self._server = hello
-        self._is_13 = hello.version == suites.TLS_1_3
         facts.protocol = hello.protocol or facts.protocol
         if self._is_13:
             facts.is_resumed = hello.is_resumed
@@ -511,7 +515,7 @@ class TlsConnection:
         if is_there:
             return True
         self._secrets = {}
-        if self.keys is not None and self.keys.may_grow:
+        if self._sink.may_wait:
             self.is_waiting = True
             return False
         return self._refuse(self._why_not())
@@ -585,7 +589,7 @@ class TlsConnection:
             if secret is not None
         ]
         if not side.stages:
-            if self.keys is not None and self.keys.may_grow:
+            if self._sink.may_wait:
                 self._secrets = {}
                 self.is_waiting = True
                 return False
@@ -600,6 +604,9 @@ class TlsConnection:
         side.is_proved = True
         if self.verdict is None:
             self.verdict = OPEN
+            for endpoint_index, piece, header in self._headers:
+                span = PlainSpan(len(header), piece.packet, piece.ts_ns, piece.flags)
+                self._sink.data(endpoint_index, 0, header, [span])
 
     def _opened(self, side: _Side, record: memoryview) -> Any:
         """What a record holds; None if it is not authentic, or cannot be read."""

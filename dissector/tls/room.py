@@ -53,6 +53,7 @@ class TlsRoom:
     """Where TLS ends.
 
     keys: the secrets; None: there is no key log, connections only tell what is plain of them.
+    may_wait: further ones may come, so that connections wait for theirs.
     followed: how many connections it may follow at once; beside that they go by.
     """
 
@@ -61,6 +62,7 @@ class TlsRoom:
     ) -> None:
         self.keys = keys
         self._most = followed
+        self.may_wait = keys is not None and keys.may_grow
         self._followed: dict[int, _Followed] = {}
         self._numbers = _NO_CONNECTION  # those of _followed
         self._facts: dict[int, TlsFacts] = {}
@@ -103,7 +105,7 @@ class TlsRoom:
         """Take a key log that stands in the capture; gives numbers of lines that are broken."""
         if not self._has_own_keys:
             # What was given is shared, and grows for nobody else.
-            self.keys = KeyLog(may_grow=True) if self.keys is None else self.keys.copy()
+            self.keys = KeyLog() if self.keys is None else self.keys.copy()
             self._has_own_keys = True
             for followed in self._followed.values():
                 followed.connection.keys = self.keys
@@ -232,7 +234,7 @@ class TlsRoom:
             return
         followed.heads[endpoint_index] = None
         if size:
-            connection.skip_header(endpoint_index, piece._replace(start=0), size)
+            connection.skip_header(endpoint_index, piece, head[:size])
         elif judged.verdict != HeadVerdict.IS_TLS:
             connection.verdict = ""
             return
