@@ -368,7 +368,7 @@ class TlsConnection:
     def _break(self, side: _Side, offset: int, piece: Piece) -> None:
         """What must be a header is none."""
         if self.verdict is None and not (self._hello and self._server):
-            self.verdict = reasons.UNSUPPORTED if self._hello or self._server else ""
+            self.verdict = reasons.NO_HELLO if self._hello or self._server else ""
             return
         self._sink.note(
             "tls_broken_record", side.index, piece, stream_offset=offset, value=side.record_no
@@ -529,7 +529,7 @@ class TlsConnection:
 
     def _why_not(self) -> str:
         """Why nothing was opened, of a connection that is over."""
-        if self._hello is None:
+        if self._hello is None or self._server is None:
             return reasons.NO_HELLO
         if self._server is not None and (
             not self._suite.mode or self._server.version not in (suites.TLS_1_2, suites.TLS_1_3)

@@ -235,7 +235,9 @@ class TlsRoom:
         followed.heads[endpoint_index] = None
         if size:
             connection.skip_header(endpoint_index, piece, head[:size])
-        elif judged.verdict != HeadVerdict.IS_TLS:
+        elif (
+            judged.verdict != HeadVerdict.IS_TLS and followed.heads[1 - endpoint_index] is not None
+        ):
             connection.verdict = ""
             return
         if len(head) > size:

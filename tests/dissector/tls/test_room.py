@@ -191,16 +191,19 @@ def test_without_keys_handshakes_tell_what_they_tell() -> None:
     spoken = tls.spoken(PLAIN)
     row = seen(capture(spoken.wire)).connection
     assert (row["tls_version"], row["tls_alpn"]) == ("TLS 1.3", None)
-    assert row["tls_handshake_ns"] == seen(capture(spoken.wire), spoken.keys).connection[
-        "tls_handshake_ns"
-    ]
+    assert (
+        row["tls_handshake_ns"]
+        == seen(capture(spoken.wire), spoken.keys).connection["tls_handshake_ns"]
+    )
 
 
 def test_wrong_keys_open_nothing() -> None:
     for begun in (tls.begun_13("TLS_AES_128_GCM_SHA256"), tls.begun_12(next(iter(
         name for name in tls.KINDS if "WITH" in name)))):  # fmt: skip
         lines = [line.split() for line in begun.keys.splitlines()]
-        wrong = "".join(f"{label} {random} {'ab' * (len(key) // 2)}\n" for label, random, key in lines)
+        wrong = "".join(
+            f"{label} {random} {'ab' * (len(key) // 2)}\n" for label, random, key in lines
+        )
         found = seen(capture(tls.carried(begun, PLAIN)), wrong)
         assert found.connection["protocol"] == "tls"
         assert found.connection["tls_decryption"] == "wrong_key"
