@@ -125,6 +125,7 @@ class Dissection:
         self._blocks_of_feed = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
+        self._is_side_lasting = False
 
     # -- the driver's calls
 
@@ -345,6 +346,7 @@ class Dissection:
             times[times == NULL] = 0
         self._hold_notices(self._streams.notices())
         ranges, rows, sources = self._tls.advance(ranges, rows, sources)
+        self._is_side_lasting = sources[RangeSource.SIDE] is not buffers.assembled
         self._hold_notices(self._tls.notices())
         if self._conversation is not None:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
@@ -368,12 +370,15 @@ class Dissection:
         """Start the stages of a block of frames.
 
         Bytes of the heap and of the side buffer change with the next packets, so frames that lie
-        there are read to the end at once; those of the framing do not.
+        there are read to the end at once; those of the framing, and what was decrypted, do not.
         """
         self._stages.begin(block)
         self._blocks_of_feed += 1
         sources = block.frames.source[: block.rows]
-        if ((sources == RangeSource.HEAP) | (sources == RangeSource.SIDE)).any():
+        is_brief = sources == RangeSource.HEAP
+        if not self._is_side_lasting:
+            is_brief |= sources == RangeSource.SIDE
+        if is_brief.any():
             self._stages.finish_reading()
 
     def _take_rows(

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dissector import limits
+from dissector.stream import columns
 from dissector.stream.columns import RangeKind
 from dissector.tls import facts as reasons
 from dissector.tls import handshake, records, suites
@@ -92,6 +93,11 @@ class _Side:
         self.last = Piece(0, 0, limits.NULL, limits.NULL, 0)
         self.first_encrypted_ns: int | None = None
 
+    @property
+    def is_special(self) -> bool:
+        """Whether its next bytes are no records in a row."""
+        return bool(self.is_dead or self.is_lost or self.skip_until or self.is_blocked)
+
 
 class TlsConnection:
     """Follows one connection.
@@ -120,6 +126,87 @@ class TlsConnection:
         self._headers: list[tuple[int, Piece, bytes]] = []
 
     # -- what comes in
+
+    def read_quickly(self, endpoint_index: int, view: memoryview, piece: Piece) -> int:
+        """Take what nearly all ranges are: records of application data that open at once, and
+        the beginning of the next one; gives how many bytes it took, from the front.
+
+        Args:
+            view: the range; piece: it.
+        """
+        side = self._sides[endpoint_index]
+        opener, stream = side.opener, side.stream
+        if opener is None or not side.is_proved or side.is_special:
+            return 0
+        at, size = 0, len(view)
+        if stream.data:
+            missing = stream.needed - len(stream.data)
+            if stream.data[0] != records.APPLICATION_DATA or stream.needed == records.HEADER_BYTES:
+                return 0
+            if size < missing:
+                stream.data += view
+                stream.pieces.append(piece)
+                return size
+            record = memoryview(bytes(stream.data) + view[:missing])
+            pieces = [*stream.pieces, piece]
+            if not self._put_quickly(side, opener, record, stream.start, pieces):
+                return 0
+            stream.data = bytearray()
+            at = missing
+        start, own = piece.start, [piece]
+        while size - at > records.HEADER_BYTES and view[at] == records.APPLICATION_DATA:
+            body = view[at + 3] << 8 | view[at + 4]
+            end = at + records.HEADER_BYTES + body
+            if view[at + 1] != 3 or body > records.MAX_BODY_BYTES:
+                break
+            if end > size:
+                stream.data = bytearray(view[at:])
+                stream.start, stream.pieces, stream.needed = start + at, own, end - at
+                return size
+            if not self._put_quickly(side, opener, view[at:end], start + at, own):
+                break
+            at = end
+        return at
+
+    def _put_quickly(
+        self,
+        side: _Side,
+        opener: "RecordOpener",
+        record: memoryview,
+        start: int,
+        pieces: list[Piece],
+    ) -> bool:
+        """Put out what a record of application data holds; False: it is none that opens at once."""
+        body = record[records.HEADER_BYTES :]
+        content = opener.open(side.sequence, bytes(record[: records.HEADER_BYTES]), body)
+        if not content:
+            return False
+        plain = len(content)
+        if self._is_13:
+            plain -= 1
+            if content[plain] != records.APPLICATION_DATA:
+                return False
+        side.sequence += 1
+        side.record_no += 1
+        if opener.lead:
+            side.hint = opener.hint(body)
+        side.overhead += len(record) - plain
+        if not plain:
+            return True
+        end = start + len(record)
+        if len(pieces) == 1:
+            _, last, packet, ts_ns, flags = pieces[0]
+            if pieces[0].start != start:
+                flags &= ~columns.STARTS_PACKET
+            if last != end:
+                flags &= ~columns.ENDS_PACKET
+            spans: Any = ((plain, packet, ts_ns, flags),)
+        else:
+            lead = records.HEADER_BYTES + opener.lead
+            spans = records.shares(pieces, start, end, lead, plain)
+        self._sink.data(side.index, side.plain, content, spans)
+        side.plain += plain
+        return True
 
     def skip_header(self, endpoint_index: int, piece: Piece, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""

@@ -16,6 +16,7 @@ from dissector.limits import NULL
 from dissector.notice_rows import Notice, NoticeRows, notice_of
 from dissector.notices import NOTICE_NUMBER
 from dissector.protocols.framing.first_bytes import HeadVerdict, look
+from dissector.stream import columns
 from dissector.stream.columns import RangeColumns, RangeKind, RangeSource
 from dissector.tls import facts as reasons
 from dissector.tls.connection import OPEN, TlsConnection
@@ -71,9 +72,13 @@ class TlsRoom:
         self._opened = self._unfitting = 0  # connections
         self._has_own_keys = False
         self._notices: list[list[int]] = []
-        # Of the block that is handled: rows, their places in its order, and their bytes.
+        # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
+        # where they lie, packet, time, flags); other rows, their places, and how many of both came
+        # before each; all bytes.
+        self._plain: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._rows: list[list[int]] = []
         self._places: list[int] = []
+        self._before: list[int] = []
         self._chunks: list[Any] = []
         self._size = 0
         self._row: list[int] = []
@@ -136,8 +141,25 @@ class TlsRoom:
         views: list[memoryview] = [source.data for source in sources]
         for place, row in zip(at.tolist(), ranges.matrix[:, at].T.tolist(), strict=True):
             self._place, self._row = place, row
+            number, endpoint_index, kind, start, size, source, offset, packet, ts_ns, flags = row[
+                :10
+            ]
+            if kind == RangeKind.DATA:
+                followed = self._followed.get(number)
+                if followed is not None and followed.connection.verdict == OPEN:
+                    done = followed.connection.read_quickly(
+                        endpoint_index,
+                        views[source][offset : offset + size],
+                        Piece(start, start + size, packet, ts_ns, flags),
+                    )
+                    if done == size:
+                        continue
+                    if done:
+                        flags &= ~columns.STARTS_PACKET
+                        row[3:7] = [start + done, size - done, source, offset + done]
+                        row[_AT["flags"]] = flags
             self._take(row, views)
-        return self._joined(ranges, rows, sources, ~chosen)
+        return self._joined(ranges, sources, ~chosen)
 
     def _chosen(self, ranges: RangeColumns, rows: int, sources: Sources) -> Any:
         """Which rows are of connections that are, or may be, TLS; None: none."""
@@ -295,29 +317,21 @@ class TlsRoom:
 
     def data(self, endpoint_index: int, offset: int, content: Any, spans: list[PlainSpan]) -> None:
         """Plain bytes of a record."""
+        at = self._size
         for size, packet, ts_ns, flags in spans:
-            row = [*self._row]
-            row[1] = endpoint_index
-            row[2] = RangeKind.DATA
-            row[3] = offset
-            row[4] = size
-            row[5] = RangeSource.SIDE
-            row[6] = self._size
-            row[7] = packet
-            row[8] = ts_ns
-            row[9] = flags
-            self._rows.append(row)
-            self._places.append(self._place)
+            self._plain.append(
+                (self._place, endpoint_index, offset, size, at, packet, ts_ns, flags)
+            )
             offset += size
-            self._size += size
+            at += size
         self._chunks.append(content)
+        self._size += len(content)
 
     def gap(self, endpoint_index: int, kind: int, offset: int, size: int, piece: Piece) -> None:
         """Plain bytes that are missing."""
         row = [*self._row]
         row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, 0]
-        self._rows.append(row)
-        self._places.append(self._place)
+        self._put(row)
 
     def note(self, code: str, endpoint_index: int, piece: Piece, **numbers: int) -> None:
         """A notice of a side."""
@@ -334,6 +348,7 @@ class TlsRoom:
     # -- rows
 
     def _put(self, row: list[int]) -> None:
+        self._before.append(len(self._plain) + len(self._rows))
         self._rows.append(row)
         self._places.append(self._place)
 
@@ -348,21 +363,39 @@ class TlsRoom:
         self._put(row)
 
     def _joined(
-        self, ranges: RangeColumns, rows: int, sources: Sources, is_kept: Any
+        self, ranges: RangeColumns, sources: Sources, is_kept: Any
     ) -> tuple[RangeColumns, int, Sources]:
         """The block with what took the place of some rows."""
         kept = np.flatnonzero(is_kept)
         plain = np.frombuffer(bytearray().join(self._chunks) or bytearray(1), np.uint8)
-        put = np.array(self._rows, np.int64).reshape(-1, len(_COLUMNS)).T
+        put, places = self._put_rows(ranges)
         matrix = ranges.matrix[:, kept]
         if (matrix[_AT["source"]] == RangeSource.SIDE).any():
             # Packets that were put together from fragments: both lie in one array.
-            put = put.copy()
             is_data = put[_AT["kind"]] == RangeKind.DATA
             put[_AT["offset"], is_data] += len(sources[RangeSource.SIDE])
             plain = np.concatenate((sources[RangeSource.SIDE], plain))
-        places = np.concatenate((kept, np.array(self._places, np.int64)))
-        order = np.argsort(places, kind="stable")
+        order = np.argsort(np.concatenate((kept, places)), kind="stable")
         joined = np.ascontiguousarray(np.concatenate((matrix, put), axis=1)[:, order])
-        self._rows, self._places, self._chunks, self._size = [], [], [], 0
+        self._plain, self._rows, self._places, self._before = [], [], [], []
+        self._chunks, self._size = [], 0
         return RangeColumns(joined), joined.shape[1], (sources[0], sources[1], plain)
+
+    def _put_rows(self, ranges: RangeColumns) -> tuple[Int64Array, Int64Array]:
+        """What connections put out: int64[columns, rows] and the places of rows, in order."""
+        count = len(self._plain) + len(self._rows)
+        put, places = np.empty((len(_COLUMNS), count), np.int64), np.empty(count, np.int64)
+        is_plain = np.ones(count, bool)
+        is_plain[self._before] = False
+        if self._plain:
+            place, endpoint_index, offset, size, at, packet, ts_ns, flags = np.array(
+                self._plain, np.int64
+            ).T
+            rows = ranges.matrix[:, place]  # the range that brought a record's end
+            data, side = np.full(len(place), RangeKind.DATA), np.full(len(place), RangeSource.SIDE)
+            rows[1:10] = endpoint_index, data, offset, size, side, at, packet, ts_ns, flags
+            put[:, is_plain], places[is_plain] = rows, place
+        if self._rows:
+            put[:, self._before] = np.array(self._rows, np.int64).T
+            places[self._before] = self._places
+        return put, places

@@ -5,6 +5,7 @@ both directions when it is opened: that is the independent truth. The key schedu
 with `hmac` of the standard library alone.
 """
 
+import contextlib
 import datetime
 import functools
 import hashlib
@@ -230,10 +231,8 @@ def spoken(
             assert got == data
         resumed, kept = bool(sides[0].session_reused), sides[0].session
         for side in (0, 1):
-            try:
+            with contextlib.suppress(ssl.SSLError):
                 sides[side].unwrap()
-            except ssl.SSLError:
-                pass
             move(side)
         contexts[0].keylog_filename = None
         keys = log.read()
