@@ -75,6 +75,8 @@ MAX_TLS_EARLY_RECORDS: Final = 1 << 16  # of early data (0-RTT), which no secret
 MAX_TLS_BLIND_RECORDS: Final = 64  # of a handshake whose secrets are not in the key log
 MAX_KEY_LINE_BYTES: Final = 1024  # of a key log; longer lines are broken
 MAX_KEY_LOG_CONNECTIONS: Final = 1 << 20  # whose secrets are kept; more: the first are forgotten
+MAX_HELD_KEY_LOG_BYTES: Final = 32 << 20  # of a capture, until they are taken; more: passed over
+MAX_USED_KEYS: Final = 1 << 16  # connections opened last, whose keys can be written beside packets
 MAX_BROKEN_KEY_LINES: Final = 5  # that are named; all are counted
 
 # -- frames

@@ -118,9 +118,7 @@ NOTICES: Final = (
     NoticeKind(
         "tls_connections_limit", "warning", "{value} TLS connections stay encrypted: too many"
     ),
-    NoticeKind(
-        "tls_no_key_fits", "warning", "the key log opens none of {value} TLS connections"
-    ),
+    NoticeKind("tls_no_key_fits", "warning", "the key log opens none of {value} TLS connections"),
     NoticeKind("key_log_broken", "warning", "line {value} of the capture's key log cannot be read"),
     # -- frames
     NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),

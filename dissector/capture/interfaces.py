@@ -20,7 +20,6 @@ _BYTE_ORDERS: Final = {
 _LARGEST_OFFSET_SECONDS: Final = 1 << 33  # further from 1970 than 64-bit nanoseconds reach
 _MICROSECONDS: Final = 6
 _SECTION_VERSION: Final = 1
-_TLS_KEY_LOG: Final = 0x544C534B  # kinds of decryption secrets
 
 
 class SectionStart(NamedTuple):
@@ -78,7 +77,7 @@ def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]
 def key_log_of(block: bytes, order: str) -> bytes | None:
     """The TLS key log in a decryption secrets block, as far as it is there; None: another kind."""
     kind, size = struct.unpack_from(f"{order}II", block.ljust(16, b"\0"), 8)
-    return block[16:-4][:size] if kind == _TLS_KEY_LOG else None
+    return block[16:-4][:size] if kind == pcapng.TLS_KEY_LOG else None
 
 
 class Interfaces:

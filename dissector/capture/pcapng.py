@@ -31,6 +31,7 @@ class BlockType(enum.IntEnum):
 
 BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 SHORTEST_SECTION_BYTES: Final = 28  # of a section header block
+TLS_KEY_LOG: Final = 0x544C534B  # a kind of decryption secrets
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
 

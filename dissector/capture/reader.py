@@ -19,7 +19,12 @@ from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_heade
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
-from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
+from dissector.limits import (
+    MAX_HELD_KEY_LOG_BYTES,
+    MAX_PACKETLESS_BYTES,
+    NULL,
+    PACKET_BLOCK_ROWS,
+)
 from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 
@@ -403,7 +408,7 @@ class CaptureReader:
             file.section = section._replace(interfaces=section.interfaces + 1)
         elif kind == BlockType.DECRYPTION_SECRETS:
             key_log = key_log_of(block, order)
-            if key_log:
+            if key_log and sum(map(len, self.key_logs)) < MAX_HELD_KEY_LOG_BYTES:
                 self.key_logs.append(key_log)
         else:
             self.interfaces.count_drops(block, order, section.first_interface)

@@ -191,7 +191,7 @@ _SPEAKING: Final = (
 _KINDS: Final[dict[str, dict[str, Any]]] = {
     "decode_as": {"type": PortProtocol(), "multiple": True, "default": ()},
     "protocol": {"type": click.Choice(["auto", *PROTOCOL_NAMES])},
-    "keylog": {"type": LocalPath(dir_okay=False, path_type=Path)},
+    "keylog": {"type": LocalPath(dir_okay=False)},
 }
 
 
@@ -254,24 +254,15 @@ def _collect(values: dict[str, Any]) -> Common:
     uncompiled.choose(values.get("inputs", ()), common.words)
     core = {name: values.pop(name) for name in _READING}
     core["decode_as"] = dict(core["decode_as"])
-    core["keylog"] = _key_log(core["keylog"], common.words)
+    chosen = Options(**core)
+    if chosen.keylog is not None or "SSLKEYLOGFILE" in os.environ:
+        from dissector.sources.key_logs import complaints
+
+        for sentence in complaints(chosen):
+            common.words.missing(sentence)
     return common._replace(
-        jobs=values.pop("jobs") or usable_cpus(),
-        is_strict=values.pop("strict"),
-        core=Options(**core),
+        jobs=values.pop("jobs") or usable_cpus(), is_strict=values.pop("strict"), core=chosen
     )
-
-
-def _key_log(asked: Path | None, words: Messages) -> str | None:
-    """The key log's path: the one that is asked for, or the environment's where that is there."""
-    path = str(asked) if asked is not None else os.environ.get("SSLKEYLOGFILE") or None
-    if path is None or (asked is None and not os.path.isfile(path)):
-        return None
-    from dissector.sources.key_logs import complaints
-
-    for sentence in complaints(Options(keylog=path)):
-        words.missing(sentence)
-    return path
 
 
 def _with_common(options: tuple[Callable[[Any], Any], ...], command: Command) -> Command:

@@ -32,8 +32,8 @@ from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
-from dissector.tls import TlsRoom
 from dissector.tls.facts import NO_HELLO, TlsFacts
+from dissector.tls.room import TlsRoom
 
 _DIRECTION: Final = NoticeRows._fields.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")

@@ -44,7 +44,8 @@ from dissector.protocols.interface import (
 from dissector.stream.columns import RangeColumns, RangeSource
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
-from dissector.tls import KeyLog, TlsRoom
+from dissector.tls.keylog import KeyLog
+from dissector.tls.room import TlsRoom
 
 _CLOSED_ROWS: Final = 4096  # connections in one block of rows
 _EMPTY: Final = np.zeros(1, np.uint8)
@@ -288,6 +289,11 @@ class Dissection:
     def ends_of(self, connection: int) -> tuple[Endpoint, Endpoint] | None:
         """Client and broker of a connection that is open, None for others."""
         return self._connections.ends_of(connection)
+
+    @property
+    def keys_used(self) -> list[str]:
+        """Lines of a key log with the secrets that opened connections so far."""
+        return self._tls.keys_used()
 
     @property
     def connections_seen(self) -> int:

@@ -34,6 +34,7 @@ TLS_DECRYPTION: Final[dict[str, str]] = {
     "wrong_key": "the key of the key log does not open it",
     "no_hello": "its hellos, which say whose key it wants, are not in the capture",
     "unsupported": "its version or cipher is not read",
+    "no_library": "what opens records is not installed: the extra tls",
     "limit": "too many TLS connections at once",
 }
 

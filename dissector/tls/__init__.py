@@ -4,8 +4,3 @@
 direction into records, `handshake` reads what is said before the keys, `keylog` has the secrets,
 `suites` says which ciphers are read and `ciphers` opens records. No I/O, no clock.
 """
-
-from dissector.tls.keylog import KeyLog
-from dissector.tls.room import TlsRoom
-
-__all__ = ["KeyLog", "TlsRoom"]

@@ -208,6 +208,11 @@ class TlsConnection:
         side.plain += plain
         return True
 
+    @property
+    def random(self) -> bytes:
+        """The client's random, by which the key log has its secrets."""
+        return b"" if self._hello is None else self._hello.random
+
     def skip_header(self, endpoint_index: int, piece: Piece, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""
         side = self._sides[endpoint_index]
@@ -655,9 +660,10 @@ class TlsConnection:
             return False
         if not self._find_secrets():
             return False
-        # Only here: most runs have no key log.
-        from dissector.tls import ciphers
-
+        try:  # only here: most runs have no key log
+            from dissector.tls import ciphers
+        except ImportError:
+            return self._refuse(reasons.NO_LIBRARY)
         assert self._hello is not None and self._server is not None
         if not self._is_13:
             both = ciphers.openers12(

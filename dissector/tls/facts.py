@@ -12,6 +12,7 @@ NO_KEY: Final = "no_key"
 WRONG_KEY: Final = "wrong_key"
 NO_HELLO: Final = "no_hello"
 UNSUPPORTED: Final = "unsupported"
+NO_LIBRARY: Final = "no_library"
 LIMIT: Final = "limit"
 
 

@@ -107,6 +107,11 @@ class KeyLog:
         """Secrets of the connection with this client random, by label; none if nothing is known."""
         return dict(self._secrets.get(random, ()))
 
+    def lines_of(self, random: bytes) -> list[str]:
+        """The lines of a connection, as a key log has them."""
+        secrets = self.find(random)
+        return [f"{label} {random.hex()} {secret.hex()}" for label, secret in secrets.items()]
+
     def _pass_over(self, line: bytes) -> None:
         text = line.strip()
         if text and not text.startswith(b"#") and not _OLD_RSA.fullmatch(line):

@@ -5,6 +5,7 @@ connection's ranges are kept until its first record was opened; if none will be,
 were, and the protocols count them. What it says of itself is kept until its row is made.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -70,6 +71,7 @@ class TlsRoom:
         self._held = 0
         self._passed_by = 0
         self._opened = self._unfitting = 0  # connections
+        self._randoms: deque[bytes] = deque(maxlen=limits.MAX_USED_KEYS)
         self._has_own_keys = False
         self._notices: list[list[int]] = []
         # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
@@ -118,6 +120,11 @@ class TlsRoom:
         log = KeyLog(text)
         self.keys.update(log)
         return log.broken
+
+    def keys_used(self) -> list[str]:
+        """Lines of a key log with the secrets that opened connections."""
+        keys = KeyLog() if self.keys is None else self.keys
+        return [line for random in self._randoms for line in keys.lines_of(random)]
 
     def last_notices(self) -> list[Notice]:
         """What is to say of the capture as a whole."""
@@ -307,6 +314,7 @@ class TlsRoom:
         elif number not in self._facts:
             self._facts[number] = connection.facts
             self._opened += 1
+            self._randoms.append(connection.random)
         if is_over:
             del self._followed[number]
             self._numbers = np.array(list(self._followed), np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dissector.dissection import Dissection, Options
 from dissector.dissection.conversation import ALL, TABLE
-from dissector.tls import KeyLog
+from dissector.tls.keylog import KeyLog
 from tests.plain import rows_of_block
 from tests.wire import captures
 from tests.wire.tls import Said, packets_of
