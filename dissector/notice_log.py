@@ -13,8 +13,8 @@ from dissector.notice_rows import Notice, NoticeRows, Notices, drained, empty_ro
 from dissector.notices import NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.enums import DIRECTIONS
+from dissector.schemas.tls_names import SUITE_NAMES
 from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
-from dissector.tls.suites import SUITES
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
 _LAST: Final = (1 << 63) - 1
@@ -31,9 +31,7 @@ _WORDS: Final[dict[str, dict[int, str]]] = {
     }
 }
 # The same of its second number.
-_SECOND_WORDS: Final[dict[str, dict[int, str]]] = {
-    "tls_bad_record": {number: suite.name for number, suite in SUITES.items()}
-}
+_SECOND_WORDS: Final[dict[str, dict[int, str]]] = {"tls_bad_record": SUITE_NAMES}
 
 
 # The rank of each kind by its code, and its sentence where it holds no number.

@@ -8,6 +8,7 @@ from typing import IO, Final
 
 import numpy as np
 
+from dissector import limits
 from dissector.dissection import Dissection
 from dissector.errors import InputError, needs
 from dissector.options import Options
@@ -16,7 +17,6 @@ from dissector.tls.keylog import KeyLog
 
 VARIABLE: Final = "SSLKEYLOGFILE"
 _READ_BYTES: Final = 1 << 24
-_MAX_BYTES: Final = 1 << 30  # of a key log that are read; what is kept of them has its own bound
 
 
 def path_of(options: Options) -> str | None:
@@ -47,7 +47,7 @@ def _loaded(path: str, size: int, changed_ns: int) -> KeyLog:
     """A key log; size and time of change tell whether it is still the same."""
     keys = KeyLog()
     with open(path, "rb") as file:
-        left = _MAX_BYTES
+        left = limits.MAX_KEY_LOG_BYTES
         while left > 0 and (part := file.read(min(_READ_BYTES, left))):
             keys.add(part, is_whole=False)
             left -= len(part)

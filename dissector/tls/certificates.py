@@ -3,6 +3,8 @@
 import calendar
 from typing import Final, NamedTuple
 
+from dissector import limits
+
 _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
 _OBJECT: Final = 0x06
@@ -10,8 +12,6 @@ _UTC_TIME: Final = 0x17
 _GENERAL_TIME: Final = 0x18
 _VERSION: Final = 0xA0
 _WIDE: Final = 0x1E  # BMPString, two bytes a character
-_MAX_PARTS: Final = 64  # of a name
-_MAX_CHARACTERS: Final = 1024
 _NAMES: Final = {
     b"\x55\x04\x03": "CN", b"\x55\x04\x06": "C", b"\x55\x04\x07": "L", b"\x55\x04\x08": "ST",
     b"\x55\x04\x0a": "O", b"\x55\x04\x0b": "OU", b"\x55\x04\x05": "serialNumber",
@@ -53,7 +53,7 @@ def _values(data: bytes, around: _Value | None) -> list[_Value]:
     """The values inside another one, up to the first odd one."""
     found: list[_Value] = []
     at = 0 if around is None else around.start
-    while around is not None and len(found) < _MAX_PARTS:
+    while around is not None and len(found) < limits.MAX_CERTIFICATE_PARTS:
         value = _value(data, at, around.end)
         if value is None:
             break
@@ -77,7 +77,7 @@ def _name(data: bytes, name: _Value) -> str:
                 known = _NAMES.get(data[pair[0].start : pair[0].end])
                 if known is not None:
                     parts.append(f"{known}={_text(data, pair[1])}")
-    return ",".join(parts)[:_MAX_CHARACTERS]
+    return ",".join(parts)[: limits.MAX_CERTIFICATE_SUBJECT]
 
 
 def _time_ns(data: bytes, value: _Value) -> int | None:

@@ -4,6 +4,7 @@ A line is a label, the client's random and a secret, in hexadecimal digits; `#` 
 """
 
 import re
+from collections import OrderedDict
 from typing import Final
 
 from dissector import limits
@@ -33,7 +34,7 @@ class KeyLog:
     """
 
     def __init__(self, text: bytes = b"", *, may_grow: bool = False) -> None:
-        self._secrets: dict[bytes, list[tuple[str, bytes]]] = {}
+        self._secrets: OrderedDict[bytes, list[tuple[str, bytes]]] = OrderedDict()
         self._rest = b""
         self.broken: list[int] = []
         self.broken_lines = 0
@@ -51,7 +52,7 @@ class KeyLog:
     def copy(self) -> "KeyLog":
         """One that grows by itself; the secrets so far are shared."""
         other = KeyLog(may_grow=self.may_grow)
-        other._secrets = dict(self._secrets)
+        other._secrets = self._secrets.copy()
         other._rest = self._rest
         other.broken, other.broken_lines = list(self.broken), self.broken_lines
         other.lines = self.lines
@@ -101,7 +102,7 @@ class KeyLog:
     def _bound(self) -> None:
         """Forget the first connections, if there are too many."""
         while len(self._secrets) > limits.MAX_KEY_LOG_CONNECTIONS:
-            del self._secrets[next(iter(self._secrets))]
+            self._secrets.popitem(last=False)
 
     def find(self, random: bytes) -> dict[str, bytes]:
         """Secrets of the connection with this client random, by label; none if nothing is known."""

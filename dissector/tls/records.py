@@ -5,8 +5,9 @@ that no whole record lies in yet; behind a hole whose end is no boundary that is
 places where a record may begin.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+from dissector import limits
 from dissector.stream import columns
 
 HEADER_BYTES: Final = 5
@@ -18,7 +19,6 @@ APPLICATION_DATA: Final = 23
 _HEARTBEAT: Final = 24
 _MAJOR: Final = 3
 _VERSION: Final = b"\x03\x03"  # of all encrypted records that are read
-_MAX_CANDIDATES: Final = 256  # places, of which one may be a record that is not whole yet
 
 
 class Piece(NamedTuple):
@@ -38,6 +38,22 @@ class PlainSpan(NamedTuple):
     packet: int
     ts_ns: int
     flags: int
+
+
+class PlainSink(Protocol):
+    """Who takes what comes out. may_wait: a key that is not there may still come."""
+
+    @property
+    def may_wait(self) -> bool: ...
+
+    def data(self, endpoint_index: int, offset: int, content: Any, spans: Any) -> None:
+        """Plain bytes of one record. spans: as PlainSpan has them."""
+
+    def gap(self, endpoint_index: int, kind: int, offset: int, size: int, piece: Piece) -> None:
+        """Plain bytes that are not there."""
+
+    def note(self, code: str, endpoint_index: int, piece: Piece, **numbers: int) -> None:
+        """A notice."""
 
 
 def body_bytes(header: memoryview) -> int:
@@ -133,7 +149,7 @@ class RecordStream:
             at = data.find(_VERSION, at + 1)
         # A header that is not all there is looked for once more.
         self._searched = max(self._searched, self.end - HEADER_BYTES + 2)
-        self._candidates = self._candidates[-_MAX_CANDIDATES:]
+        self._candidates = self._candidates[-limits.MAX_TLS_PLACES :]
         whole: list[int] = []
         rest: list[int] = []
         for offset in self._candidates:

@@ -16,7 +16,7 @@ from dissector.blocks import ByteArray, Int64Array
 from dissector.limits import NULL
 from dissector.notice_rows import Notice, NoticeRows, notice_of
 from dissector.notices import NOTICE_NUMBER
-from dissector.protocols.framing.first_bytes import HeadVerdict, look
+from dissector.protocols.framing import HeadVerdict, look
 from dissector.stream import columns
 from dissector.stream.columns import RangeColumns, RangeKind, RangeSource
 from dissector.tls import facts as reasons
@@ -32,6 +32,7 @@ _AT: Final = {name: number for number, name in enumerate(_COLUMNS)}
 _FIRST_BYTES: Final = np.zeros(256, bool)
 _FIRST_BYTES[[HANDSHAKE, *b"P\r"]] = True  # a record of a handshake, or a proxy's header
 _NOTICE_COLUMNS: Final = NoticeRows._fields
+_UNFITTING: Final = (reasons.NO_KEY, reasons.WRONG_KEY)
 _NO_CONNECTION: Final = np.empty(0, np.int64)
 
 
@@ -115,7 +116,7 @@ class TlsRoom:
             self.keys = KeyLog() if self.keys is None else self.keys.copy()
             self._has_own_keys = True
             for followed in self._followed.values():
-                followed.connection.keys = self.keys
+                followed.connection.take_keys(self.keys)
         assert self.keys is not None
         log = KeyLog(text)
         self.keys.update(log)
@@ -215,9 +216,9 @@ class TlsRoom:
             self._put_back(row, bytes(view))
             return
         connection = followed.connection
+        if connection.is_waiting:
+            connection.try_again()
         if connection.verdict is None:
-            if connection.is_waiting:
-                connection.try_again()
             self._hold(followed, row, view)
         self._feed(followed, row, kind, view)
         if connection.verdict is None:
@@ -310,7 +311,7 @@ class TlsRoom:
         if connection.verdict != OPEN:
             is_over = True
             connection.close()
-            self._unfitting += connection.verdict in (reasons.NO_KEY, reasons.WRONG_KEY)
+            self._unfitting += connection.verdict in _UNFITTING
         elif number not in self._facts:
             self._facts[number] = connection.facts
             self._opened += 1
