@@ -221,6 +221,7 @@ OTHER_PROTOCOLS: Final = {
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
     "connections.ended, events.ended": ENDED,
+    "connections.tls_decryption": TLS_DECRYPTION,
     "exchanges.kind": KINDS,
     "exchanges.outcome": OUTCOMES,
     "deliveries.outcome": DELIVERY_OUTCOMES,

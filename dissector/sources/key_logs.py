@@ -136,7 +136,7 @@ def key_lines(capture: bytearray, options: Options, others: Iterable[bytes] = ()
         DependencyError: what decrypts is not installed.
     """
     given = keys_of(options)
-    keys = KeyLog() if given is None else given.copy()
+    keys = KeyLog() if given is None else given.widened()
     for text in others:
         keys.add(text)
     dissection = Dissection(options, keys=keys)

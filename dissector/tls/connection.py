@@ -163,14 +163,20 @@ class TlsConnection:
         """No byte follows: decide."""
         if self.verdict is None:
             self.verdict = self._ring.missing(self._greeting) or reasons.WRONG_KEY
-        facts = self.facts
-        facts.decryption = self.verdict
-        if self.verdict != OPEN:
-            return
+        self.tell()
         for side in self._sides:
             more = side.failures - limits.MAX_TLS_NOTED_RECORDS
-            if more > 0:
+            if more > 0 and self.verdict == OPEN:
                 self._sink.note("tls_more_records", side.index, side.last, value=more)
+
+    def tell(self) -> None:
+        """Bring what is known of it up to now."""
+        facts = self.facts
+        if self.verdict is None:
+            return
+        if self.verdict != OPEN:
+            facts.decryption = self.verdict
+            return
         facts.overhead = [side.overhead for side in self._sides]
         is_whole = not any(side.failures or side.is_dead or side.is_blocked for side in self._sides)
         facts.decryption = reasons.DECRYPTED if is_whole else reasons.PARTLY

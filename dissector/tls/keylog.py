@@ -33,7 +33,10 @@ class KeyLog:
     may_grow: further secrets may come while packets are read.
     """
 
-    def __init__(self, text: bytes = b"", *, may_grow: bool = False) -> None:
+    def __init__(
+        self, text: bytes = b"", *, may_grow: bool = False, under: "KeyLog | None" = None
+    ) -> None:
+        self._under = under
         self._secrets: OrderedDict[bytes, list[tuple[str, bytes]]] = OrderedDict()
         self._rest = b""
         self.broken: list[int] = []
@@ -44,19 +47,19 @@ class KeyLog:
 
     def __len__(self) -> int:
         """Connections of which something is known."""
-        return len(self._secrets)
+        return len(self._secrets) + (0 if self._under is None else len(self._under))
 
     def __repr__(self) -> str:
         return f"KeyLog({len(self)} connections)"
 
-    def copy(self) -> "KeyLog":
-        """One that grows by itself; the secrets so far are shared."""
-        other = KeyLog(may_grow=self.may_grow)
-        other._secrets = self._secrets.copy()
-        other._rest = self._rest
-        other.broken, other.broken_lines = list(self.broken), self.broken_lines
-        other.lines = self.lines
-        return other
+    def widened(self) -> "KeyLog":
+        """One that has these secrets, those that come to them, and takes others for itself."""
+        return KeyLog(may_grow=self.may_grow, under=self)
+
+    @property
+    def total_lines(self) -> int:
+        """Lines so far, also of the log beneath: it tells whether there are new ones."""
+        return self.lines + (0 if self._under is None else self._under.total_lines)
 
     def update(self, other: "KeyLog") -> None:
         """Take the secrets of another one."""
@@ -64,6 +67,7 @@ class KeyLog:
             labels = {label for label, _ in secrets}
             known = [each for each in self._secrets.get(random, []) if each[0] not in labels]
             self._secrets[random] = known + secrets
+        self.lines += other.lines
         self._bound()
 
     def add(self, text: bytes, *, is_whole: bool = True) -> None:
@@ -106,7 +110,8 @@ class KeyLog:
 
     def find(self, random: bytes) -> dict[str, bytes]:
         """Secrets of the connection with this client random, by label; none if nothing is known."""
-        return dict(self._secrets.get(random, ()))
+        beneath = {} if self._under is None else self._under.find(random)
+        return beneath | dict(self._secrets.get(random, ()))
 
     def lines_of(self, random: bytes) -> list[str]:
         """The lines of a connection, as a key log has them."""

@@ -24,7 +24,7 @@ class KeyRing:
     @property
     def has_grown(self) -> bool:
         """Whether the key log has lines that were not there when it was asked last."""
-        return self.keys is not None and self.keys.lines != self._asked_lines
+        return self.keys is not None and self.keys.total_lines != self._asked_lines
 
     def missing(self, greeting: Greeting) -> str:
         """Why nothing can be opened, empty if it can."""
@@ -36,7 +36,7 @@ class KeyRing:
         if self.keys is None:
             return reasons.NO_KEY_LOG
         if not self._secrets:
-            self._asked_lines = self.keys.lines
+            self._asked_lines = self.keys.total_lines
             found = self.keys.find(hello.random)
             is_usable = any((label == MASTER_SECRET) != greeting.is_13 for label in found)
             self._secrets = found if is_usable else {}

@@ -91,6 +91,9 @@ class TlsRoom:
 
     def facts(self, connection: int) -> TlsFacts | None:
         """What is known of a connection, None if it is no TLS that began in the capture."""
+        followed = self._followed.get(connection)
+        if followed is not None:
+            followed.connection.tell()
         return self._facts.get(connection)
 
     @property
@@ -113,7 +116,7 @@ class TlsRoom:
         """Take a key log that stands in the capture; gives numbers of lines that are broken."""
         if not self._has_own_keys:
             # What was given is shared, and grows for nobody else.
-            self.keys = KeyLog() if self.keys is None else self.keys.copy()
+            self.keys = KeyLog() if self.keys is None else self.keys.widened()
             self._has_own_keys = True
             for followed in self._followed.values():
                 followed.connection.take_keys(self.keys)

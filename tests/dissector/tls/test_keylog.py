@@ -38,14 +38,14 @@ def test_a_log_grows_by_pieces_of_lines() -> None:
     assert keys.broken_lines == 1
 
 
-def test_a_copy_grows_by_itself() -> None:
+def test_a_widened_one_has_its_own_and_what_comes_to_the_other() -> None:
     keys = KeyLog(LINE.encode())
-    other = keys.copy()
-    other.add(LINE.replace("00", "11").encode())
-    assert len(keys) == 1 and len(other) == 2
-    again = KeyLog()
-    again.update(other)
-    assert len(again) == 2 and again.lines_of(RANDOM) == [LINE.strip()]
+    other = keys.widened()
+    other.update(KeyLog(LINE.replace("00", "11").encode()))
+    assert len(keys) == 1 and len(other) == 2 and other.total_lines == 2
+    assert other.lines_of(RANDOM) == [LINE.strip()]
+    keys.add(LINE.replace("00", "22").encode())
+    assert len(other) == 3 and other.total_lines == 3
 
 
 def test_no_text_of_it_holds_a_secret() -> None:

@@ -3,9 +3,13 @@
 import json
 import ssl
 
+import numpy as np
 import pytest
 
+from dissector.dissection import Dissection, Options
+from dissector.tls.keylog import KeyLog
 from tests.dissector.tls.seen import CAPTURES, SAMPLES, Seen, capture, seen
+from tests.plain import rows_of_block
 from tests.wire import captures, packets, tls
 from tests.wire.tls import Said
 
@@ -233,3 +237,37 @@ def test_secrets_in_the_capture_itself() -> None:
     assert seen(head + cut + b"".join(made)).codes["key_log_broken"] == 1
     for size in range(8, len(secrets), 50):
         seen(head + secrets[:size] + b"".join(made))
+
+
+def test_open_connections_are_told_as_they_are_by_now() -> None:
+    """As the rules of a tap ask for them."""
+    begun = tls.begun_13("TLS_AES_128_GCM_SHA256")
+    data = np.frombuffer(bytearray(capture(tls.carried(begun, PLAIN), is_closed=False)), np.uint8)
+    dissection = Dissection(Options(), keys=KeyLog(begun.keys.encode()))
+    dissection.start_file()
+    dissection.feed(data, 0, len(data), True)
+    dissection.end_file()
+    dissection.rotate()
+    (row,) = (
+        row
+        for block in dissection.open_rows()
+        if block.table == "connections"
+        for row in rows_of_block(block)
+    )
+    assert row["tls_decryption"] == "decrypted"
+    assert row["unparsed_bytes_to_broker"] == row["unparsed_bytes_to_client"] == 0
+    assert row["frames_to_broker"] > 0
+    dissection.finish()
+
+
+def test_a_proxy_header_before_plain_frames_is_none_of_ours() -> None:
+    header = b"PROXY TCP4 192.0.2.7 10.0.0.2 4444 6651\r\n"
+    for first in (
+        [(0, header + PLAIN[0][1])],
+        [(0, header), PLAIN[0]],
+        [(0, b"P"), (0, header[1:]), PLAIN[0]],
+    ):
+        found = seen(capture([*first, *PLAIN[1:]]), "")
+        assert found.frames == TWIN.frames
+        assert found.connection["tls_decryption"] is None
+        assert found.connection["proxied_client_ip"] == "192.0.2.7"
