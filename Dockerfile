@@ -10,7 +10,7 @@
 FROM python:3.13-slim
 COPY dist/pulsar_dissector-*-cp313-*.whl /tmp/
 RUN wheel=$(ls /tmp/pulsar_dissector-*.whl) \
-    && pip install --no-cache-dir "$wheel[report]" \
+    && pip install --no-cache-dir "$wheel[report,tls]" \
     && rm "$wheel" \
     && useradd --create-home dissector
 USER dissector

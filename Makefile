@@ -58,11 +58,11 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls]'
 	@touch $@
 
 $(VENV)/.dev-installed: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,dev]'
 	@touch $@
 
 # Bytecode, too: an editable install leaves it to the first run, and not everybody lets that write.
@@ -129,7 +129,7 @@ MINUTES ?= 10
 
 # The fuzzer is not for every platform: without it, damaged copies alone.
 fuzz: install $(VENV)/.dev-installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,dev,fuzz]' \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,dev,fuzz]' \
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
 	$(PYTEST) $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
 		properties=$$?; $(BIN)/python -m tests.fuzz $(MINUTES) && exit $$properties

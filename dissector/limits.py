@@ -59,6 +59,30 @@ SYN_ONLY_TIMEOUT_MS: Final = 130_000  # a SYN without answer; senders repeat it 
 LINGER_MS: Final = 60_000  # a closed connection still owns the packets of its addresses
 MAX_BRIEF_CONNECTIONS: Final = 1 << 17  # closed ones lingering, or SYNs without answer, each
 
+# -- TLS
+MAX_TLS_CONNECTIONS: Final = 1 << 15  # followed at once, up to 10 KB each; others stay encrypted
+MAX_TLS_HELD_BYTES: Final = 64 << 20  # of connections of which nothing is decided, all together
+MAX_TLS_HELD_BYTES_PER_CONNECTION: Final = 1 << 20  # then it stays encrypted; likewise above
+TLS_RANGE_CHARGE_BYTES: Final = 256  # counted as held for each range, beside its bytes
+TLS_KEY_WAIT_MS: Final = 10_000  # by capture time, for a key that may still come
+MAX_TLS_HEAD_BYTES: Final = 4096  # looked at for a proxy's header before the first record
+MAX_TLS_MESSAGE_BYTES: Final = 1 << 18  # of a handshake message; longer ones are not read
+MAX_TLS_NOTED_RECORDS: Final = 16  # of a direction, that were not authentic; more: counted in one
+MAX_TLS_TRIED_RECORDS: Final = 4096  # numbers that a record behind a hole may have
+MAX_TLS_TRIED_BYTES: Final = 256 << 20  # of a direction, tried so; then the rest stays encrypted
+TLS_TRY_CHARGE_BYTES: Final = 1 << 10  # counted for each try, beside the record's bytes
+MAX_TLS_EARLY_RECORDS: Final = 1 << 16  # of early data (0-RTT), which no secret here opens
+MAX_TLS_BLIND_RECORDS: Final = 64  # of a handshake whose secrets are not in the key log
+MAX_TLS_PLACES: Final = 256  # behind a hole, where a record that is not whole yet may begin
+MAX_CERTIFICATE_PARTS: Final = 64  # of one value of DER; further ones are not read
+MAX_CERTIFICATE_SUBJECT: Final = 1024  # characters
+MAX_KEY_LOG_BYTES: Final = 1 << 30  # of a file that are read
+MAX_KEY_LINE_BYTES: Final = 1024  # of a key log; longer lines are broken
+MAX_KEY_LOG_CONNECTIONS: Final = 1 << 20  # whose secrets are kept; more: the first are forgotten
+MAX_HELD_KEY_LOG_BYTES: Final = 32 << 20  # of a capture, until they are taken; more: passed over
+MAX_USED_KEYS: Final = 1 << 16  # connections opened last, whose keys can be written beside packets
+MAX_BROKEN_KEY_LINES: Final = 5  # that are named; all are counted
+
 # -- frames
 FRAME_BLOCK_ROWS: Final = 16_384  # frames decoded at once: more would leave the cache
 MAX_FRAME_BYTES: Final = 5 * 1024 * 1024 + 10_240  # default of --max-frame-bytes, Pulsar's own

@@ -13,6 +13,7 @@ from dissector.notice_rows import Notice, NoticeRows, Notices, drained, empty_ro
 from dissector.notices import NOTICES
 from dissector.packet.unread import UNREAD_CODES, unread_text
 from dissector.schemas.enums import DIRECTIONS
+from dissector.schemas.tls_names import SUITE_NAMES
 from dissector.tables import CROWDED, CROWDED_BEFORE, CUT_WALKS, hash_tables
 
 DIRECTION_NAMES: Final = tuple(DIRECTIONS)
@@ -29,6 +30,8 @@ _WORDS: Final[dict[str, dict[int, str]]] = {
         UnpackResult.OVER_BUDGET: "the entries so far unpack to too many times their size",
     }
 }
+# The same of its second number.
+_SECOND_WORDS: Final[dict[str, dict[int, str]]] = {"tls_bad_record": SUITE_NAMES}
 
 
 # The rank of each kind by its code, and its sentence where it holds no number.
@@ -189,5 +192,6 @@ def sentence_of(notice: Notice, name: str = "") -> str:
         return unread_text(code, notice.value, notice.value2)
     words = _WORDS.get(code, {})
     value = "?" if notice.value == NULL else words.get(notice.value, notice.value)
-    value2 = "?" if notice.value2 == NULL else notice.value2
+    seconds = _SECOND_WORDS.get(code, {})
+    value2 = "?" if notice.value2 == NULL else seconds.get(notice.value2, notice.value2)
     return NOTICES[notice.kind].sentence.format(value=value, value2=value2, name=name)

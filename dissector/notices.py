@@ -100,6 +100,26 @@ NOTICES: Final = (
         "warning",
         "the encapsulation {value} is not read: {value2} packets",
     ),
+    # -- TLS
+    NoticeKind(
+        "tls_bad_record",
+        "warning",
+        "record {value} is not authentic under {value2}: it gives no byte",
+    ),
+    NoticeKind("tls_more_records", "warning", "{value} further records are not authentic"),
+    NoticeKind(
+        "tls_broken_record", "warning", "no header of a TLS record where record {value} must begin"
+    ),
+    NoticeKind("tls_early_data", "info", "early data (0-RTT) is not decoded"),
+    NoticeKind("tls_renegotiation", "info", "TLS is negotiated once more on this connection"),
+    NoticeKind(
+        "tls_search_limit", "warning", "no record was found behind a hole, after so many tries"
+    ),
+    NoticeKind(
+        "tls_connections_limit", "warning", "{value} TLS connections stay encrypted: too many"
+    ),
+    NoticeKind("tls_no_key_fits", "warning", "the key log opens none of {value} TLS connections"),
+    NoticeKind("key_log_broken", "warning", "line {value} of the capture's key log cannot be read"),
     # -- frames
     NoticeKind("role_flipped", "info", "the first command shows the opener to be the broker"),
     NoticeKind("role_wait_limit", "warning", "the role was decided without a one-way command"),

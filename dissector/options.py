@@ -67,6 +67,11 @@ class Options:
         words=OVERLAPS,
     )
     verify_checksums: bool = _flag(False, "Leave out packets whose IP or TCP sum is wrong.")
+    keylog: str | None = _flag(
+        None,
+        "Decrypt TLS with the secrets of this key log.  [default: $SSLKEYLOGFILE]",
+        metavar="FILE",
+    )
     properties: bool = _flag(False, "Keep the properties of messages.", LANDING)
     payload_sha256: bool = _flag(False, "Keep a SHA-256 of each payload.", LANDING)
     max_packets: int | None = _flag(
@@ -96,7 +101,8 @@ class Options:
     def as_json(self) -> dict[str, Any]:
         """The options that decide what the rows are, for a manifest."""
         fields = dataclasses.asdict(self)
-        del fields["hash_key"], fields["want_clients"]
+        # Secrets say what of the rows can be there; whose file they were in does not.
+        del fields["hash_key"], fields["want_clients"], fields["keylog"]
         fields["decode_as"] = {str(port): name for port, name in sorted(self.decode_as.items())}
         return fields
 

@@ -20,6 +20,7 @@ _FLAGS: Final = {"true": True, "false": False}
 # Options of the dissection that are not the source's to set.
 _NOT_HERE: Final = ("decode_as", "follow_connection")
 _OF_STREAMS: Final = ("settled_seconds", "max_files_per_trigger")
+_TEXTS: Final = ("keylog",)
 _CHOICES: Final = {
     "chain": get_args(ChainMode),
     "protocol": ("auto", *PROTOCOL_NAMES),
@@ -105,7 +106,7 @@ def _value(name: str, text: str, default: Any) -> Any:
         if text.lower() not in _FLAGS:
             raise _no_value(name, text, tuple(_FLAGS))
         return _FLAGS[text.lower()]
-    if isinstance(default, str):
+    if isinstance(default, str) or name in _TEXTS:
         return text
     if not text.isdecimal():
         raise UsageError(f"{name} cannot be {text!r}; write a whole number")

@@ -25,6 +25,7 @@ NOT_BOUNDS = {
     "dissector/protocols/pairing/attempts.py": "_MAX_SOURCES _MAX_ROWS",  # likewise
     "dissector/report/crc_errors.py": "MAX_PAIR_BYTES",  # the polynomial's
     "dissector/stream/numbering.py": "_MAX_SCALE",  # RFC 7323
+    "dissector/tls/records.py": "MAX_BODY_BYTES",  # RFC 5246
     "dissector/tap/filters.py": "MAX_BYTES",  # what the socket filter takes for all
 }
 

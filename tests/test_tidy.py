@@ -42,6 +42,7 @@ LAYERS = {
     "dissector.stream": 2,
     "dissector.endpoints": 2,
     "dissector.protocols": 3,
+    "dissector.tls": 3,
     "dissector.dissection": 4,
     "dissector.stream_secrets": 4,
     "dissector.notice_log": 3,
@@ -396,6 +397,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("numba", "llvmlite"), tuple(f"{name}." for name in NUMBA_IN)),
     "pyarrow": PYARROW_IN,
     "pyspark": ("dissector.spark", "spark_jobs"),
+    "cryptography": ("dissector.tls.ciphers",),
     **dict.fromkeys(("scapy", "dpkt", "pytest", "hypothesis"), ()),
 }
 

@@ -74,6 +74,12 @@ def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]
         offset += size + (-size % 4)
 
 
+def key_logs_of(block: bytes, order: str) -> list[bytes]:
+    """The TLS key log in a decryption secrets block, as far as it is there, if it is one."""
+    kind, size = struct.unpack_from(f"{order}II", block.ljust(16, b"\0"), 8)
+    return [block[16:-4][:size]] if kind == pcapng.TLS_KEY_LOG else []
+
+
 class Interfaces:
     """All interfaces of a capture.
 

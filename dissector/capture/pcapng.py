@@ -1,8 +1,8 @@
 """The packets of a pcapng file: blocks of one section, of any time resolution.
 
-The scan goes over packet blocks and what nobody needs (names, decryption secrets, which are never
-kept, custom and unknown blocks) and comes back at blocks that describe: section headers, interfaces
-and their statistics. Those are few and are read by `dissector.capture.interfaces`.
+The scan goes over packet blocks and what nobody needs (names, custom and unknown blocks) and comes
+back at blocks that describe: section headers, interfaces and their statistics, and at decryption
+secrets. Those are few and are read by `dissector.capture.interfaces`.
 """
 
 import enum
@@ -26,10 +26,12 @@ class BlockType(enum.IntEnum):
     SIMPLE_PACKET = 3
     INTERFACE_STATISTICS = 5
     ENHANCED_PACKET = 6
+    DECRYPTION_SECRETS = 10
 
 
 BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 SHORTEST_SECTION_BYTES: Final = 28  # of a section header block
+TLS_KEY_LOG: Final = 0x544C534B  # a kind of decryption secrets
 PACKET_OFFSET: Final = 28  # of the bytes of a packet in its block, enhanced or old
 BLOCK_OVERHEAD_BYTES: Final = 12  # type and length before the body, length again after it
 
@@ -236,7 +238,11 @@ def scan_pcapng(
             packet = _old(data, position, order, state)
         elif kind == BlockType.SIMPLE_PACKET and size >= 16:
             packet = _simple(data, position, size, section, interfaces)
-        elif kind in (BlockType.INTERFACE_DESCRIPTION, BlockType.INTERFACE_STATISTICS):
+        elif kind in (
+            BlockType.INTERFACE_DESCRIPTION,
+            BlockType.INTERFACE_STATISTICS,
+            BlockType.DECRYPTION_SECRETS,
+        ):
             return ScanProgress(row, position, columns.BLOCK)
         elif kind in (BlockType.ENHANCED_PACKET, BlockType.OLD_PACKET, BlockType.SIMPLE_PACKET):
             return ScanProgress(row, position, columns.CORRUPT)

@@ -10,16 +10,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture import columns as capture_columns
 from dissector.capture import pcapng
 from dissector.capture.columns import ScanProgress
-from dissector.capture.interfaces import Interfaces, packet_comments, read_section
+from dissector.capture.interfaces import Interfaces, key_logs_of, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
-from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
+from dissector.limits import NULL, PACKET_BLOCK_ROWS
 from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 
@@ -27,9 +28,7 @@ PCAP: Final = "pcap"
 PCAPNG: Final = "pcapng"
 LIVE: Final = "live"  # packets of a network interface
 HEAD_BYTES: Final = 12  # enough to tell the format
-
 _LONGEST_HEADER: Final = 28  # of a pcap file
-
 _FORMAT, _RECORDS, _SEARCH, _OVER = range(4)
 
 
@@ -116,6 +115,8 @@ class CaptureReader:
     packets: the columns that feed fills, valid until the next feed. interfaces: all so far;
     without_timestamp: packets without a time, in whose place stands that of the packet before.
     next_packet: number of the next packet, from 1. notices: so far, in order.
+    key_logs: secrets before the packets of the last feed; whoever takes them clears the list.
+    may_hold_keys: a file was of a format that has a place for them.
     max_packets: with so many, at least 1, the capture `is_full`, and is fed no more.
     """
 
@@ -127,6 +128,8 @@ class CaptureReader:
         self.without_timestamp = UntimedPackets()
         self.next_packet = 1
         self.notices: list[Notice] = []
+        self.key_logs: list[bytes] = []
+        self.may_hold_keys = False
         self.clock_steps = 0
         self._state = capture_columns.new_scan_state()
         self._largest_step = notice_of("clock_step", value=0)
@@ -167,7 +170,7 @@ class CaptureReader:
             file.offset += position - before
             if self._is_without_packets(rows, position):
                 file.phase = _OVER
-                self._add_problem("packetless_limit", file.packets_end, MAX_PACKETLESS_BYTES)
+                self._add_problem("packetless_limit", file.packets_end, limits.MAX_PACKETLESS_BYTES)
                 rows, position, is_more = 0, end, False
         if rows:
             times = self.packets.ts_ns[:rows]
@@ -194,10 +197,10 @@ class CaptureReader:
         if file.phase == _OVER:
             return False
         if not rows:
-            return file.offset - file.packets_end > MAX_PACKETLESS_BYTES
+            return file.offset - file.packets_end > limits.MAX_PACKETLESS_BYTES
         here = file.offset - position  # of the buffer in the file
         first, last = int(self.packets.offset[0]), int(self.packets.offset[rows - 1])
-        if here + first - file.packets_end > MAX_PACKETLESS_BYTES:
+        if here + first - file.packets_end > limits.MAX_PACKETLESS_BYTES:
             return True
         file.packets_end = here + last + int(self.packets.captured_bytes[rows - 1])
         return False
@@ -325,7 +328,7 @@ class CaptureReader:
         file = self._file
         file.format = capture_format(data[position : min(end, position + HEAD_BYTES)].tobytes())
         if file.format == PCAPNG:
-            file.phase = _RECORDS
+            file.phase, self.may_hold_keys = _RECORDS, True
             return position, True
         if file.format is None:
             if end - position < HEAD_BYTES:
@@ -393,6 +396,9 @@ class CaptureReader:
             if not self.interfaces.describe(block, order):
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)
+        elif kind == BlockType.DECRYPTION_SECRETS:
+            if sum(map(len, self.key_logs)) < limits.MAX_HELD_KEY_LOG_BYTES:
+                self.key_logs += key_logs_of(block, order)
         else:
             self.interfaces.count_drops(block, order, section.first_interface)
         return position + size, True
@@ -435,7 +441,7 @@ class CaptureReader:
         if place.answer != HERE:
             return place.position, False
         at = file.offset + place.position - position
-        if at - file.packets_end > MAX_PACKETLESS_BYTES:
+        if at - file.packets_end > limits.MAX_PACKETLESS_BYTES:
             return place.position, False
         skipped = at - file.damaged_at
         self._add_problem("skipped_section", file.damaged_at, skipped)
@@ -478,9 +484,7 @@ class CaptureReader:
             # What has no time before the first time is not before it.
             times = times[int(is_timed.argmax()) :]
             self._previous_ts_ns = int(times[0])
-        steps = np.empty(len(times), np.int64)
-        steps[0] = self._previous_ts_ns - int(times[0])
-        np.subtract(times[:-1], times[1:], out=steps[1:])
+        steps = -np.diff(times, prepend=np.int64(self._previous_ts_ns))
         self._previous_ts_ns = int(times[-1])
         count = int(np.count_nonzero(steps > 0))
         if count:

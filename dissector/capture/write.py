@@ -46,6 +46,13 @@ def section_block(comment: str = "", application: str = "") -> bytes:
     return _block(BlockType.SECTION_HEADER, head + _options(options))
 
 
+def with_secrets(capture: bytes, key_log: bytes) -> bytes:
+    """A capture that this module wrote, with a TLS key log in front of its packets."""
+    end = int.from_bytes(capture[4:8], "little")  # of the section's header
+    body = struct.pack("<II", pcapng.TLS_KEY_LOG, len(key_log)) + _padded(key_log)
+    return capture[:end] + _block(BlockType.DECRYPTION_SECRETS, body) + capture[end:]
+
+
 def interface_block(link_type: int, snaplen: int = 0, name: str = "", comment: str = "") -> bytes:
     """The next interface, which packets name by its number from 0; snaplen 0 = no limit."""
     options = _text(OptionCode.COMMENT, comment) + _text(OptionCode.NAME, name)

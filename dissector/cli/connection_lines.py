@@ -13,7 +13,7 @@ _PAIRS: Final = ("packets", "stream_bytes", "frames", "gap_bytes", "retransmitte
 COLUMNS: Final = (
     "connection_id", "first_ts_ns", "last_ts_ns", "client_ip", "client_port", "broker_ip",
     "broker_port", "protocol", "history", "started", "ended", "closed_first_by", "role_source",
-    "client_version", "proxied_client_ip", "tls_sni", "leg",
+    "client_version", "proxied_client_ip", "tls_sni", "tls_decryption", "leg",
     *(f"{name}_{direction}" for name in _PAIRS for direction in BOTH_DIRECTIONS),
 )  # fmt: skip
 
@@ -48,7 +48,7 @@ def _notes(row: Row) -> str:
     notes = [] if row["started"] == "syn" else ["midstream"]
     notes += [f"closed_by={row['closed_first_by']}"] if row["closed_first_by"] else []
     notes += [f"role={row['role_source']}"] if row["role_source"] not in (None, "syn") else []
-    for name in ("client_version", "proxied_client_ip", "tls_sni", "leg"):
+    for name in ("client_version", "proxied_client_ip", "tls_sni", "tls_decryption", "leg"):
         if row[name] is not None:
             notes.append(f"{name}={safe_text(str(row[name]))}")
     return " ".join(notes) or "-"

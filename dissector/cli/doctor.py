@@ -34,6 +34,7 @@ _LIBRARIES: Final = (
     ("pandas", "pandas", "spark"),
     ("jinja2", "jinja2", "report"),
     ("matplotlib", "matplotlib", "report"),
+    ("cryptography", "cryptography", "tls"),
 )
 
 
@@ -199,8 +200,8 @@ def doctor(common: Common, warm: bool) -> int:
         raise DependencyError(f"{missing} missing, see above")
     if optional:
         common.words.say(
-            f"{counted(optional, 'optional part')} not there: report and analyze by Spark need "
-            "them, all other commands work"
+            f"{counted(optional, 'optional part')} not there: report and analyze by Spark, and "
+            "--keylog, need them; all other commands work"
         )
     return 0
 

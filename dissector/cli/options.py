@@ -191,6 +191,7 @@ _SPEAKING: Final = (
 _KINDS: Final[dict[str, dict[str, Any]]] = {
     "decode_as": {"type": PortProtocol(), "multiple": True, "default": ()},
     "protocol": {"type": click.Choice(["auto", *PROTOCOL_NAMES])},
+    "keylog": {"type": LocalPath(dir_okay=False)},
 }
 
 
@@ -253,10 +254,14 @@ def _collect(values: dict[str, Any]) -> Common:
     uncompiled.choose(values.get("inputs", ()), common.words)
     core = {name: values.pop(name) for name in _READING}
     core["decode_as"] = dict(core["decode_as"])
+    chosen = Options(**core)
+    if chosen.keylog is not None or "SSLKEYLOGFILE" in os.environ:
+        from dissector.sources.key_logs import complaints
+
+        for sentence in complaints(chosen):
+            common.words.missing(sentence)
     return common._replace(
-        jobs=values.pop("jobs") or usable_cpus(),
-        is_strict=values.pop("strict"),
-        core=Options(**core),
+        jobs=values.pop("jobs") or usable_cpus(), is_strict=values.pop("strict"), core=chosen
     )
 
 

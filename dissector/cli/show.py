@@ -343,6 +343,12 @@ _count_option = click.option(
     metavar="FILE.pcapng",
     help="Write the packets behind these, raw without --redact.",
 )
+@click.option(
+    "--with-secrets",
+    "has_secrets",
+    is_flag=True,
+    help="Put the keys of decrypted TLS connections into the file of -w.",
+)
 @options.force_option
 @options.chain_option
 @options.dissecting_options
@@ -358,6 +364,7 @@ def frames(
     count: int | None,
     is_long: bool,
     slice_path: str | None,
+    has_secrets: bool,
     force: bool,
     chain: str,
 ) -> int:
@@ -372,7 +379,9 @@ def frames(
     those from a pipe, within 0.2 s: tcpdump -U -w - port 6650 | dissector frames -
 
     The file of -w holds the bytes as they were, for its owner alone (mode 0600). With --redact
-    given, secrets in it are hidden at equal length and checksums made right.
+    given, secrets in it are hidden at equal length and checksums made right. Bytes of TLS stay
+    encrypted; of a connection that was decrypted all packets up to the last selected one are
+    written, and with --with-secrets its keys, so that Wireshark opens the file.
     """
     listing = make_listing("frames", kind, fields, condition, count, is_long)
     detail = "all" if is_long or "detail" in listing.fields else "rare"
@@ -388,10 +397,15 @@ def frames(
     from dissector.cli.slicing import Slice
 
     if slice_path is None:
+        if has_secrets:
+            raise click.UsageError("--with-secrets does nothing without -w FILE.pcapng")
         reading = Reading(inputs, common, chain)
         return show_rows(listing, reading, common, selected, want_detail=detail)
     redacted = common.core_options() if options.is_redact_asked() else None
-    slice = Slice(slice_path, inputs, force, redacted)
+    if redacted is not None and has_secrets:
+        raise click.UsageError("--redact hides what --with-secrets opens: give one of them")
+    decrypting = common.core_options() if has_secrets else None
+    slice = Slice(slice_path, inputs, force, redacted, decrypting)
     with rereadable(inputs) as files:
         reading = Reading(files, common, chain)
         code = show_rows(listing, reading, common, selected, slice, want_detail=detail)

@@ -16,13 +16,18 @@ if TYPE_CHECKING:
     from dissector.sources.slice import PacketSelection
 
 _COLUMNS: Final = ("connection_id", "direction", "first_packet", "last_packet")
-_ENDS: Final = ("connection_id", "client_ip", "client_port", "broker_ip", "broker_port")
+_ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
+_TLS: Final = ("tls_decryption", "first_ts_ns", "last_ts_ns")
+_DECRYPTED: Final = ("decrypted", "partly")
 
 
 class Slice:
     """Remembers the packets of selected frames while they are shown, then writes them.
 
-    Packets are kept as they were, with all secrets, unless `redacted` says how to find these.
+    Packets are kept as they were, with all secrets, unless `redacted` says how to find these. Of a
+    TLS connection that was decrypted all packets up to the last selected one are kept: without the
+    records before it none can be opened. `decrypting` says how to find the keys of these, which
+    then stand in the file.
     """
 
     def __init__(
@@ -31,9 +36,12 @@ class Slice:
         inputs: Sequence[str] = (),
         is_forced: bool = False,
         redacted: "Options | None" = None,
+        decrypting: "Options | None" = None,
     ) -> None:
         self.path = Path(path)
         self._redacted = redacted
+        self._decrypting = decrypting
+        self._encrypted: dict[int, tuple[int, int]] = {}  # first and last time
         self._is_forced = is_forced
         self._target = new_file(self.path, inputs, is_forced=is_forced)
         self._chain: Any = None
@@ -57,11 +65,14 @@ class Slice:
         from dissector.schemas.rows import arrow_batch
 
         batch = arrow_batch(block)
-        for connection, *ends in zip(
-            *(batch.column(name).to_pylist() for name in _ENDS), strict=True
+        names = ("connection_id", *_ENDS, *_TLS)
+        for connection, *ends, fate, first_ns, last_ns in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
         ):
             if chain == self._chain:
                 self._ends[connection] = tuple(ends)
+                if fate in _DECRYPTED:
+                    self._encrypted[connection] = first_ns, last_ns
 
     def write(self) -> str:
         """Write the file; returns what to say about it.
@@ -70,12 +81,20 @@ class Slice:
             OutputError: it could not be written.
         """
         from dissector.endpoints import Endpoint
-        from dissector.sources.slice import PacketSelection, flows_of
+        from dissector.sources.slice import FlowSpan, PacketSelection, flows_of
 
         selection = PacketSelection()
         for (connection, direction), ranges in self._ranges.items():
             ends = self._ends[connection]
-            for flow in flows_of(Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:]), direction):
+            client, broker = Endpoint.of(*ends[:2]), Endpoint.of(*ends[2:])
+            encrypted = self._encrypted.get(connection)
+            if encrypted is not None:
+                last_packet = max(last for _, last in ranges)
+                for flow in flows_of(client, broker):
+                    selection.add(flow, 1, last_packet)
+                    selection.spans.append(FlowSpan(flow, *encrypted, True))
+                continue
+            for flow in flows_of(client, broker, direction):
                 for first, last in ranges:
                     selection.add(flow, first, last)
         with written(self._target, is_forced=self._is_forced, opener=private) as file:
@@ -84,16 +103,23 @@ class Slice:
 
     def _write_to(self, file: BinaryIO, selection: "PacketSelection") -> tuple[int, str]:
         """Write the packets to a file that only its owner reads: how many, and what is in it."""
+        from dissector.capture.write import with_secrets
         from dissector.evidence.redacted import RAW_BYTES, hidden_sentence, redact_capture
+        from dissector.sources.key_logs import key_lines
         from dissector.sources.slice import write_slice
 
-        if self._redacted is None:
+        if self._redacted is None and self._decrypting is None:
             packets = write_slice(self._chain, selection, file) if self._chain else 0
             return packets, RAW_BYTES
         # Raw bytes do not touch the disk.
         whole = io.BytesIO()
         packets = write_slice(self._chain, selection, whole, False) if self._chain else 0
         data = bytearray(whole.getbuffer())
+        if self._decrypting is not None:
+            secrets = key_lines(data, self._decrypting, selection.key_logs)
+            file.write(with_secrets(bytes(data), secrets.encode()))
+            return packets, f"{RAW_BYTES}, and {counted(secrets.count(chr(10)), 'key')} of TLS"
+        assert self._redacted is not None
         changed = redact_capture(data, self._redacted)
         file.write(data)
         return packets, hidden_sentence(changed)

@@ -8,7 +8,7 @@ from typing import Final
 
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
-from dissector.schemas.enums import ENDED, OTHER_PROTOCOLS
+from dissector.schemas.enums import ENDED, OTHER_PROTOCOLS, TLS_DECRYPTION
 
 # Signs and words of other languages, and ours; longer ones before their beginnings.
 SIGNS: Final = {
@@ -47,6 +47,9 @@ WIRESHARK: Final[dict[str, tuple[str, ...]]] = {
     "tcp.flags.reset": ("ended",),
     "vlan.id": ("vlan_ids",),
     "tls.handshake.extensions_server_name": ("tls_sni",),
+    "tls.handshake.ciphersuite": ("tls_cipher",),
+    "tls.handshake.version": ("tls_version",),
+    "tls.alert_message.desc": ("tls_alert_to_broker", "tls_alert_to_client"),
     "pulsar.type": ("command",),
     "pulsar.cmd": ("command",),
     "pulsar.error": ("error_code",),
@@ -64,6 +67,7 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     "role_source": ("syn", "command", "port", "first_seen"),
     "started": ("syn", "midstream"),
     "ended": tuple(ENDED),
+    "tls_decryption": tuple(TLS_DECRYPTION),
     "closed_first_by": ("client", "broker"),
     "leg": ("client", "broker"),
 }

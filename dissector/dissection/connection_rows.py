@@ -18,6 +18,7 @@ from dissector.protocols.columns import UNKNOWN_DIRECTION
 from dissector.protocols.framing import (
     OPAQUE_NAMES,
     ROLE_SOURCE_NAMES,
+    TLS,
     UNKNOWN,
     Framing,
     RoleSource,
@@ -31,10 +32,17 @@ from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
+from dissector.tls.facts import NO_HELLO, TlsFacts
+from dissector.tls.room import TlsRoom
 
 _DIRECTION: Final = NoticeRows._fields.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
+_TLS_COLUMNS: Final = (
+    "tls_version", "tls_cipher", "tls_alpn", "tls_resumed", "tls_handshake_ns",
+    "tls_alert_to_broker", "tls_alert_to_client", "tls_certificate_subject",
+    "tls_certificate_not_before_ns", "tls_certificate_not_after_ns", "tls_decryption",
+)  # fmt: skip
 
 
 class _Roles(NamedTuple):
@@ -64,6 +72,7 @@ class ConnectionTable:
         framing: Framing,
         specs: Specs,
         tunnel_names: Callable[[int, int], list[str]],
+        tls: TlsRoom,
         key: int = 0,
     ) -> None:
         """tunnel_names: (first number, number after the last) -> names; key: of hash tables."""
@@ -73,6 +82,7 @@ class ConnectionTable:
         self._tunnel_texts: list[str] = []
         self._tunnels_by_text: dict[str, int] = {}
         self._framing = framing
+        self._tls = tls
         self._specs = specs
         self._held = HeldNotices()
         self._malformed: dict[int, int] = {}  # by direction: 2 * connection + side
@@ -206,7 +216,7 @@ class ConnectionTable:
             "connection_id": connections,
             **self._whos(rows, roles),
             **self._ending_columns(rows, roles),
-            **self._protocol_columns(connections.tolist(), facts),
+            **self._protocol_columns(connections.tolist(), facts, roles),
         }
         for suffix, endpoint_index in (
             ("to_broker", roles.client),
@@ -220,6 +230,8 @@ class ConnectionTable:
     def _forget(self, connections: Int64Array) -> None:
         """Connections are over, and their rows made."""
         self._framing.release(connections)
+        if not self._tls.is_empty:
+            self._tls.forget(connections.tolist())
         for held, keys_each in (
             (self._framing.proxied, 1), (self._framing.server_names, 1),
             (self._malformed, 2),
@@ -299,13 +311,17 @@ class ConnectionTable:
         return Coded(codes, self._protocol_names)
 
     def _protocol_columns(
-        self, connections: Sequence[int], facts: Mapping[int, ConnectionFacts]
+        self, connections: Sequence[int], facts: Mapping[int, ConnectionFacts], roles: _Roles
     ) -> dict[str, Column]:
         """What frames and the first bytes said, where they said anything."""
         framing = self._framing
         proxied = _texts_of(framing.proxied, connections)
         names = _texts_of(framing.server_names, connections)
         columns: dict[str, list[Any]] = {"tls_sni": names, "proxied_client_ip": proxied}
+        is_tls = roles.protocol == TLS
+        if not self._tls.is_empty or is_tls.any():
+            known = [self._tls.facts(number) for number in connections]
+            columns |= _tls_columns(known, names, is_tls.tolist())
         if facts:
             for name in ConnectionFacts._fields:
                 columns.setdefault(name, [None] * len(connections))
@@ -340,6 +356,10 @@ class ConnectionTable:
             keys = (2 * connections + endpoint_index).tolist()
             decoded -= np.array([self._malformed.get(key, 0) for key in keys], np.int64)
         there = tcp["stream_bytes"] - tcp["gap_bytes"] - tcp["snaplen_cut_bytes"]
+        overhead = self._overhead(connections, endpoint_index)
+        if overhead is not None:
+            tcp["tls_overhead_bytes"] = overhead
+            there -= np.where(overhead == NULL, 0, overhead)
         return {
             **{f"{name}_{suffix}": values for name, values in tcp.items()},
             f"decoded_bytes_{suffix}": decoded,
@@ -349,6 +369,17 @@ class ConnectionTable:
                 (one.fin_packet, other.fin_packet), endpoint_index
             ),
         }
+
+    def _overhead(self, connections: Int64Array, endpoint_index: Int64Array) -> Int64Array | None:
+        """What TLS takes of a direction's bytes, NULL where it was not decrypted; None: nowhere."""
+        if self._tls.is_empty:
+            return None
+        overhead = np.full(len(connections), NULL)
+        for row, number in enumerate(connections.tolist()):
+            facts = self._tls.facts(number)
+            if facts is not None and facts.overhead is not None:
+                overhead[row] = facts.overhead[int(endpoint_index[row])]
+        return overhead
 
     def _released(self, connections: Int64Array, roles: _Roles) -> Int64Array:
         """The notices that waited for connections."""
@@ -400,6 +431,31 @@ def _ends(rows: ConnectionEnds, client: Int64Array) -> EndpointPairs:
 
 def _texts_of(texts: dict[int, str], connections: Sequence[int]) -> list[str | None]:
     return [texts.get(connection) if texts else None for connection in connections]
+
+
+def _tls_columns(
+    facts: Sequence[TlsFacts | None], names: Sequence[str | None], is_tls: Sequence[bool]
+) -> dict[str, list[Any]]:
+    """What TLS connections say of themselves; names: as other connections have them; is_tls: what
+    was recognised without a hello, too."""
+    columns: dict[str, list[Any]] = {name: [None] * len(facts) for name in _TLS_COLUMNS}
+    columns["tls_sni"] = list(names)
+    for row, known in enumerate(facts):
+        if known is None:
+            columns["tls_decryption"][row] = NO_HELLO if is_tls[row] else None
+            continue
+        own = known.certificate
+        values = (
+            known.version, known.cipher, known.protocol, known.is_resumed, known.handshake_ns,
+            # What the client says goes to the broker.
+            known.alerts[known.client], known.alerts[1 - known.client],
+            own and own.subject, own and own.not_before_ns, own and own.not_after_ns,
+            known.decryption,
+        )  # fmt: skip
+        for name, value in zip(_TLS_COLUMNS, values, strict=True):
+            columns[name][row] = value
+        columns["tls_sni"][row] = known.server_name or names[row]
+    return columns
 
 
 def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:

@@ -44,6 +44,8 @@ from dissector.protocols.interface import (
 from dissector.stream.columns import RangeColumns, RangeSource
 from dissector.stream.state import StreamOptions
 from dissector.stream.streams import Streams
+from dissector.tls.keylog import KeyLog
+from dissector.tls.room import TlsRoom
 
 _CLOSED_ROWS: Final = 4096  # connections in one block of rows
 _EMPTY: Final = np.zeros(1, np.uint8)
@@ -72,7 +74,10 @@ class Dissection:
         the rows.
     """
 
-    def __init__(self, options: Options, specs: Specs = PROTOCOLS) -> None:
+    def __init__(
+        self, options: Options, specs: Specs = PROTOCOLS, keys: KeyLog | None = None
+    ) -> None:
+        """keys: secrets of TLS connections, to which those of the capture itself are added."""
         self._specs = specs
         self._names = tuple(spec.name for spec in specs)
         self.capture = CaptureReader(max_packets=options.max_packets)
@@ -103,9 +108,11 @@ class Dissection:
         self._notices = NoticeLog()
         self._held_notices = 0  # since the last block of them
         self._files = 0
+        self._tls = TlsRoom(keys, options.bounded(limits.MAX_TLS_CONNECTIONS))
         self._connections = ConnectionTable(
-            self._streams, self._framing, specs, self.packets.tunnel_names, options.hash_key
-        )
+            self._streams, self._framing, specs, self.packets.tunnel_names, self._tls,
+            options.hash_key,
+        )  # fmt: skip
         self._conversation = (
             None if options.follow_connection is None else Conversation(options.follow_connection)
         )
@@ -119,6 +126,7 @@ class Dissection:
         self._blocks_of_feed = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
+        self._is_side_lasting = False
 
     # -- the driver's calls
 
@@ -148,6 +156,9 @@ class Dissection:
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
+            if self.capture.may_hold_keys:
+                self._tls.may_wait = True
+                self._take_key_logs()
             if scan.rows:
                 self._handle_packets(data, self.capture.packets, scan.rows, scan.first_packet)
             if not scan.is_more:
@@ -241,6 +252,7 @@ class Dissection:
         self._notices.add(of_limits(self._framing.state, crowded=self._streams.crowded))
         self._drain_notices(self.capture.finish())
         self._drain_notices(self.packets.finish())
+        self._notices.add(self._tls.last_notices())
         self._note_hidden()
         self._out.append(self._notices.block())
         return self._taken()
@@ -279,6 +291,11 @@ class Dissection:
         return self._connections.ends_of(connection)
 
     @property
+    def keys_used(self) -> list[str]:
+        """Lines of a key log with the secrets that opened connections so far."""
+        return self._tls.keys_used()
+
+    @property
     def connections_seen(self) -> int:
         """Connections that began so far."""
         return self._streams.connections_seen
@@ -299,6 +316,13 @@ class Dissection:
         for ranges, count in self._streams.advance(segments, segment_count, buffers):
             self._handle_ranges(ranges, count, buffers)
             self._close_connections()
+
+    def _take_key_logs(self) -> None:
+        """Secrets that the capture itself holds."""
+        for text in self.capture.key_logs:
+            for line in self._tls.add_keys(text):
+                self._notices.note("key_log_broken", value=line)
+        self.capture.key_logs.clear()
 
     def _taken(self) -> list[TableBlock]:
         self._clean()
@@ -326,7 +350,10 @@ class Dissection:
             # Before the first time: the protocols reckon with times, what comes of it is taken out.
             times = ranges.ts_ns[:rows]
             times[times == NULL] = 0
-        self._hold_notices()
+        self._hold_notices(self._streams.notices())
+        ranges, rows, sources = self._tls.advance(ranges, rows, sources)
+        self._is_side_lasting = sources[RangeSource.SIDE] is not buffers.assembled
+        self._hold_notices(self._tls.notices())
         if self._conversation is not None:
             self._out.extend(self._conversation.rows(ranges, rows, sources))
         self._framing.advance(ranges, rows, sources)
@@ -338,9 +365,8 @@ class Dissection:
         self._notices.add(of_capture)
         of_capture.clear()
 
-    def _hold_notices(self) -> None:
+    def _hold_notices(self, rows: Int64Array) -> None:
         """Notices of a side of a connection wait until its direction is known."""
-        rows = self._streams.notices()
         kept = min(len(rows), MAX_NOTICES - self._held_notices)
         self._held_notices += kept
         self._notices.count(len(rows) - kept)
@@ -350,12 +376,15 @@ class Dissection:
         """Start the stages of a block of frames.
 
         Bytes of the heap and of the side buffer change with the next packets, so frames that lie
-        there are read to the end at once; those of the framing do not.
+        there are read to the end at once; those of the framing, and what was decrypted, do not.
         """
         self._stages.begin(block)
         self._blocks_of_feed += 1
         sources = block.frames.source[: block.rows]
-        if ((sources == RangeSource.HEAP) | (sources == RangeSource.SIDE)).any():
+        is_brief = sources == RangeSource.HEAP
+        if not self._is_side_lasting:
+            is_brief |= sources == RangeSource.SIDE
+        if is_brief.any():
             self._stages.finish_reading()
 
     def _take_rows(

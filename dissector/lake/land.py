@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
-from dissector.lake.landing import ConcurrentLanding, Landed, Landing
+from dissector.lake.landing import DECRYPTED, ConcurrentLanding, Landed, Landing
 from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
@@ -61,7 +61,8 @@ def land_chain(
         with Landing(lake, _base_name(chain, options)) as landing:
             account = _write(landing, chain, options, cluster, progress)
             with suppress(ConcurrentLanding):  # then the size of what came meanwhile is known
-                return account, _commit(landing, options, cluster, is_last=chain.is_stdin)
+                is_last = chain.is_stdin
+                return account, _commit(landing, account, options, cluster, is_last=is_last)
 
 
 def land_strictly(
@@ -92,7 +93,7 @@ def land_strictly(
             accounts.append(account)
             done += chain.stored_bytes
         for number, (landing, account) in enumerate(zip(landings, accounts, strict=True)):
-            landed = _commit(landing, options, cluster)
+            landed = _commit(landing, account, options, cluster)
             outcomes.append(Outcome(number, account, landed, None))
     return outcomes
 
@@ -122,9 +123,15 @@ def _write(
 
 
 def _commit(
-    landing: Landing, options: Options, cluster: str | None, *, is_last: bool = True
+    landing: Landing,
+    account: Account,
+    options: Options,
+    cluster: str | None,
+    *,
+    is_last: bool = True,
 ) -> Landed:
-    return landing.commit({**options.as_json(), "cluster": cluster}, is_last=is_last)
+    told = {**options.as_json(), "cluster": cluster, DECRYPTED: account.tls_decrypted}
+    return landing.commit(told, is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:

@@ -44,6 +44,8 @@ from dissector.schemas.builders import numbers
 INSTALLED: Final = "installed"
 UNCHANGED: Final = "unchanged"
 SHORTER: Final = "shorter"
+# Among the options of a manifest: how many TLS connections a key opened.
+DECRYPTED: Final = "tls_decrypted"
 
 
 class ConcurrentLanding(Exception):
@@ -207,6 +209,8 @@ class Landing:
                     continue
                 how = relation(self.digest, contained)
                 compacted = contained.capture_id != other.capture_id
+                if how == "same" and not compacted and _decrypted(other) > _decrypted(manifest):
+                    return self._not_landed(manifest, UNCHANGED, _better(manifest, other))
                 if how == "shorter":
                     return self._not_landed(manifest, SHORTER, _longer(manifest, contained))
                 if how == "same" and compacted:
@@ -260,6 +264,18 @@ def _longer(manifest: Manifest, there: Contained) -> str:
     return (
         f"{manifest.base_name} is the beginning of {there.capture_id}, which is in the lake with "
         f"{there.bytes - manifest.bytes} bytes more: not landed"
+    )
+
+
+def _decrypted(manifest: Manifest) -> int:
+    count = manifest.options.get(DECRYPTED, 0)
+    return count if isinstance(count, int) else 0
+
+
+def _better(manifest: Manifest, there: Manifest) -> str:
+    return (
+        f"{there.capture_id} is in the lake with more TLS connections decrypted "
+        f"({_decrypted(there)}, now {_decrypted(manifest)}): not landed; `dissector lake rm` first"
     )
 
 

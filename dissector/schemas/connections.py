@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from dissector.schemas.column import NEVER, Column, Table, integers, name, names, number, text
-from dissector.schemas.enums import BOTH_DIRECTIONS, ENDED, OTHER_PROTOCOLS, listed
+from dissector.schemas.column import NEVER, Column, Table, flag, integers, name, names, number, text
+from dissector.schemas.enums import BOTH_DIRECTIONS, ENDED, OTHER_PROTOCOLS, TLS_DECRYPTION, listed
 from dissector.schemas.shared import CAPTURE, CONNECTION_ID, ORIGIN_CAPTURE
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ _OF_FRAMES: Final = {
 }
 _DIRECTIONS: Final = tuple(zip(BOTH_DIRECTIONS, ("to the broker", "to the client"), strict=True))
 
+_NO_SERVER_HELLO: Final = "not TLS or not in the capture"
+_NO_CERTIFICATE: Final = "no certificate was seen"
+
 
 def _both_directions() -> Iterator[Column]:
     for counter, column in TCP_COLUMNS.items():
@@ -123,7 +126,7 @@ TABLE: Final = Table(
         name(
             "protocol",
             f"pulsar, cursus, tls, http, {', '.join(OTHER_PROTOCOLS)}, unknown, or none if no "
-            "payload was seen.",
+            "payload was seen. Inside TLS that was decrypted: what was spoken there.",
         ),
         name("client_ip", "Address of the client (role unknown: of the first speaker)."),
         number("client_port", "", "Port of the client."),
@@ -165,6 +168,55 @@ TABLE: Final = Table(
         ),
         name("proxied_client_ip", "Address of the client behind a proxy.", "not stated"),
         name("tls_sni", "Server name that the client asked for in TLS.", "not TLS or not sent"),
+        name("tls_version", "Version of TLS that the server chose, as TLS 1.3.", _NO_SERVER_HELLO),
+        name("tls_cipher", "Cipher suite that the server chose, by IANA's name.", _NO_SERVER_HELLO),
+        name(
+            "tls_alpn",
+            "Protocol that the server chose by ALPN; encrypted in TLS 1.3.",
+            "not TLS, none, or not decrypted",
+        ),
+        flag("tls_resumed", "Whether the TLS session was resumed.", _NO_SERVER_HELLO),
+        number(
+            "tls_handshake_ns",
+            "ns",
+            "From the ClientHello to the last Finished of the handshake.",
+            "not TLS or not complete in the capture",
+        ),
+        *(
+            name(
+                f"tls_alert_{suffix}",
+                f"Last TLS alert {direction} other than close_notify; encrypted after the hellos.",
+                "none was seen",
+            )
+            for suffix, direction in _DIRECTIONS
+        ),
+        text(
+            "tls_certificate_subject",
+            "Subject of the server's certificate; encrypted in TLS 1.3.",
+            _NO_CERTIFICATE,
+        ),
+        number(
+            "tls_certificate_not_before_ns",
+            "ns since 1970",
+            "From when on the server's certificate is valid.",
+            _NO_CERTIFICATE,
+        ),
+        number(
+            "tls_certificate_not_after_ns",
+            "ns since 1970",
+            "Until when the server's certificate is valid.",
+            _NO_CERTIFICATE,
+        ),
+        name("tls_decryption", f"{listed(TLS_DECRYPTION)}.", "not TLS"),
+        *(
+            number(
+                f"tls_overhead_bytes_{suffix}",
+                "bytes",
+                f"Bytes of the stream {direction} that TLS put around the plain ones.",
+                "not decrypted",
+            )
+            for suffix, direction in _DIRECTIONS
+        ),
         number(
             "ended_packet",
             "",

@@ -25,6 +25,19 @@ ENDED: Final = {
     "capture_end": "still open at the end of the capture",
 }
 
+# What became of the records of a TLS connection, and why.
+TLS_DECRYPTION: Final[dict[str, str]] = {
+    "decrypted": "a key opened all of its records",
+    "partly": "a key opened it, but for some records",
+    "no_key_log": "no key log was given",
+    "no_key": "the key log has no key for it",
+    "wrong_key": "the key of the key log does not open it",
+    "no_hello": "its hellos, which say whose key it wants, are not in the capture",
+    "unsupported": "its version or cipher is not read",
+    "no_library": "what opens records is not installed: the extra tls",
+    "limit": "too many TLS connections at once",
+}
+
 # Kinds of exchanges.
 KINDS: Final[dict[str, str]] = {}
 KIND_PUBLISH: Final = _word(KINDS, "publish", "a message is sent to be stored")
@@ -214,6 +227,7 @@ OTHER_PROTOCOLS: Final = {
 # What docs/lake.md explains: columns, and their words.
 EXPLAINED: Final = {
     "connections.ended, events.ended": ENDED,
+    "connections.tls_decryption": TLS_DECRYPTION,
     "exchanges.kind": KINDS,
     "exchanges.outcome": OUTCOMES,
     "deliveries.outcome": DELIVERY_OUTCOMES,

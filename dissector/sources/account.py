@@ -1,6 +1,7 @@
 """What a run read, kept and lost: sums over the rows that come out of the core."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
@@ -22,6 +23,7 @@ MISSING_CODES: Final = (
 )
 _NOTED_CODES: Final = ("redacted", "packets_shortened", *MISSING_CODES)
 _REASONS: Final = 3  # for packets that are not used, which are named
+_DECRYPTED: Final = ("decrypted", "partly")  # of a connection in TLS
 # Reasons of packets whose link layer is not read, or not known.
 _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
 
@@ -50,6 +52,8 @@ class Account:
         self.gap_bytes = 0
         self.cut_bytes = 0
         self.unparsed_bytes = 0
+        self.tls_decrypted = 0
+        self.tls_encrypted: Counter[str] = Counter()
         self.shortened_bytes = 0
         self.hidden_bytes = 0
         self.dropped_bytes = 0
@@ -94,6 +98,12 @@ class Account:
                 more = _total(block, f"{column}_{direction}")
                 setattr(self, total, getattr(self, total) + more)
         self.one_way += _one_way(block)
+        fates: Any = block.columns.get("tls_decryption", ())
+        for fate, count in Counter(fates).items():
+            if fate in _DECRYPTED:
+                self.tls_decrypted += count
+            elif fate is not None:
+                self.tls_encrypted[fate] += count
         if self.dropped_bytes > dropped_before:
             unused = self._named("TCP payload that fits no place of its stream was not used")
             if unused not in self.missing:
@@ -145,13 +155,14 @@ class Account:
         for name in (
             "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
             "gap_bytes", "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes",
-            "dropped_bytes", "one_way",
+            "dropped_bytes", "one_way", "tls_decrypted",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("rows", "notices", "ignored"):
             mine = getattr(self, name)
             for key, count in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + count
+        self.tls_encrypted.update(other.tls_encrypted)
         self.missing_count += other.missing_count
         self.missing = [*self.missing, *other.missing][:MAX_MISSING_SENTENCES]
 
@@ -184,7 +195,13 @@ class Account:
         messages = self.rows.get("messages", 0)
         if messages:
             contents += f", {_counted(messages, 'message')}"
+        if self.tls_decrypted:
+            contents += f", {_counted(self.tls_decrypted, 'TLS connection')} decrypted"
         lost = []
+        if self.tls_encrypted:
+            why = ", ".join(f"{fate} {count:,}" for fate, count in self.tls_encrypted.most_common())
+            encrypted = _counted(self.tls_encrypted.total(), "TLS connection")
+            lost.append(f"{encrypted} not decrypted ({why})")
         if self.dropped:
             lost.append(f"{_counted(self.dropped, 'packet')} dropped by the interface")
         if self.gap_bytes:

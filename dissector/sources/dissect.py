@@ -20,6 +20,7 @@ from dissector.sources.files import (
     FileStart,
     raise_if_nothing,
 )
+from dissector.sources.key_logs import keys_of
 from dissector.sources.rings import Chain
 
 Progress = Callable[[int], None]
@@ -45,7 +46,7 @@ def dissect(
     Raises:
         InputError: no file of the chain could be read.
     """
-    dissection = Dissection(options)
+    dissection = Dissection(options, keys=keys_of(options))
     files: list[dict[str, Any]] = []
     exact = None if options.max_packets is None else _ExactDigest(digest or FileDigest())
     with ChainReader(chain.files, digest if exact is None else None) as reader:

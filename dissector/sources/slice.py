@@ -43,10 +43,12 @@ class PacketSelection:
     """Ranges of packet numbers per direction of a connection, and spans of time.
 
     taken: numbers of the packets that were written, in their order.
+    key_logs: secrets that stand in the capture beside its packets.
     """
 
     def __init__(self) -> None:
         self.taken: list[int] = []
+        self.key_logs: list[bytes] = []
         self.spans: list[FlowSpan] = []
         self._firsts: dict[FlowKey, list[int]] = {}
         self._lasts: dict[FlowKey, list[int]] = {}
@@ -160,4 +162,6 @@ def write_slice(
         for number in block.segments.packet[rows].tolist():
             writer.write(block, number)
             wanted.taken.append(number)
+        wanted.key_logs += block.reader.key_logs
+        block.reader.key_logs.clear()
     return writer.packets

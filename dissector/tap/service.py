@@ -19,6 +19,7 @@ from dissector.notice_log import NoticeLog
 from dissector.packet.link import link_type_name
 from dissector.schemas import SCHEMA_VERSION
 from dissector.sources.account import Account
+from dissector.sources.key_logs import FollowedKeyLog
 from dissector.tap.memory import MemoryLimit
 from dissector.tap.packet_batches import NEVER_NS, Cuts, PacketBatch, PacketSource, Part
 from dissector.tap.rotations import Fate, Rotations
@@ -108,6 +109,7 @@ class Tap:
         self._parts: list[Part] = []
         self._dropped_before = 0
         self.tap_run: str | None = None
+        self._key_log = FollowedKeyLog.of(settings.core)
         self._dissect_again()
         self.memory_restarts = 0
         self.connections_before = 0
@@ -160,6 +162,9 @@ class Tap:
                 self._give_out(self.dissection.settle())
             self._between()
             yield
+        if self._key_log is not None:
+            self._key_log.read()
+            self._key_log.close()
         self._give_out(self.dissection.finish())
         self._rotate()
         if self._rotations is not None:
@@ -179,6 +184,8 @@ class Tap:
             return
         if packet_batch.rows:
             self._begin(int(packet_batch.packets.ts_ns[0]))
+            if self._key_log is not None:
+                self._key_log.read()
             for listener in self._listeners:
                 listener.packets(packet_batch)
             self._rotation_packets += packet_batch.rows
@@ -219,7 +226,8 @@ class Tap:
 
     def _dissect_again(self) -> None:
         """Begin a run with nothing known."""
-        self.dissection = Dissection(self.settings.core)
+        keys = None if self._key_log is None else self._key_log.keys
+        self.dissection = Dissection(self.settings.core, keys=keys)
         self.tap_run = None
 
     def _mind_memory(self, limit: MemoryLimit) -> None:

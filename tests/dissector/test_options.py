@@ -24,7 +24,7 @@ def test_every_option_with_a_flag_has_it_in_one_kind_of_command() -> None:
 def test_a_manifest_has_all_options_as_json() -> None:
     told = json.loads(json.dumps(Options(decode_as={80: "cursus", 9: "pulsar"}).as_json()))
     assert list(told["decode_as"]) == ["9", "80"]
-    assert told.keys() == vars(Options()).keys() - {"hash_key", "want_clients"}
+    assert told.keys() == vars(Options()).keys() - {"hash_key", "want_clients", "keylog"}
 
 
 def test_bounds_of_state_shrink_in_proportion_to_the_memory_and_never_grow() -> None:

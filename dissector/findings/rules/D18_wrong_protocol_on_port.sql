@@ -49,7 +49,7 @@ do = "Use pulsar+ssl:// in the client's service URL, or the port for plain Pulsa
 [variant.alert]
 severity = "warning"
 title = "A port of Pulsar answered a TLS handshake with an alert"
-what = "{client_ip} opened TLS to {broker_ip}:{broker_port} on {connections} connections, and all that it was answered were {alert_bytes} bytes: an alert."
+what = "{client_ip} opened TLS to {broker_ip}:{broker_port} on {connections} connections, and all that it was answered were {alert_bytes} bytes: an alert[, {alert}]."
 known = "The client's first bytes are a hello of TLS; an answer as short can be no ServerHello. The port is one of Pulsar's: by convention (6650, 6651), or a broker of this capture names it."
 rival = "No shared cipher or version (alerts 40, 70), an unknown server name (112), or a peer that speaks no TLS and sent something else."
 decides = "The last of the {alert_bytes} bytes is the alert's number: it is in clear, shortly before packet {ended_packet} of the connection."
@@ -76,7 +76,7 @@ do = "Set haProxyProtocolEnabled=true at the broker or the proxy behind this por
 WITH peers AS ( -- Connections of one protocol that got no answer of it.
   SELECT
     c.capture, c.connection_id, c.client_ip, c.broker_ip, c.broker_port, c.protocol, c.first_ts_ns,
-    c.last_ts_ns, c.ended_packet, c.proxied_client_ip,
+    c.last_ts_ns, c.ended_packet, c.proxied_client_ip, c.tls_alert_to_client AS alert,
     CASE
       WHEN c.protocol = 'tls' AND c.stream_bytes_to_client = $alert_bytes THEN 'alert'
       WHEN c.protocol = 'pulsar' AND c.stream_bytes_to_client = $alert_bytes THEN 'pulsar_alert'
@@ -158,7 +158,7 @@ SELECT
     ELSE upper(j.protocol)
   END AS subject_spoken,
   count(DISTINCT j.connection_id) AS measured_connections,
-  max(j.ended_packet) AS measured_ended_packet, min(j.proxied_client_ip) AS measured_proxied_ip,
+  min(j.alert) AS measured_alert, max(j.ended_packet) AS measured_ended_packet, min(j.proxied_client_ip) AS measured_proxied_ip,
   min(own.request_frame_no) AS frame_connect, min(e.request_frame_no) AS frame_pulsar_there
 FROM assessments AS j
 LEFT JOIN exchanges AS own

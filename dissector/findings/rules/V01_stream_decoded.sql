@@ -22,7 +22,7 @@ show = "connections dropped_bytes_to_broker > 0 or dropped_bytes_to_client > 0"
 
 [variant.tls]
 severity = "warning"
-do = "Capture where the traffic is plain: behind the proxy that ends TLS, or on a listener without it."
+do = "Give the key log of the clients (--keylog FILE), or capture where the traffic is plain: behind the proxy that ends TLS, or on a listener without it."
 show = "$ tcpdump -s 0 -i INTERFACE -w night.pcap port 6650"
 
 [variant.gaps]

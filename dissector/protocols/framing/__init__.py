@@ -7,6 +7,7 @@ from dissector.protocols.framing.other_protocols import named
 from dissector.protocols.framing.state import (
     OPAQUE_NAMES,
     ROLE_SOURCE_NAMES,
+    TLS,
     UNKNOWN,
     RoleSource,
     RoleState,
@@ -15,6 +16,7 @@ from dissector.protocols.framing.state import (
 __all__ = (
     "OPAQUE_NAMES",
     "ROLE_SOURCE_NAMES",
+    "TLS",
     "UNKNOWN",
     "Framing",
     "FramingOptions",

@@ -8,7 +8,11 @@ SELECT
   count(*) AS connections,
   sum(coalesce(payload_bytes_to_broker, 0) + coalesce(payload_bytes_to_client, 0))
     AS payload_bytes,
-  sum(coalesce(stream_bytes_to_broker, 0) + coalesce(stream_bytes_to_client, 0)) AS stream_bytes,
+  -- Of TLS that was decrypted: the plain stream.
+  sum(
+    coalesce(stream_bytes_to_broker, 0) - coalesce(tls_overhead_bytes_to_broker, 0)
+    + coalesce(stream_bytes_to_client, 0) - coalesce(tls_overhead_bytes_to_client, 0)
+  ) AS stream_bytes,
   sum(coalesce(decoded_bytes_to_broker, 0) + coalesce(decoded_bytes_to_client, 0))
     AS decoded_bytes,
   sum(coalesce(gaps_to_broker, 0) + coalesce(gaps_to_client, 0)) AS gaps,

@@ -1,0 +1,245 @@
+"""Keys from secrets, and records opened with them; the one module that needs `cryptography`.
+
+Ciphers, hashes and HKDF are that library's. The key expansion of TLS 1.2 (RFC 5246, section 5) is
+put together from its HMAC, as the library has none.
+"""
+
+from typing import Any, Final, NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import constant_time, hashes, hmac
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from dissector.tls import suites
+from dissector.tls.suites import Suite
+
+_HASHES: Final[dict[str, Any]] = {
+    "sha1": hashes.SHA1, "sha256": hashes.SHA256, "sha384": hashes.SHA384
+}  # fmt: skip
+_UNOPENED: Final = (InvalidTag, ValueError, OverflowError)
+_BLOCK_BYTES: Final = 16  # of AES
+EXPLICIT_NONCE_BYTES: Final = 8
+Bytes = bytes | memoryview
+
+
+class RecordOpener(Protocol):
+    """Opens the records of one direction with one key.
+
+    overhead: bytes of a record's body that are no plain bytes, at least.
+    lead: of them those in front.
+    """
+
+    overhead: int
+    lead: int
+
+    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+        """What a record holds, None if it is not authentic.
+
+        Args:
+            sequence: its number under this key, from 0.
+            header: its five bytes.
+        """
+
+    def hinted(self, body: memoryview, last: int) -> int | None:
+        """How many records are between this one and the last one by what the record itself says,
+        None where it says nothing. last: what `hint` gave for that one."""
+
+    def hint(self, body: memoryview) -> int:
+        """What `hinted` compares."""
+
+
+def _aead(suite: Suite, key: bytes) -> Any:
+    if suite.mode == suites.GCM:
+        return AESGCM(key)
+    if suite.mode == suites.CCM:
+        return AESCCM(key, suite.tag_bytes)
+    return ChaCha20Poly1305(key)
+
+
+class _NoHint:
+    """Records do not say their number."""
+
+    def hinted(self, body: memoryview, last: int) -> int | None:
+        return None
+
+    def hint(self, body: memoryview) -> int:
+        return 0
+
+
+class _Tls13(_NoHint):
+    """TLS 1.3: the last byte of what is opened that is not 0 says the type."""
+
+    lead = 0
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._decrypt = _aead(suite, key).decrypt
+        self._iv = int.from_bytes(iv, "big")
+        self.overhead = suite.tag_bytes + 1
+
+    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+        try:
+            opened: bytes = self._decrypt((self._iv ^ sequence).to_bytes(12, "big"), body, header)
+        except _UNOPENED:
+            return None
+        return opened
+
+
+class _Implicit12(_NoHint):
+    """ChaCha20-Poly1305 of TLS 1.2: the nonce follows from the number."""
+
+    lead = 0
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._decrypt = _aead(suite, key).decrypt
+        self._iv = int.from_bytes(iv, "big")
+        self.overhead = suite.tag_bytes
+
+    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+        size = len(body) - self.overhead
+        if size < 0:
+            return None
+        data = sequence.to_bytes(8, "big") + header[:3] + size.to_bytes(2, "big")
+        try:
+            opened: bytes = self._decrypt((self._iv ^ sequence).to_bytes(12, "big"), body, data)
+        except _UNOPENED:
+            return None
+        return opened
+
+
+class _Explicit12:
+    """GCM and CCM of TLS 1.2: half of the nonce stands in the record, and mostly counts."""
+
+    lead = EXPLICIT_NONCE_BYTES
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._decrypt = _aead(suite, key).decrypt
+        self._iv = iv
+        self.overhead = EXPLICIT_NONCE_BYTES + suite.tag_bytes
+
+    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+        size = len(body) - self.overhead
+        if size < 0:
+            return None
+        nonce = self._iv + body[:EXPLICIT_NONCE_BYTES]
+        data = sequence.to_bytes(8, "big") + header[:3] + size.to_bytes(2, "big")
+        try:
+            opened: bytes = self._decrypt(nonce, body[EXPLICIT_NONCE_BYTES:], data)
+        except _UNOPENED:
+            return None
+        return opened
+
+    def hinted(self, body: memoryview, last: int) -> int | None:
+        between = self.hint(body) - last - 1
+        return between if between >= 0 else None
+
+    def hint(self, body: memoryview) -> int:
+        return int.from_bytes(body[:EXPLICIT_NONCE_BYTES], "big")
+
+
+class _Cbc12(_NoHint):
+    """AES-CBC of TLS 1.2 with its MAC, inside what is encrypted or around it."""
+
+    lead = _BLOCK_BYTES
+
+    def __init__(self, suite: Suite, key: bytes, mac_key: bytes, is_mac_outside: bool) -> None:
+        self._aes = algorithms.AES(key)
+        self._mac_key = mac_key
+        self._hash = _HASHES[suite.mac]
+        self._is_outside = is_mac_outside
+        self.overhead = _BLOCK_BYTES + self._hash.digest_size + 1
+
+    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+        end = len(body) - (self._hash.digest_size if self._is_outside else 0)
+        if len(body) < self.overhead or end % _BLOCK_BYTES:
+            return None
+        numbered = sequence.to_bytes(8, "big") + header[:3]
+        if self._is_outside and not self._is_authentic(numbered, body[:end], body[end:]):
+            return None
+        decryptor = Cipher(self._aes, modes.CBC(bytes(body[:_BLOCK_BYTES]))).decryptor()
+        opened = decryptor.update(body[_BLOCK_BYTES:end]) + decryptor.finalize()
+        padding = opened[-1] + 1
+        size = len(opened) - padding - (0 if self._is_outside else self._hash.digest_size)
+        if size < 0 or opened[-padding:] != bytes([padding - 1]) * padding:
+            return None
+        plain, mac = memoryview(opened)[:size], memoryview(opened)[size : len(opened) - padding]
+        return plain if self._is_outside or self._is_authentic(numbered, plain, mac) else None
+
+    def _is_authentic(self, numbered: bytes, data: memoryview, mac: memoryview) -> bool:
+        code = hmac.HMAC(self._mac_key, self._hash())
+        code.update(numbered + len(data).to_bytes(2, "big"))
+        code.update(bytes(data))
+        return constant_time.bytes_eq(code.finalize(), bytes(mac))
+
+
+# -- TLS 1.3
+
+
+class TrafficSecret(NamedTuple):
+    """The secret of one direction, from which its keys come."""
+
+    suite: Suite
+    secret: bytes
+
+    def opener(self) -> RecordOpener:
+        """What opens the records under this secret."""
+        return _Tls13(self.suite, self._part("key", self.suite.key_bytes), self._part("iv", 12))
+
+    def updated(self) -> "TrafficSecret":
+        """The secret behind a KeyUpdate."""
+        return self._replace(secret=self._part("traffic upd", len(self.secret)))
+
+    def _part(self, label: str, size: int) -> bytes:
+        name = b"tls13 " + label.encode()
+        info = size.to_bytes(2, "big") + bytes([len(name)]) + name + b"\0"
+        expand = HKDFExpand(_HASHES[self.suite.digest](), size, info)
+        return bytes(expand.derive(self.secret))
+
+
+# -- TLS 1.2
+
+
+def _expanded(digest: str, secret: bytes, label: bytes, seed: bytes, size: int) -> bytes:
+    """So many bytes of the pseudorandom function."""
+
+    def code(data: bytes) -> bytes:
+        mac = hmac.HMAC(secret, _HASHES[digest]())
+        mac.update(data)
+        return bytes(mac.finalize())
+
+    seed, out = label + seed, b""
+    at = code(seed)
+    while len(out) < size:
+        out += code(at + seed)
+        at = code(at)
+    return out[:size]
+
+
+def openers12(
+    suite: Suite, master: bytes, client_random: bytes, server_random: bytes, is_mac_outside: bool
+) -> tuple[RecordOpener, RecordOpener]:
+    """What opens the records of client and server in TLS 1.2.
+
+    Args:
+        is_mac_outside: of CBC, the MAC is that of what is encrypted (RFC 7366).
+    """
+    mac_bytes = _HASHES[suite.mac].digest_size if suite.mac else 0
+    sizes = [mac_bytes, suite.key_bytes, suite.iv_bytes]
+    seed = server_random + client_random
+    block = _expanded(suite.digest, master, b"key expansion", seed, 2 * sum(sizes))
+    parts: list[bytes] = []
+    for size in sizes:
+        for _ in range(2):
+            parts.append(block[:size])
+            block = block[size:]
+
+    def opener(side: int) -> RecordOpener:
+        mac_key, key, iv = parts[side::2]
+        if suite.mode == suites.CBC:
+            return _Cbc12(suite, key, mac_key, is_mac_outside)
+        if suite.mode == suites.CHACHA:
+            return _Implicit12(suite, key, iv)
+        return _Explicit12(suite, key, iv)
+
+    return opener(0), opener(1)

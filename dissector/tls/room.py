@@ -1,0 +1,413 @@
+"""The room between streams and protocols: TLS ranges in, plain ranges in their place.
+
+Ranges of other connections go by untouched, and a block without TLS is not even copied. A TLS
+connection's ranges are kept until its first record was opened; if none will be, they go on as they
+were, and the protocols count them. What it says of itself is kept until its row is made.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from dissector import limits
+from dissector.blocks import ByteArray, Int64Array
+from dissector.limits import NULL
+from dissector.notice_rows import Notice, NoticeRows, notice_of
+from dissector.notices import NOTICE_NUMBER
+from dissector.protocols.framing import HeadVerdict, look
+from dissector.stream import columns
+from dissector.stream.columns import RangeColumns, RangeKind, RangeSource
+from dissector.tls import facts as reasons
+from dissector.tls.connection import OPEN, TlsConnection
+from dissector.tls.facts import TlsFacts
+from dissector.tls.keylog import KeyLog
+from dissector.tls.records import HANDSHAKE, Piece, PlainSpan
+
+Sources = tuple[ByteArray, ByteArray, ByteArray]
+
+_COLUMNS: Final = RangeColumns._fields
+_AT: Final = {name: number for number, name in enumerate(_COLUMNS)}
+_FIRST_BYTES: Final = np.zeros(256, bool)
+_FIRST_BYTES[[HANDSHAKE, *b"P\r"]] = True  # a record of a handshake, or a proxy's header
+_NOTICE_COLUMNS: Final = NoticeRows._fields
+_UNFITTING: Final = (reasons.NO_KEY, reasons.WRONG_KEY)
+_NO_CONNECTION: Final = np.empty(0, np.int64)
+
+
+class _Followed:
+    """A connection on its way.
+
+    ranges: rows that wait for the verdict; held: bytes that they take. since: when it began to wait
+    for a key.
+    heads: of each direction the first bytes, until they are judged; None afterwards.
+    """
+
+    def __init__(self, connection: TlsConnection) -> None:
+        self.connection = connection
+        self.ranges: list[tuple[list[int], bytes]] = []
+        self.held = 0
+        self.since: int | None = None
+        self.heads: list[bytes | None] = [b"", b""]
+
+
+class TlsRoom:
+    """Where TLS ends.
+
+    keys: the secrets; None: there is no key log, connections only tell what is plain of them.
+    may_wait: further ones may come, so that connections wait for theirs.
+    followed: how many connections it may follow at once; beside that they go by.
+    """
+
+    def __init__(
+        self, keys: KeyLog | None = None, followed: int = limits.MAX_TLS_CONNECTIONS
+    ) -> None:
+        self.keys = keys
+        self._most = followed
+        self.may_wait = keys is not None and keys.may_grow
+        self._followed: dict[int, _Followed] = {}
+        self._numbers = _NO_CONNECTION  # those of _followed
+        self._facts: dict[int, TlsFacts] = {}
+        self._held = 0
+        self._passed_by = 0
+        self._opened = self._unfitting = 0  # connections
+        self._randoms: deque[bytes] = deque(maxlen=limits.MAX_USED_KEYS)
+        self._has_own_keys = False
+        self._notices: list[list[int]] = []
+        # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
+        # where they lie, packet, time, flags); other rows, their places, and how many of both came
+        # before each; all bytes.
+        self._plain: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._rows: list[list[int]] = []
+        self._places: list[int] = []
+        self._before: list[int] = []
+        self._chunks: list[Any] = []
+        self._size = 0
+        self._row: list[int] = []
+        self._place = 0
+
+    # -- for whoever makes rows of connections
+
+    def facts(self, connection: int) -> TlsFacts | None:
+        """What is known of a connection, None if it is no TLS that began in the capture."""
+        followed = self._followed.get(connection)
+        if followed is not None:
+            followed.connection.tell()
+        return self._facts.get(connection)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of any connection."""
+        return not self._facts
+
+    def forget(self, connections: Iterable[int]) -> None:
+        """Their rows are made."""
+        for connection in connections:
+            self._facts.pop(connection, None)
+
+    def notices(self) -> Int64Array:
+        """Notices since the last call, as the matrix of NoticeRows; the direction is the endpoint's
+        index."""
+        rows, self._notices = self._notices, []
+        return np.array(rows, np.int64).reshape(-1, len(_NOTICE_COLUMNS))
+
+    def add_keys(self, text: bytes) -> list[int]:
+        """Take a key log that stands in the capture; gives numbers of lines that are broken."""
+        if not self._has_own_keys:
+            # What was given is shared, and grows for nobody else.
+            self.keys = KeyLog() if self.keys is None else self.keys.widened()
+            self._has_own_keys = True
+            for followed in self._followed.values():
+                followed.connection.take_keys(self.keys)
+        assert self.keys is not None
+        log = KeyLog(text)
+        self.keys.update(log)
+        return log.broken
+
+    def keys_used(self) -> list[str]:
+        """Lines of a key log with the secrets that opened connections."""
+        keys = KeyLog() if self.keys is None else self.keys
+        return [line for random in self._randoms for line in keys.lines_of(random)]
+
+    def last_notices(self) -> list[Notice]:
+        """What is to say of the capture as a whole."""
+        notices: list[Notice] = []
+        if self._passed_by:
+            notices.append(notice_of("tls_connections_limit", value=self._passed_by))
+        if self._unfitting and not self._opened and self.keys is not None and len(self.keys):
+            notices.append(notice_of("tls_no_key_fits", value=self._unfitting))
+        return notices
+
+    # -- ranges
+
+    def advance(
+        self, ranges: RangeColumns, rows: int, sources: Sources
+    ) -> tuple[RangeColumns, int, Sources]:
+        """Take a block of ranges; give what takes its place, with the bytes of both in sources."""
+        chosen = self._chosen(ranges, rows, sources)
+        if chosen is None or not chosen.any():
+            return ranges, rows, sources
+        at = np.flatnonzero(chosen)
+        views: list[memoryview] = [source.data for source in sources]
+        for place, row in zip(at.tolist(), ranges.matrix[:, at].T.tolist(), strict=True):
+            self._place, self._row = place, row
+            number, endpoint_index, kind, start, size, source, offset, packet, ts_ns, flags = row[
+                :10
+            ]
+            if kind == RangeKind.DATA:
+                followed = self._followed.get(number)
+                if followed is not None and followed.connection.verdict == OPEN:
+                    done = followed.connection.read_quickly(
+                        endpoint_index,
+                        views[source][offset : offset + size],
+                        Piece(start, start + size, packet, ts_ns, flags),
+                    )
+                    if done == size:
+                        continue
+                    if done:
+                        flags &= ~columns.STARTS_PACKET
+                        row[3:7] = [start + done, size - done, source, offset + done]
+                        row[_AT["flags"]] = flags
+            self._take(row, views)
+        return self._joined(ranges, sources, ~chosen)
+
+    def _chosen(self, ranges: RangeColumns, rows: int, sources: Sources) -> Any:
+        """Which rows are of connections that are, or may be, TLS; None: none."""
+        first = np.flatnonzero((ranges.stream_offset[:rows] == 0) & (ranges.length[:rows] > 0))
+        connections = ranges.connection[:rows]
+        fresh: list[int] = []
+        if len(first):
+            is_data = ranges.kind[first] == RangeKind.DATA
+            first = first[is_data]
+            source, offset = ranges.source[first], ranges.offset[first]
+            for number, data in enumerate(sources):
+                own = first[source == number]
+                if len(own):
+                    own = own[_FIRST_BYTES[data[offset[source == number]]]]
+                    fresh += connections[own].tolist()
+        new = [number for number in fresh if number not in self._followed]
+        if new:
+            self._begin(new)
+        if not len(self._numbers):
+            return None
+        if len(self._numbers) == 1:
+            return connections == self._numbers[0]
+        return np.isin(connections, self._numbers)
+
+    def _begin(self, connections: list[int]) -> None:
+        for number in connections:
+            if number in self._followed or number in self._facts:
+                continue
+            if len(self._followed) >= self._most:
+                self._passed_by += 1
+                self._facts[number] = reasons.LIMITED
+                continue
+            connection = TlsConnection(self.keys, self)
+            self._followed[number] = _Followed(connection)
+        self._numbers = np.array(list(self._followed), np.int64)
+
+    def _take(self, row: list[int], views: list[memoryview]) -> None:
+        """Take a range of a connection that is followed, or was until this block."""
+        number, kind = row[_AT["connection"]], row[_AT["kind"]]
+        followed = self._followed.get(number)
+        view = memoryview(b"")
+        if kind == RangeKind.DATA:
+            offset = row[_AT["offset"]]
+            view = views[row[_AT["source"]]][offset : offset + row[_AT["length"]]]
+        if followed is None:
+            self._put_back(row, bytes(view))
+            return
+        connection = followed.connection
+        if connection.is_waiting:
+            connection.try_again()
+        if connection.verdict is None:
+            self._hold(followed, row, view)
+        self._feed(followed, row, kind, view)
+        if connection.verdict is None:
+            self._bound(followed, row)
+        if kind == RangeKind.CLOSE:
+            connection.close()
+        self._settle(number, followed, row, kind)
+
+    def _feed(self, followed: _Followed, row: list[int], kind: int, view: memoryview) -> None:
+        connection, endpoint_index = followed.connection, row[_AT["endpoint_index"]]
+        start = row[_AT["stream_offset"]]
+        piece = Piece(
+            start, start + row[_AT["length"]], row[_AT["packet"]], row[_AT["ts_ns"]],
+            row[_AT["flags"]],
+        )  # fmt: skip
+        if kind == RangeKind.DATA:
+            if followed.heads[endpoint_index] is not None:
+                self._head(followed, endpoint_index, piece, view)
+            elif connection.verdict in (None, OPEN):
+                connection.add(endpoint_index, piece, view)
+        elif kind in (RangeKind.GAP_LOST, RangeKind.GAP_CUT):
+            if connection.verdict in (None, OPEN):
+                connection.gap(endpoint_index, piece, kind)
+        elif connection.verdict == OPEN:
+            if kind == RangeKind.FIN:
+                row = [*row]
+                row[_AT["stream_offset"]] = connection.finish(endpoint_index)
+            else:
+                connection.finish(0)
+                connection.finish(1)
+            self._put(row)
+
+    def _head(
+        self, followed: _Followed, endpoint_index: int, piece: Piece, view: memoryview
+    ) -> None:
+        """Judge the first bytes of a direction: a proxy's header may stand there."""
+        head = (followed.heads[endpoint_index] or b"") + bytes(view)
+        connection = followed.connection
+        judged = look(head[: limits.MAX_TLS_HEAD_BYTES], True)
+        size = judged.header_bytes if judged.verdict == HeadVerdict.IS_PROXY_HEADER else 0
+        if judged.verdict == HeadVerdict.MORE_NEEDED and len(head) < limits.MAX_TLS_HEAD_BYTES:
+            followed.heads[endpoint_index] = head
+            return
+        followed.heads[endpoint_index] = None
+        if size:
+            connection.skip_header(endpoint_index, piece, head[:size])
+        elif (
+            judged.verdict != HeadVerdict.IS_TLS and followed.heads[1 - endpoint_index] is not None
+        ):
+            connection.verdict = ""
+            return
+        if len(head) > size:
+            connection.add(endpoint_index, piece._replace(start=size), memoryview(head)[size:])
+
+    def _hold(self, followed: _Followed, row: list[int], view: memoryview) -> None:
+        """Keep a range until it is known what becomes of it."""
+        followed.ranges.append((row, bytes(view)))
+        size = len(view) + limits.TLS_RANGE_CHARGE_BYTES
+        followed.held += size
+        self._held += size
+
+    def _bound(self, followed: _Followed, row: list[int]) -> None:
+        """End a wait that holds too much, or takes too long."""
+        connection = followed.connection
+        if connection.is_waiting and followed.since is None:
+            followed.since = row[_AT["ts_ns"]]
+        waited = 0 if followed.since is None else row[_AT["ts_ns"]] - followed.since
+        if (
+            followed.held > limits.MAX_TLS_HELD_BYTES_PER_CONNECTION
+            or self._held > limits.MAX_TLS_HELD_BYTES
+            or waited > limits.TLS_KEY_WAIT_MS * 1_000_000
+        ):
+            connection.close()
+
+    def _settle(self, number: int, followed: _Followed, row: list[int], kind: int) -> None:
+        """Do what a verdict asks for."""
+        connection = followed.connection
+        if connection.verdict is None:
+            return
+        is_over = kind == RangeKind.CLOSE
+        if followed.ranges:
+            held, followed.ranges = followed.ranges, []
+            self._held -= followed.held
+            followed.held = 0
+            for old, data in held:
+                if connection.verdict != OPEN:
+                    self._put_back(old, data)
+                elif old[_AT["kind"]] in (RangeKind.FIN, RangeKind.CLOSE) and old is not row:
+                    self._put(old)
+        if connection.verdict != OPEN:
+            is_over = True
+            connection.close()
+            self._unfitting += connection.verdict in _UNFITTING
+        elif number not in self._facts:
+            self._facts[number] = connection.facts
+            self._opened += 1
+            self._randoms.append(connection.random)
+        if is_over:
+            del self._followed[number]
+            self._numbers = np.array(list(self._followed), np.int64)
+            if connection.verdict:
+                self._facts[number] = connection.facts
+
+    # -- what comes out of a connection (PlainSink)
+
+    def data(self, endpoint_index: int, offset: int, content: Any, spans: list[PlainSpan]) -> None:
+        """Plain bytes of a record."""
+        at = self._size
+        for size, packet, ts_ns, flags in spans:
+            self._plain.append(
+                (self._place, endpoint_index, offset, size, at, packet, ts_ns, flags)
+            )
+            offset += size
+            at += size
+        self._chunks.append(content)
+        self._size += len(content)
+
+    def gap(self, endpoint_index: int, kind: int, offset: int, size: int, piece: Piece) -> None:
+        """Plain bytes that are missing."""
+        row = [*self._row]
+        row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, 0]
+        self._put(row)
+
+    def note(self, code: str, endpoint_index: int, piece: Piece, **numbers: int) -> None:
+        """A notice of a side."""
+        fields = {
+            "kind": NOTICE_NUMBER[code],
+            "ts_ns": piece.ts_ns,
+            "connection_id": self._row[_AT["connection"]],
+            "direction": endpoint_index,
+            "packet": piece.packet,
+            **numbers,
+        }
+        self._notices.append([fields.get(column, NULL) for column in _NOTICE_COLUMNS])
+
+    # -- rows
+
+    def _put(self, row: list[int]) -> None:
+        self._before.append(len(self._plain) + len(self._rows))
+        self._rows.append(row)
+        self._places.append(self._place)
+
+    def _put_back(self, row: list[int], data: bytes) -> None:
+        """Let a range go on as it was."""
+        row = [*row]
+        row[_AT["release_packet"]] = self._row[_AT["release_packet"]]
+        if row[_AT["kind"]] == RangeKind.DATA:
+            row[_AT["source"]], row[_AT["offset"]] = RangeSource.SIDE, self._size
+            self._chunks.append(data)
+            self._size += len(data)
+        self._put(row)
+
+    def _joined(
+        self, ranges: RangeColumns, sources: Sources, is_kept: Any
+    ) -> tuple[RangeColumns, int, Sources]:
+        """The block with what took the place of some rows."""
+        kept = np.flatnonzero(is_kept)
+        plain = np.frombuffer(bytearray().join(self._chunks) or bytearray(1), np.uint8)
+        put, places = self._put_rows(ranges)
+        matrix = ranges.matrix[:, kept]
+        if (matrix[_AT["source"]] == RangeSource.SIDE).any():
+            # Packets that were put together from fragments: both lie in one array.
+            is_data = put[_AT["kind"]] == RangeKind.DATA
+            put[_AT["offset"], is_data] += len(sources[RangeSource.SIDE])
+            plain = np.concatenate((sources[RangeSource.SIDE], plain))
+        order = np.argsort(np.concatenate((kept, places)), kind="stable")
+        joined = np.ascontiguousarray(np.concatenate((matrix, put), axis=1)[:, order])
+        self._plain, self._rows, self._places, self._before = [], [], [], []
+        self._chunks, self._size = [], 0
+        return RangeColumns(joined), joined.shape[1], (sources[0], sources[1], plain)
+
+    def _put_rows(self, ranges: RangeColumns) -> tuple[Int64Array, Int64Array]:
+        """What connections put out: int64[columns, rows] and the places of rows, in order."""
+        count = len(self._plain) + len(self._rows)
+        put, places = np.empty((len(_COLUMNS), count), np.int64), np.empty(count, np.int64)
+        is_plain = np.ones(count, bool)
+        is_plain[self._before] = False
+        if self._plain:
+            place, endpoint_index, offset, size, at, packet, ts_ns, flags = np.array(
+                self._plain, np.int64
+            ).T
+            rows = ranges.matrix[:, place]  # the range that brought a record's end
+            data, side = np.full(len(place), RangeKind.DATA), np.full(len(place), RangeSource.SIDE)
+            rows[1:10] = endpoint_index, data, offset, size, side, at, packet, ts_ns, flags
+            put[:, is_plain], places[is_plain] = rows, place
+        if self._rows:
+            put[:, self._before] = np.array(self._rows, np.int64).T
+            places[self._before] = self._places
+        return put, places
