@@ -32,17 +32,12 @@ from dissector.schemas.enums import OTHER_PROTOCOLS
 from dissector.schemas.spans import gather_spans
 from dissector.stream.columns import ENDED_CAPTURE_END, ENDED_NAMES
 from dissector.stream.streams import ConnectionEnds, ConnectionRows, Streams
-from dissector.tls.facts import NO_HELLO, TlsFacts
+from dissector.tls.facts import tls_columns
 from dissector.tls.room import TlsRoom
 
 _DIRECTION: Final = NoticeRows._fields.index("direction")
 _STARTED_NAMES: Final = ("midstream", "syn")
 _CLOSER_NAMES: Final = ("broker", "client")
-_TLS_COLUMNS: Final = (
-    "tls_version", "tls_cipher", "tls_alpn", "tls_resumed", "tls_handshake_ns",
-    "tls_alert_to_broker", "tls_alert_to_client", "tls_certificate_subject",
-    "tls_certificate_not_before_ns", "tls_certificate_not_after_ns", "tls_decryption",
-)  # fmt: skip
 
 
 class _Roles(NamedTuple):
@@ -321,7 +316,7 @@ class ConnectionTable:
         is_tls = roles.protocol == TLS
         if not self._tls.is_empty or is_tls.any():
             known = [self._tls.facts(number) for number in connections]
-            columns |= _tls_columns(known, names, is_tls.tolist())
+            columns |= tls_columns(known, names, is_tls.tolist())
         if facts:
             for name in ConnectionFacts._fields:
                 columns.setdefault(name, [None] * len(connections))
@@ -431,31 +426,6 @@ def _ends(rows: ConnectionEnds, client: Int64Array) -> EndpointPairs:
 
 def _texts_of(texts: dict[int, str], connections: Sequence[int]) -> list[str | None]:
     return [texts.get(connection) if texts else None for connection in connections]
-
-
-def _tls_columns(
-    facts: Sequence[TlsFacts | None], names: Sequence[str | None], is_tls: Sequence[bool]
-) -> dict[str, list[Any]]:
-    """What TLS connections say of themselves; names: as other connections have them; is_tls: what
-    was recognised without a hello, too."""
-    columns: dict[str, list[Any]] = {name: [None] * len(facts) for name in _TLS_COLUMNS}
-    columns["tls_sni"] = list(names)
-    for row, known in enumerate(facts):
-        if known is None:
-            columns["tls_decryption"][row] = NO_HELLO if is_tls[row] else None
-            continue
-        own = known.certificate
-        values = (
-            known.version, known.cipher, known.protocol, known.is_resumed, known.handshake_ns,
-            # What the client says goes to the broker.
-            known.alerts[known.client], known.alerts[1 - known.client],
-            own and own.subject, own and own.not_before_ns, own and own.not_after_ns,
-            known.decryption,
-        )  # fmt: skip
-        for name, value in zip(_TLS_COLUMNS, values, strict=True):
-            columns[name][row] = value
-        columns["tls_sni"][row] = known.server_name or names[row]
-    return columns
 
 
 def _with_tunnel(keys: Spans, tunnel: Coded, native: Int64Array) -> Spans:

@@ -1,6 +1,7 @@
 """What is known of a TLS connection as a whole, without its bytes."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from dissector.tls.certificates import CertificateFacts
 
@@ -14,6 +15,11 @@ NO_HELLO: Final = "no_hello"
 UNSUPPORTED: Final = "unsupported"
 NO_LIBRARY: Final = "no_library"
 LIMIT: Final = "limit"
+_COLUMNS: Final = (
+    "tls_version", "tls_cipher", "tls_alpn", "tls_resumed", "tls_handshake_ns",
+    "tls_alert_to_broker", "tls_alert_to_client", "tls_certificate_subject",
+    "tls_certificate_not_before_ns", "tls_certificate_not_after_ns", "tls_decryption",
+)  # fmt: skip
 
 
 class TlsFacts:
@@ -39,3 +45,28 @@ class TlsFacts:
 
 
 LIMITED: Final = TlsFacts(LIMIT)  # of all connections that are not followed
+
+
+def tls_columns(
+    facts: Sequence[TlsFacts | None], names: Sequence[str | None], is_tls: Sequence[bool]
+) -> dict[str, list[Any]]:
+    """What TLS connections say of themselves; names: as other connections have them; is_tls: what
+    was recognised without a hello, too."""
+    columns: dict[str, list[Any]] = {name: [None] * len(facts) for name in _COLUMNS}
+    columns["tls_sni"] = list(names)
+    for row, known in enumerate(facts):
+        if known is None:
+            columns["tls_decryption"][row] = NO_HELLO if is_tls[row] else None
+            continue
+        own = known.certificate
+        values = (
+            known.version, known.cipher, known.protocol, known.is_resumed, known.handshake_ns,
+            # What the client says goes to the broker.
+            known.alerts[known.client], known.alerts[1 - known.client],
+            own and own.subject, own and own.not_before_ns, own and own.not_after_ns,
+            known.decryption,
+        )  # fmt: skip
+        for name, value in zip(_COLUMNS, values, strict=True):
+            columns[name][row] = value
+        columns["tls_sni"][row] = known.server_name or names[row]
+    return columns
