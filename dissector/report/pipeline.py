@@ -215,9 +215,7 @@ def make_report(
     queries = aggregation_cache.queries_of(
         scope.sections_made, scope.rules, is_kept=has_memory and scope.is_kept
     )
-    # Rules judge the whole, whatever is selected: there they are asked beside the tallies.
-    is_plain = not has_memory and scope.selection.is_everything
-    if is_plain and len(read.captures) == 1:
+    if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
                 return _of_one(read, opened, queries, scope)
@@ -272,6 +270,19 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
         tables |= _exact(db, catalogue("exact")[send_latency.VALUES].per_capture())
     report, merged = _build(read, scope, tables, None)
     return Report(report, {}, _judged(db, report, merged, scope, is_alone=True))
+
+
+def _incidents_of_one(
+    read: Inputs, db: DuckdbEngine, texts: Mapping[str, str], selection: Selection
+) -> dict[str, pa.Table]:
+    """What rules find. They judge the whole, whatever is selected: its tables are opened beside."""
+    if selection.is_everything:
+        return incidents(db, texts)
+    if rule_queries().keys().isdisjoint(texts):
+        return {}
+    with DuckdbEngine() as whole:
+        tables_of(read, read.captures, None, EVERYTHING).open(whole)
+        return incidents(whole, texts)
 
 
 def _judged(
