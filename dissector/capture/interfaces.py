@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from dissector.capture import pcapng
 from dissector.capture.columns import INTERFACE_LIMIT, InterfaceColumns
 from dissector.capture.pcapng import OptionCode
-from dissector.limits import MAX_INTERFACES, MAX_RECORD_BYTES
+from dissector.limits import MAX_HELD_KEY_LOG_BYTES, MAX_INTERFACES, MAX_RECORD_BYTES
 
 _BYTE_ORDERS: Final = {
     pcapng.BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
@@ -74,10 +74,12 @@ def _options(body: bytes, offset: int, order: str) -> Iterator[tuple[int, bytes]
         offset += size + (-size % 4)
 
 
-def key_logs_of(block: bytes, order: str) -> list[bytes]:
-    """The TLS key log in a decryption secrets block, as far as it is there, if it is one."""
+def add_key_log(held: list[bytes], block: bytes, order: str) -> None:
+    """Hold the TLS key log in a decryption secrets block, as far as it is there, if it is one and
+    there is room beside those that are held."""
     kind, size = struct.unpack_from(f"{order}II", block.ljust(16, b"\0"), 8)
-    return [block[16:-4][:size]] if kind == pcapng.TLS_KEY_LOG else []
+    if kind == pcapng.TLS_KEY_LOG and sum(map(len, held)) < MAX_HELD_KEY_LOG_BYTES:
+        held.append(block[16:-4][:size])
 
 
 class Interfaces:

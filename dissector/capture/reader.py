@@ -10,17 +10,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dissector import limits
 from dissector.blocks import ByteArray, Int64Array
 from dissector.capture import columns as capture_columns
 from dissector.capture import pcapng
 from dissector.capture.columns import ScanProgress
-from dissector.capture.interfaces import Interfaces, key_logs_of, packet_comments, read_section
+from dissector.capture.interfaces import Interfaces, add_key_log, packet_comments, read_section
 from dissector.capture.pcap import PcapLayout, header_bytes, is_pcap, read_header, scan_pcap
 from dissector.capture.pcapng import BlockType, PcapngSection
 from dissector.capture.search import HERE, NOT_HERE, SearchResult, find_blocks, find_records
 from dissector.capture.without_timestamp import UntimedPackets
-from dissector.limits import NULL, PACKET_BLOCK_ROWS
+from dissector.limits import MAX_PACKETLESS_BYTES, NULL, PACKET_BLOCK_ROWS
 from dissector.notice_rows import Notice, notice_of
 from dissector.packet.columns import PacketColumns
 
@@ -170,7 +169,7 @@ class CaptureReader:
             file.offset += position - before
             if self._is_without_packets(rows, position):
                 file.phase = _OVER
-                self._add_problem("packetless_limit", file.packets_end, limits.MAX_PACKETLESS_BYTES)
+                self._add_problem("packetless_limit", file.packets_end, MAX_PACKETLESS_BYTES)
                 rows, position, is_more = 0, end, False
         if rows:
             times = self.packets.ts_ns[:rows]
@@ -197,10 +196,10 @@ class CaptureReader:
         if file.phase == _OVER:
             return False
         if not rows:
-            return file.offset - file.packets_end > limits.MAX_PACKETLESS_BYTES
+            return file.offset - file.packets_end > MAX_PACKETLESS_BYTES
         here = file.offset - position  # of the buffer in the file
         first, last = int(self.packets.offset[0]), int(self.packets.offset[rows - 1])
-        if here + first - file.packets_end > limits.MAX_PACKETLESS_BYTES:
+        if here + first - file.packets_end > MAX_PACKETLESS_BYTES:
             return True
         file.packets_end = here + last + int(self.packets.captured_bytes[rows - 1])
         return False
@@ -397,8 +396,7 @@ class CaptureReader:
                 return self._start_search(position)
             file.section = section._replace(interfaces=section.interfaces + 1)
         elif kind == BlockType.DECRYPTION_SECRETS:
-            if sum(map(len, self.key_logs)) < limits.MAX_HELD_KEY_LOG_BYTES:
-                self.key_logs += key_logs_of(block, order)
+            add_key_log(self.key_logs, block, order)
         else:
             self.interfaces.count_drops(block, order, section.first_interface)
         return position + size, True
@@ -441,7 +439,7 @@ class CaptureReader:
         if place.answer != HERE:
             return place.position, False
         at = file.offset + place.position - position
-        if at - file.packets_end > limits.MAX_PACKETLESS_BYTES:
+        if at - file.packets_end > MAX_PACKETLESS_BYTES:
             return place.position, False
         skipped = at - file.damaged_at
         self._add_problem("skipped_section", file.damaged_at, skipped)

@@ -347,7 +347,7 @@ _count_option = click.option(
     "--with-secrets",
     "has_secrets",
     is_flag=True,
-    help="Put the keys of decrypted TLS connections into the file of -w.",
+    help="Put the keys of decrypted connections into the file, too.",
 )
 @options.force_option
 @options.chain_option
