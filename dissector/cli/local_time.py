@@ -10,9 +10,7 @@ from typing import Any, Final
 import click
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_INSTANT: Final = re.compile(
-    r"(?<![\w/:.-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z(?![\w/:-]|\.\w)"
-)
+_INSTANT: Final = re.compile(r"(?<![\w/:.-])\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z(?![\w/:-]|\.\w)")
 _IS_LOCAL: Final = ContextVar("is_local", default=False)
 
 

@@ -14,10 +14,15 @@ _LEAST: Final = ("first_ts_ns",)
 _GREATEST: Final = ("last_ts_ns", "max_message_bytes")
 _OF_THE_LAST: Final = ("ended", "ended_packet")
 _NOT_SUMMED: Final = ("isn", "first_seq", "last_seq", "fin_packet")
-_NAMES: Final = tuple(column.name for column in TABLES["connections"].columns)
+_COLUMNS: Final = TABLES["connections"].columns
+_NAMES: Final = tuple(column.name for column in _COLUMNS)
 _KEY: Final = ("capture", "connection_id")
 _SUMMED: Final = frozenset(
-    name for name in _NAMES if name.endswith(BOTH_DIRECTIONS) and not name.startswith(_NOT_SUMMED)
+    column.name
+    for column in _COLUMNS
+    if column.type == "bigint"
+    and column.name.endswith(BOTH_DIRECTIONS)
+    and not column.name.startswith(_NOT_SUMMED)
 )
 
 # A connection whose directions ended in different captures is closed, though it was open at the

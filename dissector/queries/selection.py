@@ -152,9 +152,7 @@ class Selection(NamedTuple):
             and (not self.clients or not client or any(one.has(client) for one in self.clients))
         )
 
-    def has_client(
-        self, address: str | None, port: int | None, proxied: str | None = None
-    ) -> bool:
+    def has_client(self, address: str | None, port: int | None, proxied: str | None = None) -> bool:
         """Whether a connection's client is one of those selected. proxied: the address that a proxy
         named, of which no port is known."""
         return not self.clients or any(

@@ -19,7 +19,9 @@ THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
 WANTED: Mapping[str, Sequence[tuple[str, str]]] = {
     "t01-delayed-strict-stall": [("D29", "released")],
     "t04-sticky-range-conflict": [
-        ("D20", "peer_gone"), ("D21", "range_half_open"), ("D46", ""),
+        ("D20", "peer_gone"),
+        ("D21", "range_half_open"),
+        ("D46", ""),
     ],
     "t06-go-chunk-discarded": [("D43", "")],
     "t07-txn-ack-conflict": [("D37", "refused_lasting")],

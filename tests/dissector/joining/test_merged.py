@@ -10,6 +10,7 @@ from tests.dissector.joining.test_links import after, row
 def test_rows_of_one_connection_become_one() -> None:
     first = row("a", 3, protocol="pulsar", started="syn", packets_to_broker=5, client_version="x")
     second = after("b", 0, protocol="none", ended="fin", packets_to_broker=2, ended_packet=9)
+    second["tls_alert_to_client"] = "close_notify"
     alone = row("b", 1, connection_key="else", packets_to_broker=4)
     db = placed([first, second, alone])
     db.execute(merged.MERGED)
@@ -18,6 +19,7 @@ def test_rows_of_one_connection_become_one() -> None:
     assert (found["started"], found["ended"], found["ended_packet"]) == ("syn", "fin", 9)
     assert (found["first_ts_ns"], found["last_ts_ns"]) == (0, second["last_ts_ns"])
     assert (found["packets_to_broker"], found["client_version"]) == (7, "x")
+    assert found["tls_alert_to_client"] == "close_notify"
     assert (found["first_seq_to_broker"], found["last_seq_to_broker"]) == (1000, 2000)
     assert (other["capture"], other["connection_id"], other["packets_to_broker"]) == ("b", 1, 4)
     behind = db.sql(merged.BEHIND).to_arrow_table().to_pylist()

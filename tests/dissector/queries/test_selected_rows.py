@@ -40,8 +40,12 @@ SOME = st.sampled_from(range(6))
 def test_views_and_batches_leave_the_same_rows(
     drawn: list[dict[str, Any]], what: Selection
 ) -> None:
-    ends = [("10.0.0.1", 1, None), ("10.0.0.1", 2, None), ("11.0.0.1", 1, "10.0.0.1"),
-            (None, None, None)]
+    ends = [
+        ("10.0.0.1", 1, None),
+        ("10.0.0.1", 2, None),
+        ("11.0.0.1", 1, "10.0.0.1"),
+        (None, None, None),
+    ]
     connections = [
         {"connection_id": number, "client_ip": ip, "client_port": port, "proxied_client_ip": own,
          "first_ts_ns": 1000 * number, "last_ts_ns": 1000 * number + 2500}

@@ -127,8 +127,14 @@ def test_options_are_read() -> None:
 
 def test_clients_are_addresses_ports_or_networks(db: DuckdbEngine) -> None:
     """Rows of the connections of an address, a port of it, or a network; what has none stays."""
-    ends = [("10.0.0.1", 1), ("10.0.0.1", 2), ("10.1.0.1", 1), ("2001:db8::1", 1), (None, None),
-            ("10.2.0.1", 1)]
+    ends = [
+        ("10.0.0.1", 1),
+        ("10.0.0.1", 2),
+        ("10.1.0.1", 1),
+        ("2001:db8::1", 1),
+        (None, None),
+        ("10.2.0.1", 1),
+    ]
     connections = [
         {"connection_id": number, "client_ip": ip, "client_port": port, "started": "syn"}
         for number, (ip, port) in enumerate(ends)
