@@ -265,7 +265,8 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
     texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
-    tables |= incidents(db, texts) | {"files": read.known.files}
+    found = _incidents_of_one(read, db, texts, scope.selection)
+    tables |= selected_incidents(found, read, scope.selection) | {"files": read.known.files}
     if scope.is_exact:
         tables |= _exact(db, catalogue("exact")[send_latency.VALUES].per_capture())
     report, merged = _build(read, scope, tables, None)
