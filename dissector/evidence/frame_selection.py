@@ -4,13 +4,14 @@ All is SQL over the tables of a lake; a name that is looked for is a value of a 
 a text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dissector.errors import UsageError
 from dissector.limits import MAX_SELECTED_FRAMES
 from dissector.queries.selected_rows import ClientOfConnection, SelectedRows
 from dissector.queries.selection import EVERYTHING, Selection
+from dissector.tls.facts import DECRYPTED, PARTLY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +142,7 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
     """Connection and number of the selected frames, by capture.
 
     Raises:
-        UsageError: nothing is selected, or more than can be evidence.
+        UsageError: nothing is selected, more than can be evidence, or what a key log opened.
     """
     source = "frames"
     if filters.finding is not None:
@@ -169,7 +170,28 @@ def choose(engine: "Sandbox", filters: Filters) -> dict[str, list[tuple[int, int
         frames_by_capture = _slowest(engine, frames_by_capture, filters.slowest)
     if not frames_by_capture:
         raise UsageError("no frame matches the selection: nothing was written")
+    _raise_if_encrypted(engine, frames_by_capture)
     return frames_by_capture
+
+
+def _raise_if_encrypted(
+    engine: "Sandbox", frames_by_capture: Mapping[str, Collection[tuple[int, int]]]
+) -> None:
+    """Refuse frames that a key log opened: a bundle has no keys, nobody could see them there."""
+    query = "SELECT capture, connection_id FROM connections WHERE tls_decryption IN ({}, {})"
+    opened = rows(engine, query.format(quoted(DECRYPTED), quoted(PARTLY)))
+    encrypted = {(row["capture"], row["connection_id"]) for row in opened}
+    inside = sum(
+        (capture, connection) in encrypted
+        for capture, frames in frames_by_capture.items()
+        for connection, _ in frames
+    )
+    if inside:
+        raise UsageError(
+            f"{inside} of the selected frames came out of TLS, and a bundle holds no keys: "
+            "`dissector frames INPUT --keylog FILE -Y EXPR -w OUT.pcapng --with-secrets` writes "
+            "packets and keys, for whom you trust"
+        )
 
 
 def _selected(engine: "Sandbox", selection: Selection) -> Callable[["pa.RecordBatch"], "pa.Table"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli.exits import EXIT_OK
+from dissector.cli.exits import EXIT_OK, EXIT_USAGE
 from dissector.lake.reader import open_lake
 from dissector.options import Options
 from dissector.sources.rings import chains
@@ -121,7 +121,6 @@ def test_no_secret_is_in_anything_that_is_written(
     for arguments in (
         ("land", CAPTURE, "--lake", lake, "--keylog", keys, "--debug", "-v"),
         ("report", "--lake", lake, "-o", report, "--engine", "duckdb"),
-        ("evidence", CAPTURE, "--keylog", keys, "-o", tmp_path / "evidence.zip"),
         ("anonymize", CAPTURE, "--keylog", keys, "-o", tmp_path / "anonymous.pcapng"),
         ("findings", CAPTURE, "--keylog", keys),
         ("follow", CAPTURE, "--keylog", keys, "--connection", "0", "-T", "jsonl"),
@@ -129,6 +128,7 @@ def test_no_secret_is_in_anything_that_is_written(
          "--record", tmp_path / "record"),
     ):  # fmt: skip
         result = command(*arguments)
+        assert result.code == EXIT_OK, result.err
         said += result.err + "\n".join(result.lines)
     assert not secrets_in(said.encode())
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != keys]
@@ -138,6 +138,16 @@ def test_no_secret_is_in_anything_that_is_written(
         assert not secrets_in(data), path
         if data[:2] == b"\x1f\x8b":
             assert not secrets_in(gzip.decompress(data))
+
+
+def test_a_bundle_of_frames_inside_tls_is_refused_with_what_shows_them(
+    command: Command, keys: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "evidence.zip"
+    result = command("evidence", CAPTURE, "--keylog", keys, "--frames", "3-5", "-o", bundle)
+    assert result.code == EXIT_USAGE and not bundle.exists()
+    assert "3 of the selected frames came out of TLS, and a bundle holds no keys" in result.err
+    assert "--with-secrets" in result.err and not secrets_in(result.err.encode())
 
 
 def test_copies_keep_tls_encrypted(command: Command, keys: Path, tmp_path: Path) -> None:
