@@ -7,6 +7,7 @@ from typing import Final
 
 from dissector.blocks import ByteArray
 from dissector.codecs.integers import byte, le32
+from dissector.codecs.wrapping import product
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 
@@ -19,9 +20,9 @@ _NO_DIGIT: Final = -1
 @inlined
 def _mixed(word: int) -> int:
     """A word of four bytes before it enters the hash."""
-    word = (word * 0xCC9E_2D51) & _MASK
+    word = product(word, 0xCC9E_2D51) & _MASK
     word = ((word << 15) | (word >> 17)) & _MASK
-    return (word * 0x1B87_3593) & _MASK
+    return product(word, 0x1B87_3593) & _MASK
 
 
 @inlined
@@ -37,9 +38,9 @@ def _finished(state: int, size: int) -> int:
     """The hash of so many bytes, without its sign."""
     state ^= size & _MASK
     state ^= state >> 16
-    state = (state * 0x85EB_CA6B) & _MASK
+    state = product(state, 0x85EB_CA6B) & _MASK
     state ^= state >> 13
-    state = (state * 0xC2B2_AE35) & _MASK
+    state = product(state, 0xC2B2_AE35) & _MASK
     return (state ^ (state >> 16)) & _UNSIGNED
 
 
