@@ -133,7 +133,7 @@ def close_group(
     left = None if around.before is None else checkpoints.read(around.before)
     is_small = source.rows + (around.near.rows if around.near else 0) <= FEW_ROWS
     with database(settings, is_small=is_small) as db:
-        make_views(db, source, _READ, "all_", is_read_once=is_small)
+        make_views(db, source, (*_READ, "events"), "all_", is_read_once=is_small)
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")

@@ -11,22 +11,37 @@ then this one comes right behind what precedes it in its own direction.
 from typing import TYPE_CHECKING, Final
 
 from dissector.protocols.columns import FrameEvent
+from dissector.tls.facts import DECRYPTED, PARTLY
 
 if TYPE_CHECKING:
     import duckdb
 
+# Notices of streams count the bytes of TCP, and frames that came out of TLS those inside: there the
+# events of frames tell the holes.
+_OPENED: Final = f"'{DECRYPTED}', '{PARTLY}'"
 # Where a hole begins within a frame, and for bytes that are there, it comes before the frame that
 # follows. What is skipped where a connection comes from the capture before is the rest of a frame,
 # not a place where others may be hidden; what is missing at the end of a capture is in the next, if
 # the direction goes on there.
 _HOLES: Final = f"""
 CREATE TABLE gaps AS
-WITH gap_notices AS (
+WITH inside AS (
+  SELECT capture, connection_id FROM connections WHERE tls_decryption IN ({_OPENED})
+),
+told AS (
+  SELECT capture, connection_id, direction, stream_offset, bytes, packet, code
+  FROM notices ANTI JOIN inside USING (capture, connection_id)
+  UNION ALL
+  SELECT capture, connection_id, direction, stream_offset, bytes, packet,
+    CASE event WHEN 'gap' THEN 'gap_lost' ELSE 'resync' END
+  FROM all_events SEMI JOIN inside USING (capture, connection_id) WHERE event IN ('gap', 'skipped')
+),
+gap_notices AS (
   SELECT p.rank, p.chain, p.read_by, n.capture, n.connection_id, n.direction, n.stream_offset,
     n.bytes, n.packet, n.code = 'gap_lost' AS is_hole,
     CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
       AS goes_on
-  FROM notices AS n JOIN placed AS p USING (capture, connection_id)
+  FROM told AS n JOIN placed AS p USING (capture, connection_id)
   WHERE p.read_by IS NOT NULL AND n.code IN ('gap_lost', 'resync', 'midstream_start')
     AND n.stream_offset IS NOT NULL
     AND NOT (n.code = 'midstream_start' AND CASE n.direction
@@ -73,6 +88,6 @@ def find_gaps(db: "duckdb.DuckDBPyConnection") -> None:
     """Make the table gaps: turn and frame_no order them, turn null where frame_no does alone.
 
     Args:
-        db: with notices, frames and placed.
+        db: with connections, notices, all_events (of the lake), frames and placed.
     """
     db.execute(_HOLES)

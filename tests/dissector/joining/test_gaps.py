@@ -1,5 +1,6 @@
 """Holes among the frames of both directions, on hand-made rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dissector.joining.gaps import find_gaps
@@ -10,14 +11,21 @@ FRAME = ("direction", "frame_no", "stream_offset", "frame_bytes", "first_packet"
 NOTICE = ("direction", "code", "stream_offset", "bytes", "packet")
 
 
-def places(frames: list[Any], notices: list[Any]) -> list[tuple[Any, ...]]:
+EVENT = ("direction", "event", "stream_offset", "bytes", "packet")
+
+
+def places(
+    frames: list[Any], notices: list[Any], events: Sequence[Any] = (), **connection: Any
+) -> list[tuple[Any, ...]]:
     """Per hole: offset, turn, frame number, and whether frames may be missing."""
     own = {"capture": "a", "connection_id": 0}
     db = placed(
-        [row("a", protocol="pulsar"), row("b", connection_key="other")],
+        [row("a", protocol="pulsar", **connection), row("b", connection_key="other")],
         frames=[own | dict(zip(FRAME, each, strict=True)) for each in frames],
         notices=[own | dict(zip(NOTICE, each, strict=True)) for each in notices],
+        events=[own | dict(zip(EVENT, each, strict=True)) for each in events],
     )
+    db.execute("ALTER TABLE events RENAME TO all_events")
     find_gaps(db)
     names = "stream_offset, turn, frame_no, frames_missing"
     return db.sql(f"SELECT {names} FROM gaps ORDER BY stream_offset").fetchall()
@@ -48,3 +56,13 @@ def test_a_hole_behind_another_one_leaves_with_it() -> None:
     assert places(frames, alone)[1] == (200, 11, 0, 1)
     together = [("to_client", "gap_lost", 100, 50, 20), ("to_client", "gap_lost", 200, 20, 20)]
     assert places(frames, together)[1] == (200, 8, 4, 1)
+
+
+def test_inside_tls_holes_lie_where_frames_lost_bytes() -> None:
+    """Notices of the stream count the bytes of TCP."""
+    frames = [("to_client", 1, 0, 100, 3, 3), ("to_client", 4, 150, 50, 8, 8)]
+    notices = [("to_client", "gap_lost", 400, 80, 8)]
+    events = [("to_client", "gap", 100, 50, 8), ("to_client", "fin", 200, None, 9)]
+    inside = {"tls_decryption": "decrypted"}
+    assert places(frames, notices, events, **inside) == [(100, 8, 0, 1)]
+    assert places(frames, [("to_client", "gap_lost", 100, 50, 8)], events) == [(100, 8, 0, 1)]
