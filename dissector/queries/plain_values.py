@@ -1,12 +1,17 @@
 """Columns of Arrow as lists of Python values.
 
-`to_pylist` makes an object of Arrow for every cell first, which takes several times as long.
+`to_pylist` makes an object of Arrow for every cell first, which takes several times as long;
+`to_numpy` imports pandas. So the buffers are read.
 """
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+
+from dissector.schemas.builders import bits_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -17,26 +22,43 @@ def plain_values(column: pa.Array) -> list[Any]:
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_dictionary(kind):
-        words = [*plain_values(column.dictionary), None]
-        return [words[each] for each in _numbers(column.indices, len(words) - 1)]
+        words = plain_values(column.dictionary)
+        return [None if each is None else words[each] for each in plain_values(column.indices)]
     if kind == pa.timestamp("us", "UTC"):
         return [
             None if each is None else _EPOCH + timedelta(microseconds=each)
             for each in plain_values(column.cast(pa.int64()))
         ]
+    values: list[Any]
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return list(column.to_numpy(zero_copy_only=False).tolist())
-    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        values = _texts(column, is_text=pa.types.is_string(kind))
+    elif pa.types.is_boolean(kind):
+        held = np.frombuffer(column.buffers()[1], np.uint8)
+        bits = np.unpackbits(held, bitorder="little")[column.offset :][: len(column)]
+        values = bits.astype(np.bool_).tolist()
+    elif pa.types.is_integer(kind):
+        bytes_each = kind.bit_width // 8
+        letter = "i" if pa.types.is_signed_integer(kind) else "u"
+        end = column.offset + len(column)
+        numbers = np.frombuffer(column.buffers()[1], f"<{letter}{bytes_each}", end)
+        values = numbers[column.offset :].tolist()
+    else:
         return list(column.to_pylist())
-    values = _numbers(column, 0)
     if not column.null_count:
         return values
-    is_there = column.is_valid().to_numpy(zero_copy_only=False).tolist()
+    is_there = bits_of(column).tolist()
     return [value if there else None for value, there in zip(values, is_there, strict=True)]
 
 
-def _numbers(column: pa.Array, null: int) -> list[Any]:
-    """The numbers or truths of a column, this one in the place of nulls."""
-    if column.null_count:
-        column = column.fill_null(pa.scalar(null).cast(column.type))
-    return list(column.to_numpy(zero_copy_only=False).tolist())
+def _texts(column: pa.Array, *, is_text: bool) -> list[Any]:
+    """Texts or bytes, empty where they are null."""
+    _, bounds, data = column.buffers()
+    first = column.offset
+    ends = np.frombuffer(bounds, np.int32, first + len(column) + 1)[first:].tolist()
+    held = b"" if data is None else data.to_pybytes()
+    if not is_text:
+        return [held[start:stop] for start, stop in pairwise(ends)]
+    if held.isascii():
+        text = held.decode("ascii")
+        return [text[start:stop] for start, stop in pairwise(ends)]
+    return [held[start:stop].decode() for start, stop in pairwise(ends)]
