@@ -47,7 +47,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "lz4": lambda data: lz4.frame.compress(data, content_checksum=True),
     "xz": lambda data: lzma.compress(data, preset=0),
 }
-SECRET = b"CLIENT_RANDOM 0123456789abcdef fedcba9876543210"
+SECRET = b"CLIENT_RANDOM " + b"0123456789abcdef" * 4 + b" " + b"fedcba9876543210" * 6
 COMMENT = "kept by the one who captured it"
 Y2038_NS = (1 << 31) * 10**9
 Y2106_NS = (1 << 32) * 10**9

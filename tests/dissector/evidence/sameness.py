@@ -20,7 +20,10 @@ OTHERS = frozenset(
     (
         *("connection_key", "detail", "crc32c_computed", "sha256", "file_bytes", "file_name"),
         *("format", "properties", "payload_sha256", "text", "dissector_version", "compressed"),
-        *("initial_position", "key_hash"),
+        *("initial_position", "key_hash", "tls_version", "tls_cipher", "tls_alpn", "tls_resumed"),
+        *("tls_handshake_ns", "tls_alert_to_broker", "tls_alert_to_client", "tls_decryption"),
+        *("tls_certificate_subject", "tls_certificate_not_before_ns"),
+        "tls_certificate_not_after_ns",
     )
 )
 

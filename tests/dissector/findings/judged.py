@@ -36,7 +36,7 @@ def empty() -> dict[str, Any]:
 def decoded() -> dict[str, Any]:
     """A report of some frames of which nothing else is known."""
     report = empty()
-    report["coverage"]["total"]["frames"] = 9
+    report["coverage"]["total"] |= {"packets": 12, "frames": 9}
     return report
 
 

@@ -16,7 +16,7 @@ from tests.numbers import Numbers
 
 def test_an_empty_report_has_nothing_good_to_say_of_what_was_not_seen() -> None:
     words = [headline.word for headline in headlines(empty())]
-    assert words == ["look"], "that nothing was decoded, and so nothing can be judged"
+    assert words == ["note"], "that there is no packet, and so nothing to judge"
     report = decoded()
     assert "ok" not in {headline.word for headline in headlines(report)}, (
         "frames alone prove nothing"
