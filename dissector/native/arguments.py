@@ -57,7 +57,10 @@ def _array_kind(array: Any, words: list[int]) -> Kind:
     if dimensions > 2:
         raise TypeError(f"a kernel takes arrays of at most two dimensions, not {dimensions}")
     if flags.c_contiguous:
-        words.append(_address(array))
+        try:  # as in `_address`, a call of which each array would cost again
+            words.append(_address_of(_first_byte(array)))
+        except (TypeError, ValueError):
+            words.append(int(array.ctypes.data))
         words += array.shape + _MISSING_DIMENSIONS[dimensions]
         return _contiguous_kind(array.dtype, dimensions, not flags.writeable)
     words += [array.ctypes.data, *array.shape, *array.strides]
@@ -82,7 +85,11 @@ def _boolean(value: Any, words: list[int]) -> Kind:
 def _tuple(value: Any, words: list[int]) -> Kind:
     cls = type(value)
     name = (cls.__module__, cls.__qualname__) if cls is not tuple else ("", "")
-    return (TUPLE, *name, tuple([append(part, words) for part in value]))
+    known, kinds = _APPENDERS.get, []
+    for part in value:
+        of_part = type(part)
+        kinds.append((known(of_part) or _appender_of(of_part))(part, words))
+    return (TUPLE, *name, tuple(kinds))
 
 
 _APPENDERS: Final[dict[type, Appender]] = {
