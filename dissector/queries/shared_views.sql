@@ -357,7 +357,8 @@ WITH refused AS (
   SELECT
     u.unit, coalesce(e.response_capture, e.own_capture) AS capture,
     coalesce(e.response_connection_id, e.own_connection_id) AS connection_id,
-    e.capture AS head_capture, e.connection_id AS head_connection_id, e.request_command, e.response_command, e.error_code, e.error_text,
+    e.capture AS head_capture, e.connection_id AS head_connection_id, e.request_command,
+    e.response_command, e.error_code, e.error_text,
     coalesce(e.request_command, e.response_command) AS request_of,
     coalesce(e.topic, p.late_topic, c.late_topic) AS topic,
     coalesce(e.subscription, c.late_subscription) AS subscription, e.client_ip,
@@ -421,7 +422,11 @@ WITH steps AS (
     e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.outcome = 'ok'
       AND e.response_last_ns IS NOT NULL AS is_open,
     sum(CASE WHEN e.request_command = 'CONNECT' THEN 1 ELSE 0 END) OVER (
-      PARTITION BY e.capture, e.connection_id ORDER BY e.request_first_ns ASC, e.order_no ASC
+      PARTITION BY e.capture, e.connection_id
+      ORDER BY
+        e.request_first_ns ASC, e.order_no ASC,
+        CASE WHEN e.request_command = 'CONNECT' THEN 0 ELSE 1 END ASC,
+        e.request_frame_no ASC NULLS LAST, e.response_last_ns ASC NULLS LAST
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS connect_no
   FROM single_exchanges AS e
@@ -442,7 +447,10 @@ asked AS (
   WHERE s.request_command <> 'CONNECT' AND s.topic IS NOT NULL
   WINDOW asking AS (
     PARTITION BY s.unit, s.client_ip, s.topic
-    ORDER BY s.request_first_ns ASC, s.order_no ASC, s.capture ASC, s.connection_id ASC
+    ORDER BY
+      s.request_first_ns ASC, s.order_no ASC, s.capture ASC, s.connection_id ASC,
+      s.request_command ASC, s.request_frame_no ASC NULLS LAST, s.response_last_ns ASC NULLS LAST,
+      s.response_frame_no ASC NULLS LAST, s.outcome ASC
   )
 ),
 begun AS (
@@ -459,7 +467,10 @@ numbered AS (
     b.*,
     sum(b.begins) OVER (
       PARTITION BY b.unit, b.client_ip, b.topic
-      ORDER BY b.request_first_ns ASC, b.order_no ASC, b.capture ASC, b.connection_id ASC
+      ORDER BY
+        b.request_first_ns ASC, b.order_no ASC, b.capture ASC, b.connection_id ASC,
+        b.request_command ASC, b.request_frame_no ASC NULLS LAST, b.response_last_ns ASC NULLS LAST,
+        b.response_frame_no ASC NULLS LAST, b.outcome ASC
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     ) AS chain_no
   FROM begun AS b
