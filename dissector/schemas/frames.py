@@ -187,49 +187,24 @@ TABLE: Final = Table(
             "no such property",
         ),
         shared.secret_free_detail(),
-        wired(
-            number(
-                "message_permits",
-                "messages",
-                "Permits that a MESSAGE costs, as a broker of a later version says.",
-                "not carried",
-            ),
-            "command.message.message_permits",
+        number(
+            "message_permits",
+            "messages",
+            "Permits that a MESSAGE costs, as a broker of a later version says.",
+            "not carried",
         ),
-        wired(shared.ACK_SET_LEFT, "command.message.ack_set"),
-        wired(
-            number(
-                "watcher_id",
-                "",
-                "The client's number of a watcher or session.",
-                "the command has none",
-            ),
-            "command.*.watcher_id",
-            "command.*.watch_id",
-            "command.*.session_id",
+        shared.ACK_SET_LEFT,
+        number(
+            "watcher_id", "", "The client's number of a watcher or session.", "the command has none"
         ),
-        wired(
-            flag("is_ready", "Whether a PRODUCER_SUCCESS makes its producer usable.", _NOT_THAT),
-            "command.producer_success.producer_ready",
-            default=1,
-        ),
-        wired(
-            flag("is_active", "Whether an ACTIVE_CONSUMER_CHANGE makes it active.", _NOT_THAT),
-            "command.active_consumer_change.is_active",
-            default=0,
-        ),
-        wired(
-            name("txn_action", "What an END_TXN asks for: COMMIT or ABORT.", _NOT_THAT),
-            "command.*.txn_action",
-        ),
-        wired(
-            number(
-                "available_permits",
-                "messages",
-                "Balance of a consumer, as a CONSUMER_STATS_RESPONSE says.",
-                _NOT_THAT,
-            ),
-            "command.consumerStatsResponse.availablePermits",
+        flag("is_ready", "Whether a PRODUCER_SUCCESS makes its producer usable.", _NOT_THAT),
+        flag("is_active", "Whether an ACTIVE_CONSUMER_CHANGE makes it active.", _NOT_THAT),
+        name("txn_action", "What an END_TXN asks for: COMMIT or ABORT.", _NOT_THAT),
+        number(
+            "available_permits",
+            "messages",
+            "Balance of a consumer, as a CONSUMER_STATS_RESPONSE says.",
+            _NOT_THAT,
         ),
         shared.CAPTURE,
         shared.ORIGIN_CAPTURE,

@@ -30,6 +30,9 @@ ROOT_METADATA_OF_SEND: Final = 2
 ROOT_METADATA_OF_MESSAGE: Final = 3
 
 _COMMAND_FACTS: Final = (
+    FieldColumn("*.watcher_id", "watcher_id"),
+    FieldColumn("*.watch_id", "watcher_id"),
+    FieldColumn("*.session_id", "watcher_id"),
     FieldColumn("*.topic_epoch", "topic_epoch"),
     # -- names, as the frame says them
     FieldColumn("*.topic", "wire_topic"),
@@ -43,6 +46,7 @@ _COMMAND_FACTS: Final = (
     # -- producers and what they send
     FieldColumn("producer.producer_access_mode", "access_mode", default=0),
     FieldColumn("producer_success.last_sequence_id", "last_sequence_id"),
+    FieldColumn("producer_success.producer_ready", "is_ready", default=1),
     FieldColumn("send.is_chunk", "is_chunk"),
     FieldColumn("send.marker", "is_marker"),
     # -- consumers and what they get
@@ -51,8 +55,13 @@ _COMMAND_FACTS: Final = (
     FieldColumn("subscribe.initialPosition", "initial_position", default=0),
     FieldColumn("subscribe.priority_level", "priority_level"),
     FieldColumn("subscribe.keySharedMeta", "key_shared"),
+    FieldColumn("message.ack_set", "ack_set"),
+    FieldColumn("message.message_permits", "message_permits"),
+    FieldColumn("active_consumer_change.is_active", "is_active", default=0),
+    FieldColumn("consumerStatsResponse.availablePermits", "available_permits"),
     FieldColumn("consumerStatsResponse.unackedMessages", "unacked_messages"),
     # -- answers
+    FieldColumn("*.txn_action", "txn_action"),
     FieldColumn("partitionMetadataResponse.response", "response"),
     FieldColumn("lookupTopicResponse.response", "response"),
     # What `producer_id` is the id of: `settle` moves it to its own column.
