@@ -25,9 +25,10 @@ def frame(capture: str, connection: int, number: int, packet: int, **more: Any) 
 def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Row]:
     """Rows of the replay's input, in its order; connections are Pulsar's if they do not say."""
     connections = [{**each, "protocol": each["protocol"] or "pulsar"} for each in connections]
-    names = ("acks", "deliveries", "exchanges", "messages", "notices")
+    names = ("acks", "deliveries", "events", "exchanges", "messages", "notices")
     db = placed(connections, frames=frames, **{name: rows.get(name, []) for name in names})
     db.execute("CREATE VIEW all_frames AS FROM frames")
+    db.execute("ALTER TABLE events RENAME TO all_events")
     plan = planned(connections, [sorted({each["capture"] for each in connections})])
     find_left_out(db, plan.handovers)
     find_events(db)
