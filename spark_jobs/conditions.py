@@ -43,20 +43,13 @@ def taken(table: str, conditions: Sequence["Filter"]) -> Iterator["Filter"]:
     """Those of the conditions on a table that `mask` knows."""
     kinds = {field.name: field.dataType.simpleString() for field in spark_schema(table).fields}
     for condition in conditions:
-        inner = condition
-        while type(inner).__name__ == "Not":
-            inner = inner.child  # type: ignore[attr-defined]
+        inner = _innermost(condition)
         name = type(inner).__name__
         is_known = name in _COMPARISONS or name in _PATTERNS
         is_known = is_known or name in ("EqualNullSafe", "In", "IsNull", "IsNotNull")
         path: Sequence[str] = getattr(inner, "attribute", ())
         if is_known and len(path) == 1 and kinds.get(path[0]) in _TYPES:
             yield condition
-
-
-def columns_of(conditions: Sequence["Filter"]) -> set[str]:
-    """The columns that conditions look at."""
-    return {_innermost(condition).attribute[0] for condition in conditions}
 
 
 def _innermost(condition: Any) -> Any:

@@ -67,7 +67,7 @@ class TlsRoom:
         self._most = followed
         self.may_wait = keys is not None and keys.may_grow
         self._followed: dict[int, _Followed] = {}
-        self._numbers = _NO_CONNECTION  # those of _followed
+        self._numbers: Int64Array | None = _NO_CONNECTION  # of _followed; None: others since
         self._facts: dict[int, TlsFacts] = {}
         self._held = 0
         self._passed_by = 0
@@ -189,6 +189,9 @@ class TlsRoom:
         new = [number for number in fresh if number not in self._followed]
         if new:
             self._begin(new)
+        if self._numbers is None:
+            # Once a block: with ten thousand connections each begin and end would cost them all.
+            self._numbers = np.array(list(self._followed), np.int64)
         if not len(self._numbers):
             return None
         if len(self._numbers) == 1:
@@ -205,7 +208,7 @@ class TlsRoom:
                 continue
             connection = TlsConnection(self.keys, self)
             self._followed[number] = _Followed(connection)
-        self._numbers = np.array(list(self._followed), np.int64)
+        self._numbers = None
 
     def _take(self, row: list[int], views: list[memoryview]) -> None:
         """Take a range of a connection that is followed, or was until this block."""
@@ -321,7 +324,7 @@ class TlsRoom:
             self._randoms.append(connection.random)
         if is_over:
             del self._followed[number]
-            self._numbers = np.array(list(self._followed), np.int64)
+            self._numbers = None
             if connection.verdict:
                 self._facts[number] = connection.facts
 
