@@ -25,7 +25,7 @@ from dissector.tls.handshake import Message
 from dissector.tls.keylog import KeyLog
 from dissector.tls.keyring import KeyRing
 from dissector.tls.quick import read_quickly
-from dissector.tls.records import Piece, PlainSink, PlainSpan
+from dissector.tls.records import PlainSink, PlainSpan, StreamRange
 
 OPEN: Final = "open"
 
@@ -45,7 +45,7 @@ class TlsConnection:
         self._greeting = Greeting()
         self._sides = (Direction(0), Direction(1))
         self._said_early = self._said_again = False
-        self._headers: list[tuple[int, Piece, bytes]] = []
+        self._headers: list[tuple[int, StreamRange, bytes]] = []
 
     def take_keys(self, keys: KeyLog) -> None:
         """Ask another key log from now on."""
@@ -64,18 +64,18 @@ class TlsConnection:
 
     # -- what comes in
 
-    def read_quickly(self, endpoint_index: int, view: memoryview, piece: Piece) -> int:
+    def read_quickly(self, endpoint_index: int, view: memoryview, piece: StreamRange) -> int:
         """Take what nearly all ranges are, see `quick.read_quickly`."""
         side = self._sides[endpoint_index]
         return read_quickly(side, self._greeting.is_13, view, piece, self._sink)
 
-    def skip_header(self, endpoint_index: int, piece: Piece, header: bytes) -> None:
+    def skip_header(self, endpoint_index: int, piece: StreamRange, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""
         side = self._sides[endpoint_index]
         side.plain = side.stream.start = len(header)
         self._headers.append((endpoint_index, piece, header))
 
-    def add(self, endpoint_index: int, piece: Piece, view: memoryview) -> None:
+    def add(self, endpoint_index: int, piece: StreamRange, view: memoryview) -> None:
         """The next bytes of a direction."""
         side = self._sides[endpoint_index]
         side.last = piece
@@ -108,7 +108,7 @@ class TlsConnection:
         if other.is_blocked and not self.is_waiting and self.verdict in (None, OPEN):
             self._advance(other)  # by what this one said
 
-    def gap(self, endpoint_index: int, piece: Piece, kind: int) -> None:
+    def gap(self, endpoint_index: int, piece: StreamRange, kind: int) -> None:
         """Bytes of a direction that are missing. piece: they, and the packet before."""
         side = self._sides[endpoint_index]
         side.last = piece
@@ -190,7 +190,9 @@ class TlsConnection:
         stream.data = bytearray()
         self._read(side, memoryview(data), start, pieces)
 
-    def _read(self, side: Direction, view: memoryview, start: int, pieces: list[Piece]) -> None:
+    def _read(
+        self, side: Direction, view: memoryview, start: int, pieces: list[StreamRange]
+    ) -> None:
         """Take the whole records at the front of some bytes; the rest is held."""
         at, size, first = 0, len(view), 0
         side.is_blocked = False
@@ -224,7 +226,9 @@ class TlsConnection:
         if self.is_waiting and not side.is_blocked and not self._sides[1 - side.index].is_blocked:
             self.is_waiting = False
 
-    def _take(self, side: Direction, record: memoryview, start: int, pieces: list[Piece]) -> bool:
+    def _take(
+        self, side: Direction, record: memoryview, start: int, pieces: list[StreamRange]
+    ) -> bool:
         """Take one whole record; False: it must wait."""
         if not side.is_encrypted:
             if not self._take_plain(side, record):
@@ -270,7 +274,12 @@ class TlsConnection:
         return True
 
     def _take_content(
-        self, side: Direction, record: memoryview, content: Any, start: int, pieces: list[Piece]
+        self,
+        side: Direction,
+        record: memoryview,
+        content: Any,
+        start: int,
+        pieces: list[StreamRange],
     ) -> None:
         """What an authentic record holds."""
         kind = record[0]
@@ -352,7 +361,7 @@ class TlsConnection:
         else:
             side.overhead += len(record)
 
-    def _lose(self, side: Direction, size: int, count: int, piece: Piece) -> None:
+    def _lose(self, side: Direction, size: int, count: int, piece: StreamRange) -> None:
         """Stream bytes that held so many records, none of which was opened."""
         plain = side.lost_plain(size, count)
         if self.verdict == OPEN:
@@ -384,7 +393,7 @@ class TlsConnection:
             self._lose(side, side.stream.end - side.lost_from, 1, side.last)
             side.is_dead = True
 
-    def _pass_over(self, side: Direction, piece: Piece) -> None:
+    def _pass_over(self, side: Direction, piece: StreamRange) -> None:
         """Bytes of a direction that nothing opens."""
         size = piece.end - piece.start
         if size > 0 and self.verdict == OPEN:
@@ -397,7 +406,7 @@ class TlsConnection:
         if self.verdict is None:
             self.verdict = reasons.WRONG_KEY if side.is_encrypted else reasons.UNSUPPORTED
 
-    def _break(self, side: Direction, offset: int, piece: Piece) -> None:
+    def _break(self, side: Direction, offset: int, piece: StreamRange) -> None:
         """What must be a header is none."""
         greeting = self._greeting
         if self.verdict is None and (greeting.hello is None or greeting.server is None):
@@ -415,7 +424,7 @@ class TlsConnection:
         side.is_lost, side.lost_from = True, offset
         side.stream.begin_search(held.end)
 
-    def _end_skip(self, side: Direction, piece: Piece) -> None:
+    def _end_skip(self, side: Direction, piece: StreamRange) -> None:
         """The record that a hole cut ends here."""
         size = side.skip_until - side.skip_from
         if side.is_encrypted:

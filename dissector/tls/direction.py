@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dissector import limits
 from dissector.stream.columns import RangeKind
 from dissector.tls import records
-from dissector.tls.records import Piece, RecordStream
+from dissector.tls.records import RecordStream, StreamRange
 
 if TYPE_CHECKING:
     from dissector.tls.ciphers import RecordOpener, TrafficSecret
@@ -25,7 +25,7 @@ class FoundRecord(NamedTuple):
     content: Any
     lost_records: int
     rest: memoryview
-    pieces: list[Piece]
+    pieces: list[StreamRange]
 
 
 class Direction:
@@ -68,7 +68,7 @@ class Direction:
         self.failures = 0
         self.tried_bytes = 0
         self.overhead = 0
-        self.last = Piece(0, 0, limits.NULL, limits.NULL, 0)
+        self.last = StreamRange(0, 0, limits.NULL, limits.NULL, 0)
         self.first_encrypted_ns: int | None = None
 
     @property

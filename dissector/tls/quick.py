@@ -5,11 +5,11 @@ from typing import Any
 from dissector.stream import columns
 from dissector.tls import records
 from dissector.tls.direction import Direction
-from dissector.tls.records import Piece, PlainSink
+from dissector.tls.records import PlainSink, StreamRange
 
 
 def read_quickly(
-    side: Direction, is_13: bool, view: memoryview, piece: Piece, sink: PlainSink
+    side: Direction, is_13: bool, view: memoryview, piece: StreamRange, sink: PlainSink
 ) -> int:
     """Take what nearly all ranges are: records of application data that open at once, and
     the beginning of the next one; gives how many bytes it took, from the front.
@@ -56,7 +56,7 @@ def _put_quickly(
     is_13: bool,
     record: memoryview,
     start: int,
-    pieces: list[Piece],
+    pieces: list[StreamRange],
     sink: PlainSink,
 ) -> bool:
     """Put out what a record of application data holds; False: it is none that opens at once."""

@@ -21,7 +21,7 @@ _MAJOR: Final = 3
 _VERSION: Final = b"\x03\x03"  # of all encrypted records that are read
 
 
-class Piece(NamedTuple):
+class StreamRange(NamedTuple):
     """Bytes start to end of a stream, as a range brought them; flags: of the range."""
 
     start: int
@@ -49,10 +49,12 @@ class PlainSink(Protocol):
     def data(self, endpoint_index: int, offset: int, content: Any, spans: Any) -> None:
         """Plain bytes of one record. spans: as PlainSpan has them."""
 
-    def gap(self, endpoint_index: int, kind: int, offset: int, size: int, piece: Piece) -> None:
+    def gap(
+        self, endpoint_index: int, kind: int, offset: int, size: int, piece: StreamRange
+    ) -> None:
         """Plain bytes that are not there."""
 
-    def note(self, code: str, endpoint_index: int, piece: Piece, **numbers: int) -> None:
+    def note(self, code: str, endpoint_index: int, piece: StreamRange, **numbers: int) -> None:
         """A notice."""
 
 
@@ -64,7 +66,9 @@ def body_bytes(header: memoryview) -> int:
     return size if size <= MAX_BODY_BYTES else -1
 
 
-def shares(pieces: list[Piece], start: int, end: int, lead: int, size: int) -> list[PlainSpan]:
+def shares(
+    pieces: list[StreamRange], start: int, end: int, lead: int, size: int
+) -> list[PlainSpan]:
     """Which piece carried which of a record's plain bytes.
 
     Byte for byte, as these ciphers keep places; but the first byte counts with the record's header,
@@ -102,7 +106,7 @@ class RecordStream:
     def __init__(self) -> None:
         self.data = bytearray()
         self.start = 0
-        self.pieces: list[Piece] = []
+        self.pieces: list[StreamRange] = []
         self.needed = HEADER_BYTES
         self._searched = 0
         self._candidates: list[int] = []
@@ -112,7 +116,7 @@ class RecordStream:
         """The stream offset behind the last byte."""
         return self.start + len(self.data)
 
-    def add(self, piece: Piece, view: memoryview) -> None:
+    def add(self, piece: StreamRange, view: memoryview) -> None:
         """Take a piece that follows the last one."""
         if not self.data:
             self.start = piece.start
@@ -120,7 +124,7 @@ class RecordStream:
         self.data += view
         self.pieces.append(piece)
 
-    def keep(self, data: memoryview, start: int, pieces: list[Piece]) -> None:
+    def keep(self, data: memoryview, start: int, pieces: list[StreamRange]) -> None:
         """Hold these bytes alone, which begin at a stream offset."""
         self.data = bytearray(data)
         self.start = start

@@ -23,7 +23,7 @@ from dissector.tls import facts as reasons
 from dissector.tls.connection import OPEN, TlsConnection
 from dissector.tls.facts import TlsFacts
 from dissector.tls.keylog import KeyLog
-from dissector.tls.records import HANDSHAKE, Piece, PlainSpan
+from dissector.tls.records import HANDSHAKE, PlainSpan, StreamRange
 
 Sources = tuple[ByteArray, ByteArray, ByteArray]
 
@@ -161,7 +161,7 @@ class TlsRoom:
                     done = followed.connection.read_quickly(
                         endpoint_index,
                         views[source][offset : offset + size],
-                        Piece(start, start + size, packet, ts_ns, flags),
+                        StreamRange(start, start + size, packet, ts_ns, flags),
                     )
                     if done == size:
                         continue
@@ -236,7 +236,7 @@ class TlsRoom:
     def _feed(self, followed: _Followed, row: list[int], kind: int, view: memoryview) -> None:
         connection, endpoint_index = followed.connection, row[_AT["endpoint_index"]]
         start = row[_AT["stream_offset"]]
-        piece = Piece(
+        piece = StreamRange(
             start, start + row[_AT["length"]], row[_AT["packet"]], row[_AT["ts_ns"]],
             row[_AT["flags"]],
         )  # fmt: skip
@@ -258,7 +258,7 @@ class TlsRoom:
             self._put(row)
 
     def _head(
-        self, followed: _Followed, endpoint_index: int, piece: Piece, view: memoryview
+        self, followed: _Followed, endpoint_index: int, piece: StreamRange, view: memoryview
     ) -> None:
         """Judge the first bytes of a direction: a proxy's header may stand there."""
         head = (followed.heads[endpoint_index] or b"") + bytes(view)
@@ -342,13 +342,15 @@ class TlsRoom:
         self._chunks.append(content)
         self._size += len(content)
 
-    def gap(self, endpoint_index: int, kind: int, offset: int, size: int, piece: Piece) -> None:
+    def gap(
+        self, endpoint_index: int, kind: int, offset: int, size: int, piece: StreamRange
+    ) -> None:
         """Plain bytes that are missing."""
         row = [*self._row]
         row[1:10] = [endpoint_index, kind, offset, size, 0, 0, piece.packet, piece.ts_ns, 0]
         self._put(row)
 
-    def note(self, code: str, endpoint_index: int, piece: Piece, **numbers: int) -> None:
+    def note(self, code: str, endpoint_index: int, piece: StreamRange, **numbers: int) -> None:
         """A notice of a side."""
         fields = {
             "kind": NOTICE_NUMBER[code],

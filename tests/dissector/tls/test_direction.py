@@ -3,7 +3,7 @@
 from dissector import limits
 from dissector.tls.ciphers import TrafficSecret
 from dissector.tls.direction import Direction
-from dissector.tls.records import Piece
+from dissector.tls.records import StreamRange
 from dissector.tls.suites import SUITES
 from tests.wire import tls
 
@@ -23,7 +23,7 @@ def test_records_are_found_behind_as_many_as_the_bytes_allow() -> None:
     kept = writer.record(b"here")
     side.is_lost, side.lost_from = True, 0
     side.stream.begin_search(len(lost))
-    side.stream.add(Piece(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
+    side.stream.add(StreamRange(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
     found = side.found()
     assert found is not None and bytes(found.content)[:-1] == b"here"
     assert found.lost_records == 30 and side.sequence == 31
@@ -35,7 +35,7 @@ def test_a_key_update_in_a_hole_is_followed() -> None:
     kept = writer.record(b"here")
     side.is_lost, side.lost_from = True, 0
     side.stream.begin_search(len(lost))
-    side.stream.add(Piece(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
+    side.stream.add(StreamRange(len(lost), len(lost) + len(kept), 1, 1, 0), memoryview(kept))
     assert side.found() is not None and side.sequence == 2
 
 
@@ -47,7 +47,7 @@ def test_noise_costs_no_more_than_its_bound() -> None:
     at = 1 << 40
     for _ in range(40):
         data = record * 20
-        side.stream.add(Piece(at, at + len(data), 1, 1, 0), memoryview(data))
+        side.stream.add(StreamRange(at, at + len(data), 1, 1, 0), memoryview(data))
         at += len(data)
         assert side.found() is None
     assert side.tried_bytes <= limits.MAX_TLS_TRIED_BYTES + 20 * (1 << 15)

@@ -5,7 +5,7 @@ from typing import Any
 from dissector.tls.ciphers import TrafficSecret
 from dissector.tls.direction import Direction
 from dissector.tls.quick import read_quickly
-from dissector.tls.records import Piece
+from dissector.tls.records import StreamRange
 from dissector.tls.suites import SUITES
 from tests.wire import tls
 
@@ -34,7 +34,7 @@ def test_it_takes_records_of_data_and_stops_at_others() -> None:
     side.use([TrafficSecret(SUITES[KIND.number], bytes(32))])
     writer = tls.Writer13(KIND, bytes(32))
     data = writer.record(b"one") + writer.record(b"two") + writer.record(b"", 22)
-    piece = Piece(0, len(data), 1, 1, 0)
+    piece = StreamRange(0, len(data), 1, 1, 0)
     assert read_quickly(side, True, memoryview(data), piece, sink) == 0  # nothing is proved
     side.is_proved = True
     taken = read_quickly(side, True, memoryview(data), piece, sink)
@@ -49,6 +49,6 @@ def test_a_record_over_many_ranges_is_put_together() -> None:
     data = tls.Writer13(KIND, bytes(32)).record(b"z" * 500)
     for at in range(0, len(data), 100):
         part = data[at : at + 100]
-        piece = Piece(at, at + len(part), at, at, 0)
+        piece = StreamRange(at, at + len(part), at, at, 0)
         assert read_quickly(side, True, memoryview(part), piece, sink) == len(part)
     assert sink.plain == b"z" * 500

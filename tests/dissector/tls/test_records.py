@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dissector.stream import columns
 from dissector.tls import records
-from dissector.tls.records import Piece, RecordStream, shares
+from dissector.tls.records import RecordStream, StreamRange, shares
 from tests.wire import tls
 
 BOTH = columns.STARTS_PACKET | columns.ENDS_PACKET
@@ -21,7 +21,7 @@ def test_plain_bytes_are_shared_out_among_all_packets(
     plain = max(1, min(plain, end - lead))
     pieces, at = [], 0
     for number, size in enumerate(sizes):
-        pieces.append(Piece(at, at + size, number, number * 10, BOTH))
+        pieces.append(StreamRange(at, at + size, number, number * 10, BOTH))
         at += size
     spans = shares(pieces, 0, end, lead, plain)
     assert sum(span.size for span in spans) == plain and all(span.size > 0 for span in spans)
@@ -48,7 +48,7 @@ def test_behind_a_hole_each_place_of_a_record_is_found_once(noise: int, cut: int
     found = []
     for at in range(0, len(data), cut):
         part = data[at : at + cut]
-        stream.add(Piece(1000 + at, 1000 + at + len(part), 0, 0, 0), memoryview(part))
+        stream.add(StreamRange(1000 + at, 1000 + at + len(part), 0, 0, 0), memoryview(part))
         found += [stream.start + place for place in stream.candidates(17)]
         stream.forget_searched()
     assert found == [1000 + noise + len(record) * number for number in range(3)]
