@@ -218,7 +218,7 @@ def make_report(
     if not has_memory and len(read.captures) == 1:
         with engine(work) as opened:
             if isinstance(opened, DuckdbEngine):
-                return _of_one(read, opened, queries, scope)
+                return _of_one(read, opened, queries, scope, work)
     cache = AggregationCache(read, kept if scope.is_kept else None, work, engine, scope.selection)
     cache.make({**queries, **(catalogue("exact") if scope.is_exact else {})})
     progress.log(f"captures read: {len(cache.captures_read)} of {len(read.captures)}")
@@ -259,13 +259,15 @@ def _drawn(made: Report, read: Inputs, work: Path) -> Report:
     )
 
 
-def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> Report:
+def _of_one(
+    read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope, work: Path
+) -> Report:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
     tables_of(read, read.captures, None, scope.selection).open(db)
     texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
     rows = db.tables({name: text for name, text in texts.items() if name in catalogue()})
     tables = {name: aggregation_cache.with_plain_types(rows_of) for name, rows_of in rows.items()}
-    found = _incidents_of_one(read, db, texts, scope.selection)
+    found = _incidents_of_one(read, db, texts, scope.selection, work)
     tables |= selected_incidents(found, read, scope.selection) | {"files": read.known.files}
     if scope.is_exact:
         tables |= _exact(db, catalogue("exact")[send_latency.VALUES].per_capture())
@@ -274,14 +276,19 @@ def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope) -> R
 
 
 def _incidents_of_one(
-    read: Inputs, db: DuckdbEngine, texts: Mapping[str, str], selection: Selection
+    read: Inputs, db: DuckdbEngine, texts: Mapping[str, str], selection: Selection, work: Path
 ) -> dict[str, pa.Table]:
-    """What rules find. They judge the whole, whatever is selected: its tables are opened beside."""
+    """What rules find. They judge the whole, whatever is selected: its tables are opened beside.
+
+    work: where a folder of its own is made for what does not fit into memory.
+    """
     if selection.is_everything:
         return incidents(db, texts)
     if rule_queries().keys().isdisjoint(texts):
         return {}
-    with DuckdbEngine() as whole:
+    folder = work / "whole"
+    folder.mkdir()
+    with DuckdbEngine(folder) as whole:
         tables_of(read, read.captures, None, EVERYTHING).open(whole)
         return incidents(whole, texts)
 
