@@ -31,7 +31,7 @@ from dissector.sources.inputs import expand, looks_like_a_capture
 from dissector.sources.rings import chains
 from dissector.spark.uris import absolute
 from spark_jobs.capture_rows import rows_of
-from spark_jobs.read_options import ReadOptions, in_one_line
+from spark_jobs.read_options import ReadOptions, in_one_line, no_file, raise_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with in_one_line():
             self._options.raise_if_unknown(self._columns)
-            _raise_for(
+            raise_for(
                 problem.text for problem in expand(self._inputs)[1] if not _may_come(problem.path)
             )
         return {"files": {}}
@@ -174,7 +174,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except OSError:
                 continue  # moved or removed between two looks
             if not is_file(path):
-                problems.append(f"{path}: no file, and only files can be read again by a task")
+                problems.append(no_file(path))
                 continue
             state = (status.st_size, status.st_mtime_ns)
             before = self._looks.get(path)
@@ -187,7 +187,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 problems.append(seen.problem.text)
         self._looks = looks
         if self._options.is_strict:
-            _raise_for(problems)
+            raise_for(problems)
         return files
 
     def _raise_for_growth(self, here: Sequence[_Seen], known: dict[str, int]) -> None:
@@ -208,11 +208,6 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"settled_seconds ({self._options.settled_seconds}), or go on without it by "
                     ".option('strict', 'false')"
                 )
-
-
-def _raise_for(problems: Any) -> None:
-    for text in problems:
-        raise InputError(f"{text}; .option('strict', 'false') reads the other captures")
 
 
 def _may_come(path: str) -> bool:

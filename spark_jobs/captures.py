@@ -25,7 +25,7 @@ from dissector.spark.schemas import spark_schema
 from dissector.spark.uris import absolute
 from spark_jobs import conditions
 from spark_jobs.capture_rows import rows_of
-from spark_jobs.read_options import ReadOptions, in_one_line, inputs_of
+from spark_jobs.read_options import ReadOptions, in_one_line, inputs_of, no_file, raise_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,12 +103,11 @@ class CapturesReader(DataSourceReader):
         self._options.raise_if_unknown(self._columns)
         plan = chains(self._inputs, self._options.chain)
         raise_if_nothing(plan.problems, len(plan.chains))
-        if self._options.is_strict and plan.problems:
-            text = plan.problems[0].text
-            raise InputError(f"{text}; .option('strict', 'false') reads the other captures")
+        if self._options.is_strict:
+            raise_for(problem.text for problem in plan.problems)
         for path in (path for chain in plan.chains for path in chain.files):
             if not is_file(path):
-                raise InputError(f"{path}: no file, and only files can be read again by a task")
+                raise InputError(no_file(path))
         asked = [chain for chain in plan.chains if conditions.may_hold(chain, self._conditions)]
         ordered = sorted(asked, key=lambda chain: -chain.stored_bytes)
         return [Capture(absolute(chain)) for chain in ordered]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Final, get_args
@@ -143,3 +143,18 @@ def _local(text: str) -> str:
     if text == "-" or (parts.scheme and text.startswith(f"{parts.scheme}://")):
         raise InputError(f"{text}: only files of a local or mounted folder can be read")
     return text
+
+
+def no_file(path: str) -> str:
+    """What is wrong with a pipe or a device."""
+    return f"{path}: no file, and only files can be read again by a task"
+
+
+def raise_for(problems: Iterable[str]) -> None:
+    """Refuse a read for the first of some problems.
+
+    Raises:
+        InputError: there is one.
+    """
+    for text in problems:
+        raise InputError(f"{text}; .option('strict', 'false') reads the other captures")

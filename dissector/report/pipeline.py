@@ -259,9 +259,7 @@ def _drawn(made: Report, read: Inputs, work: Path) -> Report:
     )
 
 
-def _of_one(
-    read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope, work: Path
-) -> Report:
+def _of_one(read: Inputs, db: DuckdbEngine, queries: Queries, scope: Scope, work: Path) -> Report:
     """The report of one capture of which nothing is kept: what queries give is all there is."""
     tables_of(read, read.captures, None, scope.selection).open(db)
     texts = {name: aggregation_cache.text_of(query) for name, query in queries.items()}
