@@ -31,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -q
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-main test-beside test-all test-fast test-bounds test-plain \
-	test-changed lint style types bench fuzz nightly coverage docs wheel clean
+	test-changed test-hdfs lint style types bench fuzz nightly coverage docs wheel clean
 
 help:
 	@echo 'make install   a virtual environment in $(VENV), the command $(BIN)/dissector'
@@ -58,11 +58,11 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs]'
 	@touch $@
 
 $(VENV)/.dev-installed: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,dev]'
 	@touch $@
 
 # Bytecode, too: an editable install leaves it to the first run, and not everybody lets that write.
@@ -121,6 +121,12 @@ test-changed: $(VENV)/.dev-installed
 	changed=$$($(BIN)/python -m tests.changed $(KERNEL_TESTS)) && { test -z "$$changed" || \
 		NUMBA_DISABLE_JIT=1 $(PYTEST) -p no:cacheprovider $(SHARED_OUT) $$changed; }
 
+# A real HDFS, which Maven fetches.
+test-hdfs: install $(VENV)/.dev-installed
+	mvn --quiet --batch-mode --file tests/dissector/storage/hdfs/pom.xml dependency:build-classpath \
+		-Dmdep.outputFile=$(CURDIR)/build/hdfs.classpath
+	HDFS_CLASSPATH=$$(cat build/hdfs.classpath) $(PYTEST) tests/dissector/storage/test_hadoop.py
+
 bench: install $(VENV)/.dev-installed
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.reportbench
@@ -129,13 +135,14 @@ MINUTES ?= 10
 
 # The fuzzer is not for every platform: without it, damaged copies alone.
 fuzz: install $(VENV)/.dev-installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,dev,fuzz]' \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,dev,fuzz]' \
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
 	$(PYTEST) $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
 		properties=$$?; $(BIN)/python -m tests.fuzz $(MINUTES) && exit $$properties
 
 nightly:
 	$(MAKE) --no-print-directory test-all
+	! command -v mvn >/dev/null || $(MAKE) --no-print-directory test-hdfs
 	$(MAKE) --no-print-directory fuzz
 
 # Kernels as plain Python, or their lines would not be seen. Processes of tests and of commands that

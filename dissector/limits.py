@@ -16,6 +16,16 @@ HASH_KEY_BITS: Final = 128  # a key of hash tables: nobody tries them all
 MAX_PROBES: Final = 512  # slots of a hash table in one search; more: it gets another secret
 MAX_CHAIN_STEPS: Final = 64  # of equal keys the oldest so many are looked through for the best
 
+# -- stores: of one file
+STORE_RANGE_BYTES: Final = 8 << 20  # asked for at once
+STORE_RANGES_AHEAD: Final = 3  # asked for before they are wanted
+STORE_ATTEMPTS: Final = 4  # to reach a name node
+STORE_RETRIES: Final = 6  # of a request, after answers of 5xx, 429, and lost connections
+STORE_RETRY_SECONDS: Final = 60  # in all; a request that began before may still end
+STORE_TIMEOUT_SECONDS: Final = 30  # of a request
+STORE_CONNECT_SECONDS: Final = 5
+MAX_SEEN_FILES: Final = 100_000  # whose versions are remembered
+
 # -- capture
 READ_BUFFER_BYTES: Final = 8 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 16_384  # packets handed on at once

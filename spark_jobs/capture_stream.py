@@ -28,6 +28,7 @@ from dissector.limits import MAX_GONE_FILES
 from dissector.sources.file_times import BEGIN_BYTES, Look, look
 from dissector.sources.files import is_file
 from dissector.sources.inputs import expand, looks_like_a_capture
+from dissector.sources.locations import State, state_of
 from dissector.sources.rings import chains
 from dissector.spark.uris import absolute
 from spark_jobs.capture_rows import rows_of
@@ -62,7 +63,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._inputs = list(inputs)
         self._columns = list(columns)
-        self._looks: dict[str, tuple[tuple[int, int], Look]] = {}
+        self._looks: dict[str, tuple[State, Look]] = {}
         self._until: float | None = None  # with a trigger that ends: no later file is looked at
 
     def initialOffset(self) -> Offset:
@@ -170,20 +171,19 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = time.time() - self._options.settled_seconds
         for path, is_in_folder in named:
             try:
-                status = os.stat(path)
+                state = state_of(path)
             except OSError:
                 continue  # moved or removed between two looks
             if not is_file(path):
                 problems.append(no_file(path))
                 continue
-            state = (status.st_size, status.st_mtime_ns)
             before = self._looks.get(path)
             seen = before[1] if before is not None and before[0] == state else look(path)
             looks[path] = state, seen
             if seen.problem is None:
-                length = -len(seen.begin) if seen.is_compressed else status.st_size
-                files.append(_Seen(seen, _mark(seen, seen.begin), length, status.st_mtime))
-            elif status.st_mtime <= until and (not is_in_folder or looks_like_a_capture(path)):
+                length = -len(seen.begin) if seen.is_compressed else state.size
+                files.append(_Seen(seen, _mark(seen, seen.begin), length, state.changed_s))
+            elif state.changed_s <= until and (not is_in_folder or looks_like_a_capture(path)):
                 problems.append(seen.problem.text)
         self._looks = looks
         if self._options.is_strict:
@@ -212,7 +212,7 @@ class CaptureStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _may_come(path: str) -> bool:
     """Whether an input without a file may have one later: a folder, a pattern."""
-    return os.path.isdir(path) or any(letter in path for letter in "*?[")
+    return path.endswith("/") or os.path.isdir(path) or any(letter in path for letter in "*?[")
 
 
 def _mark(seen: Look, begin: bytes) -> str:

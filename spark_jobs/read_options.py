@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Final, get_args
-from urllib.parse import unquote, urlsplit
 
 from dissector.errors import DissectorError, InputError, UsageError
+from dissector.local_paths import located
 from dissector.options import OVERLAPS, Options
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas import TABLES
@@ -123,7 +123,7 @@ def _port(text: str) -> tuple[int, str]:
 
 
 def inputs_of(given: Mapping[str, str]) -> list[str]:
-    """The files, folders and patterns that are to be read, all of this machine's file system.
+    """The files, folders and patterns that are to be read.
 
     Raises:
         InputError: there is none, or it lies elsewhere.
@@ -136,13 +136,13 @@ def inputs_of(given: Mapping[str, str]) -> list[str]:
 
 
 def _local(text: str) -> str:
-    """A path as Python takes it; Spark's users write `file:/...` too."""
-    parts = urlsplit(text)
-    if parts.scheme == "file" and not os.path.lexists(text):
-        return unquote(parts.path)
-    if text == "-" or (parts.scheme and text.startswith(f"{parts.scheme}://")):
-        raise InputError(f"{text}: only files of a local or mounted folder can be read")
-    return text
+    """An input as the command line gives it; Spark's users write `file:/...` too."""
+    if text == "-":
+        raise InputError("-: only files can be read, not standard input")
+    try:
+        return text if os.path.lexists(text) else located(text)
+    except UsageError as error:
+        raise InputError(str(error)) from None
 
 
 def no_file(path: str) -> str:

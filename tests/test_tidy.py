@@ -49,6 +49,7 @@ LAYERS = {
     "dissector.outputs": 5,
     "dissector.local_paths": 5,
     "dissector.sources": 5,
+    "dissector.storage": 5,
     "dissector.lake": 5,
     "dissector.report": 5,
     "dissector.compare": 5,
@@ -64,10 +65,12 @@ LAYERS = {
 }
 EDGES = (
     "sources", "lake", "report", "compare", "evidence", "queries", "joining", "tap", "spark", "cli",
-    "findings",
+    "findings", "storage",
 )  # fmt: skip
 # An edge knows the core and no other edge, but for these.
 EDGES_THAT_MEET = {
+    "dissector.sources": {"storage"},  # captures are read from stores
+    "dissector.local_paths": {"storage"},
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
     # What is counted and found in windows is what queries count and rules find in a lake.
     "dissector.tap": {"sources", "lake", "report", "queries"},

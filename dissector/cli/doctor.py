@@ -35,6 +35,8 @@ _LIBRARIES: Final = (
     ("jinja2", "jinja2", "report"),
     ("matplotlib", "matplotlib", "report"),
     ("cryptography", "cryptography", "tls"),
+    ("obstore", "obstore", "objects"),
+    ("hdfs-native", "hdfs_native", "hdfs"),
 )
 
 

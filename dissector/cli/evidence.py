@@ -12,7 +12,7 @@ from dissector.cli import expression, select, selecting
 from dissector.cli import options as cli_options
 from dissector.cli.anonymize import anonymizer_of, changes
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.options import Common, LocalName, Whole
+from dissector.cli.options import Common, InputName, Whole
 from dissector.cli.show import column_kinds
 from dissector.cli.terminal import counted, safe_text
 from dissector.errors import InputError, UsageError
@@ -370,7 +370,7 @@ def _command(filters: "Filters", anonymizer: "Anonymizer") -> str:
 
 
 @click.command(epilog=cli_options.example("dissector verify report.zip"))
-@click.argument("bundles", nargs=-1, required=True, type=LocalName(), metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, required=True, type=InputName(), metavar="BUNDLE...")
 @cli_options.speaking_options
 def verify(common: Common, bundles: tuple[str, ...]) -> int:
     """Check bundles of evidence.

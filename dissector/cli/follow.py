@@ -15,7 +15,7 @@ import click
 
 from dissector.cli import options, selecting
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import Common, LocalName, Whole
+from dissector.cli.options import Common, InputName, Whole
 from dissector.cli.terminal import Paint
 from dissector.codecs.printable import json_text
 from dissector.codecs.redaction import masked, merged
@@ -302,7 +302,7 @@ def _is_wanted(part: "Selection", only: str | None, portion: ConversationPart) -
         "dissector follow night.pcap --connection 3 -T raw --direction to_client > bytes"
     )
 )
-@click.argument("source", type=LocalName(), metavar="INPUT")
+@click.argument("source", type=InputName(), metavar="INPUT")
 @click.option(
     "--connection",
     required=True,

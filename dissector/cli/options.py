@@ -17,7 +17,7 @@ from dissector.cli.compiling import Compiling
 from dissector.cli.local_time import speak_local_time
 from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages
 from dissector.errors import UsageError
-from dissector.local_paths import local
+from dissector.local_paths import local, located
 from dissector.native.progress import listen
 from dissector.options import READING, Options, flags
 from dissector.protocols import PROTOCOL_NAMES
@@ -77,21 +77,27 @@ class LocalPath(click.Path):
     """A path of this machine; the type of every option that names a file or folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(_local(self, value, param, ctx), param, ctx)
+        return super().convert(_checked(local, self, value, param, ctx), param, ctx)
 
 
-class LocalName(_TextType):
-    """What stands for files of this machine: a path, a pattern, `-` for standard input."""
+class InputName(_TextType):
+    """What stands for input files: a path, a pattern, an address, `-` for standard input."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(_local(self, value, param, ctx))
+        return str(_checked(located, self, value, param, ctx))
 
 
-def _local(kind: Any, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+def _checked(
+    check: Callable[[str], str],
+    kind: Any,
+    value: Any,
+    param: click.Parameter | None,
+    ctx: click.Context | None,
+) -> Any:
     try:
-        return local(value) if isinstance(value, str) else value
+        return check(value) if isinstance(value, str) else value
     except UsageError as error:
         kind.fail(str(error), param, ctx)
 
@@ -402,7 +408,7 @@ anonymizing_options = with_options(
         help="Take the key from this file, or put one there.  [default: a new one, not kept]",
     ),
 )
-inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=LocalName(), metavar="[INPUT]...")
+inputs_or_lake_argument = click.argument("inputs", nargs=-1, type=InputName(), metavar="[INPUT]...")
 inputs_argument = click.argument(
-    "inputs", nargs=-1, required=True, type=LocalName(), metavar="INPUT..."
+    "inputs", nargs=-1, required=True, type=InputName(), metavar="INPUT..."
 )

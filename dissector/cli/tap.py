@@ -19,7 +19,7 @@ from dissector.cli.monitoring import (
     RecorderOptions,
     shown_topics,
 )
-from dissector.cli.options import Common, LocalName, Size, Whole
+from dissector.cli.options import Common, InputName, Size, Whole
 from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
 from dissector.outputs import refuse_inputs_in
 
@@ -161,7 +161,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Choose who says when a packet came.",
 )
 @click.option(
-    "--replay", multiple=True, type=LocalName(), metavar="INPUT",
+    "--replay", multiple=True, type=InputName(), metavar="INPUT",
     help="Take packets from files, one chain. Repeatable.",
 )  # fmt: skip
 @click.option(

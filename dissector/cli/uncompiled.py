@@ -55,6 +55,8 @@ def _is_some_code_kept() -> bool:
 def size_of(inputs: Iterable[str]) -> int | None:
     """How much there is to read, in bytes; None if that is not known, or nothing is there."""
     sizes = []
+    if any("://" in text for text in inputs):
+        return None  # to ask a store costs more than to know
     for path in _files(inputs):
         with suppress(OSError):
             status = os.stat(path)

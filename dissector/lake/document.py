@@ -162,10 +162,10 @@ one that writes NAME removes, and a tap what another left among its recordings.
 
 ## Paths
 
-A lake, captures and whatever is written lie in folders of this machine (mounted ones included).
-Addresses such as `s3a://bucket/lake`, `hdfs://…` or `file:///lake` are refused with exit code 1
-wherever a file or folder is named. A name with a colon is none, but for a slash behind the first
-one: `./s3:/lake` names such a folder.
+A lake and whatever is written lie in folders of this machine (mounted ones included); captures
+may lie in stores ([storage.md](storage.md)). Elsewhere addresses such as `s3a://bucket/lake` or
+`hdfs://…` are refused with exit code 1; `file:///lake` is `/lake`. A name with a colon is no
+address, but for a slash behind the first one: `./s3:/lake` names such a folder.
 """
 
 

@@ -13,6 +13,8 @@ from typing import IO, Any, Final
 
 from dissector.errors import InputError
 from dissector.limits import MAX_BUNDLE_MEMBERS, MAX_BUNDLE_PART_BYTES
+from dissector.sources.locations import open_raw, open_seekable
+from dissector.storage.addresses import is_stored
 
 ZIP_HEAD: Final = b"PK\x03\x04"
 _LOCAL_HEAD: Final = 30  # bytes before the name of a part
@@ -54,7 +56,7 @@ def open_packets(path: str) -> IO[bytes] | None:
         InputError: the bundle is damaged, or of a newer program.
     """
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(open_seekable(path) if is_stored(path) else path)
     except _BROKEN:
         if _begins_as_ours(path):
             raise InputError("the bundle is damaged") from None
@@ -72,7 +74,7 @@ def open_packets(path: str) -> IO[bytes] | None:
 
 def _begins_as_ours(path: str) -> bool:
     """Whether the first part of what may be an archive is a manifest, as in a bundle."""
-    with open(path, "rb") as file:
+    with open_raw(path) as file:
         return file.read(_LOCAL_HEAD + len(MANIFEST))[_LOCAL_HEAD:] == MANIFEST.encode()
 
 

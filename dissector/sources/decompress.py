@@ -19,7 +19,9 @@ import zstandard
 
 from dissector import limits
 from dissector.errors import InputError
+from dissector.sources import locations
 from dissector.sources.bundled import ZIP_HEAD, open_packets
+from dissector.storage.addresses import is_stored
 
 STDIN: Final = "-"
 _STDIN_NUMBER: Final = 0
@@ -160,7 +162,7 @@ class InputBytes:
         self._file: IO[bytes] = (
             open(_STDIN_NUMBER, "rb", buffering=0, closefd=False)  # noqa: SIM115
             if path == STDIN
-            else open(path, "rb", buffering=0)  # noqa: SIM115
+            else locations.open_raw(path)
         )
         self.problem: str | None = None
         self.stored_bytes = 0
@@ -182,7 +184,8 @@ class InputBytes:
         self._member = _new_member(self.codec) if self.codec not in (None, _ZIP) else None
         self._ready = memoryview(b"")
         self._fruitless_bytes = 0  # stored, since the last plain byte came out
-        self._poll = _poll_of(self._file) if self.codec != _ZIP else None
+        is_whole = self.codec == _ZIP or is_stored(path)
+        self._poll = None if is_whole else _poll_of(self._file)
 
     def _open_bundle(self, path: str) -> None:
         """Read the packets of a bundle of evidence; another archive stays what it is."""

@@ -18,6 +18,7 @@ from dissector.capture.pcap import LengthOrder, PcapLayout
 from dissector.capture.reader import HEAD_BYTES, PCAP, CaptureReader, capture_format
 from dissector.sources.decompress import InputBytes
 from dissector.sources.files import FileProblem, not_a_capture, unreadable
+from dissector.sources.locations import open_seekable
 
 _FIRST_BYTES: Final = 1 << 16
 BEGIN_BYTES: Final = 1 << 12  # of a file, kept to tell it from others without opening it again
@@ -166,9 +167,9 @@ def _last_of_pcap(path: str) -> int | None:
     credible, and from it a row of records must lead exactly to the end of the file. None if that is
     not found or not unique, as when the file is cut.
     """
-    with open(path, "rb") as file:
+    with open_seekable(path) as file:
         head = file.read(_FIRST_BYTES)
-        size = os.fstat(file.fileno()).st_size
+        size = file.seek(0, os.SEEK_END)
         if capture_format(head[:HEAD_BYTES]) != PCAP or size <= _TAIL_BYTES + len(head):
             return None
         file.seek(size - _TAIL_BYTES)

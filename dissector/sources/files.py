@@ -29,7 +29,9 @@ from dissector.blocks import ByteArray
 from dissector.capture.reader import HEAD_BYTES, capture_format
 from dissector.errors import InputError
 from dissector.limits import MAX_RECORD_BYTES, READ_BUFFER_BYTES
+from dissector.sources import locations
 from dissector.sources.decompress import STDIN, InputBytes, codec_of
+from dissector.storage.addresses import is_stored
 
 STDIN_NAME: Final = "stdin"
 
@@ -113,7 +115,7 @@ class _Filled(NamedTuple):
 
 def is_file(path: str) -> bool:
     """Whether an input is a file that can be read twice; standard input and pipes cannot."""
-    return path != STDIN and os.path.isfile(path)
+    return path != STDIN and locations.is_regular(path)
 
 
 def readable(path: str) -> str:
@@ -137,7 +139,8 @@ def unreadable(path: str, error: OSError) -> FileProblem:
     if isinstance(error, FileNotFoundError):
         return FileProblem(path, f"{name}: there is no such file; check the path", True)
     reason = error.strerror or str(error)
-    return FileProblem(path, f"{name}: cannot be read ({reason}); check its permissions", True)
+    hint = "" if is_stored(path) else "; check its permissions"
+    return FileProblem(path, f"{name}: cannot be read ({reason}){hint}", True)
 
 
 _OTHER_FORMATS: Final = (
@@ -292,7 +295,7 @@ class ChainReader:
     def total_bytes(self) -> int | None:
         """What stored_bytes will be at the end; None if that cannot be known, as with a pipe."""
         try:
-            sizes = [os.stat(path).st_size for path in self._paths if is_file(path)]
+            sizes = [locations.state_of(path).size for path in self._paths if is_file(path)]
         except OSError:
             return None
         return sum(sizes) if len(sizes) == len(self._paths) else None
@@ -420,6 +423,11 @@ class ChainReader:
                     self._events.put(file.start)
             file.file_bytes += size
             self._events.put(_Filled(number, size, file.is_last, is_early))
+        if file.failure and is_stored(path):
+            raise InputError(
+                f"{shown(path)}: reading failed after {file.file_bytes} bytes ({file.failure}); "
+                "run it again: all of it is there, so no part is taken for the whole"
+            )
         assert file.start is not None
         problem = f"reading failed ({file.failure})" if file.failure else source.problem
         if problem:

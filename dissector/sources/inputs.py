@@ -1,11 +1,11 @@
 """What the user named: files, directories, patterns, standard input, to a list of files."""
 
-import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from dissector.sources import locations
 from dissector.sources.decompress import STDIN
 from dissector.sources.files import FileProblem, unreadable
 
@@ -29,22 +29,6 @@ class Named(NamedTuple):
 def looks_like_a_capture(path: str) -> bool:
     """Whether the name says that the file is a capture."""
     return _CAPTURE_NAME.search(os.path.basename(path)) is not None
-
-
-def _walk(folder: str) -> Iterator[str]:
-    """Files below a folder in the order of their paths; hidden ones are left out."""
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield os.path.join(here, name)
-
-
-def _matches(text: str) -> list[str]:
-    """The files that an input stands for: itself, unless it is a pattern and no file."""
-    if text == STDIN or os.path.lexists(text) or not glob.has_magic(text):
-        return [text]
-    return sorted(glob.glob(text, recursive=True))
 
 
 def no_capture_in(folder: str, count: int) -> FileProblem:
@@ -86,31 +70,35 @@ def expand(inputs: Iterable[str]) -> tuple[list[Named], list[FileProblem]]:
     seen: set[tuple[int, int] | str] = set()
 
     def add(path: str, is_in_folder: bool) -> None:
-        identity: tuple[int, int] | str = path
-        if path != STDIN:
-            try:
-                status = os.stat(path)
-            except OSError as error:
-                problems.append(unreadable(path, error))
-                return
-            identity = (status.st_dev, status.st_ino)
+        try:
+            identity = path if path == STDIN else locations.identity_of(path)
+        except OSError as error:
+            problems.append(unreadable(path, error))
+            return
         if identity not in seen:
             seen.add(identity)
             files.append(Named(path, is_in_folder))
 
-    for text in inputs:
-        matches = _matches(text)
+    def add_all(text: str) -> None:
+        matches = [text] if text == STDIN else locations.matches(text)
         if not matches:
             problems.append(FileProblem(text, f"{text}: no file matches this pattern", True))
         for path in matches:
-            if path == STDIN or not os.path.isdir(path):
+            inside = None if path == STDIN else locations.files_in(path)
+            if inside is None:
                 add(path, False)
                 continue
             before = len(files)
-            for file in _walk(path):
+            for file in inside:
                 add(file, True)
             if len(files) == before:
                 problems.append(
                     FileProblem(path, f"{path}: there is no file in it; name captures", True)
                 )
+
+    for text in inputs:
+        try:
+            add_all(text)
+        except OSError as error:  # of a store
+            problems.append(unreadable(text, error))
     return files, problems

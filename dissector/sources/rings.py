@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple
 from dissector.codecs.readable import plain_letters
 from dissector.errors import UsageError
 from dissector.limits import REORDER_WINDOW_MS
+from dissector.sources import locations
 from dissector.sources.decompress import STDIN
 from dissector.sources.file_times import Look, last_ts_ns, longer_of, look
 from dissector.sources.files import FileProblem, file_name, is_file, readable
@@ -66,7 +67,7 @@ class Chain(NamedTuple):
     @property
     def stored_bytes(self) -> int:
         """Bytes of its files as they lie on disk, for progress; 0 for what is not there to ask."""
-        return sum(os.path.getsize(path) for path in self.files if os.path.isfile(path))
+        return sum(locations.state_of(path).size for path in self.files if is_file(path))
 
 
 class RingPlan(NamedTuple):
@@ -117,7 +118,7 @@ def _ring_name(path: str) -> _RingName:
 
 def _ring_position(path: str) -> tuple[str, str]:
     """What the files of one ring have in common: folder and base name."""
-    return os.path.dirname(os.path.realpath(path)), _ring_name(path).base
+    return locations.folder_of(path), _ring_name(path).base
 
 
 def base_name(files: Sequence[str]) -> str:
@@ -188,8 +189,6 @@ def _empty_folders(
     useful = {*looks, *(problem.path for problem in problems)}
     empty = []
     for folder in dict.fromkeys(inputs):
-        if folder == STDIN or not os.path.isdir(folder):
-            continue
         inside = [
             name.path for name in named_files if name.path.startswith(os.path.join(folder, ""))
         ]

@@ -8,6 +8,7 @@ to its workers go by those of URIs.
 import os
 from pathlib import Path
 
+from dissector.sources import locations
 from dissector.sources.rings import Chain
 
 
@@ -23,4 +24,4 @@ def to_send(path: Path | str) -> str:
 
 def absolute(chain: Chain) -> Chain:
     """The chain with the full names of its files: a worker runs in a folder of its own."""
-    return chain._replace(files=tuple(os.path.abspath(name) for name in chain.files))
+    return chain._replace(files=tuple(locations.absolute(name) for name in chain.files))

@@ -1,4 +1,4 @@
-"""Addresses are refused wherever a file is named, and leave no folder of such a name."""
+"""Addresses are refused but for captures, and leave no folder of such a name."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from dissector.local_paths import local
 ADDRESSES = (
     "s3a://bucket/lake", "s3://bucket", "S3A://b/l", "hdfs://host:8020/lake", "hdfs:///lake",
     "hdfs:/lake", "gs://bucket/x*", "abfss://c@a.dfs.core.windows.net/l", "wasbs://c@a/l",
-    "file:///lake", "file:/lake", "http://host/x.pcap", "webhdfs://h/l", " s3a://b/l",
+    "file://host/lake", "http://host/x.pcap", "webhdfs://h/l", " s3a://b/l",
 )  # fmt: skip
 
 
@@ -35,29 +35,32 @@ def test_a_folder_called_like_an_address_is_named_from_the_root() -> None:
     assert local("./hdfs:/lake") == f"{Path.cwd()}/hdfs:/lake"
 
 
-def test_what_to_write_instead_of_a_file_address_is_said() -> None:
-    with pytest.raises(UsageError, match=r"write /a b/night\.pcap$"):
-        local("file:///a%20b/night.pcap")
+@pytest.mark.parametrize(
+    "text", ["file:///a%20b/x.pcap", "file:/a%20b/x.pcap", "file://localhost/a b/x.pcap"]
+)
+def test_the_address_of_a_file_is_its_path(text: str) -> None:
+    assert local(text) == "/a b/x.pcap"
 
 
 FOUND = "s3a://bucket/there"
+NOWHERE = "ftp://host/x.pcap"  # no store that captures are read from
 COMMANDS = (
     ("land", "{sample}", "--lake", FOUND),
-    ("land", FOUND, "--lake", "lake"),
+    ("land", NOWHERE, "--lake", "lake"),
     ("report", "--lake", FOUND, "-o", "report"),
     ("report", "--lake", "lake", "--output", FOUND),
     ("analyze", "{sample}", "-o", FOUND),
-    ("analyze", FOUND, "-o", "out"),
-    ("summary", FOUND),
+    ("analyze", NOWHERE, "-o", "out"),
+    ("summary", NOWHERE),
     ("frames", "{sample}", "-w", FOUND),
-    ("frames", FOUND),
-    ("connections", FOUND),
-    ("follow", FOUND, "--connection", "0"),
-    ("sql", FOUND, "select 1;"),
+    ("frames", NOWHERE),
+    ("connections", NOWHERE),
+    ("follow", NOWHERE, "--connection", "0"),
+    ("sql", NOWHERE, "select 1;"),
     ("sql", "--lake", FOUND, "select 1;"),
     ("sql", "{sample}", "select 1 ", "--format", "csv", "-o", FOUND),
     ("sql", "{sample}", "-f", FOUND),
-    ("tap", "--replay", FOUND),
+    ("tap", "--replay", NOWHERE),
     ("tap", "--replay", "{sample}", "--lake", FOUND),
     ("tap", "--replay", "{sample}", "--record", FOUND),
     *(("lake", name, FOUND) for name in ("list", "verify", "compact")),
@@ -76,7 +79,8 @@ def test_every_command_ends_in_one_line_and_makes_nothing(
     monkeypatch.chdir(tmp_path)
     assert run([word.format(sample=sample) for word in command]) == 1
     said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and f"{FOUND} is an address" in said.err
+    refused = NOWHERE if NOWHERE in command else FOUND
+    assert said.out == "" and said.err.count("\n") == 1 and f"{refused} is an address" in said.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -182,8 +182,10 @@ def test_options_are_those_of_landing() -> None:
     ):
         with pytest.raises(UsageError, match=what):
             ReadOptions(given)
-    for path in ("s3a://bucket/x.pcap", "hdfs://host/x.pcap", "-"):
-        with pytest.raises(InputError, match="only files of a local or mounted folder"):
+    assert inputs_of({"path": "s3a://bucket/x.pcap"}) == ["s3://bucket/x.pcap"]
+    assert inputs_of({"path": "file:/a%20b/x.pcap"}) == ["/a b/x.pcap"]
+    for path, said in (("ftp://host/x", "is an address"), ("-", "not standard input")):
+        with pytest.raises(InputError, match=said):
             inputs_of({"path": path})
     with pytest.raises(InputError, match="no capture is named"):
         inputs_of({})

@@ -10,7 +10,7 @@ from dissector.cli.document import all_commands
 from dissector.cli.options import (
     PROTOCOL_NAMES,
     Common,
-    LocalName,
+    InputName,
     LocalPath,
     PortProtocol,
     Size,
@@ -66,7 +66,7 @@ def test_what_names_a_file_takes_no_address(command: tuple[str, click.Command]) 
     for parameter in command[1].params:
         names = set(re.findall(r"[A-Z]+", str(parameter.metavar or "")))
         if isinstance(parameter.type, click.Path) or names & {"DIR", "FILE", "LAKE", "INPUT"}:
-            assert isinstance(parameter.type, LocalPath | LocalName), parameter.name
+            assert isinstance(parameter.type, LocalPath | InputName), parameter.name
 
 
 def collected(*arguments: str, reads: bool = True) -> Common:

@@ -1,0 +1,76 @@
+"""HDFS, by hdfs-native; it takes HADOOP_CONF_DIR or HADOOP_HOME from the environment."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from hdfs_native import Client
+
+from dissector.limits import STORE_ATTEMPTS
+from dissector.storage.store import Entry
+
+# Its own 15 attempts wait for minutes.
+_ATTEMPTS: Final = {
+    "dfs.client.failover.max.attempts": str(STORE_ATTEMPTS),
+    "dfs.client.failover.sleep.max.millis": "2000",
+}
+
+
+class HadoopStore:
+    """The file system of a cluster; `stores.Store` says what its methods do."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        with _errors():
+            self._client = Client(None if root == "hdfs://" else root, config=_ATTEMPTS)
+
+    def entry(self, name: str) -> Entry:
+        with _errors():
+            found = self._client.get_file_info(f"/{name}")
+        if found.isdir:
+            raise FileNotFoundError(errno.ENOENT, "it is a folder")
+        return self._entry(found)
+
+    def entries(self, folder: str) -> Iterator[Entry]:
+        with _errors():
+            try:
+                for found in self._client.list_status(f"/{folder}", recursive=True):
+                    if not found.isdir:
+                        yield self._entry(found)
+            except FileNotFoundError:
+                return
+
+    def read(self, entry: Entry, start: int, end: int) -> bytes:
+        with _errors():
+            path = entry.path[len(self._root) :]
+            if self._entry(self._client.get_file_info(path)) != entry:
+                raise OSError(errno.ESTALE, "it was changed while it was read")
+            data = self._client.read(path).read_range(start, end - start)
+        if len(data) != end - start:
+            raise OSError(errno.EIO, "the store gives fewer bytes than it says")
+        return data
+
+    def _entry(self, found: Any) -> Entry:
+        changed = found.modification_time / 1000
+        path = "/" + found.path.lstrip("/")
+        return Entry(f"{self._root}{path}", found.length, changed, str(found.modification_time))
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """What the library raises, as errors of the system."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "there is no such file") from None
+    except PermissionError:
+        raise PermissionError(errno.EACCES, "the cluster refuses access") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        first = str(error).partition("\n")[0][:120]
+        raise OSError(errno.EIO, f"the cluster does not answer: {first}") from None
+    except RuntimeError as error:
+        first = str(error).partition("\n")[0][:120]
+        raise OSError(errno.EIO, f"the cluster does not answer: {first}") from None

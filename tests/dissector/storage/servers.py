@@ -1,0 +1,132 @@
+"""Stores on this machine: a server of S3 as others wrote it, and one that fails as it is told."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import ClassVar, Final
+
+import pytest
+
+from dissector.storage import stores
+
+SECRET: Final = "wJalrXUtnFEMIsecretKEY"
+BUCKET: Final = "traffic"
+
+
+def forget() -> None:
+    """What this process knows of stores is forgotten, as in another one."""
+    stores._store.cache_clear()
+    stores._seen.clear()
+
+
+@contextmanager
+def environment(endpoint: str) -> Iterator[None]:
+    """The variables with which a user names an endpoint and credentials."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        forget()
+        yield
+        forget()
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """A server of S3 with an empty bucket; gives its address. It is moto's."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        with environment(f"http://{host}:{port}"):
+            import boto3
+
+            boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket=BUCKET)
+            yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+_NOTHING: Final = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+
+class _Failing(BaseHTTPRequestHandler):
+    """One object, `x.pcap`; each request first takes what is next in `failures`.
+
+    A failure is a status, "cut" (half of the body, then the connection ends) or "" (none).
+    """
+
+    data: ClassVar[bytes] = b""
+    tag: ClassVar[str] = '"1"'
+    failures: ClassVar[list[int | str]] = []
+    requests: ClassVar[list[str]] = []
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(has_body=False)
+
+    def do_GET(self) -> None:
+        if "list-type" in self.path:
+            self._send(200, _NOTHING, {})
+        else:
+            self._answer(has_body=True)
+
+    def _answer(self, has_body: bool) -> None:
+        self.requests.append(f"{self.command} {self.headers.get('Range', '')}".strip())
+        failure = self.failures.pop(0) if self.failures else ""
+        if isinstance(failure, int):
+            body = f"<Error><Code>Odd</Code><Secret>{SECRET}</Secret></Error>".encode()
+            self._send(failure, body if has_body else b"", {})
+            return
+        if self.headers.get("If-Match") not in (None, self.tag):
+            self._send(412, b"", {})
+            return
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        start, end = (int(found[1]), int(found[2]) + 1) if found else (0, len(self.data))
+        part = self.data[start:end]
+        headers = {
+            "ETag": self.tag,
+            "Last-Modified": "Fri, 27 Nov 2026 09:31:02 GMT",
+            "Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(self.data)}",
+        }
+        if failure == "cut":
+            self.close_connection = True
+        size = len(part) // 2 if failure == "cut" else len(part)
+        self._send(206 if found else 200, part[:size] if has_body else b"", headers, len(part))
+
+    def _send(
+        self, status: int, body: bytes, headers: dict[str, str], length: int | None = None
+    ) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def failing_server(data: bytes) -> Iterator[type[_Failing]]:
+    """A server of one object that fails as `failures` of what it gives says."""
+    kind = type("Failing", (_Failing,), {"data": data, "failures": [], "requests": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with environment(f"http://127.0.0.1:{server.server_address[1]}"):
+            yield kind
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

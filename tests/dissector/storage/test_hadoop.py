@@ -1,0 +1,89 @@
+"""Captures in a real HDFS give what the same files give from a disk; `make test-hdfs` runs it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dissector.cli.main import run
+from dissector.storage import stores
+from tests.dissector.storage.servers import forget
+from tests.dissector.storage.test_objects import NACK, UNLOAD, digests
+
+CLASSES = os.environ.get("HDFS_CLASSPATH", "")
+pytestmark = pytest.mark.skipif(
+    not CLASSES or shutil.which("java") is None,
+    reason="HDFS_CLASSPATH is not set or there is no Java: make test-hdfs fetches a small cluster",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster that holds two captures."""
+    from hdfs_native import Client
+
+    source = Path(__file__).parent / "hdfs/SmallCluster.java"
+    folder = tmp_path_factory.mktemp("hdfs")
+    command = ["java", "-cp", CLASSES, str(source), str(folder)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if line.startswith("at "))
+            root = line.split()[1]
+            client = Client(root)
+            client.mkdirs("/taps/deep", create_parent=True)
+            for path, name in ((UNLOAD, "java-j24_unload.pcap"), (NACK, "deep/nack.pcap")):
+                with client.create(f"/taps/{name}") as file:
+                    file.write(path.read_bytes())
+            forget()
+            yield root
+        finally:
+            process.kill()
+            forget()
+
+
+@pytest.mark.parametrize("where", ["taps", "taps/", "", "taps/**/*.pcap", "taps/deep/nack.pcap"])
+def test_tables_are_the_same(cluster: str, where: str, tmp_path: Path) -> None:
+    here = tmp_path / "files/taps/deep"
+    here.mkdir(parents=True)
+    shutil.copy(NACK, here / "nack.pcap")
+    if not where.endswith("nack.pcap"):
+        shutil.copy(UNLOAD, here.parent)
+    there = digests(f"{cluster}/{where}", tmp_path / "there")
+    assert there == digests(str(tmp_path / "files"), tmp_path / "here")
+
+
+def test_what_is_not_there_is_said(
+    cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for address, said in (
+        (f"{cluster}/taps/none.pcap", "there is no such file"),
+        (f"{cluster}/none/", "there is no file in it"),
+        ("hdfs://127.0.0.1:1/x", "the cluster does not answer"),
+    ):
+        assert run(["summary", address]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and said in err
+
+
+def test_a_file_that_is_replaced_meanwhile_is_not_read(cluster: str) -> None:
+    from hdfs_native import Client, WriteOptions
+
+    path = f"{cluster}/taps/late.pcap"
+    client = Client(cluster)
+    with client.create("/taps/late.pcap") as file:
+        file.write(b"first")
+    entry = stores.entry_of(path)
+    store = stores.store_of(stores.parsed(path))
+    assert store.read(entry, 0, 5) == b"first"
+    with client.create("/taps/late.pcap", WriteOptions(overwrite=True)) as file:
+        file.write(b"other")
+    with pytest.raises(OSError, match="changed while it was read"):
+        store.read(entry, 0, 5)
+    client.delete("/taps/late.pcap")
