@@ -83,6 +83,7 @@ MAX_TLS_TRIED_BYTES: Final = 256 << 20  # of a direction, tried so; then the res
 TLS_TRY_CHARGE_BYTES: Final = 1 << 10  # counted for each try, beside the record's bytes
 MAX_TLS_EARLY_RECORDS: Final = 1 << 16  # of early data (0-RTT), which no secret here opens
 MAX_TLS_BLIND_RECORDS: Final = 64  # of a handshake whose secrets are not in the key log
+MAX_TLS_SESSIONS: Final = 1 << 14  # of TLS 1.2 that may be resumed; the first ones are forgotten
 MAX_TLS_PLACES: Final = 256  # behind a hole, where a record that is not whole yet may begin
 MAX_CERTIFICATE_PARTS: Final = 64  # of one value of DER; further ones are not read
 MAX_CERTIFICATE_SUBJECT: Final = 1024  # characters

@@ -26,6 +26,7 @@ from dissector.tls.keylog import KeyLog
 from dissector.tls.keyring import KeyRing
 from dissector.tls.quick import read_quickly
 from dissector.tls.records import PlainSink, PlainSpan, StreamRange
+from dissector.tls.sessions import Sessions
 
 OPEN: Final = "open"
 
@@ -37,8 +38,8 @@ class TlsConnection:
     is_waiting: only a key is wanting.
     """
 
-    def __init__(self, keys: KeyLog | None, sink: PlainSink) -> None:
-        self._ring = KeyRing(keys)
+    def __init__(self, keys: KeyLog | None, sink: PlainSink, sessions: Sessions) -> None:
+        self._ring = KeyRing(keys, sessions)
         self._sink = sink
         self.verdict: str | None = None
         self.is_waiting = False
@@ -57,10 +58,10 @@ class TlsConnection:
         return self._greeting.facts
 
     @property
-    def random(self) -> bytes:
-        """The client's random, by which the key log has its secrets."""
+    def randoms(self) -> tuple[bytes, bytes]:
+        """The client's random, and that under which the key log has its secrets."""
         hello = self._greeting.hello
-        return b"" if hello is None else hello.random
+        return b"" if hello is None else hello.random, self._ring.random
 
     # -- what comes in
 

@@ -13,6 +13,7 @@ class Greeting:
 
     client: endpoint index of who sent the ClientHello, None while there is none.
     hello, server: the hellos, None while they are not there. suite: the cipher suite.
+    ticket: that the server gave for this session, of TLS 1.2; empty if none.
     is_13: it is TLS 1.3. takes_early_data: what was sent before the answer counts.
     """
 
@@ -22,6 +23,7 @@ class Greeting:
         self.hello: ClientHello | None = None
         self.server: ServerHello | None = None
         self.suite = suites.suite_of(0)
+        self.ticket = b""
         self.is_13 = False
         self.takes_early_data = True
         self._has_certificate = False
@@ -55,6 +57,8 @@ class Greeting:
         elif kind == Message.CERTIFICATE and endpoint_index != self.client and not self.is_13:
             self._has_certificate = True
             facts.certificate = handshake.certificate(body)
+        elif kind == Message.NEW_SESSION_TICKET and not self.is_13:
+            self.ticket = handshake.session_ticket(body)
         elif kind == Message.ENCRYPTED_EXTENSIONS:
             protocol, self.takes_early_data = handshake.encrypted_extensions(body)
             facts.protocol = protocol or facts.protocol

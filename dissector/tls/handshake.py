@@ -29,6 +29,7 @@ class _Extension(enum.IntEnum):
     SERVER_NAME = 0
     ALPN = 16
     ENCRYPT_THEN_MAC = 22
+    SESSION_TICKET = 35
     PRE_SHARED_KEY = 41
     EARLY_DATA = 42
     SUPPORTED_VERSIONS = 43
@@ -38,12 +39,13 @@ class ClientHello(NamedTuple):
     """What a client asks for.
 
     server_name: None if it names none.
-    session_id: of a session that it would resume, or of none.
+    session_id, ticket: of a session that it would resume, or of none.
     has_early_data: it sends application data before the server answers.
     """
 
     random: bytes
     session_id: bytes
+    ticket: bytes
     server_name: str | None
     has_early_data: bool
 
@@ -125,7 +127,13 @@ def client_hello(body: bytes) -> ClientHello | None:
     names = _Bytes(_Bytes(extensions.get(_Extension.SERVER_NAME, b"")).list(2))
     kind = names.number(1)
     server_name = _name(names.list(2)) if kind == 0 else ""
-    return ClientHello(random, session_id, server_name or None, _Extension.EARLY_DATA in extensions)
+    return ClientHello(
+        random,
+        session_id,
+        extensions.get(_Extension.SESSION_TICKET, b""),
+        server_name or None,
+        _Extension.EARLY_DATA in extensions,
+    )
 
 
 def server_hello(body: bytes) -> ServerHello | None:
@@ -152,6 +160,13 @@ def server_hello(body: bytes) -> ServerHello | None:
         random == HELLO_RETRY_RANDOM,
         _Extension.ENCRYPT_THEN_MAC in extensions,
     )
+
+
+def session_ticket(body: bytes) -> bytes:
+    """The ticket of a NewSessionTicket of TLS 1.2, empty if there is none."""
+    data = _Bytes(body)
+    data.take(4)
+    return data.list(2)
 
 
 def encrypted_extensions(body: bytes) -> tuple[str | None, bool]:

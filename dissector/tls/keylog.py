@@ -113,9 +113,13 @@ class KeyLog:
         beneath = {} if self._under is None else self._under.find(random)
         return beneath | dict(self._secrets.get(random, ()))
 
-    def lines_of(self, random: bytes) -> list[str]:
-        """The lines of a connection, as a key log has them."""
-        secrets = self.find(random)
+    def lines_of(self, random: bytes, found: bytes) -> list[str]:
+        """The lines of a connection, as a key log has them.
+
+        Args:
+            random: its client's. found: under which its secrets are here.
+        """
+        secrets = self.find(found)
         return [f"{label} {random.hex()} {secret.hex()}" for label, secret in secrets.items()]
 
     def _pass_over(self, line: bytes) -> None:

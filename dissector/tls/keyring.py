@@ -6,6 +6,7 @@ from dissector.tls import facts as reasons
 from dissector.tls.direction import Direction
 from dissector.tls.greeting import Greeting
 from dissector.tls.keylog import MASTER_SECRET, KeyLog
+from dissector.tls.sessions import Sessions
 
 _SIDE_NAMES: Final = ("CLIENT", "SERVER")
 
@@ -14,10 +15,13 @@ class KeyRing:
     """Secrets of one connection.
 
     keys: the key log, None if there is none.
+    random: under which it has them: the client's, or that of the session that is resumed.
     """
 
-    def __init__(self, keys: KeyLog | None) -> None:
+    def __init__(self, keys: KeyLog | None, sessions: Sessions) -> None:
         self.keys = keys
+        self.random = b""
+        self._sessions = sessions
         self._secrets: dict[str, bytes] = {}
         self._asked_lines = -1  # those of the key log when it was asked
 
@@ -33,16 +37,36 @@ class KeyRing:
             return reasons.NO_HELLO
         if not greeting.is_read:
             return reasons.UNSUPPORTED
+        if self.keys is not None and not self._secrets:
+            self._asked_lines = self.keys.total_lines
+            self._find(self.keys, hello.random, greeting.is_13)
+        if not greeting.is_13:
+            self._follow_session(greeting)
         if self.keys is None:
             return reasons.NO_KEY_LOG
-        if not self._secrets:
-            self._asked_lines = self.keys.total_lines
-            found = self.keys.find(hello.random)
-            is_usable = any((label == MASTER_SECRET) != greeting.is_13 for label in found)
-            self._secrets = found if is_usable else {}
         if self._secrets:
             return ""
         return reasons.NO_KEY if len(self.keys) else reasons.NO_KEY_LOG
+
+    def _find(self, keys: KeyLog, random: bytes, is_13: bool) -> None:
+        found = keys.find(random)
+        if any((label == MASTER_SECRET) != is_13 for label in found):
+            self._secrets, self.random = found, random
+
+    def _follow_session(self, greeting: Greeting) -> None:
+        """TLS 1.2: ask for the secret of the session that is resumed, and remember this one."""
+        hello, server, sessions = greeting.hello, greeting.server, self._sessions
+        assert hello is not None and server is not None, "the hellos are there"
+        random: bytes | None = self.random
+        if not random and greeting.facts.is_resumed:
+            random = sessions.random_of(hello.ticket)
+            if random is None and hello.session_id == server.session_id:
+                random = sessions.random_of(hello.session_id)
+            if random is not None and self.keys is not None:
+                self._find(self.keys, random, False)
+        for name in (greeting.ticket, server.session_id):
+            if name:
+                sessions.remember(name, random or hello.random)
 
     def unlock(self, side: Direction, greeting: Greeting) -> str:
         """Give a direction its first key; says why it has none, PARTLY if only the other has."""

@@ -24,6 +24,7 @@ from dissector.tls.connection import OPEN, TlsConnection
 from dissector.tls.facts import TlsFacts
 from dissector.tls.keylog import KeyLog
 from dissector.tls.records import HANDSHAKE, PlainSpan, StreamRange
+from dissector.tls.sessions import Sessions
 
 Sources = tuple[ByteArray, ByteArray, ByteArray]
 
@@ -72,7 +73,8 @@ class TlsRoom:
         self._held = 0
         self._passed_by = 0
         self._opened = self._unfitting = 0  # connections
-        self._randoms: deque[bytes] = deque(maxlen=limits.MAX_USED_KEYS)
+        self._sessions = Sessions()
+        self._randoms: deque[tuple[bytes, bytes]] = deque(maxlen=limits.MAX_USED_KEYS)
         self._has_own_keys = False
         self._notices: list[list[int]] = []
         # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
@@ -128,7 +130,7 @@ class TlsRoom:
     def keys_used(self) -> list[str]:
         """Lines of a key log with the secrets that opened connections."""
         keys = KeyLog() if self.keys is None else self.keys
-        return [line for random in self._randoms for line in keys.lines_of(random)]
+        return [line for own, random in self._randoms for line in keys.lines_of(own, random)]
 
     def last_notices(self) -> list[Notice]:
         """What is to say of the capture as a whole."""
@@ -206,7 +208,7 @@ class TlsRoom:
                 self._passed_by += 1
                 self._facts[number] = reasons.LIMITED
                 continue
-            connection = TlsConnection(self.keys, self)
+            connection = TlsConnection(self.keys, self, self._sessions)
             self._followed[number] = _Followed(connection)
         self._numbers = None
 
@@ -321,7 +323,7 @@ class TlsRoom:
         elif number not in self._facts:
             self._facts[number] = connection.facts
             self._opened += 1
-            self._randoms.append(connection.random)
+            self._randoms.append(connection.randoms)
         if is_over:
             del self._followed[number]
             self._numbers = None

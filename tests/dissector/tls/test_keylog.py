@@ -43,7 +43,7 @@ def test_a_widened_one_has_its_own_and_what_comes_to_the_other() -> None:
     other = keys.widened()
     other.update(KeyLog(LINE.replace("00", "11").encode()))
     assert len(keys) == 1 and len(other) == 2 and other.total_lines == 2
-    assert other.lines_of(RANDOM) == [LINE.strip()]
+    assert other.lines_of(RANDOM, RANDOM) == [LINE.strip()]
     keys.add(LINE.replace("00", "22").encode())
     assert len(other) == 3 and other.total_lines == 3
 

@@ -1,7 +1,10 @@
 """Encrypted captures give the bytes and the frames of their plain twins."""
 
+import gzip
 import json
+import re
 import ssl
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from dissector.tls.keylog import KeyLog
 from tests.dissector.tls.seen import CAPTURES, SAMPLES, Seen, capture, seen
 from tests.plain import rows_of_block
 from tests.wire import captures, packets, tls
-from tests.wire.tls import Said
+from tests.wire.tls import Said, packets_of
 
 PLAIN = tls.conversation_of(SAMPLES / "pulsar-apache" / "java-j12_nack.pcap")
 TWIN = seen(capture(PLAIN))
@@ -271,3 +274,75 @@ def test_a_proxy_header_before_plain_frames_is_none_of_ours() -> None:
         assert found.frames == TWIN.frames
         assert found.connection["tls_decryption"] is None
         assert found.connection["proxied_client_ip"] == "192.0.2.7"
+
+
+def truth_of(name: str) -> dict:
+    (truth,) = (each for each in MANIFEST["captures"] if each["file"] == f"{name}.pcap")
+    return truth
+
+
+def broker_seen(name: str) -> Seen:
+    return seen((CAPTURES / f"{name}.pcap").read_bytes(), (CAPTURES / f"{name}.keys").read_text())
+
+
+@pytest.mark.parametrize("name", ["go-tls12-resumed", "go-tls13-keyupdates"])
+def test_a_real_broker_and_its_client_give_the_bytes_that_the_client_saw(name: str) -> None:
+    truth, found = truth_of(name), broker_seen(name)
+    rows = {row["client_port"]: row for row in found.tables["connections"]}
+    assert len(rows) == len(truth["connections"])
+    for connection in truth["connections"]:
+        row = rows[connection["client_port"]]
+        for side in (0, 1):
+            digest = found.digest(side, row["connection_id"])
+            assert digest == connection["plain_sha256"][side]
+            assert len(found.streams[row["connection_id"], side]) == connection["plain_bytes"][side]
+        assert row["tls_resumed"] is connection["resumed"]
+        assert row["tls_version"] == connection["version"]
+        assert row["tls_cipher"] == connection["cipher"]
+        assert row["tls_decryption"] == "decrypted" and row["protocol"] == "pulsar"
+    messages = found.tables["messages"]
+    for topic, counts in truth["observed_by_client"].items():
+        own = [row for row in messages if row["topic"].endswith("/" + topic)]
+        sent = [row for row in own if row["direction"] == "to_broker"]
+        delivered = {
+            (row["ledger_id"], row["entry_id"], row["batch_index"])
+            for row in own
+            if row["direction"] == "to_client"
+        }
+        assert (len(sent), len(delivered)) == (counts["sent"], counts["acked"])
+        assert len(own) - len(sent) >= counts["received"]
+
+
+def test_a_real_broker_gives_the_rows_of_its_plain_twin() -> None:
+    name = "go-tls13-keyupdates"
+    found = broker_seen(name)
+    plain = seen(gzip.decompress((CAPTURES / truth_of(name)["plain_twin"]).read_bytes()))
+    for table in ("frames", "messages", "exchanges", "deliveries"):
+        assert contents(found, table) == contents(plain, table) != Counter(), table
+
+
+def contents(found: Seen, table: str) -> Counter:
+    """Rows of a table, but for what packets and clocks give them."""
+    passing = re.compile(r"^ts|_ns$|bucket|packet|_port$|connection|_no$|seq$|outstanding")
+    return Counter(
+        tuple((name, str(value)) for name, value in row.items() if not passing.search(name))
+        for row in found.tables[table]
+    )
+
+
+def test_a_resumed_session_may_have_the_key_of_the_first_one_alone() -> None:
+    first = tls.spoken(PLAIN, version=ssl.TLSVersion.TLSv1_2)
+    again = tls.spoken(PLAIN, version=ssl.TLSVersion.TLSv1_2, before=first)
+    third = tls.spoken(PLAIN, version=ssl.TLSVersion.TLSv1_2, before=again)
+    both = [
+        *packets_of(first.wire), *packets_of(again.wire, port=4000),
+        *packets_of(third.wire, port=4001),
+    ]  # fmt: skip
+    found = seen(captures.pcap(both), first.keys)
+    assert [row["tls_resumed"] for row in found.tables["connections"]] == [False, True, True]
+    for number in range(3):
+        assert [found.streams[number, side] for side in (0, 1)] == [
+            stream(PLAIN, side) for side in (0, 1)
+        ]
+    alone = seen(captures.pcap(packets_of(again.wire)), first.keys)
+    assert alone.connection["tls_decryption"] == "no_key"
