@@ -34,7 +34,7 @@ class RecordOpener(Protocol):
     overhead: int
     lead: int
 
-    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+    def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         """What a record holds, None if it is not authentic.
 
         Args:
@@ -42,11 +42,11 @@ class RecordOpener(Protocol):
             header: its five bytes.
         """
 
-    def hinted(self, body: memoryview, last: int) -> int | None:
+    def hinted(self, body: Bytes, last: int) -> int | None:
         """How many records are between this one and the last one by what the record itself says,
         None where it says nothing. last: what `hint` gave for that one."""
 
-    def hint(self, body: memoryview) -> int:
+    def hint(self, body: Bytes) -> int:
         """What `hinted` compares."""
 
 
@@ -61,10 +61,10 @@ def _aead(suite: Suite, key: bytes) -> Any:
 class _NoHint:
     """Records do not say their number."""
 
-    def hinted(self, body: memoryview, last: int) -> int | None:
+    def hinted(self, body: Bytes, last: int) -> int | None:
         return None
 
-    def hint(self, body: memoryview) -> int:
+    def hint(self, body: Bytes) -> int:
         return 0
 
 
@@ -78,7 +78,7 @@ class _Tls13(_NoHint):
         self._iv = int.from_bytes(iv, "big")
         self.overhead = suite.tag_bytes + 1
 
-    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+    def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         try:
             opened: bytes = self._decrypt((self._iv ^ sequence).to_bytes(12, "big"), body, header)
         except _UNOPENED:
@@ -96,7 +96,7 @@ class _Implicit12(_NoHint):
         self._iv = int.from_bytes(iv, "big")
         self.overhead = suite.tag_bytes
 
-    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+    def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         size = len(body) - self.overhead
         if size < 0:
             return None
@@ -118,7 +118,7 @@ class _Explicit12:
         self._iv = iv
         self.overhead = EXPLICIT_NONCE_BYTES + suite.tag_bytes
 
-    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+    def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         size = len(body) - self.overhead
         if size < 0:
             return None
@@ -130,11 +130,11 @@ class _Explicit12:
             return None
         return opened
 
-    def hinted(self, body: memoryview, last: int) -> int | None:
+    def hinted(self, body: Bytes, last: int) -> int | None:
         between = self.hint(body) - last - 1
         return between if between >= 0 else None
 
-    def hint(self, body: memoryview) -> int:
+    def hint(self, body: Bytes) -> int:
         return int.from_bytes(body[:EXPLICIT_NONCE_BYTES], "big")
 
 
@@ -150,7 +150,7 @@ class _Cbc12(_NoHint):
         self._is_outside = is_mac_outside
         self.overhead = _BLOCK_BYTES + self._hash.digest_size + 1
 
-    def open(self, sequence: int, header: bytes, body: memoryview) -> Bytes | None:
+    def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         end = len(body) - (self._hash.digest_size if self._is_outside else 0)
         if len(body) < self.overhead or end % _BLOCK_BYTES:
             return None
@@ -166,7 +166,7 @@ class _Cbc12(_NoHint):
         plain, mac = memoryview(opened)[:size], memoryview(opened)[size : len(opened) - padding]
         return plain if self._is_outside or self._is_authentic(numbered, plain, mac) else None
 
-    def _is_authentic(self, numbered: bytes, data: memoryview, mac: memoryview) -> bool:
+    def _is_authentic(self, numbered: bytes, data: Bytes, mac: Bytes) -> bool:
         code = hmac.HMAC(self._mac_key, self._hash())
         code.update(numbered + len(data).to_bytes(2, "big"))
         code.update(bytes(data))

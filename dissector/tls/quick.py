@@ -1,11 +1,14 @@
 """The short way of most ranges: records of application data in a row, each opened at once."""
 
-from typing import Any
+import struct
+from typing import Any, Final
 
 from dissector.stream import columns
 from dissector.tls import records
 from dissector.tls.direction import Direction
 from dissector.tls.records import PlainSink, StreamRange
+
+_HEADER: Final = struct.Struct(">BBxH").unpack_from
 
 
 def read_quickly(
@@ -17,8 +20,8 @@ def read_quickly(
     Args:
         view: the range; piece: it.
     """
-    opener, stream = side.opener, side.stream
-    if opener is None or not side.is_proved or side.is_special:
+    stream = side.stream
+    if side.opener is None or not side.is_proved or side.is_special:
         return 0
     at, size = 0, len(view)
     if stream.data:
@@ -29,66 +32,91 @@ def read_quickly(
             stream.data += view
             stream.pieces.append(piece)
             return size
-        record = memoryview(bytes(stream.data) + view[:missing])
-        pieces = [*stream.pieces, piece]
-        if not _put_quickly(side, is_13, record, stream.start, pieces, sink):
+        stream.data += view[:missing]
+        record = bytes(stream.data)
+        stream.pieces.append(piece)
+        if not _opened(side, is_13, record, stream.start, stream.pieces, sink):
+            del stream.data[-missing:], stream.pieces[-1]
             return 0
         stream.data = bytearray()
         at = missing
-    start, own = piece.start, [piece]
-    while size - at > records.HEADER_BYTES and view[at] == records.APPLICATION_DATA:
-        body = view[at + 3] << 8 | view[at + 4]
-        end = at + records.HEADER_BYTES + body
-        if view[at + 1] != 3 or body > records.MAX_BODY_BYTES:
-            break
-        if end > size:
-            stream.data = bytearray(view[at:])
-            stream.start, stream.pieces, stream.needed = start + at, own, end - at
+    rest = bytes(view[at:])
+    end = _opened(side, is_13, rest, piece.start + at, [piece], sink)
+    if len(rest) - end > records.HEADER_BYTES:
+        kind, major, body = _HEADER(rest, end)
+        needed = records.HEADER_BYTES + body
+        if (
+            kind == records.APPLICATION_DATA
+            and major == records.MAJOR
+            and len(rest) - end < needed <= records.HEADER_BYTES + records.MAX_BODY_BYTES
+        ):
+            stream.data = bytearray(rest[end:])
+            stream.start, stream.pieces, stream.needed = piece.start + at + end, [piece], needed
             return size
-        if not _put_quickly(side, is_13, view[at:end], start + at, own, sink):
-            break
-        at = end
-    return at
+    return at + end
 
 
-def _put_quickly(
+def _opened(
     side: Direction,
     is_13: bool,
-    record: memoryview,
+    data: bytes,
     start: int,
     pieces: list[StreamRange],
     sink: PlainSink,
-) -> bool:
-    """Put out what a record of application data holds; False: it is none that opens at once."""
-    opener = side.opener
+) -> int:
+    """Put out what the records of application data hold that stand in a row, whole, at the front
+    of some bytes, up to one that does not open at once; gives where that one begins.
+
+    Args:
+        start: of the bytes in the stream. pieces: that brought them; several: of one record.
+    """
+    opener, sequence = side.opener, side.sequence
     assert opener is not None, "it opens records"
-    body = record[records.HEADER_BYTES :]
-    content = opener.open(side.sequence, bytes(record[: records.HEADER_BYTES]), body)
-    if not content:
-        return False
-    plain = len(content)
-    if is_13:
-        plain -= 1
-        if content[plain] != records.APPLICATION_DATA:
-            return False
-    side.sequence += 1
-    side.record_no += 1
+    contents: list[Any] = []
+    at = last = 0
+    size = len(data) - records.HEADER_BYTES
+    while at < size:
+        kind, major, body = _HEADER(data, at)
+        front = at + records.HEADER_BYTES
+        end = front + body
+        if kind != records.APPLICATION_DATA or major != records.MAJOR or end > len(data):
+            break
+        content = opener.open(sequence, data[at:front], data[front:end])
+        if not content:
+            break
+        if is_13:
+            if content[-1] != records.APPLICATION_DATA:
+                break
+            content = content[:-1]
+        contents.append(content)
+        sequence += 1
+        last, at = front, end
+    if not contents:
+        return 0
+    side.record_no += sequence - side.sequence
+    side.sequence = sequence
     if opener.lead:
-        side.hint = opener.hint(body)
-    side.overhead += len(record) - plain
-    if not plain:
-        return True
-    end = start + len(record)
-    if len(pieces) == 1:
-        _, last, packet, ts_ns, flags = pieces[0]
-        if pieces[0].start != start:
-            flags &= ~columns.STARTS_PACKET
-        if last != end:
-            flags &= ~columns.ENDS_PACKET
-        spans: Any = ((plain, packet, ts_ns, flags),)
-    else:
-        lead = records.HEADER_BYTES + opener.lead
-        spans = records.shares(pieces, start, end, lead, plain)
-    sink.data(side.index, side.plain, content, spans)
-    side.plain += plain
-    return True
+        side.hint = opener.hint(data[last:at])
+    # Plain bytes of one packet are one range, whatever records they came in.
+    joined = contents[0] if len(contents) == 1 else b"".join(contents)
+    plain = len(joined)
+    side.overhead += at - plain
+    if plain:
+        sink.data(side.index, side.plain, joined, _spans(side, pieces, start, start + at, plain))
+        side.plain += plain
+    return at
+
+
+def _spans(
+    side: Direction, pieces: list[StreamRange], start: int, end: int, plain: int
+) -> Any:
+    """Which piece carried which plain bytes of the records between two places of the stream."""
+    if len(pieces) > 1:
+        assert side.opener is not None, "it opens records"
+        return records.shares(pieces, start, end, records.HEADER_BYTES + side.opener.lead, plain)
+    first, last, packet, ts_ns, flags = pieces[0]
+    if first != start:
+        flags &= ~columns.STARTS_PACKET
+    if last != end:
+        flags &= ~columns.ENDS_PACKET
+    return ((plain, packet, ts_ns, flags),)

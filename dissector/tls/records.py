@@ -17,7 +17,7 @@ ALERT: Final = 21
 HANDSHAKE: Final = 22
 APPLICATION_DATA: Final = 23
 _HEARTBEAT: Final = 24
-_MAJOR: Final = 3
+MAJOR: Final = 3
 _VERSION: Final = b"\x03\x03"  # of all encrypted records that are read
 
 
@@ -60,7 +60,7 @@ class PlainSink(Protocol):
 
 def body_bytes(header: memoryview) -> int:
     """The length that a record's header says, -1 if it is none."""
-    if not CHANGE_CIPHER_SPEC <= header[0] <= _HEARTBEAT or header[1] != _MAJOR or header[2] > 4:
+    if not CHANGE_CIPHER_SPEC <= header[0] <= _HEARTBEAT or header[1] != MAJOR or header[2] > 4:
         return -1
     size = header[3] << 8 | header[4]
     return size if size <= MAX_BODY_BYTES else -1
