@@ -4,6 +4,9 @@ Ciphers, hashes and HKDF are that library's. The key expansion of TLS 1.2 (RFC 5
 put together from its HMAC, as the library has none.
 """
 
+import contextlib
+import itertools
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from cryptography.exceptions import InvalidTag
@@ -42,6 +45,9 @@ class RecordOpener(Protocol):
             header: its five bytes.
         """
 
+    def open_row(self, sequence: int, headers: list[bytes], bodies: list[bytes]) -> list[Any]:
+        """What records in a row hold, up to the first one that is not authentic."""
+
     def hinted(self, body: Bytes, last: int) -> int | None:
         """How many records are between this one and the last one by what the record itself says,
         None where it says nothing. last: what `hint` gave for that one."""
@@ -58,7 +64,17 @@ def _aead(suite: Suite, key: bytes) -> Any:
     return ChaCha20Poly1305(key)
 
 
-class _NoHint:
+class _OneByOne:
+    """Records are opened one by one."""
+
+    open: Callable[[int, bytes, Bytes], Bytes | None]
+
+    def open_row(self, sequence: int, headers: list[bytes], bodies: list[bytes]) -> list[Any]:
+        opened = map(self.open, itertools.count(sequence), headers, bodies)
+        return list(itertools.takewhile(lambda content: content is not None, opened))
+
+
+class _NoHint(_OneByOne):
     """Records do not say their number."""
 
     def hinted(self, body: Bytes, last: int) -> int | None:
@@ -77,6 +93,15 @@ class _Tls13(_NoHint):
         self._decrypt = _aead(suite, key).decrypt
         self._iv = int.from_bytes(iv, "big")
         self.overhead = suite.tag_bytes + 1
+
+    def open_row(self, sequence: int, headers: list[bytes], bodies: list[bytes]) -> list[Any]:
+        iv = self._iv
+        numbers = range(sequence, sequence + len(bodies))
+        nonces = [(iv ^ number).to_bytes(12, "big") for number in numbers]
+        found: list[Any] = []
+        with contextlib.suppress(*_UNOPENED):
+            found.extend(map(self._decrypt, nonces, bodies, headers))
+        return found
 
     def open(self, sequence: int, header: bytes, body: Bytes) -> Bytes | None:
         try:
@@ -108,7 +133,7 @@ class _Implicit12(_NoHint):
         return opened
 
 
-class _Explicit12:
+class _Explicit12(_OneByOne):
     """GCM and CCM of TLS 1.2: half of the nonce stands in the record, and mostly counts."""
 
     lead = EXPLICIT_NONCE_BYTES

@@ -15,6 +15,7 @@ of the plain stream follows from the numbers: each record takes the same beside 
 from typing import Any, Final
 
 from dissector import limits
+from dissector.blocks import Int64Array
 from dissector.stream.columns import RangeKind
 from dissector.tls import facts as reasons
 from dissector.tls import records
@@ -26,6 +27,7 @@ from dissector.tls.keylog import KeyLog
 from dissector.tls.keyring import KeyRing
 from dissector.tls.quick import read_quickly
 from dissector.tls.records import PlainSink, PlainSpan, StreamRange
+from dissector.tls.runs import RunSink, read_run
 from dissector.tls.sessions import Sessions
 
 OPEN: Final = "open"
@@ -69,6 +71,13 @@ class TlsConnection:
         """Take what nearly all ranges are, see `quick.read_quickly`."""
         side = self._sides[endpoint_index]
         return read_quickly(side, self._greeting.is_13, view, piece, self._sink)
+
+    def read_run(
+        self, endpoint_index: int, run: Int64Array, views: list[memoryview], sink: RunSink
+    ) -> int:
+        """Take ranges of a direction together, see `runs.read_run`."""
+        side = self._sides[endpoint_index]
+        return read_run(side, self._greeting.is_13, run, views, sink)
 
     def skip_header(self, endpoint_index: int, piece: StreamRange, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""

@@ -1,6 +1,7 @@
 """The short way of most ranges: records of application data in a row, each opened at once."""
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dissector.stream import columns
@@ -8,6 +9,7 @@ from dissector.tls import records
 from dissector.tls.direction import Direction
 from dissector.tls.records import PlainSink, StreamRange
 
+_APPLICATION_DATA: Final = bytes([records.APPLICATION_DATA])
 _HEADER: Final = struct.Struct(">BBxH").unpack_from
 
 
@@ -35,28 +37,74 @@ def read_quickly(
         stream.data += view[:missing]
         record = bytes(stream.data)
         stream.pieces.append(piece)
-        if not _opened(side, is_13, record, stream.start, stream.pieces, sink):
+        if not _put(side, is_13, record, stream.start, stream.pieces, sink):
             del stream.data[-missing:], stream.pieces[-1]
             return 0
         stream.data = bytearray()
         at = missing
     rest = bytes(view[at:])
-    end = _opened(side, is_13, rest, piece.start + at, [piece], sink)
-    if len(rest) - end > records.HEADER_BYTES:
-        kind, major, body = _HEADER(rest, end)
-        needed = records.HEADER_BYTES + body
-        if (
-            kind == records.APPLICATION_DATA
-            and major == records.MAJOR
-            and len(rest) - end < needed <= records.HEADER_BYTES + records.MAX_BODY_BYTES
-        ):
-            stream.data = bytearray(rest[end:])
-            stream.start, stream.pieces, stream.needed = piece.start + at + end, [piece], needed
-            return size
-    return at + end
+    end = _put(side, is_13, rest, piece.start + at, [piece], sink)
+    at += end
+    return size if keep_begun(side, rest[end:], piece.start + at, [piece]) else at
 
 
-def _opened(
+def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[int]]:
+    """What the records of application data hold that stand in a row, whole, at the front of some
+    bytes, up to one that does not open at once; and where each of them ends. They count as read."""
+    opener = side.opener
+    assert opener is not None, "it opens records"
+    headers: list[bytes] = []
+    bodies: list[bytes] = []
+    ends: list[int] = []
+    at, size = 0, len(data)
+    while size - at > records.HEADER_BYTES:
+        kind, major, body = _HEADER(data, at)
+        front = at + records.HEADER_BYTES
+        end = front + body
+        if kind != records.APPLICATION_DATA or major != records.MAJOR or end > size:
+            break
+        headers.append(data[at:front])
+        bodies.append(data[front:end])
+        ends.append(end)
+        at = end
+    contents = opener.open_row(side.sequence, headers, bodies)
+    if is_13:
+        kept = [content[:-1] for content in contents if content[-1:] == _APPLICATION_DATA]
+        if len(kept) < len(contents):  # only those before the first of another type
+            is_kept = [content[-1:] == _APPLICATION_DATA for content in contents]
+            kept = kept[: is_kept.index(False)]
+        contents = kept
+    count = len(contents)
+    if count:
+        side.record_no += count
+        side.sequence += count
+        if opener.lead:
+            side.hint = opener.hint(bodies[count - 1])
+        side.overhead += ends[count - 1] - sum(map(len, contents))
+    return contents, ends[:count]
+
+
+def keep_begun(side: Direction, data: bytes, start: int, pieces: Sequence[StreamRange]) -> bool:
+    """Hold bytes at a range's end if they are the beginning of a record of application data.
+
+    Args:
+        start: of the bytes in the stream. pieces: that brought them.
+    """
+    if len(data) <= records.HEADER_BYTES:
+        return False
+    kind, major, body = _HEADER(data, 0)
+    if kind != records.APPLICATION_DATA or major != records.MAJOR or body > records.MAX_BODY_BYTES:
+        return False
+    if len(data) >= records.HEADER_BYTES + body:
+        return False  # it did not open
+    stream = side.stream
+    stream.data = bytearray(data)
+    stream.start, stream.pieces = start, list(pieces)
+    stream.needed = records.HEADER_BYTES + body
+    return True
+
+
+def _put(
     side: Direction,
     is_13: bool,
     data: bytes,
@@ -64,52 +112,24 @@ def _opened(
     pieces: list[StreamRange],
     sink: PlainSink,
 ) -> int:
-    """Put out what the records of application data hold that stand in a row, whole, at the front
-    of some bytes, up to one that does not open at once; gives where that one begins.
+    """Put out what the records in a row hold; gives where the first one begins that is left.
 
     Args:
         start: of the bytes in the stream. pieces: that brought them; several: of one record.
     """
-    opener, sequence = side.opener, side.sequence
-    assert opener is not None, "it opens records"
-    contents: list[Any] = []
-    at = last = 0
-    size = len(data) - records.HEADER_BYTES
-    while at < size:
-        kind, major, body = _HEADER(data, at)
-        front = at + records.HEADER_BYTES
-        end = front + body
-        if kind != records.APPLICATION_DATA or major != records.MAJOR or end > len(data):
-            break
-        content = opener.open(sequence, data[at:front], data[front:end])
-        if not content:
-            break
-        if is_13:
-            if content[-1] != records.APPLICATION_DATA:
-                break
-            content = content[:-1]
-        contents.append(content)
-        sequence += 1
-        last, at = front, end
+    contents, ends = opened(side, is_13, data)
     if not contents:
         return 0
-    side.record_no += sequence - side.sequence
-    side.sequence = sequence
-    if opener.lead:
-        side.hint = opener.hint(data[last:at])
     # Plain bytes of one packet are one range, whatever records they came in.
     joined = contents[0] if len(contents) == 1 else b"".join(contents)
-    plain = len(joined)
-    side.overhead += at - plain
+    plain, at = len(joined), ends[-1]
     if plain:
         sink.data(side.index, side.plain, joined, _spans(side, pieces, start, start + at, plain))
         side.plain += plain
     return at
 
 
-def _spans(
-    side: Direction, pieces: list[StreamRange], start: int, end: int, plain: int
-) -> Any:
+def _spans(side: Direction, pieces: list[StreamRange], start: int, end: int, plain: int) -> Any:
     """Which piece carried which plain bytes of the records between two places of the stream."""
     if len(pieces) > 1:
         assert side.opener is not None, "it opens records"

@@ -6,7 +6,7 @@ were, and the protocols count them. What it says of itself is kept until its row
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from dissector.protocols.framing import HeadVerdict, look
 from dissector.stream import columns
 from dissector.stream.columns import RangeColumns, RangeKind, RangeSource
 from dissector.tls import facts as reasons
+from dissector.tls import runs
 from dissector.tls.connection import OPEN, TlsConnection
 from dissector.tls.facts import TlsFacts
 from dissector.tls.keylog import KeyLog
@@ -80,7 +81,7 @@ class TlsRoom:
         # Of the block that is handled: plain bytes as (place in it, endpoint index, offset, bytes,
         # where they lie, packet, time, flags); other rows, their places, and how many of both came
         # before each; all bytes.
-        self._plain: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._plain: list[Sequence[int]] = []
         self._rows: list[list[int]] = []
         self._places: list[int] = []
         self._before: list[int] = []
@@ -152,8 +153,16 @@ class TlsRoom:
             return ranges, rows, sources
         at = np.flatnonzero(chosen)
         views: list[memoryview] = [source.data for source in sources]
-        for place, row in zip(at.tolist(), ranges.matrix[:, at].T.tolist(), strict=True):
+        done_to = self._read_runs(ranges.matrix[:, at], at, views)
+        left = ranges.stream_offset[at] + ranges.length[at] > done_to
+        left |= (ranges.kind[at] != RangeKind.DATA) | (done_to < 0)
+        at, done_to = at[left], done_to[left]
+        for place, row, taken in zip(
+            at.tolist(), ranges.matrix[:, at].T.tolist(), done_to.tolist(), strict=True
+        ):
             self._place, self._row = place, row
+            if taken > row[3]:
+                self._cut(row, taken - row[3])
             number, endpoint_index, kind, start, size, source, offset, packet, ts_ns, flags = row[
                 :10
             ]
@@ -168,11 +177,57 @@ class TlsRoom:
                     if done == size:
                         continue
                     if done:
-                        flags &= ~columns.STARTS_PACKET
-                        row[3:7] = [start + done, size - done, source, offset + done]
-                        row[_AT["flags"]] = flags
+                        self._cut(row, done)
             self._take(row, views)
         return self._joined(ranges, sources, ~chosen)
+
+    @staticmethod
+    def _cut(row: list[int], size: int) -> None:
+        """Take bytes from a range's front."""
+        row[_AT["stream_offset"]] += size
+        row[_AT["length"]] -= size
+        row[_AT["offset"]] += size
+        row[_AT["flags"]] &= ~columns.STARTS_PACKET
+
+    def _read_runs(self, rows: Int64Array, places: Int64Array, views: list[memoryview]) -> Any:
+        """Read together what a direction of an open connection has in a block, up to whatever is no
+        data of its connection; gives for each row the stream offset up to which its direction's
+        bytes are done, -1 where nothing is."""
+        number, endpoint_index, kind, start, size, _, _, packet, ts_ns, flags = rows[:10]
+        done_to = np.full(rows.shape[1], -1, np.int64)
+        key = number * 2 + endpoint_index
+        order = np.argsort(key, kind="stable")
+        borders = np.flatnonzero(np.diff(key[order])) + 1
+        groups = [group for group in np.split(order, borders) if len(group) >= runs.LEAST_RANGES]
+        stops: dict[int, int] = {}
+        if groups:
+            for at in np.flatnonzero(kind != RangeKind.DATA).tolist():
+                stops.setdefault(int(number[at]), at)
+        for group in groups:
+            connection = int(number[group[0]])
+            followed = self._followed.get(connection)
+            if followed is None or followed.connection.verdict != OPEN:
+                continue
+            own = group[: np.searchsorted(group, stops.get(connection, len(kind)))]
+            if len(own) < runs.LEAST_RANGES:
+                continue
+            run = np.array(
+                [
+                    start[own],
+                    start[own] + size[own],
+                    packet[own],
+                    ts_ns[own],
+                    flags[own],
+                    places[own],
+                ]
+            )
+            parts = [
+                views[where][first : first + count]
+                for where, first, count in rows[[5, 6, 4]][:, own].T.tolist()
+            ]
+            side = int(endpoint_index[own[0]])
+            done_to[own] = followed.connection.read_run(side, run, parts, self)
+        return done_to
 
     def _chosen(self, ranges: RangeColumns, rows: int, sources: Sources) -> Any:
         """Which rows are of connections that are, or may be, TLS; None: none."""
@@ -341,6 +396,15 @@ class TlsRoom:
             )
             offset += size
             at += size
+        self._chunks.append(content)
+        self._size += len(content)
+
+    def rows(self, endpoint_index: int, offset: int, content: bytes, rows: Int64Array) -> None:
+        """Plain bytes of many records (RunSink)."""
+        place, begin, size, packet, ts_ns, flags = rows
+        side = np.full(len(place), endpoint_index)
+        put = [place, side, offset + begin, size, self._size + begin, packet, ts_ns, flags]
+        self._plain.extend(np.array(put).T.tolist())
         self._chunks.append(content)
         self._size += len(content)
 

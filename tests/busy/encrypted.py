@@ -1,7 +1,6 @@
 """A capture once more in TLS 1.3, and its twin in clear: the same bytes said at the same moments.
 
-What a side says is held until it fills a record, or ends with its packet where records are smaller
-than packets; then both files have it, in full segments.
+What a side says is held until it fills a record; then both files have it, in segments of their own.
 """
 
 import struct
@@ -85,7 +84,7 @@ def write_encrypted(
                 _greet(spoken, outs[0], time, packet)
             waiting = spoken.waiting[side]
             waiting += said
-            is_last = bool(flags & _FIN) or len(said) >= record_bytes
+            is_last = bool(flags & _FIN)
             records, plain = _taken(spoken.begun.writers[side], waiting, record_bytes, is_last)
             if records or not said:
                 outs[0].put(time, packet, records, flags)
@@ -100,7 +99,9 @@ def _greet(spoken: _Spoken, out: _Twin, time: bytes, packet: bytes) -> None:
         out.put(time, back if side else packet, said, 0x18)
 
 
-def _taken(writer: Any, waiting: bytearray, record_bytes: int, is_last: bool) -> tuple[bytes, bytes]:
+def _taken(
+    writer: Any, waiting: bytearray, record_bytes: int, is_last: bool
+) -> tuple[bytes, bytes]:
     """The records that are full, or all, and what they hold."""
     size = len(waiting) if is_last else len(waiting) - len(waiting) % record_bytes
     plain = bytes(waiting[:size])
