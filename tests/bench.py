@@ -11,7 +11,7 @@ counted, it reads the capture into memory.
 
 Further tables: several captures at once; floods in the streams alone; floods landed, with what a
 packet costs beside one of ordinary traffic; subscriptions of every type with every style of
-acknowledgement; the live tap at 100,000 packets a second. --only NAME prints one of them;
+acknowledgement; the live tap at 100,000 packets a second; TLS beside clear. --only NAME prints one;
 `--only landed --flood "lone frames" --packets 100000` lands floods of that name alone.
 """
 
@@ -32,9 +32,10 @@ from rich.console import Console
 from rich.table import Table
 
 from captures.make import cursus_traffic
+from tests.busy.encrypted import write_encrypted
 from tests.busy.pending import PENDING, write_live, write_pending
 from tests.busy.subscriptions import every, write_consumed
-from tests.busy.traffic import Size, write_capture
+from tests.busy.traffic import FILE_HEADER, Size, write_capture
 from tests.hard.floods import FLOODS, SCANS, Outcome, as_pcap
 from tests.hard.packet_floods import PACKET_FLOODS
 from tests.hard.stream_floods import STREAM_FLOODS
@@ -103,12 +104,12 @@ def measured(command: list[str]) -> Run:
     return Run(*json.loads(subprocess.check_output([sys.executable, "-c", _MEASURED, *command])))
 
 
-def land(paths: list[Path], jobs: int = 1) -> Run:
+def land(paths: list[Path], jobs: int = 1, more: Sequence[str] = ()) -> Run:
     """Land captures in a fresh lake with a fresh process."""
     lake = ROOM / "lake"
     shutil.rmtree(lake, ignore_errors=True)
     options = ["--lake", str(lake), "--quiet", "--chain", "none", "--jobs", str(jobs)]
-    run = measured([DISSECTOR, "land", *map(str, paths), *options])
+    run = measured([DISSECTOR, "land", *map(str, paths), *options, *more])
     frames = size = 0
     for manifest in (lake / "_manifest").glob("*.json"):
         files = json.loads(manifest.read_text())["files"]
@@ -373,12 +374,41 @@ def _summary_of(path: Path) -> tuple[float, int, int]:
     return run.user + run.system, run.peak_bytes, packets
 
 
+def tls_table(megabytes: int = 150) -> Table:
+    """TLS beside the same bytes in clear: user seconds without those of a run over no packet, the
+    least of three runs, by turns."""
+    table = Table(title="dissector land, AES-128-GCM beside clear")
+    for heading in ("record B", "records of", "clear s", "TLS s", "times", "peak MB", "TLS"):
+        table.add_column(heading, justify="right")
+    nothing = ROOM / "nothing.pcap"
+    nothing.write_bytes(FILE_HEADER)
+    start = min(land([nothing]).user for _ in range(3))
+    for mix, record_bytes in (("100-bytes", 100), ("1-kib", 1400), ("1-kib", 16384)):
+        paths = ROOM / f"{mix}-tls-{record_bytes}.pcap", ROOM / f"{mix}-clear-{record_bytes}.pcap"
+        keys = paths[0].with_suffix(".keys")
+        if not keys.exists():
+            said = write_encrypted(capture_of(mix, megabytes), *paths, record_bytes)
+            keys.touch(0o600)
+            keys.write_text(said)
+        runs = [
+            (land([paths[1]]), land([paths[0]], more=("--keylog", str(keys)))) for _ in range(3)
+        ]
+        clear, tls = (min(pair[n].user for pair in runs) - start for n in (0, 1))
+        peaks = (max(pair[n].peak_bytes for pair in runs) / 1e6 for n in (0, 1))
+        table.add_row(
+            str(record_bytes), mix, f"{clear:.2f}", f"{tls:.2f}", f"{tls / clear:.2f}",
+            *(f"{peak:,.0f}" for peak in peaks),
+        )  # fmt: skip
+    return table
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "jobs": jobs_table,
     "streams": flood_table,
     "landed": landed_flood_table,
     "subscriptions": subscription_table,
     "tap": tap_table,
+    "tls": tls_table,
 }
 
 

@@ -15,7 +15,6 @@ of the plain stream follows from the numbers: each record takes the same beside 
 from typing import Any, Final
 
 from dissector import limits
-from dissector.blocks import Int64Array
 from dissector.stream.columns import RangeKind
 from dissector.tls import facts as reasons
 from dissector.tls import records
@@ -25,9 +24,7 @@ from dissector.tls.greeting import Greeting
 from dissector.tls.handshake import Message
 from dissector.tls.keylog import KeyLog
 from dissector.tls.keyring import KeyRing
-from dissector.tls.quick import read_quickly
 from dissector.tls.records import PlainSink, PlainSpan, StreamRange
-from dissector.tls.runs import RunSink, read_run
 from dissector.tls.sessions import Sessions
 
 OPEN: Final = "open"
@@ -67,17 +64,9 @@ class TlsConnection:
 
     # -- what comes in
 
-    def read_quickly(self, endpoint_index: int, view: memoryview, piece: StreamRange) -> int:
-        """Take what nearly all ranges are, see `quick.read_quickly`."""
-        side = self._sides[endpoint_index]
-        return read_quickly(side, self._greeting.is_13, view, piece, self._sink)
-
-    def read_run(
-        self, endpoint_index: int, run: Int64Array, views: list[memoryview], sink: RunSink
-    ) -> int:
-        """Take ranges of a direction together, see `runs.read_run`."""
-        side = self._sides[endpoint_index]
-        return read_run(side, self._greeting.is_13, run, views, sink)
+    def direction(self, endpoint_index: int) -> tuple[Direction, bool]:
+        """A direction, and whether it is TLS 1.3: for `quick` and `runs`."""
+        return self._sides[endpoint_index], self._greeting.is_13
 
     def skip_header(self, endpoint_index: int, piece: StreamRange, header: bytes) -> None:
         """Bytes before the first record, which are plain (a proxy's header)."""

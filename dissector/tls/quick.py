@@ -10,7 +10,8 @@ from dissector.tls.direction import Direction
 from dissector.tls.records import PlainSink, StreamRange
 
 _APPLICATION_DATA: Final = bytes([records.APPLICATION_DATA])
-_HEADER: Final = struct.Struct(">BBxH").unpack_from
+_HEADER: Final = struct.Struct(">HxH").unpack_from
+_DATA_KIND: Final = records.APPLICATION_DATA << 8 | records.MAJOR  # with the version's first byte
 
 
 def read_quickly(
@@ -53,20 +54,20 @@ def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[i
     bytes, up to one that does not open at once; and where each of them ends. They count as read."""
     opener = side.opener
     assert opener is not None, "it opens records"
-    headers: list[bytes] = []
-    bodies: list[bytes] = []
     ends: list[int] = []
     at, size = 0, len(data)
-    while size - at > records.HEADER_BYTES:
-        kind, major, body = _HEADER(data, at)
-        front = at + records.HEADER_BYTES
-        end = front + body
-        if kind != records.APPLICATION_DATA or major != records.MAJOR or end > size:
+    while at < size - records.HEADER_BYTES:
+        kind, body = _HEADER(data, at)
+        at += records.HEADER_BYTES + body
+        if kind != _DATA_KIND or at > size:
             break
-        headers.append(data[at:front])
-        bodies.append(data[front:end])
-        ends.append(end)
-        at = end
+        ends.append(at)
+    starts = [0, *ends[:-1]]
+    headers = [data[start : start + records.HEADER_BYTES] for start in starts]
+    bodies = [
+        data[start + records.HEADER_BYTES : end]
+        for start, end in zip(starts[: len(ends)], ends, strict=True)
+    ]
     contents = opener.open_row(side.sequence, headers, bodies)
     if is_13:
         kept = [content[:-1] for content in contents if content[-1:] == _APPLICATION_DATA]
@@ -92,8 +93,8 @@ def keep_begun(side: Direction, data: bytes, start: int, pieces: Sequence[Stream
     """
     if len(data) <= records.HEADER_BYTES:
         return False
-    kind, major, body = _HEADER(data, 0)
-    if kind != records.APPLICATION_DATA or major != records.MAJOR or body > records.MAX_BODY_BYTES:
+    kind, body = _HEADER(data, 0)
+    if kind != _DATA_KIND or body > records.MAX_BODY_BYTES:
         return False
     if len(data) >= records.HEADER_BYTES + body:
         return False  # it did not open

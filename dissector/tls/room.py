@@ -24,6 +24,7 @@ from dissector.tls import runs
 from dissector.tls.connection import OPEN, TlsConnection
 from dissector.tls.facts import TlsFacts
 from dissector.tls.keylog import KeyLog
+from dissector.tls.quick import read_quickly
 from dissector.tls.records import HANDSHAKE, PlainSpan, StreamRange
 from dissector.tls.sessions import Sessions
 
@@ -169,10 +170,11 @@ class TlsRoom:
             if kind == RangeKind.DATA:
                 followed = self._followed.get(number)
                 if followed is not None and followed.connection.verdict == OPEN:
-                    done = followed.connection.read_quickly(
-                        endpoint_index,
+                    done = read_quickly(
+                        *followed.connection.direction(endpoint_index),
                         views[source][offset : offset + size],
                         StreamRange(start, start + size, packet, ts_ns, flags),
+                        self,
                     )
                     if done == size:
                         continue
@@ -225,8 +227,8 @@ class TlsRoom:
                 views[where][first : first + count]
                 for where, first, count in rows[[5, 6, 4]][:, own].T.tolist()
             ]
-            side = int(endpoint_index[own[0]])
-            done_to[own] = followed.connection.read_run(side, run, parts, self)
+            side = followed.connection.direction(int(endpoint_index[own[0]]))
+            done_to[own] = runs.read_run(*side, run, parts, self)
         return done_to
 
     def _chosen(self, ranges: RangeColumns, rows: int, sources: Sources) -> Any:
