@@ -62,12 +62,10 @@ def opened(side: Direction, is_13: bool, data: bytes) -> tuple[list[Any], list[i
         if kind != _DATA_KIND or at > size:
             break
         ends.append(at)
-    starts = [0, *ends[:-1]]
-    headers = [data[start : start + records.HEADER_BYTES] for start in starts]
-    bodies = [
-        data[start + records.HEADER_BYTES : end]
-        for start, end in zip(starts[: len(ends)], ends, strict=True)
-    ]
+    starts = [0, *ends][:-1]
+    fronts = [start + records.HEADER_BYTES for start in starts]
+    headers = [data[start:front] for start, front in zip(starts, fronts, strict=True)]
+    bodies = [data[front:end] for front, end in zip(fronts, ends, strict=True)]
     contents = opener.open_row(side.sequence, headers, bodies)
     if is_13:
         kept = [content[:-1] for content in contents if content[-1:] == _APPLICATION_DATA]
