@@ -36,6 +36,7 @@ from dissector.protocols.framing import Framing, FramingOptions
 from dissector.protocols.interface import (
     PROXY_LEG,
     ConnectionFacts,
+    Decoded,
     DecoderOptions,
     FrameBlock,
     ProtocolDecoder,
@@ -164,8 +165,7 @@ class Dissection:
             if not scan.is_more:
                 break
         self._framing.flush()
-        if is_last or not (stays and self._blocks_of_feed):
-            self._stages.finish_reading()
+        self._stages.finish_reading(but=self._blocks_of_feed if stays and not is_last else 0)
         return position, self._taken()
 
     def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
@@ -452,7 +452,7 @@ class Dissection:
                     block.columns.update(self._connections.addresses(numbers))
         return clients + blocks
 
-    def _frame_rows(self, block: FrameBlock) -> list[TableBlock]:
+    def _frame_rows(self, block: FrameBlock, decoded: list[Decoded]) -> list[TableBlock]:
         """The rows of `frames` as one block, in the order of their numbers, then the events."""
         blocks: list[TableBlock] = []
         numbers = block.frames.frame_no[: block.rows]
@@ -467,7 +467,8 @@ class Dissection:
             part = rows[protocols[rows] == protocol]
             columns = common_columns(block, part)
             columns["protocol"] = Coded(protocols[part], self._names)
-            columns.update(self._facts[protocol].frame_columns(block, part))
+            own = self._facts[protocol].frame_columns(block, decoded[protocol], part)
+            columns.update(own)
             blocks.append(TableBlock("frames", len(part), columns))
         if len(blocks) > 1:
             blocks = [interleaved([[part] for part in blocks])]

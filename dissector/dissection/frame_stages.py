@@ -1,35 +1,39 @@
-"""What is done to a block of frames, in stages that run beside the reading of the next packets.
+"""What is done to blocks of frames, in stages that run beside the reading of the next packets.
 
-| stage  | what it makes                          | thread   | what it reads |
-|--------|----------------------------------------|----------|---------------|
-| decode | the block's columns                    | caller's | bytes         |
-| pair   | names, producers, consumers, exchanges | a worker | columns alone |
-| read   | rows of `frames`, messages             | a worker | bytes         |
-| relate | permits, deliveries, acks              | a worker | columns alone |
+| stage  | what it makes                          | what it reads |
+|--------|----------------------------------------|---------------|
+| decode | the block's columns                    | bytes         |
+| pair   | names, producers, consumers, exchanges | columns alone |
+| read   | rows of `frames`, messages             | bytes         |
+| relate | permits, deliveries, acks              | columns alone |
 
-Reading and relating wait for the names and run beside each other.
-
-There is one block at a time, as what a protocol knows goes on from block to block: the next one is
-decoded when all stages of the last are through. Bytes are lent for a shorter time than columns, so
-the caller can ask for the end of the stages that need them alone.
+Each stage is a thread, which takes the blocks in their order: what a protocol knows goes on from
+block to block, stage by stage. Reading and relating wait for the names of their block and run
+beside each other, and all four beside those of the blocks before and behind it. Bytes are lent for
+a shorter time than columns, so the caller can ask for the end of the stages that need them alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from dissector.blocks import TableBlock
 from dissector.dissection.merging import merged
+from dissector.limits import FRAME_BLOCKS_AT_ONCE
 from dissector.notice_log import NoticeLog
-from dissector.protocols.interface import FrameBlock, ProtocolDecoder, Related
+from dissector.protocols.interface import Decoded, FrameBlock, ProtocolDecoder, Related
 
-# Reading, and what reads columns alone.
-_WORKERS = 2
+_STAGES: Final = ("decode", "pair", "read", "relate")
 
 
 def _refuse(*_: object) -> NoReturn:
     raise AssertionError("a block after the last one")
+
+
+_Decoding = Future[list[Decoded]]
+_Relating = Future[list[Related]]
 
 
 @dataclass
@@ -37,16 +41,16 @@ class _Block:
     """A block in its stages. reading: None when its rows are out."""
 
     frames: FrameBlock
-    pairing: "Future[list[Related]]"
-    reading: "Future[tuple[list[TableBlock], list[TableBlock]]] | None"
-    relating: "Future[list[Related]]"
+    pairing: _Relating
+    reading: "Future[tuple[list[TableBlock], list[Related]]] | None"
+    relating: _Relating
 
 
 class FrameStages:
     """The stages of all protocols.
 
     Args:
-        frame_rows: makes the rows of `frames` of a block.
+        frame_rows: makes the rows of `frames` of a block, which its protocols decoded.
         out: takes a block whose bytes are not needed any more, or None behind its last stage; and
             rows, those of `frames` before those that name them; and notices.
     """
@@ -54,67 +58,83 @@ class FrameStages:
     def __init__(
         self,
         protocols: Sequence[ProtocolDecoder],
-        frame_rows: Callable[[FrameBlock], list[TableBlock]],
+        frame_rows: Callable[[FrameBlock, list[Decoded]], list[TableBlock]],
         out: Callable[[FrameBlock | None, list[TableBlock], Sequence[NoticeLog]], None],
     ) -> None:
         self._protocols = protocols
         self._frame_rows = frame_rows
         self._out = out
-        self._workers = ThreadPoolExecutor(_WORKERS, "stages")
-        self._block: _Block | None = None
+        self._threads = [ThreadPoolExecutor(1, stage) for stage in _STAGES]
+        self._blocks: deque[_Block] = deque()
 
     def begin(self, frames: FrameBlock) -> None:
-        """Decode a block, and start its other stages; the last one ends first."""
-        self.finish()
-        decoded = [protocol.advance(frames) for protocol in self._protocols]
-        # In this order: a worker that waits for names must not keep them from being found.
-        pairing = self._workers.submit(self._pair, frames)
-        reading = self._workers.submit(self._read, frames, decoded, pairing)
-        relating = self._workers.submit(self._relate, frames, pairing)
-        self._block = _Block(frames, pairing, reading, relating)
+        """Start the stages of a block; the oldest one ends first where there are too many."""
+        while len(self._blocks) >= FRAME_BLOCKS_AT_ONCE:
+            self._finish_oldest()
+        decode, pair, read, relate = (thread.submit for thread in self._threads)
+        decoding = decode(self._decode, frames)
+        pairing = pair(self._pair, frames, decoding)
+        reading = read(self._read, frames, decoding, pairing)
+        relating = relate(self._relate, frames, decoding, pairing)
+        self._blocks.append(_Block(frames, pairing, reading, relating))
 
-    def finish_reading(self) -> None:
-        """Wait for the stages that need bytes."""
-        block = self._block
-        if block is None or block.reading is None:
-            return
-        frames, others = block.reading.result()
-        block.reading = None
-        self._out(block.frames, frames + others, [])
+    def finish_reading(self, but: int = 0) -> None:
+        """Wait for the stages that need bytes. but: not for so many of the last blocks."""
+        for number in range(len(self._blocks) - but):
+            self._finish_reading(self._blocks[number])
 
     def finish(self) -> None:
-        """Wait for all stages of the block, if there is one."""
-        if self._block is None:
-            return
-        self.finish_reading()
-        parts = [*zip(self._block.pairing.result(), self._block.relating.result(), strict=True)]
-        self._block = None
-        notices = [related.notices for part in parts for related in part if related.notices]
-        rows = merged([[*paired.rows, *related.rows] for paired, related in parts])
-        self._out(None, rows, notices)
+        """Wait for all stages of all blocks."""
+        while self._blocks:
+            self._finish_oldest()
 
     def close(self) -> None:
         """No block follows."""
         self.finish()
-        self._workers.shutdown()
+        for thread in self._threads:
+            thread.shutdown()
         self._frame_rows = self._out = _refuse  # whoever owns both shall not be kept
 
-    def _pair(self, frames: FrameBlock) -> list[Related]:
-        return [protocol.pair(frames) for protocol in self._protocols]
+    def _finish_reading(self, block: _Block) -> None:
+        if block.reading is None:
+            return
+        rows, related = block.reading.result()
+        block.reading = None
+        self._out(block.frames, rows, _notices(related))
 
-    def _relate(self, frames: FrameBlock, pairing: "Future[list[Related]]") -> list[Related]:
-        pairing.result()
-        return [protocol.relate(frames) for protocol in self._protocols]
+    def _finish_oldest(self) -> None:
+        block = self._blocks[0]
+        self._finish_reading(block)
+        parts = [*zip(block.pairing.result(), block.relating.result(), strict=True)]
+        self._blocks.popleft()
+        rows = merged([[*paired.rows, *related.rows] for paired, related in parts])
+        self._out(None, rows, [log for part in parts for log in _notices(part)])
+
+    def _decode(self, frames: FrameBlock) -> list[Decoded]:
+        return [protocol.advance(frames) for protocol in self._protocols]
+
+    def _pair(self, frames: FrameBlock, decoding: _Decoding) -> list[Related]:
+        return [protocol.pair(frames, own) for protocol, own in self._each(decoding)]
 
     def _read(
-        self,
-        frames: FrameBlock,
-        decoded: list[list[TableBlock]],
-        pairing: "Future[list[Related]]",
-    ) -> tuple[list[TableBlock], list[TableBlock]]:
+        self, frames: FrameBlock, decoding: _Decoding, pairing: _Relating
+    ) -> tuple[list[TableBlock], list[Related]]:
         """Rows of `frames`, and those of other tables with what was decoded already."""
         pairing.result()
-        both = zip(decoded, self._protocols, strict=True)
-        return self._frame_rows(frames), merged(
-            [[*first, *protocol.read(frames)] for first, protocol in both]
-        )
+        decoded = decoding.result()
+        frame_rows = self._frame_rows(frames, decoded)
+        read = [protocol.read(frames, own) for protocol, own in self._each(decoding)]
+        parts = zip(decoded, read, strict=True)
+        return frame_rows + merged([[*own.rows, *each.rows] for own, each in parts]), read
+
+    def _relate(self, frames: FrameBlock, decoding: _Decoding, pairing: _Relating) -> list[Related]:
+        pairing.result()
+        return [protocol.relate(frames, own) for protocol, own in self._each(decoding)]
+
+    def _each(self, decoding: _Decoding) -> Iterable[tuple[ProtocolDecoder, Decoded]]:
+        """Protocols with what they found out about a block."""
+        return zip(self._protocols, decoding.result(), strict=True)
+
+
+def _notices(parts: Sequence[Related]) -> list[NoticeLog]:
+    return [part.notices for part in parts if part.notices]

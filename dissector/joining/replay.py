@@ -232,8 +232,9 @@ class Replay:
         sources = self._fill(frames, main)
         ids, words = self._ids(frames, rows, kinds, owner)
         texts = self._exchanges.read_texts(frames, count, sources)
+        said = self._registry.read_said(frames, count, sources)
         notices, names = self._notices, self._names.texts
-        run = self._registry.begin(frames, count, names, sources)
+        run = self._registry.begin(count, names, said)
         exchanges = self._exchanges.pair_named(frames, count, texts, names, run, notices)
         blocks = self._registry.closed(count, run, notices) + exchanges
         blocks = named(blocks, self._commands)

@@ -7,7 +7,7 @@ of packets: it sees frames, and events between them, in the order of release.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from dissector.blocks import ByteArray, Column, Int64Array, TableBlock
 from dissector.codecs.redaction import masked
@@ -85,23 +85,35 @@ class Related(NamedTuple):
     notices: NoticeLog | None = None
 
 
+@dataclass
+class Decoded:
+    """What the first stage found out about a block, for the later ones; protocols add to it.
+
+    rows: of other tables than `frames`, that closed there.
+    """
+
+    rows: list[TableBlock]
+
+
 class ProtocolDecoder(Protocol):
     """Turns the frames of one protocol into rows; one object per capture.
 
-    A block of frames goes through three stages (`dissection.frame_stages`):
+    A block of frames goes through four stages (`dissection.frame_stages`):
 
-    advance: fills the field columns of the protocol's own rows in place; gives rows of other tables
-        than `frames` that closed there.
+    advance: fills the field columns of the protocol's own rows in place; what it returns is handed
+        to the others as `decoded`.
     pair: fills columns that other frames tell, and gives rows that closed with that.
     read: gives rows that take reading what frames hold; then `frame_columns` names the columns of
         the table `frames` for chosen rows.
     relate: gives the rows of what frames have to do with each other, beside `read`.
 
-    All but the first run in threads, beside the framing of the next block. `pair` and `relate` read
-    the block's columns, never the bytes behind them; `relate` writes columns that it alone reads.
+    Each stage is a thread, which takes the blocks in order, beside the other stages of the blocks
+    before and behind: no two of them touch the same memory, but for `read` with `frame_columns`;
+    what a later one needs of an earlier one is in `decoded`. `pair` and `relate` read the block's
+    columns, never the bytes behind them; `relate` writes columns that it alone reads.
 
-    Between two blocks: `connection_facts` says by connection what is known of those that are over,
-    if anything, and forgets them, `open_facts` what is known by now; `repeated` tells the
+    When no block is in any stage: `connection_facts` says by connection what is known of those that
+    are over, if anything, and forgets them, `open_facts` what is known by now; `repeated` tells the
     connections that are known by now to repeat another one's facts, the proxy's leg of a pair, and
     not yet over; `drain_hidden` tells how many texts that no column but `detail` shows held a
     secret since it was asked last, and their bytes; `finish` closes what is open; `open_rows` gives
@@ -110,15 +122,17 @@ class ProtocolDecoder(Protocol):
 
     notices: NoticeLog
 
-    def advance(self, block: FrameBlock) -> list[TableBlock]: ...
+    def advance(self, block: FrameBlock) -> Decoded: ...
 
-    def read(self, block: FrameBlock) -> list[TableBlock]: ...
+    def pair(self, block: FrameBlock, decoded: Any) -> Related: ...
 
-    def pair(self, block: FrameBlock) -> Related: ...
+    def read(self, block: FrameBlock, decoded: Any) -> Related: ...
 
-    def relate(self, block: FrameBlock) -> Related: ...
+    def relate(self, block: FrameBlock, decoded: Any) -> Related: ...
 
-    def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]: ...
+    def frame_columns(
+        self, block: FrameBlock, decoded: Any, rows: Int64Array
+    ) -> dict[str, Column]: ...
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]: ...
 

@@ -14,12 +14,12 @@ from dissector.blocks import Int64Array
 from dissector.codecs.keyed_hash import hash_of_bytes, hash_of_five, hash_of_words, new_secret
 from dissector.codecs.names import NameTable
 from dissector.jit import kernel
-from dissector.limits import MAX_TOPIC_HINTS
+from dissector.limits import MAX_TOPIC_HINTS, NULL
 from dissector.notice_log import NoticeLog, of_limits
 from dissector.packet.columns import PacketBuffers, SegmentColumns
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT, FrameColumns, new_frame_columns
 from dissector.protocols.pairing.state import KeyKind
-from dissector.protocols.pulsar.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.exchanges import ErrorTexts, PulsarExchanges
 from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.registry.state import RegistryKey
 from dissector.protocols.pulsar.wire import commands
@@ -104,8 +104,10 @@ class Walk:
         self.registry, self.exchanges = PulsarRegistry(0, key), PulsarExchanges(0, 1, key=key)
 
     def take(self, frames: FrameColumns, rows: int) -> None:
-        run = self.registry.begin(frames, rows, [], ())  # type: ignore[arg-type]
-        self.exchanges.pair_named(frames, rows, np.zeros(1, np.int64), [], run, NoticeLog())
+        nothing = np.full(rows, NULL, np.int64)
+        run = self.registry.begin(rows, [], nothing)
+        texts = ErrorTexts(nothing, [])
+        self.exchanges.pair_named(frames, rows, texts, [], run, NoticeLog())
 
     def open_producer(self) -> None:
         """Producer 1, with a topic and a name."""

@@ -8,7 +8,13 @@ from dissector.blocks import Coded, Column, Int64Array, TableBlock
 from dissector.limits import NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols.columns import TO_BROKER, TO_CLIENT
-from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
+from dissector.protocols.interface import (
+    ConnectionFacts,
+    Decoded,
+    DecoderOptions,
+    FrameBlock,
+    Related,
+)
 from dissector.protocols.pairing import rules
 from dissector.protocols.pairing.exchanges import Exchanges
 from dissector.protocols.pairing.rules import Command, PairedBy
@@ -29,30 +35,32 @@ class ToyFacts:
         window_ns, table = options.reorder_window_ns, rules.rules_of(TABLE)
         self._exchanges = Exchanges(self._protocol, table, window_ns, words=WORDS)
 
-    def advance(self, block: FrameBlock) -> list[TableBlock]:
+    def advance(self, block: FrameBlock) -> Decoded:
         """Fill the columns of the protocol's own rows."""
         frames = block.frames
         is_mine = (frames.protocol == self._protocol) & (frames.frame_no != NULL)
         for row in np.flatnonzero(is_mine[: block.rows]).tolist():
             data = block.sources[int(frames.source[row])]
             frames.command[row] = data[int(frames.data_offset[row]) + _KIND_AT]
-        return []
+        return Decoded([])
 
-    def pair(self, block: FrameBlock) -> Related:
+    def pair(self, block: FrameBlock, decoded: Decoded) -> Related:
         """The exchanges that closed."""
         notices = NoticeLog()
         found = self._exchanges.pair(block.frames, block.rows, [], notices)
         return Related(found, notices)
 
-    def read(self, block: FrameBlock) -> list[TableBlock]:
+    def read(self, block: FrameBlock, decoded: Decoded) -> Related:
         """It has no messages."""
-        return []
+        return Related([])
 
-    def relate(self, block: FrameBlock) -> Related:
+    def relate(self, block: FrameBlock, decoded: Decoded) -> Related:
         """All was told by `pair`."""
         return Related([])
 
-    def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
+    def frame_columns(
+        self, block: FrameBlock, decoded: Decoded, rows: Int64Array
+    ) -> dict[str, Column]:
         """The name of the command."""
         return {"command": Coded(block.frames.command[rows], COMMANDS)}
 

@@ -184,7 +184,8 @@ class _Passes:
 
     def advance(self, block: Any) -> None:
         frames, rows, ids, words, names, sources, _ = block
-        run = self._registry.begin(frames, rows, names, sources)
+        said = self._registry.read_said(frames, rows, sources)
+        run = self._registry.begin(rows, names, said)
         texts = self._exchanges.read_texts(frames, rows, sources)
         exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, self._notices)
         self._keep(self._registry.closed(rows, run, self._notices))

@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Sequence
 from copy import deepcopy
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,15 +24,46 @@ from dissector.protocols.cursus.lines import as_json
 from dissector.protocols.cursus.messages import Messages
 from dissector.protocols.frame_notices import notice_at
 from dissector.protocols.frame_table import picked
-from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
+from dissector.protocols.interface import (
+    ConnectionFacts,
+    Decoded,
+    DecoderOptions,
+    FrameBlock,
+    Related,
+)
 
 _NAMED: Final = ("topic", "subscription", "producer_name", "consumer_name")
 _PICKED: Final = ("command", "compression", *_NAMED)
 _NUMBERS: Final = np.array([COLUMN_NUMBER[name] for name in _PICKED], np.int64)
 
 
+class _Texts(NamedTuple):
+    """What a frame's columns of text hold."""
+
+    detail: str | None = None
+    error_code: str | None = None
+    error_text: bytes | None = None
+
+
+_NO_TEXTS: Final = _Texts()
+
+
+@dataclass
+class _Decoded(Decoded):
+    """A block: all names by code; texts of those rows that have some; rows of producers and
+    consumers that closed, and of exchanges, acks and deliveries."""
+
+    names: list[bytes]
+    texts: dict[int, _Texts]
+    client_handles: list[TableBlock]
+    relations: list[TableBlock]
+
+
 class CursusDecoder:
-    """The state of one capture's Cursus frames."""
+    """The state of one capture's Cursus frames.
+
+    What commands say decides about those behind them, so the first stage does it all.
+    """
 
     def __init__(self, options: DecoderOptions) -> None:
         self._names = NameTable(key=options.hash_key)
@@ -52,8 +84,8 @@ class CursusDecoder:
         self._messages = Messages(self._names, options.properties, options.payload_sha256)
         self._read: dict[int, DecodedBody] = {}
 
-    def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns of Cursus' rows; gives messages."""
+    def advance(self, block: FrameBlock) -> _Decoded:
+        """Fill the columns of Cursus' rows, and find out all that closed."""
         frames = block.frames
         mine = self._decoder.begin(block)
         self._read = {}
@@ -67,7 +99,11 @@ class CursusDecoder:
             messages += self._messages.advance(frames, first, stop, sources, self._decoder.bodies)
             first = stop
         self._exchanges.advance(frames, block.rows, len(mine), self._read)
-        return messages
+        texts = {row: self._texts(frames, row) for row in self._with_texts(frames, mine)}
+        return _Decoded(
+            messages, self._names.update(), texts,
+            self._exchanges.client_handles(), self._exchanges.relations(),
+        )  # fmt: skip
 
     def _to_look_at(self, block: FrameBlock, first: int, stop: int) -> list[int]:
         """Rows that compiled passes have not read, or that a notice is due for."""
@@ -104,22 +140,24 @@ class CursusDecoder:
             if value and is_secret(name.decode("latin-1")):
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + len(value)
 
-    def pair(self, block: FrameBlock) -> Related:
-        """Producers and consumers that closed in the block just advanced."""
-        return Related(self._exchanges.client_handles())
+    def pair(self, block: FrameBlock, decoded: _Decoded) -> Related:
+        """Producers and consumers that closed."""
+        return Related(decoded.client_handles)
 
-    def read(self, block: FrameBlock) -> list[TableBlock]:
-        """Nothing more: what commands say decides about those behind them, so all was read."""
-        return []
+    def read(self, block: FrameBlock, decoded: _Decoded) -> Related:
+        """Nothing more."""
+        return Related([])
 
-    def relate(self, block: FrameBlock) -> Related:
-        """Exchanges, acks and deliveries that closed in the block just advanced."""
-        return Related(self._exchanges.relations())
+    def relate(self, block: FrameBlock, decoded: _Decoded) -> Related:
+        """Exchanges, acks and deliveries that closed."""
+        return Related(decoded.relations)
 
     def _note(self, frames: FrameColumns, row: int, code: str, value: int = NULL) -> None:
         self.notices.add([notice_at(NOTICE_NUMBER[code], frames, row, value)])
 
-    def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
+    def frame_columns(
+        self, block: FrameBlock, decoded: _Decoded, rows: Int64Array
+    ) -> dict[str, Column]:
         """Cursus' own columns of the table frames, for chosen rows of the block."""
         columns: dict[str, Column] = {}
         for index, values in picked(block, _NUMBERS, rows).items():
@@ -129,41 +167,28 @@ class CursusDecoder:
             elif name == "compression":
                 columns[name] = Coded(values, CODEC_NAMES)
             else:
-                columns[name] = Coded(values, self._names.names)
-        self._add_texts(block, rows, columns)
+                columns[name] = Coded(values, decoded.names)
+        if decoded.texts:
+            texts = zip(*(decoded.texts.get(row, _NO_TEXTS) for row in rows.tolist()), strict=True)
+            for name, column in zip(_Texts._fields, map(list, texts), strict=True):
+                if name == "detail" or any(text is not None for text in column):
+                    columns[name] = column
         return columns
 
-    def _add_texts(self, block: FrameBlock, rows: Int64Array, columns: dict[str, Column]) -> None:
-        """Details and errors, where any row has one."""
-        details: list[str | None] = [None] * len(rows)
-        codes: list[str | None] = [None] * len(rows)
-        texts: list[bytes | None] = [None] * len(rows)
-        has_error = False
-        chosen = self._with_texts(rows)
-        if not chosen:
-            return
-        for index, row in chosen:
-            decoded = self._read.get(row, DecodedBody())
-            details[index] = as_json(self._decoder.detail(block.frames, row, decoded))
-            answer = decoded.answer
-            if answer is not None and answer.is_error:
-                has_error = True
-                codes[index] = answer.error_code
-                texts[index] = answer.error_text
-        for name, values, is_any in (
-            ("detail", details, True),
-            ("error_code", codes, has_error),
-            ("error_text", texts, has_error),
-        ):
-            if is_any:
-                columns[name] = values
+    def _texts(self, frames: FrameColumns, row: int) -> _Texts:
+        decoded = self._read.get(row, DecodedBody())
+        detail = as_json(self._decoder.detail(frames, row, decoded))
+        answer = decoded.answer
+        if answer is None or not answer.is_error:
+            return _Texts(detail)
+        return _Texts(detail, answer.error_code, answer.error_text)
 
-    def _with_texts(self, rows: Int64Array) -> list[tuple[int, int]]:
-        """Index and row of those of the rows that may have a text; all where all have details."""
-        if self._detail == "all":
-            return list(enumerate(rows.tolist()))
-        read = np.fromiter(self._read, np.int64, len(self._read))
-        return [(index, int(rows[index])) for index in np.flatnonzero(np.isin(rows, read)).tolist()]
+    def _with_texts(self, frames: FrameColumns, mine: Int64Array) -> list[int]:
+        """Frames that may have a text; all where all have details."""
+        if self._detail != "all":
+            return [*self._read]
+        rows: list[int] = mine[frames.frame_no[mine] != NULL].tolist()
+        return rows
 
     def connection_facts(self, connections: Sequence[int]) -> dict[int, ConnectionFacts]:
         """What is known of connections that are over, which are forgotten."""

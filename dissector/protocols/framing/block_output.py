@@ -1,5 +1,6 @@
 """Where the framing writes: the block of frames being filled, and the arena behind it."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray
 from dissector.jit import prepacked
-from dissector.limits import FRAME_BLOCK_ROWS, NULL, READ_BUFFER_BYTES
+from dissector.limits import FRAME_BLOCK_ROWS, FRAME_BLOCKS_AT_ONCE, NULL, READ_BUFFER_BYTES
 from dissector.protocols.columns import new_frame_columns
 from dissector.protocols.framing.connection_table import compact_arena
 from dissector.protocols.framing.state import COUNTER_ARENA_USED, FramingState, new_state
@@ -16,7 +17,7 @@ from dissector.protocols.interface import FrameBlock, Sources
 # Half of it takes what one input buffer can add: smaller blocks of frames cost a third more time.
 ARENA_BYTES: Final = 3 * READ_BUFFER_BYTES
 SLOTS: Final = 1 << 10
-_FIRST_ROWS: Final = 1000  # of the first two blocks: most captures have few frames
+_FIRST_ROWS: Final = 1000  # of the first blocks: most captures have few frames
 EMPTY: Final = np.empty(0, np.uint8)
 
 FrameSink = Callable[[FrameBlock], None]
@@ -40,14 +41,17 @@ class FrameOutput:
         self.state = new_state(SLOTS, ARENA_BYTES, key, protocols)
         self.matrix, self.frames = new_frame_columns(_FIRST_ROWS)
         self.rows = 0
-        # A block is read, columns and arena, until the next one is handed out: two take turns.
-        self._other = new_frame_columns(_FIRST_ROWS)
-        self._other_rows = 0
+        # A block is read, columns and arena, until so many more have been handed out: columns take
+        # turns. Each with how many of its rows are used.
+        self._others = deque(
+            (*new_frame_columns(_FIRST_ROWS), 0) for _ in range(FRAME_BLOCKS_AT_ONCE)
+        )
         self.sources: tuple[ByteArray, ByteArray, ByteArray] = (EMPTY, EMPTY, EMPTY)
-        # What is still needed moves to the other arena. The first one's memory is used again when
-        # a block has been handed out since: then the blocks in it are read to the end.
-        self._spare = EMPTY
-        self._spare_marks = EMPTY
+        # What is still needed moves to another arena. The first one's memory is used again when as
+        # many blocks have been handed out since: then the blocks in it are read to the end. Each
+        # with the number of the block before which it is not.
+        self._spares: deque[tuple[int, ByteArray, ByteArray]] = deque()
+        self._blocks = self._blocks_before_arena = 0
         self._for_kernel = (
             self.state,
             self.sources,
@@ -68,19 +72,18 @@ class FrameOutput:
 
     def flush(self) -> None:
         """Hand the frames so far to the sink; afterwards no row points into any buffer."""
-        spare = EMPTY
         if self.rows:
             self._sink(FrameBlock(self.matrix, self.frames, self.rows, self.all_sources()))
-            fresh, used = self._other, self._other_rows
-            if self.rows > _FIRST_ROWS // 2 and len(fresh[1].command) < FRAME_BLOCK_ROWS:
-                fresh, used = new_frame_columns(FRAME_BLOCK_ROWS), 0
-            self._other, self._other_rows = (self.matrix, self.frames), self.rows
-            self.matrix, self.frames = fresh
+            self._blocks += 1
+            matrix, frames, used = self._others.popleft()
+            if self.rows > _FIRST_ROWS // 2 and matrix.shape[1] < FRAME_BLOCK_ROWS:
+                (matrix, frames), used = new_frame_columns(FRAME_BLOCK_ROWS), 0
+            self._others.append((self.matrix, self.frames, self.rows))
+            self.matrix, self.frames = matrix, frames
             self.matrix[:, :used] = NULL
             self.rows = 0
-            spare = self._spare
         if self.state.counters[COUNTER_ARENA_USED] > len(self.state.arena) // 2:
-            self._compact(len(self.state.arena), spare)
+            self._compact(len(self.state.arena))
 
     def close(self) -> None:
         """Forget the sink: nothing comes any more, and whoever owns both shall not be kept."""
@@ -94,16 +97,18 @@ class FrameOutput:
         while used + needed > size // 2:
             size *= 2
         if size > len(self.state.arena):
-            self._compact(size, EMPTY)
+            self._compact(size)
 
-    def _compact(self, size: int, spare: ByteArray) -> None:
-        """Move what is still needed to a fresh arena; only between blocks of frames.
-
-        Args:
-            spare: the memory of an arena that nobody reads.
-        """
-        fresh = spare if len(spare) == size else np.empty(size, np.uint8)
-        marks = self._spare_marks if len(self._spare_marks) == size else np.empty(size, np.uint8)
-        self.state.counters[COUNTER_ARENA_USED] = compact_arena(self.state, fresh, marks)
-        self._spare, self._spare_marks = self.state.arena, self.state.marks
-        self.state = self.state._replace(arena=fresh, marks=marks)
+    def _compact(self, size: int) -> None:
+        """Move what is still needed to a fresh arena; only between blocks of frames."""
+        state, fresh, marks = self.state, EMPTY, EMPTY
+        if self._spares and self._spares[0][0] <= self._blocks:
+            _, fresh, marks = self._spares.popleft()
+        if len(fresh) != size:
+            fresh, marks = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        state.counters[COUNTER_ARENA_USED] = compact_arena(state, fresh, marks)
+        if len(state.arena) == ARENA_BYTES and self._blocks > self._blocks_before_arena:
+            until = self._blocks + FRAME_BLOCKS_AT_ONCE
+            self._spares.append((until, state.arena, state.marks))
+        self._blocks_before_arena = self._blocks
+        self.state = state._replace(arena=fresh, marks=marks)

@@ -7,6 +7,7 @@ frame, then the exchange goes on.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -138,6 +139,13 @@ def _handle_lifecycle(run: PassContext, row: int, connection: int) -> None:
         connections.free_group(state, group)
 
 
+class ErrorTexts(NamedTuple):
+    """Error texts of a block, and for each row the index of its own; few rows have one."""
+
+    indexes: Int64Array
+    texts: list[bytes]
+
+
 class PulsarExchanges(Exchanges):
     """State of one capture; `pair_named` takes the blocks in order, `finish` closes what waits."""
 
@@ -164,7 +172,7 @@ class PulsarExchanges(Exchanges):
         self,
         frames: FrameColumns,
         rows: int,
-        error_texts: Int64Array,
+        error_texts: ErrorTexts,
         names: Sequence[bytes],
         registry_context: RegistryContext,
         notices: NoticeLog,
@@ -172,10 +180,13 @@ class PulsarExchanges(Exchanges):
         """`pair`, and what the registry knows of each frame.
 
         Args:
-            error_texts: what `read_texts` returned for the block.
+            error_texts: what `read_texts` says of the block.
             registry_context: what the registry began the block with.
         """
-        run = self.begin(frames, rows, error_texts, names)
+        indexes = error_texts.indexes
+        indexes[indexes != NULL] += len(self._texts)
+        self._texts += error_texts.texts
+        run = self.begin(frames, rows, indexes, names)
         for _ in self.rooms():
             if not pair_frames(run, rows, self._protocol, registry_context):
                 break
@@ -193,22 +204,23 @@ class PulsarExchanges(Exchanges):
         self._names = names
         self._texts = list(texts)
 
-    def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
-        """For each row the index of its error text in the list of texts; few rows have one.
+    def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> ErrorTexts:
+        """The error texts of a block.
 
-        It alone needs the bytes of the block, so that `pair_named` may run after they are gone.
+        It alone needs the bytes of the block, and nothing of the blocks before it: `pair_named` may
+        run later, and those of the blocks before it beside it.
         """
-        indexes = np.full(max(rows, 1), NULL, np.int64)
+        found = ErrorTexts(np.full(max(rows, 1), NULL, np.int64), [])
         has_text = frames.error_text_bytes[:rows] >= 0
         is_mine = frames.protocol[:rows] == self._protocol
         for row in np.flatnonzero(has_text & is_mine).tolist():
             start = int(frames.error_text_at[row])
             data = sources[int(frames.source[row])]
-            indexes[row] = len(self._texts)
+            found.indexes[row] = len(found.texts)
             length = int(frames.error_text_bytes[row])
             shown = data[start : start + min(length, MAX_DETAIL_TEXT)].tobytes()
-            self._texts.append(bounded(shown, length))
-        return indexes
+            found.texts.append(bounded(shown, length))
+        return found
 
     def _keep_texts(self) -> None:
         """Start a new list of texts with those of early answers, which are still to be written."""

@@ -1,6 +1,7 @@
 """Pulsar's part of a dissection: fields, registry, exchanges, consumption over each block."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -15,14 +16,20 @@ from dissector.notice_log import NoticeLog, of_limits, of_long_names
 from dissector.protobuf.descriptors import enum_names
 from dissector.protocols.columns import COLUMN_NUMBER
 from dissector.protocols.frame_table import WORDS, copied_spans, picked
-from dissector.protocols.interface import ConnectionFacts, DecoderOptions, FrameBlock, Related
+from dissector.protocols.interface import (
+    ConnectionFacts,
+    Decoded,
+    DecoderOptions,
+    FrameBlock,
+    Related,
+)
 from dissector.protocols.pairing.state import PairingBounds
 from dissector.protocols.pulsar.consumption import PulsarConsumption
-from dissector.protocols.pulsar.exchanges import PulsarExchanges
+from dissector.protocols.pulsar.exchanges import ErrorTexts, PulsarExchanges
 from dissector.protocols.pulsar.handshakes import Handshakes
 from dissector.protocols.pulsar.messages import Entries
 from dissector.protocols.pulsar.proxy_sides import ProxySides
-from dissector.protocols.pulsar.registry import PulsarRegistry, RegistryContext
+from dissector.protocols.pulsar.registry import PulsarRegistry
 from dissector.protocols.pulsar.wire.columns import field_of
 from dissector.protocols.pulsar.wire.commands import CommandNames
 from dissector.protocols.pulsar.wire.details import DETAILS
@@ -57,6 +64,18 @@ _ACK_SETS: Final = np.array(
 )
 
 
+@dataclass
+class _Decoded(Decoded):
+    """A block: its fields; all names by code; connections that are proxies' legs from now on; and
+    what registry and exchanges need of its bytes."""
+
+    fields: Fields
+    names: list[bytes]
+    legs: list[int]
+    said: Int64Array
+    error_texts: ErrorTexts
+
+
 class PulsarDecoder:
     """The state of one capture's Pulsar frames."""
 
@@ -67,11 +86,11 @@ class PulsarDecoder:
             options.protocol_number, options.hash_key, self._decoder.unknown
         )
         self._entries = Entries(
-            self._names,
             options.protocol_number,
             options.properties,
             options.payload_sha256,
             options.redact,
+            options.hash_key,
         )
         self._exchanges = PulsarExchanges(
             options.protocol_number,
@@ -92,82 +111,87 @@ class PulsarDecoder:
         self._redact = options.redact
         self._hidden = (0, 0)
         self._commands = CommandNames()
+        self._commands_of_frames = CommandNames()
         self.notices = NoticeLog()
-        # Of the block just advanced: its fields, texts that tell entries apart, and new names.
-        self._fields: Fields
-        self._registry_context: RegistryContext
-        self._texts: Int64Array
-        self._new_names: list[bytes]
 
-    def advance(self, block: FrameBlock) -> list[TableBlock]:
-        """Fill the columns that the bytes of Pulsar's rows tell; a thread fills the others."""
-        frames, rows = block.frames, block.rows
-        fields = self._decoder.decode(frames, rows, block.sources)
+    def advance(self, block: FrameBlock) -> _Decoded:
+        """Fill the columns that the bytes of Pulsar's rows tell; threads fill the others."""
+        frames, rows, sources = block.frames, block.rows, block.sources
+        fields = self._decoder.decode(frames, rows, sources)
         self.notices.take(self._decoder.notices)
-        names = self._names.update()
-        self._notice_proxy_sides(block)
-        self._registry_context = self._registry.begin(frames, rows, names, block.sources)
-        self._texts = self._exchanges.read_texts(frames, rows, block.sources)
-        self._fields, self._new_names = fields, names
-        return []
+        return _Decoded(
+            [],
+            fields,
+            self._names.update(),
+            self._proxy_legs(block),
+            self._registry.read_said(frames, rows, sources),
+            self._exchanges.read_texts(frames, rows, sources),
+        )
 
-    def pair(self, block: FrameBlock) -> Related:
+    def pair(self, block: FrameBlock, decoded: _Decoded) -> Related:
         """Names of frames, and which of them belong together: subjects and exchanges that closed.
 
         With `relate` it takes a third of the time.
         """
-        frames, rows, names, notices = block.frames, block.rows, self._new_names, NoticeLog()
-        run = self._registry_context
-        exchanges = self._exchanges.pair_named(frames, rows, self._texts, names, run, notices)
+        for connection in decoded.legs:
+            self._exchanges.set_proxy_side(connection, True)
+        frames, rows, names, notices = block.frames, block.rows, decoded.names, NoticeLog()
+        run = self._registry.begin(rows, names, decoded.said)
+        texts = decoded.error_texts
+        exchanges = self._exchanges.pair_named(frames, rows, texts, names, run, notices)
         client_handles = self._registry.closed(rows, run, notices)
         return Related(self._named(client_handles + exchanges), notices)
 
-    def read(self, block: FrameBlock) -> list[TableBlock]:
-        """The messages of the block just advanced."""
-        frames, rows, words = block.frames, block.rows, self._fields.words
-        return self._entries.advance(frames, rows, block.sources, words, self.notices)
+    def read(self, block: FrameBlock, decoded: _Decoded) -> Related:
+        """The messages of a block."""
+        for connection in decoded.legs:
+            self._entries.set_proxy_side(connection, True)
+        frames, rows, words, notices = block.frames, block.rows, decoded.fields.words, NoticeLog()
+        messages = self._entries.advance(frames, rows, block.sources, words, decoded.names, notices)
+        return Related(messages, notices)
 
-    def relate(self, block: FrameBlock) -> Related:
+    def relate(self, block: FrameBlock, decoded: _Decoded) -> Related:
         """All about consuming."""
-        frames, rows, fields, notices = block.frames, block.rows, self._fields, NoticeLog()
+        for connection in decoded.legs:
+            self._consumption.set_proxy_side(connection, True)
+        frames, rows, fields, notices = block.frames, block.rows, decoded.fields, NoticeLog()
         consumption = self._consumption.advance(
-            frames, rows, fields.ids, fields.words, self._new_names, notices
+            frames, rows, fields.ids, fields.words, decoded.names, notices
         )
         return Related(consumption, notices)
 
-    def _notice_proxy_sides(self, block: FrameBlock) -> None:
-        """Read handshakes; what a proxy passes on is kept apart from what its client sent."""
+    def _proxy_legs(self, block: FrameBlock) -> list[int]:
+        """Read handshakes; gives connections on which a proxy passes on what its client sent."""
         frames, rows, sources = block.frames, block.rows, block.sources
         handshakes = self._handshakes.advance(frames, rows, sources)
         for each in handshakes:
             if each.handshake.auth_bytes:
                 self._hidden = self._hidden[0] + 1, self._hidden[1] + each.handshake.auth_bytes
-        for connection in self._proxy_sides.advance(handshakes, frames, rows, sources):
-            self._entries.set_proxy_side(connection, True)
-            self._exchanges.set_proxy_side(connection, True)
-            self._consumption.set_proxy_side(connection, True)
+        return self._proxy_sides.advance(handshakes, frames, rows, sources)
 
-    def frame_columns(self, block: FrameBlock, rows: Int64Array) -> dict[str, Column]:
+    def frame_columns(
+        self, block: FrameBlock, decoded: _Decoded, rows: Int64Array
+    ) -> dict[str, Column]:
         """Pulsar's own columns of the table frames, for chosen rows of the block."""
         columns: dict[str, Column] = {}
         for index, values in picked(block, _NUMBERS, rows).items():
             name = _CODED[index]
             words = _words_of(name)
             if name == "command":
-                columns[name] = self._commands.column(values)
+                columns[name] = self._commands_of_frames.column(values)
             elif name == "checksum_note":
                 columns[name] = Coded(np.where(values > 0, values, NULL), CHECKSUM_NOTES)
             elif words is not None:
                 columns[name] = coded(values, words)
             else:
-                columns[name] = Coded(values, self._names.names)
+                columns[name] = Coded(values, decoded.names)
         for name, at, size in _TEXTS:
             spans = copied_spans(block, rows, at, size, _is_bytes(name))
             if spans is not None:
                 columns[name] = spans if spans.is_hex else _bounded_texts(spans)
         sets = picked(block, _ACK_SETS, rows)
         if len(sets) == len(_ACK_SETS):
-            columns["ack_set"] = Lists(self._fields.words.copy(), *sets.values())
+            columns["ack_set"] = Lists(decoded.fields.words.copy(), *sets.values())
         details = self._detail(block.frames, rows, block.sources, self._redact)
         if details is not None:
             columns["detail"] = details
@@ -206,10 +230,11 @@ class PulsarDecoder:
 
     def finish(self) -> list[TableBlock]:
         """Close what is open at the capture's end."""
-        self.notices.add(of_long_names(self._names.drain_cut()))
+        names = (self._names, self._entries.real_topics)
+        self.notices.add(of_long_names(sum(each.drain_cut() for each in names)))
         passes = (self._registry, self._exchanges, self._consumption)
         memories = [each.memory() for each in passes]
-        self.notices.add(of_limits(*memories, crowded=self._names.crowded))
+        self.notices.add(of_limits(*memories, crowded=sum(each.crowded for each in names)))
         self._decoder.unknown.note_all(self.notices)
         client_handles = self._named(self._registry.finish(self.notices))
         exchanges = self._named(self._exchanges.finish(self.notices))

@@ -9,16 +9,16 @@ import pytest
 
 from dissector.blocks import TableBlock
 from dissector.dissection.frame_stages import FrameStages
-from dissector.limits import NULL
+from dissector.limits import FRAME_BLOCKS_AT_ONCE, NULL
 from dissector.notice_log import NoticeLog
-from dissector.protocols.interface import Related
+from dissector.protocols.interface import Decoded, Related
 
 
 def rows_of(table: str, number: int) -> TableBlock:
     return TableBlock(table, 1, {"frame_no": np.array([number])})
 
 
-def frame_rows(block: Any) -> list[TableBlock]:
+def frame_rows(block: Any, decoded: list[Decoded]) -> list[TableBlock]:
     return [rows_of("frames", block)]
 
 
@@ -30,19 +30,20 @@ class Protocol:
         self.may_relate = threading.Event()
         self.may_relate.set()
 
-    def advance(self, block: Any) -> list[TableBlock]:
+    def advance(self, block: Any) -> Decoded:
         self.calls.append(("advance", block))
-        return [rows_of("producers", block)]
+        return Decoded([rows_of("producers", block)])
 
-    def pair(self, block: Any) -> Related:
+    def pair(self, block: Any, decoded: Decoded) -> Related:
         self.calls.append(("pair", block))
         return Related([rows_of("consumers", block)])
 
-    def read(self, block: Any) -> list[TableBlock]:
+    def read(self, block: Any, decoded: Decoded) -> Related:
         assert self.calls.count(("pair", block)) == 1
-        return [rows_of("messages", block)]
+        assert decoded.rows[0].columns["frame_no"] == [block]
+        return Related([rows_of("messages", block)])
 
-    def relate(self, block: Any) -> Related:
+    def relate(self, block: Any, decoded: Decoded) -> Related:
         assert self.may_relate.wait(20)
         self.calls.append(("relate", block))
         log = NoticeLog()
@@ -90,24 +91,63 @@ def test_bytes_are_free_while_relations_go_on() -> None:
     assert [block for block, _, _ in made.out] == [1, None]
 
 
-def test_a_block_begins_when_the_last_one_is_through() -> None:
+def test_each_stage_takes_the_blocks_in_order() -> None:
     protocol = Protocol()
     made = Stages(protocol)
     for block in range(50):
         made.stages.begin(block)
     made.stages.close()
-    names = ("advance", "pair", "relate")
-    assert protocol.calls == [(name, block) for block in range(50) for name in names]
-    assert [block for block, _, _ in made.out[::2]] == list(range(50))
+    for name in ("advance", "pair", "relate"):
+        assert [block for stage, block in protocol.calls if stage == name] == [*range(50)]
+    assert [block for block, _, _ in made.out if block is not None] == [*range(50)]
+    relations = [rows for block, rows, _ in made.out if block is None]
+    assert relations == [[("consumers", [n]), ("exchanges", [n])] for n in range(50)]
+
+
+def test_blocks_are_decoded_while_the_relations_of_those_before_go_on() -> None:
+    protocol = Protocol()
+    made = Stages(protocol)
+    protocol.may_relate.clear()
+    for block in range(FRAME_BLOCKS_AT_ONCE):
+        made.stages.begin(block)
+    made.stages.finish_reading()
+    assert [block for block, _, _ in made.out] == [*range(FRAME_BLOCKS_AT_ONCE)]
+    assert "relate" not in [stage for stage, _ in protocol.calls]
+    threading.Timer(0.1, protocol.may_relate.set).start()
+    made.stages.begin(FRAME_BLOCKS_AT_ONCE)  # waits for the first one, whose memory it may take
+    assert made.out[-1] == (None, [("consumers", [0]), ("exchanges", [0])], 1)
+    made.stages.close()
+
+
+def test_the_last_blocks_may_be_read_while_others_are_awaited() -> None:
+    class Slow(Protocol):
+        def __init__(self) -> None:
+            super().__init__()
+            self.may_read = threading.Event()
+
+        def read(self, block: Any, decoded: Decoded) -> Related:
+            assert block == 0 or self.may_read.wait(20)
+            return super().read(block, decoded)
+
+    protocol = Slow()
+    made = Stages(protocol)
+    made.stages.begin(0)
+    made.stages.begin(1)
+    made.stages.finish_reading(but=1)
+    made.stages.finish_reading(but=5)
+    assert [block for block, _, _ in made.out] == [0]
+    protocol.may_read.set()
+    made.stages.close()
+    assert [block for block, _, _ in made.out] == [0, None, 1, None]
 
 
 def test_rows_of_several_protocols_are_in_the_order_of_their_frames() -> None:
     class Later(Protocol):
-        def pair(self, block: Any) -> Related:
-            super().pair(block)
+        def pair(self, block: Any, decoded: Decoded) -> Related:
+            super().pair(block, decoded)
             return Related([])
 
-        def relate(self, block: Any) -> Related:
+        def relate(self, block: Any, decoded: Decoded) -> Related:
             return Related([rows_of("exchanges", block - 5)])
 
     made = Stages(Protocol(), Later())
@@ -118,7 +158,7 @@ def test_rows_of_several_protocols_are_in_the_order_of_their_frames() -> None:
 
 def test_what_a_stage_raises_reaches_the_caller() -> None:
     class Broken(Protocol):
-        def read(self, block: Any) -> list[TableBlock]:
+        def read(self, block: Any, decoded: Decoded) -> Related:
             raise AssertionError(f"block {block}")
 
     made = Stages(Broken())

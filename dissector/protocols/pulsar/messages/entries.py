@@ -38,8 +38,9 @@ _BLOCK_ROWS: Final = 1 << 14
 _AT_ONCE_BYTES: Final = 1 << 20  # of uncompressed batches: they are still in the cache when read
 _CHUNKS_AT_ONCE: Final = 1 << 10
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
+_NAMES_LIMIT: Final = NOTICE_NUMBER["names_limit"]
 
-_NAMED: Final = ("topic", "producer_name", "real_topic")
+_NAMED: Final = ("topic", "producer_name")
 _SPANS: Final = (
     ("partition_key", "partition_key", False),
     ("ordering_key", "ordering_key", True),
@@ -49,32 +50,41 @@ _SPANS: Final = (
 _PLAIN: Final = tuple(
     column.name
     for column in TABLES["messages"].columns
-    if column.name in MessageColumns._fields and column.name not in (*_NAMED, "direction")
+    if column.name in MessageColumns._fields
+    and column.name not in (*_NAMED, "real_topic", "direction")
 )
 
 
 class Entries:
-    """Turns the entries of one capture into messages, block after block."""
+    """Turns the entries of one capture into messages, block after block.
+
+    real_topics: names that messages say, a table of their own: those of frames are found while
+        entries of the blocks before are opened.
+    """
 
     def __init__(
         self,
-        names: NameTable,
         protocol: int,
         properties: bool = False,
         payload_sha256: bool = False,
         redact: bool = True,
+        key: int = 0,
     ) -> None:
         """
         Args:
-            names: the capture's; protocol: what frames.protocol holds for Pulsar.
+            protocol: what frames.protocol holds for Pulsar.
             properties, payload_sha256: whether these columns are needed; both cost much.
             redact: hide the values of properties whose keys sound like secrets.
+            key: of hash tables.
         """
-        self._names = names
+        self.real_topics = NameTable(key=key)
+        self._names: Sequence[bytes] = ()
         self._wants_properties = properties
         self._wants_digest = payload_sha256
         self._redact = redact
-        self._opening = state.new_unpacking(names.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol)
+        self._opening = state.new_unpacking(
+            self.real_topics.columns, _FIRST_ROWS, _FIRST_TEXT_BYTES, protocol
+        )
         self._decompressor = Decompressor()
         self._chunks = Chunks(keeps_pieces=payload_sha256)
         self._opened: ByteArray = np.zeros(1, np.uint8)
@@ -94,13 +104,16 @@ class Entries:
         rows: int,
         sources: Sources,
         words: Int64Array,
+        names: Sequence[bytes],
         notices: NoticeLog,
     ) -> list[TableBlock]:
         """The messages of a block whose fields are read and whose names are known.
 
         Args:
-            words: the block's, see fields.Fields; notices: takes what could not be opened.
+            words: the block's, see fields.Fields; names: texts of the name codes; notices: takes
+                what could not be opened.
         """
+        self._names = names
         if len(self._opening.notices.rows.kind) < rows:
             self._opening.grow(notices=new_notices(rows))
         cursor = self._opening.cursor
@@ -134,6 +147,8 @@ class Entries:
                 self._join(frames, sources)
         notices.drain(self._opening.notices)
         notices.add(self._chunks.drain_notices())
+        if self.real_topics.drain_refused():
+            notices.add([notice_at(_NAMES_LIMIT, frames, rows - 1)])
         self._joined.clear()
         if cursor[state.CURSOR_COUNT]:
             blocks.append(self._flush())
@@ -196,10 +211,11 @@ class Entries:
         cells = filled_columns(messages, count)
         columns: dict[str, Column] = {name: cells[name] for name in _PLAIN if name in cells}
         columns["direction"] = Coded(cells["direction"], DIRECTION_NAMES)
-        names = self._names.names
         for name in _NAMED:
             if name in cells:
-                columns[name] = Coded(cells[name], names)
+                columns[name] = Coded(cells[name], self._names)
+        if "real_topic" in cells:
+            columns["real_topic"] = self._topics(cells["real_topic"], messages.own_at[:count])
         text = self._opening.text[: int(cursor[state.CURSOR_TEXT])].copy()
         for name, stem, is_hex in _SPANS:
             lengths = cells.get(f"{stem}_bytes")
@@ -212,6 +228,15 @@ class Entries:
             columns["payload_sha256"], self._digests = self._digests, []
         cursor[state.CURSOR_COUNT] = cursor[state.CURSOR_TEXT] = 0
         return TableBlock("messages", count, columns)
+
+    def _topics(self, codes: Int64Array, own_at: Int64Array) -> Coded:
+        """Real topics. codes: of messages in batches by their own names, of others (own_at is null)
+        by those of frames."""
+        singles = np.flatnonzero((own_at == NULL) & (codes != NULL))
+        used, places = np.unique(codes[singles], return_inverse=True)
+        own = [self.real_topics.code_of(self._names[code]) for code in used.tolist()]
+        codes[singles] = np.array(own, np.int64)[places]
+        return Coded(codes, self.real_topics.names)
 
     def _add_extras(self, first: int, frames: FrameColumns, sources: Sources) -> None:
         """Properties and digests of the messages from `first` on, while their bytes are there."""

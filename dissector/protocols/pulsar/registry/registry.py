@@ -47,8 +47,9 @@ _CONSUMERS: Final = (
 
 
 class PulsarRegistry:
-    """State of one capture; `begin` and `closed` are before and behind each block's walk, `finish`
-    closes what is open. key: of hash tables; unknown: counts fields of a KeySharedMeta that are.
+    """State of one capture; `read_said` and `begin` are before and `closed` behind each block's
+    walk, `finish` closes what is open. key: of hash tables; unknown: counts fields of a
+    KeySharedMeta that are.
     """
 
     def __init__(self, protocol: int, key: int = 0, unknown: Unknown | None = None) -> None:
@@ -63,22 +64,17 @@ class PulsarRegistry:
         self._said_bytes = 0
         self._refused = 0
 
-    def begin(
-        self, frames: FrameColumns, rows: int, names: Sequence[bytes], sources: Sources
-    ) -> RegistryContext:
+    def begin(self, rows: int, names: Sequence[bytes], said: Int64Array) -> RegistryContext:
         """What the walk over a block needs, with room for all that the block can bring.
-
-        It alone reads the bytes of the block, so that the walk may run after they are gone.
 
         Args:
             names: texts of the name codes.
-            sources: the byte arrays that frames.source selects.
+            said: what `read_said` returned for the block.
         """
         self._names = names
         state = self._state
         registry_state.reserve(state, rows)
         state.counters[registry_state.COUNT_OUT] = 0
-        said = self._said_in(frames, rows, sources)
         notices = new_notices(rows)
         before = int(state.counters[registry_state.COUNT_ROW])
         return RegistryContext(state, before, self._rules, said, self._output(rows), notices)
@@ -132,9 +128,16 @@ class PulsarRegistry:
         capacity = len(pool.rows) - int(pool.free[0]) + 2 * rows + 1
         return HandleRows(np.empty((len(HandleRows._fields), capacity), np.int64))
 
-    def _said_in(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
+    def read_said(self, frames: FrameColumns, rows: int, sources: Sources) -> Int64Array:
         """For each row the index of its schema version, or of its KeySharedMeta, in the list; few
-        rows have one, and what finds no room is not known."""
+        rows have one, and what finds no room is not known.
+
+        It alone reads the bytes of a block, and adds to the list alone: the walks over the blocks
+        before it may run beside it.
+
+        Args:
+            sources: the byte arrays that frames.source selects.
+        """
         indexes = np.full(max(rows, 1), NULL, np.int64)
         is_mine = frames.protocol[:rows] == self._protocol
         is_producer = frames.last_sequence_id[:rows] != NULL

@@ -6,6 +6,7 @@ need both: what is malformed, what is unknown. A cut frame keeps what could be r
 command if it is whole, the metadata if that is whole too.
 """
 
+from collections import deque
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from dissector.codecs.crc32c import crc32c
 from dissector.codecs.integers import be16, be32
 from dissector.codecs.names import NameTable
 from dissector.jit import inlined, kernel
-from dissector.limits import NULL
+from dissector.limits import FRAME_BLOCKS_AT_ONCE, NULL
 from dissector.notice_log import NoticeLog
 from dissector.notice_rows import NoticeRows, Notices, drained, new_notices
 from dissector.notices import NOTICE_NUMBER
@@ -245,8 +246,12 @@ class FieldDecoder:
         self._spans = SpanColumns.new(0)
         self.notices = NoticeLog()
         self._notices = new_notices(0)
+        # Ids and words are read until the stages of their block are through: blocks take turns.
         empty = np.zeros((columns.FRAME_COLUMN_COUNT, 0), np.int64)
-        self._out = protobuf_scan.new_output(empty, len(IdColumns._fields), names.columns)
+        self._outs = deque(
+            protobuf_scan.new_output(empty, len(IdColumns._fields), names.columns)
+            for _ in range(FRAME_BLOCKS_AT_ONCE)
+        )
 
     def decode(self, frames: FrameColumns, rows: int, sources: Sources) -> Fields:
         """Fill the columns of rows 0 to rows - 1 of a block.
@@ -260,14 +265,14 @@ class FieldDecoder:
             self._notices = new_notices((_SPANS_PER_FRAME + 1) * rows)
         spans, notices = self._spans, self._notices
         count = locate(frames, sources, rows, self._protocol, spans, notices)
-        out = self._out._replace(cells=frames.matrix)
+        out = self._outs.popleft()._replace(cells=frames.matrix)
         out.used[:] = 0
         first = protobuf_scan.scan(self._plan, out, sources, spans, 0, count)
         while first < count:
             out = protobuf_scan.doubled(out)
             first = protobuf_scan.scan(self._plan, out, sources, spans, first, count)
-        self._out = out
-        self._note_unknown(frames, rows)
+        self._outs.append(out)
+        self._note_unknown(frames, rows, out.odd_fields)
         settle(frames, spans, count, notices)
         if notices.used[0]:
             found = NoticeRows(drained(notices))
@@ -281,10 +286,9 @@ class FieldDecoder:
             word_count=int(out.used[protobuf_scan.USED_WORDS]),
         )
 
-    def _note_unknown(self, frames: FrameColumns, rows: int) -> None:
+    def _note_unknown(self, frames: FrameColumns, rows: int, table: Int64Array) -> None:
         """Count what a block has that is not known."""
         self.unknown.look_at(frames, rows)
-        table = self._out.odd_fields
         counts = table[ODD_COUNT]
         if not counts.any():
             return
