@@ -31,7 +31,7 @@ from dissector.packet.columns import PacketBuffers, PacketColumns
 from dissector.packet.reader import PacketCounts, PacketReader
 from dissector.protocols import PROTOCOLS
 from dissector.protocols.columns import MALFORMED
-from dissector.protocols.frame_table import common_columns
+from dissector.protocols.frame_table import common_columns, with_copies
 from dissector.protocols.framing import Framing, FramingOptions
 from dissector.protocols.interface import (
     PROXY_LEG,
@@ -124,7 +124,8 @@ class Dissection:
         self._without_timestamp = UntimedRows(self.capture.without_timestamp)
         self._events = EventRows(len(specs))
         self._stages = FrameStages(self._facts, self._frame_rows, self._take_rows)
-        self._blocks_of_feed = 0
+        self._fed_blocks = 0  # of frames, by this call of `feed`, and by the one before
+        self._fed_before = 0
         self._repeated: tuple[set[int], set[int]] = (set(), set())
         self._is_in_file = False
         self._is_side_lasting = False
@@ -144,8 +145,8 @@ class Dissection:
         Args:
             data: uint8[], writable, valid until the call returns.
             is_last: the file ends at `end`.
-            stays: data is valid until the next call returns, too, so that rows of its last frames
-                may be made meanwhile; that call is another `feed`, unless the file ends.
+            stays: data is valid until two more calls have returned, too, so that rows of its frames
+                may be made meanwhile; these calls are `feed` as well, unless the file ends.
 
         Returns:
             The position after the bytes that are not needed again (the next call begins with the
@@ -153,7 +154,7 @@ class Dissection:
         """
         position = start
         self._repeated = (set(), self._repeated[0])
-        self._blocks_of_feed = 0
+        self._fed_before, self._fed_blocks = self._fed_blocks, 0
         while True:
             scan = self.capture.feed(data, position, end, is_last)
             position = scan.consumed
@@ -165,7 +166,8 @@ class Dissection:
             if not scan.is_more:
                 break
         self._framing.flush()
-        self._stages.finish_reading(but=self._blocks_of_feed if stays and not is_last else 0)
+        lent = stays and not is_last
+        self._stages.finish_reading(but=self._fed_blocks + self._fed_before if lent else 0)
         return position, self._taken()
 
     def feed_packets(self, data: ByteArray, packets: PacketColumns, rows: int) -> list[TableBlock]:
@@ -376,16 +378,14 @@ class Dissection:
         """Start the stages of a block of frames.
 
         Bytes of the heap and of the side buffer change with the next packets, so frames that lie
-        there are read to the end at once; those of the framing, and what was decrypted, do not.
+        there are copied; those of the framing, and what was decrypted, do not.
         """
-        self._stages.begin(block)
-        self._blocks_of_feed += 1
-        sources = block.frames.source[: block.rows]
-        is_brief = sources == RangeSource.HEAP
-        if not self._is_side_lasting:
-            is_brief |= sources == RangeSource.SIDE
-        if is_brief.any():
-            self._stages.finish_reading()
+        is_brief = np.isin(
+            block.frames.source[: block.rows],
+            [RangeSource.HEAP] if self._is_side_lasting else [RangeSource.HEAP, RangeSource.SIDE],
+        )
+        self._stages.begin(with_copies(block, np.flatnonzero(is_brief), RangeSource.HEAP))
+        self._fed_blocks += 1
 
     def _take_rows(
         self, block: FrameBlock | None, rows: list[TableBlock], notices: Sequence[NoticeLog]

@@ -148,3 +148,24 @@ def copied_spans(
     out_starts = np.empty(len(rows), np.int64)
     _copy_spans(block.sources, block.frames.source[rows], starts, lengths, data, out_starts)
     return Spans(data, out_starts, lengths, is_hex)
+
+
+def with_copies(block: FrameBlock, rows: Int64Array, source: int) -> FrameBlock:
+    """A block that was not read yet, with copies in the place of some frames' bytes.
+
+    Args:
+        rows: rows of the block; those that are events have no bytes.
+        source: which of the sources the copies are from now on; only the rows may lie in it.
+    """
+    frames, sources = block.frames, list(block.sources)
+    rows = rows[frames.frame_no[rows] != NULL]
+    if not len(rows):
+        return block
+    lengths, starts = frames.data_bytes[rows], np.empty(len(rows), np.int64)
+    copies = np.empty(int(np.maximum(lengths, 0).sum()), np.uint8)
+    chosen, offsets = frames.source[rows], frames.data_offset[rows]
+    _copy_spans(block.sources, chosen, offsets, lengths, copies, starts)
+    frames.data_offset[rows], frames.source[rows] = starts, source
+    sources[source] = copies
+    block_data, heap, side, arena = sources
+    return block._replace(sources=(block_data, heap, side, arena))

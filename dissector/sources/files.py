@@ -17,6 +17,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -39,7 +40,7 @@ _TAIL_BYTES: Final = MAX_RECORD_BYTES + 64  # longest record and its header
 _PIECE_BYTES: Final = 1 << 20  # read and hashed at once, while it is in the processor's cache
 _PAUSE_SECONDS: Final = 0.02  # without more bytes of a pipe, those that are there are handed on
 _WAIT_SECONDS: Final = 0.08  # for more bytes of a pipe, since the first one of a buffer
-_BUFFERS: Final = 3  # one that is filled, one with the consumer, and the one before that
+_BUFFERS: Final = 4  # one that is filled, one with the consumer, and the two before that
 
 
 class FileProblem(NamedTuple):
@@ -87,7 +88,7 @@ class Buffer:
 
     is_last: the file ends at `end`.
     consumed: the consumer sets it to the position after what it will not need again before it asks
-        for the next buffer; what lies before it stays until it asks once more, or has had the last
+        for the next buffer; what lies before it stays until it asks twice more, or has had the last
         one.
     is_enough: it may set this, where it needs no more of the file: reading ends with the next
         buffer that is full.
@@ -319,7 +320,8 @@ class ChainReader:
         self._thread = threading.Thread(target=self._read_all, name="reading", daemon=True)
         for _ in range(_BUFFERS):
             self._buffers.append(np.empty(_TAIL_BYTES + READ_BUFFER_BYTES, np.uint8))
-        *free, before = range(_BUFFERS)
+        *free, before, between = range(_BUFFERS)
+        lent = deque((before, between))
         for number in free:
             self._free.put(number)
         self._thread.start()
@@ -344,8 +346,9 @@ class ChainReader:
                 # That it is enough goes with a buffer back to the thread, which has filled the
                 # next one by then: how much of a file is hashed does not depend on who is quicker.
                 is_enough = last.is_enough and not event.is_last
-                self._free.put(-1 - before if is_enough else before)
-                before = number
+                oldest = lent.popleft()
+                self._free.put(-1 - oldest if is_enough else oldest)
+                lent.append(number)
             end = _TAIL_BYTES + event.size
             buffer = Buffer(data, start, end, event.is_last, is_early=event.is_early)
             yield buffer

@@ -20,7 +20,7 @@ class Opened:
     ) -> None:
         self.names = NameTable(4096, 1 << 20)
         self.decoder = FieldDecoder(self.names, 0)
-        self.entries = Entries(self.names, 0, properties, payload_sha256, redact)
+        self.entries = Entries(0, properties, payload_sha256, redact)
         self.notice_log = NoticeLog()
         self.rows: list[dict[str, Any]] = []
         self.frame_no = 0
@@ -36,8 +36,8 @@ class Opened:
         block.producer_name[:] = block.wire_producer_name
         for name, value in columns.items():
             getattr(block, name)[:] = value
-        self.names.update()
-        blocks = self.entries.advance(block, len(frames), sources, fields.words, self.notice_log)
+        words, names = fields.words, self.names.update()
+        blocks = self.entries.advance(block, len(frames), sources, words, names, self.notice_log)
         for each in blocks:
             assert each.table == "messages" and each.rows > 0
             self.rows += [without_nulls(row) for row in rows_of_block(each)]
