@@ -1,17 +1,27 @@
 """A real capture through every stage: counts of an independent decoder, and closed accounts."""
 
 import gc
+import hashlib
 import json
+import time
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dissector.dissection import Dissection, Options
+from dissector.dissection.frame_stages import FrameStages
+from dissector.lake.land import land_chain
+from dissector.protocols.interface import FrameBlock
+from dissector.sources import files
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import chains
+from tests.busy.traffic import Size, write_capture
 from tests.hard.packet_floods import PACKET_FLOODS
 from tests.plain import rows_of_block
 
@@ -71,6 +81,56 @@ def test_the_clients_of_frames_come_before_them_and_change_no_row(name: str) -> 
         if row["connection_id"] in told:
             columns = "client_ip", "client_port", "proxied_client_ip"
             assert told[row["connection_id"]] == tuple(row[column] for column in columns)
+
+
+def landed(paths: list[Path], lake: Path) -> dict[str, str]:
+    """Digests of the Parquet files of one capture."""
+    (chain,) = chains([str(path) for path in paths], "all").chains
+    land_chain(chain, lake, Options(properties=True, payload_sha256=True, want_detail="all"))
+    files = sorted(lake.rglob("*.parquet"))
+    return {str(f.relative_to(lake)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.mark.parametrize("pattern", [
+    "pulsar/ring.pcap*", "pulsar/cpp-s25_midstream.pcap", "pulsar/fake-f07_chunking64k.pcap",
+    "pulsar/fake-f02_errors.pcap", "pulsar-apache/cpp-s08_nack-proxy-any.pcap",
+    "pulsar-apache/java-j16_dlq_retry.pcap", "pulsar-apache/java-j35_tls.pcap",
+    "pulsar-apache/mut-loss1-java-j24_unload.pcap",
+    "pulsar-apache/mut-vlan-java-j20_partitioned.pcap", "cursus/tls-mixed.pcap",
+    "cursus/go-transactions.pcap", "cursus/go-batch_gzip.pcap", "busy",
+])  # fmt: skip
+def test_stages_that_run_beside_each_other_change_no_byte(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is the faster one: many blocks are under way in buffers that are used again."""
+    paths = sorted(CAPTURES.parent.glob(pattern))
+    if pattern == "busy":
+        paths, sizes = [tmp_path / "busy.pcap"], (50, 900, 3_000, 200)
+        write_capture(paths[0], Size(12_000, connections=100, message_bytes=sizes, lost=70))
+    size = sum(path.stat().st_size for path in paths)
+    monkeypatch.setattr(files, "READ_BUFFER_BYTES", max(3_000, size // 60))
+    begin, random = FrameStages.begin, Random(pattern)
+
+    def delayed(stage: str) -> Callable[..., Any]:
+        run = getattr(FrameStages, stage)
+
+        def slow(*arguments: Any) -> Any:
+            time.sleep(random.choice((0, 0, 0, 0.004)))
+            return run(*arguments)
+
+        return slow
+
+    def one_by_one(self: FrameStages, frames: FrameBlock) -> None:
+        begin(self, frames)
+        self.finish()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrameStages, "begin", one_by_one)
+        expected = landed(paths, tmp_path / "one-by-one")
+    assert landed(paths, tmp_path / "together") == expected
+    for stage in ("_decode", "_pair", "_read", "_relate"):
+        monkeypatch.setattr(FrameStages, stage, delayed(stage))
+    assert landed(paths, tmp_path / "delayed") == expected
 
 
 def test_a_finished_dissection_leaves_at_once() -> None:

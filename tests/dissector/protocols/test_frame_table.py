@@ -14,7 +14,13 @@ from dissector.protocols.columns import (
     STATUS_NAMES,
     new_frame_columns,
 )
-from dissector.protocols.frame_table import PLAIN, WORDS, common_columns, copied_spans
+from dissector.protocols.frame_table import (
+    PLAIN,
+    WORDS,
+    common_columns,
+    copied_spans,
+    with_copies,
+)
 from dissector.protocols.interface import FrameBlock
 from dissector.schemas import TABLES
 
@@ -96,3 +102,25 @@ def test_a_column_without_any_text_is_left_out() -> None:
     block = block_of(6)
     block.matrix[COLUMN_NUMBER["data_bytes"], :6] = NULL
     assert copied_spans(block, np.arange(6), "data_offset", "data_bytes") is None
+
+
+def test_frames_are_the_same_where_copies_stand_for_their_bytes() -> None:
+    block = block_of(6)
+    frames = block.frames
+    frames.source[:6] = [1, 0, 2, 1, 3, 1]
+    frames.data_offset[:6] = [7, 1, 2, 0, 4, 9]
+    frames.data_bytes[:6] = [4, 5, 6, 0, 7, 3]
+    frames.frame_no[:6] = [1, 2, 3, 4, 5, NULL]  # the last one is an event
+    before = [bytes_of(block, row) for row in range(5)]
+    copied = with_copies(block, np.array([0, 2, 3, 5]), 1)
+    for source in (block.sources[1], block.sources[2]):
+        source[:] = 0xEE
+    assert [bytes_of(copied, row) for row in range(5)] == before
+    assert copied.frames.source[:5].tolist() == [1, 0, 1, 1, 3]
+    assert copied.frames.data_offset[5] == 9 and with_copies(copied, np.array([5]), 1) is copied
+
+
+def bytes_of(block: FrameBlock, row: int) -> bytes:
+    frames = block.frames
+    start, size = int(frames.data_offset[row]), int(frames.data_bytes[row])
+    return block.sources[int(frames.source[row])][start : start + size].tobytes()
