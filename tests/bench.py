@@ -9,10 +9,11 @@ that is. With Apache's plugin tshark writes a line per packet with all fields th
 and the column says so. The best and the median of the runs are shown; the first run of a mix is not
 counted, it reads the capture into memory.
 
-Further tables: several captures at once; floods in the streams alone; floods landed, with what a
-packet costs beside one of ordinary traffic; subscriptions of every type with every style of
-acknowledgement; the live tap at 100,000 packets a second; TLS beside clear. --only NAME prints one;
-`--only landed --flood "lone frames" --packets 100000` lands floods of that name alone.
+Further tables: one capture on one processor and more; several captures at once; floods in the
+streams alone; floods landed, with what a packet costs beside one of ordinary traffic; subscriptions
+of every type with every style of acknowledgement; the live tap at 100,000 packets a second; TLS
+beside clear. --only NAME prints one; `--only landed --flood "lone frames" --packets 100000` lands
+floods of that name alone.
 """
 
 import argparse
@@ -104,12 +105,16 @@ def measured(command: list[str]) -> Run:
     return Run(*json.loads(subprocess.check_output([sys.executable, "-c", _MEASURED, *command])))
 
 
-def land(paths: list[Path], jobs: int = 1, more: Sequence[str] = ()) -> Run:
-    """Land captures in a fresh lake with a fresh process."""
+def land(
+    paths: list[Path], jobs: int = 1, more: Sequence[str] = (), cpus: int | None = None
+) -> Run:
+    """Land captures in a fresh lake with a fresh process, on so many processors or all."""
     lake = ROOM / "lake"
     shutil.rmtree(lake, ignore_errors=True)
     options = ["--lake", str(lake), "--quiet", "--chain", "none", "--jobs", str(jobs)]
-    run = measured([DISSECTOR, "land", *map(str, paths), *options, *more])
+    usable = sorted(os.sched_getaffinity(0))[:cpus]
+    pinned = ["taskset", "-c", ",".join(map(str, usable))] if cpus else []
+    run = measured([*pinned, DISSECTOR, "land", *map(str, paths), *options, *more])
     frames = size = 0
     for manifest in (lake / "_manifest").glob("*.json"):
         files = json.loads(manifest.read_text())["files"]
@@ -171,6 +176,27 @@ def mix_table(cases: list[tuple[str, int]], runs: int) -> Table:
             f"{best.lake_bytes / best.frames:.1f}",
             f"{reference:.1f} s, {reference / middle:.1f}x" if reference else "",
         )
+    return table
+
+
+def cores_table(megabytes: int = 300, runs: int = 3) -> Table:
+    """Landing of one capture on one processor, on two, four, ... and on all: the best of the runs."""
+    table = Table(title="dissector land of one capture")
+    for heading in ("mix", "MB", "processors", "s", "user", "system", "cores", "times as fast"):
+        table.add_column(heading, justify="right")
+    there = len(os.sched_getaffinity(0))
+    counts = sorted({each for each in (1, 2, 4, 8, 16) if each < there} | {there})
+    for mix in BUSY:
+        path, alone = capture_of(mix, megabytes), 0.0
+        land([path])
+        for count in counts:
+            best = min((land([path], cpus=count) for _ in range(runs)), key=lambda run: run.wall)
+            alone = alone or best.wall
+            table.add_row(
+                mix, f"{path.stat().st_size / 1e6:,.0f}", str(count), f"{best.wall:.2f}",
+                f"{best.user:.2f}", f"{best.system:.2f}",
+                f"{(best.user + best.system) / best.wall:.2f}", f"{alone / best.wall:.2f}",
+            )  # fmt: skip
     return table
 
 
@@ -403,6 +429,7 @@ def tls_table(megabytes: int = 150) -> Table:
 
 
 TABLES: dict[str, Callable[[], Table]] = {
+    "cores": cores_table,
     "jobs": jobs_table,
     "streams": flood_table,
     "landed": landed_flood_table,

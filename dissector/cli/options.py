@@ -236,7 +236,7 @@ _DISSECTING: Final = (
         "--jobs",
         type=Whole(1, 1024),
         metavar="N",
-        help="Land N captures at once.  [default: usable CPUs]",
+        help="Land N captures at once; one alone uses several CPUs, too.  [default: usable CPUs]",
     ),
     click.option("--strict", is_flag=True, help="Write nothing, exit 2, if input is missing."),
     *_READING.values(),
