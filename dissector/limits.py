@@ -96,7 +96,7 @@ MAX_BROKEN_KEY_LINES: Final = 5  # that are named; all are counted
 
 # -- frames
 FRAME_BLOCK_ROWS: Final = 16_384  # frames decoded at once: more would leave the cache
-FRAME_BLOCKS_AT_ONCE: Final = 3  # of them in the stages behind the framing, which waits then
+FRAME_BLOCKS_AT_ONCE: Final = 2  # of them in the stages behind the framing, which waits then
 MAX_FRAME_BYTES: Final = 5 * 1024 * 1024 + 10_240  # default of --max-frame-bytes, Pulsar's own
 MAX_FRAME_BYTES_HARD: Final = 128 << 20  # whatever CONNECTED announces
 MAX_HEAD_BYTES: Final = 64 << 10  # bytes of one direction looked at before a protocol is given up

@@ -180,7 +180,7 @@ def mix_table(cases: list[tuple[str, int]], runs: int) -> Table:
 
 
 def cores_table(megabytes: int = 300, runs: int = 3) -> Table:
-    """Landing of one capture on one processor, on two, four, ... and on all: the best of the runs."""
+    """Landing of one capture on one, two, four processors, and on all: the best of the runs."""
     table = Table(title="dissector land of one capture")
     for heading in ("mix", "MB", "processors", "s", "user", "system", "cores", "times as fast"):
         table.add_column(heading, justify="right")

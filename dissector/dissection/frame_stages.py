@@ -1,16 +1,17 @@
 """What is done to blocks of frames, in stages that run beside the reading of the next packets.
 
-| stage  | what it makes                          | what it reads |
-|--------|----------------------------------------|---------------|
-| decode | the block's columns                    | bytes         |
-| pair   | names, producers, consumers, exchanges | columns alone |
-| read   | rows of `frames`, messages             | bytes         |
-| relate | permits, deliveries, acks              | columns alone |
+| stage  | what it makes                          | thread  | what it reads |
+|--------|----------------------------------------|---------|---------------|
+| decode | the block's columns                    | decode  | bytes         |
+| pair   | names, producers, consumers, exchanges | relate  | columns alone |
+| read   | rows of `frames`, messages             | read    | bytes         |
+| relate | permits, deliveries, acks              | relate  | columns alone |
 
-Each stage is a thread, which takes the blocks in their order: what a protocol knows goes on from
-block to block, stage by stage. Reading and relating wait for the names of their block and run
-beside each other, and all four beside those of the blocks before and behind it. Bytes are lent for
-a shorter time than columns, so the caller can ask for the end of the stages that need them alone.
+A thread takes the blocks in their order: what a protocol knows goes on from block to block, stage
+by stage. Reading and relating wait for the names of their block and run beside each other, and all
+of them beside the stages of the block before and behind it. More threads, or more blocks at once,
+take turns at the interpreter so often that two cores gain nothing. Bytes are lent for a shorter
+time than columns, so the caller can ask for the end of the stages that need them alone.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from dissector.limits import FRAME_BLOCKS_AT_ONCE
 from dissector.notice_log import NoticeLog
 from dissector.protocols.interface import Decoded, FrameBlock, ProtocolDecoder, Related
 
-_STAGES: Final = ("decode", "pair", "read", "relate")
+_THREADS: Final = ("decode", "relate", "read")
 
 
 def _refuse(*_: object) -> NoReturn:
@@ -64,18 +65,18 @@ class FrameStages:
         self._protocols = protocols
         self._frame_rows = frame_rows
         self._out = out
-        self._threads = [ThreadPoolExecutor(1, stage) for stage in _STAGES]
+        self._threads = [ThreadPoolExecutor(1, name) for name in _THREADS]
         self._blocks: deque[_Block] = deque()
 
     def begin(self, frames: FrameBlock) -> None:
         """Start the stages of a block; the oldest one ends first where there are too many."""
         while len(self._blocks) >= FRAME_BLOCKS_AT_ONCE:
             self._finish_oldest()
-        decode, pair, read, relate = (thread.submit for thread in self._threads)
+        decode, relate, read = (thread.submit for thread in self._threads)
         decoding = decode(self._decode, frames)
-        pairing = pair(self._pair, frames, decoding)
+        pairing = relate(self._pair, frames, decoding)
         reading = read(self._read, frames, decoding, pairing)
-        relating = relate(self._relate, frames, decoding, pairing)
+        relating = relate(self._relate, frames, decoding)
         self._blocks.append(_Block(frames, pairing, reading, relating))
 
     def finish_reading(self, but: int = 0) -> None:
@@ -127,8 +128,7 @@ class FrameStages:
         parts = zip(decoded, read, strict=True)
         return frame_rows + merged([[*own.rows, *each.rows] for own, each in parts]), read
 
-    def _relate(self, frames: FrameBlock, decoding: _Decoding, pairing: _Relating) -> list[Related]:
-        pairing.result()
+    def _relate(self, frames: FrameBlock, decoding: _Decoding) -> list[Related]:
         return [protocol.relate(frames, own) for protocol, own in self._each(decoding)]
 
     def _each(self, decoding: _Decoding) -> Iterable[tuple[ProtocolDecoder, Decoded]]:

@@ -1,10 +1,9 @@
 """Writing the tables of one capture while the dissection goes on.
 
-Blocks go through queues of bounded size to a few threads, a table always to the same one, which
-gather them into row groups and write Parquet; numpy and pyarrow let go of the interpreter
-meanwhile, so that decoding continues on another core. Which rows form a row group and a file
-depends on their number alone, never on how they came in blocks or on which thread was faster: the
-same rows give the same bytes.
+Blocks go through a queue of bounded size to one thread, which gathers them into row groups and
+writes Parquet; numpy and pyarrow let go of the interpreter meanwhile, so that decoding continues on
+another core. Which rows form a row group and a file depends on their number alone, never on how
+they came in blocks or on which thread was faster: the same rows give the same bytes.
 """
 
 import queue
@@ -22,11 +21,6 @@ from dissector.lake.settings import SETTINGS
 from dissector.limits import WRITE_QUEUE_BLOCKS, WRITE_QUEUE_BYTES
 from dissector.schemas import TABLES
 from dissector.schemas.rows import TableBuilder, text_bytes
-
-# The tables that take a third of the time each have threads of their own, all others share one.
-_OWN_THREADS: Final = ("frames", "messages")
-
-_Queue: TypeAlias = "queue.SimpleQueue[tuple[TableBlock, int] | None]"
 
 
 class _TableWriter:
@@ -106,7 +100,7 @@ def _tables(folder: Path, sizes: tuple[int, int]) -> _Tables:
 class LakeWriter:
     """All tables of one capture, written below a folder of their own.
 
-    Use it in a `with` block: leaving it without `close` stops the threads and leaves partial files,
+    Use it in a `with` block: leaving it without `close` stops the thread and leaves partial files,
     which the owner of the folder removes.
     """
 
@@ -118,23 +112,16 @@ class LakeWriter:
     ) -> None:
         self._sizes = (group_rows, part_rows)
         self._tables = _tables(folder, self._sizes)
+        self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
         self._not_full = threading.Condition()
         self._queued_bytes = 0
         self._queued_blocks = 0
         self._stopped = False
         self._failure: BaseException | None = None
         self._capture = ""
-        self._parts: dict[str, list[PartFile]] = {}
-        self._shared: _Queue = queue.SimpleQueue()
-        self._own: dict[str, _Queue] = {name: queue.SimpleQueue() for name in _OWN_THREADS}
-        others = [name for name in TABLES if name not in _OWN_THREADS]
-        work = [(self._shared, others), *((blocks, [name]) for name, blocks in self._own.items())]
-        self._threads = [
-            threading.Thread(target=self._run, args=each, name="lake-writer", daemon=True)
-            for each in work
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._parts: list[PartFile] = []
+        self._thread = threading.Thread(target=self._run, name="lake-writer", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> "LakeWriter":
         return self
@@ -159,7 +146,7 @@ class LakeWriter:
             self._raise_failure()
             self._queued_blocks += 1
             self._queued_bytes += size
-        self._own.get(block.table, self._shared).put((block, size))
+        self._blocks.put((block, size))
 
     def close(self, capture: str) -> list[PartFile]:
         """Write what is left and end all files.
@@ -171,34 +158,29 @@ class LakeWriter:
             The files, tables in the order of the schema, parts by number.
         """
         self._capture = capture
-        self._join()
+        self._blocks.put(None)
+        self._thread.join()
         self._raise_failure()
         if all(table.is_small for table in self._tables.values()):
             _idle[self._sizes].append(self._tables)
         self._tables = {}
-        return [part for name in TABLES for part in self._parts[name]]
-
-    def _join(self) -> None:
-        """Wait for the threads to come to the end of their queues."""
-        for blocks in (self._shared, *self._own.values()):
-            blocks.put(None)
-        for thread in self._threads:
-            thread.join()
+        return self._parts
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _stop(self) -> None:
-        """End the threads without writing what is queued."""
+        """End the thread without writing what is queued."""
         self._stopped = True
-        self._join()
+        self._blocks.put(None)
+        self._thread.join()
         for table in self._tables.values():
             table.abandon()
 
-    def _run(self, blocks: _Queue, tables: list[str]) -> None:
+    def _run(self) -> None:
         try:
-            while (queued := blocks.get()) is not None:
+            while (queued := self._blocks.get()) is not None:
                 if self._stopped:
                     return
                 block, size = queued
@@ -208,8 +190,9 @@ class LakeWriter:
                     self._queued_bytes -= size
                     self._not_full.notify()
             if not self._stopped:
-                for name in tables:
-                    self._parts[name] = self._tables[name].close(self._capture)
+                self._parts = [
+                    part for table in self._tables.values() for part in table.close(self._capture)
+                ]
         except BaseException as failure:
             with self._not_full:
                 self._failure = failure

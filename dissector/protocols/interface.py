@@ -107,10 +107,10 @@ class ProtocolDecoder(Protocol):
         the table `frames` for chosen rows.
     relate: gives the rows of what frames have to do with each other, beside `read`.
 
-    Each stage is a thread, which takes the blocks in order, beside the other stages of the blocks
-    before and behind: no two of them touch the same memory, but for `read` with `frame_columns`;
-    what a later one needs of an earlier one is in `decoded`. `pair` and `relate` read the block's
-    columns, never the bytes behind them; `relate` writes columns that it alone reads.
+    Each stage takes the blocks in order, in a thread, beside the other stages of the blocks before
+    and behind: no two of them touch the same memory, but for `read` with `frame_columns`; what a
+    later one needs of an earlier one is in `decoded`. `pair` and `relate` read the block's columns,
+    never the bytes behind them; `relate` writes columns that it alone reads.
 
     When no block is in any stage: `connection_facts` says by connection what is known of those that
     are over, if anything, and forgets them, `open_facts` what is known by now; `repeated` tells the
