@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from dissector.limits import FRAME_BLOCK_ROWS, NULL
+from dissector.limits import FRAME_BLOCK_ROWS, FRAME_BLOCKS_AT_ONCE, NULL
 from dissector.protocols.framing.block_output import ARENA_BYTES, FrameOutput
 from dissector.protocols.framing.connection_table import allocate_connection
 from dissector.protocols.framing.range_pool import BufferedRanges
 from dissector.protocols.framing.state import COUNTER_AGAIN, COUNTER_ARENA_USED, DirectionMode
+from dissector.protocols.interface import FrameBlock
 from dissector.tables import ABSENT
 from tests.wire.ranges import Collected
 
@@ -69,6 +70,28 @@ def test_many_small_blocks_stay_small() -> None:
             write(out, number + 1)
         out.flush()
     assert len(out.frames.command) == first and len(collected.rows) == 5 * (first // 4)
+
+
+def test_blocks_stay_as_they_are_while_so_many_are_read() -> None:
+    """Columns and bytes; then their memory is used again."""
+    blocks: list[FrameBlock] = []
+    out = FrameOutput(blocks.append, key=0)
+    arenas = set()
+    for number in range(1, 20):
+        for size in (number, ARENA_BYTES // 3, ARENA_BYTES // 4):  # more than half: it is cleared
+            write(out, number, size)
+        arenas.add(out.state.arena.ctypes.data)
+        at = int(out.frames.data_offset[0])
+        out.state.arena[at : at + number] = number
+        out.flush()
+        assert out.state.counters[COUNTER_ARENA_USED] == 0
+        for each, block in enumerate(blocks[-FRAME_BLOCKS_AT_ONCE:], number + 1):
+            wanted = each - min(FRAME_BLOCKS_AT_ONCE, number)
+            assert block.frames.frame_no[:3].tolist() == [wanted] * 3
+            at = int(block.frames.data_offset[0])
+            assert block.sources[3][at : at + wanted].tolist() == [wanted] * wanted
+        out.flush()
+    assert len(arenas) == FRAME_BLOCKS_AT_ONCE + 1
 
 
 @pytest.mark.parametrize("needed", [ARENA_BYTES, 3 * ARENA_BYTES])
