@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
 from tests.hard.tape import Tape
@@ -228,17 +229,26 @@ def lossy(tape: Tape, chance: random.Random, share: float = 0.2) -> Tape:
 
 
 def fragments_in(garden: Garden, shown: bytes, size: int = 7) -> list[str]:
-    """The planted secrets of which a part of so many characters is shown. What several of them
-    have in common (heads of tokens) is no part of a secret."""
+    """The planted secrets of which a part of so many characters, 8 at most, is shown. What several
+    of them have in common (heads of tokens) is no part of a secret."""
     parts: dict[bytes, list[str]] = {}
     for each in {planted.secret for planted in garden.planted}:
         data = each.encode()
         for part in {data[at : at + size] for at in range(max(len(data) - size + 1, 1))}:
             parts.setdefault(part, []).append(each)
-    there = {shown[at : at + size] for at in range(len(shown) - size + 1)}
-    return sorted(
-        {
-            names[0] for part, names in parts.items()
-            if len(names) == 1 and (part in there if len(part) == size else part in shown)
-        }
-    )  # fmt: skip
+    owned = {part: names[0] for part, names in parts.items() if len(names) == 1}
+    whole = b"".join(part for part in owned if len(part) == size)
+    numbers = np.intersect1d(_windows(whole, size)[::size], _windows(shown, size))
+    there = {int(number).to_bytes(8, "big")[8 - size :] for number in numbers}
+    there |= {part for part in owned if len(part) < size and part in shown}
+    return sorted({name for part, name in owned.items() if part in there})
+
+
+def _windows(data: bytes, size: int) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+    """All pieces of so many bytes, as numbers."""
+    text = np.frombuffer(data, np.uint8)
+    count = max(len(text) - size + 1, 0)
+    numbers = np.zeros(count, np.uint64)
+    for at in range(size):
+        numbers = numbers << np.uint64(8) | text[at : at + count]
+    return numbers

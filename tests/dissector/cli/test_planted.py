@@ -4,7 +4,8 @@ import json
 import stat
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from tests.wire.secrets import (
 
 SAMPLES = Path(__file__).resolve().parents[3] / "captures"
 MAKERS = (pulsar_tape, cursus_tape)
-# How often each command is run; {in}: the capture, {out}: a folder of its own.
+# {in}: the capture, which holds a connection of each maker; {out}: a folder.
 COMMANDS = (
     "land {in} --lake {out}/lake --properties",
     "summary {in}",
@@ -36,12 +37,17 @@ COMMANDS = (
     "connections {in} -T jsonl",
     *(f"frames {{in}} {more}" for more in ("", "-V", "-T jsonl", "-T csv", "-T fields -e topic")),
     "frames {in} -T jsonl -e detail -e error_text -V",
-    *(f"follow {{in}} --connection 0 -T {form}" for form in ("text", "hex", "jsonl")),
+    *(
+        f"follow {{in}} --connection {number} -T {form}"
+        for number in range(len(MAKERS))
+        for form in ("text", "hex", "jsonl")
+    ),
     "frames {in} -w {out}/part.pcapng --redact",
     "tap --replay {in} --lake {out}/tapped --record {out}/kept --redact",
 )
 
 MORE_COMMANDS = (
+    *(f"follow {{in}} --connection {len(MAKERS)} -T {form}" for form in ("text", "hex", "jsonl")),
     "anonymize {in} -o {out}/kept.pcap --keep-names --keep-addresses",
     "anonymize {in} -o {out}/other.pcap",
     "evidence {in} -o {out}/bundle.zip --keep-names",
@@ -60,14 +66,16 @@ def leaks(garden: Garden, text: bytes) -> list[str]:
     return leaks
 
 
-@pytest.mark.parametrize("make", MAKERS)
+def together(tapes: Iterable[Tape]) -> bytes:
+    """A capture of several connections at the same time."""
+    return capture(sorted(chain.from_iterable(tape.records() for tape in tapes)))
+
+
 @pytest.mark.parametrize("seed", [101, 102])
-def test_no_output_holds_a_planted_secret(
-    command: Command, tmp_path: Path, make: Callable[[Garden], Tape], seed: int
-) -> None:
+def test_no_output_holds_a_planted_secret(command: Command, tmp_path: Path, seed: int) -> None:
     garden = Garden(seed)
     path = tmp_path / "planted.pcap"
-    path.write_bytes(capture(make(garden).records()))
+    path.write_bytes(together(make(garden) for make in MAKERS))
     out = tmp_path / "out"
     out.mkdir()
     for line in COMMANDS:
@@ -83,14 +91,14 @@ def test_no_output_holds_a_planted_secret(
         assert not leaks(garden, rows_of(out / "lake" / table)), table
 
 
-@pytest.mark.parametrize("make", TAPES)
 @pytest.mark.parametrize(("seed", "mss", "share"), [(201, 23, 0.2), (202, 61, 0.3), (203, 7, 0.0)])
 def test_nothing_of_a_secret_is_shown_where_segments_cut_it_and_some_are_missing(
-    command: Command, tmp_path: Path, make: Callable[..., Tape], seed: int, mss: int, share: float
+    command: Command, tmp_path: Path, seed: int, mss: int, share: float
 ) -> None:
     garden = Garden(seed)
     path, out = tmp_path / "lossy.pcap", tmp_path / "out"
-    path.write_bytes(capture(lossy(make(garden, mss), garden.chance, share).records()))
+    tapes = (lossy(make(garden, mss), garden.chance, share) for make in TAPES)
+    path.write_bytes(together(tapes))
     out.mkdir()
     for line in COMMANDS + MORE_COMMANDS:
         words = [word.format(**{"in": path, "out": out}) for word in line.split()]
@@ -187,9 +195,9 @@ def test_in_the_sample_captures_nothing_else_is_hidden() -> None:
             hidden.add(b"%d" % size)
 
     for path in sorted(SAMPLES.rglob("*.pcap*")):
-        for chain in chains([str(path)]).chains:
+        for files in chains([str(path)]).chains:
             redactor = Watching()
-            for block in dissect(chain, Options(redact=False, properties=True)):
+            for block in dissect(files, Options(redact=False, properties=True)):
                 if block.table in ("frames", "exchanges", "messages", "connections"):
                     redactor.clean([block])
     assert hidden == set()
