@@ -9,12 +9,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from shlex import quote
 from typing import Any, Final, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
@@ -255,7 +255,9 @@ def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
     return drawn
 
 
-def _environment(names: PacketNames, commands: Commands, is_exact: bool) -> Environment:
+@cache
+def _template(is_exact: bool) -> Template:
+    """The page without a report: to compile it costs a quarter of what to fill it does."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -280,13 +282,9 @@ def _environment(names: PacketNames, commands: Commands, is_exact: bool) -> Envi
     }
     environment.globals |= {
         "anchor_of": anchor_of,
-        "command_of": commands.of_finding,
-        "command_of_frame": lambda row, number: commands.frames(f"frame_no == {number}", row),
-        "commands": commands,
         "condition_of": condition_of,
         "figure": figure,
         "first_lines": _FIRST_LINES,
-        "filter_of": names.filter_of,
         "folded": folded,
         "judged_sections": JUDGED,
         "mark_words": CAPTURE_WORDS,
@@ -295,17 +293,14 @@ def _environment(names: PacketNames, commands: Commands, is_exact: bool) -> Envi
         "in_protocol_words": in_protocol_words,
         "meanings": descriptions,
         "meaning_of": descriptions.meaning_of,
-        "packet_of": names.packet,
-        "file_of": names.file_of,
         "series": [(each.one, each.several) for each in timeline_picture.SERIES.values()],
         "severities": {"error": "error", "warning": "warning", "info": "note"},
         "severity_words": WORDS,
-        "capture_count": names.count,
         "dict": dict,
         "max_reasons": MAX_PAGE_REASONS,
         "max_rows": MAX_PAGE_ROWS,
     }
-    return environment
+    return environment.from_string(asset("report.html"))
 
 
 def _plots(report: Row) -> dict[str, plots.Pair | None]:
@@ -330,12 +325,18 @@ def page(
         lake: that commands ask where the packets are in no file.
         timelines: of findings. is_exact: percentiles are of all values, not of their buckets.
     """
-    environment = _environment(PacketNames(report["sources"]), Commands(report), is_exact)
-    template = environment.from_string(asset("report.html"))
+    names, commands = PacketNames(report["sources"]), Commands(report)
     style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
     lines = headlines(report)
-    text = template.render(
+    text = _template(is_exact).render(
         report=report,
+        command_of=commands.of_finding,
+        command_of_frame=lambda row, number: commands.frames(f"frame_no == {number}", row),
+        commands=commands,
+        filter_of=names.filter_of,
+        packet_of=names.packet,
+        file_of=names.file_of,
+        capture_count=names.count,
         selected=plain(selection_words(report, "")),
         plots=_plots(report),
         headlines_apart=(
