@@ -104,6 +104,8 @@ test-main: $(VENV)/.dev-installed
 test-beside:
 	$(MAKE) --no-print-directory --keep-going --output-sync=target types test-changed test-bounds
 
+# All samples where `make test` looks at a few that show as much, see tests/choosing.py.
+test-all: export DISSECTOR_ALL_SAMPLES := 1
 test-all: install $(VENV)/.dev-installed lint
 	$(PYTEST) $(SHARED_OUT)
 	$(MAKE) --no-print-directory test-bounds test-plain

@@ -10,14 +10,15 @@ import pytest
 
 from dissector.lake.cache import SUMS
 from dissector.lake.compact import compact
-from tests.dissector.findings.samples import land_samples
+from tests.dissector.findings.samples import land_samples, that_fire_all
 from tests.dissector.report.apart import CUTS, land_apart
 from tests.dissector.report.made import RandomCapture, Tables, write_lake
 from tests.dissector.report.odd import odd_captures
 from tests.reports import EVERY_RULE, reported
 
-# TLS, a start in the middle, packets cut short.
-MORE = ("java-j35_tls.pcap", "java-j72_midstream.pcap", "mut-snap200-java-j03_batch_lz4.pcap")
+# TLS, a start in the middle, packets cut short, a rebalance.
+MORE = ("java-j35_tls.pcap", "java-j72_midstream.pcap", "mut-snap200-java-j03_batch_lz4.pcap",
+        "go-crash_redelivery_streaming.pcap")  # fmt: skip
 # What two captures saw alike is one finding, and either of them may be named.
 IN_PARTS = (*(Path(name).name for name in CUTS), "mut-loss1-java-j24_unload.pcap")
 # Put into one group before Spark reads them: captures that are joined, and some that stand alone.
@@ -64,7 +65,7 @@ def both(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Both:
     root = tmp_path_factory.mktemp("both")
     lake = root / "lake [1] n\u00e4chte 100%"
     land_apart(lake, root)
-    land_samples(lake, MORE, IN_PARTS)
+    land_samples(lake, sorted({*that_fire_all(IN_PARTS), *MORE}))
     write_lake(lake, made_captures())
     reported(lake, root / "duckdb", rules=EVERY_RULE)
     group = compact(lake, COMPACTED).group

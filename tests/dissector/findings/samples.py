@@ -1,10 +1,11 @@
 """The sample captures that rules name: those in which they fire, and their twins."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from dissector.cli.main import run
 from dissector.findings.loading import load_rules
+from tests.choosing import covering
 
 ROOT = Path(__file__).resolve().parents[3]
 ALL, BROKEN = load_rules()
@@ -18,7 +19,14 @@ def sample(name: str) -> Path:
     return found[0]
 
 
-def land_samples(lake: Path, more: Sequence[str] = (), but: Sequence[str] = ()) -> None:
-    """Land them but for some, and others, each by itself."""
-    files = [str(sample(name)) for name in (*NAMES, *more) if name not in but]
+def that_fire_all(but: Collection[str] = ()) -> list[str]:
+    """A few samples in which all rules fire that fire in any but these; all of them at night."""
+    fired = {name: [rule.code for rule in RULES if name in rule.fires] for name in NAMES}
+    fired = {name: codes for name, codes in fired.items() if name not in but}
+    return covering(fired, lambda name: sample(name).stat().st_size)
+
+
+def land_samples(lake: Path, names: Sequence[str] = NAMES) -> None:
+    """Land samples, each by itself."""
+    files = [str(sample(name)) for name in names]
     assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) in (0, 3)
