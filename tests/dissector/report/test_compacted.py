@@ -16,6 +16,7 @@ from dissector.lake.install import SUMS_FOLDER
 from dissector.lake.reader import open_lake
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.report import pipeline
+from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.joining.cutting import land_cut
 from tests.dissector.lake.samples import landed
 from tests.dissector.observed import CAPTURES
@@ -81,12 +82,15 @@ def unkept(lake: Path, work: Path, rules: frozenset[str]) -> dict[str, Any]:
         return pipeline.make_report(opened, work, engine, scope, has_memory=False).report
 
 
+WHOLE, HALF = ("*",), ("*[02468ace]",)
+# Everything is compacted in part as it is, and has captures of all kinds in one group.
+WAYS = [("everything", WHOLE), ("joined", HALF), ("rotations", HALF)]
+if LOOKS_AT_ALL:
+    WAYS += [("alone", HALF), *((kind, WHOLE) for kind in KINDS if kind != "everything")]
+
+
 @pytest.mark.parametrize(
-    ("kind", "patterns"),
-    [(kind, ("*",)) for kind in KINDS]
-    # Everything is compacted in part as it is.
-    + [(kind, ("*[02468ace]",)) for kind in KINDS if kind != "everything"],
-    ids=lambda value: {("*",): "all", ("*[02468ace]",): "half"}.get(value, value),
+    ("kind", "patterns"), WAYS, ids=lambda value: {WHOLE: "all", HALF: "half"}.get(value, value)
 )
 def test_a_report_says_the_same_before_and_after(
     kind: str, patterns: Sequence[str], landed_as: Callable[[str], Landed], tmp_path: Path

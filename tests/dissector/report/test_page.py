@@ -74,6 +74,7 @@ def test_a_report_of_frames_alone_is_a_page_that_says_so() -> None:
         assert said in text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
     for reasons, said in (({}, "is not in the capture"), ({"message_unread": 5}, "Too little was")):
         report = report_of()
@@ -89,6 +90,7 @@ def test_what_was_not_read_is_told_from_what_was_not_captured() -> None:
         assert said.lower() in headline.text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_what_joining_captures_lost_is_listed() -> None:
     report = report_of()
     assert 'id="closing"' not in page(report)
@@ -110,6 +112,7 @@ def test_what_joining_captures_lost_is_listed() -> None:
     assert "1 frame at the border" in headline.text and "1 capture shows" in headline.text
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_send_that_was_passed_over_may_have_no_number() -> None:
     rows = [
         made.publish(request_frame_no=1, sequence_id=None, outcome="unanswered_at_end",
@@ -199,6 +202,7 @@ def storm(count: int) -> dict[str, Any]:
     return report_of({"exchanges": [*refused, other]})
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     report = storm(400)
     assert report["errors"]["total"]["incidents"] == 401
@@ -217,17 +221,20 @@ def test_rows_of_one_storm_are_one_row_with_count_first_and_last_time() -> None:
     assert "tables/errors_incidents" in table
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_storm_of_which_only_the_first_rows_are_listed_says_at_least() -> None:
     report = storm(400)
     report["errors"]["total"]["incidents"] = 9000
     assert "<summary>at least 400 like this" in page(report)
 
 
+@pytest.mark.usefixtures("no_plots")
 @pytest.mark.parametrize(("count", "folds"), [(MIN_FOLD - 1, 0), (MIN_FOLD, 1)])
 def test_few_rows_stay_single(count: int, folds: int) -> None:
     assert page(storm(count)).count('<tr class="fold">') == folds
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_fold_keeps_the_order_of_its_list_and_captures_apart() -> None:
     rows = [
         {"capture": capture, "code": code, "ts": f"2026-01-01T00:00:{at:02d}Z"}
@@ -254,6 +261,7 @@ def three() -> dict[str, Any]:
     return report_of(*captures)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any]) -> None:
     text = page(three)
     part = text[text.index('<section id="verdicts">') : text.index('<h2 class="together">')]
@@ -265,6 +273,7 @@ def test_captures_are_listed_near_the_top_the_worst_first(three: dict[str, Any])
     assert 'id="verdicts"' not in page(report_of(made.RandomCapture(3, 5, 5).tables))
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_mark_that_a_finding_gave_stands_without_a_zero(three: dict[str, Any]) -> None:
     report = copy.deepcopy(three)
     row = report["verdicts"]["by_capture"][0]
@@ -281,6 +290,7 @@ def test_a_mark_that_a_finding_gave_stands_without_a_zero(three: dict[str, Any])
     assert told["coverage"] == "bad 0 %"
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_captures_are_found_by_text_and_by_verdict(three: dict[str, Any], tmp_path: Path) -> None:
     act = """
       const wanted = document.querySelector(".filter [type=search]");
@@ -347,6 +357,7 @@ def test_every_text_can_be_read_on_its_ground() -> None:
             assert contrast(colours[drawn], colours["card"]) >= 3, drawn
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_long_lists_are_cut_and_say_where_the_rest_is() -> None:
     rows = [
         made.publish(topic=f"topic-{number}", sequence_id=number)

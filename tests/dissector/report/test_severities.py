@@ -73,8 +73,9 @@ def test_a_capture_is_as_bad_on_all_outputs(case: Any) -> None:
     assert on_terminal(report) == [word for word in words if word]
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_command_findings_says_what_report_and_summary_say(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in SEVERAL:
         file = str(CAPTURES / name)
