@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dissector.evidence import cutting
+from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.cli.conftest import SAMPLES, Command
 from tests.dissector.cli.test_evidence import changed
 
@@ -23,6 +24,12 @@ CASES = (
 
 
 _MOST = 4
+# At night so many rules of each capture; else each rule that a bundle must show once, and one more
+# of captures of which that is not known.
+BUNDLED = {
+    "java-j17_blocked_unacked.pcap": ("D06",), "java-j24_unload.pcap": ("D15", "D24", "R01"),
+    "java-j74_corrupt.pcap": ("D38",),
+}  # fmt: skip
 
 
 def findings(command: Command, path: Path, *options: str) -> list[dict[str, Any]]:
@@ -60,7 +67,7 @@ def test_findings_of_a_bundle_are_those_that_it_was_made_for(
     rows = findings(command, capture)
     rules = sorted({row["id"] for row in rows if row["evidence"]})
     assert set(known) <= set(rules)
-    for rule in rules[:_MOST]:
+    for rule in rules[:_MOST] if LOOKS_AT_ALL else BUNDLED.get(name, rules[:1]):
         bundle = tmp_path / f"{rule}.zip"
         made = command("evidence", capture, "--finding", rule, "-o", bundle)
         assert made.code == 0, made.err
