@@ -1,10 +1,12 @@
 """The sample captures that rules name: those in which they fire, and their twins."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dissector.cli.main import run
 from dissector.findings.loading import load_rules
+from dissector.lake.compact import compact
+from dissector.lake.manifest import Manifest
 from tests.choosing import covering
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,5 +30,21 @@ def that_fire_all(but: Collection[str] = ()) -> list[str]:
 
 def land_samples(lake: Path, names: Sequence[str] = NAMES) -> None:
     """Land samples, each by itself."""
-    files = [str(sample(name)) for name in names]
-    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) in (0, 3)
+    land_each(lake, map(sample, names))
+
+
+def land_each(lake: Path, files: Iterable[Path]) -> None:
+    """Land captures, each by itself; in this process, as others take longer to begin."""
+    options = ("--chain", "none", "--jobs", "1", "-q", "--lake", str(lake))
+    assert run(["land", *options, *map(str, files)]) in (0, 3)
+
+
+def land_together(lake: Path, files: Iterable[Path]) -> None:
+    """The same, in one group: each rule opens a few files then, and not some of each capture."""
+    land_each(lake, files)
+    assert compact(lake).group is not None
+
+
+def inside(captures: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Captures, and those of groups."""
+    return (each for capture in captures for each in capture.captures())

@@ -19,7 +19,8 @@ from tests.dissector.findings.samples import (
     NAMES,
     ROOT,
     RULES,
-    land_samples,
+    inside,
+    land_together,
     sample,
 )
 
@@ -41,7 +42,7 @@ def findings_in(lake, rules=RULES):
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     folder = tmp_path_factory.mktemp("found") / "lake"
-    land_samples(folder)
+    land_together(folder, map(sample, NAMES))
     return folder
 
 
@@ -60,7 +61,7 @@ def fired(lake):
     findings, problems = findings_in(lake)
     assert not problems
     with open_lake(lake) as opened:
-        names = {one.capture_id: base(one.sources[0].file_name) for one in opened.captures}
+        names = {one.capture_id: base(one.sources[0].file_name) for one in inside(opened.captures)}
     return {(one.code, names[one.capture]): one for one in findings}
 
 

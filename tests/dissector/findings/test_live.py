@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dissector.cli.main import run
 from dissector.findings.finding import findings_of
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
-from tests.dissector.findings.samples import RULES
+from tests.dissector.findings.samples import RULES, inside, land_together
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "pulsar-live"
 TOLD = json.loads((FOLDER / "manifest.json").read_text("utf-8"))
@@ -21,10 +20,9 @@ MANIFEST = {each["file"]: each for each in TOLD}
 def findings_by_file(tmp_path_factory):
     """The findings by file."""
     lake = tmp_path_factory.mktemp("live") / "lake"
-    files = [str(FOLDER / name) for name in MANIFEST]
-    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) == 0
+    land_together(lake, [FOLDER / name for name in MANIFEST])
     with open_lake(lake) as opened:
-        names = {one.capture_id: one.sources[0].file_name for one in opened.captures}
+        names = {one.capture_id: one.sources[0].file_name for one in inside(opened.captures)}
         with sandbox_over(opened) as engine:
             findings, problems = findings_of(engine, RULES)
     assert problems == [] and {*names.values()} == {*MANIFEST}

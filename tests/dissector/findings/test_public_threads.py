@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from dissector.cli.main import run
 from dissector.findings.finding import Finding, findings_of
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.asking import variant
-from tests.dissector.findings.samples import RULES
+from tests.dissector.findings.samples import RULES, land_together
 from tests.dissector.findings.thread_captures import (
     LIMIT,
     MAKERS,
@@ -53,8 +52,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Made, list
     for name, each in made.items():
         files.append(folder / f"{name}.pcap")
         files[-1].write_bytes(each.file)
-    to = str(folder / "lake")
-    assert run(["land", "--chain", "none", "-q", "--lake", to, *map(str, files)]) in (0, 3)
+    land_together(folder / "lake", files)
     with open_lake(folder / "lake") as opened, sandbox_over(opened) as engine:
         findings, problems = findings_of(engine, RULES)
     assert not problems

@@ -11,7 +11,7 @@ from dissector.findings.finding import Finding, findings_of
 from dissector.lake.reader import open_lake
 from dissector.queries.sandbox import sandbox_over
 from tests.dissector.findings.asking import variant
-from tests.dissector.findings.samples import RULES
+from tests.dissector.findings.samples import RULES, inside, land_together
 
 FOLDER = Path(__file__).resolve().parents[3] / "captures" / "threads"
 THREADS = json.loads((FOLDER / "manifest.json").read_text("utf-8"))["threads"]
@@ -77,10 +77,11 @@ UNSAID = {
 def findings_by_thread(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Finding]]:
     """The findings by name of the capture; all are in one lake."""
     lake = tmp_path_factory.mktemp("threads") / "lake"
-    files = sorted(map(str, FOLDER.glob("*.pcap")))
-    assert run(["land", "--chain", "none", "-q", "--lake", str(lake), *files]) == 0
+    land_together(lake, sorted(FOLDER.glob("*.pcap")))
     with open_lake(lake) as opened:
-        names = {one.capture_id: Path(one.sources[0].file_name).stem for one in opened.captures}
+        names = {
+            one.capture_id: Path(one.sources[0].file_name).stem for one in inside(opened.captures)
+        }
         with sandbox_over(opened) as engine:
             findings, problems = findings_of(engine, RULES)
     assert problems == []
