@@ -18,9 +18,10 @@ import zstandard
 
 from dissector.blocks import Int64Array
 from dissector.lake import encodings, metadata
-from dissector.lake.metadata import ChunkInfo, Encoding, Leaf
+from dissector.lake.bloom_filters import bloom_filter
+from dissector.lake.metadata import Bounds, ChunkInfo, Encoding, Leaf, PageRange
 from dissector.lake.settings import SETTINGS
-from dissector.lake.thrift import Struct, varint
+from dissector.lake.thrift import varint
 from dissector.schemas import Column
 from dissector.schemas.builders import Codes, Flags, Gathered, Numbers, bits_of
 from dissector.schemas.text import plain_bytes
@@ -75,6 +76,7 @@ class ColumnChunk:
 
     def _start(self) -> None:
         self._pages: list[bytes] = []
+        self._sizes: list[int] = []
         self._dictionary = b""
         self._encodings = {Encoding.RLE}
         self._values = 0
@@ -84,6 +86,7 @@ class ColumnChunk:
         """Rows that are all null."""
         page, raw_bytes = _null_page(rows, self._is_nested)
         self._pages.append(page)
+        self._sizes.append(len(page))
         self._encodings.add(Encoding.PLAIN)
         self._values += rows
         self._raw_bytes += raw_bytes
@@ -96,6 +99,7 @@ class ColumnChunk:
         head = metadata.data_page_header(len(body), len(data), values, encoding)
         self._pages.append(head)
         self._pages.append(data)
+        self._sizes.append(len(head) + len(data))
         self._encodings.add(encoding)
         self._values += values
         self._raw_bytes += len(head) + len(body)
@@ -109,78 +113,122 @@ class ColumnChunk:
         self._encodings.add(Encoding.PLAIN)
         self._raw_bytes += len(head) + len(body)
 
-    def finish(self, at: int, statistics: Struct | None) -> tuple[list[bytes], ChunkInfo]:
-        """The bytes of the chunk, to stand at `at`, and what describes them; starts again."""
+    def finish(
+        self,
+        at: int,
+        nulls: int | None = None,
+        ranges: Sequence[PageRange] = (),
+        rows: Sequence[int] = (),
+        texts: Sequence[bytes] = (),
+    ) -> tuple[list[bytes], ChunkInfo]:
+        """The bytes of the chunk, to stand at `at`, and what describes them; starts again.
+
+        Args:
+            nulls: rows without a value, None where they are not counted. ranges: of its pages, none
+                where they are not known. rows: of its pages, none where these have no index.
+            texts: what a Bloom filter shall hold.
+        """
+        leaf = self._leaf
+        statistics = b""
+        if ranges:
+            statistics = metadata.statistics(leaf, metadata.merged(ranges))
+        elif nulls is not None:
+            statistics = metadata.null_statistics(nulls)
+        data_at = at + len(self._dictionary)
         pages = [self._dictionary, *self._pages] if self._dictionary else self._pages
         info = ChunkInfo(
-            leaf=self._leaf,
+            leaf=leaf,
             encodings=tuple(sorted(self._encodings)),
             values=self._values,
             raw_bytes=self._raw_bytes,
             bytes=sum(map(len, pages)),
-            data_at=at + len(self._dictionary),
+            data_at=data_at,
             dictionary_at=at if self._dictionary else None,
             statistics=statistics,
+            bloom_filter=bloom_filter(texts) if texts else b"",
+            page_ranges=metadata.page_ranges(leaf, ranges) if rows and ranges else b"",
+            page_places=metadata.page_places(data_at, self._sizes, rows) if rows else b"",
         )
         self._start()
         return pages, info
 
 
 def same_text_chunk(
-    leaf: Leaf, work: Workspace, text: bytes, rows: int, at: int
+    leaf: Leaf, work: Workspace, text: bytes, rows: int, at: int, *, is_indexed: bool
 ) -> tuple[list[bytes], ChunkInfo]:
     """A chunk that holds one text in every row, to stand at `at`: two runs and a dictionary of one,
-    whatever the number of rows."""
+    whatever the number of rows. is_indexed: whether its page has an index."""
     chunk = ColumnChunk(leaf, work)
     chunk.set_dictionary([text])
     run = varint(rows << 1)
     levels = run + b"\1"
     body = struct.pack("<I", len(levels)) + levels + b"\1" + run + b"\0"
     chunk.add_page(body, rows, Encoding.RLE_DICTIONARY)
-    return chunk.finish(at, metadata.text_statistics(text, text, 0))
+    return chunk.finish(at, 0, [PageRange(0, (text, text))], [rows] if is_indexed else ())
 
 
 class ColumnChunks(ABC):
-    """One column of one row group: a chunk for each of its leaves."""
+    """One column of one row group: a chunk for each of its leaves.
 
-    def __init__(self, column: Column, work: Workspace, has_statistics: bool) -> None:
+    is_ascending: whether its rows of this row group ascend, of a column that is asked.
+    """
+
+    def __init__(self, column: Column, work: Workspace) -> None:
         self._work = work
-        self._has_statistics = has_statistics
-        self._chunks = [ColumnChunk(leaf, work) for leaf in metadata.leaves(column)]
+        self._is_sorted_by = column.name in SETTINGS.sorted_by
+        self._has_bloom_filter = column.name in SETTINGS.bloom_filters
+        leaves = metadata.leaves(column)
+        self._is_nested = len(leaves[0].path) > 1
+        self._chunks = [ColumnChunk(leaf, work) for leaf in leaves]
         self._chunk = self._chunks[0]
         self._start()
 
     def add(self, rows: int, gathered: Gathered) -> None:
         """Encode a page of rows."""
+        self._rows.append(rows)
         if gathered is not None:
             self._encode(rows, gathered)
             return
-        self._nulls += rows
+        self._note(rows, None)
+        self.is_ascending = False
         for chunk in self._chunks:
             chunk.add_null_page(rows)
 
     def finish(self, at: int) -> list[tuple[list[bytes], ChunkInfo]]:
         """The chunks of its leaves, which shall stand at `at` on; starts again."""
-        statistics = self._statistics() if self._has_statistics else None
-        self._start()
+        rows = self._rows if len(self._rows) > 1 else ()
+        nulls = None if self._is_nested else self._nulls
+        is_known = not self._is_nested and len(self._ranges) == len(self._rows)
+        ranges = self._ranges if is_known else ()
+        texts = self._distinct_texts() if self._has_bloom_filter else ()
         encoded = []
         for chunk in self._chunks:
-            encoded.append(chunk.finish(at, statistics))
+            encoded.append(chunk.finish(at, nulls, ranges, rows, texts))
             at += encoded[-1][1].bytes
+        self._start()
         return encoded
 
     def _start(self) -> None:
+        self.is_ascending = self._is_sorted_by
+        self._rows: list[int] = []
         self._nulls = 0
+        self._ranges: list[PageRange] = []
+
+    def _note(self, nulls: int, bounds: Bounds | None) -> None:
+        """Keep the range of a page."""
+        self._nulls += nulls
+        self._ranges.append(PageRange(nulls, bounds))
+
+    def _distinct_texts(self) -> Sequence[bytes]:
+        """The texts of this row group."""
+        return ()
 
     @abstractmethod
     def _encode(self, rows: int, gathered: Any) -> None:
-        """Encode a page that is not all null."""
-
-    def _statistics(self) -> Struct | None:
-        return None
+        """Encode a page that is not all null, and note its range."""
 
 
-def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnChunks:
+def chunks_for(column: Column, work: Workspace) -> ColumnChunks:
     """The encoder of a column."""
     kind: type[ColumnChunks] = NestedChunks
     if column.type in ("bigint", "timestamp[us, UTC]"):
@@ -189,7 +237,7 @@ def chunks_for(column: Column, work: Workspace, has_statistics: bool) -> ColumnC
         kind = FlagChunk
     elif column.type == "string":
         kind = CodedChunk if column.repeats else TextChunk
-    return kind(column, work, has_statistics)
+    return kind(column, work)
 
 
 class NumberChunk(ColumnChunks):
@@ -197,19 +245,20 @@ class NumberChunk(ColumnChunks):
 
     def _start(self) -> None:
         super()._start()
-        self._least = (1 << 63) - 1
-        self._most = -1 << 63
+        self._last = -1 << 63
 
     def _encode(self, rows: int, gathered: Numbers) -> None:
         out = self._work.out(10 * rows + _SPARE)
         page = encodings.number_page(gathered.values, gathered.is_time, self._work.scratch, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.DELTA_BINARY_PACKED)
-        self._least = min(self._least, page.least)
-        self._most = max(self._most, page.most)
-        self._nulls += rows - page.values
-
-    def _statistics(self) -> Struct:
-        return metadata.number_statistics(self._least, self._most, self._nulls)
+        self._note(rows - page.values, (page.least, page.most) if page.values else None)
+        if self.is_ascending:
+            # In ns, which files round: what ascends in them alone is not said to.
+            values = gathered.values
+            first, last = int(values[0]), int(values[-1])
+            is_behind = page.values == rows and first >= self._last
+            self.is_ascending = is_behind and bool((values[1:] >= values[:-1]).all())
+            self._last = last
 
 
 class FlagChunk(ColumnChunks):
@@ -219,6 +268,7 @@ class FlagChunk(ColumnChunks):
         out = self._work.out(rows + _SPARE)
         page = encodings.flag_page(gathered.values, gathered.there, out)
         self._chunk.add_page(out[: page.size], rows, Encoding.PLAIN)
+        self._note(rows - page.values, (page.least, page.most) if page.values else None)
 
 
 class CodedChunk(ColumnChunks):
@@ -244,10 +294,8 @@ class CodedChunk(ColumnChunks):
             self._chunk.set_dictionary(self._texts)
         return super().finish(at)
 
-    def _statistics(self) -> Struct | None:
-        if not self._texts:
-            return None
-        return metadata.text_statistics(min(self._texts), max(self._texts), self._nulls)
+    def _distinct_texts(self) -> Sequence[bytes]:
+        return self._texts
 
     def _grow(self, names: Sequence[bytes] | Sequence[str]) -> None:
         """Make room for an index of each name; other names begin anew in the same dictionary."""
@@ -278,20 +326,36 @@ class CodedChunk(ColumnChunks):
         if len(self._used) < need:
             self._used = np.concatenate((self._used, np.empty(need, np.int64)))
         out = self._work.out(10 * len(codes) + _SPARE)
-        page = encodings.code_page(codes, indices, self._used, known, self._work.scratch, out)
-        self._nulls += len(codes) - page.values
+        scratch = self._work.scratch
+        page = encodings.code_page(codes, indices, self._used, known, scratch, out)
         used = self._used[known : page.used].tolist()
         self._texts += plain_bytes(map(names.__getitem__, used))
+        there = self._texts
+        if known:  # else the dictionary is that of this page
+            is_there = np.zeros(page.used, np.bool_)
+            is_there[scratch[: page.places]] = True
+            there = [there[index] for index in np.flatnonzero(is_there).tolist()]
+        self._note(len(codes) - page.values, (min(there), max(there)) if there else None)
         self._chunk.add_page(out[: page.size], len(codes), Encoding.RLE_DICTIONARY)
 
 
 class TextChunk(ColumnChunks):
-    """Text that rarely repeats, as it is."""
+    """Text that rarely repeats, as it is; its range would be that of noise."""
+
+    def _start(self) -> None:
+        super()._start()
+        self._texts: set[bytes] = set()
 
     def _encode(self, rows: int, gathered: pa.StringArray) -> None:
         present = bits_of(gathered)
         levels = _bit_levels(present)
+        self._nulls += gathered.null_count
+        if self._has_bloom_filter:
+            self._texts.update([text.encode() for text in filter(_is_text, gathered.to_pylist())])
         self._chunk.add_page(levels + _texts(gathered, present, self._work), rows, Encoding.PLAIN)
+
+    def _distinct_texts(self) -> Sequence[bytes]:
+        return list(self._texts)
 
 
 class NestedChunks(ColumnChunks):

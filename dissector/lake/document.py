@@ -37,6 +37,11 @@ the declarations that the writer uses; `dissector fields` prints the same. Schem
   and `consumers` hold what became known later.
 - Files are compressed with zstd; integers are delta-packed, names dictionary-encoded. Every table
   has at least one file, also without rows.
+- A condition on a column skips what cannot fit: each row group has the least and the most of every
+  number, flag, time and name and how many rows are null, each page too where a row group has
+  several, and a Bloom filter tells which topics and connection keys are in none. Rows of a landing
+  are in the order of `frame_no`, nearly always in that of `ts`; where they are, the row group says
+  that it is sorted so.
 
 ### Ids
 

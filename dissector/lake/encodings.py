@@ -43,11 +43,13 @@ class CodePage(NamedTuple):
 
     values: how many are not null.
     used: names used so far.
+    places: how many rows of scratch hold the places of all names of this page.
     """
 
     size: int
     values: int
     used: int
+    places: int
 
 
 # Indices are unsigned where they are no loop variables: a signed one costs a test per access.
@@ -317,19 +319,21 @@ def code_page(
             scratch[k] = 0
         at = _put_varint(out, at, (eights << 1) | 1)
         at = _pack(scratch, 0, eights * 8, width, out, at)
-    return CodePage(at, values, used_count)
+    return CodePage(at, values, used_count, min(values, 1) if lowest == highest else values)
 
 
 @kernel
 def flag_page(
     flags: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], out: ByteArray
 ) -> NumberPage:
-    """Encode flags, bits of which are packed behind each other; out: uint8[rows + 1 KiB]."""
+    """Encode flags, bits of which are packed behind each other; out: uint8[rows + 1 KiB]. Least and
+    most are 0 for false, 1 for true."""
     count = len(flags)
     groups = (count + 7) >> 3
     bits = out[len(out) - groups :]
     packed = out[len(out) - 2 * groups - 1 :]
     values = 0
+    trues = 0
     held = 0
     for group in range(groups):
         levels = 0
@@ -339,6 +343,7 @@ def flag_page(
             held |= (is_true & is_present) << (values & 7)
             packed[values >> 3] = held
             values += is_present
+            trues += is_true & is_present
             if values & 7 == 0 and is_present:
                 held = 0
             levels |= is_present << (k & 7)
@@ -346,7 +351,8 @@ def flag_page(
     at = _put_levels(bits, count, values, out)
     for byte in range((values + 7) >> 3):
         out[at + byte] = packed[byte]
-    return NumberPage(at + ((values + 7) >> 3), values, 0, 0)
+    least, most = 1 if trues == values else 0, 1 if trues else 0
+    return NumberPage(at + ((values + 7) >> 3), values, least, most)
 
 
 @kernel

@@ -4,10 +4,13 @@ Numbers of fields, types and encodings are those of the Parquet format (parquet.
 """
 
 import enum
+from collections.abc import Sequence
 from functools import cache, lru_cache
-from typing import Final, NamedTuple
+from struct import Struct as StructOfBytes
+from typing import Final, NamedTuple, TypeAlias
 
-from dissector.lake.thrift import Struct, struct_list
+from dissector.lake.settings import SETTINGS
+from dissector.lake.thrift import Struct, struct_list, varint
 from dissector.limits import MAX_KEPT_PAGES
 from dissector.schemas import TABLES, Column
 
@@ -37,7 +40,35 @@ _ZSTD: Final = 6
 _DATA_PAGE: Final = 0
 _DICTIONARY_PAGE: Final = 2
 _FORMAT_VERSION: Final = 2
+_ONE_BYTE: Final = StructOfBytes("<b").pack
+_EIGHT_BYTES: Final = StructOfBytes("<q").pack
+_UNORDERED: Final = 0
+# Fields of statistics, each by how far it is behind the one before: 5, 6, then 7 and 8, flags.
+_MOST: Final = b"\x28"
+_LEAST: Final = b"\x18"
+_EXACT: Final = (b"\x12", b"\x11")
+_LAST_CHARACTER: Final = "\U0010ffff"
+_SURROGATES: Final = 0xD800
+_BEHIND_SURROGATES: Final = 0xE000
 _CREATED_BY: Final = b"pulsar-dissector version 1"
+
+
+# The least and the most of some values, as their column compares them.
+Bounds: TypeAlias = tuple[int, int] | tuple[bytes, bytes]
+
+
+class PageRange(NamedTuple):
+    """What the values of one page are: bounds are null where all of its rows are."""
+
+    nulls: int
+    bounds: Bounds | None
+
+
+class Place(NamedTuple):
+    """Where something stands in a file that is no page, and its bytes."""
+
+    at: int
+    size: int
 
 
 class Leaf(NamedTuple):
@@ -51,6 +82,9 @@ class Leaf(NamedTuple):
     type: int
 
 
+Encoded: TypeAlias = bytes  # where a field is named bytes
+
+
 class ChunkInfo(NamedTuple):
     """The values of one leaf in one row group.
 
@@ -58,7 +92,9 @@ class ChunkInfo(NamedTuple):
     values: with nulls.
     raw_bytes, bytes: of its pages, before and after compression, headers included.
     dictionary_at: null without a dictionary.
-    statistics: null where none are kept.
+    statistics: empty where none are kept.
+    bloom_filter: with its header, empty where there is none.
+    page_ranges, page_places: the indexes of its pages, empty where there are none.
     """
 
     leaf: Leaf
@@ -68,15 +104,25 @@ class ChunkInfo(NamedTuple):
     bytes: int
     data_at: int
     dictionary_at: int | None
-    statistics: Struct | None
+    statistics: Encoded
+    bloom_filter: Encoded
+    page_ranges: Encoded
+    page_places: Encoded
 
 
 class GroupInfo(NamedTuple):
-    """One row group: its chunks in the order of the leaves, its rows, where it starts."""
+    """One row group.
+
+    chunks: in the order of the leaves. rows: of it. at: where it starts.
+    sorted_by: numbers of the leaves by which its rows ascend, first things first.
+    bloom_filters: where those of some chunks are, whose bytes are let go.
+    """
 
     chunks: tuple[ChunkInfo, ...]
     rows: int
     at: int
+    sorted_by: tuple[int, ...]
+    bloom_filters: dict[Leaf, Place]
 
 
 @cache
@@ -116,25 +162,116 @@ def dictionary_page_header(raw_bytes: int, size: int, values: int) -> bytes:
     return bytes(Struct().i32(1, _DICTIONARY_PAGE).i32(2, raw_bytes).i32(3, size).struct(7, page))
 
 
-def number_statistics(least: int, most: int, nulls: int) -> Struct:
-    """The range of a chunk of integers."""
-    statistics = Struct().i64(3, nulls)
-    if least <= most:
-        statistics.binary(5, most.to_bytes(8, "little", signed=True))
-        statistics.binary(6, least.to_bytes(8, "little", signed=True))
-    return statistics
+def merged(ranges: Sequence[PageRange]) -> PageRange:
+    """The range of all pages of a chunk."""
+    if len(ranges) == 1:
+        return ranges[0]
+    nulls = sum([each.nulls for each in ranges])
+    bounds = [each.bounds for each in ranges if each.bounds is not None]
+    if not bounds:
+        return PageRange(nulls, None)
+    least = min(bounds, key=_least)[0]
+    return PageRange(nulls, (least, max(bounds, key=_most)[1]))  # type: ignore[arg-type]
 
 
-def text_statistics(least: bytes, most: bytes, nulls: int) -> Struct:
-    """The range of a chunk of texts, as their bytes compare."""
-    return Struct().i64(3, nulls).binary(5, most).binary(6, least)
+def _least(bounds: Bounds) -> int | bytes:
+    return bounds[0]
 
 
-def footer(table: str, groups: list[GroupInfo]) -> bytes:
-    """What ends a file: the schema and where everything is, its length, the mark."""
+def _most(bounds: Bounds) -> int | bytes:
+    return bounds[1]
+
+
+@lru_cache(MAX_KEPT_PAGES)
+def null_statistics(rows: int) -> bytes:
+    """The statistics of a chunk of which only the nulls are known."""
+    return bytes(Struct().i64(3, rows))
+
+
+def statistics(leaf: Leaf, span: PageRange) -> bytes:
+    """The range of a chunk: what a Struct of nulls (3), most (5) and least (6) is, made at once, as
+    there is one of each column in the smallest of files."""
+    nulls = null_statistics(span.nulls)
+    if span.bounds is None:
+        return nulls
+    least, most = _plain(leaf, span.bounds)
+    begin = nulls[:-1] + _MOST + varint(len(most)) + most + _LEAST + varint(len(least)) + least
+    if leaf.type != _BYTE_ARRAY:
+        return begin + b"\0"
+    return begin + _EXACT[most == span.bounds[1]] + _EXACT[least == span.bounds[0]] + b"\0"
+
+
+def page_ranges(leaf: Leaf, ranges: Sequence[PageRange]) -> bytes:
+    """The index by which readers skip pages of a chunk (ColumnIndex)."""
+    plain = [(b"", b"") if each.bounds is None else _plain(leaf, each.bounds) for each in ranges]
+    index = Struct().flags(1, [each.bounds is None for each in ranges])
+    index.binaries(2, [least for least, _ in plain]).binaries(3, [most for _, most in plain])
+    return bytes(index.i32(4, _UNORDERED).i64s(5, [each.nulls for each in ranges]))
+
+
+def page_places(at: int, sizes: Sequence[int], rows: Sequence[int]) -> bytes:
+    """Where the pages of a chunk are (OffsetIndex).
+
+    Args:
+        sizes, rows: of each page, which stand behind each other from `at` on.
+    """
+    places = []
+    first = 0
+    for size, count in zip(sizes, rows, strict=True):
+        places.append(Struct().i64(1, at).i32(2, size).i64(3, first))
+        at += size
+        first += count
+    return bytes(Struct().structs(1, places))
+
+
+def _plain(leaf: Leaf, bounds: Bounds) -> tuple[bytes, bytes]:
+    """Bounds as files have them, long texts cut so that they are still below and above."""
+    least, most = bounds
+    if isinstance(least, bytes) and isinstance(most, bytes):
+        return _cut(least), _above(most)
+    assert isinstance(least, int) and isinstance(most, int)
+    encoded = _ONE_BYTE if leaf.type == _BOOLEAN else _EIGHT_BYTES
+    return encoded(least), encoded(most)
+
+
+def _cut(text: bytes) -> bytes:
+    if len(text) <= SETTINGS.text_bound_bytes:
+        return text
+    return text[: SETTINGS.text_bound_bytes].decode("utf-8", "ignore").encode()
+
+
+def _above(text: bytes) -> bytes:
+    """A short text that is not below: the last character that can be raised is, behind it nothing.
+
+    Characters compare as their bytes do.
+    """
+    if len(text) <= SETTINGS.text_bound_bytes:
+        return text
+    characters = _cut(text).decode().rstrip(_LAST_CHARACTER)
+    if not characters:
+        return text
+    raised = ord(characters[-1]) + 1
+    return (characters[:-1] + chr(_BEHIND_SURROGATES if raised == _SURROGATES else raised)).encode()
+
+
+def footer(
+    table: str, groups: Sequence[GroupInfo], indexes: Sequence[Sequence[tuple[Place, Place]]] = ()
+) -> bytes:
+    """What ends a file: the schema and where everything is, its length, the mark.
+
+    Args:
+        indexes: of each group the places of both indexes of each chunk's pages, of size 0 where
+            there is none; none for a file without.
+    """
     schema, orders = _of_all_files(table)
     metadata = schema.copy().i64(3, sum(group.rows for group in groups))
-    metadata.structs(4, [_group(number, group) for number, group in enumerate(groups)])
+    metadata.structs(
+        4,
+        [
+            _group(number, group, indexes[number] if indexes else ())
+            for number, group in enumerate(groups)
+        ],
+    )
     metadata.binary(6, _CREATED_BY).listed(7, orders)
     data = bytes(metadata)
     return data + len(data).to_bytes(4, "little") + MAGIC
@@ -193,9 +330,20 @@ def _leaf(name: str, kind: str, repetition: int) -> Struct:
     return element
 
 
-def _group(number: int, group: GroupInfo) -> Struct:
-    row_group = Struct().structs(1, [_chunk(chunk) for chunk in group.chunks])
+def _group(number: int, group: GroupInfo, indexes: Sequence[tuple[Place, Place]]) -> Struct:
+    blooms = group.bloom_filters
+    chunks = [_chunk(chunk, blooms.get(chunk.leaf)) for chunk in group.chunks]
+    for chunk, (ranges, places) in zip(chunks, indexes, strict=bool(indexes)):
+        if places.size:
+            chunk.i64(4, places.at).i32(5, places.size)
+        if ranges.size:
+            chunk.i64(6, ranges.at).i32(7, ranges.size)
+    row_group = Struct().structs(1, chunks)
     row_group.i64(2, sum(chunk.raw_bytes for chunk in group.chunks)).i64(3, group.rows)
+    if group.sorted_by:
+        row_group.structs(
+            4, [Struct().i32(1, leaf).flag(2, False).flag(3, False) for leaf in group.sorted_by]
+        )
     row_group.i64(5, group.at).i64(6, sum(chunk.bytes for chunk in group.chunks))
     return row_group.i16(7, number)
 
@@ -206,11 +354,13 @@ def _kind(leaf: Leaf, encodings: tuple[int, ...]) -> Struct:
     return kind.binaries(3, [name.encode() for name in leaf.path]).i32(4, _ZSTD)
 
 
-def _chunk(chunk: ChunkInfo) -> Struct:
+def _chunk(chunk: ChunkInfo, bloom: Place | None) -> Struct:
     metadata = _kind(chunk.leaf, chunk.encodings).copy()
     metadata.i64s_from(5, chunk.values, chunk.raw_bytes, chunk.bytes).i64(9, chunk.data_at)
     if chunk.dictionary_at is not None:
         metadata.i64(11, chunk.dictionary_at)
-    if chunk.statistics is not None:
-        metadata.struct(12, chunk.statistics)
+    if chunk.statistics:
+        metadata.encoded(12, chunk.statistics)
+    if bloom is not None:
+        metadata.i64(14, bloom.at).i32(15, bloom.size)
     return Struct().i64(2, 0).struct(3, metadata)

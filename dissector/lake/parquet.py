@@ -8,15 +8,17 @@ and tests hold both writers to the same rows.
 
 The id of a capture ends in a digest of its bytes, so the column `capture` is known only when all
 rows are written. Its chunks (one text for all rows, some hundred bytes) therefore stand behind
-those of all row groups, right before the footer.
+those of all row groups. Indexes of pages follow, then the footer. A row group of one page has no
+index: it would say what the footer says.
 """
 
 import hashlib
+from itertools import islice
 from pathlib import Path
 
 from dissector.lake.chunks import ColumnChunks, Workspace, chunks_for, same_text_chunk
 from dissector.lake.manifest import PartFile
-from dissector.lake.metadata import MAGIC, GroupInfo, footer, leaves
+from dissector.lake.metadata import MAGIC, ChunkInfo, GroupInfo, Place, footer, leaves
 from dissector.lake.settings import SETTINGS
 from dissector.schemas import TABLES
 from dissector.schemas.builders import Gathered
@@ -79,9 +81,7 @@ class TableFiles:
         self._is_one_capture = is_one_capture
         self._work = Workspace(page_rows)
         self._columns: list[ColumnChunks | None] = [
-            None
-            if column == CAPTURE and is_one_capture
-            else chunks_for(column, self._work, column.name in SETTINGS.statistics)
+            None if column == CAPTURE and is_one_capture else chunks_for(column, self._work)
             for column in self._table.columns
         ]
         before = self._table.columns[: self._table.columns.index(CAPTURE)]
@@ -123,15 +123,34 @@ class TableFiles:
         file = self._begin_part()
         at = start = file.size
         pages: list[bytes] = []
-        chunks = []
+        chunks: list[ChunkInfo] = []
+        sorted_by = self._sorted_by()
         for column in self._columns:
             for data, info in column.finish(at) if column is not None else ():
                 pages += data
                 chunks.append(info)
                 at += info.bytes
+        blooms = {}
+        for info in chunks:
+            if info.bloom_filter:
+                pages.append(info.bloom_filter)
+                blooms[info.leaf] = Place(at, len(info.bloom_filter))
+                at += len(info.bloom_filter)
         file.write(b"".join(pages))
-        self._groups.append(GroupInfo(tuple(chunks), rows, start))
+        there = tuple([info._replace(bloom_filter=b"") if blooms else info for info in chunks])
+        self._groups.append(GroupInfo(there, rows, start, sorted_by, blooms))
         self._rows_in_group = 0
+
+    def _sorted_by(self) -> tuple[int, ...]:
+        """Numbers of the leaves by which the rows of the row group ascend, each by itself."""
+        names = [column.name for column in self._table.columns]
+        found = []
+        for name in SETTINGS.sorted_by:
+            column = self._columns[names.index(name)] if name in names else None
+            if column is not None and column.is_ascending:
+                before = self._table.columns[: names.index(name)]
+                found.append(sum(len(leaves(each)) for each in before))
+        return tuple(found)
 
     def close(self, capture: str = "") -> list[PartFile]:
         """End all parts; a table without rows has one empty part.
@@ -172,7 +191,7 @@ class TableFiles:
         """Write what a part still wants: the column of its capture, and the footer."""
         if self._is_one_capture:
             groups = [self._with_capture(file, group, capture) for group in groups]
-        file.write(footer(self._table.name, groups))
+        file.write(footer(self._table.name, groups, _with_indexes(file, groups)))
         file.close()
         rows = sum(group.rows for group in groups)
         return PartFile(self._table.name, file.path.name, rows, file.size, file.sha256())
@@ -180,6 +199,30 @@ class TableFiles:
     def _with_capture(self, file: HashingFile, group: GroupInfo, capture: str) -> GroupInfo:
         index = self._capture_index
         (leaf,) = leaves(CAPTURE)
-        pages, info = same_text_chunk(leaf, self._work, capture.encode(), group.rows, file.size)
+        pages, info = same_text_chunk(
+            leaf,
+            self._work,
+            capture.encode(),
+            group.rows,
+            file.size,
+            is_indexed=any(chunk.page_places for chunk in group.chunks),
+        )
         file.write(b"".join(pages))
         return group._replace(chunks=(*group.chunks[:index], info, *group.chunks[index:]))
+
+
+def _with_indexes(file: HashingFile, groups: list[GroupInfo]) -> list[list[tuple[Place, Place]]]:
+    """Write the indexes of pages, all ranges before all places; where those of each chunk are."""
+    if not any(chunk.page_places for group in groups for chunk in group.chunks):
+        return []
+    places: list[list[Place]] = []
+    for field in ("page_ranges", "page_places"):
+        indexes = [getattr(chunk, field) for group in groups for chunk in group.chunks]
+        at = file.size
+        file.write(b"".join(indexes))
+        places.append([])
+        for index in indexes:
+            places[-1].append(Place(at, len(index)))
+            at += len(index)
+    both = zip(*places, strict=True)
+    return [list(islice(both, len(group.chunks))) for group in groups]

@@ -11,7 +11,6 @@ from typing import Any, Final
 import zstandard
 
 from dissector.native.versions import version
-from dissector.schemas.shared import CAPTURE
 
 
 def _setting(default: Any, meaning: str) -> Any:
@@ -27,11 +26,15 @@ class LakeSettings:
     part_rows: int = _setting(32 * 131_072, "rows of a file, near 100 MB")
     page_rows: int = _setting(65_536, "rows of a page: while encoded, they fit the CPU's cache")
     zstd_level: int = _setting(1, "level of the compression")
-    statistics: tuple[str, ...] = _setting(
-        ("ts", "connection_id", "frame_no", "first_ts_ns", "last_ts_ns", "request_frame_no",
-         CAPTURE.name),
-        "columns of which a row group keeps the range, so that readers can skip it",
-    )  # fmt: skip
+    text_bound_bytes: int = _setting(128, "longest text in a range; a longer bound is cut")
+    sorted_by: tuple[str, ...] = _setting(
+        ("ts", "frame_no", "event_no"),
+        "a row group says that it is sorted by those of them that ascend in it",
+    )
+    bloom_filters: tuple[str, ...] = _setting(
+        ("topic", "connection_key"), "columns with a Bloom filter in each row group"
+    )
+    bloom_filter_bits: int = _setting(10, "bits of a Bloom filter per text: one in 100 errs")
 
     def as_json(self) -> dict[str, Any]:
         """The settings for a manifest."""

@@ -89,7 +89,11 @@ class Struct:
 
     def struct(self, field: int, value: "Struct") -> "Struct":
         """Add a struct."""
-        return self._add(field, _Type.STRUCT, bytes(value))
+        return self.encoded(field, bytes(value))
+
+    def encoded(self, field: int, value: bytes) -> "Struct":
+        """Add a struct that was encoded before."""
+        return self._add(field, _Type.STRUCT, value)
 
     def structs(self, field: int, values: Sequence["Struct"]) -> "Struct":
         """Add a list of structs."""
@@ -102,6 +106,15 @@ class Struct:
     def i32s(self, field: int, values: Sequence[int]) -> "Struct":
         """Add a list of 32-bit numbers."""
         return self._add(field, _Type.LIST, _list(_Type.I32, [_zigzag(value) for value in values]))
+
+    def i64s(self, field: int, values: Sequence[int]) -> "Struct":
+        """Add a list of 64-bit numbers."""
+        return self._add(field, _Type.LIST, _list(_Type.I64, [_zigzag(value) for value in values]))
+
+    def flags(self, field: int, values: Sequence[bool]) -> "Struct":
+        """Add a list of booleans."""
+        kinds = [_ONE_BYTE[_Type.TRUE if value else _Type.FALSE] for value in values]
+        return self._add(field, _Type.LIST, _list(_Type.TRUE, kinds))
 
     def binaries(self, field: int, values: Sequence[bytes]) -> "Struct":
         """Add a list of texts."""

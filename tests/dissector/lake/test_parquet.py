@@ -79,7 +79,7 @@ def test_statistics_cover_all_pages_of_a_row_group(tmp_path: Path) -> None:
 
 
 def test_sizes_and_places_in_the_footer_are_right(tmp_path: Path) -> None:
-    blocks = [made_block("messages", 50, seed) for seed in range(3)]
+    blocks = [made_block("messages", 100, seed) for seed in range(2)]
     path = packed(tmp_path, blocks, group_rows=100)
     data = path.read_bytes()
     metadata = pq.read_metadata(path)
@@ -92,8 +92,15 @@ def test_sizes_and_places_in_the_footer_are_right(tmp_path: Path) -> None:
             chunk = group.column(column)
             (of_capture if chunk.path_in_schema == "capture" else chunks).append(chunk)
     assert len(of_capture) == metadata.num_row_groups == 2
-    # The capture's id is known last: its chunks stand behind all others.
-    for chunk in (*chunks, *of_capture):
+    # Bloom filters stand behind their row group. The capture's id is known last: its chunks stand
+    # behind all others.
+    of_group = len(chunks) // 2
+    for number, chunk in enumerate((*chunks, *of_capture)):
+        if number in (of_group, 2 * of_group):
+            filters = [c for c in chunks[number - of_group : number] if c.bloom_filter_offset]
+            for each in filters:
+                assert (each.path_in_schema, each.bloom_filter_offset) == ("topic", at)
+                at += each.bloom_filter_length
         assert chunk.compression == "ZSTD"
         assert (chunk.dictionary_page_offset or chunk.data_page_offset) == at
         at += chunk.total_compressed_size
