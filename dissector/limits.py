@@ -226,6 +226,8 @@ MAX_CURSUS_PRODUCERS: Final = 1 << 12  # of one connection
 
 # -- lakes and joining
 MAX_SCHEMA_VERSION_DIGITS: Final = 9  # more are no version
+MAX_DAY_LANDINGS: Final = 64  # with more in a day of a lake, its small ones become one
+MAX_KEPT_DAYS: Final = 100_000  # of a lake, as somebody may write them
 MAX_CACHE_BATCHES: Final = 24  # of one cached tally; more than these become one
 MAX_KEPT_NUMBERS: Final = 1 << 14  # encoded ones: footers say the same sizes again and again
 MAX_KEPT_PAGES: Final = 4096  # headers of pages, likewise

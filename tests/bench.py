@@ -227,7 +227,7 @@ def _file_rows(lake: Path) -> list[dict[str, int]]:
     import pyarrow.parquet as pq
 
     rows: list[dict[str, int]] = []
-    for part in (lake / "capture_files").glob("landing=*/part-*.parquet"):
+    for part in (lake / "capture_files").glob("day=*/landing=*/part-*.parquet"):
         rows += pq.ParquetFile(part).read(columns=["packets"]).to_pylist()
     return rows
 

@@ -417,7 +417,7 @@ class Sweeper:
     def tick(self, now: float) -> None:
         if now > self._next:
             self._next = now + 5
-            for path in self._lake.glob("*/landing=*/*.parquet"):
+            for path in self._lake.glob("*/day=*/landing=*/*.parquet"):
                 path.unlink()
 
 

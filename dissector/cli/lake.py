@@ -1,4 +1,4 @@
-"""Commands for the upkeep of a lake: list, verify, rm, compact."""
+"""Commands for the upkeep of a lake: list, verify, rm, keep, compact."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ from dissector.cli.local_time import shown_time
 from dissector.cli.options import CommandGroup, Common, LocalPath, Size
 from dissector.cli.render import json_line
 from dissector.cli.select import read_time
+from dissector.cli.spans import Days, days_of
 from dissector.cli.terminal import bytes_text, counted, safe_text
 from dissector.errors import UsageError
 from dissector.schemas import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from dissector.lake.manifest import Manifest
-    from dissector.lake.reader import Lake
+    from dissector.lake.reader import Lake, Removed
 
 _lake_argument = click.argument(
     "folder", metavar="LAKE", type=LocalPath(file_okay=False, path_type=Path)
@@ -102,7 +103,8 @@ def verify(common: Common, folder: Path) -> int:
 
 @lake.command(
     epilog=options.example(
-        "dissector lake rm lake c-night-0123456789ab\ndissector lake rm lake --before 2026-01-31"
+        "dissector lake rm lake c-night-0123456789ab\ndissector lake rm lake --before 2026-01-31\n"
+        "dissector lake rm lake --before 30d"
     )
 )
 @_lake_argument
@@ -110,7 +112,7 @@ def verify(common: Common, folder: Path) -> int:
 @click.option(
     "--before",
     metavar="TIME",
-    help="Remove what ended before, UTC: 2026-01-31T12:00.",
+    help="Remove what ended before, UTC: 2026-01-31T12:00, or whole days: 30d.",
 )
 @options.speaking_options
 def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
@@ -118,26 +120,61 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
 
     By id, where * and ? stand for anything, or by age. A compacted group goes as a whole: by its
     own id, or when all of its captures are older. Also removes, by id, captures whose manifest is
-    damaged, and files that belong to no capture (see dissector lake verify).
+    damaged, and files that belong to no capture (see dissector lake verify). --before 30d is what
+    dissector lake keep lake 30d does.
     """
     if not captures and before is None:
         raise UsageError("name the captures to remove, or give --before; see dissector lake list")
     before_ns = None
+    if before is not None and (days := days_of(before)) is not None:
+        if captures:
+            raise UsageError("--before with days removes whole days: name no captures beside it")
+        return _keep(common, folder, days)
     if before is not None:
         try:
             before_ns = int(read_time(before).timestamp()) * 1_000_000_000
         except (ValueError, OverflowError):
             raise UsageError(
-                f"--before {before!r} is no time; write 2026-01-31 or 2026-01-31T12:00"
+                f"--before {before!r} is no time; write 2026-01-31, 2026-01-31T12:00 or 30d"
             ) from None
     from dissector.lake.reader import remove
 
-    removed = remove(folder, captures, before_ns)
+    return _tell(common, remove(folder, captures, before_ns))
+
+
+def _tell(common: Common, removed: "Removed") -> int:
     for capture in removed.gone + removed.orphans:
         print(safe_text(capture))
     for note in removed.notes:
         common.words.missing(note)
     return 0
+
+
+@lake.command(epilog=options.example("dissector lake keep lake 30d"))
+@_lake_argument
+@click.argument("days", type=Days(), metavar="DAYS")
+@options.speaking_options
+def keep(common: Common, folder: Path, days: int) -> int:
+    """Keep the last days of a lake, today included, and remove older ones.
+
+    Days are whole ones, UTC; a capture belongs to the day of its first packet, and a day stays as
+    long as one of its captures ends within the days that are kept. Prints the ids that went; to
+    find nothing to remove is no error.
+    """
+    return _keep(common, folder, days)
+
+
+def _keep(common: Common, folder: Path, days: int) -> int:
+    from dissector.lake.places import day_of
+    from dissector.lake.retention import cutoff_ns
+    from dissector.lake.retention import keep as keep_days
+
+    before_ns = cutoff_ns(days)
+    removed = keep_days(folder, before_ns)
+    common.words.say(
+        f"{counted(len(removed.gone), 'landing')} of days before {day_of(before_ns)} removed"
+    )
+    return _tell(common, removed)
 
 
 @lake.command(
@@ -151,20 +188,23 @@ def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | No
 @options.private_option
 @options.speaking_options
 def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int | None) -> int:
-    """Put many small captures into few files.
+    """Put the many small captures of each day into few files.
 
-    All of them, or those named, where * and ? stand for anything. Prints the id of the new
-    group; the column capture of its rows says where each came from, as before. Captures that an
-    older version landed (schema versions 1 and 2) are written anew, whatever their size and number.
+    All of them, or those named, where * and ? stand for anything. Prints the id of the new group of
+    each day; the column capture of its rows says where each came from, as before. Captures that an
+    older version landed (schema versions 1 to 3) are written anew, whatever their size and number:
+    they move to the folder of their day.
     """
     from dissector.lake.compact import compact as compact_lake
+    from dissector.lake.places import day_of
 
     made = compact_lake(folder, captures or ("*",), below)
     for capture in made.migrated:
         common.words.say(f"{capture} written anew as schema version {SCHEMA_VERSION}")
-    if made.group is None:
-        common.words.say("nothing put together: fewer than two captures fit")
-    else:
-        print(safe_text(made.group.capture_id))
-        common.words.say(f"{counted(len(made.group.replaces), 'capture')} put together")
+    for group in made.groups:
+        print(safe_text(group.capture_id))
+        day = day_of(group.first_ts_ns)
+        common.words.say(f"{day}: {counted(len(group.replaces), 'capture')} put together")
+    if not made.groups:
+        common.words.say("nothing put together: fewer than two captures of a day fit")
     return 0

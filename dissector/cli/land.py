@@ -1,6 +1,7 @@
 """The command land: captures into a lake."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -12,7 +13,7 @@ from dissector.cli import options as cli_options
 from dissector.cli import selecting
 from dissector.cli.options import Command, Common, LocalPath
 from dissector.cli.terminal import Messages, bytes_text, counted, progress_bar
-from dissector.errors import OutputError
+from dissector.errors import DissectorError, OutputError
 from dissector.options import LANDING
 from dissector.outputs import refuse_inputs_in
 
@@ -250,10 +251,31 @@ def _tally(lake: Path, common: Common) -> None:
         aggregate(lake, work, partial(DuckdbEngine, threads=common.jobs))
 
 
+def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | None = None) -> None:
+    """Put together the captures of days that hold many, of a lake that may be written; days: None
+    for all. Nothing is lost where it does not work, so that is said and no error."""
+    from dissector.lake.places import day_of
+    from dissector.lake.retention import compact_crowded, crowded
+
+    if not os.access(lake, os.W_OK) or not crowded(lake):
+        return
+    try:
+        made = compact_crowded(lake, days)
+    except DissectorError as error:
+        words.say(f"days of many captures stay as they are: {error}")
+        return
+    for group in made.groups:
+        day = day_of(group.first_ts_ns)
+        words.say(f"{day}: {counted(len(group.replaces), 'capture')} put together")
+
+
 def end_landing(
     reading: "Reading", outcomes: Sequence["Outcome"], landing: LandOptions, is_interrupted: bool
 ) -> int:
     """Count what was landed if asked to, print its ids, say what was read; gives the exit code."""
+    days = {outcome.landed.day for outcome in outcomes if outcome.landed is not None}
+    if not is_interrupted:
+        compact_crowded_days(landing.lake, reading.common.words, days)
     if landing.tallies and not is_interrupted:
         _tally(landing.lake, reading.common)
     for outcome in outcomes:

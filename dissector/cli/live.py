@@ -100,6 +100,8 @@ def end_of(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
         text += f"; {counted(rotations.landed, 'rotation')} in the lake"
     is_whole = not (tap.kernel_dropped or account.is_partial or (rotations and rotations.lost))
     words.say(text, NORMAL if is_whole else QUIET)
+    if rotations is not None and rotations.upkeep_problem:
+        words.say(rotations.upkeep_problem)
     if rotations is not None and rotations.lost:
         return EXIT_OUTPUT
     if account.is_unreadable and not source.is_live:

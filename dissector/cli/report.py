@@ -15,7 +15,7 @@ from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
-from dissector.cli.land import land_inputs
+from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LocalPath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
@@ -85,6 +85,7 @@ def _make_report(
     from dissector.lake.reader import open_lake
     from dissector.report import pipeline
 
+    compact_crowded_days(lake, common.words)
     with open_lake(lake) as there:
         rows = there.rows()
     name, why = chosen(engine, master, rows)

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from dissector.cli.options import Size
+from dissector.limits import MAX_KEPT_DAYS
 
+_DAYS: Final = re.compile(r"(\d{1,6})d")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)")
 
 if TYPE_CHECKING:
     _NumberType = click.ParamType[float]
     _RotateType = click.ParamType["Rotate"]
+    _DaysType = click.ParamType[int]
 else:
-    _NumberType = _RotateType = click.ParamType
+    _NumberType = _RotateType = _DaysType = click.ParamType
 
 
 class Rotate(NamedTuple):
@@ -28,6 +31,25 @@ def seconds_of(text: str) -> float | None:
     """A duration such as 500ms, 60s, 5m, 8h in seconds; None if it is none."""
     match = _DURATION.fullmatch(text.strip())
     return float(match[1]) * _SECONDS[match[2]] if match else None
+
+
+def days_of(text: str) -> int | None:
+    """A number of days such as 30d; None if it is none."""
+    match = _DAYS.fullmatch(text.strip())
+    days = int(match[1]) if match else 0
+    return days if 0 < days <= MAX_KEPT_DAYS else None
+
+
+class Days(_DaysType):
+    """A number of days: 30d."""
+
+    name = "days"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        days = value if isinstance(value, int) else days_of(str(value))
+        if days is None:
+            self.fail(f"{value!r} is no number of days; write 30d", param, ctx)
+        return days
 
 
 class Duration(_NumberType):

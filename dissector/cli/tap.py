@@ -20,7 +20,7 @@ from dissector.cli.monitoring import (
     shown_topics,
 )
 from dissector.cli.options import Common, InputName, Size, Whole
-from dissector.cli.spans import Duration, Rotate, RotateOption, Speed
+from dissector.cli.spans import Days, Duration, Rotate, RotateOption, Speed
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _GO_TOGETHER: Final = (
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
     ("findings", "--findings", ("severity",)),
     ("top", "--top", ("sort", "columns")),
+    ("lake", "--lake DIR", ("keep_lake",)),
 )
 
 
@@ -78,13 +79,15 @@ def _replay(
     return FilePlayback(reading.chains[0], speed), problems
 
 
-def _rotations(lake: Path, source: "PacketSource", settings: "TapSettings") -> "Rotations":
+def _rotations(
+    lake: Path, source: "PacketSource", settings: "TapSettings", keep_days: int | None
+) -> "Rotations":
     from dissector.tap.rotations import QUEUE_BYTES, Rotations
 
     options = {**settings.core.as_json(), "cluster": settings.cluster}
     limit = settings.memory_limit
     size = QUEUE_BYTES if limit is None else min(QUEUE_BYTES, limit // 8)
-    return Rotations(lake, source.name, options, not source.is_live, size)
+    return Rotations(lake, source.name, options, not source.is_live, size, keep_days)
 
 
 def _refuse_idle_options(context: click.Context) -> None:
@@ -173,6 +176,12 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     help="Replay as captured, as fast as possible, or N times as fast.",
 )
 @cli_options.lake_option("Write rotations to this lake.")
+@click.option(
+    "--keep-lake",
+    type=Days(),
+    metavar="DAYS",
+    help="Remove older days from the lake, whole ones, UTC: 30d.",
+)
 @click.option(
     "--rotate",
     type=RotateOption(),
@@ -279,6 +288,7 @@ def tap(
     replay: tuple[str, ...],
     speed: float,
     lake: Path | None,
+    keep_lake: int | None,
     rotate: Rotate,
     metrics: str | None,
     metrics_host: tuple[str, ...],
@@ -325,7 +335,7 @@ def tap(
         stack.callback(source.close)
         monitor.bind(common.words)
         drop_all_but_capturing()
-        rotations = _rotations(lake, source, settings) if lake else None
+        rotations = _rotations(lake, source, settings, keep_lake) if lake else None
         running = Tap(source, settings, rotations, signals=signals)
         for problem in problems:
             running.account.miss(problem)

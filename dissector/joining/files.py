@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import DependencyError
-from dissector.lake.manifest import ROTATION, Manifest, tap_run_of, to_json
+from dissector.lake.manifest import ROTATION, Manifest, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.schemas import SCHEMA_VERSION, TABLES
 
@@ -100,13 +100,15 @@ def names_in(capture: Manifest) -> frozenset[str]:
 def digests(captures: Iterable[Manifest]) -> dict[str, str]:
     """What tells whether the rows of a capture are still those that were read, by its name.
 
-    The name is part of it: captures of a compacted group share a manifest, but no row.
+    The name is part of it: captures that a program before days compacted share a manifest, but no
+    row. Else compacting changes nothing: each is known by the manifest that it was landed with.
     """
     manifest_digests: dict[str, list[str]] = {}
     for capture in captures:
-        digest = hashlib.sha256(to_json(capture).encode()).hexdigest()
-        for name in names_in(capture):
-            manifest_digests.setdefault(name, []).append(digest)
+        digest = capture.digest()
+        for inside in capture.captures():
+            name = tap_run_of(inside.capture_id)
+            manifest_digests.setdefault(name, []).append(inside.landed or digest)
     return {name: digest_of([name, *sorted(texts)]) for name, texts in manifest_digests.items()}
 
 

@@ -1,25 +1,27 @@
-"""Making one group of many small captures, so that readers open few files.
+"""Making one group of the many small captures of a day, so that readers open few files.
 
 Rows stay as they are, in the order of the captures' time; they name the capture that they came from
 as before. The manifest keeps what tells the captures' inputs apart, so that landing one of them
-again is noticed. Captures of schema version 1 are written anew, also those that stay alone.
+again is noticed, and what was kept of their rows is found. Days are never put together: each is
+removed as a whole. Captures of older schema versions are written anew, also those that stay alone.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
 from dissector.lake import install as lake_install
+from dissector.lake import places
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
 from dissector.lake.install import Stage
-from dissector.lake.locks import exclusive_lock, shared_lock
+from dissector.lake.locks import exclusive_lock, exclusive_lock_if_free, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
@@ -30,32 +32,61 @@ from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.builders import gathered_of
 from dissector.schemas.small_tables import no_rows
 
+_SAME_ROWS_SINCE: Final = 2  # schema version 1 did not have deliveries.previous_connection_id
+
 
 class Compacted(NamedTuple):
     """What became of a lake.
 
-    group: the manifest of the new group, None if fewer than two captures fit; its `replaces` are
-        the captures that it stands for.
-    migrated: ids of captures of schema version 1 that were written anew by themselves.
+    groups: the manifests of the new groups, one for each day of which two captures fit; their
+        `replaces` are the captures that they stand for.
+    migrated: ids of captures of older schema versions that were written anew by themselves.
     """
 
-    group: Manifest | None
+    groups: tuple[Manifest, ...]
     migrated: tuple[str, ...]
 
 
-def compact(
-    folder: Path,
-    patterns: Sequence[str] = ("*",),
-    most_bytes: int | None = None,
-) -> Compacted:
-    """Put captures together into one group.
+class Choice(NamedTuple):
+    """Which captures are put together.
 
-    Args:
-        patterns: ids, or globs over ids.
-        most_bytes: only captures whose Parquet files are at most this large together.
+    patterns: ids, or globs over ids.
+    most_bytes: only captures whose Parquet files are at most this large together.
+    days: only captures of these, as `places.day_of` names them; None for all.
+    least: captures of a day, at least two, below which it stays as it is.
+    is_tiered: leave out those that have more rows than all smaller ones of their day together, so
+        that a row is written anew a few times, however often new captures come.
+    """
+
+    patterns: Sequence[str] = ("*",)
+    most_bytes: int | None = None
+    days: Collection[str] | None = None
+    least: int = 2
+    is_tiered: bool = False
+
+
+def compact(
+    folder: Path, patterns: Sequence[str] = ("*",), most_bytes: int | None = None
+) -> Compacted:
+    """Put captures together into one group for each day, see Choice.
 
     Raises:
-        UsageError: fewer than two captures fit, and none is of schema version 1.
+        UsageError: of no day two captures fit, and none is of an older schema version.
+        InputError: a newer program wrote some of the lake.
+    """
+    made = compact_chosen(folder, Choice(patterns, most_bytes))
+    if made == Compacted((), ()):
+        raise UsageError("fewer than two captures of a day of the lake fit: nothing to compact")
+    return made
+
+
+def compact_chosen(folder: Path, choice: Choice, *, may_wait: bool = True) -> Compacted:
+    """The same, where nothing to do is no error.
+
+    Args:
+        may_wait: for who reads or changes the lake; else nothing is done while somebody does.
+
+    Raises:
         InputError: a newer program wrote some of the lake.
     """
     lake_install.refuse_links(folder, OutputError)
@@ -63,40 +94,73 @@ def compact(
     manifests = Manifests(folder)
     with lake_install.writing_to(folder):
         lake_install.finish_interrupted(folder)
-        made = None
+        made: list[Manifest] | None = None
         while made is None:
             # All is written while others read and add. What somebody removed or replaced by the
             # time that we are alone is not put together: then it is chosen, and written, again.
             with ExitStack() as stack:
                 with shared_lock(folder):
-                    works = _chosen(manifests.to_change()[0], patterns, most_bytes)
+                    works = _chosen(manifests.to_change()[0], choice)
                     written = [stack.enter_context(_written(folder, work)) for work in works]
-                made = _install_all(folder, manifests, works, written)
-    group = made[-1] if len(works[-1]) > 1 else None
-    return Compacted(group, tuple(work[0].capture_id for work in works if len(work) == 1))
+                if may_wait:
+                    with exclusive_lock(folder):
+                        made = _install_all(folder, manifests, works, written)
+                    continue
+                with exclusive_lock_if_free(folder) as is_ours:
+                    made = _install_all(folder, manifests, works, written) if is_ours else []
+                if not is_ours:
+                    return Compacted((), ())
+    return Compacted(
+        tuple(group for group, work in zip(made, works, strict=True) if len(work) > 1),
+        tuple(work[0].capture_id for work in works if len(work) == 1),
+    )
 
 
-def _chosen(
-    captures: Sequence[Manifest], patterns: Sequence[str], most_bytes: int | None
-) -> list[list[Manifest]]:
-    """What is written under one id each: captures of schema version 1 that stay alone, a group.
+def _chosen(captures: Sequence[Manifest], choice: Choice) -> list[list[Manifest]]:
+    """What is written under one id each: captures of older schema versions that stay alone, and the
+    group of each day."""
+    of_days: dict[str, list[Manifest]] = {}
+    for capture in captures:
+        day = places.day_of(capture.first_ts_ns)
+        is_meant = choice.days is None or day in choice.days
+        if is_meant and is_named(capture.capture_id, choice.patterns):
+            of_days.setdefault(day, []).append(capture)
+    works: list[list[Manifest]] = []
+    for _, of_day in sorted(of_days.items()):
+        group = _group_of_day(of_day, choice)
+        works += [[c] for c in of_day if c.schema_version < SCHEMA_VERSION and c not in group]
+        works += [group] if group else []
+    return works
 
-    Raises:
-        UsageError: there is nothing to do.
+
+def _group_of_day(captures: Sequence[Manifest], choice: Choice) -> list[Manifest]:
+    """Those of the captures of a day that are put together, none or several, in order of time.
+
+    A group that a program before days made over several of them stays alone, and goes with its
+    last capture.
     """
-    named = [each for each in captures if is_named(each.capture_id, patterns)]
-    chosen = [
-        capture
-        for capture in named
-        if most_bytes is None or sum(part.bytes for part in capture.files) <= most_bytes
-    ]
-    if len(chosen) < 2:
-        chosen = []
-    old = [[c] for c in named if c.schema_version < SCHEMA_VERSION and c not in chosen]
-    if not chosen and not old:
-        raise UsageError("fewer than two captures of the lake fit: nothing to compact")
+    chosen: list[Manifest] = []
+    held = 0
+    for capture in sorted(captures, key=_rows_of):
+        days = {places.day_of(inside.first_ts_ns) for inside in capture.captures()}
+        is_large = choice.most_bytes is not None and _bytes_of(capture) > choice.most_bytes
+        if is_large or len(days) > 1:
+            continue
+        rows = _rows_of(capture)
+        if choice.is_tiered and len(chosen) > 1 and rows > held:
+            break
+        chosen.append(capture)
+        held += rows
     chosen.sort(key=lambda capture: (capture.first_ts_ns or 0, capture.capture_id))
-    return [*old, chosen] if chosen else old
+    return chosen if len(chosen) >= choice.least else []
+
+
+def _bytes_of(capture: Manifest) -> int:
+    return sum(part.bytes for part in capture.files)
+
+
+def _rows_of(capture: Manifest) -> int:
+    return sum(part.rows for part in capture.files)
 
 
 @contextmanager
@@ -104,7 +168,11 @@ def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[tuple[Stage, 
     """A stage with captures in files of this schema version, under one id and one manifest."""
     described = _migrated(chosen[0])
     if len(chosen) > 1:
-        contained = [inside for capture in chosen for inside in capture.captures()]
+        contained = [
+            inside._replace(landed=inside.landed or capture.digest())
+            for capture in chosen
+            for inside in capture.captures()
+        ]
         described = _group(chosen, contained)
     stage = Stage(folder, described.capture_id)
     try:
@@ -125,21 +193,27 @@ def _install_all(
     works: Sequence[Sequence[Manifest]],
     written: Sequence[tuple[Stage, Manifest]],
 ) -> list[Manifest] | None:
-    """Swap the compacted files in; None if the sources changed meanwhile."""
-    with exclusive_lock(folder):
-        lake_install.recover(folder, is_alone=True)
-        there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
-        if any(there.get(each.capture_id) != each for work in works for each in work):
-            return None
-        for work, (stage, _) in zip(works, written, strict=True):
-            lake_install.install(folder, stage.make_ready(capture.capture_id for capture in work))
+    """Swap the compacted files in, the lake being ours alone; None if the sources changed."""
+    lake_install.recover(folder, is_alone=True)
+    there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
+    if any(there.get(each.capture_id) != each for work in works for each in work):
+        return None
+    for work, (stage, _) in zip(works, written, strict=True):
+        lake_install.install(folder, stage.make_ready(map(places.place_of, work)))
     return [manifest for _, manifest in written]
 
 
 def _migrated(capture: Manifest) -> Manifest:
     versions = {**writer_versions(), **capture.versions}  # of who decoded it, as before
+    has_all_rows = capture.schema_version >= _SAME_ROWS_SINCE and not capture.replaces
     return capture._replace(
-        schema_version=SCHEMA_VERSION, versions=versions, settings=SETTINGS.as_json()
+        schema_version=SCHEMA_VERSION,
+        versions=versions,
+        settings=SETTINGS.as_json(),
+        landed=capture.digest() if has_all_rows else None,
+        replaces=tuple(
+            inside._replace(landed=inside.landed or capture.digest()) for inside in capture.replaces
+        ),
     )
 
 
@@ -222,7 +296,7 @@ def _rows(
         for part in capture.files:
             if part.table != table:
                 continue
-            file = pq.ParquetFile(lake_install.part_path(folder, capture, part))
+            file = pq.ParquetFile(places.part_path(folder, capture, part))
             for number in range(file.num_row_groups):
                 rows = read_rows(file, capture, table, group=number)
                 if deliveries is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from dissector.lake.queries import JOINS, QUERIES, VIEW
-from dissector.lake.settings import settings_table
+from dissector.lake.settings import SETTINGS, settings_table
+from dissector.limits import MAX_DAY_LANDINGS
 from dissector.schemas.column import NEVER
 from dissector.schemas.enums import EXPLAINED
 from dissector.schemas.tables import OF_REPORTS, SCHEMA_VERSION, TABLES
@@ -17,16 +18,18 @@ from dissector.schemas.tables import OF_REPORTS, SCHEMA_VERSION, TABLES
 _OPENING: Final = """\
 # The lake
 
-`dissector land` writes one Parquet dataset per table, `LAKE/<table>/landing=<id>/part-*.parquet`,
-and for each landing a manifest, `LAKE/_manifest/<id>.json`. A landing is a capture, or a group that
-`lake compact` made of several; without a manifest it does not exist. This page is generated from
+`dissector land` writes one Parquet dataset per table,
+`LAKE/<table>/day=2026-01-31/landing=<id>/part-*.parquet`, and for each landing a manifest,
+`LAKE/_manifest/<id>.json`. A landing is a capture, or a group that `lake compact` made of several
+of a day; without a manifest it does not exist. This page is generated from
 the declarations that the writer uses; `dissector fields` prints the same. Schema version {version}.
 
 ## Reading it
 
 - `capture` is in the files of every table. (capture, connection_id, frame_no) names a frame, and
   joins its rows in all tables, before and after `lake compact`, in DuckDB, pandas, Polars and
-  Spark alike. `landing`, which readers that know Hive folders add, is no part of any key.
+  Spark alike. `day` and `landing`, which readers that know Hive folders add, are no part of any
+  key.
 - All numbers are 64-bit and signed; wire ids beyond 2^63 appear negative (2^64-1 is -1). Columns
   that end in `_ns` are nanoseconds, since 1970 or long; `ts` is a timestamp of microseconds, UTC.
 - Null means not present, not applicable or not observable: never 0, never "no". The last column of
@@ -67,6 +70,43 @@ different numbers for it; `connections.connection_key` is equal in both, and `di
 joins them. A row names nothing that lies in a capture landed apart (the delivery before, the
 answer): those columns are null in it, and the report's `tables/closed_*` fill them.
 
+### Days
+
+| folder | holds |
+|---|---|
+| `day=2026-01-31` | captures whose first packet is of that day, UTC, with all of their rows |
+| `day=__HIVE_DEFAULT_PARTITION__` | captures without a packet; readers take it for null |
+| `landing=<id>` | the files of one capture or group; `part-00001` begins behind {part_size} |
+
+A condition on `day` opens only the folders of these days: `where day >= date '2026-01-01'`. Rows of
+a capture that goes on over midnight stay in the day of its first packet, so ask for the day before,
+too, and by `ts` for the time itself. Nothing ever moves to another day, and groups are of one day.
+
+- **Size.** Compacted days have files of {part_size} and, as the last of a table, what is left.
+  Small captures of a day are put together by `land`, `report` and a tap by themselves, when the day
+  holds more than {most_landings} landings; those that are larger than all smaller ones together
+  stay as they are, so that a row is written anew a few times at most. What reports kept of captures
+  serves on. While somebody reads the lake, that waits for the next command.
+- **Retention.** `dissector lake keep LAKE 30d` (`lake rm LAKE --before 30d`, `tap --keep-lake 30d`)
+  removes whole days, all of whose captures ended before the last 30 days began, today included. By
+  hand, a day is removed by its landings (`lake list`, `lake rm`): a folder that is deleted leaves
+  manifests that name it.
+- **Older lakes** have no days. They are read as they are; `lake compact` moves them. A group that
+  was made over several days lies in its first day, alone, and is removed when its last one is old.
+
+In Spark, `spark.read.parquet("LAKE/exchanges")` has the columns `day` and `landing`. In Athena and
+Trino:
+
+```sql
+create external table exchanges (
+  connection_id bigint, kind string, topic string, outcome string, latency_ns bigint,
+  ts timestamp, capture string)   -- and whatever else of the columns below, in any order
+partitioned by (day date, landing string)
+stored as parquet location 's3://BUCKET/LAKE/exchanges/';
+
+msck repair table exchanges;      -- Trino: call system.sync_partition_metadata(...)
+```
+
 ### In DuckDB
 
     {view}
@@ -83,7 +123,7 @@ hold nulls:
 
     pandas.read_parquet("LAKE/exchanges", dtype_backend="pyarrow")          # or "numpy_nullable"
 
-Polars (`polars.read_parquet("LAKE/exchanges/*/*.parquet")`) and Spark
+Polars (`polars.read_parquet("LAKE/exchanges/*/*/*.parquet", hive_partitioning=True)`) and Spark
 (`spark.read.parquet("LAKE/exchanges")`) have such types always.
 
 ### How the files are written
@@ -97,28 +137,30 @@ as long as they are the same, the same rows are the same bytes.
 
 {words}
 
-## Schema versions 1 and 2
+## Schema versions 1 to 3
 
-Folders were named `capture=<id>`, and files had no column `capture`: readers took it from the
-folder. In a group that was the group's id, so that joins multiplied rows unless they used
-`coalesce(origin_capture, capture)`, which still gives the same. Every command reads lakes of any
-version, and of several; `lake compact` writes captures of older versions anew, whatever their size
-and number, and landing a capture again puts this version in its place. By hand, read version 1
-apart: DuckDB refuses a pattern with both kinds of folders. Version 2 lacks columns that came since
-(`exchanges.publish_time_ms`, `messages.key_hash`, `consumers.key_shared_mode` and
-`frames.message_permits` with those behind them): by hand, read it with `union_by_name = true`.
-Captures of both versions have no rows of `events`.
+Version 3 differs in its folders alone, `LAKE/<table>/landing=<id>`: by hand, read it by
+`LAKE/exchanges/**/*.parquet`, together with days. In version 1 folders were named `capture=<id>`,
+and files had no column `capture`: readers took it from the folder. In a group that was the group's
+id, so that joins multiplied rows unless they used `coalesce(origin_capture, capture)`, which still
+gives the same. Every command reads lakes of any version, and of several; `lake compact` writes
+captures of older versions anew, whatever their size and number, and landing a capture again puts
+this version in its place. By hand, read version 1 apart: DuckDB refuses a pattern with both kinds
+of folders. Version 2 lacks columns that came since (`exchanges.publish_time_ms`,
+`messages.key_hash`, `consumers.key_shared_mode` and `frames.message_permits` with those behind
+them): by hand, read it with `union_by_name = true`. Captures of versions 1 and 2 have no rows of
+`events`.
 
 ## Removing
 
 `lake rm` removes all the captures that it was asked for, or none: what a killed run left of it, the
 next command that opens the lake does. A compacted group is removed as a whole, by its id or by
-`--before` when all of it is older. `lake verify` names folders that belong to no capture and
-manifests that cannot be read; `lake rm` removes either by id, landing the capture again mends it.
-A manifest that cannot be read, or that a newer program wrote, hides no other capture: `lake list`,
-`lake verify` and `report` name it, go on, and exit 3; what changes a lake refuses one that a newer
-program wrote to. `_tmp`, `_sums`, `_manifest`, the locks and the folders of tables may not be
-symbolic links; `LAKE` itself may.
+`--before` when all of it is older; `lake keep` removes whole days. `lake verify` names folders that
+belong to no capture and manifests that cannot be read; `lake rm` removes either by id, landing the
+capture again mends it. A manifest that cannot be read, or that a newer program wrote, hides no
+other capture: `lake list`, `lake verify` and `report` name it, go on, and exit 3; what changes a
+lake refuses one that a newer program wrote to. `_tmp`, `_sums`, `_manifest`, the locks and the
+folders of tables may not be symbolic links; `LAKE` itself may.
 
 ## Landing again
 
@@ -141,8 +183,9 @@ name came in between, it decides by what is there then.
 |---|---|---|
 | reads: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | who takes away |
 | adds: `land`, a tap | `_lock_commit`, `_lock` shared, to install | who adds or takes away |
-| takes away: `lake rm`, a grown capture | `_lock` alone, to install | all of them |
+| takes away: `lake rm`, `lake keep`, a grown capture | `_lock` alone, to install | all of them |
 | `lake compact` | `_lock` shared to write, then alone to install | who reads or adds |
+| `land`, `report`, a tap that compact by themselves | the same | nobody: it is left for later |
 
 What was there when a reader came stays until it goes, and what is added meanwhile it does not see.
 So nobody waits for a report to land a new capture; a capture that has grown takes files away, and
@@ -181,6 +224,8 @@ def lake_page() -> str:
         "view": VIEW.format(table="exchanges", lake="LAKE"),
         "queries": "\n".join(_queries()),
         "settings": "\n".join(settings_table()),
+        "part_size": f"{SETTINGS.part_bytes >> 20} MiB",
+        "most_landings": f"{MAX_DAY_LANDINGS}",
         "words": "\n".join(_words()),
     }
     lines = [_OPENING.format(version=SCHEMA_VERSION, **parts)]

@@ -4,7 +4,7 @@
                                                  that the writer lives
     ready     LAKE/_tmp/<id>.<unique>.ready      complete and on disk, with the manifest and the
                                                  list of captures that it replaces
-    installed LAKE/_manifest/<id>.json           readers see it
+    installed LAKE/_manifest/<id>.json           readers see it; tables are at their `places`
 
 From staging to ready is one rename. From ready to installed: remove the manifests of what is
 replaced, replace the table folders, rename the manifest into place, delete the leftovers. Each step
@@ -28,22 +28,18 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake import locks
+from dissector.lake import locks, places
 from dissector.lake import manifest as lake_manifest
-from dissector.lake.manifest import Manifest, PartFile
+from dissector.lake.manifest import Manifest
 from dissector.lake.manifests import mark_version
-from dissector.schemas import SCHEMA_VERSION, TABLES
+from dissector.lake.places import remove_if_empty
+from dissector.schemas import TABLES
 
 STAGE_FOLDER: Final = "_tmp"
 # Numbers that were computed once, kept by whoever needs them again: no table, and never missed.
 SUMS_FOLDER: Final = "_sums"
 # What a lake consists of, its locks apart.
 FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, lake_manifest.MANIFEST_FOLDER)
-# What folders of a table are named by. Version 1 kept the capture in the name alone, so that rows
-# of a compacted group had two: the group and their origin.
-_PARTITION: Final = "landing"
-_PARTITION_OF_1: Final = "capture"
-PARTITIONS: Final = (_PARTITION, _PARTITION_OF_1)
 _REMOVAL: Final = "rm"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _READY: Final = ".ready"
@@ -77,6 +73,7 @@ class Stage:
     def __init__(self, lake: Path, name: str) -> None:
         self.lake = lake
         self._ready_name = _REMOVAL
+        self._place = ""
         lock: int | None = None
         while lock is None:
             self.folder = _new_folder(lake / STAGE_FOLDER, name)
@@ -91,18 +88,22 @@ class Stage:
         """
         if manifest is not None:
             self._ready_name = manifest.capture_id
+            self._place = places.place_of(manifest)
             (self.folder / _MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
         _sync_tree(self.folder)
 
     def make_ready(self, replaces: Iterable[str]) -> Path:
         """Complete a prepared stage; from here on it is installed, if need be by others.
 
+        Args:
+            replaces: places of what it takes the place of.
+
         Returns:
             The ready folder.
         """
         name = self._ready_name
         path = self.folder / _REPLACES
-        path.write_text(json.dumps(sorted(set(replaces) - {name})), "utf-8")
+        path.write_text(json.dumps(sorted(set(replaces) - {self._place})), "utf-8")
         _sync(path, os.O_RDONLY | os.O_NOFOLLOW, _MOST_RIGHTS)
         _sync_folder(self.folder)
         unique = self.folder.name.rpartition(".")[2]
@@ -194,7 +195,8 @@ def delete_abandoned(lake: Path) -> None:
 
 
 def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
-    """Whether installing a stage takes files away that somebody may be reading."""
+    """Whether installing a stage takes files away that somebody may be reading. replaces: places of
+    what is replaced."""
     target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
     staged = stage / _MANIFEST
     is_changed = staged.is_file() and target.is_file() and not _is_there(lake, staged, target)
@@ -218,30 +220,35 @@ def install(lake: Path, ready: Path) -> bool:
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
     others = replaced_by(ready) or ()
+    names = {*map(places.id_at, others)} - {capture}
     if staged.is_file():
-        if _is_there(lake, staged, target):
+        manifest = _manifest_at(staged)
+        place = places.place_of(manifest)
+        if _is_there(lake, staged, target) or _is_in_group(lake, manifest):
             _delete(ready)
             return False
         mark_version(lake)
-        _delete_manifests(lake, (capture, *others))
-        for table in TABLES:
-            _replace_table(lake, ready / table, table, capture)
+        _delete_manifests(lake, (capture, *names))
+        for table in filter(lambda name: (ready / name).is_dir(), TABLES):
+            for folder in places.put(lake, ready / table, table, place):
+                _sync_folder(folder)
         os.replace(staged, target)
         _sync_folder(manifests)
     else:
-        _delete_manifests(lake, others)
-    _delete_tables(lake, (capture,), (_PARTITION_OF_1,))
-    _delete_tables(lake, others, PARTITIONS)
+        _delete_manifests(lake, names)
+    places.delete(lake, (*places.places_without_day(capture), *others))
     _delete(ready)
     return True
 
 
-def remove_captures(lake: Path, captures: Iterable[str]) -> None:
+def remove_captures(lake: Path, gone: Collection[str]) -> None:
     """Take captures out of the lake, all or none of them; the exclusive lock is held.
 
     What a run that is killed leaves of it, the next command that opens the lake does.
+
+    Args:
+        gone: their places.
     """
-    gone = tuple(captures)
     try:
         stage = Stage(lake, _REMOVAL)
         try:
@@ -253,48 +260,14 @@ def remove_captures(lake: Path, captures: Iterable[str]) -> None:
         if error.errno not in _NO_ROOM:
             raise
         # There is no room to note what is being done, and most likely that is why it is done.
-        _delete_manifests(lake, gone)
-        _delete_tables(lake, gone, PARTITIONS)
+        _delete_manifests(lake, map(places.id_at, gone))
+        places.delete(lake, gone)
 
 
 def _delete_manifests(lake: Path, captures: Iterable[str]) -> None:
     for capture in captures:
         (lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json").unlink(missing_ok=True)
     _sync_folder(lake / lake_manifest.MANIFEST_FOLDER)
-
-
-def _delete_tables(lake: Path, captures: Iterable[str], partitions: Iterable[str]) -> None:
-    """Remove the table folders of captures."""
-    for capture in captures:
-        for partition in partitions:
-            for table in TABLES:
-                _delete_folder(lake / table / f"{partition}={capture}")
-
-
-def _delete_folder(folder: Path) -> None:
-    """Remove a folder of a table; of a link, only the link."""
-    try:
-        mode = os.lstat(folder).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if stat.S_ISLNK(mode):
-        folder.unlink()
-    elif stat.S_ISDIR(mode):
-        shutil.rmtree(folder)
-
-
-def table_folder(lake: Path, table: str, capture: str, version: int = SCHEMA_VERSION) -> Path:
-    """Where the files of a table of a capture, or of a compacted group, are.
-
-    version: of the schema, as the manifest says.
-    """
-    partition = _PARTITION_OF_1 if version == 1 else _PARTITION
-    return lake / table / f"{partition}={capture}"
-
-
-def part_path(lake: Path, capture: Manifest, part: PartFile) -> Path:
-    """Where one file of a capture is."""
-    return table_folder(lake, part.table, capture.capture_id, capture.schema_version) / part.name
 
 
 def refuse_links(lake: Path, error: type[DissectorError]) -> None:
@@ -313,16 +286,9 @@ def refuse_links(lake: Path, error: type[DissectorError]) -> None:
             )
 
 
-def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing."""
-    try:
-        folder.rmdir()
-    except OSError:
-        return
-
-
 def replaced_by(ready: Path) -> tuple[str, ...] | None:
-    """What a ready stage takes the place of; None if its list is damaged, so that it must wait."""
+    """The places of what a ready stage is instead of; None if its list is damaged, so that it must
+    wait. Programs before places listed ids."""
     path = ready / _REPLACES
     if not path.is_file():
         return ()
@@ -330,34 +296,46 @@ def replaced_by(ready: Path) -> tuple[str, ...] | None:
         names = json.loads(path.read_text("utf-8"))
     except ValueError:
         return None
-    is_list = isinstance(names, list) and all(map(lake_manifest.is_plain_name, names))
-    return tuple(names) if is_list else None
+    if not isinstance(names, list):
+        return None
+    found: list[str] = []
+    for name in names:
+        if places.is_place(name):
+            found.append(name)
+        elif lake_manifest.is_plain_name(name):
+            found += places.places_without_day(name)
+        else:
+            return None
+    return tuple(found)
 
 
 def _is_there(lake: Path, staged: Path, target: Path) -> bool:
     """Whether the lake has this very capture, with all its files at their size."""
     if not target.is_file() or target.read_bytes() != staged.read_bytes():
         return False
-    manifest = lake_manifest.from_json(staged.read_text("utf-8"), str(staged))
+    manifest = _manifest_at(staged)
     for part in manifest.files:
-        path = part_path(lake, manifest, part)
+        path = places.part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:
             return False
     return True
 
 
-def _replace_table(lake: Path, staged: Path, table: str, capture: str) -> None:
-    """Put a staged table folder in place of what is there; nothing to do if it is there already."""
-    if not os.path.isdir(staged):
-        return
-    target = table_folder(lake, table, capture)
-    _delete_folder(target)
-    try:
-        staged.rename(target)
-    except FileNotFoundError:  # the first capture with this table
-        target.parent.mkdir(exist_ok=True)
-        staged.rename(target)
-    _sync_folder(target.parent)
+def _is_in_group(lake: Path, manifest: Manifest) -> bool:
+    """Whether a compacted group of the same day holds a capture: a rotation of a replay that comes
+    again is compared with nothing before."""
+    if manifest.replaces:
+        return False
+    name = f'"capture_id": "{manifest.capture_id}"'.encode()
+    for group in places.groups_of_day(lake, manifest):
+        path = lake / lake_manifest.MANIFEST_FOLDER / f"{group}.json"
+        if path.is_file() and name in path.read_bytes():
+            return True
+    return False
+
+
+def _manifest_at(staged: Path) -> Manifest:
+    return lake_manifest.from_json(staged.read_text("utf-8"), str(staged))
 
 
 def _delete(ready: Path) -> None:

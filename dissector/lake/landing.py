@@ -35,6 +35,7 @@ from dissector.lake.manifest import (
     relation,
 )
 from dissector.lake.manifests import Manifests, refuse_newer
+from dissector.lake.places import day_of, place_of
 from dissector.lake.settings import SETTINGS, writer_versions
 from dissector.lake.writer import LakeWriter
 from dissector.limits import NULL
@@ -61,6 +62,7 @@ class Landed(NamedTuple):
     replaced: ids of shorter versions that it took the place of.
     rows: by table.
     bytes: of its Parquet files.
+    day: where it lies, as `places.day_of` says.
     sentences: for the user, about other captures of the lake.
     """
 
@@ -69,6 +71,7 @@ class Landed(NamedTuple):
     replaced: tuple[str, ...]
     rows: Mapping[str, int]
     bytes: int
+    day: str
     sentences: tuple[str, ...]
 
 
@@ -201,7 +204,7 @@ class Landing:
         if not recover(self._lake, is_alone=is_alone):
             return None
         refuse_newer(self._lake)
-        replaced: set[str] = set()
+        replaced: dict[str, str] = {}
         sentences: list[str] = []
         for other in self._manifests.of_base_name(manifest.base_name):
             for contained in other.captures():
@@ -219,17 +222,18 @@ class Landing:
                     sentences.append(_compacted(manifest, other))
                 elif how in ("grown", "same"):
                     # The same under another id: of a program that made other ids of names.
-                    replaced.add(contained.capture_id)
+                    replaced[contained.capture_id] = place_of(other)
                 else:
                     if not is_last and may_be_prefix(self.digest, contained):
                         raise ConcurrentLanding
                     sentences.extend(_shared_files(manifest, contained))
-        replaced.discard(manifest.capture_id)
+        places = {*replaced.values()} - {place_of(manifest)}
+        replaced.pop(manifest.capture_id, None)
         if not is_alone and removes_files(
-            self._lake, self._stage.folder, manifest.capture_id, replaced
+            self._lake, self._stage.folder, manifest.capture_id, places
         ):
             return None
-        ready = self._stage.make_ready(replaced)
+        ready = self._stage.make_ready(places)
         outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
         return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(sentences))
 
@@ -245,7 +249,8 @@ class Landing:
         sentences: tuple[str, ...],
     ) -> Landed:
         size = sum(part.bytes for part in manifest.files)
-        return Landed(manifest.capture_id, outcome, replaced, manifest.rows(), size, sentences)
+        day = day_of(manifest.first_ts_ns)
+        return Landed(manifest.capture_id, outcome, replaced, manifest.rows(), size, day, sentences)
 
     def _note_span(self, block: TableBlock) -> None:
         """Widen the capture's time span by the rows of capture_files."""

@@ -45,6 +45,22 @@ def exclusive_lock(lake: Path) -> Iterator[None]:
 
 
 @contextmanager
+def exclusive_lock_if_free(lake: Path) -> Iterator[bool]:
+    """The same if nobody reads or changes it just now; gives whether it is so."""
+    descriptor = _open_lock(lake, must_write=True)
+    assert descriptor is not None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
+    except BlockingIOError:
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def adding_lock(lake: Path) -> Iterator[None]:
     """Hold what adding captures takes, waiting for others who add, or who remove; readers go on."""
     with _adding(lake, 0) as is_ours:

@@ -5,6 +5,7 @@ again writes the same manifest. It names every file with size and SHA-256: equal
 equal captures.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -40,7 +41,11 @@ class PartFile(NamedTuple):
 
 
 class Contained(NamedTuple):
-    """A capture inside a compacted one: what tells whether an input is already there."""
+    """A capture inside a compacted one: what tells whether an input is already there.
+
+    landed: SHA-256 of the manifest that it was landed with, by which what is kept of its rows is
+        found again; None where a program before that compacted it.
+    """
 
     capture_id: str
     base_name: str
@@ -50,6 +55,7 @@ class Contained(NamedTuple):
     sources: tuple[SourceFile, ...]
     first_ts_ns: int | None
     last_ts_ns: int | None
+    landed: str | None = None
 
 
 class Manifest(NamedTuple):
@@ -63,6 +69,7 @@ class Manifest(NamedTuple):
     options: what decoding was told.
     settings: how the files were written, empty where an older program did.
     replaces: captures that a compacted one stands for.
+    landed: as in Contained, of one that was only written anew.
     """
 
     capture_id: str
@@ -79,6 +86,7 @@ class Manifest(NamedTuple):
     options: Mapping[str, Any]
     settings: Mapping[str, Any]
     replaces: tuple[Contained, ...] = ()
+    landed: str | None = None
 
     def rows(self) -> dict[str, int]:
         """Rows of each table."""
@@ -90,6 +98,10 @@ class Manifest(NamedTuple):
     def captures(self) -> tuple[Contained, ...]:
         """What it stands for: itself, or the captures compacted into it."""
         return self.replaces or (Contained(*(getattr(self, f) for f in Contained._fields)),)
+
+    def digest(self) -> str:
+        """What tells whether its rows are still those that somebody read, however they lie."""
+        return self.landed or hashlib.sha256(to_json(self).encode()).hexdigest()
 
 
 def clean_base_name(file_name: str) -> str:
@@ -200,13 +212,14 @@ def _is_sound(manifest: Manifest) -> bool:
         and all([isinstance(text, str) for text in (manifest.capture_id, *texts)])
         and all(stamp is None or isinstance(stamp, int) for stamp in stamps)
         and all(isinstance(each.marks.text, str) for each in captures)
+        and all(isinstance(each.landed, str | None) for each in captures)
         and all(isinstance(mapping, dict) for mapping in mappings)
         and all(isinstance(inside.capture_id, str) for inside in manifest.replaces)
     )
 
 
 def _identity(capture: Manifest | Contained) -> dict[str, Any]:
-    return {
+    return ({} if capture.landed is None else {"landed": capture.landed}) | {
         "bytes": capture.bytes,
         "sha256": capture.sha256,
         "marks": {"step": capture.marks.step, "digests": capture.marks.text},
@@ -227,6 +240,7 @@ def _contained(content: dict[str, Any]) -> Contained:
         tuple(SourceFile(**source) for source in content["sources"]),
         content["first_ts_ns"],
         content["last_ts_ns"],
+        content.get("landed"),
     )
 
 

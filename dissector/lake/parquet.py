@@ -71,13 +71,13 @@ class TableFiles:
         table: str,
         page_rows: int = SETTINGS.page_rows,
         group_rows: int = SETTINGS.row_group_rows,
-        part_rows: int = SETTINGS.part_rows,
+        part_bytes: int = SETTINGS.part_bytes,
         *,
         is_one_capture: bool = True,
     ) -> None:
         self._table = TABLES[table]
         self._group_rows = group_rows
-        self._part_rows = part_rows
+        self._part_bytes = part_bytes
         self._is_one_capture = is_one_capture
         self._work = Workspace(page_rows)
         self._columns: list[ColumnChunks | None] = [
@@ -113,11 +113,11 @@ class TableFiles:
         return True
 
     def end_group(self) -> None:
-        """Write the row group that was gathered; a part that has its rows is closed first."""
+        """Write the row group that was gathered; a part that has its size is closed first."""
         rows = self._rows_in_group
         if rows == 0:
             return
-        if self._file is not None and self._part_size() + rows > self._part_rows:
+        if self._file is not None and self._file.size >= self._part_bytes:
             self._file.close()
             self._end_part()
         file = self._begin_part()
@@ -170,9 +170,6 @@ class TableFiles:
             file.close()
         if self._file is not None:
             self._file.close()
-
-    def _part_size(self) -> int:
-        return sum(group.rows for group in self._groups)
 
     def _begin_part(self) -> HashingFile:
         if self._file is None:

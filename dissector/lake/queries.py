@@ -5,7 +5,10 @@ They are DuckDB's SQL over views that are named like the tables; see VIEW.
 
 from typing import Final, NamedTuple
 
-VIEW: Final = "create view {table} as select * from '{lake}/{table}/*/*.parquet';"
+VIEW: Final = (
+    "create view {table} as select * from "
+    "read_parquet('{lake}/{table}/*/*/*.parquet', hive_partitioning = true);"
+)
 
 
 class ExampleQuery(NamedTuple):

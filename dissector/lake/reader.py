@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import install
+from dissector.lake import install, places
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
@@ -23,7 +23,6 @@ from dissector.schemas import SINCE, TABLES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
 
-_PREFIXES: Final = tuple(f"{name}=" for name in install.PARTITIONS)
 FILES: Final = "capture_files"
 _STRAY: Final = "no manifest names this file"
 _ORPHAN: Final = "no manifest names this folder: `dissector lake rm` removes it by its id"
@@ -62,13 +61,13 @@ class Lake(NamedTuple):
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
         paths = []
-        links = {entry.name for entry in _entries(self.folder / table) if entry.is_symlink()}
+        links = places.links_in(self.folder / table)
         for capture in sorted(self.captures, key=lambda each: each.schema_version):
             for part in capture.files:
                 if part.table != table:
                     continue
-                path = install.part_path(self.folder, capture, part)
-                text = _odd(path, path.parent.name in links)
+                path = places.part_path(self.folder, capture, part)
+                text = _odd(path, not links.isdisjoint(path.parents[:2]))
                 if text:
                     raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
                 paths.append(str(path))
@@ -82,7 +81,7 @@ class Lake(NamedTuple):
         for capture in self.captures:
             for part in capture.files:
                 if part.table == table:
-                    file = pq.ParquetFile(install.part_path(self.folder, capture, part))
+                    file = pq.ParquetFile(places.part_path(self.folder, capture, part))
                     tables.append(read_rows(file, capture, table, wanted))
         return pa.concat_tables(tables)
 
@@ -130,7 +129,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:
-            path = install.part_path(lake.folder, capture, part)
+            path = places.part_path(lake.folder, capture, part)
             text = _wrong(path, part, capture.schema_version)
             if not text:
                 names = names_of_rows(path, capture)
@@ -181,15 +180,6 @@ def _held_twice(lake: Lake) -> list[LakeProblem]:
     return problems
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What a folder holds, none if it is not there; what is a link needs no further look."""
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except FileNotFoundError:
-        return []
-
-
 def _odd(path: Path, is_in_link: bool) -> str:
     """What a file is if it is not one of a lake; empty where it is, or is missing."""
     try:
@@ -203,7 +193,7 @@ def _odd(path: Path, is_in_link: bool) -> str:
 
 def _wrong(path: Path, part: PartFile, version: int) -> str:
     """What is wrong with a file, empty if nothing is."""
-    text = _odd(path, path.parent.is_symlink())
+    text = _odd(path, any(folder.is_symlink() for folder in path.parents[:2]))
     if text:
         return text
     try:
@@ -230,11 +220,15 @@ def _wrong(path: Path, part: PartFile, version: int) -> str:
 def _strays(lake: Lake) -> list[LakeProblem]:
     """Folders and files that belong to no capture; those of unread manifests may."""
     folders = {
-        install.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
+        places.part_path(lake.folder, c, part).parent for c in lake.captures for part in c.files
     }
-    files = {install.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
+    files = {places.part_path(lake.folder, c, part) for c in lake.captures for part in c.files}
     unread = {each.capture_id for each in lake.unread}
-    landings = [(folder, _id_of(folder)) for t in TABLES for folder in _landings(lake.folder / t)]
+    landings = [
+        (lake.folder / table / place, places.id_at(place))
+        for table in TABLES
+        for place in places.places_in(lake.folder / table)
+    ]
     # What was added since the lake was opened has its stage until it has its manifest.
     added = install.ready_ids(lake.folder) | set(Manifests(lake.folder).names())
     added -= {capture.capture_id for capture in lake.captures}
@@ -254,14 +248,13 @@ def _strays(lake: Lake) -> list[LakeProblem]:
     ]
 
 
-def _landings(table: Path) -> list[Path]:
-    """The folders of a table, one for each capture or compacted group."""
-    paths = sorted(table.iterdir()) if table.is_dir() else []
-    return [path for path in paths if path.name.startswith(_PREFIXES) and path.is_dir()]
-
-
-def _id_of(folder: Path) -> str:
-    return folder.name.partition("=")[2]
+def _manifests_to_change(folder: Path) -> Manifests:
+    """The manifests of a lake, read while others read, too: later only those that changed are."""
+    install.refuse_links(folder, OutputError)
+    must_be_a_lake(folder)
+    manifests = Manifests(folder)
+    manifests.all()
+    return manifests
 
 
 class Removed(NamedTuple):
@@ -289,10 +282,7 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         UsageError: no capture fits.
         InputError: a newer program wrote some of the lake.
     """
-    install.refuse_links(folder, OutputError)
-    must_be_a_lake(folder)
-    manifests = Manifests(folder)
-    manifests.all()  # while others read; below only what changed since is read
+    manifests = _manifests_to_change(folder)
     with install.writing_to(folder), exclusive_lock(folder):
         install.recover(folder, is_alone=True)
         captures, unread = manifests.to_change()
@@ -301,15 +291,40 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
         there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
-        tables = {_id_of(path) for table in TABLES for path in _landings(folder / table)}
-        orphans = sorted(name for name in tables - there if is_named(name, patterns))
+        at: dict[str, set[str]] = {each.capture_id: set() for each in unread}
+        for place in {p for table in TABLES for p in places.places_in(folder / table)}:
+            at.setdefault(places.id_at(place), set()).add(place)
+        orphans = sorted(name for name in at.keys() - there if is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
         notes = [note for c in kept if (note := _kept_note(c, patterns, before_ns))]
         if not chosen and not orphans:
             hint = "; ".join(notes) or "`dissector lake list` shows them"
             raise UsageError(f"no capture of the lake fits: {hint}")
-        install.remove_captures(folder, [*sorted(chosen), *orphans])
+        gone = {places.place_of(capture) for capture in captures if capture.capture_id in chosen}
+        for name in (*(chosen & {each.capture_id for each in unread}), *orphans):
+            gone |= at[name] or {places.places_without_day(name)[0]}
+        install.remove_captures(folder, sorted(gone))
     return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes))
+
+
+def remove_chosen(
+    folder: Path, choose: Callable[[Sequence[Manifest]], tuple[set[str], list[str]]]
+) -> Removed:
+    """Take those captures out of a lake that a function names by their ids, with notes about what
+    stays.
+
+    Raises:
+        InputError: it is no lake, or a newer program wrote some of it.
+    """
+    manifests = _manifests_to_change(folder)
+    with install.writing_to(folder), exclusive_lock(folder):
+        install.recover(folder, is_alone=True)
+        captures, _ = manifests.to_change()
+        chosen, notes = choose(captures)
+        gone = [places.place_of(each) for each in captures if each.capture_id in chosen]
+        if gone:
+            install.remove_captures(folder, gone)
+    return Removed(tuple(sorted(chosen)), (), tuple(notes))
 
 
 def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) -> str:

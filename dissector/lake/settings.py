@@ -23,7 +23,7 @@ class LakeSettings:
 
     row_group_rows: int = _setting(131_072, "rows of a row group")
     row_group_text_bytes: int = _setting(64 << 20, "text that ends a row group early")
-    part_rows: int = _setting(32 * 131_072, "rows of a file, near 100 MB")
+    part_bytes: int = _setting(256 << 20, "size of a file, behind which the next one begins")
     page_rows: int = _setting(65_536, "rows of a page: while encoded, they fit the CPU's cache")
     zstd_level: int = _setting(1, "level of the compression")
     text_bound_bytes: int = _setting(128, "longest text in a range; a longer bound is cut")

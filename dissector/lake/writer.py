@@ -26,10 +26,10 @@ from dissector.schemas.rows import TableBuilder, text_bytes
 class _TableWriter:
     """Cuts the rows of one table into row groups."""
 
-    def __init__(self, folder: Path, table: str, group_rows: int, part_rows: int) -> None:
+    def __init__(self, folder: Path, table: str, group_rows: int, part_bytes: int) -> None:
         page_rows = min(SETTINGS.page_rows, group_rows)
         self._builder = TableBuilder(table, page_rows)
-        self._files = TableFiles(folder, table, page_rows, group_rows, part_rows)
+        self._files = TableFiles(folder, table, page_rows, group_rows, part_bytes)
         self._text_bytes = 0
         self.is_small = True  # no page was full before the end, so arrays hold little memory
 
@@ -108,9 +108,9 @@ class LakeWriter:
         self,
         folder: Path,
         group_rows: int = SETTINGS.row_group_rows,
-        part_rows: int = SETTINGS.part_rows,
+        part_bytes: int = SETTINGS.part_bytes,
     ) -> None:
-        self._sizes = (group_rows, part_rows)
+        self._sizes = (group_rows, part_bytes)
         self._tables = _tables(folder, self._sizes)
         self._blocks: queue.SimpleQueue[tuple[TableBlock, int] | None] = queue.SimpleQueue()
         self._not_full = threading.Condition()

@@ -19,7 +19,7 @@ from dissector.schemas import (
 )
 from dissector.schemas.column import Table
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 TABLES: Final[dict[str, Table]] = {
     module.TABLE.name: module.TABLE

@@ -10,6 +10,8 @@ instead, and ends with the error.
 """
 
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -22,6 +24,8 @@ from dissector.lake.install import recover
 from dissector.lake.landing import Landing
 from dissector.lake.locks import adding_lock_if_free
 from dissector.lake.manifest import clean_base_name, tap_capture_id
+from dissector.lake.places import NS_PER_DAY
+from dissector.lake.retention import crowded
 from dissector.lake.writer import block_bytes
 
 QUEUE_BYTES: Final = 128 << 20
@@ -29,6 +33,8 @@ QUEUE_BYTES: Final = 128 << 20
 # How long a live tap waits at once, and how much of a rotation's time in all, before it gives up.
 _WAIT_SECONDS: Final = 0.25
 _WAIT_SHARE: Final = 0.5
+_UPKEEP: Final = "old days and small rotations of the lake may stay"
+_UPKEEP_AFTER: Final = 16  # rotations: somebody may read the lake, or they may be large ones
 _UNFINISHED: Final = 2  # rotations that are written and not yet on disk; then writing waits
 
 
@@ -73,15 +79,73 @@ class _Written(NamedTuple):
     problem: str | None
 
 
+class _Upkeep:
+    """Drops old days of a tap's lake and puts rotations of a day together, in a process of its own:
+    reading them back takes a processor for seconds, in which packets would wait.
+
+    Args:
+        keep_days: how many days stay, None for all.
+    """
+
+    def __init__(self, lake: Path, keep_days: int | None) -> None:
+        self._command = [sys.executable, "-m", "dissector.lake.retention", str(lake)]
+        self._command += [] if keep_days is None else [str(keep_days)]
+        self._keeps = keep_days is not None
+        self._lake = lake
+        self._day = 0
+        self._landed = _UPKEEP_AFTER
+        self._process: subprocess.Popen[str] | None = None
+
+    def after_landing(self) -> str | None:
+        """Begin if there is something to do; what went wrong the last time."""
+        problem = self._ended()
+        self._landed += 1
+        today = time.time_ns() // NS_PER_DAY
+        is_due = self._keeps and today != self._day
+        is_worth_it = self._landed >= _UPKEEP_AFTER and crowded(self._lake)
+        if self._process is None and (is_due or is_worth_it):
+            self._day, self._landed = today, 0
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,  # the terminal's interrupt is for the tap
+                )
+            except OSError as error:
+                problem = f"{_UPKEEP}: {error}"
+        return problem
+
+    def close(self) -> str | None:
+        """Wait for the end of what runs; what went wrong."""
+        if self._process is not None:
+            self._process.wait()
+        return self._ended()
+
+    def _ended(self) -> str | None:
+        if self._process is None or self._process.poll() is None:
+            return None
+        assert self._process.stderr is not None
+        with self._process.stderr as words:
+            lines = words.read().splitlines()
+        is_wrong = self._process.returncode != 0
+        self._process = None
+        return f"{_UPKEEP}: {lines[-1] if lines else 'it was killed'}" if is_wrong else None
+
+
 class Rotations:
     """Takes rows, makes captures of them.
 
     landed, lost: how many rotations so far.
     lost_packets: of those that were given up.
     problem: why the last one was, None once one was landed again.
+    upkeep_problem: why old days stay, or small rotations, None where all went well.
 
     Args:
         name: of the interface, for ids. may_wait: the loop may be held up by a slow disk.
+        keep_days: days of the lake that stay, None for all.
 
     Raises:
         InputError: a newer program wrote the lake.
@@ -95,16 +159,19 @@ class Rotations:
         options: Mapping[str, Any],
         may_wait: bool,
         queue_bytes: int = QUEUE_BYTES,
+        keep_days: int | None = None,
     ) -> None:
         self.name = clean_base_name(name)
         self.landed = 0
         self.lost = 0
         self.lost_packets = 0
         self.problem: str | None = None
+        self.upkeep_problem: str | None = None
         self._lake = lake
         self._options = options
         self._may_wait = may_wait
         self._limit = queue_bytes
+        self._upkeep = _Upkeep(lake, keep_days)
         self._first_ts_ns = 0
         self._number = 0
         self._is_open = False
@@ -209,6 +276,7 @@ class Rotations:
         self._items.put(None)
         for thread in self._threads:
             thread.join()
+        self.upkeep_problem = self._upkeep.close() or self.upkeep_problem
         return self.fates()
 
     # -- in the threads
@@ -263,6 +331,8 @@ class Rotations:
                     landing.commit(self._options)
                 except DissectorError as error:
                     problem = str(error)
+        if problem is None and written.end is not None:
+            self.upkeep_problem = self._upkeep.after_landing() or self.upkeep_problem
         return problem
 
 

@@ -52,7 +52,7 @@ class Oracle:
         self._duckdb = duckdb.connect(config={"threads": 1, "preserve_insertion_order": False})
         for name in (*INPUTS, *KEYS):
             if isinstance(facts, Path):
-                files = f"{facts}/{name}/*/*.parquet"
+                files = f"{facts}/{name}/*/*/*.parquet"
                 self._duckdb.read_parquet(files, hive_partitioning=False).create_view(name)
             else:
                 self._duckdb.register(name, facts[name])

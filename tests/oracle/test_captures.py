@@ -102,7 +102,10 @@ def test_a_wrong_row_is_found(
 ) -> None:
     """In a capture that is right, so that the difference is that of the change."""
     lake, _ = samples
-    (name,) = {path.parent.name for path in lake.glob("permits/*=c-java-j12_nack-pcap-*/*.parquet")}
+    (name,) = {
+        path.parent.relative_to(lake / "permits")
+        for path in lake.glob("permits/*/*=c-java-j12_nack-pcap-*/*.parquet")
+    }
     tables = {
         each: pa.concat_tables(map(pq.read_table, (lake / each / name).glob("*.parquet")))
         for each in (*INPUTS, *KEYS)

@@ -75,7 +75,8 @@ def leftovers(lake: Path) -> list[Path]:
     if not lake.is_dir():
         return []
     manifests = {path.stem for path in lake.glob("_manifest/*.json")}
-    parts = [path for path in lake.glob("*/landing=*") if path.name.split("=")[1] not in manifests]
+    landings = lake.glob("*/day=*/landing=*")
+    parts = [path for path in landings if path.name.split("=")[1] not in manifests]
     return [*parts, *lake.glob("_tmp/*"), *lake.glob("_manifest/*.json.*")]
 
 

@@ -9,6 +9,7 @@ import pytest
 from dissector.cli.exits import EXIT_INPUT, EXIT_OK, EXIT_OUTPUT, EXIT_PARTIAL, EXIT_USAGE
 from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.cli.conftest import SAMPLES, Command, truth
+from tests.dissector.lake.landed import folder_of
 from tests.dissector.lake.older_versions import as_version_1
 
 NAMES = ("java-j12_nack.pcap", "java-j61_txn_abort.pcap")
@@ -41,7 +42,7 @@ def test_verify_finds_a_changed_byte(command: Command, landed: tuple[Path, list[
     lake, ids = landed
     result = command("lake", "verify", lake)
     assert (result.code, result.out) == (EXIT_OK, "") and "ok" in result.err
-    (part,) = (lake / "frames" / f"landing={ids[0]}").iterdir()
+    (part,) = (folder_of(lake, "frames", ids[0])).iterdir()
     content = bytearray(part.read_bytes())
     content[100] ^= 1
     part.write_bytes(content)

@@ -225,7 +225,7 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
     command, lake, tmp_path, change
 ):
     odd = shutil.copytree(lake, tmp_path / "lake")
-    change(next((odd / "frames").glob("*/*.parquet")))
+    change(next((odd / "frames").glob("*/*/*.parquet")))
     result = command("sql", "--lake", odd, "select count(*) from sends")
     assert result.code == 2
     assert "dissector lake verify" in result.err and "internal" not in result.err

@@ -9,6 +9,7 @@ import pytest
 from dissector.joining.files import JoinSettings, database, digests, files_of, make_views, names_in
 from dissector.lake.reader import open_lake
 from dissector.schemas.arrow import arrow_schema
+from tests.dissector.lake.landed import folder_of
 from tests.dissector.lake.older_versions import NEW_IN_FRAMES, as_version_1
 from tests.dissector.lake.samples import compacted, landed
 
@@ -60,5 +61,5 @@ def test_files_of_other_captures_are_not_opened(tmp_path: Path) -> None:
     with open_lake(lake) as opened:
         second = opened.captures[1].capture_id
         assert names_in(opened.captures[1]) == {second}
-        shutil.rmtree(lake / "frames" / f"landing={second}")
+        shutil.rmtree(folder_of(lake, "frames", second))
     assert read(lake, "frames", 1).total() > 0

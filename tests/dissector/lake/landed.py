@@ -44,6 +44,12 @@ def feed(landing: Landing, *files: bytes) -> None:
         landing.write(block)
 
 
+def folder_of(lake: Path, table: str, capture: str) -> Path:
+    """Where the files of a table of a landing are."""
+    (folder,) = (lake / table).glob(f"day=*/landing={capture}")
+    return folder
+
+
 def tree(lake: Path) -> dict[str, bytes]:
     """Every file of a lake with its bytes."""
     return {

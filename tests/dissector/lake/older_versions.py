@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import MANIFEST_FOLDER
+from tests.dissector.lake.landed import folder_of
 
 # Columns that came with each version.
 _NEW = {
@@ -50,6 +51,11 @@ def as_version_2(lake: Path, *captures: str) -> Path:
     return _as_version(2, lake, captures)
 
 
+def as_version_3(lake: Path, *captures: str) -> Path:
+    """The same as version 3 had it: these rows, and no folders of days."""
+    return _as_version(3, lake, captures)
+
+
 def as_old(
     rows: Mapping[str, list[dict[str, Any]]], captures: Collection[str]
 ) -> dict[str, list[dict[str, Any]]]:
@@ -79,21 +85,23 @@ def _as_version(version: int, lake: Path, captures: Sequence[str]) -> Path:
             continue
         manifest["schema_version"] = version
         for part in [*manifest["files"]]:
-            if part["table"] in _NEW_TABLES:
-                shutil.rmtree(lake / part["table"] / f"landing={name}")
+            if part["table"] in _NEW_TABLES and version < 3:
+                shutil.rmtree(folder_of(lake, part["table"], name))
                 manifest["files"].remove(part)
                 continue
-            folder = lake / part["table"] / f"landing={name}"
-            if version == 1 and folder.is_dir():
-                folder = folder.rename(folder.with_name(f"capture={name}"))
-            elif version == 1:
-                folder = folder.with_name(f"capture={name}")
+            folder = lake / part["table"] / f"{'capture' if version == 1 else 'landing'}={name}"
+            if not folder.is_dir():
+                folder_of(lake, part["table"], name).rename(folder)
+            if version == 3:
+                continue
             file = folder / part["name"]
             rows = pq.ParquetFile(file).read()
             old = rows.drop([column for column in rows.column_names if gone(part["table"], column)])
             pq.write_table(old, file, compression="zstd", store_schema=False)
             data = file.read_bytes()
             part["bytes"], part["sha256"] = len(data), hashlib.sha256(data).hexdigest()
+        for day in filter(lambda day: not any(day.iterdir()), lake.glob("*/day=*")):
+            day.rmdir()
         text = json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
         path.write_text(text, "utf-8")
     return lake

@@ -31,5 +31,5 @@ def landed(folder: Path, names: Sequence[str] = SAMPLES) -> Path:
 def compacted(lake: Path, folder: Path) -> Path:
     """A copy of a lake in one group."""
     shutil.copytree(lake, folder)
-    assert compact(folder).group is not None
+    assert compact(folder).groups
     return folder

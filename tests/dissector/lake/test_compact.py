@@ -16,7 +16,7 @@ from dissector.lake.manifest import Manifest
 from dissector.lake.reader import open_lake, verify
 from dissector.lake.settings import SETTINGS
 from dissector.schemas import TABLES
-from tests.dissector.lake.landed import content, land, tree
+from tests.dissector.lake.landed import content, folder_of, land, tree
 
 
 def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
@@ -34,8 +34,9 @@ def all_rows(lake: Path) -> dict[str, list[dict[str, Any]]]:
 
 def group_of(lake: Path, patterns: Sequence[str] = ("*",)) -> Manifest:
     made = compact(lake, patterns)
-    assert made.group is not None and made.migrated == ()
-    return made.group
+    assert made.migrated == ()
+    (group,) = made.groups
+    return group
 
 
 def test_rows_stay_and_say_where_they_came_from(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_large_groups_have_the_row_groups_and_ranges_of_landed_captures(tmp_path
     with open_lake(tmp_path) as lake:
         assert verify(lake) == []
         assert lake.table("acks").drop(["origin_capture"]).equals(before)
-    (path,) = (tmp_path / "acks" / f"landing={group.capture_id}").iterdir()
+    (path,) = (folder_of(tmp_path, "acks", group.capture_id)).iterdir()
     metadata = pq.read_metadata(path)
     sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     assert sizes == [SETTINGS.row_group_rows, 3 * rows - SETTINGS.row_group_rows]

@@ -47,7 +47,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lakes]:
 
 
 def files(lake: Path, table: str) -> str:
-    return f"{lake}/{table}/*/*.parquet"
+    return f"{lake}/{table}/*/*/*.parquet"
 
 
 def told(lake: Path, table: str, column: str) -> Counter[Any]:
@@ -150,7 +150,7 @@ def test_the_delivery_before_is_found_by_three_columns(lakes: Lakes) -> None:
 
 def test_row_groups_of_other_captures_are_passed_over(lakes: Lakes) -> None:
     """A filter by capture reads nothing of the others: each row group says whose it is."""
-    for path in lakes.apart.glob("frames/*/*.parquet"):
+    for path in lakes.apart.glob("frames/*/*/*.parquet"):
         stats = duckdb.sql(
             f"select distinct stats_min_value, stats_max_value from parquet_metadata('{path}') "
             "where path_in_schema = 'capture'"

@@ -22,12 +22,14 @@ from dissector.lake.reader import open_lake, remove, verify
 from tests.dissector.lake.landed import content, land, tree
 from tests.dissector.lake.test_reader import ended_without_a_crash_at
 
-# Lands new captures, a ring that grows, and the same with other options; compacts; removes.
+# Lands new captures, a ring that grows, and the same with other options; compacts; removes; drops
+# the day of all of them.
 WRITER = """
 import random, sys
 from pathlib import Path
 from dissector.lake.compact import compact
 from dissector.lake.reader import remove
+from dissector.lake.retention import keep
 from tests.dissector.lake.landed import content, land
 lake, seed = Path(sys.argv[1]), int(sys.argv[2])
 print("began", flush=True)
@@ -39,6 +41,8 @@ for number in range(1000):
         compact(lake, ["c-new-*", "compact-*"])
     if number % 3 == 2:
         remove(lake, ["compact-*", "c-new-*"])
+    if number % 5 == 4:
+        keep(lake, 10**18)
 """
 
 
@@ -124,8 +128,8 @@ def test_a_compaction_chooses_again_where_its_captures_changed(
         return install_all(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compacting, "_install_all", late)
-    group = compact(tmp_path).group
-    assert group is not None and len(calls) == 2
+    (group,) = compact(tmp_path).groups
+    assert len(calls) == 2
     assert [inside.base_name for inside in group.replaces] == ["b", "c", "d"]
     with open_lake(tmp_path) as lake:
         assert lake.captures == (group,) and verify(lake) == []
@@ -142,7 +146,7 @@ def test_kept_sums_are_no_table_and_in_nobodys_way(tmp_path: Path) -> None:
     sums = tree(kept)
     with open_lake(tmp_path) as lake:
         assert verify(lake) == []
-    assert compact(tmp_path, ["c-a-*", "c-b-*"]).group is not None
+    assert compact(tmp_path, ["c-a-*", "c-b-*"]).groups
     land(tmp_path, "d", content(400))
     remove(tmp_path, ["*"])
     assert tree(kept) == sums and os.listdir(tmp_path / SUMS_FOLDER) == ["b-0123"]

@@ -17,7 +17,7 @@ from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED, Landing
 from dissector.lake.manifest import MANIFEST_FOLDER, tap_capture_id
 from dissector.lake.reader import open_lake, verify
 from dissector.schemas import SCHEMA_VERSION, TABLES
-from tests.dissector.lake.landed import blocks_of, content, feed, land, tree
+from tests.dissector.lake.landed import blocks_of, content, feed, folder_of, land, tree
 from tests.naive.rows import plain_rows
 
 
@@ -61,7 +61,7 @@ def test_landing_again_writes_the_same_lake(tmp_path: Path) -> None:
 def test_landing_again_mends_a_lost_file(tmp_path: Path) -> None:
     landed = land(tmp_path, "a.pcap", content(700))
     before = tree(tmp_path)
-    shutil.rmtree(tmp_path / "frames" / f"landing={landed.capture_id}")
+    shutil.rmtree(folder_of(tmp_path, "frames", landed.capture_id))
     assert land(tmp_path, "a.pcap", content(700)).outcome == INSTALLED
     assert tree(tmp_path) == before
 
@@ -232,5 +232,5 @@ def test_a_full_disk_is_an_output_error_and_leaves_the_lake_as_it_was(tmp_path: 
 def test_every_table_is_there_for_spark_even_without_rows(tmp_path: Path) -> None:
     landed = land(tmp_path, "a.pcap", content(300))
     for table in TABLES:
-        folder = tmp_path / table / f"landing={landed.capture_id}"
+        folder = folder_of(tmp_path, table, landed.capture_id)
         assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]

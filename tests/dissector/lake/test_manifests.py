@@ -67,7 +67,7 @@ def test_what_a_landing_opens_does_not_grow_with_the_lake(tmp_path: Path) -> Non
 def test_only_captures_of_the_name_and_groups_that_hold_it_are_read(tmp_path: Path) -> None:
     for name in ("ring", "ring-a", "a-ring", "x", "y"):
         land(tmp_path, name, content(400))
-    group = compact(tmp_path, ["c-x-*", "c-y-*"]).group
+    (group,) = compact(tmp_path, ["c-x-*", "c-y-*"]).groups
     assert group is not None
     known = Manifests(tmp_path)
     assert [capture.base_name for capture in known.of_base_name("ring")] == ["ring"]

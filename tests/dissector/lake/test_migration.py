@@ -51,35 +51,34 @@ def test_its_rows_are_read_and_stay_when_it_is_written_anew(
     ids = {c.capture_id for c in opened(new).captures if int(c.base_name[1:]) in old}
     rows = in_order(as_old(all_rows(new), ids))
     lake = lake_of(tmp_path / "lake", *old)
-    assert folders(lake) == ({"capture"} if old == SIZES else {"capture", "landing"})
+    assert folders(lake) == ({"capture"} if old == SIZES else {"capture", "day"})
     assert all_rows(lake) == rows
     alone, together = tmp_path / "alone", tmp_path / "together"
     shutil.copytree(lake, alone)
     shutil.copytree(lake, together)
     # Too large to be put together, and yet all of them are migrated.
     made = compact(alone, most_bytes=1)
-    assert made.group is None and sorted(made.migrated) == sorted(
+    assert not made.groups and sorted(made.migrated) == sorted(
         c.capture_id for c in opened(lake).captures if c.schema_version == 1
     )
     assert [c.capture_id for c in opened(alone).captures] == [
         c.capture_id for c in opened(lake).captures
     ]
     assert {c.schema_version for c in opened(alone).captures} == {SCHEMA_VERSION}
-    group = compact(together).group
-    assert group is not None and len(group.replaces) == 3
+    (group,) = compact(together).groups
+    assert len(group.replaces) == 3
     for each in (alone, together):
-        assert folders(each) == {"landing"} and all_rows(each) == rows
+        assert folders(each) == {"day"} and all_rows(each) == rows
 
 
 def test_a_group_of_version_1_is_migrated_with_its_captures_names(tmp_path: Path) -> None:
     rows = all_rows(lake_of(tmp_path))
     rows = in_order(as_old(rows, {row["capture"] for row in rows["frames"]}))
-    group = compact(tmp_path).group
-    assert group is not None
+    (group,) = compact(tmp_path).groups
     as_version_1(tmp_path)
     assert all_rows(tmp_path) == rows
-    assert compact(tmp_path) == (None, (group.capture_id,))
-    assert all_rows(tmp_path) == rows and folders(tmp_path) == {"landing"}
+    assert compact(tmp_path) == ((), (group.capture_id,))
+    assert all_rows(tmp_path) == rows and folders(tmp_path) == {"day"}
     (found,) = opened(tmp_path).captures
     assert found.capture_id == group.capture_id and found.replaces == group.replaces
 
@@ -89,7 +88,7 @@ def test_landing_again_puts_this_version_in_its_place(tmp_path: Path) -> None:
     lake = lake_of(tmp_path / "lake", *SIZES)
     for size in SIZES:
         assert land(lake, f"n{size}", content(size)).outcome == INSTALLED
-    assert tree(lake) == tree(tmp_path / "new") and folders(lake) == {"landing"}
+    assert tree(lake) == tree(tmp_path / "new") and folders(lake) == {"day"}
     assert land(lake, "n300", content(300)).outcome == UNCHANGED
 
 
@@ -124,7 +123,7 @@ def test_a_crash_while_it_is_written_anew_loses_nothing(tmp_path: Path) -> None:
                 pass
         assert rows_of(lake) == rows
         shutil.rmtree(lake)
-    assert folders(lake) == {"landing"} and rows_of(lake) == rows
+    assert folders(lake) == {"day"} and rows_of(lake) == rows
     assert step > 2 * len(TABLES)
 
 
@@ -147,7 +146,7 @@ def test_columns_that_came_since_are_null_in_lakes_that_are_mixed(tmp_path: Path
             query = "SELECT count(publish_time_ms) AS n FROM exchanges"
             (batch,) = (one for answer in sandbox.answers(query) for one in answer.batches())
             assert batch.to_pydict() == {"n": [sends[new]]}
-        assert compact(lake).group is not None
+        assert compact(lake)
         assert {c.schema_version for c in opened(lake).captures} == {SCHEMA_VERSION}
         again = reported(lake, tmp_path / f"{old.stem}-again", rules=SOME_RULES)
         assert again["send_latency"] == by_client["send_latency"]

@@ -18,7 +18,7 @@ from dissector.lake.compact import compact
 from dissector.lake.landing import Landing
 from dissector.lake.reader import open_lake, remove, verify
 from dissector.schemas import SCHEMA_VERSION
-from tests.dissector.lake.landed import blocks_of, content, land, tree
+from tests.dissector.lake.landed import blocks_of, content, folder_of, land, tree
 from tests.dissector.lake.test_install import crash_at
 
 _VERSION = f'version": {SCHEMA_VERSION}'  # in a manifest
@@ -43,7 +43,7 @@ def test_no_lake_is_an_input_error(tmp_path: Path, make: bool) -> None:
 
 def test_verify_finds_what_is_missing_changed_or_stray(tmp_path: Path) -> None:
     landed = land(tmp_path, "a.pcap", content(700))
-    folder = tmp_path / "frames" / f"landing={landed.capture_id}"
+    folder = folder_of(tmp_path, "frames", landed.capture_id)
     part = folder / "part-00000.parquet"
     good = part.read_bytes()
     assert problems(tmp_path) == []
@@ -64,7 +64,7 @@ def test_verify_finds_files_that_are_not_what_the_manifest_says(tmp_path: Path) 
     text = manifest.read_text()
     rows = landed.rows["frames"]
     assert rows not in (landed.rows["permits"] + 1, 1)
-    frames = tmp_path / "frames" / f"landing={landed.capture_id}" / "part-00000.parquet"
+    frames = folder_of(tmp_path, "frames", landed.capture_id) / "part-00000.parquet"
     assert pq.read_metadata(frames).num_rows == rows
     manifest.write_text(text.replace(f'"rows": {rows},', f'"rows": {rows + 1},'))
     assert f"{rows} rows instead of {rows + 1}" in problems(tmp_path)
@@ -155,10 +155,10 @@ remove(Path(sys.argv[1]), ["*"])
 def test_a_killed_process_leaves_no_folder_that_stays(tmp_path: Path) -> None:
     land(tmp_path, "a", content(300))
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL and list(tmp_path.glob("*/landing=*"))
+    assert done.returncode == -signal.SIGKILL and list(tmp_path.glob("*/day=*/landing=*"))
     with open_lake(tmp_path) as lake:
         assert lake.captures == ()
-    assert list(tmp_path.glob("*/landing=*")) == [] and not (tmp_path / "_tmp").exists()
+    assert list(tmp_path.glob("*/day=*/landing=*")) == [] and not (tmp_path / "_tmp").exists()
 
 
 def test_a_full_disk_does_not_keep_captures_from_being_removed(
@@ -171,7 +171,7 @@ def test_a_full_disk_does_not_keep_captures_from_being_removed(
 
     monkeypatch.setattr("dissector.lake.install.Stage.make_ready", full)
     assert remove(tmp_path, ["*"]).gone == (landed.capture_id,)
-    assert list(tmp_path.glob("*/landing=*")) == [] and not (tmp_path / "_tmp").exists()
+    assert list(tmp_path.glob("*/day=*/landing=*")) == [] and not (tmp_path / "_tmp").exists()
 
 
 @pytest.mark.parametrize("partition", ["landing", "capture"])
@@ -182,7 +182,7 @@ def test_folders_without_a_manifest_are_found_and_removed_by_id(
     land(tmp_path, "b", content(400))
     before = tree(tmp_path)
     shutil.copytree(
-        tmp_path / "frames" / f"landing={landed.capture_id}",
+        folder_of(tmp_path, "frames", landed.capture_id),
         tmp_path / "frames" / f"{partition}=c-left-0123",
     )
     (tmp_path / "acks" / f"{partition}=c-left-0123").mkdir()
@@ -277,8 +277,7 @@ def test_one_manifest_that_cannot_be_read_hides_no_other_capture(
 
 def test_captures_in_a_group_are_removed_with_it_and_no_other_way(tmp_path: Path) -> None:
     ids = [land(tmp_path, f"n{size}", content(size)).capture_id for size in (300, 400, 500)]
-    group = compact(tmp_path).group
-    assert group is not None
+    (group,) = compact(tmp_path).groups
     last_of = sorted(inside.last_ts_ns or 0 for inside in group.replaces)
     before = tree(tmp_path)
     with pytest.raises(UsageError, match=f"{ids[1]} of the 3 captures in {group.capture_id} stay"):
@@ -295,7 +294,7 @@ def test_captures_in_a_group_are_removed_with_it_and_no_other_way(tmp_path: Path
 def test_of_a_linked_folder_of_a_table_only_the_link_is_removed(tmp_path: Path) -> None:
     lake, elsewhere = tmp_path / "lake", tmp_path / "elsewhere"
     landed = land(lake, "a", content(300))
-    folder = lake / "frames" / f"landing={landed.capture_id}"
+    folder = folder_of(lake, "frames", landed.capture_id)
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
     before = tree(elsewhere)
@@ -337,10 +336,10 @@ def test_verify_finds_rows_that_a_report_would_lose_or_count_twice(tmp_path: Pat
         land(tmp_path, name, content(size))
     with open_lake(tmp_path) as opened:
         alone = [capture.capture_id for capture in opened.captures]
-    copies = {path: path.read_bytes() for path in tmp_path.glob(f"*/*{alone[0]}*/*.parquet")}
+    copies = {path: path.read_bytes() for path in tmp_path.glob(f"*/*/*{alone[0]}*/*.parquet")}
     manifests = {path: path.read_bytes() for path in (tmp_path / "_manifest").glob("*.json")}
-    group = compact(tmp_path).group
-    assert group is not None and problems(tmp_path) == []
+    (group,) = compact(tmp_path).groups
+    assert problems(tmp_path) == []
     path = tmp_path / "_manifest" / f"{group.capture_id}.json"
     whole = path.read_text("utf-8")
     path.write_text(whole.replace(alone[1], "c-other-0123456789ab"), "utf-8")

@@ -14,6 +14,5 @@ def test_a_manifest_can_hold_the_settings_and_the_page_lists_them() -> None:
     assert "\n".join(table) in lake_page()
 
 
-def test_pages_fill_row_groups_and_row_groups_fill_parts() -> None:
+def test_pages_fill_row_groups() -> None:
     assert SETTINGS.row_group_rows % SETTINGS.page_rows == 0
-    assert SETTINGS.part_rows % SETTINGS.row_group_rows == 0

@@ -66,11 +66,11 @@ def test_rows_come_back_and_do_not_depend_on_how_they_came_in_blocks(
         for block in blocks
         for start, stop in pairwise([0, 1, 2, 9, 9, 22, 23])
     ]
-    whole = written(tmp_path / "whole", blocks, group_rows=10, part_rows=40)
-    pieces = written(tmp_path / "pieces", cut, group_rows=10, part_rows=40)
+    whole = written(tmp_path / "whole", blocks, group_rows=10, part_bytes=5)
+    pieces = written(tmp_path / "pieces", cut, group_rows=10, part_bytes=5)
     assert whole == pieces
     own = [part for part in whole if part.table == table]
-    assert [part.rows for part in own] == [40, 40, 12]
+    assert [part.rows for part in own] == [10] * 9 + [2]
     files = [pq.ParquetFile(tmp_path / "whole" / table / part.name) for part in own]
     groups = [f.metadata.row_group(n).num_rows for f in files for n in range(f.num_row_groups)]
     assert groups == [10] * 9 + [2]
@@ -94,7 +94,7 @@ def test_writers_of_a_small_capture_serve_the_next_and_leave_nothing_in_it(
         [made_block(table, rows, seed) for table in TABLES]
         for seed, rows in enumerate((5, 9, 0, 2, 9))
     ]
-    sizes = {"group_rows": 10, "part_rows": 30}
+    sizes = {"group_rows": 10, "part_bytes": 1 << 20}
     fresh = []
     for number, blocks in enumerate(captures):
         _idle.clear()

@@ -90,7 +90,7 @@ FORBIDDEN = (
 
 @pytest.mark.parametrize("query", FORBIDDEN)
 def test_a_query_reads_and_writes_no_other_file(engine, lake, tmp_path, query):
-    (part,) = (lake / "frames").glob("*c-java-j12*/*.parquet")
+    (part,) = (lake / "frames").glob("*/*c-java-j12*/*.parquet")
     before = part.read_bytes()
     with pytest.raises(UsageError):
         rows(engine, query.format(file=tmp_path / "x", part=part))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from dissector.buckets import bucket_of
 from dissector.lake.digest import Marks, SourceFile
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, to_json
+from dissector.lake.places import day_of
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema, in_memory_schema
 
@@ -49,7 +50,8 @@ def write_lake(folder: Path, captures: Mapping[str, Tables]) -> Path:
     for capture_id, tables in captures.items():
         files = []
         for table in TABLES:
-            part = folder / table / f"landing={capture_id}" / "part-00000.parquet"
+            day = folder / table / f"day={day_of(START_NS)}"
+            part = day / f"landing={capture_id}" / "part-00000.parquet"
             part.parent.mkdir(parents=True)
             mine = ({"capture": capture_id, **row} for row in tables.get(table, ()))
             rows = batch(table, mine, is_coded=False)

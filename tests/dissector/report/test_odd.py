@@ -26,7 +26,7 @@ def test_what_is_never_null_is_not_and_the_lake_can_be_written(seed: int, tmp_pa
             lacking = [row for row in plain[table] if row.get(name) is None]
             assert lacking or all(row.get(name) is not None for row in rows), (table, name)
     lake = odd_lake(tmp_path / "lake", seed)
-    parts = list((lake / "exchanges").glob("*/*.parquet"))
+    parts = list((lake / "exchanges").glob("*/*/*.parquet"))
     assert len(parts) == 3 and all(pq.ParquetFile(part).metadata.num_rows > 50 for part in parts)
 
 

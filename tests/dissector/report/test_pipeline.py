@@ -18,6 +18,7 @@ from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.queries import catalogue as queries
 from dissector.schemas import TABLES
 from tests import reports
+from tests.dissector.lake.landed import folder_of
 from tests.dissector.report.apart import Apart
 from tests.reports import SOME_RULES, differences
 
@@ -30,8 +31,8 @@ def hand_over(source: Path, target: Path, captures: Iterable[str]) -> None:
     """What landing these captures does to a lake."""
     for name in captures:
         for table in TABLES:
-            (target / table).mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source / table / f"landing={name}", target / table / f"landing={name}")
+            folder = folder_of(source, table, name)
+            shutil.copytree(folder, target / folder.relative_to(source))
         (target / MANIFEST_FOLDER).mkdir(exist_ok=True)
         shutil.copy(source / MANIFEST_FOLDER / f"{name}.json", target / MANIFEST_FOLDER)
 
@@ -58,7 +59,7 @@ def names_of(lake: Path) -> list[str]:
 @contextmanager
 def out_of_reach(lake: Path, captures: Iterable[str]) -> Iterator[None]:
     """Files of these captures cannot be opened: they are not there."""
-    moved = [(lake / table / f"landing={name}", lake / f"{table}-{name}")
+    moved = [(folder_of(lake, table, name), lake / f"{table}-{name}")
              for name in captures for table in TABLES]  # fmt: skip
     for source, target in moved:
         source.rename(target)

@@ -13,6 +13,7 @@ from dissector.errors import InputError, OutputError
 from dissector.lake.landing import Landing
 from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock, shared_lock
 from dissector.lake.reader import open_lake, verify
+from dissector.limits import MAX_DAY_LANDINGS
 from dissector.tap.rotations import Rotations
 
 
@@ -21,9 +22,10 @@ def permits(rows: int) -> TableBlock:
     return TableBlock("permits", rows, {"connection_id": numbers, "frame_no": numbers})
 
 
-def files() -> TableBlock:
-    """By the row of its file reports know that there is a rotation."""
-    return TableBlock("capture_files", 1, {"file_index": np.zeros(1, np.int64)})
+def files(ns: int | None = None) -> TableBlock:
+    """By the row of its file reports know that there is a rotation; ns: of its packets."""
+    times = {} if ns is None else dict.fromkeys(("first_ts_ns", "last_ts_ns"), np.array([ns]))
+    return TableBlock("capture_files", 1, {"file_index": np.zeros(1, np.int64), **times})
 
 
 def opened(lake: Path, may_wait: bool = False, queue_bytes: int = 1 << 20) -> Rotations:
@@ -47,6 +49,35 @@ def test_each_rotation_is_a_capture_with_a_number(tmp_path):
     with open_lake(tmp_path) as lake:
         assert not verify(lake) and len(lake.captures) == 2
         assert all(capture.sha256 is None for capture in lake.captures)
+
+
+def test_small_rotations_of_a_day_are_put_together_and_old_days_go(tmp_path, monkeypatch):
+    monkeypatch.setattr("dissector.tap.rotations.crowded", lambda lake: ["1970-01-01"])
+    old = Rotations(tmp_path, "old", {}, True, keep_days=None)
+    old.begin_run(77)
+    for _ in range(MAX_DAY_LANDINGS + 1):
+        old.write(files(1_000))
+        old.end(1)
+    old.close()
+    assert old.upkeep_problem is None
+    new = Rotations(tmp_path, "new", {}, True)
+    new.begin_run(78)
+    new.write(files(time.time_ns()))
+    new.end(1)
+    new.close()
+    with open_lake(tmp_path) as lake:
+        assert not verify(lake)
+        assert sum(len(each.captures()) for each in lake.captures) == MAX_DAY_LANDINGS + 2
+        assert any(len(each.replaces) > 30 for each in lake.captures)
+    newer = Rotations(tmp_path, "newer", {}, True, keep_days=2)
+    newer.begin_run(79)
+    newer.write(files(time.time_ns()))
+    newer.end(1)
+    newer.close()
+    assert newer.upkeep_problem is None
+    with open_lake(tmp_path) as lake:
+        assert not verify(lake)
+        assert {each.base_name for each in lake.captures} == {"new", "newer"}
 
 
 @pytest.mark.parametrize("lock", [shared_lock, adding_lock, exclusive_lock])

@@ -112,6 +112,11 @@ def test_rotations_compacted_keep_their_rows(tmp_path):
         ids = set(opened.table("frames").column("origin_capture").to_pylist())
     assert ids <= {fate.capture_id for fate in tap.fates} and len(ids) > 3
     assert joined(tmp_path) == before
+    # A replay that comes again, after they were put together, adds nothing.
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+    again = rotated(tmp_path, str(CAPTURES / name), rotate_bytes=20_000)
+    assert [fate.capture_id for fate in again.fates] == [fate.capture_id for fate in tap.fates]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == files
 
 
 def test_a_replay_again_changes_nothing(tmp_path):
