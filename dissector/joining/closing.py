@@ -10,6 +10,7 @@ and previous_capture where the other one lies, if that is elsewhere.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.blocks import Int64Array
-from dissector.joining import capture_boundaries, checkpoints, client_handles, merged, replay
+from dissector.joining import (
+    capture_boundaries,
+    checkpoints,
+    client_handles,
+    merged,
+    replay,
+    stitching,
+)
 from dissector.joining import positions as joining_positions
 from dissector.joining.connection_ends import find_events
 from dissector.joining.encodings import numbers
@@ -53,6 +61,7 @@ _OTHERS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 _READ: Final = ("connections", "notices", "exchanges", "permits", "frames", "acks", "deliveries",
                 "messages")  # fmt: skip
+_READ_AS_THEY_ARE: Final = ("producers", "consumers", "events")
 _NEAR: Final = ("connections", "frames", "exchanges", "deliveries")
 # Tables that name frames, of which some may be in another capture, too.
 _ONCE: Final = ("frames", "acks", "deliveries", "messages")
@@ -133,7 +142,7 @@ def close_group(
     left = None if around.before is None else checkpoints.read(around.before)
     is_small = source.rows + (around.near.rows if around.near else 0) <= FEW_ROWS
     with database(settings, is_small=is_small) as db:
-        make_views(db, source, (*_READ, "events"), "all_", is_read_once=is_small)
+        make_views(db, source, (*_READ, *_READ_AS_THEY_ARE), "all_", is_read_once=is_small)
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
@@ -143,13 +152,19 @@ def close_group(
         find_events(db)
         find_gaps(db)
         capture_boundaries.find_message_counts(db, has_near=around.near is not None)
+        db.execute(merged.MERGED)
         (group,) = part.groups
-        run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
         more: dict[str, list[pa.Table]] = defaultdict(list)
-        rows = input_rows(db, is_in_turn=group.is_in_turn)
-        counts |= _write_closed(
-            _replayed(run, rows, is_last=around.leaves is None), Positions(db), target, more
-        )
+        is_stitched = around == ALONE
+        run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
+        rows_out: Iterator[replay.TableRows] = iter(())
+        if is_stitched:
+            rows_out = stitching.stitched(db, is_in_turn=group.is_in_turn)
+            run = Replays(_WINDOW_NS, without=stitching.NAME)
+        if not is_stitched or run.wanted(db):
+            rows = input_rows(db, is_in_turn=group.is_in_turn)
+            rows_out = chain(rows_out, _replayed(run, rows, is_last=around.leaves is None))
+        counts |= _write_closed(rows_out, Positions(db), target, more)
         counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
         if around.leaves is not None:
             tables = {
@@ -187,7 +202,6 @@ def _write_others(
     for name, query in client_handles.queries(db, replayed, before).items():
         counts[name] = write(db, query, client_handles.SCHEMAS[name], target.path(name))
     db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
-    db.execute(merged.MERGED)
     is_last = around.leaves is None
     db.execute("CREATE TABLE going_on AS FROM later" if is_last else merged.GOING_ON)
     for name, query in (

@@ -1,7 +1,7 @@
 """The passes of all protocols over one group of captures: each replay takes the rows of its own."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +9,9 @@ import pyarrow.compute as pc
 from dissector.joining.checkpoints import Checkpoint
 from dissector.joining.replay import Replay, TableRows
 from dissector.joining.replay_cursus import CursusReplay
+
+if TYPE_CHECKING:
+    import duckdb
 
 # The replay of each protocol by its name (see protocols.PROTOCOLS), in the order in which rows go
 # to them. Argument: how long an answer waits for its request, ns.
@@ -24,9 +27,17 @@ READ_WHOLE: Final = tuple(name for name in REPLAYS if name != _LASTING)
 class Replays:
     """`feed` batches in order, then `finish`, or `leave` and `checkpoint`; see replay.Replay."""
 
-    def __init__(self, window_ns: int) -> None:
+    def __init__(self, window_ns: int, without: str = "") -> None:
+        """without: a protocol whose rows others make."""
         self._window_ns = window_ns
-        self._open = {_LASTING: Replay(window_ns)}
+        self._open = {} if without == _LASTING else {_LASTING: Replay(window_ns)}
+        self._without = without
+
+    def wanted(self, db: "duckdb.DuckDBPyConnection") -> bool:
+        """Whether a group (placed) has rows to replay."""
+        names = ", ".join(f"'{name}'" for name in REPLAYS if name != self._without)
+        rows = db.execute(f"SELECT count(*) FROM placed WHERE read_by IN ({names})").fetchall()
+        return bool(rows[0][0])
 
     @classmethod
     def resumed(cls, window_ns: int, left: Checkpoint) -> "Replays":
@@ -49,7 +60,7 @@ class Replays:
         read_by = batch.column("read_by")
         seen = set(read_by.unique().to_pylist())
         for name, make in REPLAYS.items():
-            if name in seen and name not in self._open:
+            if name in seen and name not in self._open and name != self._without:
                 self._open[name] = make(self._window_ns)
             if name in self._open:
                 is_own = pc.fill_null(pc.equal(read_by, name), False)

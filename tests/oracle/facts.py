@@ -5,7 +5,6 @@ and windows over the tables `frames`, `acks`, `connections`, `events`, `producer
 Nothing is bounded and nothing is forgotten, so captures that reach a bound are none of its.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,8 +12,8 @@ from typing import Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
-FOLDER: Final = Path(__file__).parent
-STEPS: Final = ("frames", "exchanges", "deliveries", "permits")
+from dissector.joining.stitching import STEPS, statements
+
 INPUTS: Final = (
     "capture_files",
     "connections",
@@ -57,9 +56,8 @@ class Oracle:
             else:
                 self._duckdb.register(name, facts[name])
         for step in STEPS:
-            for statement in (FOLDER / f"{step}.sql").read_text("utf-8").split(";\n"):
-                if re.sub(r"(?m)^--.*$", "", statement).strip():
-                    self._run(statement)
+            for statement in statements(step):
+                self._run(statement)
 
     def _run(self, statement: str) -> list[tuple[object, ...]]:
         return self._duckdb.execute(statement).fetchall()

@@ -20,7 +20,6 @@ class Known(NamedTuple):
         return [Difference(self.capture, *place, count) for place, count in self.rows.items()]
 
 
-CLAIMS: Final = "acks that the broker refuses, or a transaction undoes, count as they come"
 NAMES_LATE: Final = "sends of a producer whose topic an answer tells late have no attempts"
 
 # Columns that the oracle does not make, and why not.
@@ -30,25 +29,5 @@ NOT_MADE: Final = {
     ("permits", "origin_capture"): "joining alone fills it",
     ("deliveries", "lag"): "what the broker adds to a MESSAGE is in no column of frames",
 }
-IN_SAMPLES: Final = (
-    Known(
-        "java-j61_txn_abort.pcap",
-        CLAIMS,
-        {
-            ("deliveries", "ack_latency_ns"): 10,
-            ("deliveries", "messages_acked"): 10,
-            ("deliveries", "outcome"): 10,
-        },
-    ),
-    Known(
-        "t07-txn-ack-conflict.pcap",
-        CLAIMS,
-        {
-            ("deliveries", "ack_latency_ns"): 36,
-            ("deliveries", "messages_acked"): 36,
-            ("deliveries", "outcome"): 36,
-            ("permits", "unacked_after"): 35,
-        },
-    ),
-)
+IN_SAMPLES: Final[tuple[Known, ...]] = ()
 IN_LOSSY: Final = (Known("java-j38_throttled.pcap", NAMES_LATE, {("exchanges", "attempt"): 73}),)

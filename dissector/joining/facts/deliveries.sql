@@ -66,16 +66,51 @@ SELECT m.*,
   CASE WHEN has_id THEN lag(m.c) OVER same END AS previous_c
 FROM m WINDOW same AS (PARTITION BY g, ledger, entry ORDER BY m.n);
 
--- ack_ids: what consumers said of entries.
-CREATE TEMP TABLE ack_ids AS
-SELECT k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
+-- ack_fates: acks that do not count: the broker refused them, their transaction was aborted, or has
+-- not ended.
+CREATE TEMP TABLE ack_fates AS
+WITH endings AS (
+  SELECT k.d, q.txn_most_bits AS most, q.txn_least_bits AS least, q.txn_action, q.n
+  FROM numbered_frames AS q JOIN numbered_connections AS k ON k.c = q.c
+  LEFT JOIN pairs AS p ON p.asked = 'END_TXN' AND p.c = q.c AND p.ask = q.n
+  LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+  WHERE q.command IN ('END_TXN', 'END_TXN_ON_SUBSCRIPTION') AND r.error_code IS NULL
+),
+transactions AS (
+  SELECT d, most, least, arg_min(txn_action, n) AS action FROM endings GROUP BY d, most, least
+)
+SELECT f.c, f.n, CASE WHEN r.error_code IS NOT NULL THEN 'ack_refused'
+    WHEN f.txn_most_bits IS NULL OR f.txn_least_bits IS NULL OR e.action = 'COMMIT' THEN NULL
+    WHEN e.action = 'ABORT' THEN 'ack_rolled_back' ELSE 'ack_uncommitted' END AS fate,
+  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
+FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
+LEFT JOIN pairs AS p ON p.asked = 'ACK' AND p.c = f.c AND p.ask = f.n
+LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+LEFT JOIN transactions AS e ON e.d = k.d AND e.most = f.txn_most_bits AND e.least = f.txn_least_bits
+WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
+
+-- all_ack_ids: what consumers said of entries. ack_ids: what counts, or may.
+CREATE TEMP TABLE all_ack_ids AS
+SELECT y.fate, y.refused_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
   a.batch_size, a.ack_set, a.validation_error IS NOT NULL AS is_discard,
   a.validation_error IS NULL AND coalesce(len(a.ack_set), 0) > 0 AS is_part, a.txn_most_bits,
     a.txn_least_bits,
   count(*) OVER (PARTITION BY k.c, a.frame_no) AS ids
 FROM acks AS a JOIN numbered_connections AS k USING (capture, connection_id)
-JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = a.consumer_id AND s.x = a.incarnation;
+JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = a.consumer_id AND s.x = a.incarnation
+LEFT JOIN ack_fates AS y ON y.c = k.c AND y.n = a.frame_no;
+
+CREATE TEMP VIEW ack_ids AS
+SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused';
+
+-- refused_deliveries: those that such an ack named, and when the answer opened them again.
+CREATE TEMP TABLE refused_deliveries AS
+SELECT d.c, d.n, max(a.n) AS said_n, max(a.refused_n) AS refused_n
+FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
+WHERE a.fate = 'ack_refused' AND a.action = 'ack' AND NOT a.is_part AND d.has_id AND a.n > d.n
+  AND (d.next_n IS NULL OR a.n < d.next_n) AND a.ack_type IS DISTINCT FROM 'Cumulative'
+GROUP BY d.c, d.n;
 
 -- named_deliveries: an id of a frame with the delivery that it means, in whole or in part.
 CREATE TEMP TABLE named_deliveries AS
@@ -236,16 +271,22 @@ WITH closed_deliveries AS (
     CASE WHEN s.closed_n > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
-    s.sees_broker, u.broker_spot
+    s.sees_broker, u.broker_spot, r.said_n AS refused_n,
+    CASE WHEN e.outcome = 'acked' THEN CASE WHEN f.fate = 'ack_uncommitted' AND d.next_n IS NOT NULL
+      THEN 'ack_rolled_back' ELSE f.fate END END AS fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
+  LEFT JOIN ack_fates AS f ON f.c = e.end_c AND f.n = e.end_n
+  LEFT JOIN refused_deliveries AS r ON r.c = d.c AND r.n = d.n
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
 )
 SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n, CASE
   WHEN outcome IS NOT NULL THEN end_c END AS end_c,
   CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT sees_broker
-    OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap' ELSE otherwise END AS outcome
+    OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
+    WHEN refused_n IS NOT NULL THEN 'ack_refused' ELSE otherwise END AS outcome,
+  CASE WHEN outcome = 'acked' THEN fate END AS fate, refused_n
 FROM closed_deliveries;
 
 -- published: when the SEND of an entry was complete, as its receipt tells.
@@ -367,16 +408,17 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   s.subscription, s.subscription_type,
   d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
     d.entry AS entry_id, d.partition, d.batch_size,
-  d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' THEN 0
+  d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
     ELSE coalesce(l.messages_left, d.cost) END, 0) AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
     THEN 'unknown' ELSE 'pre_capture' END END) IS NOT NULL AS is_redelivered,
   coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
     THEN 'unknown' ELSE 'pre_capture' END END) AS redelivery_cause,
-  d.previous_n AS previous_frame_no, o.outcome,
-  CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n END AS ack_frame_no,
-  CASE WHEN o.outcome = 'acked' AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
+  d.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
+  CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
+    WHEN o.outcome = 'ack_refused' THEN o.refused_n END AS ack_frame_no,
+  CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
     THEN a.first_ts_ns - d.last_ts_ns END AS ack_latency_ns,
   CASE WHEN d.has_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
     THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,

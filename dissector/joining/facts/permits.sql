@@ -36,6 +36,11 @@ UNION ALL SELECT d.c, d.consumer_id, d.x, o.end_n, NULL, NULL, -least(d.cost,
   FROM received AS d JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n
   LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
   WHERE o.end_n IS NOT NULL
+UNION ALL SELECT d.c, d.consumer_id, d.x, CASE sign WHEN -1 THEN r.said_n ELSE r.refused_n END, NULL,
+  NULL, sign * d.cost, 0, false, NULL
+  FROM received AS d JOIN refused_deliveries AS r ON r.c = d.c AND r.n = d.n
+  JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n AND r.refused_n < coalesce(o.end_n, 2e18)
+  CROSS JOIN (VALUES (-1), (1)) AS signs(sign)
 UNION ALL SELECT d.c, d.consumer_id, d.x, p.said_n, NULL, NULL,
   p.messages_left - coalesce(lag(p.messages_left) OVER (PARTITION BY p.c, p.n ORDER BY p.said_n),
   d.cost), 0, false, NULL

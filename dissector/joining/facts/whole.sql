@@ -1,0 +1,254 @@
+-- The captures of a group as one capture that had seen all of it would be: a connection's number is
+-- its chain, frames are numbered in one order (n), and have the incarnations and names that they
+-- would have had. All tables of it are those of a lake by name, in a schema of their own.
+-- Inputs: placed, handovers, merged, message_counts; connections, frames, acks, producers,
+-- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events.
+
+CREATE SCHEMA whole;
+
+CREATE TABLE whole.parts AS SELECT * FROM main.placed WHERE read_by = 'pulsar';
+
+-- turns: the frames that count. Of one that goes on in the next capture nothing is known but whose
+-- it is, if it says so.
+CREATE TABLE whole.turns AS
+SELECT p.rank, p.chain, p.floor_ns, f.frame_no, f.last_ts_ns, coalesce(max(f.last_packet) OVER (
+    PARTITION BY p.rank, p.chain ORDER BY f.frame_no
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), 0) AS turn
+FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+WHERE f.protocol = 'pulsar' AND NOT coalesce(
+  f.status = 'cut_by_end'
+  AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
+  AND NOT coalesce(f.command IN ('SEND', 'MESSAGE')
+    AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false), false);
+
+-- orders: n. The first frames of a connection that began before its capture have later numbers than
+-- in the middle of one; turns are the order of both.
+CREATE TABLE whole.orders AS
+SELECT rank, chain, frame_no, turn,
+  row_number() OVER (ORDER BY {time}rank, turn, frame_no) AS n
+FROM (SELECT *, greatest(floor_ns, max(last_ts_ns) OVER (PARTITION BY rank ORDER BY turn, frame_no
+  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS time FROM whole.turns);
+
+-- ends: behind which frame FIN and the end of a connection stand.
+CREATE TABLE whole.ends AS
+WITH packets AS (
+  UNPIVOT (SELECT p.chain, p.rank, c.fin_packet_to_broker, c.fin_packet_to_client, c.ended_packet
+    FROM whole.parts AS p JOIN main.connections AS c USING (capture, connection_id))
+  ON fin_packet_to_broker, fin_packet_to_client, ended_packet INTO NAME what VALUE packet
+),
+passed AS (
+  SELECT rank, turn, max(max(n)) OVER (PARTITION BY rank ORDER BY turn) AS n
+  FROM whole.orders GROUP BY rank, turn
+),
+starts AS (SELECT rank, min(n) AS n FROM whole.orders GROUP BY rank),
+positions AS (
+  SELECT e.chain, e.what, coalesce(f.n + 0.5, s.n - 0.5) AS n
+  FROM packets AS e ASOF LEFT JOIN passed AS f ON f.rank = e.rank AND f.turn <= e.packet
+  LEFT JOIN starts AS s ON s.rank = e.rank
+)
+SELECT chain, min(n) FILTER (what = 'fin_packet_to_broker') AS fin_packet_to_broker,
+  min(n) FILTER (what = 'fin_packet_to_client') AS fin_packet_to_client,
+  min(n) FILTER (what = 'ended_packet') AS ended_packet
+FROM positions GROUP BY chain;
+
+CREATE TABLE whole.connections AS
+SELECT m.* REPLACE (p.chain AS connection_id, '' AS capture, 'pulsar' AS protocol,
+  e.fin_packet_to_broker AS fin_packet_to_broker, e.fin_packet_to_client AS fin_packet_to_client,
+  CASE WHEN m.ended <> 'capture_end' THEN coalesce(e.ended_packet,
+    greatest(e.fin_packet_to_broker, e.fin_packet_to_client)) END AS ended_packet)
+FROM main.merged AS m
+JOIN whole.parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
+LEFT JOIN whole.ends AS e ON e.chain = p.chain;
+
+-- openings: answers in a later capture to PRODUCER and SUBSCRIBE, by the number of these.
+CREATE TABLE whole.openings AS
+WITH opening_frames AS (
+  SELECT p.chain, p.rank, o.n, f.command, f.request_id, f.producer_name, f.error_code,
+    f.schema_version_hex, coalesce(f.is_ready, f.detail NOT LIKE '%"producer_ready":false%', true)
+      AS is_ready,
+    CAST(regexp_extract(f.detail, '"last_sequence_id":(-?[0-9]+)', 1) AS VARCHAR) AS last_sequence,
+    CAST(regexp_extract(f.detail, '"topic_epoch":([0-9]+)', 1) AS VARCHAR) AS topic_epoch
+  FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+  JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.frame_no
+  WHERE f.command IN ('PRODUCER', 'SUBSCRIBE', 'PRODUCER_SUCCESS', 'SUCCESS', 'ERROR')
+    AND f.request_id IS NOT NULL AND f.status <> 'malformed'
+),
+following AS (
+  SELECT *, lead(n) OVER turns AS answer_n, lead(rank) OVER turns AS answer_rank,
+    lead(command) OVER turns AS answer, lead(producer_name) OVER turns AS name,
+    lead(error_code) OVER turns AS code, lead(schema_version_hex) OVER turns AS version_hex,
+    lead(last_sequence) OVER turns AS last_sequence_id, lead(topic_epoch) OVER turns AS epoch
+  FROM opening_frames WHERE is_ready
+  WINDOW turns AS (PARTITION BY chain, request_id ORDER BY n)
+)
+SELECT chain, n, answer_n, answer_rank, answer, name, code, version_hex,
+  TRY_CAST(last_sequence_id AS BIGINT) AS last_sequence_id, TRY_CAST(epoch AS BIGINT) AS epoch
+FROM following WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND answer_rank > rank
+  AND answer IN ('PRODUCER_SUCCESS', 'SUCCESS', 'ERROR');
+
+-- handles: producers and consumers of each capture, with the incarnation of the whole, and the names
+-- that were known before the capture.
+CREATE TABLE whole.handles AS
+WITH own_handles AS (
+  SELECT 'producer' AS kind, p.chain, p.rank, t.producer_id AS id, t.incarnation AS own,
+    t.* EXCLUDE (producer_id, incarnation, capture, connection_id, origin_capture, place)
+  FROM main.all_producers AS t JOIN whole.parts AS p USING (capture, connection_id)
+  UNION ALL BY NAME
+  SELECT 'consumer' AS kind, p.chain, p.rank, t.consumer_id AS id, t.incarnation AS own,
+    t.* EXCLUDE (consumer_id, incarnation, capture, connection_id, origin_capture, place)
+  FROM main.all_consumers AS t JOIN whole.parts AS p USING (capture, connection_id)
+),
+ordered_handles AS (
+  SELECT t.* REPLACE (o.n AS opened_frame_no,
+    coalesce(r.n, CASE WHEN a.answer <> 'ERROR' THEN a.answer_n END) AS ready_frame_no,
+    c.n AS closed_frame_no,
+    coalesce(t.schema_version_hex, a.version_hex) AS schema_version_hex,
+    coalesce(t.last_sequence_id, a.last_sequence_id) AS last_sequence_id,
+    coalesce(t.topic_epoch, a.epoch) AS topic_epoch),
+    a.answer = 'ERROR' AS is_refused, a.answer_n, a.code, a.name AS given_name
+  FROM own_handles AS t
+  LEFT JOIN whole.orders AS o
+    ON o.rank = t.rank AND o.chain = t.chain AND o.frame_no = t.opened_frame_no
+  LEFT JOIN whole.orders AS r
+    ON r.rank = t.rank AND r.chain = t.chain AND r.frame_no = t.ready_frame_no
+  LEFT JOIN whole.orders AS c
+    ON c.rank = t.rank AND c.chain = t.chain AND c.frame_no = t.closed_frame_no
+  LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = o.n
+),
+begun AS (
+  SELECT *, CASE WHEN lag(own) OVER turns IS NULL OR own > 0 THEN 1
+    WHEN opened_frame_no IS NULL THEN 0
+    WHEN lag(closed_by) OVER turns = 'capture_end' AND lag(closed_frame_no) OVER turns IS NULL
+      AND NOT coalesce(lag(is_refused) OVER turns, false) THEN 0 ELSE 1 END AS begins
+  FROM ordered_handles WINDOW turns AS (PARTITION BY kind, chain, id ORDER BY rank, own)
+),
+numbered_handles AS (
+  SELECT *, sum(begins) OVER (PARTITION BY kind, chain, id ORDER BY rank, own)::BIGINT - 1
+    AS incarnation
+  FROM begun
+)
+SELECT *,
+  first_value(topic IGNORE NULLS) OVER earlier AS topic_before,
+  coalesce(first_value(name IGNORE NULLS) OVER earlier,
+    first_value(given_name IGNORE NULLS) OVER earlier) AS name_before,
+  first_value(subscription IGNORE NULLS) OVER earlier AS subscription_before
+FROM numbered_handles WINDOW earlier AS (PARTITION BY kind, chain, id, incarnation
+  ORDER BY rank, own ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
+
+-- first_flows: the permits of the first FLOW of each consumer.
+CREATE VIEW whole.first_flows AS
+SELECT p.chain, f.consumer_id AS id, h.incarnation, arg_min(f.permits, o.n) AS permits
+FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.frame_no
+JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank = p.rank
+  AND h.own = f.incarnation AND h.id = f.consumer_id
+WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
+
+-- merged_handles: what each was, of all captures; what is not summed up is the first that is known.
+CREATE TABLE whole.merged_handles AS
+WITH merged_parts AS (
+  SELECT kind, chain, id, incarnation,
+    arg_min(COLUMNS(* EXCLUDE (kind, chain, rank, id, own, incarnation, closed_frame_no, closed_by,
+      refused_code, is_refused, begins, topic_before, name_before, subscription_before)), rank)
+      AS '\0',
+    arg_max(closed_frame_no, rank) AS closed_frame_no,
+    arg_max(closed_by, rank) AS closed_by, arg_max(refused_code, rank) AS refused_code,
+    bool_or(is_refused) AS is_refused
+  FROM whole.handles GROUP BY kind, chain, id, incarnation
+)
+SELECT h.* EXCLUDE (is_refused, code, answer_n, given_name) REPLACE (
+    coalesce(h.name, h.given_name) AS name,
+    coalesce(h.first_flow_permits, CASE WHEN h.opened_frame_no IS NOT NULL THEN f.permits END)
+      AS first_flow_permits,
+    CASE WHEN is_refused THEN 'broker'
+      WHEN h.closed_by = 'capture_end' AND c.ended <> 'capture_end' THEN 'connection'
+      ELSE h.closed_by END AS closed_by,
+    CASE WHEN is_refused THEN h.code ELSE h.refused_code END AS refused_code,
+    CASE WHEN is_refused THEN h.answer_n ELSE h.closed_frame_no END AS closed_frame_no),
+  h.chain AS connection_id, '' AS capture, NULL AS origin_capture,
+  CASE WHEN h.kind = 'producer' THEN h.id END AS producer_id,
+  CASE WHEN h.kind = 'consumer' THEN h.id END AS consumer_id
+FROM merged_parts AS h JOIN whole.connections AS c ON c.connection_id = h.chain
+LEFT JOIN whole.first_flows AS f
+  ON h.kind = 'consumer' AND f.chain = h.chain AND f.id = h.id AND f.incarnation = h.incarnation;
+
+CREATE VIEW whole.producers AS SELECT * FROM whole.merged_handles WHERE kind = 'producer';
+CREATE VIEW whole.consumers AS SELECT * FROM whole.merged_handles WHERE kind = 'consumer';
+
+-- frames: packets are numbered as frames are, so that they compare over captures. What `detail` or
+-- deliveries alone say in captures of older schema versions stands in columns, too.
+CREATE VIEW whole.frames AS
+SELECT f.* REPLACE (
+  '' AS capture, p.chain AS connection_id, o.n AS frame_no, o.n AS first_packet,
+  o.n AS last_packet,
+  coalesce(m.message_count, f.message_count) AS message_count,
+  coalesce(f.ack_set, d.ack_set) AS ack_set,
+  coalesce(f.is_ready, f.detail NOT LIKE '%"producer_ready":false%') AS is_ready,
+  coalesce(f.is_active, f.detail LIKE '%"is_active":true%') AS is_active,
+  coalesce(f.txn_action, nullif(regexp_extract(f.detail, '"txn_action":"([A-Z]+)"', 1), ''))
+    AS txn_action,
+  coalesce(h.incarnation, f.incarnation) AS incarnation,
+  coalesce(h.topic_before, f.topic) AS topic,
+  coalesce(h.subscription_before, f.subscription) AS subscription,
+  CASE WHEN h.kind = 'producer' THEN coalesce(h.name_before, f.producer_name)
+    ELSE f.producer_name END AS producer_name)
+FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.frame_no
+LEFT JOIN whole.handles AS h ON h.chain = p.chain AND h.rank = p.rank AND h.own = f.incarnation
+  AND h.id = coalesce(f.consumer_id, f.producer_id)
+  AND h.kind = CASE WHEN f.consumer_id IS NULL THEN 'producer' ELSE 'consumer' END
+LEFT JOIN main.message_counts AS m
+  ON m.capture = f.capture AND m.connection_id = f.connection_id AND m.frame_no = f.frame_no
+LEFT JOIN (
+  SELECT capture, connection_id, frame_no, ack_set FROM main.deliveries WHERE ack_set IS NOT NULL
+) AS d ON d.capture = f.capture AND d.connection_id = f.connection_id AND d.frame_no = f.frame_no;
+
+CREATE VIEW whole.acks AS
+SELECT a.* REPLACE ('' AS capture, p.chain AS connection_id, o.n AS frame_no,
+  coalesce(h.incarnation, a.incarnation) AS incarnation)
+FROM main.acks AS a JOIN whole.parts AS p USING (capture, connection_id)
+JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = a.frame_no
+LEFT JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank = p.rank
+  AND h.own = a.incarnation AND h.id = a.consumer_id;
+
+-- events: holes, those between captures among them. What is skipped where a direction comes from
+-- the capture before is the rest of a frame.
+CREATE VIEW whole.events AS
+WITH firsts AS (
+  SELECT capture, connection_id, direction, min(frame_no) AS frame_no FROM main.frames
+  SEMI JOIN (SELECT capture, connection_id FROM main.all_events WHERE event = 'skipped')
+    USING (capture, connection_id)
+  GROUP BY capture, connection_id, direction
+),
+given AS (
+  SELECT p.rank, p.chain, e.direction, e.is_inside, e.behind_frame_no, e.event
+  FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
+  LEFT JOIN firsts AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
+    AND b.direction = e.direction
+  WHERE e.event = 'gap' OR (e.event = 'skipped' AND NOT (
+    coalesce(b.frame_no > e.behind_frame_no, true) AND CASE e.direction
+      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END))
+  UNION ALL
+  SELECT p.rank, p.chain, s.direction, false, 0, 'gap'
+  FROM main.handovers AS s JOIN whole.parts AS p
+    ON p.capture = s.after_capture AND p.connection_id = s.after_connection_id
+  WHERE s.missing > 0
+),
+later AS (SELECT rank, chain, min(n) AS n FROM whole.orders GROUP BY rank, chain),
+older AS (
+  SELECT g.rank, g.chain, g.direction, g.frames_missing = 0 AS is_inside, g.stream_offset,
+    max(o.n) AS n
+  FROM main.gaps AS g LEFT JOIN whole.orders AS o ON o.rank = g.rank AND o.chain = g.chain
+    AND CASE WHEN g.turn IS NULL THEN o.frame_no <= g.frame_no
+      ELSE o.turn < g.turn OR (o.turn = g.turn AND o.frame_no <= g.frame_no) END
+  WHERE g.rank NOT IN (SELECT rank FROM whole.parts SEMI JOIN main.all_events USING (capture))
+  GROUP BY ALL
+)
+SELECT '' AS capture, e.chain AS connection_id, e.event, e.direction, e.is_inside,
+  coalesce(o.n, l.n - 1, 0) AS behind_frame_no
+FROM given AS e ASOF LEFT JOIN whole.orders AS o
+  ON o.rank = e.rank AND o.chain = e.chain AND o.frame_no <= e.behind_frame_no
+LEFT JOIN later AS l ON l.rank = e.rank AND l.chain = e.chain
+UNION ALL
+SELECT '', g.chain, 'gap', g.direction, g.is_inside, coalesce(g.n, l.n - 1, 0)
+FROM older AS g LEFT JOIN later AS l ON l.rank = g.rank AND l.chain = g.chain;
