@@ -277,6 +277,7 @@ KNOWS_PROTOCOLS = {
     "dissector.joining.replay": "what rows of a lake say in the place of Pulsar's frames",
     "dissector.joining.replay_cursus": "the same for Cursus",
     "dissector.joining.replays": "which of them reads which rows",
+    "dissector.joining.stitching": "whose rows SQL stitches together",
     "dissector.lake.queries": "an example of SQL that users copy",
 }
 

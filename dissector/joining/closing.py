@@ -1,7 +1,8 @@
 """Close over captures what one capture alone cannot know.
 
-The rows of a group of captures go in one order through the `replay`. What comes back are the rows
-of `exchanges`, `deliveries` and `permits` that one capture over all of them would have had. In them
+The rows of a group of captures are stitched together, or go in one order through a `replay`. What
+comes back are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of them
+would have had. In them
 capture, connection_id and incarnation are those of the joined connection (the place of its first
 part); own_capture and own_connection_id say where the frame lies, and response_capture, ack_capture
 and previous_capture where the other one lies, if that is elsewhere.
@@ -149,19 +150,18 @@ def close_group(
         joining_positions.assign_positions(db, part, _before(around, left))
         capture_boundaries.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
-        find_events(db)
         find_gaps(db)
         capture_boundaries.find_message_counts(db, has_near=around.near is not None)
         db.execute(merged.MERGED)
         (group,) = part.groups
         more: dict[str, list[pa.Table]] = defaultdict(list)
-        is_stitched = around == ALONE
         run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
         rows_out: Iterator[replay.TableRows] = iter(())
-        if is_stitched:
+        if around == ALONE:
             rows_out = stitching.stitched(db, is_in_turn=group.is_in_turn)
             run = Replays(_WINDOW_NS, without=stitching.NAME)
-        if not is_stitched or run.wanted(db):
+        if run.reads(db):
+            find_events(db)
             rows = input_rows(db, is_in_turn=group.is_in_turn)
             rows_out = chain(rows_out, _replayed(run, rows, is_last=around.leaves is None))
         counts |= _write_closed(rows_out, Positions(db), target, more)

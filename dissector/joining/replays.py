@@ -33,11 +33,10 @@ class Replays:
         self._open = {} if without == _LASTING else {_LASTING: Replay(window_ns)}
         self._without = without
 
-    def wanted(self, db: "duckdb.DuckDBPyConnection") -> bool:
-        """Whether a group (placed) has rows to replay."""
+    def reads(self, db: "duckdb.DuckDBPyConnection") -> bool:
+        """Whether a group (placed) has connections of a protocol that is replayed."""
         names = ", ".join(f"'{name}'" for name in REPLAYS if name != self._without)
-        rows = db.execute(f"SELECT count(*) FROM placed WHERE read_by IN ({names})").fetchall()
-        return bool(rows[0][0])
+        return bool(db.sql(f"SELECT 1 FROM placed WHERE read_by IN ({names}) LIMIT 1").fetchall())
 
     @classmethod
     def resumed(cls, window_ns: int, left: Checkpoint) -> "Replays":
