@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 from dissector.blocks import Int64Array
 from dissector.joining import (
     capture_boundaries,
-    checkpoints,
     client_handles,
     merged,
     replay,
@@ -54,6 +53,8 @@ if TYPE_CHECKING:
 
 _WINDOW_NS: Final = REORDER_WINDOW_MS * 1_000_000
 CLOSED: Final = ("exchanges", "deliveries", "permits")
+# What later increments ask for messages that come again.
+PAST: Final = ("exchanges", "deliveries")
 # Where a row's frames lie: its own one, and others that it names if they are in another capture
 # (the connection of a previous delivery: wherever it is). The frame of a row orders the rows of a
 # connection, by its number in all captures that were joined.
@@ -90,6 +91,8 @@ SCHEMAS: Final = {
     "cut": merged.CUT,
     "skipped": merged.SKIPPED,
 }
+# What an increment leaves to the next.
+LEFT: Final = (*joining_positions.SCHEMAS, *stitching.LEFT)
 
 
 class Target(NamedTuple):
@@ -107,17 +110,17 @@ class IncrementContext(NamedTuple):
     """What is around an increment of a group (see `increments`).
 
     captures: of the increments before, in order.
-    before: the checkpoint that they left.
+    before: the increments before, in order.
     near: files of near captures.
     later: heads of connections that are known to go on behind it.
-    leaves: where to write its own checkpoint, None for the last one, which leaves none.
+    is_last: whether no increment follows; else it leaves what is open (LEFT).
     """
 
     captures: tuple[str, ...] = ()
-    before: Path | None = None
+    before: tuple[Target, ...] = ()
     near: CaptureFiles | None = None
     later: tuple[ConnectionId, ...] = ()
-    leaves: Path | None = None
+    is_last: bool = True
 
 
 ALONE: Final = IncrementContext()
@@ -140,14 +143,14 @@ def close_group(
     Raises:
         DependencyError: DuckDB is not there.
     """
-    left = None if around.before is None else checkpoints.read(around.before)
+    before = around.before[-1] if around.before else None
     is_small = source.rows + (around.near.rows if around.near else 0) <= FEW_ROWS
     with database(settings, is_small=is_small) as db:
         make_views(db, source, (*_READ, *_READ_AS_THEY_ARE), "all_", is_read_once=is_small)
         if around.near is not None:
             make_views(db, around.near, _NEAR, "near_")
         db.execute("CREATE TABLE connections AS SELECT * EXCLUDE place FROM all_connections")
-        joining_positions.assign_positions(db, part, _before(around, left))
+        joining_positions.assign_positions(db, part, _before(around))
         capture_boundaries.find_left_out(db, part.handovers, has_near=around.near is not None)
         counts = {"left_out": _settle_once(db, target)}
         find_gaps(db)
@@ -155,37 +158,34 @@ def close_group(
         db.execute(merged.MERGED)
         (group,) = part.groups
         more: dict[str, list[pa.Table]] = defaultdict(list)
-        run = Replays(_WINDOW_NS) if left is None else Replays.resumed(_WINDOW_NS, left)
-        rows_out: Iterator[replay.TableRows] = iter(())
-        if around == ALONE:
-            rows_out = stitching.stitched(db, is_in_turn=group.is_in_turn)
-            run = Replays(_WINDOW_NS, without=stitching.NAME)
+        db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
+        db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
+        past = {name: [each.path(name) for each in around.before] for name in PAST}
+        rows_out: Iterator[replay.TableRows] = stitching.stitched(
+            db,
+            before.path if before else None,
+            past,
+            None if around.is_last else target.path,
+            is_in_turn=group.is_in_turn,
+        )
+        run = Replays(_WINDOW_NS, without=stitching.NAME)
         if run.reads(db):
             find_events(db)
             rows = input_rows(db, is_in_turn=group.is_in_turn)
-            rows_out = chain(rows_out, _replayed(run, rows, is_last=around.leaves is None))
+            rows_out = chain(rows_out, _replayed(run, rows))
         counts |= _write_closed(rows_out, Positions(db), target, more)
-        counts |= _write_others(db, target, more, around, {} if left is None else left.tables)
-        if around.leaves is not None:
-            tables = {
-                "placed": db.table("placed")
-                .to_arrow_table()
-                .select(joining_positions.PLACED.names),
-                "opened": db.sql(merged.OPENED)
-                .to_arrow_table()
-                .select(joining_positions.OPENED.names),
-                **client_handles.checkpoint(db),
-            }
-            checkpoints.write(run.checkpoint()._replace(tables=tables), around.leaves)
+        counts |= _write_others(db, target, more)
+        if not around.is_last:
+            for name, query in (("placed", "FROM placed"), ("opened", merged.OPENED)):
+                write(db, query, joining_positions.SCHEMAS[name], target.path(name))
     return counts
 
 
-def _before(around: IncrementContext, left: checkpoints.Checkpoint | None) -> PriorState:
-    if left is None:
+def _before(around: IncrementContext) -> PriorState:
+    if not around.before:
         return joining_positions.NO_PRIOR_STATE
     placed, opened = (
-        left.tables["placed"].cast(joining_positions.PLACED),
-        left.tables["opened"].cast(joining_positions.OPENED),
+        pq.ParquetFile(around.before[-1].path(name)).read() for name in joining_positions.SCHEMAS
     )
     return PriorState(around.captures, placed, opened)
 
@@ -194,16 +194,11 @@ def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
     replayed: Mapping[str, Sequence[pa.Table]],
-    around: IncrementContext,
-    before: Mapping[str, pa.Table],
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
     counts = {}
-    for name, query in client_handles.queries(db, replayed, before).items():
+    for name, query in client_handles.queries(db, replayed).items():
         counts[name] = write(db, query, client_handles.SCHEMAS[name], target.path(name))
-    db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
-    is_last = around.leaves is None
-    db.execute("CREATE TABLE going_on AS FROM later" if is_last else merged.GOING_ON)
     for name, query in (
         ("connections", merged.ENDED),
         ("behind", merged.BEHIND),
@@ -232,12 +227,10 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     return merged.changes()
 
 
-def _replayed(
-    run: Replays, batches: Iterable[pa.Table], *, is_last: bool
-) -> Iterator[replay.TableRows]:
+def _replayed(run: Replays, batches: Iterable[pa.Table]) -> Iterator[replay.TableRows]:
     for batch in batches:
         yield from run.feed(batch)
-    yield from run.finish() if is_last else run.leave()
+    yield from run.finish()
 
 
 def _write_closed(

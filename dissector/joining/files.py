@@ -200,7 +200,10 @@ def texts(values: Iterable[str]) -> str:
     return ", ".join(map(text, values))
 
 
+def plain(path: str | Path) -> str:
+    """A path as DuckDB takes it: what looks like a pattern in it is none."""
+    return re.sub(r"([\[*?])", r"[\1]", str(path))
+
+
 def _list(paths: Sequence[str]) -> str:
-    """Paths as they are: what looks like a pattern in them is none."""
-    plain = (re.sub(r"([\[*?])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(text, plain))}]"
+    return f"[{', '.join(text(plain(path)) for path in paths)}]"

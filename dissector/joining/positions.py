@@ -38,6 +38,7 @@ PLACED: Final = pa.schema(
 OPENED: Final = pa.schema(
     [*arrow_schema("connections"), ("rank", NUMBER), ("was_read", pa.bool_())]
 )
+SCHEMAS: Final = {"placed": PLACED, "opened": OPENED}
 # Every connection of the group. read_by: the protocol whose replay reads the frames of its chain,
 # null if there are none; goes_on, comes_from: whether
 # a direction goes on in the next capture, or from the one before, without a gap.

@@ -8,14 +8,15 @@ joins and windows (`facts/*.sql`); the same SQL over one capture gives what its 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dissector.joining.files import BATCH_ROWS
+from dissector.joining.files import BATCH_ROWS, plain, text
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -35,30 +36,58 @@ _FRAMES: Final = {
     },
     "permits": {"frame_no": "rank"},
 }
-_IN_ORDER: Final = {
+# The frame by which a row is told, and what orders rows of one frame.
+_FRAME: Final = {
     "exchanges": "coalesce(t.request_frame_no, t.response_frame_no)",
     "deliveries": "t.frame_no",
-    "permits": "t.frame_no, t.consumer_id, t.event",
+    "permits": "t.frame_no",
 }
+_WITHIN: Final = {"permits": ", t.consumer_id, t.event"}
 # Columns that no SQL makes.
 _UNKNOWN: Final = ("origin_capture", "lag")
-INCARNATIONS: Final = f"""
+# What one increment of a group leaves to the next: tables of `before.sql`, and those that are as rows
+# of others are (a table, or a query).
+_BEFORE: Final = ("end", "frames", "consumers", "producers", "spots", "published", "attempts")
+_CARRIED: Final = {
+    "frames": "FROM main.frames",
+    "acks": "FROM main.acks",
+    "handles": "SELECT 'producer' AS kind",
+    "places": "SELECT 0 AS rank, 0 AS chain, 0 AS frame_no, 0 AS n",
+    "connections": "FROM main.merged",
+}
+LEFT: Final = (*(f"before_{name}" for name in _BEFORE), *(f"carried_{name}" for name in _CARRIED))
+# Producers and consumers are told when their connection is over.
+_TOLD: Final = """
+SEMI JOIN (
+  SELECT p.chain FROM merged AS m JOIN placed AS p USING (capture, connection_id)
+  ANTI JOIN going_on USING (capture, connection_id)
+) AS told ON told.chain = t.chain
+"""
+_INCARNATIONS: Final = f"""
 SELECT rank, chain, CASE kind WHEN 'consumer' THEN id END AS consumer_id,
   CASE kind WHEN 'producer' THEN id END AS producer_id, own AS own_incarnation, incarnation
-FROM {_WHOLE}.handles
+FROM {_WHOLE}.handles AS t {_TOLD}
 """
+_Path = Callable[[str], Path]  # of a table
 TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
 
 
 @cache
 def statements(step: str) -> tuple[str, ...]:
     """The SQL of a step, one statement each."""
-    text = (resources.files(__package__) / "facts" / f"{step}.sql").read_text("utf-8")
-    parts = (re.sub(r"(?m)^\s*--.*$\n?", "", part).strip() for part in text.split(";\n"))
+    sql = (resources.files(__package__) / "facts" / f"{step}.sql").read_text("utf-8")
+    parts = (re.sub(r"(?m)^\s*--.*$\n?", "", part).strip() for part in sql.split(";\n"))
     return tuple(part for part in parts if part)
 
 
-def stitched(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[TableRows]:
+def stitched(
+    db: "duckdb.DuckDBPyConnection",
+    before: _Path | None,
+    past: Mapping[str, Sequence[Path]],
+    leaves: _Path | None,
+    *,
+    is_in_turn: bool,
+) -> Iterator[TableRows]:
     """The rows of exchanges, deliveries, permits, producers and consumers of a group, and which
     incarnation of the whole is which of a capture's own.
 
@@ -66,26 +95,60 @@ def stitched(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[T
     `closing.placed_rows` takes them.
 
     Args:
-        db: with what `facts/whole.sql` reads, in the schema main.
+        db: with what `facts/whole.sql` reads, and going_on, in the schema main.
+        before: the tables of LEFT that the increment before left, None if there is none.
+        past: files of exchanges and deliveries that earlier increments told.
+        leaves: where the tables of LEFT go, None if no increment follows.
         is_in_turn: whether captures come one behind the other.
     """
-    for statement in statements(_WHOLE):
-        db.execute(statement.replace("{time}", "" if is_in_turn else "time, "))
+    db.execute(f"CREATE SCHEMA {_WHOLE}")
     db.execute(f"SET search_path = '{_WHOLE},main'")
+    _go_on(db, before, past)
+    for statement in statements("whole"):
+        db.execute(statement.replace("{time}", "" if is_in_turn else "time, "))
     for step in STEPS:
         for statement in statements(step):
             db.execute(statement)
-    db.execute("SET search_path = 'main'")
+    if leaves is not None:
+        for statement in statements("border"):
+            db.execute(statement)
+        for name in LEFT:
+            leaves(name).parent.mkdir(parents=True, exist_ok=True)
+            db.execute(f"COPY (FROM next_{name}) TO {text(str(leaves(name)))} (FORMAT parquet)")
     for table in _FRAMES:
-        for batch in db.sql(_facts(table)).to_arrow_reader(BATCH_ROWS):
+        for batch in db.sql(_facts(table, is_last=leaves is None)).to_arrow_reader(BATCH_ROWS):
             yield table, pa.Table.from_batches([batch])
+    db.execute("SET search_path = 'main'")
     for table in ("producers", "consumers"):
         yield table, db.sql(_handles(table)).to_arrow_table()
-    yield "incarnations", db.sql(INCARNATIONS).to_arrow_table()
+    yield "incarnations", db.sql(_INCARNATIONS).to_arrow_table()
 
 
-def _facts(table: str) -> str:
-    """The rows of a table, each frame by its capture and own number."""
+def _go_on(
+    db: "duckdb.DuckDBPyConnection", before: _Path | None, past: Mapping[str, Sequence[Path]]
+) -> None:
+    """Make the tables of what came before."""
+    for statement in statements("before"):
+        db.execute(statement)
+    for name, like in _CARRIED.items():
+        rows = f"{like} LIMIT 0" if before is None else _parquet([before(f"carried_{name}")])
+        db.execute(f"CREATE TABLE {_WHOLE}.carried_{name} AS {rows}")
+    if before is None:
+        return
+    for name in _BEFORE:
+        db.execute(f"INSERT INTO before_{name} BY NAME {_parquet([before(f'before_{name}')])}")
+    for table, paths in past.items():
+        db.execute(f"CREATE VIEW past_{table} AS {_parquet(paths)}")
+    for statement in statements("past"):
+        db.execute(statement)
+
+
+def _parquet(paths: Sequence[Path]) -> str:
+    return f"FROM read_parquet([{', '.join(text(plain(path)) for path in paths)}])"
+
+
+def _facts(table: str, *, is_last: bool) -> str:
+    """The rows of a table that are told now, each frame by its capture and own number."""
     frames = _FRAMES[table]
     columns = []
     for field in arrow_schema(table):
@@ -100,14 +163,21 @@ def _facts(table: str) -> str:
     joins = " ".join(
         f"LEFT JOIN {_WHOLE}.orders AS {name}_of ON {name}_of.n = t.{name}" for name in frames
     )
-    rows = f"FROM new_{table} AS t {joins} ORDER BY {_IN_ORDER[table]}"
-    return f"SELECT {', '.join(columns)} {rows}"
+    frame = _FRAME[table]
+    told = f"({frame} > (SELECT max(n) FROM before_end) OR {frame} IN (FROM was_open))"
+    if not is_last and table != "permits":
+        told += f" AND {frame} NOT IN (SELECT n FROM open_rows)"
+    return (
+        "WITH was_open AS (SELECT n FROM before_frames WHERE is_open) "
+        f"SELECT {', '.join(columns)} FROM new_{table} AS t {joins} WHERE {told} "
+        f"ORDER BY {frame}{_WITHIN.get(table, '')}"
+    )
 
 
 def _handles(table: str) -> str:
     """The rows of producers or consumers, with the place of the frame that closed them."""
     columns = ", ".join(f"t.{name}" for name in arrow_schema(table).names)
     return (
-        f"SELECT {columns}, o.rank, o.frame_no AS order_no FROM {_WHOLE}.{table} AS t "
+        f"SELECT {columns}, o.rank, o.frame_no AS order_no FROM {_WHOLE}.{table} AS t {_TOLD} "
         f"LEFT JOIN {_WHOLE}.orders AS o ON o.n = t.closed_frame_no"
     )

@@ -55,7 +55,7 @@ class Oracle:
                 self._duckdb.read_parquet(files, hive_partitioning=False).create_view(name)
             else:
                 self._duckdb.register(name, facts[name])
-        for step in STEPS:
+        for step in ("before", *STEPS):
             for statement in statements(step):
                 self._run(statement)
 

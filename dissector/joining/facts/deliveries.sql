@@ -21,8 +21,9 @@ FROM (
   SELECT k.c, k.d, k.ended, k.sees_broker, k.fin_packet_to_broker, k.fin_packet_to_client,
     k.ended_packet, p.consumer_id, p.incarnation AS x,
     p.topic, t.t, p.subscription, p.subscription_type, p.name, p.opened_frame_no AS opened_n,
-      o.last_packet AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
-    CASE WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
+      CASE WHEN p.opened_frame_no <= (SELECT max(n) FROM before_end) THEN p.opened_frame_no
+      ELSE o.last_packet END AS opened_packet, p.closed_by, p.refused_code, p.closed_frame_no,
+    CASE WHEN b.closed_n IS NOT NULL THEN b.closed_n WHEN p.closed_by = 'broker' THEN p.closed_frame_no WHEN r.outcome = 'ok'
       THEN r.response_frame_no ELSE lead(p.opened_frame_no) OVER (
       PARTITION BY k.c, p.consumer_id ORDER BY p.incarnation) END AS closed_n
   FROM consumers AS p JOIN numbered_connections AS k USING (capture, connection_id)
@@ -31,6 +32,8 @@ FROM (
     AND r.request_frame_no = p.closed_frame_no
       AND r.request_command IN ('CLOSE_CONSUMER', 'UNSUBSCRIBE')
   LEFT JOIN numbered_frames AS o ON o.c = k.c AND o.n = p.opened_frame_no
+  LEFT JOIN before_consumers AS b ON b.chain = k.connection_id AND b.consumer_id = p.consumer_id
+    AND b.x = p.incarnation
 ) AS s;
 
 -- received: the messages that came. previous_n, next_n: the same entry to the same subscription
@@ -45,10 +48,15 @@ WITH m AS (
     CASE WHEN f.checksum IS DISTINCT FROM 'mismatch' THEN f.publish_time_ms END AS published_ms,
     f.ack_set, f.message_permits,
     NOT s.is_volatile AND f.ledger_id >= 0 AND f.entry_id >= 0 AND NOT (f.ledger_id = 0
-      AND f.entry_id = 0 AND s.topic IS NULL) AS has_id
+      AND f.entry_id = 0 AND s.topic IS NULL) AS has_id, false AS is_past
   FROM numbered_frames AS f JOIN numbered_consumers AS s ON s.c = f.c
     AND s.consumer_id = f.consumer_id AND s.x = f.incarnation
   WHERE f.command = 'MESSAGE' AND f.consumer_id IS NOT NULL AND f.status <> 'malformed'
+  UNION ALL BY NAME
+  SELECT k.c, b.n, b.consumer_id, b.x, s.g, s.t, b.ledger, b.entry, b.crc, true AS has_id,
+    true AS is_past
+  FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+  JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = b.consumer_id AND s.x = b.x
 )
 SELECT m.*,
   -- Of a batch that comes again the broker charges the messages that are left.
@@ -233,6 +241,10 @@ SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcom
 CREATE TEMP TABLE hidden_acks AS
 SELECT c, direction, spot FROM holes WHERE NOT is_inside
 UNION ALL
+SELECT k.c, b.direction, b.spot
+FROM before_spots AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+WHERE b.hides = 'acks'
+UNION ALL
 SELECT c, direction, n FROM numbered_frames AS f WHERE status NOT IN ('complete', 'malformed')
   AND consumer_id IS NULL AND producer_id IS NULL AND request_id IS NULL
 UNION ALL
@@ -280,6 +292,7 @@ WITH closed_deliveries AS (
   LEFT JOIN ack_fates AS f ON f.c = e.end_c AND f.n = e.end_n
   LEFT JOIN refused_deliveries AS r ON r.c = d.c AND r.n = d.n
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
+  WHERE NOT d.is_past
 )
 SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n, CASE
   WHEN outcome IS NOT NULL THEN end_c END AS end_c,
@@ -287,7 +300,11 @@ SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n
     OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
     WHEN refused_n IS NOT NULL THEN 'ack_refused' ELSE otherwise END AS outcome,
   CASE WHEN outcome = 'acked' THEN fate END AS fate, refused_n
-FROM closed_deliveries;
+FROM closed_deliveries
+UNION ALL BY NAME
+SELECT k.c, b.n, b.n AS end_n, CASE WHEN b.outcome IN ('ack_rolled_back', 'ack_uncommitted')
+  THEN 'acked' ELSE b.outcome END AS outcome, b.outcome AS fate
+FROM before_deliveries AS b JOIN numbered_connections AS k ON k.connection_id = b.chain;
 
 -- published: when the SEND of an entry was complete, as its receipt tells.
 CREATE TEMP TABLE published AS
@@ -301,7 +318,12 @@ SELECT t, no_topic_c, ledger, entry, arg_max(sent_ns, n) AS sent_ns, max(n) AS n
   WHERE p.asked = 'SEND' AND p.answer > p.ask AND r.command = 'SEND_RECEIPT' AND r.ledger_id >= 0
     AND r.entry_id >= 0
     AND NOT coalesce(r.topic LIKE 'non-persistent://%', r.ledger_id = 0 AND r.entry_id = 0)
+  UNION ALL
+  SELECT t.t, CASE WHEN b.topic IS NULL THEN k.c END, b.ledger, b.entry, b.sent_ns, b.n
+  FROM before_published AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+    LEFT JOIN topics AS t ON t.d = k.d AND t.topic = b.topic
 ) GROUP BY ALL;
+
 -- seeks: seeks of a subscription that the broker did not refuse.
 CREATE TEMP TABLE seeks AS
 SELECT s.g, f.n, x.response_frame_no AS undone_n FROM numbered_frames AS f
@@ -328,6 +350,7 @@ WITH redelivered AS (
     b.consumer_id AS holder_id, b.x AS holder_x,
     h.subscription_type = 'Failover' OR s.subscription_type = 'Failover' AS is_failover,
     CASE WHEN o.end_n < d.n THEN o.outcome END AS outcome_before, o.end_n, o.end_c,
+      CASE WHEN b.is_past THEN o.fate END AS past_fate,
       h.closed_by AS left_by,
     d.previous_c = d.c AND b.consumer_id = d.consumer_id AND b.x = d.x AS is_same,
     coalesce(h.closed_n < d.n, false) OR coalesce(h.closed_by = 'client'
@@ -364,6 +387,8 @@ aborted_acks AS (
   ) AS y JOIN numbered_connections AS k ON k.c = y.said_c LEFT JOIN commits AS m ON m.d = k.d
     AND m.most = y.most AND m.least = y.least AND m.n < y.n
   WHERE m.n IS NULL
+  UNION
+  SELECT c, n FROM redelivered WHERE past_fate IN ('ack_rolled_back', 'ack_uncommitted')
 ),
 switched_consumers AS (
   SELECT a.c, a.n, max(CASE WHEN w.is_away AND w.n > a.previous_n AND w.c = a.previous_c
@@ -403,6 +428,19 @@ CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
   SELECT s.g, min(u.spot) AS spot FROM hidden_acks AS u JOIN numbered_consumers AS s ON s.c = u.c
     WHERE u.direction <> 'to_broker' GROUP BY s.g
+),
+found_causes AS (
+  SELECT d.c, d.n, CASE WHEN e.n IS NOT NULL THEN e.redelivery_cause WHEN y.cause IS NOT NULL
+      THEN y.cause WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
+      THEN 'unknown' ELSE 'pre_capture' END END AS cause,
+    CASE WHEN e.n IS NULL THEN d.previous_n ELSE e.previous_n END AS previous_n,
+    CASE WHEN e.n IS NOT NULL THEN e.previous_chain WHEN d.previous_n IS NOT NULL
+      THEN b.connection_id END AS previous_connection_id
+  FROM received AS d LEFT JOIN causes AS y ON y.c = d.c AND y.n = d.n
+  LEFT JOIN numbered_connections AS b ON b.c = d.previous_c
+  LEFT JOIN group_gaps AS z ON z.g = d.g
+  LEFT JOIN before_frames AS e ON e.n = d.n AND e.is_open
+  WHERE NOT d.is_past
 )
 SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) AS ts, s.topic,
   s.subscription, s.subscription_type,
@@ -411,11 +449,8 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
     ELSE coalesce(l.messages_left, d.cost) END, 0) AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
-  coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
-    THEN 'unknown' ELSE 'pre_capture' END END) IS NOT NULL AS is_redelivered,
-  coalesce(y.cause, CASE WHEN d.redelivery_count > 0 THEN CASE WHEN d.has_id AND z.spot < d.n
-    THEN 'unknown' ELSE 'pre_capture' END END) AS redelivery_cause,
-  d.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
+  y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
+  y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,
   CASE WHEN o.outcome IN ('acked', 'discarded') THEN o.end_n
     WHEN o.outcome = 'ack_refused' THEN o.refused_n END AS ack_frame_no,
   CASE WHEN o.outcome = 'acked' AND o.fate IS NULL AND d.has_id AND a.first_ts_ns >= d.last_ts_ns
@@ -423,15 +458,12 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   CASE WHEN d.has_id AND d.last_ts_ns >= coalesce(p.sent_ns, v.sent_ns)
     THEN d.last_ts_ns - coalesce(p.sent_ns, v.sent_ns) END AS publish_to_delivery_ns,
   d.deliver_at_ms, d.checksum, d.crc32c_stored,
-  CASE WHEN d.previous_n IS NOT NULL THEN b.connection_id END AS previous_connection_id, k.capture
+  y.previous_connection_id, k.capture
 FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_consumers AS s
   ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
-JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n
+JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN found_causes AS y ON y.c = d.c AND y.n = d.n
 LEFT JOIN numbered_frames AS a ON a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
-LEFT JOIN causes AS y ON y.c = d.c AND y.n = d.n
-LEFT JOIN numbered_connections AS b ON b.c = d.previous_c
-LEFT JOIN group_gaps AS z ON z.g = d.g
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
   AND p.n < coalesce(o.end_n, 2e18)
 LEFT JOIN published AS v ON p.t IS NULL AND v.no_topic_c = d.c AND v.ledger = d.ledger

@@ -204,13 +204,24 @@ WITH sends AS (
     JOIN numbered_connections AS k ON k.c = f.c JOIN sources AS s ON s.d = k.d AND s.topic = f.topic
     AND s.producer_name = f.producer_name
   WHERE f.command = 'SEND' AND f.sequence_id IS NOT NULL AND f.producer_id IS NOT NULL
+    AND f.n > (SELECT max(n) FROM before_end)
+),
+sent_before AS (
+  SELECT s.source, b.sequence_id, b.chunk_id, b.crc32c_stored, max(b.attempts) AS attempts
+  FROM before_attempts AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+  JOIN sources AS s ON s.d = k.d AND s.topic = b.topic AND s.producer_name = b.producer_name
+  GROUP BY ALL
 ),
 repeated_keys AS (
   SELECT source, sequence_id FROM sends GROUP BY source, sequence_id HAVING count(*) > 1
+  UNION SELECT source, sequence_id FROM sent_before
 )
-SELECT c, n, row_number() OVER (PARTITION BY source, sequence_id, chunk_id, crc32c_stored
-  ORDER BY n) AS attempt
-FROM sends WHERE (source, sequence_id) IN (FROM repeated_keys);
+SELECT c, n, coalesce(b.attempts, 0) + row_number() OVER (PARTITION BY t.source, t.sequence_id,
+  t.chunk_id, t.crc32c_stored ORDER BY n) AS attempt
+FROM sends AS t LEFT JOIN sent_before AS b ON b.source = t.source AND b.sequence_id = t.sequence_id
+  AND b.chunk_id IS NOT DISTINCT FROM t.chunk_id
+  AND b.crc32c_stored IS NOT DISTINCT FROM t.crc32c_stored
+WHERE (t.source, t.sequence_id) IN (FROM repeated_keys);
 
 -- outstanding_sends: how many sends of a producer wait at each of its sends.
 CREATE TEMP TABLE outstanding_sends AS
@@ -235,7 +246,8 @@ SELECT k.c, p.producer_id AS a, p.incarnation AS x, p.closed_by = 'broker'
       ORDER BY p.incarnation DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reopened_n
 FROM producers AS p JOIN numbered_connections AS k USING (capture, connection_id)
 LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
-  WHERE command = 'SEND') AS u
+  WHERE command = 'SEND' UNION SELECT k.c, b.producer_id, b.x FROM before_producers AS b
+  JOIN numbered_connections AS k ON k.connection_id = b.chain) AS u
   ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
 
 -- clock: the largest stamp so far, by the frame at which it was reached.
@@ -295,8 +307,8 @@ WITH paired_frames AS (
       AS publish_time_ms,
     q.frame_bytes AS request_bytes, r.ledger_id AS r_ledger, r.entry_id AS r_entry,
     CASE WHEN p.asked = 'SEND' AND q.topic IS NOT NULL AND q.producer_name IS NOT NULL
-      THEN coalesce(t.attempt, 1) END AS attempt,
-    w.outstanding, a.any_spot, CASE WHEN q.direction = 'to_broker' THEN a.client_spot
+      THEN coalesce(b.attempt, t.attempt, 1) END AS attempt,
+    coalesce(b.outstanding, w.outstanding) AS outstanding, a.any_spot, CASE WHEN q.direction = 'to_broker' THEN a.client_spot
       ELSE a.broker_spot END AS answer_spot, e.c IS NOT NULL AS is_shadowed,
     coalesce(o.is_broker_closed, false) OR coalesce(o.last_x > p.x, false) AS is_dropped,
       o.reopened_n
@@ -305,6 +317,7 @@ WITH paired_frames AS (
   LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
   LEFT JOIN repeated_sends AS t ON t.c = p.c AND t.n = p.ask
   LEFT JOIN outstanding_sends AS w ON w.c = p.c AND w.n = p.ask
+  LEFT JOIN before_frames AS b ON b.n = p.ask
   LEFT JOIN next_hidden_answers AS a ON a.c = p.c AND a.n = p.ask
   LEFT JOIN shadowed_orphans AS e ON e.c = p.c AND e.answer = p.answer
   LEFT JOIN reopened_producers AS o ON p.asked = 'SEND' AND p.answer IS NULL AND o.c = p.c

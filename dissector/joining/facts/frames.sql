@@ -42,6 +42,10 @@ WHERE e.event IN ('gap', 'skipped');
 CREATE TEMP TABLE hidden_answers AS
 SELECT c, direction, spot FROM holes WHERE NOT is_inside
 UNION ALL
+SELECT k.c, b.direction, b.spot
+FROM before_spots AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+WHERE b.hides = 'answers'
+UNION ALL
 SELECT c, direction, n FROM numbered_frames AS f
 WHERE command IS NULL OR command LIKE 'UNKNOWN%'
   OR (status = 'malformed' AND command NOT IN ('SEND', 'MESSAGE', 'FLOW'))

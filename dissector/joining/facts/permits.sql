@@ -9,12 +9,14 @@ SELECT f.c, f.consumer_id, f.incarnation AS x, f.n, f.last_ts_ns, f.permits, f.t
     AND NOT coalesce(u.client_before_spot > s.opened_n, false) AS is_early
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 JOIN (SELECT s.c, s.consumer_id, s.x, s.opened_n, max(p.ready_frame_no) AS ready_n,
-  min(g.n) AS message_n
+  least(min(g.n), min(CASE WHEN b.has_message THEN 0 END)) AS message_n
   FROM numbered_consumers AS s JOIN numbered_connections AS k ON k.c = s.c
   JOIN consumers AS p ON p.capture = k.capture AND p.connection_id = k.connection_id
     AND p.consumer_id = s.consumer_id AND p.incarnation = s.x
   LEFT JOIN (SELECT c, consumer_id, x, min(n) AS n FROM received GROUP BY c, consumer_id, x) AS g
     ON g.c = s.c AND g.consumer_id = s.consumer_id AND g.x = s.x
+  LEFT JOIN before_consumers AS b ON b.chain = k.connection_id AND b.consumer_id = s.consumer_id
+    AND b.x = s.x
   GROUP BY s.c, s.consumer_id, s.x, s.opened_n) AS s ON s.c = f.c AND s.consumer_id = f.consumer_id
     AND s.x = f.incarnation
 LEFT JOIN next_hidden_acks AS u ON u.c = f.c AND u.n = f.n
@@ -23,6 +25,7 @@ WHERE f.command = 'FLOW' AND f.consumer_id IS NOT NULL;
 -- balance_changes: what changes a balance of permits, or the messages that a consumer holds:
 -- deliveries, grants, resets, acks.
 CREATE TEMP VIEW balance_changes AS
+WITH changes AS (
 SELECT c, consumer_id, x, n, 'delivery' AS event, -cost AS delta, cost AS held,
   CASE WHEN cost IS NULL THEN 1 ELSE 0 END AS unread, cost IS NULL AS is_unknown, last_ts_ns
   FROM received
@@ -45,7 +48,14 @@ UNION ALL SELECT d.c, d.consumer_id, d.x, p.said_n, NULL, NULL,
   p.messages_left - coalesce(lag(p.messages_left) OVER (PARTITION BY p.c, p.n ORDER BY p.said_n),
   d.cost), 0, false, NULL
   FROM batch_acks AS p JOIN received AS d ON d.c = p.c AND d.n = p.n JOIN delivery_ends AS o
-    ON o.c = d.c AND o.n = d.n AND p.said_n < coalesce(o.end_n, 2e18);
+    ON o.c = d.c AND o.n = d.n AND p.said_n < coalesce(o.end_n, 2e18)
+)
+FROM changes WHERE n > (SELECT max(n) FROM before_end)
+UNION ALL
+SELECT k.c, b.consumer_id, b.x, (SELECT max(n) FROM before_end), NULL, b.available, b.unacked,
+  b.open_unread, b.was_unread, NULL
+FROM before_consumers AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
+WHERE b.was_unread IS NOT NULL;
 
 CREATE TEMP TABLE new_permits AS
 WITH running_sums AS (

@@ -2,9 +2,8 @@
 -- its chain, frames are numbered in one order (n), and have the incarnations and names that they
 -- would have had. All tables of it are those of a lake by name, in a schema of their own.
 -- Inputs: placed, handovers, merged, message_counts; connections, frames, acks, producers,
--- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events.
-
-CREATE SCHEMA whole;
+-- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events; in the
+-- schema whole, what came before (before.sql, and carried_frames and so on, which border.sql made).
 
 CREATE TABLE whole.parts AS SELECT * FROM main.placed WHERE read_by = 'pulsar';
 
@@ -25,9 +24,10 @@ WHERE f.protocol = 'pulsar' AND NOT coalesce(
 -- in the middle of one; turns are the order of both.
 CREATE TABLE whole.orders AS
 SELECT rank, chain, frame_no, turn,
-  row_number() OVER (ORDER BY {time}rank, turn, frame_no) AS n
+  row_number() OVER (ORDER BY {time}rank, turn, frame_no) + (SELECT max(n) FROM whole.before_end) AS n
 FROM (SELECT *, greatest(floor_ns, max(last_ts_ns) OVER (PARTITION BY rank ORDER BY turn, frame_no
-  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS time FROM whole.turns);
+  ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS time FROM whole.turns)
+UNION ALL BY NAME SELECT rank, chain, frame_no, n FROM whole.carried_places;
 
 -- ends: behind which frame FIN and the end of a connection stand.
 CREATE TABLE whole.ends AS
@@ -51,14 +51,25 @@ SELECT chain, min(n) FILTER (what = 'fin_packet_to_broker') AS fin_packet_to_bro
   min(n) FILTER (what = 'ended_packet') AS ended_packet
 FROM positions GROUP BY chain;
 
+-- connections: also those that were over before.
 CREATE TABLE whole.connections AS
-SELECT m.* REPLACE (p.chain AS connection_id, '' AS capture, 'pulsar' AS protocol,
-  e.fin_packet_to_broker AS fin_packet_to_broker, e.fin_packet_to_client AS fin_packet_to_client,
-  CASE WHEN m.ended <> 'capture_end' THEN coalesce(e.ended_packet,
-    greatest(e.fin_packet_to_broker, e.fin_packet_to_client)) END AS ended_packet)
-FROM main.merged AS m
-JOIN whole.parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
-LEFT JOIN whole.ends AS e ON e.chain = p.chain;
+WITH ends AS (
+  SELECT chain, min(fin_packet_to_broker) AS fin_packet_to_broker,
+    min(fin_packet_to_client) AS fin_packet_to_client, min(ended_packet) AS ended_packet
+  FROM (FROM whole.ends UNION ALL BY NAME SELECT connection_id AS chain, fin_packet_to_broker,
+    fin_packet_to_client, ended_packet FROM whole.carried_connections)
+  GROUP BY chain
+),
+present AS (
+  SELECT m.* REPLACE (p.chain AS connection_id, '' AS capture, 'pulsar' AS protocol,
+    e.fin_packet_to_broker AS fin_packet_to_broker, e.fin_packet_to_client AS fin_packet_to_client,
+    CASE WHEN m.ended <> 'capture_end' THEN coalesce(e.ended_packet,
+      greatest(e.fin_packet_to_broker, e.fin_packet_to_client)) END AS ended_packet)
+  FROM main.merged AS m
+  JOIN whole.parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
+  LEFT JOIN ends AS e ON e.chain = p.chain
+)
+FROM present UNION ALL BY NAME FROM whole.carried_connections ANTI JOIN present USING (connection_id);
 
 -- openings: answers in a later capture to PRODUCER and SUBSCRIBE, by the number of these.
 CREATE TABLE whole.openings AS
@@ -72,6 +83,11 @@ WITH opening_frames AS (
   JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.frame_no
   WHERE f.command IN ('PRODUCER', 'SUBSCRIBE', 'PRODUCER_SUCCESS', 'SUCCESS', 'ERROR')
     AND f.request_id IS NOT NULL AND f.status <> 'malformed'
+  UNION ALL BY NAME
+  SELECT f.connection_id AS chain, o.rank, o.n, f.command, f.request_id, true AS is_ready
+  FROM whole.carried_frames AS f JOIN whole.orders AS o ON o.n = f.frame_no
+  WHERE f.command IN ('PRODUCER', 'SUBSCRIBE') AND f.request_id IS NOT NULL
+    AND f.status <> 'malformed'
 ),
 following AS (
   SELECT *, lead(n) OVER turns AS answer_n, lead(rank) OVER turns AS answer_rank,
@@ -89,7 +105,7 @@ FROM following WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND answer_rank > rank
 -- handles: producers and consumers of each capture, with the incarnation of the whole, and the names
 -- that were known before the capture.
 CREATE TABLE whole.handles AS
-WITH own_handles AS (
+WITH present AS (
   SELECT 'producer' AS kind, p.chain, p.rank, t.producer_id AS id, t.incarnation AS own,
     t.* EXCLUDE (producer_id, incarnation, capture, connection_id, origin_capture, place)
   FROM main.all_producers AS t JOIN whole.parts AS p USING (capture, connection_id)
@@ -98,22 +114,30 @@ WITH own_handles AS (
     t.* EXCLUDE (consumer_id, incarnation, capture, connection_id, origin_capture, place)
   FROM main.all_consumers AS t JOIN whole.parts AS p USING (capture, connection_id)
 ),
-ordered_handles AS (
-  SELECT t.* REPLACE (o.n AS opened_frame_no,
-    coalesce(r.n, CASE WHEN a.answer <> 'ERROR' THEN a.answer_n END) AS ready_frame_no,
-    c.n AS closed_frame_no,
-    coalesce(t.schema_version_hex, a.version_hex) AS schema_version_hex,
-    coalesce(t.last_sequence_id, a.last_sequence_id) AS last_sequence_id,
-    coalesce(t.topic_epoch, a.epoch) AS topic_epoch),
-    a.answer = 'ERROR' AS is_refused, a.answer_n, a.code, a.name AS given_name
-  FROM own_handles AS t
+present_and_before AS (
+  SELECT t.* REPLACE (o.n AS opened_frame_no, r.n AS ready_frame_no, c.n AS closed_frame_no),
+    NULL::BOOLEAN AS is_refused, NULL::BIGINT AS answer_n, NULL::VARCHAR AS code,
+    NULL::VARCHAR AS given_name
+  FROM present AS t
   LEFT JOIN whole.orders AS o
     ON o.rank = t.rank AND o.chain = t.chain AND o.frame_no = t.opened_frame_no
   LEFT JOIN whole.orders AS r
     ON r.rank = t.rank AND r.chain = t.chain AND r.frame_no = t.ready_frame_no
   LEFT JOIN whole.orders AS c
     ON c.rank = t.rank AND c.chain = t.chain AND c.frame_no = t.closed_frame_no
-  LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = o.n
+  UNION ALL BY NAME FROM whole.carried_handles
+),
+ordered_handles AS (
+  SELECT t.* REPLACE (
+    coalesce(t.ready_frame_no, CASE WHEN a.answer <> 'ERROR' THEN a.answer_n END) AS ready_frame_no,
+    coalesce(t.schema_version_hex, a.version_hex) AS schema_version_hex,
+    coalesce(t.last_sequence_id, a.last_sequence_id) AS last_sequence_id,
+    coalesce(t.topic_epoch, a.epoch) AS topic_epoch,
+    coalesce(a.answer = 'ERROR', t.is_refused) AS is_refused,
+    coalesce(a.answer_n, t.answer_n) AS answer_n, coalesce(a.code, t.code) AS code,
+    coalesce(a.name, t.given_name) AS given_name)
+  FROM present_and_before AS t
+  LEFT JOIN whole.openings AS a ON a.chain = t.chain AND a.n = t.opened_frame_no
 ),
 begun AS (
   SELECT *, CASE WHEN lag(own) OVER turns IS NULL OR own > 0 THEN 1
@@ -201,7 +225,8 @@ LEFT JOIN main.message_counts AS m
   ON m.capture = f.capture AND m.connection_id = f.connection_id AND m.frame_no = f.frame_no
 LEFT JOIN (
   SELECT capture, connection_id, frame_no, ack_set FROM main.deliveries WHERE ack_set IS NOT NULL
-) AS d ON d.capture = f.capture AND d.connection_id = f.connection_id AND d.frame_no = f.frame_no;
+) AS d ON d.capture = f.capture AND d.connection_id = f.connection_id AND d.frame_no = f.frame_no
+UNION ALL BY NAME FROM whole.carried_frames;
 
 CREATE VIEW whole.acks AS
 SELECT a.* REPLACE ('' AS capture, p.chain AS connection_id, o.n AS frame_no,
@@ -209,7 +234,8 @@ SELECT a.* REPLACE ('' AS capture, p.chain AS connection_id, o.n AS frame_no,
 FROM main.acks AS a JOIN whole.parts AS p USING (capture, connection_id)
 JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = a.frame_no
 LEFT JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank = p.rank
-  AND h.own = a.incarnation AND h.id = a.consumer_id;
+  AND h.own = a.incarnation AND h.id = a.consumer_id
+UNION ALL BY NAME FROM whole.carried_acks;
 
 -- events: holes, those between captures among them. What is skipped where a direction comes from
 -- the capture before is the rest of a frame.

@@ -124,16 +124,15 @@ def known_of(lake: Lake) -> CaptureSizes:
 
 def closed_in_increments(lake: Lake, part: JoinPlan, folder: Path, bound: int) -> int:
     """Close a group in increments; how many there were."""
-    left = None
     groups = increments(part, known_of(lake), bound)
+    targets = [Target(folder, f"{number:03}") for number in range(len(groups))]
     for number, each in enumerate(groups):
-        leaves = None if each.is_last else folder / "left" / f"{number}.parquet"
         near = files_of(lake, each.near) if each.near else None
+        before = tuple(targets[:number])
         close_group(
-            files_of(lake, frozenset(each.captures)), each.part, Target(folder, f"{number:03}"),
-            JoinSettings(), IncrementContext(each.before, left, near, each.later, leaves),
+            files_of(lake, frozenset(each.captures)), each.part, targets[number],
+            JoinSettings(), IncrementContext(each.before, before, near, each.later, each.is_last),
         )  # fmt: skip
-        left = leaves
     return len(groups)
 
 
@@ -145,8 +144,6 @@ def rows_of(folder: Path) -> Rows:
         for path in (folder / name).glob("*.parquet"):
             for each in pq.ParquetFile(path).read().to_pylist():
                 if name != "changes":
-                    # A replay does not read it; the group as a whole is stitched.
-                    each.pop("schema_version_hex", None)
                     counts[repr(sorted(each.items()))] += 1
                     continue
                 key = tuple(each.pop(n) for n in ("capture", "moment", "table", "value"))
