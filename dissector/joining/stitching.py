@@ -45,8 +45,8 @@ _FRAME: Final = {
 _WITHIN: Final = {"permits": ", t.consumer_id, t.event"}
 # Columns that no SQL makes.
 _UNKNOWN: Final = ("origin_capture", "lag")
-# What one increment of a group leaves to the next: tables of `before.sql`, and those that are as rows
-# of others are (a table, or a query).
+# What one increment of a group leaves to the next: tables of `before.sql`, and those whose rows are
+# like those of others (a query).
 _BEFORE: Final = ("end", "frames", "consumers", "producers", "spots", "published", "attempts")
 _CARRIED: Final = {
     "frames": "FROM main.frames",
@@ -78,6 +78,12 @@ def statements(step: str) -> tuple[str, ...]:
     sql = (resources.files(__package__) / "facts" / f"{step}.sql").read_text("utf-8")
     parts = (re.sub(r"(?m)^\s*--.*$\n?", "", part).strip() for part in sql.split(";\n"))
     return tuple(part for part in parts if part)
+
+
+def texts() -> list[str]:
+    """All that the SQL says, which decides what rows come of a group."""
+    steps = ("before", "past", "whole", *STEPS, "border")
+    return [statement for step in steps for statement in statements(step)]
 
 
 def stitched(

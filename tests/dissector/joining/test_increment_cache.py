@@ -7,14 +7,13 @@ import shutil
 import struct
 from collections.abc import Iterable, Iterator
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from dissector import limits
-from dissector.joining import checkpoints, increment_cache
+from dissector.joining import increment_cache
 from dissector.joining.closing import close_group
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
@@ -166,8 +165,8 @@ def test_what_is_damaged_is_read_again_and_nothing_else(
 ) -> None:
     hand_over(nights.lake, half, nights.names[-2:])
     chance = random.Random(7)
-    (state,) = (batch_of(half, nights.names[NIGHTS - 4]) / increment_cache.STATE).iterdir()
-    flip(state, chance)
+    (left,) = (batch_of(half, nights.names[NIGHTS - 4]) / "carried_frames").iterdir()
+    flip(left, chance)
     (rows,) = (batch_of(half, nights.names[0]) / "deliveries").iterdir()
     flip(rows, chance)
     judged(nights, half, tmp_path / "report")
@@ -187,51 +186,6 @@ def test_damage_anywhere_in_what_is_kept_changes_no_number(
             flip(file, chance)
     hand_over(nights.lake, half, nights.names[-2:])
     judged(nights, half, tmp_path / "report")
-
-
-def test_memory_of_compiled_code_that_somebody_else_wrote_is_not_used(
-    nights: Nights, half: Path, tmp_path: Path, read_captures: list[tuple[str, ...]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    last = nights.names[-3]
-    hand_over(nights.lake, half, nights.names[-2:])
-    batch = batch_of(half, nights.names[-4])
-    (state,) = (batch / increment_cache.STATE).iterdir()
-    state_read = checkpoints.read(state)
-    wild = {name: each + (1 << 40) for name, each in state_read.arrays.items()}
-    state.unlink()
-    checkpoints.write(state_read._replace(arrays=wild), state)
-    index = json.loads((batch / "index.json").read_text())
-    for files in (table["files"] for table in index["tables"].values()):
-        for name in files:
-            files[name] = sha256((batch / name).read_bytes()).hexdigest()
-    (batch / "index.json").write_text(json.dumps(index))
-    judged(nights, half, tmp_path / "report")
-    assert read_captures == [(name,) for name in nights.names[nights.names.index(last) - 1 :]]
-    # And nothing at all is taken from one who has another key.
-    monkeypatch.setattr(increment_cache, "_key", lambda: b"another")
-    without_sums(half, nights.names)
-    read_captures.clear()
-    judged(nights, half, tmp_path / "report")
-    assert read_captures == [(name,) for name in nights.names]
-
-
-def test_the_key_is_one_of_this_user_that_nobody_else_can_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "cache"
-    folder.mkdir(mode=0o700)
-    monkeypatch.setattr(increment_cache, "cache_folder", lambda: folder)
-    key = increment_cache._key()
-    path = folder / "seals" / "key"
-    if not path.exists():  # the temporary folder is one that others can write
-        assert len(key) == 32 and increment_cache._key() != key, "it serves once"
-        return
-    assert increment_cache._key() == key == path.read_bytes() and path.stat().st_mode & 0o077 == 0
-    path.chmod(0o644)
-    assert increment_cache._key() != key
-    path.write_bytes(b"short")
-    assert len(increment_cache._key()) == 32 == len(path.read_bytes())
 
 
 def test_a_run_that_is_killed_leaves_nothing_wrong(
