@@ -273,10 +273,7 @@ def violations_of_layers(module: str, imported: str) -> str | None:
 # Beside a protocol's own folder, who may know it by name, and why.
 KNOWS_PROTOCOLS = {
     "dissector.protocols": "the one list",
-    "dissector.joining.detail_fields": "what rare commands of Pulsar say in rows of a lake",
-    "dissector.joining.replay": "what rows of a lake say in the place of Pulsar's frames",
-    "dissector.joining.replay_cursus": "the same for Cursus",
-    "dissector.joining.replays": "which of them reads which rows",
+    "dissector.joining.replay_cursus": "what rows of a lake say in the place of frames of Cursus",
     "dissector.joining.stitching": "whose rows SQL stitches together",
     "dissector.lake.queries": "an example of SQL that users copy",
 }

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dissector.joining import replay
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import no_rows
 
@@ -31,54 +30,50 @@ SCHEMAS: Final = {
         (f"{table[:-1]}_names", arrow_schema(table)),
     )
 }
-# What a replay gives of producers and consumers, and which incarnation is which.
-CHECKPOINT: Final = {
-    replay.INCARNATIONS: replay.INCARNATION,
+# Which incarnation of the whole a capture's own incarnation is.
+INCARNATIONS: Final = "incarnations"
+INCARNATION: Final = pa.schema(
+    [
+        (name, pa.int64())
+        for name in (
+            "rank", "chain", "consumer_id", "producer_id", "own_incarnation", "incarnation",
+        )
+    ]
+)  # fmt: skip
+_TOLD: Final = {
+    INCARNATIONS: INCARNATION,
     **{
         table: pa.schema([*arrow_schema(table), ("rank", pa.int64()), ("order_no", pa.int64())])
         for table in _NUMBERS
     },
 }
-_NOTHING: Final[Mapping[str, pa.Table]] = {}
 _IS_HEAD: Final = "p.capture = p.head_capture AND p.connection_id = p.head_connection_id"
 _JOINED: Final = f"""
-SELECT {{columns}}{{more}} FROM replayed_{{table}} AS t
+SELECT {{columns}}{{more}} FROM told_{{table}} AS t
 JOIN placed AS p ON p.chain = t.connection_id AND {_IS_HEAD}
 LEFT JOIN placed AS c ON c.chain = t.connection_id AND c.rank = t.rank
 """
-# Of the increments before: incarnations, and the rows of others that may be named again.
 _OWN: Final = f"""
-SELECT {{columns}}
-FROM (
-  SELECT DISTINCT *, false AS is_before FROM replayed_incarnations
-  UNION ALL SELECT *, true FROM before_incarnations
-) AS i
-JOIN (
-  SELECT *, false AS is_before FROM replayed_{{table}}
-  UNION ALL SELECT *, true FROM before_{{table}}
-) AS t
-  ON NOT (i.is_before AND t.is_before) AND t.connection_id = i.chain
-  AND t.{{number}} = i.{{number}} AND t.incarnation = i.incarnation
+SELECT {{columns}} FROM (SELECT DISTINCT * FROM told_incarnations) AS i
+JOIN told_{{table}} AS t ON t.connection_id = i.chain AND t.{{number}} = i.{{number}}
+  AND t.incarnation = i.incarnation
 JOIN placed AS p ON p.chain = i.chain AND p.rank = i.rank AND NOT ({_IS_HEAD})
 """
 
 
 def queries(
     db: "duckdb.DuckDBPyConnection",
-    replayed: Mapping[str, Sequence[pa.Table]],
-    before: Mapping[str, pa.Table] = _NOTHING,
+    told: Mapping[str, Sequence[pa.Table]],
 ) -> dict[str, str]:
     """The SQL that gives the rows of each table of SCHEMAS.
 
     Args:
         db: with placed, see `places`.
-        replayed: tables of the replay: producers, consumers, and incarnations.
-        before: what `checkpoint` gave of the increment before.
+        told: rows of producers, consumers, and incarnations.
     """
     selects = {}
-    for name, schema in CHECKPOINT.items():
-        _register(db, f"replayed_{name}", replayed.get(name, ()), schema)
-        _register(db, f"before_{name}", [before[name]] if name in before else [], schema)
+    for name, schema in _TOLD.items():
+        _register(db, f"told_{name}", told.get(name, ()), schema)
     for table, number in _NUMBERS.items():
         schema = arrow_schema(table)
         joined, own = (
@@ -95,34 +90,6 @@ def queries(
         selects[table] = f"{first} ORDER BY ALL"
         selects[f"{table[:-1]}_names"] = f"({plain}) UNION ALL ({others}) ORDER BY ALL"
     return selects
-
-
-def checkpoint(db: "duckdb.DuckDBPyConnection") -> dict[str, pa.Table]:
-    """What the next increment must know: incarnations that have no row yet, and the rows
-    of connections that go on.
-
-    Args:
-        db: after `queries`, with going_on, see `merged`.
-    """
-    has_row = " OR ".join(
-        f"EXISTS (SELECT 1 FROM replayed_{table} AS t WHERE t.connection_id = i.chain "
-        f"AND t.{number} = i.{number} AND t.incarnation = i.incarnation)"
-        for table, number in _NUMBERS.items()
-    )
-    open_ones = (
-        "SELECT i.* FROM (SELECT DISTINCT * FROM replayed_incarnations "
-        f"UNION ALL FROM before_incarnations) AS i WHERE NOT ({has_row})"
-    )
-    tables = {replay.INCARNATIONS: db.sql(open_ones).to_arrow_table()}
-    for table in _NUMBERS:
-        going_on = (
-            f"SELECT t.* FROM (FROM replayed_{table} UNION ALL FROM before_{table}) AS t "
-            "SEMI JOIN (SELECT p.chain AS connection_id FROM placed AS p JOIN going_on AS g "
-            "ON g.capture = p.head_capture AND g.connection_id = p.head_connection_id) "
-            "USING (connection_id)"
-        )
-        tables[table] = db.sql(going_on).to_arrow_table()
-    return tables
 
 
 def _column(name: str, table: str, incarnation: str) -> str:

@@ -24,7 +24,7 @@ from dissector.joining import (
     capture_boundaries,
     client_handles,
     merged,
-    replay,
+    replay_cursus,
     stitching,
 )
 from dissector.joining import positions as joining_positions
@@ -43,15 +43,13 @@ from dissector.joining.gaps import find_gaps
 from dissector.joining.links import ConnectionId, JoinPlan
 from dissector.joining.positions import Positions, PriorState
 from dissector.joining.replay_input import input_rows
-from dissector.joining.replays import Replays
-from dissector.limits import NULL, REORDER_WINDOW_MS
+from dissector.limits import NULL
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 if TYPE_CHECKING:
     import duckdb
 
-_WINDOW_NS: Final = REORDER_WINDOW_MS * 1_000_000
 CLOSED: Final = ("exchanges", "deliveries", "permits")
 # What later increments ask for messages that come again.
 PAST: Final = ("exchanges", "deliveries")
@@ -161,18 +159,19 @@ def close_group(
         db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
         db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
         past = {name: [each.path(name) for each in around.before] for name in PAST}
-        rows_out: Iterator[replay.TableRows] = stitching.stitched(
+        rows_out: Iterator[stitching.TableRows] = stitching.stitched(
             db,
             before.path if before else None,
             past,
             None if around.is_last else target.path,
             is_in_turn=group.is_in_turn,
         )
-        run = Replays(_WINDOW_NS, without=stitching.NAME)
-        if run.reads(db):
+        if db.sql(
+            f"SELECT 1 FROM placed WHERE read_by = '{replay_cursus.NAME}' LIMIT 1"
+        ).fetchall():
             find_events(db)
             rows = input_rows(db, is_in_turn=group.is_in_turn)
-            rows_out = chain(rows_out, _replayed(run, rows))
+            rows_out = chain(rows_out, replay_cursus.replayed(rows))
         counts |= _write_closed(rows_out, Positions(db), target, more)
         counts |= _write_others(db, target, more)
         if not around.is_last:
@@ -193,11 +192,11 @@ def _before(around: IncrementContext) -> PriorState:
 def _write_others(
     db: "duckdb.DuckDBPyConnection",
     target: Target,
-    replayed: Mapping[str, Sequence[pa.Table]],
+    told: Mapping[str, Sequence[pa.Table]],
 ) -> dict[str, int]:
     """Write the rows of all tables but CLOSED, which are written already."""
     counts = {}
-    for name, query in client_handles.queries(db, replayed).items():
+    for name, query in client_handles.queries(db, told).items():
         counts[name] = write(db, query, client_handles.SCHEMAS[name], target.path(name))
     for name, query in (
         ("connections", merged.ENDED),
@@ -227,14 +226,8 @@ def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     return merged.changes()
 
 
-def _replayed(run: Replays, batches: Iterable[pa.Table]) -> Iterator[replay.TableRows]:
-    for batch in batches:
-        yield from run.feed(batch)
-    yield from run.finish()
-
-
 def _write_closed(
-    rows_out: Iterable[replay.TableRows],
+    rows_out: Iterable[stitching.TableRows],
     positions: Positions,
     target: Target,
     more: dict[str, list[pa.Table]],
@@ -257,7 +250,7 @@ def _write_closed(
 
 
 def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
-    """Rows of the replay with their positions: head, own, those of other frames that they name."""
+    """Rows of the whole with their positions: head, own, those of other frames that they name."""
     chains = _column(rows, "connection_id")
     if table == "exchanges":
         asked = _column(rows, "request_rank")

@@ -1,4 +1,4 @@
-"""What the rows of connections tell that `frames` does not: events for the replay of captures."""
+"""What the rows of connections tell that `frames` does not: events for the replay of Cursus."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,62 +13,45 @@ if TYPE_CHECKING:
 _LATEST: Final = 1 << 62
 _HOW: Final = ", ".join(f"'{name}'" for name in ENDED_NAMES)
 
-# Ends of directions and of connections, the bytes that are missing between two captures, and the
-# legs of proxied pairs. Where the directions of a connection ended in different captures, each of
-# these saw one that was half closed. place: their order where all else is equal.
+# Ends of directions and of connections, and the bytes that are missing between two captures. Where
+# the directions of a connection ended in different captures, each of these saw one that was half
+# closed. place: their order where all else is equal.
 _EVENTS: Final = f"""
 CREATE TABLE events AS
 WITH own AS (
-  SELECT p.rank, p.chain, p.read_by, true AS is_own, false AS was_read, c.*
+  SELECT p.rank, p.chain, p.read_by, c.*
   FROM connections AS c JOIN placed AS p USING (capture, connection_id) WHERE p.read_by IS NOT NULL
 ),
-each AS (
-  FROM own UNION ALL BY NAME
-  SELECT p.chain, p.read_by, false AS is_own, o.*
-  FROM opened_before AS o JOIN placed AS p USING (capture, connection_id)
-  WHERE p.read_by IS NOT NULL
-),
-legs AS (
-  SELECT chain, read_by, bool_or(was_read AND is_leg) AS is_known, bool_or(is_leg) AS is_leg,
-    coalesce(min(CASE WHEN is_own AND is_leg THEN rank END), min(CASE WHEN is_own THEN rank END))
-      AS rank
-  FROM (SELECT *, leg = 'broker' AND twin_connection_id IS NOT NULL AS is_leg FROM each)
-  GROUP BY chain, read_by
-),
 halves AS (
-  SELECT rank, chain, read_by, is_own, last_ts_ns, fin_packet_to_broker, fin_packet_to_client,
+  SELECT rank, chain, read_by, last_ts_ns, fin_packet_to_broker, fin_packet_to_client,
     bool_and(ended_packet IS NULL) OVER of_chain AS is_open,
     min(CASE WHEN fin_packet_to_broker IS NOT NULL THEN rank END) OVER of_chain AS broker_rank,
     min(CASE WHEN fin_packet_to_client IS NOT NULL THEN rank END) OVER of_chain AS client_rank
-  FROM each WINDOW of_chain AS (PARTITION BY chain)
+  FROM own WINDOW of_chain AS (PARTITION BY chain)
 )
-SELECT rank, chain, read_by, 'leg' AS event, 0 AS frame_no, 0 AS event_code,
-  NULL AS direction, NULL AS frames_missing, NULL AS last_ts_ns, NULL AS last_packet,
-  NULL AS stream_offset, NULL AS frame_bytes, 0 AS place
-FROM legs WHERE is_leg AND NOT coalesce(is_known, false) AND rank IS NOT NULL
-UNION ALL BY NAME
-SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
-  'to_broker' AS direction, fin_packet_to_broker AS last_packet, 1 AS place
+SELECT rank, chain, read_by, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
+  'to_broker' AS direction, fin_packet_to_broker AS last_packet, NULL AS last_ts_ns,
+  NULL AS frames_missing, NULL AS stream_offset, NULL AS frame_bytes, 1 AS place
 FROM own WHERE fin_packet_to_broker IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'fin' AS event, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
+SELECT rank, chain, read_by, {_LATEST} AS frame_no, {FrameEvent.FIN} AS event_code,
   'to_client' AS direction, fin_packet_to_client AS last_packet, 2 AS place
 FROM own WHERE fin_packet_to_client IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no,
+SELECT rank, chain, read_by, {_LATEST} AS frame_no,
   {FrameEvent.CLOSE} AS event_code, 'to_client' AS direction,
   list_position([{_HOW}], ended) - 1 AS frames_missing, last_ts_ns,
   ended_packet AS last_packet, 3 AS place
 FROM own WHERE ended_packet IS NOT NULL
 UNION ALL BY NAME
-SELECT rank, chain, read_by, 'close' AS event, {_LATEST} AS frame_no,
+SELECT rank, chain, read_by, {_LATEST} AS frame_no,
   {FrameEvent.CLOSE} AS event_code, 'to_client' AS direction,
   {ENDED_FIN} AS frames_missing, last_ts_ns,
   greatest(fin_packet_to_broker, fin_packet_to_client) AS last_packet, 3 AS place
-FROM halves WHERE is_open AND is_own AND rank = greatest(broker_rank, client_rank)
+FROM halves WHERE is_open AND rank = greatest(broker_rank, client_rank)
   AND broker_rank IS NOT NULL AND client_rank IS NOT NULL
 UNION ALL BY NAME
-SELECT p.rank, p.chain, p.read_by, 'gap' AS event, 0 AS frame_no, {FrameEvent.GAP} AS event_code,
+SELECT p.rank, p.chain, p.read_by, 0 AS frame_no, {FrameEvent.GAP} AS event_code,
   s.direction, 1 AS frames_missing, -s.missing AS stream_offset, s.missing AS frame_bytes,
   CASE s.direction WHEN '{BOTH_DIRECTIONS[0]}' THEN 1 ELSE 2 END AS place
 FROM handovers AS s

@@ -1,6 +1,6 @@
-"""Columns of Spark as the passes of a dissection want them: numbers, codes, running numbers."""
+"""Columns of Arrow as the passes of a dissection want them: numbers, codes, running numbers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,27 +19,6 @@ class FrameNumbers:
         self._ranks: list[int] = []
         self._first: list[int] = []
         self._last = (-1, -1)
-
-    @classmethod
-    def resumed(cls, memory: Int64Array) -> "FrameNumbers":
-        """Numbers that go on behind those of an earlier object. memory: its `memory`."""
-        frame_numbers = cls()
-        frame_numbers._next, *last = memory[0].tolist()
-        frame_numbers._last = (last[0], last[1])
-        frame_numbers._starts, frame_numbers._ranks, frame_numbers._first = memory[1:].T.tolist()
-        return frame_numbers
-
-    def memory(self, mentioned: Iterable[Int64Array]) -> Int64Array:
-        """int64[1 + runs, 3]: the next number and the last frame; first number, rank and frame of
-        each run of frames that follow each other, if one of its numbers is mentioned."""
-        starts = np.asarray(self._starts, np.int64)
-        is_wanted = np.zeros(len(starts), bool)
-        is_wanted[-1:] = True  # frames that come next go on from it
-        for values in mentioned:
-            known = values[(values > 0) & (values < self._next)]
-            is_wanted[np.searchsorted(starts, known, "right") - 1] = True
-        runs = np.asarray([self._starts, self._ranks, self._first], np.int64).T[is_wanted]
-        return np.concatenate((np.asarray([[self._next, *self._last]], np.int64), runs))
 
     def number(self, ranks: Int64Array, frame_nos: Int64Array) -> Int64Array:
         """Number frames that come next."""
@@ -63,36 +42,6 @@ class FrameNumbers:
         at = np.searchsorted(np.asarray(self._starts), np.where(known, serials, 1), "right") - 1
         own = np.asarray(self._first)[at] + serials - np.asarray(self._starts)[at]
         return np.where(known, np.asarray(self._ranks)[at], NULL), np.where(known, own, NULL)
-
-
-class Names:
-    """Codes of texts, as the passes want them."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self.texts: list[bytes] = []
-
-    @classmethod
-    def resumed(cls, texts: Sequence[bytes]) -> "Names":
-        """Names that go on behind those of an earlier object, which had these texts."""
-        names = cls()
-        names.texts = list(texts)
-        names._codes = {text.decode(): code for code, text in enumerate(texts)}
-        return names
-
-    def codes(self, column: pa.Array) -> Int64Array:
-        """The code of each text, NULL where there is none."""
-        coded = pc.dictionary_encode(column)
-        codes = []
-        for text in coded.dictionary.to_pylist():
-            code = self._codes.setdefault(text, len(self.texts))
-            if code == len(self.texts):
-                self.texts.append(text.encode())
-            codes.append(code)
-        indices = numbers(coded.indices)
-        if not codes:
-            return indices
-        return np.where(indices == NULL, NULL, np.asarray(codes, np.int64)[np.maximum(indices, 0)])
 
 
 def numbers(column: pa.Array) -> Int64Array:

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector import limits
@@ -21,7 +20,7 @@ from dissector.joining.files import CaptureFiles, JoinSettings, digest_of, files
 from dissector.joining.increments import CaptureSizes, Increment
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import VERSION, parts_of
-from dissector.joining.replays import READ_WHOLE
+from dissector.joining.replay_cursus import NAME as READ_WHOLE
 from dissector.lake.cache import Cache, CachePartition, link
 from dissector.lake.reader import Lake
 
@@ -151,6 +150,6 @@ def _known(lake: Lake, digests: Mapping[str, str], known: survey.SurveyTables) -
         names = names_in(capture) & digests.keys()
         for name in names:
             rows[name] += sum(part.rows for part in capture.files) // len(names)
-    is_whole = pc.is_in(known.connections.column("protocol"), pa.array(READ_WHOLE))
+    is_whole = pc.equal(known.connections.column("protocol"), READ_WHOLE)
     whole = known.connections.filter(is_whole).column("capture").unique().to_pylist()
     return CaptureSizes(survey.capture_spans(known.files), rows, digests, frozenset(whole))

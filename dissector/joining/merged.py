@@ -65,7 +65,7 @@ CREATE TABLE merged AS
 WITH each AS (
   SELECT c.*, p.rank, p.head_capture, p.head_connection_id FROM {_PARTS}
   UNION ALL BY NAME
-  SELECT * EXCLUDE was_read, capture AS head_capture, connection_id AS head_connection_id
+  SELECT *, capture AS head_capture, connection_id AS head_connection_id
   FROM opened_before
 ),
 parts AS (
@@ -86,11 +86,10 @@ ENDED: Final = """
 FROM merged ANTI JOIN going_on USING (capture, connection_id) ORDER BY capture, connection_id
 """
 OPENED: Final = """
-SELECT m.*, p.rank, p.was_read
+SELECT m.*, p.rank
 FROM merged AS m SEMI JOIN going_on USING (capture, connection_id)
 JOIN (
-  SELECT head_capture, head_connection_id, max(rank) AS rank,
-    bool_or(read_by IS NOT NULL) AS was_read
+  SELECT head_capture, head_connection_id, max(rank) AS rank
   FROM placed GROUP BY ALL
 ) AS p ON p.head_capture = m.capture AND p.head_connection_id = m.connection_id
 """

@@ -1,7 +1,7 @@
 """Where the connections of a group are: their capture's rank, their chain, and its head.
 
 A chain is one connection over several captures, a rank the place of a capture in its group. The
-replay knows frames by both; here they become captures and connections again.
+frames of the whole are known by both; here they become captures and connections again.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,13 +34,11 @@ PLACED: Final = pa.schema(
     ]
 )  # fmt: skip
 # Connections that go on behind an increment, one row each under its head. rank: of the last capture
-# so far; was_read: whether the replay knows it.
-OPENED: Final = pa.schema(
-    [*arrow_schema("connections"), ("rank", NUMBER), ("was_read", pa.bool_())]
-)
+# so far.
+OPENED: Final = pa.schema([*arrow_schema("connections"), ("rank", NUMBER)])
 SCHEMAS: Final = {"placed": PLACED, "opened": OPENED}
-# Every connection of the group. read_by: the protocol whose replay reads the frames of its chain,
-# null if there are none; goes_on, comes_from: whether
+# Every connection of the group. read_by: the protocol of the frames of its chain, null if there
+# are none; goes_on, comes_from: whether
 # a direction goes on in the next capture, or from the one before, without a gap.
 _PLACED: Final = """
 CREATE TABLE placed AS

@@ -1,23 +1,30 @@
 """Frames of Cursus in a lake through its pairing once more, captures one behind the other.
 
-As `replay` does for Pulsar. What a command or an answer said stands in the columns of its row and
-in its `detail`; of batches, what pairing needs stands in the rows of deliveries (their offsets)
-and exchanges (whether an answer was wanted), and comes as rows behind the frame.
+Its answers are known by their order alone, and what they do to logs and groups by their texts. So
+the rows of `frames` of several captures become the columns that its passes read in a dissection, in
+one order, with one number per connection however many captures it lasted; the same code gives the
+rows that one capture over all of them would have had. What a command or an answer said stands in
+the columns of its row and in its `detail`; of batches, what pairing needs stands in the rows of
+deliveries (their offsets) and exchanges (whether an answer was wanted), and comes as rows behind
+the frame.
 
-What is not in a lake stays unknown: lags are those of each capture by itself.
+Input: rows in order (`INPUT`), of three kinds. Output: rows by their table. Frames are named by
+capture (`rank` in the group) and by their own number, connections by chain. What is not in a lake
+stays unknown: lags are those of each capture by itself.
 """
 
+import enum
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from dissector.blocks import TableBlock, numbers_of
 from dissector.codecs.names import NameTable
-from dissector.joining import replay
-from dissector.joining.encodings import FrameNumbers, by_text
-from dissector.joining.replay import InputKind, TableRows
+from dissector.joining.encodings import FrameNumbers, by_text, index_in, numbers
+from dissector.joining.positions import nullable
 from dissector.limits import HASH_KEY_BITS, NULL
 from dissector.native.entropy import random_number
 from dissector.notice_log import NoticeLog
@@ -29,6 +36,16 @@ from dissector.protocols.cursus.bodies import BodyColumns
 from dissector.protocols.cursus.decoded_bodies import BodyDecoder, DecodedBody
 from dissector.protocols.cursus.exchanges import CursusExchanges
 from dissector.protocols.cursus.lines import KEY_VALUE, CommandLine
+from dissector.schemas.rows import arrow_batch
+
+
+class InputKind(enum.IntEnum):
+    """Kinds of input rows, in the order in which those of one frame stand."""
+
+    FRAME = 0
+    COST = 1  # of a batch: its offsets, or how it was answered
+    EVENT = 2  # behind the frame whose number it has; event_code is a number of FrameEvent
+
 
 NAME: Final = "cursus"
 _ANSWERS: Final = (
@@ -42,6 +59,29 @@ _COPIED: Final = (
     "first_ts_ns", "last_ts_ns", "frame_bytes", "stream_offset", "partition", "producer_epoch",
     "sequence_id", "highest_sequence_id", "message_count", "entry_id", "frames_missing",
 )  # fmt: skip
+NUMBERS: Final = (
+    "rank", "chain", "frame_no", "kind", "event_code", "permits", "redelivery_count", *_COPIED,
+)  # fmt: skip
+TEXTS: Final = ("command", "direction", "status", "error_code", "error_text", "detail", *_NAMES)
+INPUT: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in NUMBERS),
+        ("retransmitted", pa.bool_()),
+        *((name, pa.string()) for name in TEXTS),
+    ]
+)
+# Columns that name frames, and where their capture goes.
+_FRAME_NAMES: Final = {
+    "exchanges": (("request_frame_no", "request_rank"), ("response_frame_no", "response_rank")),
+    "deliveries": (
+        ("frame_no", "rank"),
+        ("previous_frame_no", "previous_rank"),
+        ("ack_frame_no", "ack_rank"),
+    ),
+    "producers": (),
+    "consumers": (),
+}
+TableRows = tuple[str, pa.Table]  # a table's name, and rows of it
 # Columns that arguments of a command fill, by the argument's name.
 _ARGUMENTS: Final = (
     (b"topic", "topic"), (b"group", "subscription"), (b"producerId", "producer_name"),
@@ -114,7 +154,15 @@ def answer_of(row: dict[str, Any], command: int) -> Answer:
     )
 
 
-class CursusReplay(replay.Replay):
+def replayed(batches: Iterable[pa.Table]) -> Iterator[TableRows]:
+    """The rows of a group that come of its input."""
+    replay = CursusReplay()
+    for batch in batches:
+        yield from replay.feed(batch)
+    yield from replay.finish()
+
+
+class CursusReplay:
     """The passes over one group of captures: `feed` batches in order, then `finish`."""
 
     def __init__(self) -> None:
@@ -124,19 +172,26 @@ class CursusReplay(replay.Replay):
         self._codes = self._again.codes
         self._cursus_exchanges = CursusExchanges(names, self._again, NoticeLog(), self._protocol)
         self._serials = FrameNumbers()
-        self._held: pa.Table | None = None
+        self._held = INPUT.empty_table()
+
+    def feed(self, batch: pa.Table) -> Iterator[TableRows]:
+        """Take rows (INPUT); gives the rows that closed."""
+        rows = pa.concat_tables([self._held, batch])
+        # What belongs to the last frame may be in the next batch.
+        starts = np.flatnonzero(rows.column("kind").to_numpy() != InputKind.COST)
+        cut = int(starts[-1]) if len(starts) else 0
+        self._held = rows.slice(cut)
+        yield from self._advance(rows.slice(0, cut).combine_chunks())
 
     def finish(self) -> Iterator[TableRows]:
         """The rest."""
-        yield from self.leave()
+        yield from self._advance(self._held.combine_chunks())
         self._cursus_exchanges.finish()
-        yield from self._tables(
-            self._cursus_exchanges.client_handles() + self._cursus_exchanges.relations()
-        )
+        yield from self._tables()
 
     def _advance(self, rows: pa.Table) -> Iterator[TableRows]:
         kinds = rows.column("kind").to_numpy()
-        is_row = (kinds == InputKind.FRAME) | (kinds == InputKind.EVENT)
+        is_row = kinds != InputKind.COST
         count = int(is_row.sum())
         if not count:
             return
@@ -148,21 +203,55 @@ class CursusReplay(replay.Replay):
         self._fill_bodies(frames, bodies, rows, kinds, owner)
         decoded_bodies = self._decoded_bodies(frames, main)
         self._cursus_exchanges.advance(frames, count, count, decoded_bodies)
-        yield from self._tables(
-            self._cursus_exchanges.client_handles() + self._cursus_exchanges.relations()
-        )
+        yield from self._tables()
+
+    def _tables(self) -> Iterator[TableRows]:
+        """What closed, as rows; frames are named by capture and own number."""
+        for block in self._cursus_exchanges.client_handles() + self._cursus_exchanges.relations():
+            if block.table in _FRAME_NAMES and block.rows:
+                yield block.table, self._named(block)
+
+    def _named(self, block: TableBlock) -> pa.Table:
+        block.columns.pop("closing_row", None)
+        more: dict[str, Any] = {}
+        for column, _ in _FRAME_NAMES[block.table][:1]:
+            more["order_no"] = nullable(numbers_of(block, column))
+        if block.table in ("producers", "consumers"):
+            # The number of the frame that closed one stays that of the whole, to be in order.
+            ranks, own = self._serials.resolve(numbers_of(block, "closed_frame_no"))
+            more |= {"rank": nullable(ranks), "order_no": nullable(own)}
+        for column, rank in _FRAME_NAMES[block.table]:
+            ranks, own = self._serials.resolve(numbers_of(block, column))
+            block.columns[column] = own
+            more[rank] = nullable(ranks)
+        rows = pa.Table.from_batches([arrow_batch(block)])
+        for name, values in more.items():
+            rows = rows.append_column(name, values)
+        return rows
 
     def _fill_frames(self, frames: FrameColumns, rows: pa.Table) -> None:
         count = rows.num_rows
-        _, text, _ = self._fill_common(
-            frames,
-            rows,
-            _COPIED,
-            lambda name: cursus_commands.NUMBER.get(name, NULL) if name else NULL,
+        cells = {name: numbers(rows.column(name).combine_chunks()) for name in NUMBERS}
+        text = {name: rows.column(name).combine_chunks() for name in TEXTS}
+        is_event = cells["kind"] == InputKind.EVENT
+        frames.connection_id[:count] = cells["chain"]
+        frames.protocol[:count] = self._protocol
+        for name in _COPIED:
+            getattr(frames, name)[:count] = cells[name]
+        frames.retransmitted[:count] = numbers(rows.column("retransmitted").combine_chunks())
+        frames.direction[:count] = index_in(text["direction"], columns.DIRECTION_NAMES)
+        frames.endpoint_index[:count] = frames.direction[:count] == columns.TO_CLIENT
+        command = by_text(text["command"], lambda name: cursus_commands.NUMBER.get(name, NULL))
+        frames.command[:count] = np.where(is_event, cells["event_code"], command)
+        status = index_in(text["status"], columns.STATUS_NAMES)
+        frames.status[:count] = np.where(is_event, cells["frames_missing"], status)
+        frames.frame_no[:count] = NULL
+        frames.frame_no[:count][~is_event] = self._serials.number(
+            cells["rank"][~is_event], cells["frame_no"][~is_event]
         )
         frames.last_packet[:count] = NULL
         for name in _NAMES:
-            codes = by_text(text[name], lambda each: self._codes.of((each or "").encode()))
+            codes = by_text(text[name], lambda each: self._codes.of(each.encode()))
             getattr(frames, name)[:count] = codes
 
     def _fill_bodies(

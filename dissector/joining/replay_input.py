@@ -1,4 +1,4 @@
-"""The rows that the replay reads, of a group of captures, in order.
+"""The rows that the replay of Cursus reads, of a group of captures, in order.
 
 Within a capture that is the order of turns: a frame's turn is the largest last packet of its
 connection so far, that of an end the packet that brought it; holes bring theirs. (The first frames
@@ -13,51 +13,27 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from dissector.joining import replay
-from dissector.joining.detail_fields import commands_with_detail
-from dissector.joining.files import BATCH_ROWS, texts
-from dissector.joining.replay import InputKind
-from dissector.protocols import PROTOCOLS
+from dissector.joining.files import BATCH_ROWS
+from dissector.joining.replay_cursus import INPUT, NAME, InputKind
 from dissector.schemas import TABLES
 from dissector.schemas.small_tables import no_rows
 
 if TYPE_CHECKING:
     import duckdb
 
-# Protocols in which order alone tells what answers what, as a list in SQL.
-_ORDERED: Final = texts(spec.name for spec in PROTOCOLS if spec.is_ordered)
-_SQL_TYPES: Final = {
-    pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.string(): "VARCHAR",
-    pa.list_(pa.int64()): "BIGINT[]",
-}  # fmt: skip
+_SQL_TYPES: Final = {pa.int64(): "BIGINT", pa.bool_(): "BOOLEAN", pa.string(): "VARCHAR"}
 # What orders rows beside columns of the input; place: of rows that are of one frame.
 _ORDERS: Final = ("time", "turn", "place")
 _KINDS: Final = {
-    **{field.name: _SQL_TYPES[field.type] for field in replay.INPUT},
+    **{field.name: _SQL_TYPES[field.type] for field in INPUT},
     **dict.fromkeys(_ORDERS, "BIGINT"),
 }
 
-# A frame that goes on in the next capture is left out, unless it tells whose it is: its rest is
-# lost, and nothing else is. Where order alone tells what answers what, it keeps its place.
+# A frame that goes on in the next capture keeps its place: order alone tells what answers what.
 _READ: Final = f"""
 CREATE VIEW read_frames AS
-SELECT f.*, p.rank, p.chain, p.read_by
-FROM frames AS f JOIN placed AS p USING (capture, connection_id)
-WHERE f.protocol = p.read_by
-  AND NOT coalesce(
-    f.status = 'cut_by_end' AND p.read_by NOT IN ({_ORDERED})
-    AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
-    AND NOT coalesce(
-      f.command IN ('SEND', 'MESSAGE') AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false
-    ), false
-  )
-"""
-# The text of `detail`, of commands alone that say there what the replay wants.
-_DETAILS: Final = f"""
-CREATE TABLE details AS
-SELECT capture, frame_no, detail FROM frames
-WHERE detail IS NOT NULL AND (command IN ({{commands}})
-  OR (protocol IN ({_ORDERED}) AND command NOT IN ('BATCH', 'KEEPALIVE')))
+SELECT f.*, p.rank, p.chain FROM frames AS f JOIN placed AS p USING (capture, connection_id)
+WHERE f.protocol = '{NAME}' AND p.read_by = '{NAME}'
 """
 # The turn of each frame. Rows are ordered by few columns alone: sorting takes all that it is given.
 _TURNS: Final = """
@@ -71,14 +47,13 @@ FROM read_frames
 _OTHERS: Final = f"""
 CREATE TABLE others AS
 WITH given AS (
-  SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
-    frame_bytes, last_ts_ns, last_packet, NULL AS turn, place,
-    CASE event WHEN 'leg' THEN {InputKind.PROXY_SIDE} ELSE {InputKind.EVENT} END AS kind
-  FROM events
+  SELECT rank, chain, direction, event_code, stream_offset, frames_missing, frame_no,
+    frame_bytes, last_ts_ns, last_packet, NULL AS turn, place, {InputKind.EVENT} AS kind
+  FROM events WHERE read_by = '{NAME}'
   UNION ALL BY NAME
-  SELECT rank, chain, read_by, direction, event_code, stream_offset, frames_missing, frame_no,
+  SELECT rank, chain, direction, event_code, stream_offset, frames_missing, frame_no,
     bytes AS frame_bytes, turn, stream_offset AS place, {InputKind.EVENT} AS kind
-  FROM gaps
+  FROM gaps WHERE read_by = '{NAME}'
 ),
 beside AS (
   SELECT g.* REPLACE (coalesce(g.turn, greatest(g.last_packet, t.turn)) AS turn)
@@ -116,18 +91,13 @@ JOIN (SELECT place, time FROM times WHERE kind <> {InputKind.FRAME}) USING (plac
 """
 _FRAMES: Final = """
 SELECT {columns} FROM read_frames AS f JOIN orders AS o USING (rank, chain, frame_no)
-LEFT JOIN details AS d ON d.capture = f.capture AND d.frame_no = f.frame_no
 """
-# Rows of a table that belong to frames; {frame}: their column that names it.
+# Rows of a table that belong to batches; {frame}: their column that names it.
 _BESIDE: Final = """
 SELECT {columns} FROM {table} AS f JOIN placed AS p USING (capture, connection_id)
 JOIN orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = f.{frame}
 """
-# What deliveries cost, where their frame alone does not say it.
-_COSTLY: Final = (
-    "f.ack_set IS NOT NULL OR coalesce(f.batch_size, 1) IS DISTINCT FROM f.message_count"
-)
-# The first record of batches of Cursus.
+# The first record of batches.
 _RECORDS: Final = """
 LEFT JOIN (
   SELECT capture, connection_id, frame_no, producer_name, sequence_id FROM messages
@@ -137,39 +107,29 @@ LEFT JOIN (
 
 
 def input_rows(db: "duckdb.DuckDBPyConnection", *, is_in_turn: bool) -> Iterator[pa.Table]:
-    """The rows of replay.INPUT, in order, some at a time.
+    """The rows of INPUT, in order, some at a time.
 
     Args:
-        db: with placed, ranks, events, gaps, message_counts (of deliveries that end in the next
-            capture), and frames, acks, deliveries, exchanges and messages of the group.
+        db: with placed, ranks, events, gaps, and frames, deliveries, exchanges and messages of the
+            group.
         is_in_turn: whether captures come one behind the other.
     """
     for query in (
         _READ,
-        _DETAILS.format(commands=texts(commands_with_detail())),
         _TURNS,
         _OTHERS,
         _IN_TURN if is_in_turn else _BY_TIME,
     ):
         db.execute(query)
-    parts = [
-        _frames(),
-        _beside(
-            "acks", InputKind.ID, ("ledger_id", "entry_id", "partition", "batch_size", "ack_set")
-        ),
-        f"{_beside('deliveries', InputKind.COST, ('message_count', 'ack_set'))} WHERE {_COSTLY}",
-        *_batches(),
-        _beside("message_counts", InputKind.COST, ("message_count",), place="NULL"),
-        _others(),
-    ]
+    parts = [_frames(), *_batches(), _others()]
     query = (
-        f"SELECT {', '.join(replay.INPUT.names)} FROM ({' UNION ALL BY NAME '.join(parts)}) "
+        f"SELECT {', '.join(INPUT.names)} FROM ({' UNION ALL BY NAME '.join(parts)}) "
         "ORDER BY time, rank, turn, frame_no, kind, place"
     )
     # Pieces of one size, however many threads there are: rows come out in the order of pieces.
-    held = no_rows(replay.INPUT)
+    held = no_rows(INPUT)
     for batch in db.sql(query).to_arrow_reader(BATCH_ROWS):
-        held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(replay.INPUT)])
+        held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(INPUT)])
         while held.num_rows >= BATCH_ROWS:
             yield held.slice(0, BATCH_ROWS)
             held = held.slice(BATCH_ROWS)
@@ -186,43 +146,37 @@ def _columns(own: Iterable[str], **more: str) -> str:
 
 def _frames() -> str:
     own = [column.name for column in TABLES["frames"].columns]
-    # Of frequent commands the names that the wire did not have are not carried along.
-    frequent = f"f.read_by NOT IN ({_ORDERED}) AND f.command IN ({texts(replay.frequent())})"
-    more = {name: f"CASE WHEN {frequent} THEN NULL ELSE f.{name} END" for name in replay.ASKED}
-    more |= {"kind": str(InputKind.FRAME), "detail": "d.detail", "turn": "o.turn", "time": "o.time"}
-    return _FRAMES.format(columns=_columns((*own, "rank", "chain", "read_by"), **more))
+    more = {"kind": str(InputKind.FRAME), "turn": "o.turn", "time": "o.time"}
+    return _FRAMES.format(columns=_columns((*own, "rank", "chain"), **more))
 
 
-def _beside(table: str, kind: int, own: Iterable[str], **more: str) -> str:
-    """The query for rows of a table that belong to frames."""
-    placed = {name: f"p.{name}" for name in ("rank", "chain", "read_by")}
-    placed |= {"kind": str(kind), "turn": "o.turn", "time": "o.time"}
+def _beside(table: str, own: Iterable[str], **more: str) -> str:
+    """The query for rows of a table that belong to batches."""
+    placed = {"rank": "p.rank", "chain": "p.chain"}
+    placed |= {"kind": str(InputKind.COST), "turn": "o.turn", "time": "o.time"}
     frame = more.get("frame_no", "f.frame_no").removeprefix("f.")
     columns = _columns(("frame_no", "place", *own), **placed, **more)
     return _BESIDE.format(columns=columns, table=table, frame=frame)
 
 
 def _batches() -> list[str]:
-    """Of batches of Cursus: offsets and the first record of those for clients, and how those for
-    brokers were answered (permits: whether an answer was wanted)."""
+    """Of batches: offsets and the first record of those for clients, and how those for brokers were
+    answered (permits: whether an answer was wanted)."""
     got = _beside(
-        "deliveries", InputKind.COST, ("entry_id", "message_count", "redelivery_count"),
+        "deliveries", ("entry_id", "message_count", "redelivery_count"),
         producer_name="m.producer_name", sequence_id="m.sequence_id",
     )  # fmt: skip
     sent = _beside(
-        "exchanges", InputKind.COST, (), frame_no="f.request_frame_no",
+        "exchanges", (), frame_no="f.request_frame_no",
         permits="CASE f.outcome WHEN 'not_awaited' THEN 0 ELSE 1 END",
         redelivery_count="CASE f.outcome WHEN 'dup_or_dropped' THEN 1 ELSE 0 END",
     )  # fmt: skip
-    return [
-        f"{got} {_RECORDS} WHERE p.read_by IN ({_ORDERED})",
-        f"{sent} WHERE p.read_by IN ({_ORDERED}) AND f.request_command = 'BATCH'",
-    ]
+    return [f"{got} {_RECORDS}", f"{sent} WHERE f.request_command = 'BATCH'"]
 
 
 def _others() -> str:
     own = (
-        "rank", "chain", "read_by", "kind", "direction", "event_code", "stream_offset",
+        "rank", "chain", "kind", "direction", "event_code", "stream_offset",
         "frames_missing", "frame_no", "frame_bytes", "last_ts_ns", *_ORDERS,
     )  # fmt: skip
     return f"SELECT {_columns(own)} FROM placed_others AS f"

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from dissector.errors import OutputError
-from dissector.jit import keep_file, program_digest
-from dissector.native.code import code_folder, keep_list
+from dissector.jit import program_digest
+from dissector.native.code import code_folder, keep_file, keep_list
 from spark_jobs import archive
 
 

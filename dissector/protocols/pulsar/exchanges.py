@@ -194,16 +194,6 @@ class PulsarExchanges(Exchanges):
         self._keep_texts()
         return blocks
 
-    @property
-    def texts(self) -> Sequence[bytes]:
-        """Error texts that rows of the memory name by index."""
-        return self._texts
-
-    def resume(self, names: Sequence[bytes], texts: Sequence[bytes]) -> None:
-        """Take what goes with a memory: texts of the name codes, and error texts."""
-        self._names = names
-        self._texts = list(texts)
-
     def read_texts(self, frames: FrameColumns, rows: int, sources: Sources) -> ErrorTexts:
         """The error texts of a block.
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from dissector.joining import client_handles, replay
+from dissector.joining import client_handles
 from tests.dissector.joining.made import placed
 from tests.dissector.joining.test_links import after, row
 
@@ -16,7 +16,10 @@ def test_joined_ones_stand_under_the_head_and_own_ones_beside_it() -> None:
                number | {"rank": 1, "own_incarnation": 0, "incarnation": 1}]  # fmt: skip
     told = {
         "consumers": [pa.Table.from_pylist([consumer])],
-        replay.INCARNATIONS: [pa.Table.from_pylist(numbers, schema=replay.INCARNATION)] * 2,
+        client_handles.INCARNATIONS: [
+            pa.Table.from_pylist(numbers, schema=client_handles.INCARNATION)
+        ]
+        * 2,
     }
     queries = client_handles.queries(db, told)
     found = {name: db.sql(query).to_arrow_table() for name, query in queries.items()}

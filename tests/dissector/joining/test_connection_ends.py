@@ -38,11 +38,6 @@ def test_bytes_between_captures_are_a_hole_before_the_second() -> None:
     assert found == [(1, FrameEvent.GAP, "to_broker", None, 1)]
 
 
-def test_the_brokers_leg_of_a_pair_is_told_before_all_else() -> None:
-    leg = row("b", 4, connection_key="leg", leg="broker", twin_connection_id=3)
-    assert events(row("a"), leg) == [(1, 0, None, None, None)]
-
-
 def test_what_has_no_frames_has_no_events() -> None:
     scan = row("b", 4, connection_key="scan", protocol="none", ended="rst", ended_packet=3)
     assert events(row("a"), scan) == []

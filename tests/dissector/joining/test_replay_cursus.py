@@ -3,29 +3,41 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from dissector.joining.replay import InputKind
-from dissector.joining.replay_cursus import answer_of, line_of
-from dissector.joining.replays import Replays
+from dissector.joining import replay_cursus
+from dissector.joining.replay_cursus import INPUT, InputKind, answer_of, line_of
 from dissector.protocols.cursus.commands import NUMBER, RESPONSE_JSON, RESPONSE_OK
-from tests.dissector.joining import test_replay
 
 MS = 1_000_000
 
 
 def frame(rank: int, number: int, command: str, direction: str, **given: Any) -> dict[str, Any]:
     detail = given.pop("said", None)
-    more = {"read_by": "cursus", "detail": None if detail is None else json.dumps(detail)}
-    return test_replay.frame(rank, number, command, direction, **more, **given)
+    row = dict.fromkeys(INPUT.names)
+    row |= {
+        "rank": rank, "chain": 0, "frame_no": number, "kind": InputKind.FRAME, "command": command,
+        "direction": direction, "status": "complete", "retransmitted": False,
+        "first_ts_ns": (10 * rank + number) * MS, "last_ts_ns": (10 * rank + number) * MS,
+        "stream_offset": 0, "frame_bytes": 50,
+        "detail": None if detail is None else json.dumps(detail),
+    }  # fmt: skip
+    return row | given
 
 
 def cost(rank: int, number: int, **given: Any) -> dict[str, Any]:
-    return test_replay.beside(rank, number, InputKind.COST, read_by="cursus", **given)
+    row = dict.fromkeys(INPUT.names)
+    return row | {"rank": rank, "chain": 0, "frame_no": number, "kind": InputKind.COST} | given
 
 
 def replayed(rows: list[dict[str, Any]], at_once: int) -> dict[str, list[dict[str, Any]]]:
-    return test_replay.replayed(rows, at_once, Replays(200 * MS))
+    table = pa.Table.from_pylist(rows, schema=INPUT)
+    batches = [table.slice(start, at_once) for start in range(0, len(rows), at_once)]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, each in replay_cursus.replayed(batches):
+        found.setdefault(name, []).extend(each.to_pylist())
+    return found
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
@@ -44,16 +56,11 @@ def test_what_one_capture_asked_the_next_one_answers(at_once: int) -> None:
         frame(2, 1, "COMMIT_OFFSET", there, **of_group, entry_id=6),
         frame(2, 2, "RESPONSE_OK", back, **of_group),
         frame(2, 3, "CONSUME", there, **of_group, said={"offset": "5"}),
-        # Of the other protocol, in the same group of captures.
-        test_replay.frame(0, 9, "PING", there, chain=7, read_by="pulsar"),
-        test_replay.frame(1, 9, "PONG", back, chain=7, read_by="pulsar"),
     ]  # fmt: skip
     closed_rows = replayed(rows, at_once)
-    sent, ping = (next(row for row in closed_rows["exchanges"] if row["request_command"] == name)
-                  for name in ("BATCH", "PING"))  # fmt: skip
+    (sent,) = [row for row in closed_rows["exchanges"] if row["request_command"] == "BATCH"]
     assert (sent["outcome"], sent["entry_id"], sent["attempt"]) == ("ok", 6, 1)
     assert (sent["request_rank"], sent["response_rank"]) == (0, 1)
-    assert (ping["outcome"], ping["response_rank"]) == ("ok", 1)
     (got,) = closed_rows["deliveries"]
     assert (got["subscription"], got["entry_id"], got["message_count"]) == ("g", 5, 2)
     assert (got["outcome"], got["ack_rank"], got["ack_frame_no"]) == ("acked", 2, 1)

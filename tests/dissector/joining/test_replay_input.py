@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import pytest
-
-from dissector.joining.capture_boundaries import find_left_out, find_message_counts
+from dissector.joining.capture_boundaries import find_left_out
 from dissector.joining.connection_ends import find_events
 from dissector.joining.gaps import find_gaps
 from dissector.joining.links import Row
-from dissector.joining.replay import InputKind
+from dissector.joining.replay_cursus import InputKind
 from dissector.joining.replay_input import input_rows
 from tests.dissector.joining.made import placed, planned
 from tests.dissector.joining.test_links import S, after, row
@@ -17,15 +15,15 @@ from tests.dissector.joining.test_links import S, after, row
 def frame(capture: str, connection: int, number: int, packet: int, **more: Any) -> Row:
     return {
         "capture": capture, "connection_id": connection, "frame_no": number,
-        "protocol": "pulsar", "direction": "to_broker", "status": "complete", "command": "PING",
+        "protocol": "cursus", "direction": "to_broker", "status": "complete", "command": "BATCH",
         "stream_offset": 0, "frame_bytes": 9, "last_packet": packet, "last_ts_ns": packet, **more,
     }  # fmt: skip
 
 
 def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Row]:
-    """Rows of the replay's input, in its order; connections are Pulsar's if they do not say."""
-    connections = [{**each, "protocol": each["protocol"] or "pulsar"} for each in connections]
-    names = ("acks", "deliveries", "events", "exchanges", "messages", "notices")
+    """Rows of the replay's input, in its order; connections are those of Cursus."""
+    connections = [{**each, "protocol": "cursus"} for each in connections]
+    names = ("deliveries", "events", "exchanges", "messages", "notices")
     db = placed(connections, frames=frames, **{name: rows.get(name, []) for name in names})
     db.execute("CREATE VIEW all_frames AS FROM frames")
     db.execute("ALTER TABLE events RENAME TO all_events")
@@ -33,7 +31,6 @@ def fed(connections: list[Row], frames: list[Row], **rows: list[Row]) -> list[Ro
     find_left_out(db, plan.handovers)
     find_events(db)
     find_gaps(db)
-    find_message_counts(db)
     (group,) = plan.groups
     return [
         each for batch in input_rows(db, is_in_turn=group.is_in_turn) for each in batch.to_pylist()
@@ -45,8 +42,8 @@ def places(rows: list[Row]) -> list[tuple[int, int]]:
 
 
 def test_frames_come_by_turns_and_captures_one_behind_the_other() -> None:
-    connections = [row("a", 0, protocol="pulsar"), row("a", 1, connection_key="x"),
-                   after("b", 0, protocol="pulsar")]  # fmt: skip
+    connections = [row("a", 0), row("a", 1, connection_key="x"),
+                   after("b", 0)]  # fmt: skip
     # Frame 3 was held back at the begin of its capture; frame 2 came whole before frame 1.
     frames = [frame("a", 1, 1, 5), frame("a", 1, 2, 4), frame("a", 0, 3, 2), frame("b", 0, 1, 1)]
     assert places(fed(connections, frames)) == [(0, 3), (0, 1), (0, 2), (1, 1)]
@@ -67,32 +64,19 @@ def test_captures_that_lasted_at_once_are_merged_by_time() -> None:
     assert places(fed(connections, frames)) == [(1, 1), (0, 3), (0, 1), (1, 2), (0, 2)]
 
 
-def test_what_belongs_to_a_frame_comes_behind_it_in_the_order_of_the_file() -> None:
-    ids = [{"capture": "a", "connection_id": 0, "frame_no": 1, "entry_id": entry, "place": place}
-           for place, entry in enumerate((7, 3, 5))]  # fmt: skip
-    frames = [frame("a", 0, 1, 5, command="ACK"), frame("a", 0, 2, 6)]
-    rows = fed([row("a", protocol="pulsar"), row("b", connection_key="x")], frames, acks=ids)
-    found = [(each["kind"], each["entry_id"]) for each in rows]
+def test_what_a_batch_says_comes_behind_it() -> None:
+    at = {"capture": "a", "connection_id": 0}
+    got = {**at, "frame_no": 1, "entry_id": 7, "message_count": 2, "place": 0}
+    sent = {**at, "request_frame_no": 2, "request_command": "BATCH", "outcome": "not_awaited"}
+    frames = [frame("a", 0, 1, 5), frame("a", 0, 2, 6)]
+    rows = fed([row("a"), row("b", connection_key="x")], frames, deliveries=[got], exchanges=[sent])
+    found = [(each["kind"], each["entry_id"], each["permits"]) for each in rows]
     assert found == [
-        (InputKind.FRAME, None), *((InputKind.ID, entry) for entry in (7, 3, 5)),
-        (InputKind.FRAME, None),
+        (InputKind.FRAME, None, None), (InputKind.COST, 7, None),
+        (InputKind.FRAME, None, None), (InputKind.COST, None, 0),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "is_read"),
-    [({}, False), ({"command": "SEND", "producer_id": 1}, True), ({"command": "SEND"}, False)],
-)
-def test_a_frame_that_goes_on_is_read_if_it_says_whose_it_is(
-    more: dict[str, Any], is_read: bool
-) -> None:
-    cut = frame("a", 0, 1, 5, status="cut_by_end", **more)
-    assert places(fed([row("a", protocol="pulsar"), after("b")], [cut])) == [(0, 1)] * is_read
-
-
-def test_the_text_of_detail_is_read_only_of_commands_that_need_it() -> None:
-    frames = [frame("a", 0, number, number, command=name, detail="{}", topic="t")
-              for number, name in enumerate(("SUBSCRIBE", "GET_SCHEMA", "SEND"))]  # fmt: skip
-    rows = fed([row("a", protocol="pulsar"), row("b", connection_key="x")], frames)
-    assert [each["detail"] for each in rows] == ["{}", None, None]
-    assert [each["topic"] for each in rows] == ["t", "t", None]
+def test_a_frame_that_goes_on_keeps_its_place() -> None:
+    cut = frame("a", 0, 1, 5, status="cut_by_end")
+    assert places(fed([row("a"), after("b")], [cut])) == [(0, 1)]

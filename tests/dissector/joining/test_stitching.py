@@ -1,5 +1,6 @@
-"""Captures joined by SQL have the rows that a replay of their frames gives, in every column."""
+"""Captures that are stitched have the rows of the whole, in every column but those of places."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,22 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dissector.joining import closing, stitching
-from dissector.joining.closing import SCHEMAS
+from dissector.joining import stitching
+from dissector.joining.closing import CLOSED, SCHEMAS
 from dissector.lake.reader import open_lake
-from tests.dissector.joining.cutting import (
-    by_client,
-    closed,
-    cut_places,
-    land,
-    parts,
-    planned,
-    read,
-)
+from tests.dissector.joining.cutting import closed, cut_places, land, parts, planned, read
+from tests.dissector.joining.test_closing import rows_of, whole
 from tests.dissector.lake.older_versions import as_version_2
+from tests.split import quiet_places
 
 # Sample, in how many parts, by a seed: acks, nacks, transactions, refusals, chunks, a killed
-# consumer, resends, lost packets, ids that are used again, PRODUCER and its answer apart.
+# consumer, resends, lost packets, ids that are used again.
 CUTS = (
     ("java-j24_unload.pcap", 3, 1),
     ("java-j12_nack.pcap", 2, 2),
@@ -35,8 +30,6 @@ CUTS = (
     ("../pulsar/cpp-s15_errors.pcap", 3, 8),
     ("../cursus/go-transactions.pcap", 2, 9),
 )
-# What a replay does not read of frames, so that it is null after it.
-NOT_REPLAYED = {"schema_version_hex"}
 
 
 def landed(root: Path, contents: Sequence[bytes]) -> Path:
@@ -46,10 +39,7 @@ def landed(root: Path, contents: Sequence[bytes]) -> Path:
 
 
 def rows(table: pa.Table) -> Counter[str]:
-    return Counter(
-        str([(name, value) for name, value in row.items() if name not in NOT_REPLAYED])
-        for row in table.to_pylist()
-    )
+    return Counter(map(repr, table.to_pylist()))
 
 
 def joined(lake: Path, folder: Path, *, is_small: bool = True) -> dict[str, pa.Table]:
@@ -59,12 +49,6 @@ def joined(lake: Path, folder: Path, *, is_small: bool = True) -> dict[str, pa.T
         return closed(opened, plan, folder, is_small=is_small)
 
 
-def replayed(lake: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, pa.Table]:
-    with monkeypatch.context() as patched:
-        patched.setattr(closing, "ALONE", None)
-        return joined(lake, folder)
-
-
 def check(one: dict[str, pa.Table], other: dict[str, pa.Table]) -> None:
     for name in SCHEMAS:
         mine, theirs = rows(one[name]), rows(other[name])
@@ -72,22 +56,15 @@ def check(one: dict[str, pa.Table], other: dict[str, pa.Table]) -> None:
 
 
 @pytest.mark.parametrize(("name", "count", "seed"), CUTS)
-def test_parts_of_a_capture(
-    name: str, count: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_have_the_rows_of_the_whole(name: str, count: int, seed: int, tmp_path: Path) -> None:
+    """Cut where no frame is under way, so that nothing is lost."""
     data = read(name)
-    lake = landed(tmp_path, parts(data, cut_places(data, count - 1, seed)))
-    check(joined(lake, tmp_path / "new"), replayed(lake, tmp_path / "old", monkeypatch))
-
-
-@pytest.mark.parametrize("name", ["cpp-c40_killed_Shared.pcap", "cpp-c40_killed_Failover.pcap"])
-def test_captures_at_the_same_time_whose_own_parts_are_cut(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    halves = by_client(read(name), lambda port: port % 3 > 0)
-    pieces = [part for half in halves for part in parts(half, cut_places(half, 1, 1))]
-    lake = landed(tmp_path, pieces)
-    check(joined(lake, tmp_path / "new"), replayed(lake, tmp_path / "old", monkeypatch))
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    quiet = quiet_places(data, tmp_path / "whole")
+    cuts = sorted(random.Random(seed).sample(quiet, count - 1))
+    tables = joined(landed(tmp_path, parts(data, cuts)), tmp_path / "joined")
+    for table in CLOSED:
+        assert rows_of(tables[table]) == rows_of(whole(name)[table]), table
 
 
 def test_what_is_planned_for_many_rows_is_the_same(tmp_path: Path) -> None:
@@ -110,8 +87,8 @@ def test_captures_without_events_have_their_holes_of_notices(tmp_path: Path) -> 
 
 def test_every_step_is_statements_that_make_something() -> None:
     made: list[Any] = []
-    for step in ("whole", *stitching.STEPS):
+    for step in ("before", "whole", *stitching.STEPS, "border"):
         for statement in stitching.statements(step):
             assert statement.startswith("CREATE ")
-            made.append(statement.split("AS\n")[0].split(" AS ")[0])
-    assert len(made) == len(set(made)) > 40
+            made.append(statement.partition("(")[0].split("AS\n")[0].split(" AS ")[0])
+    assert len(made) == len(set(made)) > 60

@@ -152,10 +152,6 @@ class PulsarConsumption:
         """The state itself: to be saved, or to be filled in place before `resume`."""
         return self._state
 
-    def resume(self, names: Sequence[bytes]) -> None:
-        """Take what goes with a memory: texts of the name codes."""
-        self._learn_names(names)
-
     def _learn_names(self, names: Sequence[bytes]) -> None:
         """Note which of the new names are topics whose messages have no identity."""
         self._names = names

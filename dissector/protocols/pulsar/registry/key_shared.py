@@ -7,7 +7,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dissector.blocks import Column, Int64Array
 from dissector.protobuf.descriptors import enum_names
-from dissector.protocols.pulsar.wire.details import parse, rebuilt
+from dissector.protocols.pulsar.wire.details import parse
 
 _NOTHING: Final = (None, None, None)
 
@@ -42,9 +42,3 @@ def unknown_fields(data: bytes) -> list[tuple[str, int]]:
     parts = [] if message is None else [message, *message.hashRanges]
     unknown = ((part.DESCRIPTOR.name, UnknownFieldSet(part)) for part in parts)
     return sorted({(name, each.field_number) for name, fields in unknown for each in fields})
-
-
-def key_shared_bytes(detail: object) -> bytes | None:
-    """A KeySharedMeta from what the column `detail` says of it; None where that is cut."""
-    message = rebuilt("KeySharedMeta", detail)
-    return None if message is None else message.SerializePartialToString()

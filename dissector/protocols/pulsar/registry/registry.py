@@ -110,18 +110,6 @@ class PulsarRegistry:
         """The state itself: to be saved, or to be filled in place before `resume`."""
         return self._state
 
-    @property
-    def said(self) -> Sequence[bytes]:
-        """The bytes that rows of the memory name by index."""
-        return self._said
-
-    def resume(self, names: Sequence[bytes], said: Sequence[bytes]) -> None:
-        """Take what goes with a memory: texts of the name codes, and what frames said."""
-        self._names = names
-        self._said = list(said)
-        self._codes = {each: number for number, each in enumerate(said)}
-        self._said_bytes = sum(map(len, said))
-
     def _output(self, rows: int) -> HandleRows:
         """Room for all rows that can close: what is open, and one incarnation per frame."""
         pool = self._state.handle_pool

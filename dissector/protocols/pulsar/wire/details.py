@@ -76,16 +76,6 @@ def parse(message: str, data: bytes) -> Message | None:
     return made
 
 
-def rebuilt(message: str, detail: object) -> Message | None:
-    """A message without text from its JSON as a value; None if that is not one's."""
-    from google.protobuf import json_format  # only joined captures need it
-
-    try:
-        return json_format.ParseDict(detail, _classes()[message]())
-    except (json_format.ParseError, AttributeError, TypeError, ValueError):
-        return None
-
-
 def text_of(value: bytes) -> str:
     """Bytes as text; what is not UTF-8 becomes \\xNN."""
     return value.decode("utf-8", "backslashreplace")

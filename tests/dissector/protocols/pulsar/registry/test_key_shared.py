@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from dissector.limits import NULL
 from dissector.protocols.pulsar.registry.key_shared import (
-    key_shared_bytes,
     key_shared_columns,
     unknown_fields,
 )
@@ -74,23 +72,6 @@ def test_each_field_of_a_client_to_come_is_one_notice(tmp_path: Path) -> None:
     for name, field in (("KeySharedMeta", 5), ("IntRange", 10)):
         told = f"field {field} of {name} is unknown to this version; frames with it: 3"
         assert texts.count(told) == 1
-
-
-def test_what_the_column_detail_says_is_the_same_message() -> None:
-    detail = {"keySharedMode": "STICKY", "hashRanges": [{"start": 0, "end": 7}, {"start": 9}]}
-    wanted = meta(keySharedMode="STICKY", hashRanges=[{"start": 0, "end": 7}, {"start": 9}])
-    assert key_shared_bytes(detail) == wanted
-    assert key_shared_bytes({**detail, "allowOutOfOrderDelivery": True}) == wanted + b"\x20\x01"
-
-
-@pytest.mark.parametrize(
-    "detail",
-    [None, 3, "x", {"keySharedMode": 9}, {"hashRanges": ["<3 more>"]}, {"hashRanges": 1},
-     {"hashRanges": [{"start": 1 << 40}]}, {"other": 1}],
-    ids=repr,
-)  # fmt: skip
-def test_a_detail_that_is_cut_or_odd_is_none(detail: object) -> None:
-    assert key_shared_bytes(detail) is None
 
 
 def keys_of(path: Path) -> dict[str, set[tuple[int, int]]]:
