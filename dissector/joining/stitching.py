@@ -47,7 +47,16 @@ _WITHIN: Final = {"permits": ", t.consumer_id, t.event"}
 _UNKNOWN: Final = ("origin_capture", "lag")
 # What one increment of a group leaves to the next: tables of `before.sql`, and those whose rows are
 # like those of others (a query).
-_BEFORE: Final = ("end", "frames", "consumers", "producers", "spots", "published", "attempts")
+_BEFORE: Final = (
+    "end", "frames", "consumers", "producers", "spots", "published", "attempts", "ranges",
+)  # fmt: skip
+# Increments that told something of messages that come again.
+_ASKED: Final = """
+SELECT DISTINCT b.increment FROM before_ranges AS b JOIN ranges AS r
+  ON r.name = b.name AND r.least <= b.greatest AND r.greatest >= b.least
+  AND CASE r.kind WHEN 'got' THEN b.kind <> 'sent' ELSE b.kind = 'sent' AND r.kind = 'sent' END
+ORDER BY ALL
+"""
 _CARRIED: Final = {
     "frames": "FROM main.frames",
     "acks": "FROM main.acks",
@@ -103,18 +112,20 @@ def stitched(
     Args:
         db: with what `facts/whole.sql` reads, and going_on, in the schema main.
         before: the tables of LEFT that the increment before left, None if there is none.
-        past: files of exchanges and deliveries that earlier increments told.
+        past: files of the exchanges and deliveries that each earlier increment told, in order.
         leaves: where the tables of LEFT go, None if no increment follows.
         is_in_turn: whether captures come one behind the other.
     """
     db.execute(f"CREATE SCHEMA {_WHOLE}")
     db.execute(f"SET search_path = '{_WHOLE},main'")
-    _go_on(db, before, past)
+    _go_on(db, before)
     for statement in statements("whole"):
         db.execute(statement.replace("{time}", "" if is_in_turn else "time, "))
     for step in STEPS:
         for statement in statements(step):
             db.execute(statement)
+        if step == "frames" and before is not None:
+            _ask(db, past)
     if leaves is not None:
         for statement in statements("border"):
             db.execute(statement)
@@ -130,9 +141,7 @@ def stitched(
     yield "incarnations", db.sql(_INCARNATIONS).to_arrow_table()
 
 
-def _go_on(
-    db: "duckdb.DuckDBPyConnection", before: _Path | None, past: Mapping[str, Sequence[Path]]
-) -> None:
+def _go_on(db: "duckdb.DuckDBPyConnection", before: _Path | None) -> None:
     """Make the tables of what came before."""
     for statement in statements("before"):
         db.execute(statement)
@@ -143,8 +152,15 @@ def _go_on(
         return
     for name in _BEFORE:
         db.execute(f"INSERT INTO before_{name} BY NAME {_parquet([before(f'before_{name}')])}")
+
+
+def _ask(db: "duckdb.DuckDBPyConnection", past: Mapping[str, Sequence[Path]]) -> None:
+    """Take over what earlier increments told of messages that come again."""
+    increments = [number for (number,) in db.execute(_ASKED).fetchall()]
+    if not increments:
+        return
     for table, paths in past.items():
-        db.execute(f"CREATE VIEW past_{table} AS {_parquet(paths)}")
+        db.execute(f"CREATE VIEW past_{table} AS {_parquet([paths[n] for n in increments])}")
     for statement in statements("past"):
         db.execute(statement)
 

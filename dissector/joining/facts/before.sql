@@ -2,8 +2,8 @@
 -- empty of captures that nothing came before. Frames have the numbers of the whole (n), connections
 -- those of their chains.
 
--- before_end: the number of the last frame.
-CREATE TABLE before_end AS SELECT 0::BIGINT AS n;
+-- before_end: how many increments there were, and the number of the last frame; the greatest count.
+CREATE TABLE before_end AS SELECT 0::BIGINT AS increments, 0::BIGINT AS n;
 
 -- before_frames: frames that came before and count still. is_open: its row is not told yet. What was
 -- found of it when it came: attempt and outstanding of requests, the others of deliveries.
@@ -23,6 +23,11 @@ CREATE TABLE before_spots (hides VARCHAR, chain BIGINT, direction VARCHAR, spot 
 -- before_published: when entries were sent that were delivered before, or are now.
 CREATE TABLE before_published (topic VARCHAR, chain BIGINT, ledger BIGINT, entry BIGINT,
   sent_ns BIGINT, n BIGINT);
+
+-- before_ranges: between which numbers the messages of each increment lie (from 0): sequence ids by
+-- producer, entries by ledger, as text.
+CREATE TABLE before_ranges (increment BIGINT, kind VARCHAR, name VARCHAR, least BIGINT,
+  greatest BIGINT);
 
 -- before_attempts: how often messages were sent that are sent again.
 CREATE TABLE before_attempts (chain BIGINT, topic VARCHAR, producer_name VARCHAR,

@@ -61,9 +61,9 @@ UNION SELECT p.answer FROM pairs AS p SEMI JOIN asked ON asked.n = p.ask WHERE p
 UNION SELECT n FROM switches
 UNION SELECT max(n) FROM sweeps SEMI JOIN going USING (c) GROUP BY c, consumer_id, x;
 
-CREATE TEMP VIEW next_before_end AS SELECT max(n) AS n FROM (
-  SELECT n FROM orders UNION ALL SELECT n FROM before_end
-);
+CREATE TEMP VIEW next_before_end AS
+SELECT max(b.increments) + 1 AS increments, greatest(max(b.n), (SELECT max(n) FROM orders)) AS n
+FROM before_end AS b;
 
 CREATE TEMP VIEW next_before_frames AS
 SELECT k.n, o.n IS NOT NULL AS is_open, e.attempt, e.outstanding_before AS outstanding,
@@ -113,6 +113,10 @@ FROM published AS p JOIN received AS d ON d.ledger = p.ledger AND d.entry = p.en
 SEMI JOIN open_deliveries AS o ON o.c = d.c AND o.n = d.n
 JOIN numbered_connections AS k ON k.c = d.c LEFT JOIN topics AS t ON t.t = p.t;
 
+CREATE TEMP VIEW next_before_ranges AS
+SELECT (SELECT max(increments) FROM before_end) AS increment, * FROM ranges
+UNION ALL FROM before_ranges;
+
 CREATE TEMP VIEW next_before_attempts AS
 SELECT k.connection_id AS chain, f.topic, f.producer_name, f.sequence_id, f.chunk_id,
   f.crc32c_stored, e.attempt AS attempts
@@ -134,7 +138,8 @@ FROM handles AS h JOIN merged_handles AS m USING (kind, chain, id, incarnation);
 CREATE TEMP VIEW next_carried_places AS
 SELECT DISTINCT rank, chain, frame_no, n FROM orders SEMI JOIN (
   SELECT n FROM kept_frames UNION ALL SELECT previous_n FROM next_before_frames
-  UNION ALL SELECT unnest([opened_frame_no, ready_frame_no, closed_frame_no]) FROM handles
+  UNION ALL SELECT unnest([opened_frame_no, ready_frame_no, closed_frame_no, answer_n])
+    FROM handles
 ) USING (n);
 
 CREATE TEMP VIEW next_carried_connections AS FROM connections;

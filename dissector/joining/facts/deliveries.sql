@@ -462,7 +462,7 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
 FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_consumers AS s
   ON s.c = d.c AND s.consumer_id = d.consumer_id AND s.x = d.x
 JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN found_causes AS y ON y.c = d.c AND y.n = d.n
-LEFT JOIN numbered_frames AS a ON a.c = o.end_c AND a.n = o.end_n
+LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
   AND p.n < coalesce(o.end_n, 2e18)

@@ -277,7 +277,13 @@ SELECT DISTINCT o.c, o.answer FROM abandoned_orphans AS o JOIN hidden_answers AS
 WHERE h.spot < coalesce(o.given_up_n, 2e18);
 
 CREATE TEMP TABLE new_exchanges AS
-WITH paired_frames AS (
+WITH asking_frames AS (
+  SELECT * FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND_RECEIPT')
+),
+answering_frames AS (
+  SELECT * FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND', 'ACK')
+),
+paired_frames AS (
   SELECT p.c, p.asked, p.ask, p.answer, k.ended, k.sees_client, k.sees_broker, k.capture,
     k.connection_id, k.client_ip, k.broker_ip,
     q.direction AS asks_to, q.first_ts_ns AS request_first_ns, q.last_ts_ns AS request_last_ns,
@@ -313,8 +319,8 @@ WITH paired_frames AS (
     coalesce(o.is_broker_closed, false) OR coalesce(o.last_x > p.x, false) AS is_dropped,
       o.reopened_n
   FROM pairs AS p JOIN numbered_connections AS k ON k.c = p.c
-  LEFT JOIN numbered_frames AS q ON q.c = p.c AND q.n = p.ask
-  LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
+  LEFT JOIN asking_frames AS q ON q.c = p.c AND q.n = p.ask
+  LEFT JOIN answering_frames AS r ON r.c = p.c AND r.n = p.answer
   LEFT JOIN repeated_sends AS t ON t.c = p.c AND t.n = p.ask
   LEFT JOIN outstanding_sends AS w ON w.c = p.c AND w.n = p.ask
   LEFT JOIN before_frames AS b ON b.n = p.ask

@@ -31,6 +31,14 @@ SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.
 FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
   AND k.capture = f.capture;
 
+-- ranges: between which numbers messages lie that are sent, stored or delivered.
+CREATE TEMP VIEW ranges AS
+SELECT CASE command WHEN 'SEND' THEN 'sent' WHEN 'MESSAGE' THEN 'got' ELSE 'stored' END AS kind,
+  CASE command WHEN 'SEND' THEN producer_name ELSE ledger_id::VARCHAR END AS name,
+  min(CASE command WHEN 'SEND' THEN sequence_id ELSE entry_id END) AS least,
+  max(CASE command WHEN 'SEND' THEN sequence_id ELSE entry_id END) AS greatest
+FROM numbered_frames WHERE command IN ('SEND', 'MESSAGE', 'SEND_RECEIPT') GROUP BY ALL;
+
 -- holes: bytes that were never captured, or in which no frame was found, at their place among the
 -- frames of both directions: between two numbers.
 CREATE TEMP TABLE holes AS

@@ -1,12 +1,12 @@
 -- What earlier increments told of messages that come again in the captures that are read.
--- Inputs: frames, placed, ranks; past_exchanges and past_deliveries, rows that were closed.
+-- Inputs: numbered_frames, orders, placed, ranks; past_exchanges and past_deliveries, rows that were told.
 
 INSERT INTO before_attempts BY NAME
 SELECT p.chain, e.topic, e.producer_name, e.sequence_id, e.chunk_id, e.crc32c_stored,
   max(e.attempt) AS attempts
 FROM past_exchanges AS e SEMI JOIN (
-  SELECT sequence_id FROM main.frames WHERE command = 'SEND'
-) USING (sequence_id)
+  SELECT topic, producer_name, sequence_id FROM numbered_frames WHERE command = 'SEND'
+) USING (topic, producer_name, sequence_id)
 JOIN main.placed AS p USING (capture, connection_id)
 WHERE e.kind = 'publish' AND e.attempt IS NOT NULL
 GROUP BY ALL;
@@ -15,7 +15,7 @@ INSERT INTO before_published BY NAME
 SELECT e.topic, p.chain, e.ledger_id AS ledger, e.entry_id AS entry, e.request_last_ns AS sent_ns,
   e.order_no AS n
 FROM past_exchanges AS e SEMI JOIN (
-  SELECT ledger_id, entry_id FROM main.frames WHERE command = 'MESSAGE'
+  SELECT ledger_id, entry_id FROM numbered_frames WHERE command = 'MESSAGE'
 ) USING (ledger_id, entry_id)
 JOIN main.placed AS p USING (capture, connection_id)
 WHERE e.kind = 'publish' AND e.response_command = 'SEND_RECEIPT' AND e.ledger_id >= 0
@@ -27,7 +27,7 @@ SELECT d.order_no AS n, p.chain, r.rank, d.frame_no, d.consumer_id, d.incarnatio
   d.ledger_id AS ledger, d.entry_id AS entry, d.outcome,
   CASE WHEN d.checksum IS DISTINCT FROM 'mismatch' THEN d.crc32c_stored END AS crc
 FROM past_deliveries AS d SEMI JOIN (
-  SELECT ledger_id, entry_id FROM main.frames WHERE command = 'MESSAGE'
+  SELECT ledger_id, entry_id FROM numbered_frames WHERE command = 'MESSAGE'
 ) USING (ledger_id, entry_id)
 JOIN main.placed AS p USING (capture, connection_id)
 JOIN main.ranks AS r ON r.capture = d.own_capture
@@ -36,4 +36,5 @@ WHERE d.ledger_id >= 0 AND d.entry_id >= 0
 
 INSERT INTO before_deliveries BY NAME SELECT * EXCLUDE (rank, frame_no) FROM past;
 
-INSERT INTO carried_places BY NAME SELECT rank, chain, frame_no, n FROM past ANTI JOIN carried_places USING (n);
+INSERT INTO orders BY NAME
+SELECT rank, chain, frame_no, n FROM past ANTI JOIN orders AS o USING (n);
