@@ -1,8 +1,8 @@
 """Close over captures what one capture alone cannot know.
 
-The rows of a group of captures are stitched together, or go in one order through a `replay`. What
-comes back are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of them
-would have had. In them
+The rows of a group of captures are stitched together (`stitching`), those of Cursus replayed. What
+comes of it are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of
+them would have had. In them
 capture, connection_id and incarnation are those of the joined connection (the place of its first
 part); own_capture and own_connection_id say where the frame lies, and response_capture, ack_capture
 and previous_capture where the other one lies, if that is elsewhere.

@@ -2,14 +2,14 @@
 
 Connections that go on over midnight put the captures of all nights into one group. One with more
 rows than a bound is cut at borders of captures, from its first one on: an *increment* ends with the
-capture with which it reaches the bound, if another one follows. Each is replayed from what stood
-open at the end of the one before (`checkpoints`) and has the rows that close in it; the last one
+capture with which it reaches the bound, if another one follows. Each is stitched from what stood
+open at the end of the one before (`stitching`) and has the rows that close in it; the last one
 also has those that stay open. So an increment depends on what comes before, and on what goes on
 within minutes, and is not touched by what lands later.
 
 A border is one only if everything before it was captured before everything behind it: captures that
 lasted at the same time are merged by time. Groups with traffic of Cursus stay whole, since what its
-replay remembers is no table of numbers.
+replay remembers is no rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ NEAR_NS: Final = MAX_SILENCE_NS
 
 
 class Increment(NamedTuple):
-    """Captures of a group that are replayed together.
+    """Captures of a group that are stitched together.
 
     part: their plan; its handovers are those that end in them, or begin in them and end soon.
     before: the captures of earlier increments, in order.

@@ -3,7 +3,7 @@
 A connection that lasted over a file's end is a row in each capture: open at the end of one, begun
 in the middle in the next, between the same ends, its sequence numbers going on. Captures are also
 put together where the same message was published, stored or delivered in both. Captures of one
-*group* are read one behind the other (`replay`); connections that continue each other are one
+*group* are read one behind the other (`stitching`); connections that continue each other are one
 *chain*, which stands under the place of its first connection, its *head*.
 """
 
