@@ -464,7 +464,9 @@ FROM received AS d JOIN numbered_connections AS k ON k.c = d.c JOIN numbered_con
 JOIN delivery_ends AS o ON o.c = d.c AND o.n = d.n JOIN found_causes AS y ON y.c = d.c AND y.n = d.n
 LEFT JOIN numbered_frames AS a ON a.command = 'ACK' AND a.c = o.end_c AND a.n = o.end_n
 LEFT JOIN left_over AS l ON l.c = d.c AND l.n = d.n
+-- Its receipt counts until the delivery has ended; where the ack is answered, until then.
+LEFT JOIN pairs AS w ON w.asked = 'ACK' AND w.c = o.end_c AND w.ask = o.end_n
 LEFT JOIN published AS p ON p.t = d.t AND p.ledger = d.ledger AND p.entry = d.entry
-  AND p.n < coalesce(o.end_n, 2e18)
+  AND p.n < coalesce(w.answer, CASE WHEN w.ask IS NULL THEN o.end_n END, 2e18)
 LEFT JOIN published AS v ON p.t IS NULL AND v.no_topic_c = d.c AND v.ledger = d.ledger
-  AND v.entry = d.entry AND v.n < coalesce(o.end_n, 2e18);
+  AND v.entry = d.entry AND v.n < coalesce(w.answer, CASE WHEN w.ask IS NULL THEN o.end_n END, 2e18);
