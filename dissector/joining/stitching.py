@@ -53,7 +53,7 @@ _BEFORE: Final = (
 # Increments that told something of messages that come again.
 _ASKED: Final = """
 SELECT DISTINCT b.increment FROM before_ranges AS b JOIN ranges AS r
-  ON r.name = b.name AND r.least <= b.greatest AND r.greatest >= b.least
+  ON r.is_new AND r.name = b.name AND r.least <= b.greatest AND r.greatest >= b.least
   AND CASE r.kind WHEN 'got' THEN b.kind <> 'sent' ELSE b.kind = 'sent' AND r.kind = 'sent' END
 ORDER BY ALL
 """

@@ -114,7 +114,8 @@ SEMI JOIN open_deliveries AS o ON o.c = d.c AND o.n = d.n
 JOIN numbered_connections AS k ON k.c = d.c LEFT JOIN topics AS t ON t.t = p.t;
 
 CREATE TEMP VIEW next_before_ranges AS
-SELECT (SELECT max(increments) FROM before_end) AS increment, * FROM ranges
+SELECT (SELECT max(increments) FROM before_end) AS increment, * EXCLUDE is_new
+FROM ranges
 UNION ALL FROM before_ranges;
 
 CREATE TEMP VIEW next_before_attempts AS

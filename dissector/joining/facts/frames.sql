@@ -31,9 +31,10 @@ SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.
 FROM frames AS f JOIN numbered_connections AS k ON k.connection_id = f.connection_id
   AND k.capture = f.capture;
 
--- ranges: between which numbers messages lie that are sent, stored or delivered.
+-- ranges: between which numbers messages lie that are sent, stored or delivered. is_new: those that
+-- did not come before.
 CREATE TEMP VIEW ranges AS
-SELECT CASE command WHEN 'SEND' THEN 'sent' WHEN 'MESSAGE' THEN 'got' ELSE 'stored' END AS kind,
+SELECT n > (SELECT max(n) FROM before_end) AS is_new, CASE command WHEN 'SEND' THEN 'sent' WHEN 'MESSAGE' THEN 'got' ELSE 'stored' END AS kind,
   CASE command WHEN 'SEND' THEN producer_name ELSE ledger_id::VARCHAR END AS name,
   min(CASE command WHEN 'SEND' THEN sequence_id ELSE entry_id END) AS least,
   max(CASE command WHEN 'SEND' THEN sequence_id ELSE entry_id END) AS greatest

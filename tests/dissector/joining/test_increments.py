@@ -152,13 +152,14 @@ def rows_of(folder: Path) -> Rows:
 
 
 # Deliveries that are acked later, redelivered, of killed consumers; chunks; holes, and borders with
-# the same bytes on both sides.
+# the same bytes on both sides; refusals, and transactions that end later.
 @pytest.mark.parametrize(
     ("name", "cuts"),
     [
         ("java-j24_unload.pcap", 4), ("cpp-c40_killed_Shared.pcap", 3),
         ("java-j05_chunk64k_zstd.pcap.gz", 2), ("mut-loss1-java-j24_unload.pcap", (97, 561)),
         ("node-flex.pcap", (40, 72, 110)), ("java-j16_dlq_retry.pcap", 4),
+        ("../threads/t04-sticky-range-conflict.pcap", 4), ("java-j61_txn_abort.pcap", 3),
     ],
 )  # fmt: skip
 def test_rows_of_increments_are_those_of_the_whole_group(
