@@ -57,7 +57,7 @@ def _facts(capture: "Manifest") -> dict[str, Any]:
 @click.option("--json", "is_json", is_flag=True, help="Print JSON lines, one per capture.")
 @options.speaking_options
 def list_captures(common: Common, folder: Path, is_json: bool) -> int:
-    """List id, time, frames and size of the captures."""
+    """List id, time, frames and size of the captures, those put together below their group."""
     from dissector.lake.reader import open_lake
 
     with open_lake(folder) as opened:
@@ -72,8 +72,18 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                 f"{counted(facts['rows']['frames'], 'frame')}  "
                 f"{bytes_text(facts['capture_bytes'])} -> {bytes_text(facts['parquet_bytes'])}"
             )
-        common.words.say(f"{counted(len(opened.captures), 'capture')} in {folder}")
+            for inside in capture.replaces:
+                print(
+                    f"  {safe_text(inside.capture_id)}  {shown_time(inside.first_ts_ns, 3)}  "
+                    f"{shown_time(inside.last_ts_ns, 3)}  {bytes_text(inside.bytes)}"
+                )
+        common.words.say(f"{counted(_number(opened), 'capture')} in {folder}")
         return exit_of_unread(common, opened)
+
+
+def _number(opened: "Lake") -> int:
+    """How many captures a lake holds, those that were put together counted one by one."""
+    return sum(len(landed.captures()) for landed in opened.captures)
 
 
 @lake.command(epilog=options.example("dissector lake verify lake"))
@@ -97,7 +107,7 @@ def verify(common: Common, folder: Path) -> int:
             "land these captures again, or remove them with dissector lake rm"
         )
         return EXIT_PARTIAL
-    common.words.say(f"{counted(files, 'file')} of {counted(len(opened.captures), 'capture')}: ok")
+    common.words.say(f"{counted(files, 'file')} of {counted(_number(opened), 'capture')}: ok")
     return 0
 
 

@@ -313,7 +313,11 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
     """Whether the lake has this very capture, with all its files at their size."""
     if not target.is_file() or target.read_bytes() != staged.read_bytes():
         return False
-    manifest = _manifest_at(staged)
+    return has_all_files(lake, _manifest_at(staged))
+
+
+def has_all_files(lake: Path, manifest: Manifest) -> bool:
+    """Whether a lake has all files of a capture, at their size."""
     for part in manifest.files:
         path = places.part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
-from dissector.lake.landing import DECRYPTED, ConcurrentLanding, Landed, Landing
+from dissector.lake.known import known_capture, told_of
+from dissector.lake.landing import ConcurrentLanding, Landed, Landing
 from dissector.lake.manifest import cut_base_name
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
@@ -45,7 +46,7 @@ def land_chain(
     cluster: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Account, Landed]:
-    """Dissect one capture into a lake.
+    """Dissect one capture into a lake, unless it is there already.
 
     Args:
         cluster: label of the Pulsar cluster. progress: told the stored bytes read so far.
@@ -57,6 +58,8 @@ def land_chain(
         InputError: nothing of the capture could be read; the lake is as it was.
         OutputError: the lake could not be written.
     """
+    if known := known_capture(chain, lake, options, cluster, progress):
+        return known
     while True:
         with Landing(lake, _base_name(chain, options)) as landing:
             account = _write(landing, chain, options, cluster, progress)
@@ -130,8 +133,8 @@ def _commit(
     *,
     is_last: bool = True,
 ) -> Landed:
-    told = {**options.as_json(), "cluster": cluster, DECRYPTED: account.tls_decrypted}
-    return landing.commit(told, is_last=is_last)
+    told = told_of(options, cluster, account)
+    return landing.commit(told, account.as_json(), is_last=is_last)
 
 
 def _shifted(progress: Progress | None, done: int) -> Progress | None:

@@ -10,6 +10,7 @@ Leaving the block without `commit` leaves the lake as it was.
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
@@ -143,11 +144,18 @@ class Landing:
     def _capture_id(self) -> str:
         return self._tap_id or capture_id(self._base_name, self.digest.sha256())
 
-    def commit(self, options: Mapping[str, Any], *, is_last: bool = True) -> Landed:
+    def commit(
+        self,
+        options: Mapping[str, Any],
+        account: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        is_last: bool = True,
+    ) -> Landed:
         """Finish the files and install the capture.
 
         Args:
             options: what changes the rows of these bytes (JSON values); no folders, no clock.
+            account: what was read, kept and lost, as `Contained` has it.
             is_last: the bytes will not be read again.
 
         Raises:
@@ -156,7 +164,7 @@ class Landing:
         """
         self.seal()
         assert self._files is not None
-        manifest = self._manifest(self._files, options)
+        manifest = self._manifest(self._files, options, account)
         with writing_to(self._lake):
             self._stage.prepare(manifest)
             if self._tap_id:
@@ -177,7 +185,9 @@ class Landing:
                 recover(self._lake, is_alone=False)
         return self._landed(manifest, INSTALLED, (), ())
 
-    def _manifest(self, files: list[PartFile], options: Mapping[str, Any]) -> Manifest:
+    def _manifest(
+        self, files: list[PartFile], options: Mapping[str, Any], account: Mapping[str, Any]
+    ) -> Manifest:
         is_tap = self._tap_id is not None
         return Manifest(
             capture_id=self._capture_id(),
@@ -193,6 +203,7 @@ class Landing:
             versions=writer_versions(),
             options=options,
             settings=SETTINGS.as_json(),
+            account=account,
         )
 
     def _install(self, manifest: Manifest, *, is_alone: bool, is_last: bool) -> Landed | None:
@@ -217,9 +228,9 @@ class Landing:
                 if how == "shorter":
                     return self._not_landed(manifest, SHORTER, _longer(manifest, contained))
                 if how == "same" and compacted:
-                    return self._not_landed(manifest, UNCHANGED, _compacted(manifest, other))
+                    return self._not_landed(manifest, UNCHANGED, kept_in(contained, other))
                 if how == "grown" and compacted:
-                    sentences.append(_compacted(manifest, other))
+                    sentences.append(kept_in(contained, other))
                 elif how in ("grown", "same"):
                     # The same under another id: of a program that made other ids of names.
                     replaced[contained.capture_id] = place_of(other)
@@ -284,9 +295,10 @@ def _better(manifest: Manifest, there: Manifest) -> str:
     )
 
 
-def _compacted(manifest: Manifest, there: Manifest) -> str:
+def kept_in(contained: Contained, there: Manifest) -> str:
+    """What is said of an input whose capture, or a shorter one, is in a group."""
     return (
-        f"{manifest.base_name}, or its beginning, was compacted into {there.capture_id}, which "
+        f"{contained.base_name}, or its beginning, was compacted into {there.capture_id}, which "
         "stays as it is"
     )
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from dissector.codecs.readable import plain_letters
@@ -45,6 +46,7 @@ class Contained(NamedTuple):
 
     landed: SHA-256 of the manifest that it was landed with, by which what is kept of its rows is
         found again; None where a program before that compacted it.
+    account: what was read, kept and lost, as `Account.as_json` says; empty where nobody said it.
     """
 
     capture_id: str
@@ -56,6 +58,7 @@ class Contained(NamedTuple):
     first_ts_ns: int | None
     last_ts_ns: int | None
     landed: str | None = None
+    account: Mapping[str, Any] = MappingProxyType({})
 
 
 class Manifest(NamedTuple):
@@ -69,7 +72,7 @@ class Manifest(NamedTuple):
     options: what decoding was told.
     settings: how the files were written, empty where an older program did.
     replaces: captures that a compacted one stands for.
-    landed: as in Contained, of one that was only written anew.
+    landed: as in Contained, of one that was only written anew. account: as there.
     """
 
     capture_id: str
@@ -87,6 +90,7 @@ class Manifest(NamedTuple):
     settings: Mapping[str, Any]
     replaces: tuple[Contained, ...] = ()
     landed: str | None = None
+    account: Mapping[str, Any] = MappingProxyType({})
 
     def rows(self) -> dict[str, int]:
         """Rows of each table."""
@@ -214,6 +218,7 @@ def _is_sound(manifest: Manifest) -> bool:
         and all(isinstance(each.marks.text, str) for each in captures)
         and all(isinstance(each.landed, str | None) for each in captures)
         and all(isinstance(mapping, dict) for mapping in mappings)
+        and all(isinstance(each.account, dict) for each in captures)
         and all(isinstance(inside.capture_id, str) for inside in manifest.replaces)
     )
 
@@ -226,6 +231,7 @@ def _identity(capture: Manifest | Contained) -> dict[str, Any]:
         "sources": [source._asdict() for source in capture.sources],
         "first_ts_ns": capture.first_ts_ns,
         "last_ts_ns": capture.last_ts_ns,
+        "account": dict(capture.account),
     }
 
 
@@ -241,6 +247,7 @@ def _contained(content: dict[str, Any]) -> Contained:
         content["first_ts_ns"],
         content["last_ts_ns"],
         content.get("landed"),
+        content.get("account", {}),
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
@@ -26,6 +26,14 @@ _REASONS: Final = 3  # for packets that are not used, which are named
 _DECRYPTED: Final = ("decrypted", "partly")  # of a connection in TLS
 # Reasons of packets whose link layer is not read, or not known.
 _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
+
+
+_SUMS: Final = (
+    "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes", "gap_bytes",
+    "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes", "dropped_bytes", "one_way",
+    "tls_decrypted", "missing_count",
+)  # fmt: skip
+_COUNTS: Final = ("rows", "notices", "ignored")
 
 
 class Account:
@@ -150,20 +158,42 @@ class Account:
         if len(self.missing) < MAX_MISSING_SENTENCES:
             self.missing.append(sentence)
 
+    def as_json(self) -> dict[str, Any]:
+        """All sums, for a manifest; those that are nothing are left out."""
+        sums = {name: getattr(self, name) for name in (*_SUMS, *_COUNTS, "tls_encrypted")}
+        return {name: value for name, value in sums.items() if value} | {"missing": self.missing}
+
+    @classmethod
+    def from_json(
+        cls, sums: Mapping[str, Any], name: str, file_names: Sequence[str]
+    ) -> "Account | None":
+        """The account of a capture as a manifest has it; None if it cannot be one."""
+        account = cls(name, file_names)
+        for each in _SUMS:
+            value = sums.get(each, 0)
+            if not isinstance(value, int) or value < 0:
+                return None
+            setattr(account, each, value)
+        for each in (*_COUNTS, "tls_encrypted"):
+            counts = sums.get(each, {})
+            if not isinstance(counts, dict) or not all(type(n) is int for n in counts.values()):
+                return None
+            getattr(account, each).update(counts)
+        missing = sums.get("missing")
+        if not isinstance(missing, list) or not all(isinstance(text, str) for text in missing):
+            return None
+        account.missing = missing[:MAX_MISSING_SENTENCES]
+        return account
+
     def merge(self, other: Self) -> None:
         """Add the sums of another capture."""
-        for name in (
-            "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes",
-            "gap_bytes", "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes",
-            "dropped_bytes", "one_way", "tls_decrypted",
-        ):  # fmt: skip
+        for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("rows", "notices", "ignored"):
+        for name in _COUNTS:
             mine = getattr(self, name)
             for key, count in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + count
         self.tls_encrypted.update(other.tls_encrypted)
-        self.missing_count += other.missing_count
         self.missing = [*self.missing, *other.missing][:MAX_MISSING_SENTENCES]
 
     def _why_cut(self) -> str:

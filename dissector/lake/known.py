@@ -1,0 +1,122 @@
+"""Whether a lake holds a capture already, told by its size and digest alone.
+
+Reading and hashing a capture costs a tenth of dissecting it. It is done only where the lake has a
+capture of that name and, unless the input is compressed, of that size.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dissector.dissection import Options
+from dissector.errors import OutputError
+from dissector.lake.digest import ChainDigest
+from dissector.lake.install import has_all_files, refuse_links
+from dissector.lake.landing import DECRYPTED, UNCHANGED, Landed, kept_in
+from dissector.lake.manifest import Contained, Manifest
+from dissector.lake.manifests import Manifests
+from dissector.lake.places import day_of
+from dissector.lake.settings import SETTINGS, writer_versions
+from dissector.schemas import SCHEMA_VERSION
+from dissector.sources.account import Account
+from dissector.sources.decompress import InputBytes
+from dissector.sources.files import Buffer, ChainReader, file_name, is_file
+from dissector.sources.key_logs import path_of
+from dissector.sources.locations import state_of
+from dissector.sources.rings import Chain
+
+Progress = Callable[[int], None]
+
+
+def known_capture(
+    chain: Chain,
+    lake: Path,
+    options: Options,
+    cluster: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Account, Landed] | None:
+    """What landing a capture once more would give, which changes nothing; None if it would, or if
+    that cannot be told without dissecting it.
+
+    Args: as of `land_chain`.
+
+    Raises:
+        InputError: a newer program wrote the lake. OutputError: a part of it is a link.
+    """
+    if options.max_packets is not None or not all(map(is_file, chain.files)):
+        return None  # bytes of a pipe do not come again
+    refuse_links(lake, OutputError)
+    with suppress(OSError):  # whoever lands it says what is wrong
+        candidates = [
+            (manifest, inside)
+            for manifest in _manifests(lake).of_base_name(chain.base_name)
+            for inside in manifest.captures()
+            if inside.base_name == chain.base_name and inside.sha256 is not None and inside.account
+        ]
+        candidates = [each for each in candidates if _may_be(chain.files, each[1].bytes)]
+        digest = _digest_of(chain.files, progress) if candidates else None
+        if digest is None:
+            return None
+        for manifest, inside in candidates:
+            if (digest.bytes, digest.sha256()) != (inside.bytes, inside.sha256):
+                continue
+            account = Account.from_json(inside.account, chain.base_name, chain.shown_names)
+            if account is None or (account.tls_encrypted and path_of(options) is not None):
+                return None  # a key log may open more
+            told = told_of(options, cluster, account)
+            if manifest.replaces or _is_the_same(manifest, chain, told, lake):
+                return account, _unchanged(manifest, inside)
+    return None
+
+
+def told_of(options: Options, cluster: str | None, account: Account) -> dict[str, Any]:
+    """What decoding was told, and found of what it was told, for a manifest."""
+    return {**options.as_json(), "cluster": cluster, DECRYPTED: account.tls_decrypted}
+
+
+@lru_cache(maxsize=1)
+def _manifests(lake: Path) -> Manifests:
+    return Manifests(lake)
+
+
+def _may_be(files: Sequence[str], size: int) -> bool:
+    """Whether files can hold so many bytes, uncompressed."""
+    if sum(state_of(path).size for path in files) == size:
+        return True
+    codecs = []
+    for path in files:
+        with closing(InputBytes(path)) as source:
+            codecs.append(source.codec)
+    return any(codecs)
+
+
+def _digest_of(files: Sequence[str], progress: Progress | None) -> ChainDigest | None:
+    """The digest of a chain; None if a file of it is no capture, is cut, or is damaged."""
+    digest = ChainDigest()
+    with ChainReader(files, digest) as reader:
+        for event in reader:
+            if isinstance(event, Buffer):
+                event.consumed = event.end
+                if progress is not None:
+                    progress(reader.stored_bytes)
+        return None if reader.problems else digest
+
+
+def _is_the_same(manifest: Manifest, chain: Chain, told: Mapping[str, Any], lake: Path) -> bool:
+    """Whether landing would write the very files that are there."""
+    written = manifest.schema_version, dict(manifest.versions), dict(manifest.settings)
+    return (
+        written == (SCHEMA_VERSION, writer_versions(), SETTINGS.as_json())
+        and dict(manifest.options) == told
+        and [source.file_name for source in manifest.sources] == [*map(file_name, chain.files)]
+        and has_all_files(lake, manifest)
+    )
+
+
+def _unchanged(manifest: Manifest, inside: Contained) -> Landed:
+    size = sum(part.bytes for part in manifest.files)
+    sentences = (kept_in(inside, manifest),) if manifest.replaces else ()
+    day = day_of(inside.first_ts_ns)
+    return Landed(inside.capture_id, UNCHANGED, (), manifest.rows(), size, day, sentences)
