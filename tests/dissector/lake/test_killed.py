@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -118,16 +119,16 @@ def test_a_compaction_chooses_again_where_its_captures_changed(
 ) -> None:
     """Its files are written while others work: what they removed does not come back."""
     ids = [land(tmp_path, name, content(300 + n)).capture_id for n, name in enumerate("abc")]
-    install_all, calls = compacting._install_all, []
+    exclusive_lock, calls = compacting.exclusive_lock, []
 
-    def late(*arguments: object) -> object:
+    def late(folder: Path) -> AbstractContextManager[None]:
         calls.append(1)
         if len(calls) == 1:
             remove(tmp_path, [ids[0]])
             land(tmp_path, "d", content(999))
-        return install_all(*arguments)  # type: ignore[arg-type]
+        return exclusive_lock(folder)
 
-    monkeypatch.setattr(compacting, "_install_all", late)
+    monkeypatch.setattr(compacting, "exclusive_lock", late)
     (group,) = compact(tmp_path).groups
     assert len(calls) == 2
     assert [inside.base_name for inside in group.replaces] == ["b", "c", "d"]
