@@ -122,7 +122,7 @@ def verify(common: Common, folder: Path) -> int:
 @click.option(
     "--before",
     metavar="TIME",
-    help="Remove what ended before, UTC: 2026-01-31T12:00, or whole days: 30d.",
+    help="Remove what ended before: 2026-01-31T12:00 (UTC), or 30d.",
 )
 @options.speaking_options
 def rm(common: Common, folder: Path, captures: tuple[str, ...], before: str | None) -> int:
