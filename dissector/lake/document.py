@@ -166,8 +166,8 @@ folders of tables may not be symbolic links; `LAKE` itself may.
 
 Landing the same bytes with the same options writes the same files. So what is there already is
 read and hashed, not dissected; what the manifest says of it (`account`) is said again, with the
-same exit code. With `--strict`, from standard input, or with a key log where TLS was not decrypted,
-it is dissected again. A capture that has grown (its
+same exit code. With `--strict`, from standard input, where TLS was decrypted, or with a key log
+where it was not, it is dissected again. A capture that has grown (its
 earlier bytes are a prefix of the new ones, and the files have the same base name) replaces the
 shorter one; a shorter one is not landed when the longer is there. That a shorter one is a prefix is
 told by digests kept in the manifest: exactly at the ends of files, elsewhere up to the last

@@ -63,7 +63,9 @@ def known_capture(
             if (digest.bytes, digest.sha256()) != (inside.bytes, inside.sha256):
                 continue
             account = Account.from_json(inside.account, chain.base_name, chain.shown_names)
-            if account is None or (account.tls_encrypted and path_of(options) is not None):
+            if account is None or account.tls_decrypted:
+                return None  # with the keys of this run it may be less
+            if account.tls_encrypted and path_of(options) is not None:
                 return None  # a key log may open more
             told = told_of(options, cluster, account)
             if manifest.replaces or _is_the_same(manifest, chain, told, lake):
