@@ -40,9 +40,10 @@ def land_each(lake: Path, files: Iterable[Path]) -> None:
 
 
 def land_together(lake: Path, files: Iterable[Path]) -> None:
-    """The same, in one group: each rule opens a few files then, and not some of each capture."""
+    """The same, in a group for each day: each rule opens a few files then, and not some of each
+    capture."""
     land_each(lake, files)
-    assert compact(lake).group is not None
+    assert compact(lake).groups
 
 
 def inside(captures: Iterable[Manifest]) -> Iterator[Manifest]:
