@@ -72,11 +72,9 @@ answer): those columns are null in it, and the report's `tables/closed_*` fill t
 
 ### Days
 
-| folder | holds |
-|---|---|
-| `day=2026-01-31` | captures whose first packet is of that day, UTC, with all of their rows |
-| `day=__HIVE_DEFAULT_PARTITION__` | captures without a packet; readers take it for null |
-| `landing=<id>` | the files of one capture or group; `part-00001` begins behind {part_size} |
+- `day=2026-01-31`: captures whose first packet is of that day, UTC, with all of their rows
+- `day=__HIVE_DEFAULT_PARTITION__`: captures without a packet; readers take it for null
+- `landing=<id>`: the files of one capture or group; `part-00001` begins behind {part_size}
 
 A condition on `day` opens only the folders of these days: `where day >= date '2026-01-01'`. Rows of
 a capture that goes on over midnight stay in the day of its first packet, so ask for the day before,
