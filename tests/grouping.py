@@ -68,7 +68,7 @@ def group_of(file: str) -> str:
     parts = Path(file).parts
     if {"tap", "dashboards"} & set(parts):
         return "tap"
-    if {"spark", "spark_jobs"} & set(parts) and "spark: Any" in (ROOT / file).read_text("utf-8"):
+    if "spark: Any" in (ROOT / file).read_text("utf-8"):
         return "spark"
     return GROUPS.get(file, file)
 

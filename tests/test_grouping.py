@@ -9,6 +9,7 @@ from tests.grouping import GROUPS, LONGEST, ROOT, SHARING, group_of, place_of
     ("file", "group"),
     [
         ("tests/spark_jobs/test_jobs.py", "spark"),
+        ("tests/dissector/lake/test_skipping.py", "spark"),
         ("tests/spark_jobs/test_archive.py", "tests/spark_jobs/test_archive.py"),
         ("tests/dissector/tap/test_live.py", "tap"),
         ("tests/dashboards/test_dashboards.py", "tap"),
