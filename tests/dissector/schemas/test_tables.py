@@ -23,7 +23,7 @@ def golden_columns() -> dict[str, list[tuple[str, str]]]:
 def test_tables_are_those_of_the_list_in_its_order() -> None:
     assert list(TABLES) == list(golden_columns())
     assert all(name == table.name for name, table in TABLES.items())
-    assert SCHEMA_VERSION == 3
+    assert SCHEMA_VERSION == 4
 
 
 @pytest.mark.parametrize("table", list(TABLES))
