@@ -68,7 +68,8 @@ def group_of(file: str) -> str:
     parts = Path(file).parts
     if {"tap", "dashboards"} & set(parts):
         return "tap"
-    if "spark: Any" in (ROOT / file).read_text("utf-8"):
+    path = ROOT / file
+    if path.is_file() and "spark: Any" in path.read_text("utf-8"):
         return "spark"
     return GROUPS.get(file, file)
 
