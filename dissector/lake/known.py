@@ -1,10 +1,10 @@
 """Whether a lake holds a capture already, told by its size and digest alone.
 
-Reading and hashing a capture costs a tenth of dissecting it. It is done only where the lake has a
-capture of that name and, unless the input is compressed, of that size.
+Reading and hashing a capture costs much less than dissecting it. It is done only where the lake has
+a capture of that name and, unless the input is compressed, of that size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,12 @@ from typing import Any
 from dissector.dissection import Options
 from dissector.errors import OutputError
 from dissector.lake.digest import ChainDigest
-from dissector.lake.install import has_all_files, refuse_links
+from dissector.lake.install import (
+    delete_abandoned,
+    has_all_files,
+    ready_ids,
+    refuse_links,
+)
 from dissector.lake.landing import DECRYPTED, UNCHANGED, Landed, kept_in
 from dissector.lake.manifest import Contained, Manifest
 from dissector.lake.manifests import Manifests
@@ -49,14 +54,17 @@ def known_capture(
         return None  # bytes of a pipe do not come again
     refuse_links(lake, OutputError)
     with suppress(OSError):  # whoever lands it says what is wrong
+        delete_abandoned(lake)
+        if ready_ids(lake):
+            return None  # it may take away what is there
         candidates = [
             (manifest, inside)
             for manifest in _manifests(lake).of_base_name(chain.base_name)
             for inside in manifest.captures()
             if inside.base_name == chain.base_name and inside.sha256 is not None and inside.account
         ]
-        candidates = [each for each in candidates if _may_be(chain.files, each[1].bytes)]
-        digest = _digest_of(chain.files, progress) if candidates else None
+        sizes = {inside.bytes for _, inside in candidates}
+        digest = _digest_of(chain.files, progress) if _may_be(chain.files, sizes) else None
         if digest is None:
             return None
         for manifest, inside in candidates:
@@ -83,15 +91,16 @@ def _manifests(lake: Path) -> Manifests:
     return Manifests(lake)
 
 
-def _may_be(files: Sequence[str], size: int) -> bool:
-    """Whether files can hold so many bytes, uncompressed."""
-    if sum(state_of(path).size for path in files) == size:
-        return True
-    codecs = []
-    for path in files:
-        with closing(InputBytes(path)) as source:
-            codecs.append(source.codec)
-    return any(codecs)
+def _may_be(files: Sequence[str], sizes: Collection[int]) -> bool:
+    """Whether files may hold as many bytes as one of the sizes says, uncompressed."""
+    if not sizes or sum(state_of(path).size for path in files) in sizes:
+        return bool(sizes)
+    return any(map(_is_compressed, files))
+
+
+def _is_compressed(path: str) -> bool:
+    with closing(InputBytes(path)) as source:
+        return source.codec is not None
 
 
 def _digest_of(files: Sequence[str], progress: Progress | None) -> ChainDigest | None:

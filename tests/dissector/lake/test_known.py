@@ -15,7 +15,10 @@ from dissector.blocks import TableBlock
 from dissector.cli.main import run
 from dissector.dissection import Options
 from dissector.lake import land
+from dissector.lake.install import Stage
 from dissector.lake.known import known_capture
+from dissector.lake.places import place_of
+from dissector.lake.reader import open_lake, verify
 from dissector.sources.account import Account
 from dissector.sources.dissect import dissect
 from dissector.sources.rings import Chain, chains
@@ -124,6 +127,24 @@ def test_whatever_changes_rows_is_dissected(
         words += ["--keylog", TLS.with_suffix(".keys")]
     dissected.clear()
     assert _landed(*words, capsys=capsys)[0] == 0 and len(dissected) == 1
+
+
+def test_a_removal_that_was_killed_is_done_before_a_capture_is_landed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its manifest is still there, and says that all is well."""
+    lake = tmp_path / "lake"
+    _landed("land", NACK, "--lake", lake, capsys=capsys)
+    with open_lake(lake) as opened:
+        (capture,) = opened.captures
+    stage = Stage(lake, "removal")
+    stage.prepare(None)
+    stage.make_ready([place_of(capture)])
+    assert _landed("land", NACK, "--lake", lake, capsys=capsys)[0] == 0
+    for _ in range(2):
+        with open_lake(lake) as opened:
+            assert [each.capture_id for each in opened.captures] == [capture.capture_id]
+            assert verify(opened) == []
 
 
 def test_what_comes_once_is_not_read_to_be_known(
