@@ -148,7 +148,7 @@ def _files_in_store(path: str) -> list[str] | None:
         except FileNotFoundError:
             pass
     start = len(path.rstrip("/")) + 1
-    below = entries_below(path.rstrip("/") if parsed(path).name else path)
+    below = entries_below(path)
     if not below and not path.endswith("/"):
         return None
     parts = [entry.path[start:].split("/") for entry in below]
