@@ -21,7 +21,7 @@ from dissector.lake import places
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
 from dissector.lake.install import Stage
-from dissector.lake.locks import exclusive_lock, exclusive_lock_if_free, shared_lock
+from dissector.lake.locks import exclusive_lock, shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
@@ -102,14 +102,10 @@ def compact_chosen(folder: Path, choice: Choice, *, may_wait: bool = True) -> Co
                 with shared_lock(folder):
                     works = _chosen(manifests.to_change()[0], choice)
                     written = [stack.enter_context(_written(folder, work)) for work in works]
-                if may_wait:
-                    with exclusive_lock(folder):
-                        made = _install_all(folder, manifests, works, written)
-                    continue
-                with exclusive_lock_if_free(folder) as is_ours:
-                    made = _install_all(folder, manifests, works, written) if is_ours else []
-                if not is_ours:
-                    return Compacted((), ())
+                with exclusive_lock(folder, may_wait=may_wait) as is_ours:
+                    if not is_ours:
+                        return Compacted((), ())
+                    made = _install_all(folder, manifests, works, written)
     return Compacted(
         tuple(group for group, work in zip(made, works, strict=True) if len(work) > 1),
         tuple(work[0].capture_id for work in works if len(work) == 1),

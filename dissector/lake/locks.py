@@ -33,31 +33,22 @@ def shared_lock(lake: Path) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive_lock(lake: Path) -> Iterator[None]:
-    """Hold the lake alone, waiting until nobody reads or changes it."""
+def exclusive_lock(lake: Path, *, may_wait: bool = True) -> Iterator[bool]:
+    """Hold the lake alone, waiting until nobody reads or changes it; gives whether it is held.
+
+    Args:
+        may_wait: else it is not held while somebody reads or changes it.
+    """
     descriptor = _open_lock(lake, must_write=True)
     assert descriptor is not None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def exclusive_lock_if_free(lake: Path) -> Iterator[bool]:
-    """The same if nobody reads or changes it just now; gives whether it is so."""
-    descriptor = _open_lock(lake, must_write=True)
-    assert descriptor is not None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = True
-    except BlockingIOError:
-        is_ours = False
-    try:
+    with ExitStack() as stack:
+        stack.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if may_wait else fcntl.LOCK_NB))
+            is_ours = True
+        except BlockingIOError:
+            is_ours = False
         yield is_ours
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

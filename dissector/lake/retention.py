@@ -13,7 +13,7 @@ from typing import Final
 from dissector.errors import DissectorError
 from dissector.lake import install, places, reader
 from dissector.lake.compact import Choice, Compacted, compact_chosen
-from dissector.lake.locks import exclusive_lock_if_free
+from dissector.lake.locks import exclusive_lock
 from dissector.lake.manifest import Manifest
 from dissector.lake.reader import Removed
 from dissector.lake.settings import SETTINGS
@@ -86,7 +86,7 @@ def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compac
         return Compacted((), ())
     least = MAX_DAY_LANDINGS // 2  # fewer are not worth it: the others are large already
     choice = Choice(most_bytes=SETTINGS.part_bytes, days=some, is_tiered=True, least=least)
-    with install.writing_to(folder), exclusive_lock_if_free(folder) as is_free:
+    with install.writing_to(folder), exclusive_lock(folder, may_wait=False) as is_free:
         pass  # else all would be written for nothing
     return compact_chosen(folder, choice, may_wait=False) if is_free else Compacted((), ())
 

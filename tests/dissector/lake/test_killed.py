@@ -121,12 +121,12 @@ def test_a_compaction_chooses_again_where_its_captures_changed(
     ids = [land(tmp_path, name, content(300 + n)).capture_id for n, name in enumerate("abc")]
     exclusive_lock, calls = compacting.exclusive_lock, []
 
-    def late(folder: Path) -> AbstractContextManager[None]:
+    def late(folder: Path, *, may_wait: bool) -> AbstractContextManager[bool]:
         calls.append(1)
         if len(calls) == 1:
             remove(tmp_path, [ids[0]])
             land(tmp_path, "d", content(999))
-        return exclusive_lock(folder)
+        return exclusive_lock(folder, may_wait=may_wait)
 
     monkeypatch.setattr(compacting, "exclusive_lock", late)
     (group,) = compact(tmp_path).groups
