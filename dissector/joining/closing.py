@@ -158,21 +158,23 @@ def close_group(
         more: dict[str, list[pa.Table]] = defaultdict(list)
         db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
         db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
-        past = {name: [each.path(name) for each in around.before] for name in PAST}
-        rows_out: Iterator[stitching.TableRows] = stitching.stitched(
-            db,
-            before.path if before else None,
-            past,
-            None if around.is_last else target.path,
-            is_in_turn=group.is_in_turn,
-        )
-        if db.sql(
-            f"SELECT 1 FROM placed WHERE read_by = '{replay_cursus.NAME}' LIMIT 1"
-        ).fetchall():
+        spoken = {name for (name,) in db.sql("SELECT DISTINCT read_by FROM placed").fetchall()}
+        rows_out: list[Iterator[stitching.TableRows]] = []
+        if stitching.NAME in spoken or around != ALONE:  # an increment hands on what it got
+            past = {name: [each.path(name) for each in around.before] for name in PAST}
+            stitched = stitching.stitched(
+                db,
+                before.path if before else None,
+                past,
+                None if around.is_last else target.path,
+                is_in_turn=group.is_in_turn,
+            )
+            rows_out.append(stitched)
+        if replay_cursus.NAME in spoken:
             find_events(db)
             rows = input_rows(db, is_in_turn=group.is_in_turn)
-            rows_out = chain(rows_out, replay_cursus.replayed(rows))
-        counts |= _write_closed(rows_out, Positions(db), target, more)
+            rows_out.append(replay_cursus.replayed(rows))
+        counts |= _write_closed(chain(*rows_out), Positions(db), target, more)
         counts |= _write_others(db, target, more)
         if not around.is_last:
             for name, query in (("placed", "FROM placed"), ("opened", merged.OPENED)):
