@@ -55,7 +55,7 @@ stored AS ( -- By the key of the entry, which is that of its first message.
   SELECT
     e.capture, e.topic, b.subscription, e.ledger_id, e.entry_id, e.request_frame_no AS send_no,
     e.response_frame_no AS receipt_no, e.response_last_ns AS at_ns, m.key_hash % 65536 AS slot,
-    coalesce(m.ordering_key, m.partition_key) AS key
+    coalesce(m.ordering_key, m.partition_key) AS key, b.ready_no AS earlier_no
   FROM exchanges AS e
   JOIN begun AS b
     ON b.capture = e.capture AND b.topic = e.topic AND b.ready_no < e.request_frame_no
@@ -73,38 +73,49 @@ waiting AS (
     AND d.ledger_id = s.ledger_id AND d.entry_id = s.entry_id
   WHERE d.frame_no IS NULL
 ),
-held AS ( -- With who asked for the slot: at that time, later, or for others.
+asked AS ( -- With the last end of all that asked for the same ranges until then.
   SELECT
-    w.capture, w.topic, w.subscription, w.send_no, w.receipt_no, w.at_ns, w.slot, w.key,
-    max(
-      CASE
-        WHEN
-          lies_in(w.slot, a.sticky_ranges) AND a.opened_frame_no < w.receipt_no
-          AND coalesce(a.closed_frame_no > w.send_no, TRUE)
-          THEN 1
-        ELSE 0
-      END
-    ) AS is_held,
-    min(CASE WHEN lies_in(w.slot, a.sticky_ranges) AND a.ready_no > w.send_no THEN a.ready_no END)
-      AS later_no,
-    min(CASE WHEN a.ready_no < w.send_no THEN a.ready_no END) AS earlier_no
+    capture, topic, subscription, sticky_ranges, opened_frame_no, ready_no,
+    max(coalesce(closed_frame_no, 9223372036854775807)) OVER (
+      PARTITION BY capture, topic, subscription, sticky_ranges ORDER BY opened_frame_no
+    ) AS closed_no
+  FROM asking
+  WHERE ready_no IS NOT NULL
+),
+wanted AS ( -- By all ranges that its slot lies in, whoever asked for them, and when.
+  SELECT w.capture, w.topic, w.subscription, w.send_no, w.receipt_no, r.sticky_ranges
   FROM waiting AS w
-  JOIN asking AS a
+  JOIN (SELECT DISTINCT capture, topic, subscription, sticky_ranges FROM asked) AS r
+    ON r.capture = w.capture AND r.topic = w.topic AND r.subscription = w.subscription
+    AND lies_in(w.slot, r.sticky_ranges)
+),
+held AS ( -- At the time of the entry, or later.
+  SELECT
+    w.capture, w.topic, w.subscription, w.send_no,
+    max(CASE WHEN a.closed_no > w.send_no THEN 1 ELSE 0 END) AS is_held,
+    min(n.ready_no) AS later_no
+  FROM wanted AS w
+  ASOF LEFT JOIN asked AS a
     ON a.capture = w.capture AND a.topic = w.topic AND a.subscription = w.subscription
-    AND a.ready_no IS NOT NULL
-  GROUP BY
-    w.capture, w.topic, w.subscription, w.send_no, w.receipt_no, w.at_ns, w.slot, w.key
+    AND a.sticky_ranges = w.sticky_ranges AND a.opened_frame_no < w.receipt_no
+  ASOF LEFT JOIN asked AS n
+    ON n.capture = w.capture AND n.topic = w.topic AND n.subscription = w.subscription
+    AND n.sticky_ranges = w.sticky_ranges AND n.ready_no > w.send_no
+  GROUP BY w.capture, w.topic, w.subscription, w.send_no
 ),
 summed AS (
   SELECT
-    h.capture, h.topic, h.subscription, h.later_no IS NOT NULL AS is_later, count(*) AS entries,
-    count(DISTINCT h.slot) AS slots, min(h.at_ns) AS first_ns, max(h.at_ns) AS last_ns,
-    min_by(h.key, h.send_no) AS key, min_by(h.slot, h.send_no) AS slot,
-    min(h.send_no) AS send_no, min(h.receipt_no) AS receipt_no, max(h.send_no) AS last_no,
-    min_by(coalesce(h.later_no, h.earlier_no), h.send_no) AS asked_no
-  FROM held AS h
-  WHERE h.is_held = 0
-  GROUP BY h.capture, h.topic, h.subscription, h.later_no IS NOT NULL
+    w.capture, w.topic, w.subscription, h.later_no IS NOT NULL AS is_later, count(*) AS entries,
+    count(DISTINCT w.slot) AS slots, min(w.at_ns) AS first_ns, max(w.at_ns) AS last_ns,
+    min_by(w.key, w.send_no) AS key, min_by(w.slot, w.send_no) AS slot,
+    min(w.send_no) AS send_no, min(w.receipt_no) AS receipt_no, max(w.send_no) AS last_no,
+    min_by(coalesce(h.later_no, w.earlier_no), w.send_no) AS asked_no
+  FROM waiting AS w
+  LEFT JOIN held AS h
+    ON h.capture = w.capture AND h.topic = w.topic AND h.subscription = w.subscription
+    AND h.send_no = w.send_no
+  WHERE coalesce(h.is_held, 0) = 0
+  GROUP BY w.capture, w.topic, w.subscription, h.later_no IS NOT NULL
 )
 SELECT
   s.capture, s.first_ns, s.last_ns, CASE WHEN s.is_later THEN 'asked_later' ELSE '' END AS variant,

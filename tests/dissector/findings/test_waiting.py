@@ -311,6 +311,28 @@ def test_a_consumer_that_is_gone_asks_for_nothing(tmp_path):
     assert variant(one) == ""
 
 
+def test_a_consumer_that_went_hides_none_that_asked_before_it_and_stays(tmp_path):
+    high = {"keySharedMode": "STICKY", "hashRanges": [HIGH]}
+    tape = keyed(high, high)  # 11 and 12
+    link = tape.pulsar(10.0, 40001)
+    link.subscribe(10.1, 13, kind="Key_Shared", keySharedMeta=high)
+    link.tell(10.2, "CLOSE_CONSUMER", consumer_id=13, request_id=91)
+    link.hear(10.3, "SUCCESS", request_id=91)
+    link.produce(10.4, 1)
+    link.publish(10.5, 1, 0, 1, partition_key=KEY)
+    assert findings_of_tape(tmp_path, "D46", tape) == []
+
+
+def test_the_consumer_that_asked_later_is_named(tmp_path):
+    tape = keyed()
+    link = tape.pulsar(10.0, 40001)
+    link.subscribe(
+        10.1, 13, kind="Key_Shared", keySharedMeta={"keySharedMode": "STICKY", "hashRanges": [HIGH]}
+    )
+    (one,) = findings_of_tape(tmp_path, "D46", tape)
+    assert variant(one) == "asked_later" and one.measured["range"] == "[32768, 65535]"
+
+
 @pytest.mark.parametrize(
     ("others", "comes"),
     [
