@@ -274,9 +274,9 @@ def violations_of_layers(module: str, imported: str) -> str | None:
 # Beside a protocol's own folder, who may know it by name, and why.
 KNOWS_PROTOCOLS = {
     "dissector.protocols": "the one list",
-    "dissector.joining.closing": "which rows SQL stitches together, and which are replayed",
-    "dissector.joining.replay_cursus": "what rows of a lake say in the place of frames of Cursus",
+    "dissector.joining.closing": "which rows SQL stitches together how",
     "dissector.joining.stitching": "whose rows SQL stitches together",
+    "dissector.joining.stitching_cursus": "whose rows SQL stitches together, too",
     "dissector.lake.queries": "an example of SQL that users copy",
 }
 

@@ -1,7 +1,7 @@
 """Close over captures what one capture alone cannot know.
 
-The rows of a group of captures are stitched together (`stitching`), those of Cursus replayed. What
-comes of it are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of
+The rows of a group of captures are stitched together (`stitching`, `stitching_cursus`). What comes
+of it are the rows of `exchanges`, `deliveries` and `permits` that one capture over all of
 them would have had. In them
 capture, connection_id and incarnation are those of the joined connection (the place of its first
 part); own_capture and own_connection_id say where the frame lies, and response_capture, ack_capture
@@ -24,12 +24,10 @@ from dissector.joining import (
     capture_boundaries,
     client_handles,
     merged,
-    replay_cursus,
     stitching,
+    stitching_cursus,
 )
 from dissector.joining import positions as joining_positions
-from dissector.joining.connection_ends import find_events
-from dissector.joining.encodings import numbers
 from dissector.joining.files import (
     FEW_ROWS,
     CaptureFiles,
@@ -42,7 +40,6 @@ from dissector.joining.files import (
 from dissector.joining.gaps import find_gaps
 from dissector.joining.links import ConnectionId, JoinPlan
 from dissector.joining.positions import Positions, PriorState
-from dissector.joining.replay_input import input_rows
 from dissector.limits import NULL
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
@@ -160,6 +157,8 @@ def close_group(
         db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
         spoken = {name for (name,) in db.sql("SELECT DISTINCT read_by FROM placed").fetchall()}
         rows_out: list[Iterator[stitching.TableRows]] = []
+        if stitching_cursus.NAME in spoken:
+            rows_out.append(stitching_cursus.stitched(db, is_in_turn=group.is_in_turn))
         if stitching.NAME in spoken or around != ALONE:  # an increment hands on what it got
             past = {name: [each.path(name) for each in around.before] for name in PAST}
             stitched = stitching.stitched(
@@ -170,10 +169,6 @@ def close_group(
                 is_in_turn=group.is_in_turn,
             )
             rows_out.append(stitched)
-        if replay_cursus.NAME in spoken:
-            find_events(db)
-            rows = input_rows(db, is_in_turn=group.is_in_turn)
-            rows_out.append(replay_cursus.replayed(rows))
         counts |= _write_closed(chain(*rows_out), Positions(db), target, more)
         counts |= _write_others(db, target, more)
         if not around.is_last:
@@ -292,4 +287,4 @@ def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:
 
 
 def _column(rows: pa.Table, name: str) -> Int64Array:
-    return numbers(rows.column(name).combine_chunks())
+    return joining_positions.numbers(rows.column(name).combine_chunks())

@@ -20,7 +20,7 @@ from dissector.joining.files import CaptureFiles, JoinSettings, digest_of, files
 from dissector.joining.increments import CaptureSizes, Increment
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import VERSION, parts_of
-from dissector.joining.replay_cursus import NAME as READ_WHOLE
+from dissector.joining.stitching_cursus import NAME as READ_WHOLE
 from dissector.lake.cache import Cache, CachePartition, link
 from dissector.lake.reader import Lake
 

@@ -8,8 +8,8 @@ also has those that stay open. So an increment depends on what comes before, and
 within minutes, and is not touched by what lands later.
 
 A border is one only if everything before it was captured before everything behind it: captures that
-lasted at the same time are merged by time. Groups with traffic of Cursus stay whole, since what its
-replay remembers is no rows.
+lasted at the same time are merged by time. Groups with traffic of Cursus stay whole: what it leaves
+open at a border is not carried.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

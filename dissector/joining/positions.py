@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dissector.blocks import Int64Array
 from dissector.joining.links import JoinPlan
@@ -180,6 +181,12 @@ class Positions:
         """The ranks of the heads of chains."""
         ranks: Int64Array = self._root_ranks[chains]
         return ranks
+
+
+def numbers(column: pa.Array) -> Int64Array:
+    """Integers or flags as the passes have them, NULL where there is none."""
+    filled = pc.fill_null(pc.cast(column, pa.int64()), NULL)
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 
 
 def nullable(values: Int64Array) -> pa.Array:

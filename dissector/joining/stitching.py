@@ -91,7 +91,7 @@ def statements(step: str) -> tuple[str, ...]:
 
 def texts() -> list[str]:
     """All that the SQL says, which decides what rows come of a group."""
-    steps = ("before", "past", "whole", *STEPS, "border")
+    steps = ("before", "past", "whole", *STEPS, "border", "cursus", "cursus_deliveries")
     return [statement for step in steps for statement in statements(step)]
 
 

@@ -1,0 +1,68 @@
+"""Captures of Cursus that are stitched have the rows of the whole, but for places and lags."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dissector.joining import stitching, stitching_cursus
+from dissector.joining.closing import CLOSED
+from tests.dissector.joining.cutting import parts, read
+from tests.dissector.joining.test_closing import rows_of, whole
+from tests.dissector.joining.test_stitching import joined, land, landed
+from tests.split import quiet_places
+
+# Sample, in how many parts, by a seed: redeliveries after a crash, rebalances, transactions,
+# requests that wait together, refusals, streams and polls, two copies of a batch.
+CUTS = (
+    ("go-crash_redelivery_streaming.pcap", 3, 1),
+    ("go-crash_redelivery_streaming.pcap", 5, 2),
+    ("go-group_rebalance_two_consumers.pcap", 3, 3),
+    ("py-eventstore_txn_offsets.pcap", 2, 4),
+    ("go-broker_stall_ack_timeout.pcap", 5, 5),
+    ("go-consume_streaming.pcap", 3, 6),
+    ("py-consume_polling.pcap", 2, 7),
+    ("java-produce_acks0.pcap", 3, 8),
+    ("raw-commands_all.pcap", 5, 9),
+)
+
+
+@pytest.mark.parametrize(("sample", "count", "seed"), CUTS)
+def test_parts_have_the_rows_of_the_whole(
+    sample: str, count: int, seed: int, tmp_path: Path
+) -> None:
+    """Cut where no frame is under way, and landed in any order."""
+    name = f"../cursus/{sample}"
+    data = read(name)
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    draw = random.Random(seed)
+    quiet = quiet_places(data, tmp_path / "whole")
+    pieces = parts(data, sorted(draw.sample(quiet, count - 1)))
+    draw.shuffle(pieces)
+    tables = joined(landed(tmp_path, pieces), tmp_path / "joined")
+    for table in CLOSED:
+        mine, theirs = rows_of(tables[table]), rows_of(whole(name)[table])
+        assert (mine - theirs, theirs - mine) == (Counter(), Counter()), table
+
+
+def test_what_comes_again_too_often_is_told_by_first_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = read("../cursus/go-crash_redelivery_streaming.pcap")
+    lake = landed(tmp_path, parts(data, [100]))
+    by_ranges = joined(lake, tmp_path / "ranges")["deliveries"]
+    assert sum(by_ranges["is_redelivered"].to_pylist()) > 1
+    monkeypatch.setattr(stitching_cursus, "MAX_COMPARED_DELIVERIES", 0)
+    by_offsets = joined(lake, tmp_path / "offsets")["deliveries"]
+    assert by_offsets["is_redelivered"].equals(by_ranges["is_redelivered"])
+    assert by_offsets["redelivery_cause"].equals(by_ranges["redelivery_cause"])
+
+
+def test_every_statement_makes_a_table_of_its_own() -> None:
+    made = [
+        statement.split()[2]
+        for step in stitching_cursus.STEPS
+        for statement in stitching.statements(step)
+    ]
+    assert len(made) == len(set(made)) > 20
