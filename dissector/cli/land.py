@@ -43,14 +43,14 @@ def land_inputs(
         OutputError: the lake could not be written.
     """
     from dissector.cli.reading import Reading
-    from dissector.lake.land import land_chains, land_strictly, takes_processes
+    from dissector.lake.land import land_chains, land_strictly, processes_for
 
     refuse_lake_inputs(lake, inputs)
     reading = Reading(inputs, common, mode)
     options = common.core_options(**(core or {}))
     outcomes: list[Outcome] = []
     is_interrupted = False
-    if takes_processes(reading.chains, common.jobs) and not common.is_strict:
+    if processes_for(reading.chains, common.jobs) and not common.is_strict:
         compile_once()
     with progress_bar("landing", reading.total_bytes, common.is_progress_shown) as progress:
         try:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:  # what only several processes need takes as long to import as
 
 Progress = Callable[[int], None]
 
-# Starting a process and loading the compiled passes there costs about as much as landing this much
-# input; a capture costs as much as so many bytes of it before its first packet.
-_WORTH_A_PROCESS: Final = 64 << 20
+# Starting a process and loading the compiled passes there takes a processor as long as 80 MB of
+# input, so each shall have more to do; a capture costs as much as so many bytes of it before its
+# first packet.
+_WORTH_A_PROCESS: Final = 128 << 20
 _BYTES_OF_A_CAPTURE: Final = 2 << 20
 
 
@@ -141,11 +142,13 @@ def _shifted(progress: Progress | None, done: int) -> Progress | None:
     return None if progress is None else lambda bytes_read: progress(done + bytes_read)
 
 
-def takes_processes(chains: Sequence[Chain], jobs: int) -> bool:
-    """Whether captures are landed in processes of their own: there are several, and much to do."""
-    work = sum(chain.stored_bytes + _BYTES_OF_A_CAPTURE for chain in chains)
-    is_large = work >= _WORTH_A_PROCESS
-    return min(jobs, len(chains)) > 1 and is_large and not any(chain.is_stdin for chain in chains)
+def processes_for(chains: Sequence[Chain], jobs: int) -> int:
+    """In how many processes of their own captures are landed; 0: in this one, as one capture is
+    all but all there is to do, or there is little."""
+    work = sorted(chain.stored_bytes + _BYTES_OF_A_CAPTURE for chain in chains)
+    beside_largest = sum(work[:-1]) // _WORTH_A_PROCESS
+    processes = min(jobs, len(chains), sum(work) // _WORTH_A_PROCESS, 1 + beside_largest)
+    return 0 if processes == 1 or any(chain.is_stdin for chain in chains) else processes
 
 
 def land_chains(
@@ -165,8 +168,8 @@ def land_chains(
     Raises:
         OutputError: the lake could not be written.
     """
-    if takes_processes(chains, jobs):
-        yield from _land_in_processes(chains, lake, options, cluster, jobs, progress)
+    if processes := processes_for(chains, jobs):
+        yield from _land_in_processes(chains, lake, options, cluster, processes, progress)
         return
     done = 0
     for number, chain in enumerate(chains):
@@ -274,7 +277,7 @@ def _land_in_processes(
     lake: Path,
     options: Options,
     cluster: str | None,
-    jobs: int,
+    processes: int,
     progress: Progress | None,
 ) -> Iterator[Outcome]:
     """The largest captures first, so that the last one to end is not the longest."""
@@ -283,7 +286,7 @@ def _land_in_processes(
     waiting = sorted(range(len(chains)), key=lambda number: chains[number].stored_bytes)
     running: dict[Connection, int] = {}
     read: dict[int, int] = {}
-    with _Workers(min(jobs, len(chains))) as workers:
+    with _Workers(processes) as workers:
         idle = list(workers.channels)
         while waiting or running:
             while waiting and idle:

@@ -135,7 +135,7 @@ def test_several_processes_find_kernels_that_one_compiled(
     """Each of them would compile all of them, and say nothing."""
     done: list[bool] = []
     monkeypatch.setattr("dissector.cli.warming.warm_up", lambda processes: done.append(True))
-    monkeypatch.setattr("dissector.lake.land.takes_processes", lambda chains, jobs: jobs > 1)
+    monkeypatch.setattr("dissector.lake.land.processes_for", lambda chains, jobs: jobs // 2)
     monkeypatch.setattr("dissector.lake.land.land_chains", lambda *_: iter(()))
     assert command("land", nacks, "--lake", tmp_path / "lake", "-j", 1).code == 0
     assert done == []

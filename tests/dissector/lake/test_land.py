@@ -146,7 +146,7 @@ def test_landing_again_changes_no_byte(tmp_path: Path) -> None:
 def test_several_processes_give_the_same_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(land, "_WORTH_A_PROCESS", 0)
+    monkeypatch.setattr(land, "_WORTH_A_PROCESS", 1)
     missing = tmp_path / "missing.pcap"
     gone = Chain((str(missing),), "missing-pcap")
     told: list[int] = []
@@ -160,6 +160,31 @@ def test_several_processes_give_the_same_lake(
     assert sorted(outcome.number for outcome in found) == [0, 1, 2]
     assert [outcome.number for outcome in found if outcome.error] == [2]
     assert told[-1] == sum(chain.stored_bytes for chain in paths)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "jobs", "processes"),
+    [
+        ([1 << 30], 8, 0),
+        ([1 << 30] * 3, 1, 0),
+        ([1 << 30] * 3, 2, 2),
+        ([1 << 30] * 3, 8, 3),
+        ([128 << 10] * 114, 2, 0),
+        ([128 << 10] * 1000, 64, 16),
+        ([1 << 30, 1], 2, 0),
+    ],
+)
+def test_a_process_has_more_to_do_than_it_costs(
+    tmp_path: Path, sizes: list[int], jobs: int, processes: int
+) -> None:
+    chains = []
+    for number, size in enumerate(sizes):
+        path = tmp_path / f"{number}.pcap"
+        with path.open("wb") as file:
+            file.truncate(size)
+        chains.append(Chain((str(path),), path.name))
+    assert land.processes_for(chains, jobs) == processes
+    assert land.processes_for([*chains, Chain(("-",), "stdin")], jobs) == 0
 
 
 def test_what_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
@@ -227,7 +252,7 @@ def test_a_caller_that_stops_keeps_what_is_complete(tmp_path: Path) -> None:
 def test_a_caller_that_stops_ends_the_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(land, "_WORTH_A_PROCESS", 0)
+    monkeypatch.setattr(land, "_WORTH_A_PROCESS", 1)
     copies = []
     for number in range(6):
         copies.append(tmp_path / f"copy-{number}.pcap")
