@@ -65,12 +65,6 @@ def keep(folder: Path, before_ns: int) -> Removed:
     return reader.remove_chosen(folder, chosen)
 
 
-def crowded(folder: Path) -> list[str]:
-    """The days of a lake that hold more landings than readers like to open."""
-    days = places.landings_of_days(folder)
-    return sorted(day for day, landings in days.items() if landings > MAX_DAY_LANDINGS)
-
-
 def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compacted:
     """Put together the small captures of days that hold many, if nobody uses the lake just now.
 
@@ -81,7 +75,7 @@ def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compac
         InputError: a newer program wrote some of the lake.
         OutputError: the lake cannot be written.
     """
-    some = [day for day in crowded(folder) if days is None or day in days]
+    some = [day for day in places.crowded_days(folder) if days is None or day in days]
     if not some:
         return Compacted((), ())
     least = MAX_DAY_LANDINGS // 2  # fewer are not worth it: the others are large already

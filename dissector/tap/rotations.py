@@ -24,8 +24,7 @@ from dissector.lake.install import recover
 from dissector.lake.landing import Landing
 from dissector.lake.locks import adding_lock_if_free
 from dissector.lake.manifest import clean_base_name, tap_capture_id
-from dissector.lake.places import NS_PER_DAY
-from dissector.lake.retention import crowded
+from dissector.lake.places import NS_PER_DAY, crowded_days
 from dissector.lake.writer import block_bytes
 
 QUEUE_BYTES: Final = 128 << 20
@@ -102,7 +101,7 @@ class _Upkeep:
         self._landed += 1
         today = time.time_ns() // NS_PER_DAY
         is_due = self._keeps and today != self._day
-        is_worth_it = self._landed >= _UPKEEP_AFTER and crowded(self._lake)
+        is_worth_it = self._landed >= _UPKEEP_AFTER and crowded_days(self._lake)
         if self._process is None and (is_due or is_worth_it):
             self._day, self._landed = today, 0
             try:

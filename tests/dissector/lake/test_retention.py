@@ -24,7 +24,7 @@ from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import Manifest
 from dissector.lake.queries import VIEW
 from dissector.lake.reader import open_lake, remove, verify
-from dissector.lake.retention import compact_crowded, crowded, cutoff_ns, keep
+from dissector.lake.retention import compact_crowded, cutoff_ns, keep
 from dissector.limits import MAX_DAY_LANDINGS
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
@@ -209,7 +209,8 @@ def test_keep_and_rm_by_days_do_the_same(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Days are crowded with few landings."""
-    monkeypatch.setattr(retention, "MAX_DAY_LANDINGS", 6)
+    for module in (places, retention):
+        monkeypatch.setattr(module, "MAX_DAY_LANDINGS", 6)
     return 6
 
 
@@ -218,10 +219,10 @@ def test_a_crowded_day_is_put_together_but_not_what_is_large(tmp_path: Path, few
     for number in range(few - 1):
         land_at(tmp_path, f"n{number}", 2 + number)
     land_at(tmp_path, "other-day", 30)
-    assert crowded(tmp_path) == [] and compact_crowded(tmp_path).groups == ()
+    assert places.crowded_days(tmp_path) == [] and compact_crowded(tmp_path).groups == ()
     land_at(tmp_path, "one-more", 12)
     before = all_rows(tmp_path)
-    assert crowded(tmp_path) == ["2026-01-31"]
+    assert places.crowded_days(tmp_path) == ["2026-01-31"]
     assert compact_crowded(tmp_path, ["2026-02-01"]).groups == ()
     with shared_lock(tmp_path):
         assert compact_crowded(tmp_path).groups == (), "who reads is not waited for"
