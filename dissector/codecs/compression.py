@@ -9,7 +9,7 @@ reason, never an exception.
 
 import enum
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import cramjam
@@ -17,6 +17,7 @@ import numpy as np
 import zstandard
 
 from dissector.blocks import ByteArray
+from dissector.codecs.lz4_blocks import PackedEntries, open_blocks
 from dissector.limits import FREE_UNPACKED_BYTES, MAX_ENTRY_BYTES, MAX_UNPACKED_RATIO
 
 
@@ -42,6 +43,7 @@ class UnpackResult(enum.IntEnum):
 
 
 _SPARE_BYTES: Final = 16
+Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
 class Unpacked(NamedTuple):
@@ -113,11 +115,19 @@ class Budget:
 
     def spend(self, packed: int, size: int) -> bool:
         """Whether so many packed bytes may become `size` ones; what may is spent."""
-        self._left = self.allowance(packed)
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
+        return self.spend_each((packed,), (size,))[0]
+
+    def spend_each(self, packed: Sequence[int], sizes: Sequence[int]) -> list[bool]:
+        """The same for one entry after the other."""
+        may = []
+        left = self._left
+        for earned, size in zip(packed, sizes, strict=True):
+            left = min(left + self._ratio * earned, max(left, self._free))
+            may.append(size <= left)
+            if size <= left:
+                left -= size
+        self._left = left
+        return may
 
 
 class Decompressor:
@@ -146,23 +156,62 @@ class Decompressor:
         """
         if 0 <= size <= self._max_bytes:
             self.reserve(size)
-        problem = self.open_at(0, codec, packed, size)
+        problem = self._refusal(codec, size)
+        if problem is None and not self._budget.spend(len(packed), size):
+            problem = UnpackResult.OVER_BUDGET
+        if problem is None:
+            problem = self._open_at(0, codec, packed, size)
         return Unpacked(self.buffer, size if problem == UnpackResult.OPENED else 0, problem)
 
-    def open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> UnpackResult:
-        """The same to a place of the buffer, for which room was reserved.
+    def open_each(
+        self, entries: PackedEntries, count: int, sources: Sources
+    ) -> list[tuple[int, UnpackResult]]:
+        """Uncompress entries behind one another, for which room was reserved.
+
+        Args:
+            entries: their `at` is filled. count: how many there are.
 
         Returns:
-            OPENED, or why the bytes from there on mean nothing.
+            The indexes of those that are not opened, and why.
         """
+        codecs, sizes = entries.codec[:count], entries.size[:count]
+        is_tried = (sizes > 0) & (sizes <= self._max_bytes)
+        is_tried &= (codecs > Codec.NONE) & (codecs <= Codec.SNAPPY)
+        costs, earned = np.where(is_tried, (sizes, entries.length[:count]), 0)
+        entries.at[:count] = np.cumsum(costs) - costs
+        is_paid = np.array(self._budget.spend_each(earned.tolist(), costs.tolist()))
+        is_open = np.zeros(count, np.int64)
+        open_blocks(
+            entries,
+            np.flatnonzero(is_tried & is_paid & (codecs == Codec.LZ4)),
+            sources,
+            self.buffer,
+            is_open,
+        )
+        problems: list[tuple[int, UnpackResult]] = []
+        for index in np.flatnonzero(is_open == 0).tolist():
+            codec, source, start, length, size, at = entries.matrix[1:, index].tolist()
+            problem = self._refusal(codec, size)
+            if problem is None and not is_paid[index]:
+                problem = UnpackResult.OVER_BUDGET
+            if problem is None:
+                packed = sources[source][start : start + length]
+                problem = self._open_at(at, codec, packed, size)
+            if problem != UnpackResult.OPENED:
+                entries.at[index] = -1
+                problems.append((index, problem))
+        return problems
+
+    def _refusal(self, codec: int, size: int) -> UnpackResult | None:
+        """What becomes of an entry without a look at its bytes; None: that depends on these."""
         if codec not in _CODECS:
             return UnpackResult.UNKNOWN_CODEC
         if not 0 <= size <= self._max_bytes:
             return UnpackResult.TOO_LARGE
-        if size == 0:
-            return UnpackResult.OPENED
-        if not self._budget.spend(len(packed), size):
-            return UnpackResult.OVER_BUDGET
+        return None if size else UnpackResult.OPENED
+
+    def _open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> UnpackResult:
+        """Let a library uncompress an entry to a place of the buffer."""
         try:
             made = _CODECS[codec](packed, self.buffer[at : at + size])
         except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):

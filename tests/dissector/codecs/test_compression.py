@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.codecs.compression import Budget, Codec, Decompressor, UnpackResult
+from dissector.codecs.lz4_blocks import PackedEntries
 
 PLAIN = b"".join(b"message %d of an entry, " % k for k in range(200))
 
@@ -112,3 +113,37 @@ def test_all_entries_together_unpack_to_a_bounded_ratio() -> None:
     honest = np.frombuffer(bytearray(zstandard.compress(noise.tobytes())), np.uint8)
     assert opener.open(Codec.ZSTD, honest, len(noise)).problem == UnpackResult.OPENED
     assert opener.open(Codec.ZSTD, packed, len(plain)).problem == UnpackResult.OPENED
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_many_at_once_are_what_they_are_one_by_one(data: st.DataObject) -> None:
+    """Their bytes, why some are not opened, and what the ones before leave of the budget."""
+    draw = data.draw
+    packed: list[tuple[int, bytes, int]] = []
+    for _ in range(draw(st.integers(1, 12))):
+        codec, pack = WAYS[draw(st.sampled_from([*WAYS]))]
+        plain = draw(st.sampled_from((PLAIN, b"x", b"\0" * 90_000, bytes(range(256)) * 2)))
+        size = len(plain) + draw(st.sampled_from((0, 0, 0, 0, 1, -1, -len(plain), 1 << 40)))
+        chosen = draw(st.sampled_from((codec, codec, codec, codec, 0, 5, -(1 << 62))))
+        packed.append((chosen, pack(plain)[: draw(st.sampled_from((None, None, None, 9)))], size))
+    one, many = (Decompressor(budget=Budget(free=100_000, ratio=20)) for _ in range(2))
+    expected: list[bytes | UnpackResult] = []
+    for codec, block, size in packed:
+        opened = one.open(codec, array(block), size)
+        is_open = opened.problem == UnpackResult.OPENED
+        expected.append(opened.data[:size].tobytes() if is_open else opened.problem)
+    entries, count = PackedEntries.new(len(packed)), slice(0, len(packed))
+    entries.codec[count] = [codec for codec, _, _ in packed]
+    entries.size[count] = [size for _, _, size in packed]
+    entries.length[count] = lengths = [len(block) for _, block, _ in packed]
+    entries.offset[count] = np.cumsum(lengths) - lengths
+    many.reserve(sum(size for _, _, size in packed if size < 1 << 40))
+    joined, empty = array(b"".join(block for _, block, _ in packed)), array(b"\0")
+    problems = dict(many.open_each(entries, len(packed), (joined, empty, empty, empty)))
+    assert [at < 0 for at in entries.at[count].tolist()] == [
+        n in problems for n in range(len(packed))
+    ]
+    places = zip(entries.at[count].tolist(), (size for *_, size in packed), strict=True)
+    found = [many.buffer[at : at + size].tobytes() if at >= 0 else None for at, size in places]
+    assert [problems.get(n, text) for n, text in enumerate(found)] == expected

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Column, Int64Array, Spans, TableBlock
-from dissector.codecs.compression import Codec, Decompressor, UnpackResult
+from dissector.codecs.compression import Codec, Decompressor, Sources, UnpackResult
 from dissector.codecs.names import NameTable
 from dissector.jit import prepacked
 from dissector.limits import NULL
@@ -25,7 +25,7 @@ from dissector.protocols.frame_table import filled_columns
 from dissector.protocols.pulsar.messages import rows as messages_rows
 from dissector.protocols.pulsar.messages import state
 from dissector.protocols.pulsar.messages.chunks import Chunk, Chunks, Joined, chunks_at
-from dissector.protocols.pulsar.messages.rows import RowsStatus, Sources
+from dissector.protocols.pulsar.messages.rows import RowsStatus
 from dissector.protocols.pulsar.messages.state import MessageColumns
 from dissector.protocols.pulsar.wire.details import key_text, pair_text, parse
 from dissector.schemas import TABLES
@@ -164,21 +164,9 @@ class Entries:
         opening = self._opening
         self._decompressor.reserve(int(messages_rows.list_batches(opening, frames, _AT_ONCE_BYTES)))
         count = int(opening.cursor[state.CURSOR_BATCHES])
-        rows = opening.batches.row[:count]
-        columns = (frames.source, frames.payload_at, frames.payload_bytes, frames.compression)
-        facts = zip(*(column[rows].tolist() for column in columns), strict=True)
-        sizes = opening.batches.size[:count].tolist()
-        at, starts = 0, []
-        for (source, start, length, codec), size in zip(facts, sizes, strict=True):
-            packed = sources[source][start : start + length]
-            problem = self._decompressor.open_at(at, codec, packed, size)
-            starts.append(at if problem == UnpackResult.OPENED else -1)
-            if problem == UnpackResult.OPENED:
-                at += size
-            else:
-                row = int(rows[len(starts) - 1])
-                notices.add([notice_at(_ENTRY_NOT_OPENED, frames, row, problem)])
-        opening.batches.at[:count] = starts
+        for index, problem in self._decompressor.open_each(opening.batches, count, sources):
+            row = int(opening.batches.row[index])
+            notices.add([notice_at(_ENTRY_NOT_OPENED, frames, row, problem)])
         self._opened = self._decompressor.buffer
 
     def _join(self, frames: FrameColumns, sources: Sources) -> None:

@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.compression import Codec, UnpackResult
+from dissector.codecs.compression import Codec, Sources, UnpackResult
 from dissector.codecs.integers import be32, byte, varint
 from dissector.jit import inlined, kernel
 from dissector.limits import MAX_BATCH_MESSAGES, MAX_ENTRY_BYTES, NULL
@@ -49,8 +49,6 @@ _LARGE: Final = 1 << 31
 _ENTRY_NOT_OPENED: Final = NOTICE_NUMBER["entry_not_opened"]
 _BATCH_MALFORMED: Final = NOTICE_NUMBER["batch_malformed"]
 _ENCRYPTED_BATCH: Final = NOTICE_NUMBER["encrypted_batch"]
-
-Sources = tuple[ByteArray, ByteArray, ByteArray, ByteArray]
 
 
 @inlined
@@ -421,7 +419,10 @@ def list_batches(opening: Unpacking, frames: FrameColumns, most_bytes: int) -> i
             if count > 0 and size > most_bytes - total:
                 break
             batches.row[count] = row
-            batches.at[count] = -1
+            batches.codec[count] = frames.compression[row]
+            batches.source[count] = frames.source[row]
+            batches.offset[count] = frames.payload_at[row]
+            batches.length[count] = frames.payload_bytes[row]
             batches.size[count] = frames.uncompressed_bytes[row]
             total += size
             count += 1

@@ -7,6 +7,7 @@ import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
 from dissector.bundles import Bundle
+from dissector.codecs.lz4_blocks import PackedEntries
 from dissector.codecs.names import NameColumns
 from dissector.limits import NULL
 from dissector.notice_rows import Notices, new_notices
@@ -77,19 +78,6 @@ class MessageColumns(Bundle):
     has_property: Int64Array
 
 
-class BatchColumns(Bundle):
-    """Compressed batches of a block, in its order.
-
-    row: of the frame.
-    at: where the uncompressed bytes begin, -1 where they could not be had.
-    size: how many are announced.
-    """
-
-    row: Int64Array
-    at: Int64Array
-    size: Int64Array
-
-
 class Unpacking(State):
     """What the kernel needs between calls.
 
@@ -97,7 +85,8 @@ class Unpacking(State):
     text: uint8[], their keys.
     out: for the walk of batch items, its matrix is that of messages.
     notices: about entries.
-    batches: those that were opened or are to be.
+    batches: compressed batches of a block, in its order, that were opened or are to be; `row` is
+        that of the frame.
     cursor: int64[CURSOR_LENGTH].
     """
 
@@ -106,7 +95,7 @@ class Unpacking(State):
     text: ByteArray
     out: ScanOutput
     notices: Notices
-    batches: BatchColumns
+    batches: PackedEntries
     cursor: Int64Array
 
 
@@ -155,7 +144,7 @@ def new_unpacking(names: NameColumns, rows: int, text_bytes: int, protocol: int)
         text=np.zeros(text_bytes, np.uint8),
         out=new_output(messages.matrix, 1, names),
         notices=new_notices(1),
-        batches=BatchColumns.new(BATCHES),
+        batches=PackedEntries.new(BATCHES),
         cursor=cursor,
     )
 
