@@ -10,6 +10,7 @@ reason, never an exception.
 import enum
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import cramjam
@@ -71,11 +72,11 @@ def _zlib(packed: ByteArray, output: ByteArray) -> int:
     return len(plain)
 
 
-def _zstd(packed: ByteArray, output: ByteArray) -> int:
+def _zstd(opener: zstandard.ZstdDecompressor, packed: ByteArray, output: ByteArray) -> int:
     # A size in the frame's own header would be allocated as it stands, whatever the bound.
     if zstandard.frame_content_size(packed.data) > len(output):
         return -1
-    plain = zstandard.ZstdDecompressor().decompress(packed.data, max_output_size=len(output))
+    plain = opener.decompress(packed.data, max_output_size=len(output))
     if len(plain) > len(output):
         return -1
     output[: len(plain)] = np.frombuffer(plain, np.uint8)
@@ -86,14 +87,6 @@ def _snappy(packed: ByteArray, output: ByteArray) -> int:
     if int(cramjam.snappy.decompress_raw_len(packed.data)) != len(output):
         return -1
     return int(cramjam.snappy.decompress_raw_into(packed.data, output.data))
-
-
-_CODECS: Final[dict[int, Callable[[ByteArray, ByteArray], int]]] = {
-    Codec.LZ4: _lz4,
-    Codec.ZLIB: _zlib,
-    Codec.ZSTD: _zstd,
-    Codec.SNAPPY: _snappy,
-}
 
 
 class Budget:
@@ -140,6 +133,13 @@ class Decompressor:
         self._max_bytes = max_bytes
         self._budget = Budget() if budget is None else budget
         self.buffer = np.zeros(1 << 16, np.uint8)
+        self._codecs: dict[int, Callable[[ByteArray, ByteArray], int]] = {
+            Codec.LZ4: _lz4,
+            Codec.ZLIB: _zlib,
+            # To make one takes three times as long as to open a usual entry with it.
+            Codec.ZSTD: partial(_zstd, zstandard.ZstdDecompressor()),
+            Codec.SNAPPY: _snappy,
+        }
 
     def reserve(self, size: int) -> None:
         """Make room for so many bytes; what was opened before is gone."""
@@ -204,7 +204,7 @@ class Decompressor:
 
     def _refusal(self, codec: int, size: int) -> UnpackResult | None:
         """What becomes of an entry without a look at its bytes; None: that depends on these."""
-        if codec not in _CODECS:
+        if codec not in self._codecs:
             return UnpackResult.UNKNOWN_CODEC
         if not 0 <= size <= self._max_bytes:
             return UnpackResult.TOO_LARGE
@@ -213,7 +213,7 @@ class Decompressor:
     def _open_at(self, at: int, codec: int, packed: ByteArray, size: int) -> UnpackResult:
         """Let a library uncompress an entry to a place of the buffer."""
         try:
-            made = _CODECS[codec](packed, self.buffer[at : at + size])
+            made = self._codecs[codec](packed, self.buffer[at : at + size])
         except (cramjam.DecompressionError, zlib.error, zstandard.ZstdError):
             return UnpackResult.CORRUPT
         return UnpackResult.OPENED if made == size else UnpackResult.WRONG_SIZE

@@ -83,6 +83,18 @@ def test_bombs_and_unknown_codecs_are_refused_before_any_memory_is_taken() -> No
     assert opener.open(Codec.ZSTD, bomb, 10).problem == UnpackResult.WRONG_SIZE
 
 
+@EVERY
+def test_what_was_broken_leaves_nothing_behind(way: str) -> None:
+    """What opens an entry opens the next one, too."""
+    codec, pack = WAYS[way]
+    opener, whole = Decompressor(), pack(PLAIN)
+    for block in (whole[:-20], whole, whole[:9] + b"\xff" * 30, whole):
+        opened = opener.open(codec, array(block), len(PLAIN))
+        is_whole = block is whole
+        assert (opened.problem == UnpackResult.OPENED) == is_whole
+        assert not is_whole or opened.data[: opened.size].tobytes() == PLAIN
+
+
 def test_nothing_announced_is_nothing() -> None:
     opened = Decompressor().open(Codec.ZLIB, array(b""), 0)
     assert (opened.size, opened.problem) == (0, UnpackResult.OPENED)
