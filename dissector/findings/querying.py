@@ -17,12 +17,12 @@ from dissector.findings.finding import FRAME, PACKET
 from dissector.findings.loading import Rule, incidents_query, load_rules, with_thresholds
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import MAY_FAIL, used_views
+from dissector.queries.needed_rows import NOTHING, Any, Need, Rows
 from dissector.schemas import SCHEMA_VERSION
 from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 
 # It steps when rows of rules are kept in another form.
 _FORM: Final = 1
-_NEEDS: Final = f"{MAY_FAIL}needs"
 
 
 class OverFrames(Protocol):
@@ -34,17 +34,19 @@ class OverFrames(Protocol):
     def table(self, query: str) -> pa.Table:
         """The rows of a query that are few."""
 
-    def tables(self, queries: Mapping[str, str]) -> dict[str, pa.Table]:
-        """Those of several, or the reason why one failed."""
+    def tables(
+        self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
+    ) -> dict[str, pa.Table]:
+        """Those of several, or the reason why one failed. needs: what they need, by name."""
 
 
 class RuleQuery(NamedTuple):
-    """A rule, its query over the tables of a lake, what it needs (`Rule.needs`, with values), and a
-    digest of all that its rows depend on."""
+    """A rule, its query over the tables of a lake, what it needs by its front matter (with
+    values), and a digest of all that its rows depend on."""
 
     rule: Rule
     text: str
-    needs: Mapping[str, str]
+    needs: Need
     digest: str
 
 
@@ -61,7 +63,8 @@ def rule_queries() -> Mapping[str, RuleQuery]:
         views = "\n".join(view.query for view in used_views(read))
         whole = f"{_FORM}\n{SCHEMA_VERSION}\n{read}\n{views}"
         digest = hashlib.sha256(whole.encode()).hexdigest()
-        queries[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, needs, digest)
+        need = Any(tuple(map(Rows, needs, needs.values()))) if needs else NOTHING
+        queries[f"{MAY_FAIL}{rule.number.lower()}"] = RuleQuery(rule, text, need, digest)
     return queries
 
 
@@ -95,29 +98,6 @@ def with_packets(engine: OverFrames, tables: Mapping[str, pa.Table]) -> dict[str
     }
 
 
-def possible(engine: OverFrames, rules: Mapping[str, RuleQuery]) -> set[str]:
-    """The names of rules that have what they need, as one query tells that reads each table once;
-    all, where it fails."""
-    conditions: dict[str, list[str]] = {}
-    for name, query in sorted(rules.items()):
-        for table, condition in query.needs.items():
-            cell = f"max(CASE WHEN {condition} THEN 1 ELSE 0 END) AS {table}_{name}"
-            conditions.setdefault(table, []).append(cell)
-    answerable = {name for name, query in rules.items() if not query.needs}
-    if conditions:
-        parts = (
-            f"(SELECT {', '.join(cells)} FROM {table}) AS of_{table}"
-            for table, cells in conditions.items()
-        )
-        text = f"SELECT * FROM {' CROSS JOIN '.join(parts)}"
-        (row,) = engine.tables({_NEEDS: text})[_NEEDS].to_pylist()
-        answerable |= {
-            name for name, query in rules.items()
-            if "problem" in row or any(row[f"{table}_{name}"] for table in query.needs)
-        }  # fmt: skip
-    return answerable
-
-
 def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Table]:
     """What rules give, with packets, by the names of their queries.
 
@@ -131,10 +111,11 @@ def incidents(engine: OverFrames, queries: Mapping[str, str]) -> dict[str, pa.Ta
     spoken = {*there}.intersection(PROTOCOL_NAMES)
     rules = {name: query for name, query in rule_queries().items() if name in queries}
     asked = {name for name, each in rules.items() if not spoken or each.rule.protocol in spoken}
-    asked = possible(engine, {name: rules[name] for name in asked})
-    nothing = small_table([], capture=TEXT)
-    tables = engine.tables({name: text for name, text in queries.items() if name in asked})
-    return dict.fromkeys(rules, nothing) | with_packets(engine, tables)
+    tables = engine.tables(
+        {name: text for name, text in queries.items() if name in asked},
+        {name: rules[name].needs for name in asked},
+    )
+    return dict.fromkeys(rules, small_table([], capture=TEXT)) | with_packets(engine, tables)
 
 
 def write_incidents(engine: OverFrames, queries: Mapping[str, str], folder: Path) -> None:

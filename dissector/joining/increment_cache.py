@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import pyarrow.compute as pc
-
 from dissector import limits
 from dissector.joining import increments, stitching, survey
 from dissector.joining.closing import LEFT, SCHEMAS, IncrementContext, Target
@@ -150,6 +148,8 @@ def _known(lake: Lake, digests: Mapping[str, str], known: survey.SurveyTables) -
         names = names_in(capture) & digests.keys()
         for name in names:
             rows[name] += sum(part.rows for part in capture.files) // len(names)
+    import pyarrow.compute as pc
+
     is_whole = pc.equal(known.connections.column("protocol"), READ_WHOLE)
     whole = known.connections.filter(is_whole).column("capture").unique().to_pylist()
     return CaptureSizes(survey.capture_spans(known.files), rows, digests, frozenset(whole))

@@ -15,7 +15,7 @@ from dissector.joining.files import CaptureFiles, JoinSettings, database, make_v
 from dissector.joining.links import JoinPlan
 from dissector.joining.shared import PRESENCE, SENDS_PRESENCE, overlapping, shared_captures
 from dissector.schemas.arrow import arrow_schema
-from dissector.schemas.small_tables import TEXT, no_rows, small_table
+from dissector.schemas.small_tables import TEXT, as_schema, no_rows, small_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -135,4 +135,4 @@ def _clusters(files: pa.Table) -> pa.Table:
 
 
 def _table(db: "duckdb.DuckDBPyConnection", query: str, schema: pa.Schema) -> pa.Table:
-    return db.sql(query).to_arrow_table().select(schema.names).cast(schema)
+    return as_schema(db.sql(query).to_arrow_table().select(schema.names), schema)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dissector.lake.manifest import Manifest
@@ -44,7 +43,7 @@ def read_rows(
         if name in there:
             arrays.append(rows.column(name))
         elif name == _CAPTURE:
-            arrays.append(pc.fill_null(rows.column(_ORIGIN), capture.capture_id))
+            arrays.append(rows.column(_ORIGIN).fill_null(capture.capture_id))
         else:
             arrays.append(pa.nulls(rows.num_rows, ARROW_TYPES[declared[name].type]))
     if not wanted:
@@ -59,7 +58,7 @@ def names_of_rows(path: Path, capture: Manifest) -> frozenset[str]:
     with pq.ParquetFile(path, read_dictionary=[column]) as file:
         captures: set[str] = set()
         for batch in file.iter_batches(columns=[column]):
-            names = pc.unique(batch.column(0)).to_pylist()
+            names = batch.column(0).unique().to_pylist()
             captures.update(capture.capture_id if name is None else name for name in names)
     return frozenset(captures)
 
@@ -73,6 +72,8 @@ def with_previous_connections(rows: pa.Table, deliveries: pa.Table) -> pa.Table:
     Args:
         deliveries: capture, frame_no and connection_id of all deliveries of the captures.
     """
+    import pyarrow.compute as pc
+
     previous = pa.nulls(rows.num_rows, pa.int64())
     for capture in pc.unique(rows.column(_CAPTURE)):
         of_capture = deliveries.filter(pc.equal(deliveries.column(_CAPTURE), capture))

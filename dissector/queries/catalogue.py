@@ -168,6 +168,7 @@ def words(text: str) -> set[str]:
     return set(_WORD.findall(_COMMENT.sub("", text).lower()))
 
 
+@cache
 def used_views(text: str) -> tuple[SharedView, ...]:
     """The shared views that a text needs, each behind those that it needs itself."""
     used: list[SharedView] = []

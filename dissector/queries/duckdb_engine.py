@@ -6,9 +6,9 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -23,6 +23,7 @@ from dissector.queries.catalogue import (
     shared_views,
     used_views,
 )
+from dissector.queries.needed_rows import NOTHING, All, Need, Rows, needed, tables_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -108,10 +109,16 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
-        self._lazy: dict[str, SharedView] = {}  # shared views that may yet be materialized
+        self._shared: dict[str, SharedView] = {}
+        self._lazy: dict[str, SharedView] = {}  # those of them that may yet be materialized
+        self._readers: Counter[str] = Counter()  # of shared views: queries that are to be run
+        self._counts: dict[str, int] = {}  # rows of tables that were made here
+        self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
+        self._met: dict[Rows, bool] = {}
         self._lent: dict[str, _Lent] = {}
         self._memory = memory
         self._settings: list[str] = []  # that hold for a cursor alone
+        self._cursors: list[duckdb.DuckDBPyConnection] = []  # that nobody uses
         self._close = ExitStack()
 
     @cached_property
@@ -139,10 +146,13 @@ class DuckdbEngine:
         self._connection.register("registered", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM registered")
         self._connection.unregister("registered")
+        self._counts[name] = rows.num_rows
+        self._met.clear()
 
     def lend(self, name: str, rows: "pa.Table") -> None:
         """A table that is read where it lies, until another one has its name. By one thread: other
         connections do not see it."""
+        self._met.clear()
         lent = self._lent.get(name)
         if lent is not None and lent.rows.schema.equals(rows.schema):
             lent.rows = rows
@@ -199,6 +209,7 @@ class DuckdbEngine:
         """A view, in the place of one of that name."""
         self._materialize([query])
         self._create(self._kind, name, query)
+        self._met.clear()
 
     def _create(self, kind: str, name: str, query: str) -> None:
         before = self._kinds.get(name, kind)
@@ -206,11 +217,16 @@ class DuckdbEngine:
             self._connection.execute(f"DROP {before} {name}")
         self._kinds[name] = kind
         with reading():
-            self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
+            made = self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
+        self._counts.pop(name, None)
+        if kind == "TABLE":
+            ((self._counts[name],),) = made.fetchall()
 
     def shared_views(self, wanted: Sequence[SharedView] | None = None) -> None:
         """The views that queries share, or some of them, over tables that are there."""
         views = shared_views() if wanted is None else wanted
+        self._shared = {each.name: each for each in views}
+        self._met.clear()
         if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
             self._lazy = {each.name: each for each in views}
             return
@@ -222,6 +238,7 @@ class DuckdbEngine:
     def renew(self, views: Sequence[SharedView]) -> None:
         """Tables are others now: `views`, which `shared_views` made, stay; rows made of them are
         made again when they are read."""
+        self._met.clear()
         for each in views:
             if each.materialized == ALWAYS:
                 self._create("TABLE", each.name, each.query)
@@ -235,26 +252,116 @@ class DuckdbEngine:
     def _rows(self, query: str) -> "pa.Table":
         if self._lent:
             return self._connection.execute(query).to_arrow_table()
-        with reading(), self._connection.cursor() as cursor:
-            for setting in self._settings:
-                cursor.execute(setting)
+        with reading(), self._cursor() as cursor:
             return cursor.execute(query).to_arrow_table()
 
-    def tables(self, queries: Mapping[str, str]) -> dict[str, "pa.Table"]:
-        """All rows of each query; of one that may fail and does, the reason."""
-        self._materialize(queries.values())
+    @contextmanager
+    def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        """A connection for one thread at a time; to make one takes as long as a small query."""
+        if self._cursors:
+            cursor = self._cursors.pop()
+        else:
+            cursor = self._connection.cursor()
+            for setting in self._settings:
+                cursor.execute(setting)
+        yield cursor
+        self._cursors.append(cursor)  # of one whose query failed nobody knows the state
+
+    def tables(
+        self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
+    ) -> dict[str, "pa.Table"]:
+        """All rows of each query; of one that may fail and does, the reason. One that has no rows
+        may have no columns but the capture.
+
+        Args:
+            needs: what queries need, by name, beside what their texts tell.
+        """
+        from dissector.schemas.small_tables import TEXT, small_table
+
+        asked = self._answerable(queries, needs or {})
+        tables = dict.fromkeys(queries, small_table([], capture=TEXT))
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
-            return {name: self._table_or_reason(name, query) for name, query in queries.items()}
+            return tables | {name: self._table_or_reason(name, asked[name]) for name in asked}
         _ = self._connection  # made before threads share it
         with ThreadPoolExecutor(_QUERIES_AT_ONCE) as pool:
-            tables = pool.map(self._table_or_reason, queries, queries.values())
-            return dict(zip(queries, tables, strict=True))
+            return tables | dict(
+                zip(asked, pool.map(self._table_or_reason, asked, asked.values()), strict=True)
+            )
 
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
-        """The rows of each query as a Parquet file of its name in a folder."""
-        self._materialize(queries.values())
-        for name, query in queries.items():
+        """The rows of each query as a Parquet file of its name in a folder; no file of one that has
+        no rows may be there."""
+        for name, query in self._answerable(queries, {}).items():
             self._write(query, folder / f"{name}.parquet")
+
+    def _answerable(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
+        """Those of queries that may have rows, and what they read is made. To plan a query takes
+        longer than to see that something which it needs is not there.
+        """
+        self._readers = _readers(queries.values())
+        asked = self._that_can(queries, needs)
+        asked = self._that_can(asked, {name: needed(text) for name, text in asked.items()})
+        self._materialize(asked.values())
+        return asked
+
+    def _that_can(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
+        for need in needs.values():
+            self._note(need)
+        return {
+            name: text for name, text in queries.items() if self._is_met(needs.get(name, NOTHING))
+        }
+
+    def _note(self, need: Need) -> None:
+        """Remember what is needed, so that one query tells of a table all that is asked of it."""
+        for rows in tables_in(need):
+            if rows not in self._needs:
+                self._needs.add(rows)
+                if rows.table in self._shared:
+                    self._note(needed(self._shared[rows.table].query))
+
+    def _is_met(self, need: Need) -> bool:
+        """Whether what is needed is there, or nobody can tell."""
+        if isinstance(need, Rows):
+            if need not in self._met:
+                self._met[need] = self._has(need)
+            return self._met[need]
+        # What views need costs more to find.
+        parts = sorted(
+            need.parts, key=lambda part: any(r.table in self._shared for r in tables_in(part))
+        )
+        return (all if isinstance(need, All) else any)(map(self._is_met, parts))
+
+    def _has(self, need: Rows) -> bool:
+        view = self._shared.get(need.table)
+        if view is not None:
+            if not self._is_met(needed(view.query)):
+                return False
+            if need.table in self._lazy:
+                self._materialize([need.table], self._readers)
+            if self._kinds.get(need.table) == "VIEW":
+                return True
+        count = self._counts.get(need.table)
+        if count == 0 or (count is not None and not need.condition):
+            return count != 0
+        return self._probe(need)
+
+    def _probe(self, need: Rows) -> bool:
+        import duckdb
+
+        table = need.table
+        asked = [each for each in self._needs if each.table == table and each not in self._met]
+        for mine in (asked, [need]):  # One that cannot be asked spoils no other.
+            cells = (f"bool_or({each.condition or 'TRUE'})" for each in mine)
+            try:
+                rows = self._connection.execute(f"SELECT {', '.join(cells)} FROM {table}")
+                ((*found,),) = rows.fetchall()
+            except duckdb.InterruptException:
+                raise
+            except duckdb.Error:
+                continue
+            self._met.update(zip(mine, map(bool, found), strict=True))
+            return self._met[need]
+        return True
 
     def _table_or_reason(self, name: str, query: str) -> "pa.Table":
         import duckdb
@@ -268,11 +375,13 @@ class DuckdbEngine:
                 raise
             return self._rows(failed(one_line(error)))
 
-    def _materialize(self, queries: Iterable[str]) -> None:
-        """Make the rows of views that the queries read, where they say so."""
-        readers = Counter(view.name for text in queries for view in used_views(text))
+    def _materialize(self, queries: Iterable[str], among: Counter[str] | None = None) -> None:
+        """Make the rows of views that the queries read, where they say so. among: readers of views
+        by all queries that are to be run, those included."""
+        wanted = _readers(queries)
+        readers = wanted if among is None else among
         for view in [*self._lazy.values()]:
-            if not readers[view.name]:
+            if not wanted[view.name]:
                 continue
             if view.materialized == IF_READ or self._kind == "TABLE":
                 self._create("TABLE", view.name, view.query)
@@ -295,6 +404,11 @@ class DuckdbEngine:
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
+
+
+def _readers(queries: Iterable[str]) -> Counter[str]:
+    """How many queries read each shared view."""
+    return Counter(view.name for text in queries for view in used_views(text))
 
 
 class _Lent:

@@ -500,7 +500,8 @@ summed AS (
 )
 SELECT
   s.capture, s.connection_id, s.topic, s.client_ip, s.opened, s.first_ns,
-  try_subtract(s.last_ns, s.first_ns) AS chain_ns, s.lookup_ns, s.open_ns,
+  try_subtract(s.last_ns, s.first_ns) AS chain_ns, TRY_CAST(s.lookup_ns AS BIGINT) AS lookup_ns,
+  TRY_CAST(s.open_ns AS BIGINT) AS open_ns,
   CASE WHEN s.connect_ns >= s.first_ns THEN s.connect_took_ns END AS connect_took_ns, s.lookups,
   s.refused + CASE WHEN s.connect_ns >= s.first_ns AND s.connect_outcome = 'error' THEN 1 ELSE 0 END
     AS refused,

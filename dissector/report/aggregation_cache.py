@@ -32,7 +32,7 @@ from dissector.report import partitions
 from dissector.report.closing import CHANGED
 from dissector.report.partitions import Engine, EngineIn, Inputs, Partition, Tables
 from dissector.report.result import SECTIONS
-from dissector.schemas.small_tables import no_rows
+from dissector.schemas.small_tables import as_schema, no_rows
 
 Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
@@ -45,7 +45,7 @@ JOINED: Final = "joined-"  # before the names of these tables, where they are ke
 def with_plain_types(rows: pa.Table) -> pa.Table:
     """Rows of an engine with the types that all engines share: int64, bool, text, lists of them."""
     fields = [pa.field(field.name, _plain(field.type)) for field in rows.schema]
-    return rows.cast(pa.schema(fields))
+    return as_schema(rows, pa.schema(fields))
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -110,7 +110,9 @@ def survey_captures(
             cache.add(made, new, dict.fromkeys(survey.SCHEMAS, VERSION))
     known = survey.SurveyTables(
         *(
-            pa.concat_tables([each.cast(schema) for each in tables[name]] or [no_rows(schema)])
+            pa.concat_tables(
+                [as_schema(each, schema) for each in tables[name]] or [no_rows(schema)]
+            )
             for name, schema in survey.SCHEMAS.items()
         )
     )
@@ -141,7 +143,7 @@ def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Sch
         return no_rows(schema)
     names = ", ".join(f'"{name}"' for name in schema.names)
     rows = with_plain_types(db.table(f"SELECT {names} FROM ({query})"))
-    return rows.cast(schema)
+    return as_schema(rows, schema)
 
 
 def _close(task: Sequence[Sequence[Any]]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dissector.errors import UsageError
@@ -231,7 +230,8 @@ def make_report(
         tables = _merged(db, cache, queries, read, scope.selection)
         if scope.is_exact:
             values = cache.sources[send_latency.VALUES]
-            tables |= _exact(db, aggregation_cache.select_sources(values))
+            query = aggregation_cache.select_sources(values)
+            tables |= _exact(db, query) if query else {"exact": small_table([], capture=TEXT)}
         report, merged = _build(read, scope, tables, verdicts)
         if len(read.captures) > 1 and scope.has_findings:
             report["closing"] = _closing(db, cache, read)
@@ -398,11 +398,13 @@ def _merged(
     """The rows of each query, those of several captures put together."""
     tables = {}
     for name, query in queries.items():
-        if isinstance(query, RuleQuery):
-            rows = aggregation_cache.select_sources(cache.sources[name], by_name=True)
+        is_rule = isinstance(query, RuleQuery)
+        rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
+        if not rows:
+            tables[name] = small_table([], capture=TEXT)
+        elif isinstance(query, RuleQuery):
             tables[name] = db.table(rows)
         else:
-            rows = aggregation_cache.select_sources(cache.sources[name])
             tables[name] = aggregation_cache.with_plain_types(db.table(query.merged(f"({rows})")))
     return selected_incidents(tables, read, selection)
 
@@ -440,12 +442,16 @@ def _judge(
         is_rule = isinstance(query, RuleQuery)
         rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
         mine = f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
-        if isinstance(query, RuleQuery):
+        if not rows:
+            tables[name] = small_table([], capture=TEXT)
+        elif isinstance(query, RuleQuery):
             tables[name] = db.table(mine)
         else:
             tables[name] = aggregation_cache.with_plain_types(
                 db.table(by_capture.rows_to_judge(query, f"({mine}) AS mine"))
             )
+    import pyarrow.compute as pc  # which takes as long as all of a small report's queries
+
     files = read.known.files
     tables = selected_incidents(tables, read, scope.selection)
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))

@@ -18,6 +18,12 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
+def as_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the types of a schema, whose columns they have. Where there is nothing to do, Arrow
+    is not asked: to load its functions takes longer than a small report's queries."""
+    return rows if rows.schema.equals(schema) else rows.cast(schema)
+
+
 def small_table(rows: Iterable[Sequence[Any]], **kinds: pa.DataType) -> pa.Table:
     """A table of rows of values, None where there is none. kinds: TEXT or NUMBER by column."""
     columns = [*zip(*rows, strict=True)] or [()] * len(kinds)

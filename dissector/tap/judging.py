@@ -23,6 +23,7 @@ from dissector.findings.querying import RuleQuery, incidents, rule_queries
 from dissector.limits import MAX_WINDOW_BYTES
 from dissector.queries.catalogue import SharedView, used_views
 from dissector.queries.duckdb_engine import TINY_ROWS, DuckdbEngine
+from dissector.queries.needed_rows import tables_in
 from dissector.tap import window_tables
 from dissector.tap.priority import step_back
 from dissector.tap.window_tables import Columns, Rows
@@ -48,7 +49,8 @@ def reading() -> Reading:
     queries = {name: each for name, each in rule_queries().items() if not each.rule.words[""].whole}
     texts = [each.text for each in queries.values()]
     for each in queries.values():
-        texts += [f"SELECT 1 FROM {table} WHERE {text}" for table, text in each.needs.items()]
+        for need in tables_in(each.needs):
+            texts.append(f"SELECT 1 FROM {need.table} WHERE {need.condition}")
     views = used_views("\n".join(texts))
     return Reading(queries, views, window_tables.columns_of(texts, views))
 

@@ -1,0 +1,140 @@
+"""What queries need is read from their texts: a query that is passed over has no rows, as DuckDB
+tells that is asked all the same."""
+
+from itertools import product
+
+import pyarrow as pa
+import pytest
+
+from dissector.findings.querying import rule_queries
+from dissector.queries.catalogue import catalogue, shared_views
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.queries.needed_rows import (
+    NOTHING,
+    ROW_FUNCTIONS,
+    All,
+    Any,
+    Rows,
+    needed,
+    tables_in,
+)
+from tests.dissector.findings.test_querying import likely_rows, odd_rows
+
+A, B = Rows("a", ""), Rows("b", "")
+# Over tables a and b, which have rows (k = 1, w = 'x') or none, or one that no condition fits.
+SHAPES = {
+    "SELECT * FROM a": A,
+    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k": All((A, B)),
+    "SELECT x.k FROM a AS x LEFT JOIN b AS y ON y.k = x.k": A,
+    "SELECT x.k FROM a AS x ANTI JOIN b AS y ON y.k = x.k": A,
+    "SELECT x.k FROM a AS x SEMI JOIN b AS y ON y.k = x.k": All((A, B)),
+    "SELECT x.k FROM a AS x FULL JOIN b AS y ON y.k = x.k": NOTHING,
+    "SELECT y.k FROM a AS x RIGHT JOIN b AS y ON y.k = x.k": NOTHING,
+    "SELECT x.k FROM a AS x CROSS JOIN b AS y": All((A, B)),
+    "SELECT x.k FROM a AS x, b AS y WHERE x.k = y.k": All((A, B)),
+    "SELECT k FROM a UNION ALL SELECT k FROM b": Any((A, B)),
+    "SELECT k FROM a EXCEPT SELECT k FROM b": NOTHING,
+    "WITH c AS (SELECT k FROM a), d AS (SELECT k FROM b) SELECT c.k FROM c JOIN d ON c.k = d.k":
+        All((A, B)),
+    "WITH b AS (SELECT 1 AS k) SELECT b.k FROM b": NOTHING,
+    "SELECT k FROM (SELECT k FROM a) AS c WHERE k = 7": A,
+    "SELECT max(k) AS k FROM a": NOTHING,
+    "SELECT coalesce(max(k), 1) AS k FROM a": NOTHING,
+    "SELECT count(*) AS k FROM a HAVING count(*) = 0": NOTHING,
+    "SELECT count(*) AS k FROM a GROUP BY ROLLUP (k)": NOTHING,
+    "SELECT count(*) AS k FROM a GROUP BY ()": NOTHING,
+    "SELECT k, count(*) AS n FROM a GROUP BY ALL": A,
+    "SELECT row_number() OVER (ORDER BY k) AS k FROM a": A,
+    "SELECT sum(k) OVER (PARTITION BY w) AS k FROM a": A,
+    "SELECT (SELECT max(k) FROM b) AS k FROM a": A,
+    "SELECT k IS DISTINCT FROM 1 AS k FROM a": A,
+    "SELECT 1 AS k": NOTHING,
+    "select k from a union all select k from b": NOTHING,
+    "SELECT k FROM a union all SELECT k FROM b": NOTHING,
+    "SELECT x.k FROM a AS x full join b AS y ON y.k = x.k": NOTHING,
+    "SELECT k FROM a /* JOIN b */": NOTHING,
+    "SELECT k -- FROM b\nFROM a": A,
+    "SELECT k FROM a WHERE w = 'x'": Rows("a", "(w = 'x')"),
+    "SELECT k FROM a WHERE w = 'x' AND k BETWEEN 1 AND 2":
+        Rows("a", "(k BETWEEN 1 AND 2) AND (w = 'x')"),
+    "SELECT k FROM a WHERE w = 'y' OR k = 1": Rows("a", "(w = 'y' OR k = 1)"),
+    "SELECT k FROM a WHERE k = (SELECT max(k) FROM b)": A,
+    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k AND y.w = 'x' WHERE x.w = 'y'":
+        All((Rows("a", "(w = 'y')"), Rows("b", "(w = 'x')"))),
+    "SELECT x.k FROM a AS x LEFT JOIN b AS y ON y.k = x.k AND y.w = 'y' WHERE y.k IS NULL": A,
+    "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k WHERE x.w = y.w": All((A, B)),
+    "SELECT c.k FROM (SELECT max(k) AS k FROM a GROUP BY w) AS c WHERE c.k = 1": A,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def db():
+    with DuckdbEngine(threads=1) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_a_shape_needs_what_the_engine_needs(db, text: str) -> None:
+    """The table says what is needed; DuckDB, that nothing is there without it."""
+    assert needed(text) == SHAPES[text]
+    kinds = pa.schema({"k": pa.int64(), "w": pa.string()})
+    there = {
+        "none": pa.table({"k": [], "w": []}, kinds),
+        "fits": pa.table({"k": [1], "w": ["x"]}, kinds),
+        "other": pa.table({"k": [9], "w": [None]}, kinds),
+    }
+    for of_a, of_b in product(there, repeat=2):
+        db.register("a", there[of_a])
+        db.register("b", there[of_b])
+        found, alone = db.tables({"q": text})["q"], db.table(text)
+        assert found.num_rows == alone.num_rows, (of_a, of_b)
+
+
+NO_QUERIES = (
+    "", "(", ")", "SELECT", "SELECT k FROM", "FROM", "WITH a AS", "WITH a AS (", "WITH a",
+    "SELECT k FROM a JOIN", "SELECT k FROM a AS", "(" * 9999 + "SELECT 1" + ")" * 9999,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_QUERIES)
+def test_what_is_no_query_needs_nothing(text: str) -> None:
+    assert not [rows for rows in tables_in(needed(text)) if rows != A]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rows", [odd_rows, likely_rows], ids=["odd", "likely"])
+def test_a_query_that_is_passed_over_has_no_rows(rows, seed: int) -> None:
+    db = rows(seed).opened()
+    texts = {name: query.text for name, query in rule_queries().items()}
+    if rows is likely_rows:  # sums of tallies are of numbers that are in captures
+        texts |= {name: query.per_capture() for name, query in catalogue().items()}
+    needs = {name: query.needs for name, query in rule_queries().items()}
+    found = db.tables(texts, needs)
+    empty = [name for name, rows in found.items() if not rows.num_rows]
+    assert [name for name in empty if db.table(texts[name]).num_rows] == []
+
+
+def test_functions_of_one_row_are_no_aggregates(db) -> None:
+    kinds = db.table(
+        "SELECT function_name AS name, list(DISTINCT function_type) AS kinds "
+        "FROM duckdb_functions() GROUP BY ALL"
+    ).to_pylist()
+    known = {row["name"]: {*row["kinds"]} for row in kinds}
+    known |= {name: {"scalar"} for name in ("coalesce", "unnest")}  # of the parser
+    for name in ROW_FUNCTIONS:
+        assert known[name] <= {"scalar", "macro"}, name
+
+
+def test_the_engine_can_ask_what_texts_tell() -> None:
+    """A condition that cannot be bound would cost its table's whole question, and tell nothing."""
+    db = likely_rows(1).opened()
+    for view in shared_views():
+        db.table(f"SELECT * FROM {view.name} LIMIT 0")
+    needs = [query.needs for query in rule_queries().values()]
+    needs += [needed(query.text) for query in rule_queries().values()]
+    needs += [needed(query.per_capture()) for query in catalogue().values()]
+    needs += [needed(view.query) for view in shared_views()]
+    asked = {rows for need in needs for rows in tables_in(need)}
+    assert len(asked) > 100
+    for table, condition in asked:
+        db.table(f"SELECT bool_or({condition or 'TRUE'}) FROM {table}")
