@@ -8,10 +8,10 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
 from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
@@ -23,7 +23,8 @@ from dissector.queries.catalogue import (
     shared_views,
     used_views,
 )
-from dissector.queries.needed_rows import NOTHING, All, Need, Rows, needed, tables_in
+from dissector.queries.known_rows import KnownRows
+from dissector.queries.needed_rows import Need
 
 if TYPE_CHECKING:
     import duckdb
@@ -109,12 +110,9 @@ class DuckdbEngine:
         self._threads = threads
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
-        self._shared: dict[str, SharedView] = {}
-        self._lazy: dict[str, SharedView] = {}  # those of them that may yet be materialized
+        self._known = KnownRows(self._tell, self._make)
+        self._lazy: dict[str, SharedView] = {}  # shared views that may yet be materialized
         self._readers: Counter[str] = Counter()  # of shared views: queries that are to be run
-        self._counts: dict[str, int] = {}  # rows of tables that were made here
-        self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
-        self._met: dict[Rows, bool] = {}
         self._lent: dict[str, _Lent] = {}
         self._memory = memory
         self._settings: list[str] = []  # that hold for a cursor alone
@@ -146,13 +144,13 @@ class DuckdbEngine:
         self._connection.register("registered", rows)
         self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM registered")
         self._connection.unregister("registered")
-        self._counts[name] = rows.num_rows
-        self._met.clear()
+        self._known.set_count(name, rows.num_rows)
+        self._known.forget()
 
     def lend(self, name: str, rows: "pa.Table") -> None:
         """A table that is read where it lies, until another one has its name. By one thread: other
         connections do not see it."""
-        self._met.clear()
+        self._known.forget()
         lent = self._lent.get(name)
         if lent is not None and lent.rows.schema.equals(rows.schema):
             lent.rows = rows
@@ -169,12 +167,14 @@ class DuckdbEngine:
             old_paths: files of schema version 1, which name their capture by their folder.
             empty: a table with its columns, for those that files lack.
         """
-        with reading():
-            rows = plain_rows(self._connection, paths, old_paths, empty.schema.names)
-        if not rows:
-            self.register(f"empty_{table}", empty)
-            rows = all_rows(f"empty_{table}", paths, old_paths)
-        self._create("VIEW", f"lake_{table}", rows)
+        import duckdb
+
+        if paths and not old_paths:
+            with suppress(duckdb.BinderException):  # files lack some of the columns
+                self._create("VIEW", f"lake_{table}", some_columns(paths, empty.schema.names))
+                return
+        self.register(f"empty_{table}", empty)
+        self._create("VIEW", f"lake_{table}", all_rows(f"empty_{table}", paths, old_paths))
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""
@@ -209,7 +209,7 @@ class DuckdbEngine:
         """A view, in the place of one of that name."""
         self._materialize([query])
         self._create(self._kind, name, query)
-        self._met.clear()
+        self._known.forget()
 
     def _create(self, kind: str, name: str, query: str) -> None:
         before = self._kinds.get(name, kind)
@@ -218,15 +218,14 @@ class DuckdbEngine:
         self._kinds[name] = kind
         with reading():
             made = self._connection.execute(f"CREATE OR REPLACE {kind} {name} AS {query}")
-        self._counts.pop(name, None)
-        if kind == "TABLE":
-            ((self._counts[name],),) = made.fetchall()
+        count = made.fetchall()
+        self._known.set_count(name, count[0][0] if kind == "TABLE" else None)
 
     def shared_views(self, wanted: Sequence[SharedView] | None = None) -> None:
         """The views that queries share, or some of them, over tables that are there."""
         views = shared_views() if wanted is None else wanted
-        self._shared = {each.name: each for each in views}
-        self._met.clear()
+        self._known.views = {each.name: each for each in views}
+        self._known.forget()
         if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
             self._lazy = {each.name: each for each in views}
             return
@@ -238,7 +237,7 @@ class DuckdbEngine:
     def renew(self, views: Sequence[SharedView]) -> None:
         """Tables are others now: `views`, which `shared_views` made, stay; rows made of them are
         made again when they are read."""
-        self._met.clear()
+        self._known.forget()
         for each in views:
             if each.materialized == ALWAYS:
                 self._create("TABLE", each.name, each.query)
@@ -278,7 +277,7 @@ class DuckdbEngine:
         """
         from dissector.schemas.small_tables import TEXT, small_table
 
-        asked = self._answerable(queries, needs or {})
+        asked = self._answerable(queries, needs)
         tables = dict.fromkeys(queries, small_table([], capture=TEXT))
         if self._threads == 1:  # the caller's own, whose time a tap reckons with
             return tables | {name: self._table_or_reason(name, asked[name]) for name in asked}
@@ -291,77 +290,34 @@ class DuckdbEngine:
     def write(self, queries: Mapping[str, str], folder: Path) -> None:
         """The rows of each query as a Parquet file of its name in a folder; no file of one that has
         no rows may be there."""
-        for name, query in self._answerable(queries, {}).items():
+        for name, query in self._answerable(queries).items():
             self._write(query, folder / f"{name}.parquet")
 
-    def _answerable(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
-        """Those of queries that may have rows, and what they read is made. To plan a query takes
-        longer than to see that something which it needs is not there.
-        """
+    def _answerable(
+        self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
+    ) -> dict[str, str]:
+        """Those of queries that may have rows; the views that they read are made."""
         self._readers = _readers(queries.values())
-        asked = self._that_can(queries, needs)
-        asked = self._that_can(asked, {name: needed(text) for name, text in asked.items()})
+        asked = self._known.answerable(queries, needs or {})
         self._materialize(asked.values())
         return asked
 
-    def _that_can(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
-        for need in needs.values():
-            self._note(need)
-        return {
-            name: text for name, text in queries.items() if self._is_met(needs.get(name, NOTHING))
-        }
+    def _make(self, view: str) -> bool:
+        """Make the rows of a shared view, if it is one that is made; whether they are."""
+        self._materialize([view], self._readers)
+        return self._kinds.get(view) == "TABLE"
 
-    def _note(self, need: Need) -> None:
-        """Remember what is needed, so that one query tells of a table all that is asked of it."""
-        for rows in tables_in(need):
-            if rows not in self._needs:
-                self._needs.add(rows)
-                if rows.table in self._shared:
-                    self._note(needed(self._shared[rows.table].query))
-
-    def _is_met(self, need: Need) -> bool:
-        """Whether what is needed is there, or nobody can tell."""
-        if isinstance(need, Rows):
-            if need not in self._met:
-                self._met[need] = self._has(need)
-            return self._met[need]
-        # What views need costs more to find.
-        parts = sorted(
-            need.parts, key=lambda part: any(r.table in self._shared for r in tables_in(part))
-        )
-        return (all if isinstance(need, All) else any)(map(self._is_met, parts))
-
-    def _has(self, need: Rows) -> bool:
-        view = self._shared.get(need.table)
-        if view is not None:
-            if not self._is_met(needed(view.query)):
-                return False
-            if need.table in self._lazy:
-                self._materialize([need.table], self._readers)
-            if self._kinds.get(need.table) == "VIEW":
-                return True
-        count = self._counts.get(need.table)
-        if count == 0 or (count is not None and not need.condition):
-            return count != 0
-        return self._probe(need)
-
-    def _probe(self, need: Rows) -> bool:
+    def _tell(self, query: str) -> tuple[Any, ...] | None:
+        """The only row of a query, None if it fails."""
         import duckdb
 
-        table = need.table
-        asked = [each for each in self._needs if each.table == table and each not in self._met]
-        for mine in (asked, [need]):  # One that cannot be asked spoils no other.
-            cells = (f"bool_or({each.condition or 'TRUE'})" for each in mine)
-            try:
-                rows = self._connection.execute(f"SELECT {', '.join(cells)} FROM {table}")
-                ((*found,),) = rows.fetchall()
-            except duckdb.InterruptException:
-                raise
-            except duckdb.Error:
-                continue
-            self._met.update(zip(mine, map(bool, found), strict=True))
-            return self._met[need]
-        return True
+        try:
+            (row,) = self._connection.execute(query).fetchall()
+        except duckdb.InterruptException:
+            raise
+        except duckdb.Error:
+            return None
+        return tuple(row)
 
     def _table_or_reason(self, name: str, query: str) -> "pa.Table":
         import duckdb
@@ -384,8 +340,11 @@ class DuckdbEngine:
             if not wanted[view.name]:
                 continue
             if view.materialized == IF_READ or self._kind == "TABLE":
-                self._create("TABLE", view.name, view.query)
                 del self._lazy[view.name]
+                query = view.query
+                if not self._known.may_be_there(view.name):  # read to see that nothing is there
+                    query = f"SELECT * FROM ({query}) WHERE FALSE"
+                self._create("TABLE", view.name, query)
             elif self._folder is not None and readers[view.name] > 1:
                 target = self._folder / f"{view.name}.parquet"
                 self._write(view.query, target)
@@ -435,15 +394,14 @@ def plain_rows(
     some, or there are none. old_paths: files of schema version 1, which do."""
     if not paths or old_paths:
         return ""
-    source = f"FROM {parquet(paths)}"
-    if not {*columns} <= {*connection.sql(f"SELECT * {source}").columns}:
-        return ""
-    return f"SELECT {', '.join(map(_name, columns))} {source}"
+    there = connection.sql(f"SELECT * FROM {parquet(paths)}").columns
+    return some_columns(paths, columns) if {*columns} <= {*there} else ""
 
 
-def _name(column: str) -> str:
-    """The name of a column as SQL writes it."""
-    return f'"{column}"'
+def some_columns(paths: Sequence[str], columns: Sequence[str]) -> str:
+    """The query of columns that all of some Parquet files have."""
+    names = ", ".join(f'"{column}"' for column in columns)
+    return f"SELECT {names} FROM {parquet(paths)}"
 
 
 def all_rows(empty: str, paths: Sequence[str], old_paths: Sequence[str]) -> str:

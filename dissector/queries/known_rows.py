@@ -1,0 +1,117 @@
+"""What an engine knows of the rows of its tables, and which queries can have any for it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from dissector.queries.catalogue import SharedView
+from dissector.queries.needed_rows import NOTHING, All, Need, Rows, needed, tables_in
+
+# To read a larger table for what may spare a query costs more than it saves.
+_FEW_ROWS: Final = 300_000
+
+
+class KnownRows:
+    """Counts of rows, and what was asked of them, until a table becomes another.
+
+    Args:
+        tell: the only row of a query, None if it fails.
+        make: has the rows of a shared view made before they are asked for; whether they are.
+
+    Attributes:
+        views: the shared views, by name.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], tuple[Any, ...] | None], make: Callable[[str], bool]
+    ) -> None:
+        self.views: Mapping[str, SharedView] = {}
+        self._tell = tell
+        self._make = make
+        self._counts: dict[str, int] = {}
+        self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
+        self._stated: set[Rows] = set()  # those of them that do not stem from a text
+        self._met: dict[Rows, bool] = {}
+
+    def set_count(self, table: str, count: int | None) -> None:
+        """How many rows a table has now, None if nobody knows."""
+        self._counts.pop(table, None)
+        if count is not None:
+            self._counts[table] = count
+
+    def forget(self) -> None:
+        """A table is another now, so that what views have of it may be, too."""
+        self._met.clear()
+
+    def answerable(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
+        """Those of queries that may have rows. To plan a query takes longer than to see that
+        something which it needs is not there.
+
+        Args:
+            needs: of queries, by name, beside what their texts tell.
+        """
+        self._stated = {rows for need in needs.values() for rows in tables_in(need)}
+        asked = self._met_of(queries, needs)
+        return self._met_of(asked, {name: needed(text) for name, text in asked.items()})
+
+    def may_be_there(self, view: str) -> bool:
+        """Whether a shared view may have rows."""
+        return self._is_met(needed(self.views[view].query)) if view in self.views else True
+
+    def _met_of(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
+        for need in needs.values():
+            self._note(need)
+        return {
+            name: text for name, text in queries.items() if self._is_met(needs.get(name, NOTHING))
+        }
+
+    def _note(self, need: Need) -> None:
+        """Remember what is needed, so that one query tells of a table all that is asked of it."""
+        for rows in tables_in(need):
+            if rows not in self._needs:
+                self._needs.add(rows)
+                if rows.table in self.views:
+                    self._note(needed(self.views[rows.table].query))
+
+    def _is_met(self, need: Need) -> bool:
+        """Whether what is needed is there, or nobody can tell."""
+        if isinstance(need, Rows):
+            if need not in self._met:
+                self._met[need] = self._has(need)
+            return self._met[need]
+        # What views have costs more to find.
+        parts = sorted(
+            need.parts, key=lambda part: any(r.table in self.views for r in tables_in(part))
+        )
+        return (all if isinstance(need, All) else any)(map(self._is_met, parts))
+
+    def _has(self, need: Rows) -> bool:
+        if need.table in self.views:
+            if not self.may_be_there(need.table):
+                return False
+            if not self._make(need.table):
+                return True
+        if need.table not in self._counts:
+            found = self._told(["count(*)"], need.table)
+            if found is None:
+                return True
+            (self._counts[need.table],) = found
+        count = self._counts[need.table]
+        if not count or not need.condition:
+            return count > 0
+        return (count > _FEW_ROWS and need not in self._stated) or self._fits(need)
+
+    def _fits(self, need: Rows) -> bool:
+        """Whether a row of a table meets a condition; it is asked of others, too, that are needed."""
+        others = {
+            each for each in (self._needs if self._counts[need.table] <= _FEW_ROWS else self._stated)
+            if each.table == need.table and each.condition and each not in self._met
+        }  # fmt: skip
+        for mine in (sorted({need, *others}), [need]):  # One that cannot be asked spoils no other.
+            found = self._told([f"bool_or({each.condition})" for each in mine], need.table)
+            if found is not None:
+                self._met.update(zip(mine, map(bool, found), strict=True))
+                return self._met[need]
+        return True
+
+    def _told(self, cells: Iterable[str], table: str) -> tuple[Any, ...] | None:
+        return self._tell(f"SELECT {', '.join(cells)} FROM {table}")
