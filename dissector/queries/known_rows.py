@@ -101,9 +101,10 @@ class KnownRows:
         return (count > _FEW_ROWS and need not in self._stated) or self._fits(need)
 
     def _fits(self, need: Rows) -> bool:
-        """Whether a row of a table meets a condition; it is asked of others, too, that are needed."""
+        """Whether a row of a table meets a condition; others that are needed are asked with it."""
+        needs = self._needs if self._counts[need.table] <= _FEW_ROWS else self._stated
         others = {
-            each for each in (self._needs if self._counts[need.table] <= _FEW_ROWS else self._stated)
+            each for each in needs
             if each.table == need.table and each.condition and each not in self._met
         }  # fmt: skip
         for mine in (sorted({need, *others}), [need]):  # One that cannot be asked spoils no other.

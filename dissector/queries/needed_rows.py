@@ -255,14 +255,14 @@ def _of_one(condition: Nodes, aliases: Sequence[str]) -> tuple[str, str]:
     one that speaks of several, or of something else."""
     words: list[str] = []
     used: set[str] = set()
-    if _read(condition, words, used) and len(used) == 1:
+    if _read(condition, aliases, words, used) and len(used) == 1:
         (alias,) = used
-        if alias in aliases or (not alias and len(aliases) == 1):
+        if alias or len(aliases) == 1:
             return alias or aliases[0], f"({' '.join(words)})"
     return "", ""
 
 
-def _read(nodes: Nodes, words: list[str], used: set[str]) -> bool:
+def _read(nodes: Nodes, aliases: Sequence[str], words: list[str], used: set[str]) -> bool:
     """Whether nodes are a plain condition. words: its text; used: the names of tables in it, "" for
     a column without one."""
     place = 0
@@ -270,7 +270,7 @@ def _read(nodes: Nodes, words: list[str], used: set[str]) -> bool:
         node = nodes[place]
         if isinstance(node, list):
             words.append("(")
-            if not _read(node, words, used):
+            if not _read(node, aliases, words, used):
                 return False
             words.append(")")
         elif node in ("SELECT", "OVER", "LAMBDA", "INTERVAL"):
@@ -278,15 +278,13 @@ def _read(nodes: Nodes, words: list[str], used: set[str]) -> bool:
         elif node == "AS":  # of CAST
             words += ["AS", str(_at(nodes, place + 1))]
             place += 1
-        elif _at(nodes, place + 1) == ".":
+        elif node in aliases and _at(nodes, place + 1) == ".":
             used.add(node)
-            words.append(str(_at(nodes, place + 2)))
-            place += 2
-            if _at(nodes, place + 1) == ".":
-                return False
+            place += 1
         else:
             is_call = isinstance(_at(nodes, place + 1), list)
-            if _is_word(node) and node not in _KEYWORDS and not is_call:
+            is_part = _at(nodes, place - 1) == "."  # of a column
+            if _is_word(node) and node not in _KEYWORDS and not is_call and not is_part:
                 used.add("")
             words.append(node)
         place += 1

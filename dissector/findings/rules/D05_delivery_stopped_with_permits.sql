@@ -12,9 +12,6 @@ fires = ["live-no_acks.pcap"]
 real = ["live-no_acks.pcap"]
 silent = ["java-j17_blocked_unacked.pcap", "java-j29_delayed.pcap", "java-j11_failover_switch.pcap", "java-j01_plain.pcap", "cpp-s02_single_1k.pcap"]
 
-[needs]
-subscription_silences = "began_us IS NOT NULL"
-
 [thresholds.floor_s]
 value = 5.0
 unit = "s"

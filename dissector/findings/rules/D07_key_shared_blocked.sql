@@ -11,9 +11,6 @@ references = ["apache/pulsar#8115", "apache/pulsar#10167", "apache/pulsar#12208"
 fires = []
 silent = ["cpp-s07_keyshared_rq0.pcap", "java-j07_keys.pcap", "java-j01_plain.pcap"]
 
-[needs]
-consumer_seconds = "subscription_type = 'Key_Shared'"
-
 [thresholds.waited_s]
 value = 1.0
 unit = "s"

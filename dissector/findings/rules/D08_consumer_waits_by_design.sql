@@ -12,9 +12,6 @@ fires = ["java-j10_failover_rq10.pcap"]
 real = ["java-j10_failover_rq10.pcap"]
 silent = ["cpp-s02_single_1k.pcap", "java-j01_plain.pcap", "java-j10_shared_rq10.pcap"]
 
-[needs]
-consumer_seconds = "subscription_type IN ('Failover', 'Shared')"
-
 [thresholds.waited_s]
 value = 1.0
 unit = "s"

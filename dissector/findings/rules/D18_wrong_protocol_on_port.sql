@@ -11,9 +11,6 @@ references = ["apache/pulsar#5206", "apache/pulsar#3832", "apache/pulsar#5348", 
 fires = []
 silent = ["java-j34_http_lookup.pcap", "java-j01_plain.pcap"]
 
-[needs]
-connections = "protocol IN ('tls', 'http', 'pulsar', 'kafka', 'mqtt', 'amqp', 'bookkeeper', 'zookeeper') AND started = 'syn' AND stream_bytes_to_client IN (0, $alert_bytes)"
-
 [thresholds.alert_bytes]
 value = 7
 unit = "bytes"

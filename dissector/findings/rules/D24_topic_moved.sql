@@ -13,9 +13,6 @@ fires = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "fake-f05_unload.pcap", 
 real = ["java-j24_unload.pcap", "cpp-c41_unload.pcap", "live-broker_restart.pcap"]
 silent = ["java-j21_seek.pcap", "cpp-s12_seek-bem.pcap", "java-j26_backlog_quota.pcap", "java-j01_plain.pcap", "t09-migration-stuck-30s.pcap"]
 
-[needs]
-pulsar_opens = "closed_by = 'broker'"
-
 [thresholds.together_s]
 value = 1.0
 unit = "s"

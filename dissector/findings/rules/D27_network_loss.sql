@@ -12,9 +12,6 @@ fires = ["cpp-s30_latency_mix-wireloss.pcap"]
 real = ["cpp-s30_latency_mix-wireloss.pcap"]
 silent = ["mut-loss1-java-j24_unload.pcap", "tap-caploss.pcap", "tap-duplicated.pcap", "cpp-s30_latency_mix.pcap", "fake-f12_noreceipt.pcap", "cpp-s27_crash_client.pcap", "java-j01_plain.pcap"]
 
-[needs]
-connections = "retransmitted_packets_to_broker > 0 OR retransmitted_packets_to_client > 0 OR ended = 'rst'"
-
 [thresholds.share]
 value = 0.01
 unit = "of the packets"

@@ -11,9 +11,6 @@ references = ["apache/pulsar#15317", "apache/pulsar PR 9681", "apache/pulsar PR 
 fires = []
 silent = ["java-j10_failover_rq10.pcap", "cpp-s07_failover_rq10.pcap", "java-j21_seek.pcap", "java-j24_unload.pcap", "java-j01_plain.pcap"]
 
-[needs]
-pulsar_consumers = "subscription_type IN ('Exclusive', 'Failover', 'Key_Shared') AND topic LIKE 'persistent://%' AND opened_frame_no IS NOT NULL"
-
 [thresholds.entries]
 value = 1
 unit = "entries"

@@ -57,6 +57,9 @@ SHAPES = {
     "SELECT k FROM a WHERE w = 'x'": Rows("a", "(w = 'x')"),
     "SELECT k FROM a WHERE w = 'x' AND k BETWEEN 1 AND 2":
         Rows("a", "(k BETWEEN 1 AND 2) AND (w = 'x')"),
+    "SELECT k FROM a WHERE s.i = 1": Rows("a", "(s . i = 1)"),
+    "SELECT x.k FROM a AS x WHERE x.s.i = 1 AND s.i = 2":
+        Rows("a", "(s . i = 1) AND (s . i = 2)"),
     "SELECT k FROM a WHERE w = 'y' OR k = 1": Rows("a", "(w = 'y' OR k = 1)"),
     "SELECT k FROM a WHERE k = (SELECT max(k) FROM b)": A,
     "SELECT x.k FROM a AS x JOIN b AS y ON y.k = x.k AND y.w = 'x' WHERE x.w = 'y'":
@@ -77,11 +80,11 @@ def db():
 def test_a_shape_needs_what_the_engine_needs(db, text: str) -> None:
     """The table says what is needed; DuckDB, that nothing is there without it."""
     assert needed(text) == SHAPES[text]
-    kinds = pa.schema({"k": pa.int64(), "w": pa.string()})
+    kinds = pa.schema({"k": pa.int64(), "w": pa.string(), "s": pa.struct({"i": pa.int64()})})
     there = {
-        "none": pa.table({"k": [], "w": []}, kinds),
-        "fits": pa.table({"k": [1], "w": ["x"]}, kinds),
-        "other": pa.table({"k": [9], "w": [None]}, kinds),
+        "none": kinds.empty_table(),
+        "fits": pa.table({"k": [1], "w": ["x"], "s": [{"i": 1}]}, kinds),
+        "other": pa.table({"k": [9], "w": [None], "s": [None]}, kinds),
     }
     for of_a, of_b in product(there, repeat=2):
         db.register("a", there[of_a])
