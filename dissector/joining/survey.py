@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dissector.joining import links
 from dissector.joining.files import CaptureFiles, JoinSettings, database, make_views
@@ -67,6 +68,8 @@ def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = Fals
     Raises:
         DependencyError: DuckDB is not there.
     """
+    if is_alone and (rows := _plain_files(source)) is not None:
+        return SurveyTables(rows, no_rows(_CONNECTIONS), no_rows(PRESENCE))
     with database(settings) as db:
         make_views(db, source, ("capture_files",))
         files = _table(db, "FROM capture_files ORDER BY capture, file_index", SCHEMAS["files"])
@@ -78,6 +81,19 @@ def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = Fals
             _table(db, "FROM connections ORDER BY capture, connection_id", _CONNECTIONS),
             _table(db, SENDS_PRESENCE, PRESENCE),
         )
+
+
+def _plain_files(source: CaptureFiles) -> pa.Table | None:
+    """The rows of capture_files of a capture that lies in the lake as this program lands them; None
+    of any other. A database is not opened for them, which takes longer than some of its queries."""
+    paths = source.files["capture_files"]
+    if len(paths) != 1 or source.only or source.has_rotations or source.is_mixed:
+        return None
+    try:
+        with pq.ParquetFile(paths[0]) as file:
+            return as_schema(file.read(SCHEMAS["files"].names), SCHEMAS["files"])
+    except (OSError, ValueError, KeyError):  # whatever is wrong with it, DuckDB says so
+        return None
 
 
 def plan(

@@ -1,0 +1,128 @@
+"""A table is asked once for all that is needed of it, and a small report asks little."""
+
+from typing import Any
+
+import duckdb
+import pytest
+
+from dissector.queries.catalogue import SharedView
+from dissector.queries.known_rows import KnownRows
+from dissector.queries.needed_rows import Any as AnyOf
+from dissector.queries.needed_rows import Rows
+from tests import reports
+from tests.dissector.observed import CAPTURES
+
+
+class Engine:
+    """Tells what tables have, and notes what it was asked. A table without rows of its own that is
+    no view cannot be asked."""
+
+    def __init__(self, **tables: list[dict[str, Any]]) -> None:
+        self.asked: list[str] = []
+        self.made: list[str] = []
+        self._db = duckdb.connect()
+        for name, rows in tables.items():
+            cells = ", ".join(f"({row['k']})" for row in rows) or "(NULL)"
+            none = "" if rows else " WHERE FALSE"
+            self._db.execute(f"CREATE TABLE {name} AS SELECT k FROM (VALUES {cells}) AS t(k){none}")
+
+    def tell(self, query: str) -> tuple[Any, ...] | None:
+        self.asked.append(query)
+        try:
+            return self._db.execute(query).fetchall()[0]
+        except duckdb.Error:
+            return None
+
+    def make(self, view: str) -> bool:
+        self.made.append(view)
+        return True
+
+
+def known(engine: Engine, **views: str) -> KnownRows:
+    found = KnownRows(engine.tell, engine.make)
+    found.views = {name: SharedView(name, "", text) for name, text in views.items()}
+    return found
+
+
+def test_what_several_queries_need_of_a_table_is_asked_at_once() -> None:
+    engine = Engine(a=[{"k": 1}], b=[])
+    texts = {str(n): f"SELECT k FROM a WHERE k = {n}" for n in range(5)}
+    rows = known(engine)
+    assert rows.answerable(texts | {"of_b": "SELECT k FROM b"}, {}) == {"1": texts["1"]}
+    assert len(engine.asked) == 3  # how many rows each has, and what those of a are
+    assert rows.answerable(texts, {}) == {"1": texts["1"]} and len(engine.asked) == 3
+    rows.set_count("a", 0)
+    rows.forget()
+    assert rows.answerable(texts, {}) == {} and len(engine.asked) == 3
+
+
+def test_a_view_without_what_it_needs_is_not_made() -> None:
+    engine = Engine(a=[{"k": 1}], b=[])
+    rows = known(engine, of_a="SELECT k FROM a", of_b="SELECT k FROM b")
+    texts = {name: f"SELECT k FROM {name}" for name in ("of_a", "of_b")}
+    rows.set_count("of_a", 1)
+    assert [*rows.answerable(texts, {})] == ["of_a"] and engine.made == ["of_a"]
+    assert rows.may_be_there("of_a") and not rows.may_be_there("of_b") and rows.may_be_there("x")
+
+
+def test_what_cannot_be_asked_spares_no_query_and_spoils_no_other() -> None:
+    engine = Engine(a=[{"k": 1}])
+    texts = {name: f"SELECT k FROM a WHERE {name} = 2" for name in ("k", "no_such")}
+    texts["no_table"] = "SELECT k FROM nobody"
+    assert [*known(engine).answerable(texts, {})] == ["no_such", "no_table"]
+
+
+def test_a_large_table_is_asked_for_what_is_stated_alone() -> None:
+    engine = Engine(a=[{"k": 1}])
+    rows = known(engine)
+    rows.set_count("a", 1_000_000)
+    text = "SELECT k FROM a WHERE k = 2"
+    need = AnyOf((Rows("a", "k = 3"), Rows("a", "k = 4")))
+    assert [*rows.answerable({"derived": text, "stated": "SELECT 1"}, {"stated": need})] == [
+        "derived"
+    ]
+    assert engine.asked == ["SELECT bool_or(k = 3), bool_or(k = 4) FROM a"]
+
+
+class Counting:
+    """A connection that counts the statements which it and its cursors are given."""
+
+    def __init__(self, connection: Any, statements: list[str]) -> None:
+        self._connection = connection
+        self._statements = statements
+
+    def execute(self, query: str) -> Any:
+        self._statements.append(query)
+        return self._connection.execute(query)
+
+    def sql(self, query: str) -> Any:
+        self._statements.append(query)
+        return self._connection.sql(query)
+
+    def cursor(self) -> "Counting":
+        return Counting(self._connection.cursor(), self._statements)
+
+    def __enter__(self) -> "Counting":
+        self._connection.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(
+    ("sample", "most"),
+    [("cpp-s01_handshake_producer", 130), ("cpp-s08_nack", 210), ("cpp-s15_errors", 165)],
+)
+def test_a_small_summary_takes_few_statements(
+    sample: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To plan them is nearly all of what it costs: where this grows, each command and test does."""
+    statements: list[str] = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *a, **k: Counting(connect(*a, **k), statements))
+    reports.summary(CAPTURES / "pulsar" / f"{sample}.pcap")
+    assert most / 2 < len(statements) <= most
