@@ -7,7 +7,7 @@ any engine, kept beside the lake (`dissector.lake.cache`), and put together when
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ from dissector.report import partitions
 from dissector.report.closing import CHANGED
 from dissector.report.partitions import Engine, EngineIn, Inputs, Partition, Tables
 from dissector.report.result import SECTIONS
-from dissector.schemas.small_tables import as_schema, no_rows
+from dissector.schemas.small_tables import TEXT, as_schema, no_rows, small_table
 
 Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
@@ -340,6 +340,25 @@ class AggregationCache:
                 self.sources[name].append(CachedRows(paths, captures, True))
         if self._cache is not None:
             self._cache.add(folder, cache_partitions, digests)
+
+    def tables(
+        self, db: DuckdbEngine, queries: Queries, merged: Callable[[Query, str], str],
+        which: str = "",
+    ) -> dict[str, pa.Table]:  # fmt: skip
+        """What becomes of the rows of queries, by name; without columns but the capture where there
+        are none. merged: the query that puts rows together; which: of them, a condition."""
+        tables = {}
+        for name, query in queries.items():
+            is_rule = isinstance(query, RuleQuery)
+            rows = select_sources(self.sources[name], by_name=is_rule)
+            mine = f"SELECT * FROM ({rows}) AS kept {which}" if which else rows
+            if not rows:
+                tables[name] = small_table([], capture=TEXT)
+            elif isinstance(query, RuleQuery):
+                tables[name] = db.table(mine)
+            else:
+                tables[name] = with_plain_types(db.table(merged(query, mine)))
+        return tables
 
     def tidy(self) -> None:
         """Forget what is kept of captures that are gone, and put batches together when they are

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dissector.errors import UsageError
 from dissector.findings.finding import Finding
 from dissector.findings.loading import RuleProblem, load_rules
-from dissector.findings.querying import RuleQuery, incidents, rule_queries
+from dissector.findings.querying import incidents, rule_queries
 from dissector.findings.totals import never_wrong, totals_rules
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
@@ -396,16 +396,7 @@ def _merged(
     db: DuckdbEngine, cache: AggregationCache, queries: Queries, read: Inputs, selection: Selection
 ) -> dict[str, pa.Table]:
     """The rows of each query, those of several captures put together."""
-    tables = {}
-    for name, query in queries.items():
-        is_rule = isinstance(query, RuleQuery)
-        rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
-        if not rows:
-            tables[name] = small_table([], capture=TEXT)
-        elif isinstance(query, RuleQuery):
-            tables[name] = db.table(rows)
-        else:
-            tables[name] = aggregation_cache.with_plain_types(db.table(query.merged(f"({rows})")))
+    tables = cache.tables(db, queries, lambda query, rows: query.merged(f"({rows})"))
     return selected_incidents(tables, read, selection)
 
 
@@ -437,23 +428,14 @@ def _judge(
     """The verdicts of some captures, from their own rows alone."""
     judged = small_table(zip(captures), capture=TEXT)
     db.register("judged", judged)
-    tables = {}
-    for name, query in queries.items():
-        is_rule = isinstance(query, RuleQuery)
-        rows = aggregation_cache.select_sources(cache.sources[name], by_name=is_rule)
-        mine = f"SELECT * FROM ({rows}) AS kept WHERE capture IN (SELECT capture FROM judged)"
-        if not rows:
-            tables[name] = small_table([], capture=TEXT)
-        elif isinstance(query, RuleQuery):
-            tables[name] = db.table(mine)
-        else:
-            tables[name] = aggregation_cache.with_plain_types(
-                db.table(by_capture.rows_to_judge(query, f"({mine}) AS mine"))
-            )
-    import pyarrow.compute as pc  # which takes as long as all of a small report's queries
-
+    tables = cache.tables(
+        db, queries, lambda query, rows: by_capture.rows_to_judge(query, f"({rows}) AS mine"),
+        "WHERE capture IN (SELECT capture FROM judged)",
+    )  # fmt: skip
     files = read.known.files
     tables = selected_incidents(tables, read, scope.selection)
+    import pyarrow.compute as pc  # which takes as long as all of a small report's queries
+
     tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
     return by_capture.verdict_rows(tables, db, scope.rules)
 

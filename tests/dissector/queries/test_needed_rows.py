@@ -1,5 +1,6 @@
-"""What queries need is read from their texts: a query that is passed over has no rows, as DuckDB
-tells that is asked all the same."""
+"""What queries need is read from their texts, and one that is passed over has no rows.
+
+DuckDB is asked all the same, and tells."""
 
 from itertools import product
 
