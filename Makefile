@@ -58,11 +58,11 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,publish]'
 	@touch $@
 
 $(VENV)/.dev-installed: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,publish,dev]'
 	@touch $@
 
 # Bytecode, too: an editable install leaves it to the first run, and not everybody lets that write.
@@ -137,7 +137,7 @@ MINUTES ?= 10
 
 # The fuzzer is not for every platform: without it, damaged copies alone.
 fuzz: install $(VENV)/.dev-installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,dev,fuzz]' \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,jvm,tls,objects,hdfs,publish,dev,fuzz]' \
 		|| echo 'fuzz: atheris could not be installed; coverage does not guide this run' >&2
 	$(PYTEST) $(SHARED_OUT) --hypothesis-profile=nightly -m hypothesis; \
 		properties=$$?; $(BIN)/python -m tests.fuzz $(MINUTES) && exit $$properties

@@ -37,6 +37,8 @@ _LIBRARIES: Final = (
     ("cryptography", "cryptography", "tls"),
     ("obstore", "obstore", "objects"),
     ("hdfs-native", "hdfs_native", "hdfs"),
+    ("pyiceberg", "pyiceberg", "publish"),
+    ("deltalake", "deltalake", "publish"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Commands for the upkeep of a lake: list, verify, rm, keep, compact."""
+"""Commands for the upkeep of a lake: list, verify, rm, keep, compact, publish."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,3 +218,62 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     if not made.groups:
         common.words.say("nothing put together: fewer than two captures of a day fit")
     return 0
+
+
+@lake.command(
+    epilog=options.example(
+        "dissector lake publish lake --delta\n"
+        "dissector lake publish lake --iceberg sqlite:////data/catalog.db\n"
+        "dissector lake publish lake --iceberg prod --namespace network.night"
+    )
+)
+@_lake_argument
+@click.option(
+    "--iceberg",
+    metavar="CATALOG",
+    help="Tables of Iceberg: a catalog that pyiceberg is configured for, or its address.",
+)
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    default="dissector",
+    show_default=True,
+    help="Where in the catalog.",
+)
+@click.option("--delta", is_flag=True, help="Tables of Delta Lake: LAKE/<table>.")
+@options.speaking_options
+def publish(common: Common, folder: Path, iceberg: str | None, namespace: str, delta: bool) -> int:
+    """List the files of a lake as tables of Iceberg or Delta Lake.
+
+    The files stay where they are and as they are. Publishing again adds what is new and takes off
+    what has gone, by one commit for each table; do it after what takes files away (rm, keep,
+    compact), until then readers miss these files. Prints the tables with their files and rows.
+    """
+    if iceberg is None and not delta:
+        raise UsageError("name what to publish as: --iceberg CATALOG, --delta, or both")
+    from dissector.lake.publish import Format, held_lake
+    from dissector.lake.publish import publish as publish_lake
+
+    formats: list[Format] = []
+    if iceberg is not None:
+        from dissector.lake.publish_iceberg import Iceberg
+
+        formats.append(Iceberg(iceberg, namespace))
+    if delta:
+        from dissector.lake.publish_delta import Delta
+
+        formats.append(Delta())
+    with held_lake(folder) as held:
+        for each in formats:
+            for table in publish_lake(held, each):
+                print(
+                    f"{each.name}  {table.table}  {counted(table.files, 'file')}  "
+                    f"{counted(table.rows, 'row')}  +{table.added}  -{table.removed}"
+                )
+        left_out = held.left_out()
+        for capture in left_out:
+            common.words.missing(
+                f"{capture} is in no table: its files, of schema version 1, do not name it; "
+                f"dissector lake compact {folder} writes them anew"
+            )
+        return exit_of_unread(common, held.lake) or (EXIT_PARTIAL if left_out else 0)

@@ -1,0 +1,352 @@
+"""A lake as tables of Iceberg, in a catalog that pyiceberg knows.
+
+A table has the columns of the lake's table and `day`, by which it is partitioned: no file has that
+column, its value stands in the list. Columns are found by their names, so that files of older
+schema versions, which lack some, are read with nulls.
+
+A file is known by its path, size and rows. Whether it was written anew under its path with as
+many bytes the list cannot tell; so files of landings that came since the last commit are compared
+by what their footers say.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from dissector.errors import DependencyError, OutputError, UsageError, needs
+from dissector.lake.publish import (
+    DAY,
+    ConflictError,
+    Difference,
+    Held,
+    LakeFile,
+    Published,
+    leaves_of,
+    private_folder,
+)
+from dissector.limits import PUBLISH_CLOCK_SECONDS, PUBLISH_HISTORY_DAYS
+from dissector.schemas import SCHEMA_VERSION, TABLES
+from dissector.schemas.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.types import IcebergType
+
+# Where lists lie if the catalog names no warehouse, below the lake.
+_FOLDER: Final = "_iceberg"
+_LAKE: Final = "dissector.lake"  # the property that says of which lake a table is
+_VERSION: Final = "dissector.schema-version"  # of a snapshot that we made
+_PROPERTIES: Final = {
+    # The files are the lake's: no engine that forgets snapshots, or drops the table, deletes them.
+    "gc.enabled": "false",
+    # The library would commit again what it was told first, beside what another made of the table.
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_FIRST_DAY: Final = date(1970, 1, 1)
+_DAY_MS: Final = 86_400_000
+
+
+class Iceberg:
+    """Tables of a namespace of a catalog."""
+
+    name = "iceberg"
+
+    def __init__(self, catalog: str, namespace: str) -> None:
+        """Open a catalog.
+
+        Args:
+            catalog: a name that pyiceberg is configured for, or an address (`sqlite:////…`, `http://…`).
+
+        Raises:
+            DependencyError: a library is missing. UsageError: pyiceberg knows no such catalog.
+            OutputError: it cannot be reached.
+        """
+        with needs("publish", "all but lake publish works without"):
+            from pyiceberg.catalog import load_catalog
+        self._shown = re.sub(r"//[^/@]*@", "//…@", catalog)
+        self._namespace = tuple(namespace.split("."))
+        with self._speaking():
+            try:
+                is_address = "://" in catalog
+                self._catalog = load_catalog(uri=catalog) if is_address else load_catalog(catalog)
+            except ValueError as error:
+                raise UsageError(f"no catalog {self._shown}: {error}") from None
+
+    def publish(self, table: str, held: Held) -> Published:
+        """See Format."""
+        root = f"file://{held.lake.folder.absolute()}/{table}/"
+        files = {root + file.inner: file for file in held.files(table)}
+        with self._speaking():
+            there = self._opened(table, held)
+            listed = {each.file_path: each for each in _data_files(there, there.current_snapshot())}
+            seen_ns = _seen_ns(there)
+
+            def is_same(file: LakeFile, known: "DataFile") -> bool:
+                if (file.bytes, file.rows) != (known.file_size_in_bytes, known.record_count):
+                    return False
+                if held.installed_ns(file.landing) < seen_ns:
+                    return True
+                return _facts(_data_file(root, file, there.metadata)) == _facts(known)
+
+            difference = held.difference(files, listed, is_same)
+            _change(there, root, difference, listed)
+            _forget_old(there)
+        return Published(
+            table,
+            len(files),
+            sum(file.rows for file in files.values()),
+            len(difference.added),
+            len(difference.removed),
+        )
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Turn what pyiceberg and the libraries below it raise into our errors.
+
+        Raises:
+            ConflictError, OutputError, DependencyError: as Format says.
+        """
+        from pyiceberg import exceptions as of_iceberg
+        from sqlalchemy.exc import SQLAlchemyError
+
+        logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+        try:
+            yield
+        except (of_iceberg.CommitFailedException, of_iceberg.TableAlreadyExistsError) as error:
+            raise ConflictError(str(error)) from error
+        except (of_iceberg.NotInstalledError, ImportError) as error:
+            raise DependencyError(f"the catalog {self._shown} needs more: {error}") from error
+        except (
+            *(OSError, ValueError, SQLAlchemyError, of_iceberg.RESTError),
+            *(of_iceberg.ValidationException, of_iceberg.NoSuchNamespaceError),
+        ) as error:
+            raise OutputError(
+                f"cannot write to the catalog {self._shown}: {type(error).__name__}: {error}; "
+                "tables said so far are whole, publish again for the others"
+            ) from error
+
+    def _opened(self, table: str, held: Held) -> "Table":
+        """The table of the catalog, made if there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        lake = f"file://{held.lake.folder.absolute()}"
+        name = (*self._namespace, table)
+        try:
+            there = self._catalog.load_table(name)
+        except NoSuchTableError:
+            there = self._created(name, lake, held)
+        if (of := there.properties.get(_LAKE)) != lake:
+            raise OutputError(
+                f"{'.'.join(name)} in {self._shown} is of {of or 'no lake'}, not of {lake}: choose "
+                "another --namespace, or drop that table"
+            )
+        return there
+
+    def _created(self, name: tuple[str, ...], lake: str, held: Held) -> "Table":
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.transforms import IdentityTransform
+
+        self._catalog.create_namespace_if_not_exists(self._namespace)
+        schema = _schema(name[-1])
+        day = schema.find_field(DAY.name).field_id
+        return self._catalog.create_table(
+            name,
+            schema,
+            location=self._location(name, lake, held),
+            partition_spec=PartitionSpec(
+                PartitionField(
+                    source_id=day, field_id=1000, transform=IdentityTransform(), name=DAY.name
+                )
+            ),
+            properties={**_PROPERTIES, _LAKE: lake},
+        )
+
+    def _location(self, name: tuple[str, ...], lake: str, held: Held) -> str | None:
+        """Where the lists of a new table go; None if the catalog knows."""
+        from pyiceberg.catalog import MetastoreCatalog
+
+        catalog = self._catalog
+        if not isinstance(catalog, MetastoreCatalog) or "warehouse" in catalog.properties:
+            return None
+        if "location" in catalog.load_namespace_properties(self._namespace):
+            return None
+        private_folder(held.lake.folder / _FOLDER)
+        return "/".join((lake, _FOLDER, *name))
+
+
+# -- what is listed
+
+
+def _data_files(table: "Table", snapshot: "Snapshot | None") -> Iterator["DataFile"]:
+    from pyiceberg.manifest import ManifestContent
+
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        if manifest.content != ManifestContent.DATA:
+            raise OutputError(
+                f"rows of {'.'.join(table.name())} were deleted by another program, which no lake "
+                "can say: drop the table, and publish again"
+            )
+        for entry in manifest.fetch_manifest_entry(table.io):
+            yield entry.data_file
+
+
+def _seen_ns(table: "Table") -> int:
+    """Landings that were installed before this time are listed as they are; ns since 1970."""
+    ours = [s for s in table.metadata.snapshots if s.summary and _VERSION in s.summary]
+    latest_ms = max((snapshot.timestamp_ms for snapshot in ours), default=0)
+    return latest_ms * 1_000_000 - PUBLISH_CLOCK_SECONDS * 1_000_000_000
+
+
+def _facts(file: "DataFile") -> tuple[Any, ...]:
+    """What a list knows of a file."""
+    return (
+        file.file_size_in_bytes,
+        file.record_count,
+        file.partition,
+        *map(dict, (file.column_sizes, file.value_counts, file.null_value_counts)),
+        *map(dict, (file.lower_bounds, file.upper_bounds)),
+    )
+
+
+def _data_file(root: str, file: LakeFile, metadata: "TableMetadata") -> "DataFile":
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+    from pyiceberg.types import PrimitiveType
+
+    schema = metadata.schema()
+    ids = parquet_path_to_id_mapping(schema)
+    by_path, begins = leaves_of(file)
+    leaves = {ids[path]: leaf for path, leaf in by_path.items()}
+
+    def bounds(which: str) -> dict[int, bytes]:
+        found = {number: getattr(leaf, which) for number, leaf in leaves.items()}
+        types = ((number, schema.find_type(number), bound) for number, bound in found.items())
+        return {
+            number: to_bytes(type, bound)
+            for number, type, bound in types
+            if bound is not None and isinstance(type, PrimitiveType)
+        }
+
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=root + file.inner,
+        file_format=FileFormat.PARQUET,
+        partition=Record(file.day and (file.day - _FIRST_DAY).days),
+        record_count=file.rows,
+        file_size_in_bytes=file.bytes,
+        column_sizes={number: leaf.bytes for number, leaf in leaves.items()},
+        value_counts={number: leaf.values for number, leaf in leaves.items()},
+        null_value_counts={n: leaf.nulls for n, leaf in leaves.items() if leaf.nulls is not None},
+        nan_value_counts={},
+        lower_bounds=bounds("least"),
+        upper_bounds=bounds("most"),
+        split_offsets=begins,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        spec_id=metadata.default_spec_id,
+    )
+
+
+# -- changing it
+
+
+def _schema(table: str) -> "Schema":
+    """The columns of a table, and the day."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField
+
+    meanings = {column.name: column.meaning for column in TABLES[table].columns}
+    ids = count(1)
+    return Schema(
+        *(
+            NestedField(next(ids), field.name, _type(field.type, ids), doc=meanings.get(field.name))
+            for field in (*arrow_schema(table), DAY)
+        )
+    )
+
+
+def _type(of: pa.DataType, ids: Iterator[int]) -> "IcebergType":
+    from pyiceberg import types
+
+    if pa.types.is_list(of):
+        return types.ListType(next(ids), _type(of.value_type, ids), element_required=False)
+    if pa.types.is_map(of):
+        return types.MapType(
+            *(next(ids), _type(of.key_type, ids)),
+            *(next(ids), _type(of.item_type, ids)),
+            value_required=False,
+        )
+    return {
+        pa.int64(): types.LongType(),
+        pa.bool_(): types.BooleanType(),
+        pa.string(): types.StringType(),
+        pa.timestamp("us", "UTC"): types.TimestamptzType(),
+        pa.date32(): types.DateType(),
+    }[of]
+
+
+def _change(
+    table: "Table", root: str, difference: Difference, known: dict[str, "DataFile"]
+) -> None:
+    """Add the columns that a table does not have and change its list, by one commit."""
+    wanted = _schema(table.name()[-1])
+    with table.transaction() as change:
+        if table.name_mapping() is None:  # by the ids that the catalog gave
+            mapping = table.schema().name_mapping.model_dump_json()
+            change.set_properties({"schema.name-mapping.default": mapping})
+        if not set(wanted.column_names) <= set(table.schema().column_names):
+            with change.update_schema() as columns:
+                columns.union_by_name(wanted)
+        if difference.added or difference.removed:
+            update = change.update_snapshot(snapshot_properties={_VERSION: str(SCHEMA_VERSION)})
+            with update.overwrite() if difference.removed else update.merge_append() as files:
+                for name in difference.removed:
+                    files.delete_data_file(known[name])
+                for file in difference.added:
+                    files.append_data_file(_data_file(root, file, change.table_metadata))
+
+
+def _forget_old(table: "Table") -> None:
+    """Take old snapshots off a table, with the lists that only they have: their files have gone, or
+    are in later ones. No engine does, see gc.enabled. Once a day, as all lists are read."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    snapshots = table.metadata.snapshots
+    end_ms = time.time_ns() // 1_000_000 - PUBLISH_HISTORY_DAYS * _DAY_MS
+    if min((each.timestamp_ms for each in snapshots), default=end_ms) > end_ms - _DAY_MS:
+        return
+    heads = {reference.snapshot_id for reference in table.metadata.refs.values()}
+    old = [s for s in snapshots if s.timestamp_ms < end_ms and s.snapshot_id not in heads]
+    lists = _lists(table, old)
+    try:
+        table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in old]).commit()
+    except CommitFailedException:
+        return  # another publishes; the next one does it
+    for path in lists - _lists(table, table.metadata.snapshots):
+        with suppress(FileNotFoundError):
+            table.io.delete(path)
+
+
+def _lists(table: "Table", snapshots: Iterable["Snapshot"]) -> set[str]:
+    """The paths of all lists of snapshots."""
+    found = set()
+    for snapshot in snapshots:
+        found |= {snapshot.manifest_list, *(m.manifest_path for m in snapshot.manifests(table.io))}
+    return found
