@@ -191,17 +191,23 @@ def _schema(table: str) -> pa.Schema:
 
 def _create(folder: Path, table: str, adding: list["AddAction"]) -> None:
     from deltalake import Schema
+    from deltalake.exceptions import DeltaError
     from deltalake.transaction import create_table_with_add_actions
 
-    create_table_with_add_actions(
-        folder.as_uri(),
-        Schema.from_arrow(_schema(table)),
-        adding,
-        mode="error",
-        partition_by=[field.name for field in _PARTITIONS],
-        name=table,
-        configuration=_CONFIGURATION,
-    )
+    try:
+        create_table_with_add_actions(
+            folder.as_uri(),
+            Schema.from_arrow(_schema(table)),
+            adding,
+            mode="error",
+            partition_by=[field.name for field in _PARTITIONS],
+            name=table,
+            configuration=_CONFIGURATION,
+        )
+    except DeltaError:
+        if _opened(folder) is None:
+            raise
+        raise ConflictError from None
 
 
 def _commit(

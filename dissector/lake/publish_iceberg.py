@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -100,7 +100,7 @@ class Iceberg:
                     return False
                 if held.installed_ns(file.landing) < seen_ns:
                     return True
-                return _facts(_data_file(root, file, there.metadata)) == _facts(known)
+                return _is_true(known, _data_file(root, file, there.metadata))
 
             difference = held.difference(files, listed, is_same)
             _change(there, root, difference, listed)
@@ -211,15 +211,17 @@ def _seen_ns(table: "Table") -> int:
     return latest_ms * 1_000_000 - PUBLISH_CLOCK_SECONDS * 1_000_000_000
 
 
-def _facts(file: "DataFile") -> tuple[Any, ...]:
-    """What a list knows of a file."""
-    return (
-        file.file_size_in_bytes,
-        file.record_count,
-        file.partition,
-        *map(dict, (file.column_sizes, file.value_counts, file.null_value_counts)),
-        *map(dict, (file.lower_bounds, file.upper_bounds)),
+def _is_true(known: "DataFile", now: "DataFile") -> bool:
+    """Whether what is listed of a file holds; of columns that came later nothing is."""
+    pairs = (
+        (known.column_sizes, now.column_sizes),
+        (known.value_counts, now.value_counts),
+        (known.null_value_counts, now.null_value_counts),
+        (known.lower_bounds, now.lower_bounds),
+        (known.upper_bounds, now.upper_bounds),
     )
+    are_true = all(dict(listed).items() <= dict(found).items() for listed, found in pairs)
+    return are_true and known.partition == now.partition
 
 
 def _data_file(root: str, file: LakeFile, metadata: "TableMetadata") -> "DataFile":
@@ -232,7 +234,7 @@ def _data_file(root: str, file: LakeFile, metadata: "TableMetadata") -> "DataFil
     schema = metadata.schema()
     ids = parquet_path_to_id_mapping(schema)
     by_path, begins = leaves_of(file)
-    leaves = {ids[path]: leaf for path, leaf in by_path.items()}
+    leaves = {ids[path]: leaf for path, leaf in by_path.items() if path in ids}
 
     def bounds(which: str) -> dict[int, bytes]:
         found = {number: getattr(leaf, which) for number, leaf in leaves.items()}
