@@ -204,8 +204,8 @@ def doctor(common: Common, warm: bool) -> int:
         raise DependencyError(f"{missing} missing, see above")
     if optional:
         common.words.say(
-            f"{counted(optional, 'optional part')} not there: report and analyze by Spark, and "
-            "--keylog, need them; all other commands work"
+            f"{counted(optional, 'optional part')} not there: report and analyze by Spark, "
+            "--keylog and lake publish need them; all other commands work"
         )
     return 0
 

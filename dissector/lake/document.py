@@ -4,13 +4,15 @@ python -m dissector.lake.document            print docs/lake.md
 python -m dissector.lake.document FILE       write it
 """
 
+import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
 from dissector.lake.queries import JOINS, QUERIES, VIEW
 from dissector.lake.settings import SETTINGS, settings_table
-from dissector.limits import MAX_DAY_LANDINGS
+from dissector.limits import MAX_DAY_LANDINGS, PUBLISH_HISTORY_DAYS
 from dissector.schemas.column import NEVER
 from dissector.schemas.enums import EXPLAINED
 from dissector.schemas.tables import OF_REPORTS, SCHEMA_VERSION, TABLES
@@ -92,18 +94,81 @@ too, and by `ts` for the time itself. Nothing ever moves to another day, and gro
 - **Older lakes** have no days. They are read as they are; `lake compact` moves them. A group that
   was made over several days lies in its first day, alone, and is removed when its last one is old.
 
-In Spark, `spark.read.parquet("LAKE/exchanges")` has the columns `day` and `landing`. In Athena and
-Trino:
+### Tables of Iceberg and Delta Lake
+
+`dissector lake publish LAKE --iceberg CATALOG`, or `--delta`, or both, makes each table of the lake
+a table of that format: a list of the lake's own files, where they lie. No row is copied, and
+nothing of the lake is written. `pip install 'pulsar-dissector[publish]'` brings the libraries.
+
+    dissector lake publish lake --iceberg sqlite:////data/catalog.db    # dissector.exchanges, …
+    dissector lake publish lake --delta                                 # lake/exchanges, …
+
+- **Again.** Publishing again adds what was landed since and takes off what has gone, by one commit
+  for each table; where nothing differs there is none. A reader sees a table before or after, each
+  table by itself: the commits of twelve tables are not one. Publish after `lake rm`, `lake keep`
+  and `lake compact`, and after `land`, `report` and taps, which compact crowded days: until then
+  the list names files that have gone, and queries that want these fail; none leaves them out.
+- **Whoever is killed** leaves tables that are before or after; the next run does the others. Two
+  that publish at once both end well: who comes second looks again.
+- **Iceberg.** CATALOG is a name that pyiceberg is configured for (`~/.pyiceberg.yaml`,
+  `PYICEBERG_CATALOG__NAME__URI`), or the address of one: of SQLite, PostgreSQL, REST, Hive. Under
+  an address it has the name `default`, as in pyiceberg's own commands. Tables are of format
+  version 2 in the namespace `dissector` (`--namespace`), one for each lake, partitioned by `day`.
+  `day` is in no file; its value stands in the list, as the specification has it for tables of
+  Hive. Columns are found by name. Lists lie where the catalog says, else below `LAKE/_iceberg`.
+  Snapshots are kept for {history} days, their files only as long as the lake has them. The property
+  `gc.enabled` is false, so that no engine deletes files of the lake.
+- **Delta Lake.** Each `LAKE/<table>` is a table, `_delta_log` its list; partitions are `day` and
+  `landing`. Paths in it are relative, so that a lake may be moved. VACUUM deletes nothing that is
+  younger than ten years; never tell it less.
+- **Types** are those below: bigint is long, timestamps are of microseconds with UTC, lists and maps
+  are what they are; no column is unsigned or of nanoseconds. Lists have the least and the most of
+  columns and the number of nulls, as files have them: a condition on `day`, `topic`, `ts` or a
+  number opens only the files that may fit.
+- **Older lakes.** Captures of schema versions 2 and 3 are listed under their day; columns that they
+  lack are null. Files of version 1 do not name their capture: these are left out, named, and the
+  exit code is 3 until `lake compact` wrote them anew. (Polars takes partitions from names of
+  folders: `scan_delta` wants all captures in days.)
+- **Rights.** Lists hold names of topics and addresses: `_delta_log` and `_iceberg` are for you and
+  your group. `#`, `?` and `%` may not be in the path of the lake.
+- **Following a table.** A rotation of a tap is a landing: published, it is an append. A commit that
+  takes files off, too, is an overwrite, by which the streaming readers of both formats stop, or
+  which they pass over with all that it adds: compact and publish apart from landing.
+
+```python
+from pyiceberg.catalog import load_catalog
+catalog = load_catalog(uri="sqlite:////data/catalog.db")
+catalog.load_table("dissector.exchanges").scan("day >= '2026-01-31'").to_arrow()
+
+import deltalake, polars
+deltalake.DeltaTable("lake/exchanges").to_pyarrow_table(filters=[("kind", "=", "publish")])
+polars.scan_delta("lake/exchanges").filter(polars.col("latency_ns") > 1_000_000).collect()
+```
+
+### In Spark, Athena and Trino without publishing
+
+In Spark, `spark.read.parquet("LAKE/exchanges")` has the columns `day` and `landing`. Athena and
+Trino read the folders as a table of Hive. Athena's types are written as below, `timestamp[us, UTC]`
+is `timestamp`; columns are found by name, so that any may be left out, in any order:
 
 ```sql
-create external table exchanges (
-  connection_id bigint, kind string, topic string, outcome string, latency_ns bigint,
-  ts timestamp, capture string)   -- and whatever else of the columns below, in any order
-partitioned by (day date, landing string)
-stored as parquet location 's3://BUCKET/LAKE/exchanges/';
+{athena}
 
-msck repair table exchanges;      -- Trino: call system.sync_partition_metadata(...)
+msck repair table exchanges;
 ```
+
+Trino says `varchar` for string and has brackets for lists and maps, `array(bigint)`,
+`map(varchar, bigint)`; for microseconds `set session hive.timestamp_precision = 'MICROSECONDS'`
+(Athena and else Trino show whole milliseconds; columns in `_ns` are exact):
+
+```sql
+{trino}
+
+call system.sync_partition_metadata('default', 'exchanges', 'FULL');
+```
+
+Partitions are told again after each landing and after what takes landings away; `FULL` drops
+those that have gone, in Athena `alter table … drop partition` does.
 
 ### In DuckDB
 
@@ -199,7 +264,8 @@ that is just being installed, one after the other.
 `_lock` holds the highest schema version that was ever landed: a program that knows only lower ones
 adds nothing. `_sums` holds numbers that reports keep for the next one, and below `stretches` what
 stood open at ends of captures whose connections go on. They belong to no table, and whoever misses
-them makes them again: `lake verify` passes them over. `_findings` holds what a tap that runs, or
+them makes them again: `lake verify` passes them over, and lists of published tables (`_iceberg`,
+`_delta_log`). `_findings` holds what a tap that runs, or
 that crashed, found: `dissector findings --lake` lists it until all rows of the run are in the lake.
 
 ## Crashes
@@ -227,6 +293,9 @@ def lake_page() -> str:
         "settings": "\n".join(settings_table()),
         "part_size": f"{SETTINGS.part_bytes >> 20} MiB",
         "most_landings": f"{MAX_DAY_LANDINGS}",
+        "history": f"{PUBLISH_HISTORY_DAYS}",
+        "athena": athena_table("exchanges", "s3://BUCKET/LAKE") + ";",
+        "trino": trino_table("exchanges", "s3://BUCKET/LAKE") + ";",
         "words": "\n".join(_words()),
     }
     lines = [_OPENING.format(version=SCHEMA_VERSION, **parts)]
@@ -239,6 +308,42 @@ def lake_page() -> str:
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+def hive_columns(table: str) -> list[str]:
+    """The columns of a table and their types as Hive, Athena and Spark write them."""
+    types = {"timestamp[us, UTC]": "timestamp"}
+    return [f"{c.name} {types.get(c.type, c.type)}" for c in TABLES[table].columns]
+
+
+def athena_table(table: str, lake: str) -> str:
+    """The statement by which Athena, or Hive, reads the files of a table."""
+    return (
+        f"create external table {table} (\n{_wrapped(hive_columns(table))})\n"
+        "partitioned by (day date, landing string)\n"
+        f"stored as parquet location '{lake}/{table}/'"
+    )
+
+
+def trino_table(table: str, lake: str) -> str:
+    """The same of Trino."""
+    columns = []
+    for column in hive_columns(table):
+        name, type = column.split(" ", 1)
+        type = re.sub(r"<(.*)>", r"(\1)", type).replace("string", "varchar").replace(",", ", ")
+        columns.append(f"{name} {'timestamp(6)' if type == 'timestamp' else type}")
+    return (
+        f"create table {table} (\n{_wrapped([*columns, 'day date', 'landing varchar'])})\n"
+        f"with (format = 'PARQUET', external_location = '{lake}/{table}/',\n"
+        "  partitioned_by = array['day', 'landing'])"
+    )
+
+
+def _wrapped(columns: list[str]) -> str:
+    """Columns in lines, none of them over two."""
+    text = ", ".join(column.replace(" ", "\0") for column in columns)
+    filled = textwrap.fill(text, 96, initial_indent="  ", subsequent_indent="  ")
+    return filled.replace("\0", " ")
 
 
 def _joins() -> list[str]:
