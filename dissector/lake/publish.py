@@ -66,8 +66,8 @@ class Leaf(NamedTuple):
     bytes: int
     values: int
     nulls: int | None
-    least: object
-    most: object
+    least: Any
+    most: Any
 
 
 class Difference(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
-    from pyiceberg.types import IcebergType
+    from pyiceberg.types import IcebergType, PrimitiveType
 
 # Where lists lie if the catalog names no warehouse, below the lake.
 _FOLDER: Final = "_iceberg"
@@ -79,7 +79,11 @@ class Iceberg:
             from pyiceberg.catalog import load_catalog
         self._shown = re.sub(r"//[^/@]*@", "//…@", catalog)
         self._namespace = tuple(namespace.split("."))
-        with self._speaking():
+        if not all(part.strip() for part in self._namespace):
+            raise UsageError(
+                f"--namespace {namespace!r} is no name; write dissector or network.night"
+            )
+        with self._speaking("reach"):
             try:
                 is_address = "://" in catalog
                 self._catalog = load_catalog(uri=catalog) if is_address else load_catalog(catalog)
@@ -90,17 +94,18 @@ class Iceberg:
         """See Format."""
         root = f"file://{held.lake.folder.absolute()}/{table}/"
         files = {root + file.inner: file for file in held.files(table)}
-        with self._speaking():
+        with self._speaking("write to"):
             there = self._opened(table, held)
             listed = {each.file_path: each for each in _data_files(there, there.current_snapshot())}
             seen_ns = _seen_ns(there)
+            columns = _columns_of(there.metadata)
 
             def is_same(file: LakeFile, known: "DataFile") -> bool:
                 if (file.bytes, file.rows) != (known.file_size_in_bytes, known.record_count):
                     return False
                 if held.installed_ns(file.landing) < seen_ns:
                     return True
-                return _is_true(known, _data_file(root, file, there.metadata))
+                return _is_true(known, _data_file(root, file, columns))
 
             difference = held.difference(files, listed, is_same)
             _change(there, root, difference, listed)
@@ -114,8 +119,11 @@ class Iceberg:
         )
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
+    def _speaking(self, doing: str) -> Iterator[None]:
         """Turn what pyiceberg and the libraries below it raise into our errors.
+
+        Args:
+            doing: what cannot be done to the catalog then.
 
         Raises:
             ConflictError, OutputError, DependencyError: as Format says.
@@ -134,9 +142,10 @@ class Iceberg:
             *(OSError, ValueError, SQLAlchemyError, of_iceberg.RESTError),
             *(of_iceberg.ValidationException, of_iceberg.NoSuchNamespaceError),
         ) as error:
+            cause = getattr(error, "orig", None) or error
             raise OutputError(
-                f"cannot write to the catalog {self._shown}: {type(error).__name__}: {error}; "
-                "tables said so far are whole, publish again for the others"
+                f"cannot {doing} the catalog {self._shown}: {type(cause).__name__}: {cause}; "
+                "tables that are not printed are as they were"
             ) from error
 
     def _opened(self, table: str, held: Held) -> "Table":
@@ -224,27 +233,34 @@ def _is_true(known: "DataFile", now: "DataFile") -> bool:
     return are_true and known.partition == now.partition
 
 
-def _data_file(root: str, file: LakeFile, metadata: "TableMetadata") -> "DataFile":
-    from pyiceberg.conversions import to_bytes
+class _Columns(NamedTuple):
+    """What describes a file to a table: ids of columns by their paths in files, types of those that
+    have ranges by id, and the id of the partitions' specification."""
+
+    ids: dict[str, int]
+    types: dict[int, "PrimitiveType"]
+    spec_id: int
+
+
+def _columns_of(metadata: "TableMetadata") -> _Columns:
     from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
-    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
     from pyiceberg.types import PrimitiveType
 
     schema = metadata.schema()
     ids = parquet_path_to_id_mapping(schema)
+    types = {number: schema.find_type(number) for number in ids.values()}
+    primitive = {n: type for n, type in types.items() if isinstance(type, PrimitiveType)}
+    return _Columns(ids, primitive, metadata.default_spec_id)
+
+
+def _data_file(root: str, file: LakeFile, columns: _Columns) -> "DataFile":
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
     by_path, begins = leaves_of(file)
-    leaves = {ids[path]: leaf for path, leaf in by_path.items() if path in ids}
-
-    def bounds(which: str) -> dict[int, bytes]:
-        found = {number: getattr(leaf, which) for number, leaf in leaves.items()}
-        types = ((number, schema.find_type(number), bound) for number, bound in found.items())
-        return {
-            number: to_bytes(type, bound)
-            for number, type, bound in types
-            if bound is not None and isinstance(type, PrimitiveType)
-        }
-
+    leaves = {columns.ids[path]: leaf for path, leaf in by_path.items() if path in columns.ids}
+    ranged = [(n, columns.types[n], leaf) for n, leaf in leaves.items() if leaf.least is not None]
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=root + file.inner,
@@ -256,13 +272,13 @@ def _data_file(root: str, file: LakeFile, metadata: "TableMetadata") -> "DataFil
         value_counts={number: leaf.values for number, leaf in leaves.items()},
         null_value_counts={n: leaf.nulls for n, leaf in leaves.items() if leaf.nulls is not None},
         nan_value_counts={},
-        lower_bounds=bounds("least"),
-        upper_bounds=bounds("most"),
+        lower_bounds={number: to_bytes(type, leaf.least) for number, type, leaf in ranged},
+        upper_bounds={number: to_bytes(type, leaf.most) for number, type, leaf in ranged},
         split_offsets=begins,
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
-        spec_id=metadata.default_spec_id,
+        spec_id=columns.spec_id,
     )
 
 
@@ -314,15 +330,16 @@ def _change(
             mapping = table.schema().name_mapping.model_dump_json()
             change.set_properties({"schema.name-mapping.default": mapping})
         if not set(wanted.column_names) <= set(table.schema().column_names):
-            with change.update_schema() as columns:
-                columns.union_by_name(wanted)
+            with change.update_schema() as update:
+                update.union_by_name(wanted)
         if difference.added or difference.removed:
-            update = change.update_snapshot(snapshot_properties={_VERSION: str(SCHEMA_VERSION)})
-            with update.overwrite() if difference.removed else update.merge_append() as files:
+            columns = _columns_of(change.table_metadata)
+            snapshot = change.update_snapshot(snapshot_properties={_VERSION: str(SCHEMA_VERSION)})
+            with snapshot.overwrite() if difference.removed else snapshot.merge_append() as files:
                 for name in difference.removed:
                     files.delete_data_file(known[name])
                 for file in difference.added:
-                    files.append_data_file(_data_file(root, file, change.table_metadata))
+                    files.append_data_file(_data_file(root, file, columns))
 
 
 def _forget_old(table: "Table") -> None:
