@@ -247,7 +247,7 @@ name came in between, it decides by what is there then.
 
 | who | holds | waits for |
 |---|---|---|
-| reads: `report`, `sql`, `lake verify` | `_lock`, shared, while it reads | who takes away |
+| reads: `report`, `sql`, `lake publish` | `_lock`, shared, while it reads | who takes away |
 | adds: `land`, a tap | `_lock_commit`, `_lock` shared, to install | who adds or takes away |
 | takes away: `lake rm`, `lake keep`, a grown capture | `_lock` alone, to install | all of them |
 | `lake compact` | `_lock` shared to write, then alone to install | who reads or adds |
