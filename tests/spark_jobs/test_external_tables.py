@@ -1,5 +1,4 @@
-"""Folders of a lake as an engine's own tables: the columns that the texts state are of the types
-that files have."""
+"""Folders of a lake as an engine's own tables: stated columns have the types of files."""
 
 from pathlib import Path
 from typing import Any
