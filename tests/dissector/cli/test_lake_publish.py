@@ -108,6 +108,12 @@ def test_captures_that_are_left_out_or_not_read_are_named(command: Command, lake
     assert command("lake", "publish", lake, "--delta").code == EXIT_OK
     landed = set(delta_table(lake, "frames").to_pyarrow_table()["capture"].to_pylist())
     assert landed == {old, other}
+    assert command("land", SAMPLES / "java-j16_dlq_retry.pcap", "--lake", lake).code == EXIT_OK
+    (damaged,) = (lake / "_manifest").glob("c-java-j16*")
+    damaged.write_text(damaged.read_text("utf-8")[:-9], "utf-8")
+    result = command("lake", "publish", lake, "--delta")
+    assert result.code == EXIT_PARTIAL and str(damaged) in result.err
+    assert delta_table(lake, "frames").to_pyarrow_table()["capture"].to_pylist()
 
 
 def test_a_lake_whose_captures_are_all_gone_is_published_empty(

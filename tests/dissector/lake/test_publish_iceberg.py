@@ -10,6 +10,7 @@ import pytest
 
 from dissector.errors import DependencyError, OutputError, UsageError
 from dissector.lake import publish_iceberg, reader
+from dissector.lake.compact import compact
 from dissector.lake.publish_iceberg import Iceberg
 from dissector.limits import PUBLISH_HISTORY_DAYS
 from tests.dissector.lake.published import (
@@ -18,8 +19,10 @@ from tests.dissector.lake.published import (
     assert_equal,
     catalog,
     iceberg_table,
+    once_before,
     published,
 )
+from tests.dissector.lake.rest_catalog import serving
 from tests.dissector.lake.samples import SAMPLES, landed
 
 ICEBERG = READERS["iceberg"]
@@ -119,6 +122,35 @@ def test_a_table_of_another_lake_is_not_touched(lake: Path, tmp_path: Path) -> N
     mine = ICEBERG._replace(to=lambda _: Iceberg(address(lake), "mine"))
     with pytest.raises(OutputError, match="of no lake"):
         published(lake, mine)
+
+
+def test_a_catalog_that_speaks_rest_has_the_same_tables(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "server") as (uri, behind):
+        rest = ICEBERG._replace(
+            to=lambda _: Iceberg(uri, "night"),
+            arrow=lambda _, table: behind.load_table(("night", table)).scan().to_arrow(),
+        )
+        published(lake, rest)
+        assert_equal(lake, rest)
+        assert behind.load_table(("night", "acks")).location().endswith("server/house/night/acks")
+        landed(lake, SAMPLES[2:3])
+        # Another is faster: the server says 409, and what it has is looked at again.
+        with once_before(monkeypatch, publish_iceberg, "_change", lambda: published(lake, rest)):
+            made = published(lake, rest)
+        assert made["frames"][1:] == (3, made["frames"].rows, 0, 0)
+        compact(lake)
+        assert published(lake, rest)["frames"][3:] == (1, 3)
+        assert_equal(lake, rest)
+
+
+def test_rows_that_another_deleted_are_back(lake: Path) -> None:
+    published(lake, ICEBERG)
+    iceberg_table(lake, "permits").delete("event = 'grant'")
+    made = published(lake, ICEBERG)["permits"]
+    assert made.added and made.removed
+    assert_equal(lake, ICEBERG, ("permits",))
 
 
 def test_rows_that_another_added_go(lake: Path) -> None:
