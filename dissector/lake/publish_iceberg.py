@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -31,7 +31,12 @@ from dissector.lake.publish import (
     leaves_of,
     private_folder,
 )
-from dissector.limits import PUBLISH_CLOCK_SECONDS, PUBLISH_HISTORY_DAYS
+from dissector.limits import (
+    PUBLISH_CLOCK_SECONDS,
+    PUBLISH_HISTORY_DAYS,
+    STORE_CONNECT_SECONDS,
+    STORE_TIMEOUT_SECONDS,
+)
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
 
@@ -56,6 +61,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+_TIMES: Final = (STORE_CONNECT_SECONDS, STORE_TIMEOUT_SECONDS)
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
 
@@ -76,6 +82,7 @@ class Iceberg:
             OutputError: it cannot be reached.
         """
         with needs("publish", "all but lake publish works without"):
+            import sqlalchemy  # noqa: F401
             from pyiceberg.catalog import load_catalog
         self._shown = re.sub(r"//[^/@]*@", "//…@", catalog)
         self._namespace = tuple(namespace.split("."))
@@ -133,7 +140,8 @@ class Iceberg:
 
         logging.getLogger("pyiceberg").setLevel(logging.ERROR)
         try:
-            yield
+            with _answered():
+                yield
         except (of_iceberg.CommitFailedException, of_iceberg.TableAlreadyExistsError) as error:
             raise ConflictError(str(error)) from error
         except (of_iceberg.NotInstalledError, ImportError) as error:
@@ -195,6 +203,25 @@ class Iceberg:
             return None
         private_folder(held.lake.folder / _FOLDER)
         return "/".join((lake, _FOLDER, *name))
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Bound the time that a server takes to answer: pyiceberg waits without end, and we hold the
+    lake meanwhile."""
+    from requests.adapters import HTTPAdapter
+
+    adapter: Any = HTTPAdapter
+    real = adapter.send
+
+    def send(*arguments: Any, **options: Any) -> Any:
+        return real(*arguments, **options | {"timeout": options.get("timeout") or _TIMES})
+
+    adapter.send = send
+    try:
+        yield
+    finally:
+        adapter.send = real
 
 
 # -- what is listed

@@ -182,6 +182,15 @@ def test_catalogs_that_are_not_there_are_named(
     assert "127.0.0.1" in str(told.value) and "secret" not in str(told.value)
 
 
+def test_a_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_iceberg, "_TIMES", (1, 1))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with pytest.raises(OutputError, match="Read timed out"):
+            Iceberg(f"http://127.0.0.1:{listening.getsockname()[1]}", "dissector")
+
+
 def test_what_cannot_be_written_is_said(lake: Path, tmp_path: Path) -> None:
     (lake / "_iceberg").symlink_to(tmp_path)
     with pytest.raises(OutputError, match="symbolic link"):
