@@ -27,6 +27,7 @@ from dissector.lake.settings import SETTINGS
 from dissector.lake.writer import LakeWriter
 from dissector.limits import PUBLISH_ATTEMPTS
 from dissector.schemas import TABLES
+from tests.choosing import LOOKS_AT_ALL
 from tests.dissector.lake.landed import TABLES_MADE, content, land, tree
 from tests.dissector.lake.older_versions import as_version_1, as_version_2, as_version_3
 from tests.dissector.lake.published import (
@@ -174,7 +175,7 @@ def test_a_condition_opens_files_of_its_day_and_range(tmp_path: Path, reader: Re
     assert opened("day = '2026-02-01' and frame_no > 200") == 0
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4 if LOOKS_AT_ALL else 1))
 def test_no_condition_hides_a_row(
     tmp_path: Path, reader: Reader, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
