@@ -26,6 +26,12 @@ STORE_TIMEOUT_SECONDS: Final = 30  # of a request
 STORE_CONNECT_SECONDS: Final = 5
 MAX_SEEN_FILES: Final = 100_000  # whose versions are remembered
 
+# -- lakes in stores
+STORE_REQUESTS: Final = 16  # on their way at once
+STORED_LAKE_BYTES: Final = 32 << 30  # of files kept on this machine; more: those not used longest go
+MAX_LOG_ENTRY_BYTES: Final = 1 << 30  # of the text of an entry or bundle; longer ones are damaged
+STORED_LAKE_GRACE_HOURS: Final = 24  # files that no manifest names stay so long: some may read them
+
 # -- capture
 READ_BUFFER_BYTES: Final = 8 << 20  # one input buffer; 32 MiB cost memory and a tenth more time
 PACKET_BLOCK_ROWS: Final = 16_384  # packets handed on at once

@@ -1,6 +1,6 @@
 """What names a place on this machine, and what is the address of one elsewhere.
 
-Captures are read from stores, too. All else is read and written through the file system:
+Captures and lakes may lie in stores, too. All else is read and written through the file system:
 `s3a://bucket/lake` would be a folder `s3a:` there, made without a word in the folder of the run; so
 it is refused.
 """
@@ -33,8 +33,8 @@ def local(text: str) -> str:
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return unquote(parts.path)
     raise UsageError(
-        f"{text} is an address, only captures are read from elsewhere than this machine: mount it, "
-        "or copy it here"
+        f"{text} is an address, and what is named here lies on this machine: mount it, or copy it "
+        "here"
     )
 
 

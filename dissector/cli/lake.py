@@ -1,4 +1,4 @@
-"""Commands for the upkeep of a lake: list, verify, rm, keep, compact, publish."""
+"""Commands for the upkeep of a lake: list, verify, rm, keep, tidy, compact, publish."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ import click
 from dissector.cli import options
 from dissector.cli.exits import EXIT_PARTIAL
 from dissector.cli.local_time import shown_time
-from dissector.cli.options import CommandGroup, Common, LocalPath, Size
+from dissector.cli.options import CommandGroup, Common, Size
 from dissector.cli.render import json_line
 from dissector.cli.select import read_time
 from dissector.cli.spans import Days, days_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dissector.lake.reader import Lake, Removed
 
 _lake_argument = click.argument(
-    "folder", metavar="LAKE", type=LocalPath(file_okay=False, path_type=Path)
+    "folder", metavar="LAKE", type=options.LAKE
 )
 
 
@@ -77,7 +77,7 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                     f"  {safe_text(inside.capture_id)}  {shown_time(inside.first_ts_ns, 3)}  "
                     f"{shown_time(inside.last_ts_ns, 3)}  {bytes_text(inside.bytes)}"
                 )
-        common.words.say(f"{counted(_number(opened), 'capture')} in {folder}")
+        common.words.say(f"{counted(_number(opened), 'capture')} in {opened.shown}")
         return exit_of_unread(common, opened)
 
 
@@ -103,7 +103,7 @@ def verify(common: Common, folder: Path) -> int:
         files = sum(len(capture.files) for capture in opened.captures)
     if problems:
         common.words.missing(
-            f"{counted(len(problems), 'problem')} in {folder}: "
+            f"{counted(len(problems), 'problem')} in {opened.shown}: "
             "land these captures again, or remove them with dissector lake rm"
         )
         return EXIT_PARTIAL
@@ -185,6 +185,30 @@ def _keep(common: Common, folder: Path, days: int) -> int:
         f"{counted(len(removed.gone), 'landing')} of days before {day_of(before_ns)} removed"
     )
     return _tell(common, removed)
+
+
+@lake.command(epilog=options.example("dissector lake tidy s3://bucket/lake"))
+@_lake_argument
+@options.speaking_options
+def tidy(common: Common, folder: Path) -> int:
+    """Remove from a store what belongs to no capture of the lake in it.
+
+    These are the files of captures that were removed, replaced or put together, and of landings
+    that were cut short. They stay for a day, as somebody may still read them. On a disk they go at
+    once, and there is nothing to do.
+    """
+    from dissector.lake.mirror import shown
+    from dissector.lake.mirror import tidy as tidy_lake
+
+    tidied = tidy_lake(folder)
+    if tidied is None:
+        common.words.say(f"{shown(folder)} lies on this machine: nothing to do")
+        return 0
+    removed = counted(tidied.files, "file")
+    common.words.say(f"{removed} removed, {bytes_text(tidied.bytes)}")
+    if tidied.young:
+        common.words.say(f"{counted(tidied.young, 'file')} of the last day stay until it is over")
+    return 0
 
 
 @lake.command(

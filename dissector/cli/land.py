@@ -11,7 +11,7 @@ import click
 
 from dissector.cli import options as cli_options
 from dissector.cli import selecting
-from dissector.cli.options import Command, Common, LocalPath
+from dissector.cli.options import Command, Common
 from dissector.cli.terminal import Messages, bytes_text, counted, progress_bar
 from dissector.errors import DissectorError, OutputError
 from dissector.options import LANDING
@@ -182,8 +182,8 @@ _INPUTS_AND_LAKE: Final = (
     click.option(
         "--lake",
         required=True,
-        type=LocalPath(file_okay=False, path_type=Path),
-        metavar="DIR",
+        type=cli_options.LAKE,
+        metavar="LAKE",
         help="Write to this lake.",
     ),
     cli_options.cluster_option,
@@ -283,6 +283,8 @@ def end_landing(
     for outcome in outcomes:
         if outcome.landed is not None:
             print(outcome.landed.capture_id)
+    from dissector.lake.mirror import shown
+
     landed = sum(outcome.landed is not None for outcome in outcomes)
-    reading.common.words.detail(f"{counted(landed, 'capture')} in {landing.lake}")
+    reading.common.words.detail(f"{counted(landed, 'capture')} in {shown(landing.lake)}")
     return reading.end(is_interrupted)

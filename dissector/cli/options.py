@@ -21,6 +21,7 @@ from dissector.local_paths import local, located
 from dissector.native.progress import listen
 from dissector.options import READING, Options, flags
 from dissector.protocols import PROTOCOL_NAMES
+from dissector.storage.addresses import has_known_scheme
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 if TYPE_CHECKING:
@@ -78,6 +79,21 @@ class LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(_checked(local, self, value, param, ctx), param, ctx)
+
+
+class LakePath(LocalPath):
+    """A lake: a folder, or the address of one in a store, for which a folder of this machine
+    stands."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or not has_known_scheme(value):
+            return super().convert(value, param, ctx)
+        from dissector.lake.mirror import folder_of
+
+        try:
+            return folder_of(value)
+        except (UsageError, OSError) as error:
+            return self.fail(str(error), param, ctx)
 
 
 class InputName(_TextType):
@@ -325,11 +341,12 @@ chain_option = click.option(
 
 FILE: Final = LocalPath(dir_okay=False, path_type=Path)
 FOLDER: Final = LocalPath(file_okay=False, path_type=Path)
+LAKE: Final = LakePath(file_okay=False, path_type=Path)
 
 
 def lake_option(text: str, **settings: Any) -> Callable[[Any], Any]:
     """--lake. text: its help; settings: as click.option takes them."""
-    return click.option("--lake", **{"type": FOLDER, "metavar": "DIR", "help": text, **settings})
+    return click.option("--lake", **{"type": LAKE, "metavar": "LAKE", "help": text, **settings})
 
 
 def capture_option(text: str) -> Callable[[Any], Any]:

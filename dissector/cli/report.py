@@ -16,7 +16,7 @@ from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
 from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
 from dissector.cli.land import compact_crowded_days, land_inputs
-from dissector.cli.options import Common, LocalPath
+from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
 from dissector.cli.terminal import Messages, Paint, counted, steps_bar, terminal_width
 from dissector.errors import OutputError, UsageError
@@ -36,7 +36,7 @@ _output_option = click.option(
 )
 
 
-class _LakePath(LocalPath):
+class _LakePath(LakePath):
     """A lake; where none is named, how to get one."""
 
     def get_missing_message(

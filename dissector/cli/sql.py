@@ -172,7 +172,8 @@ def _engine(
         chosen = [one for one in asked_lake.captures if not captures or one.capture_id in captures]
         unknown = sorted(set(captures) - {one.capture_id for one in chosen})
         if unknown:
-            raise UsageError(f"{unknown[0]} is not in {lake}: dissector lake list shows what is")
+            shown = asked_lake.shown
+            raise UsageError(f"{unknown[0]} is not in {shown}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
         part = asked.selected.of(asked_lake)
         with temporary() as work, sandbox_over(asked_lake, asked.timeout, work, part) as engine:

@@ -175,7 +175,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     metavar="real|max|N",
     help="Replay as captured, as fast as possible, or N times as fast.",
 )
-@cli_options.lake_option("Write rotations to this lake.")
+@cli_options.lake_option("Write rotations to this lake.", type=cli_options.FOLDER, metavar="DIR")
 @click.option(
     "--keep-lake",
     type=Days(),

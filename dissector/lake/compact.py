@@ -9,6 +9,8 @@ removed as a whole. Captures of older schema versions are written anew, also tho
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,11 +19,11 @@ import pyarrow.parquet as pq
 
 from dissector.errors import OutputError, UsageError
 from dissector.lake import install as lake_install
-from dissector.lake import places
+from dissector.lake import mirror, places
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
 from dissector.lake.install import Stage
-from dissector.lake.locks import exclusive_lock, shared_lock
+from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import GROUP_PREFIX, ID_DIGITS, Contained, Manifest, PartFile
 from dissector.lake.manifests import Manifests, is_named
 from dissector.lake.parquet import TableFiles
@@ -92,23 +94,27 @@ def compact_chosen(folder: Path, choice: Choice, *, may_wait: bool = True) -> Co
     lake_install.refuse_links(folder, OutputError)
     must_be_a_lake(folder)
     manifests = Manifests(folder)
+    made: list[_Work] = []
+    is_settled = False
     with lake_install.writing_to(folder):
+        mirror.refresh(folder)
         lake_install.finish_interrupted(folder)
-        made: list[Manifest] | None = None
-        while made is None:
+        while not is_settled:
             # All is written while others read and add. What somebody removed or replaced by the
             # time that we are alone is not put together: then it is chosen, and written, again.
             with ExitStack() as stack:
                 with shared_lock(folder):
                     works = _chosen(manifests.to_change()[0], choice)
                     written = [stack.enter_context(_written(folder, work)) for work in works]
-                with exclusive_lock(folder, may_wait=may_wait) as is_ours:
+                with mirror.changing(folder, may_wait=may_wait) as is_ours:
                     if not is_ours:
                         return Compacted((), ())
-                    made = _install_all(folder, manifests, works, written)
+                    install = partial(_install_all, folder, manifests, written)
+                    is_settled = mirror.settled(folder, install)
+                made += [work for work in written if work.is_done]
     return Compacted(
-        tuple(group for group, work in zip(made, works, strict=True) if len(work) > 1),
-        tuple(work[0].capture_id for work in works if len(work) == 1),
+        tuple(work.manifest for work in made if len(work.sources) > 1),
+        tuple(work.sources[0].capture_id for work in made if len(work.sources) == 1),
     )
 
 
@@ -159,9 +165,20 @@ def _rows_of(capture: Manifest) -> int:
     return sum(part.rows for part in capture.files)
 
 
+@dataclass
+class _Work:
+    """What is written under one id: its sources, and where it is until it is in the lake."""
+
+    sources: Sequence[Manifest]
+    stage: Stage
+    manifest: Manifest
+    is_done: bool = False
+
+
 @contextmanager
-def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[tuple[Stage, Manifest]]:
+def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_Work]:
     """A stage with captures in files of this schema version, under one id and one manifest."""
+    mirror.fetch(folder, ((capture, part) for capture in chosen for part in capture.files))
     described = _migrated(chosen[0])
     if len(chosen) > 1:
         contained = [
@@ -178,25 +195,22 @@ def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[tuple[Stage, 
         ]
         manifest = described._replace(files=tuple(files))
         stage.prepare(manifest)
-        yield stage, manifest
+        yield _Work(chosen, stage, manifest)
     finally:
         stage.discard()
 
 
-def _install_all(
-    folder: Path,
-    manifests: Manifests,
-    works: Sequence[Sequence[Manifest]],
-    written: Sequence[tuple[Stage, Manifest]],
-) -> list[Manifest] | None:
-    """Swap the compacted files in, the lake being ours alone; None if the sources changed."""
+def _install_all(folder: Path, manifests: Manifests, works: Sequence[_Work]) -> bool:
+    """Swap the compacted files in, the lake being ours to change; False if the sources changed."""
     lake_install.recover(folder, is_alone=True)
     there = {capture.capture_id: capture for capture in manifests.to_change()[0]}
-    if any(there.get(each.capture_id) != each for work in works for each in work):
-        return None
-    for work, (stage, _) in zip(works, written, strict=True):
-        lake_install.install(folder, stage.make_ready(map(places.place_of, work)))
-    return [manifest for _, manifest in written]
+    left = [work for work in works if not work.is_done]
+    if any(there.get(each.capture_id) != each for work in left for each in work.sources):
+        return False
+    for work in left:
+        work.stage.install(map(places.place_of, work.sources))
+        work.is_done = True
+    return True
 
 
 def _migrated(capture: Manifest) -> Manifest:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError, OutputError
-from dissector.lake import locks, places
+from dissector.lake import locks, mirror, places
 from dissector.lake import manifest as lake_manifest
 from dissector.lake.manifest import Manifest
 from dissector.lake.manifests import mark_version
@@ -57,10 +57,11 @@ def writing_to(lake: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OutputError(
-            f"cannot write to the lake {lake}: {reason}; nothing of this capture was kept, "
-            "make room or choose another folder"
-        ) from error
+        next_step = "nothing of this capture was kept, make room or choose another folder"
+        if mirror.of(lake):
+            next_step = "run it again: what is in the lake by then stays as it is"
+        shown = mirror.shown(lake)
+        raise OutputError(f"cannot write to the lake {shown}: {reason}; {next_step}") from error
 
 
 class Stage:
@@ -74,6 +75,8 @@ class Stage:
         self.lake = lake
         self._ready_name = _REMOVAL
         self._place = ""
+        self._uploaded: list[str] = []
+        self._manifest: Manifest | None = None
         lock: int | None = None
         while lock is None:
             self.folder = _new_folder(lake / STAGE_FOLDER, name)
@@ -81,16 +84,56 @@ class Stage:
         self._lock = lock
 
     def prepare(self, manifest: Manifest | None) -> None:
-        """See that all is on disk. It takes long, so no lock of the lake should be held.
+        """See that all is on disk, or in the store. It takes long, so no lock of the lake should be
+        held.
 
         Args:
             manifest: None where captures are removed and nothing takes their place.
         """
+        stored = mirror.of(self.lake)
+        if manifest is not None and stored is not None:
+            manifest = self._manifest = self._upload(stored, manifest)
         if manifest is not None:
             self._ready_name = manifest.capture_id
             self._place = places.place_of(manifest)
             (self.folder / _MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
-        _sync_tree(self.folder)
+        if stored is None:
+            _sync_tree(self.folder)
+
+    def _upload(self, stored: mirror.Mirror, manifest: Manifest) -> Manifest:
+        """Write the files of a capture to the store, under names of this attempt."""
+        named = manifest.of_attempt(self.folder.name.rpartition(".")[2])
+        for old, new in zip(manifest.files, named.files, strict=True):
+            folder = self.folder / old.table
+            (folder / old.name).rename(folder / new.name)
+        self._uploaded = stored.names(named)
+        stored.upload(self.folder, named)
+        return named
+
+    def install(self, replaces: Iterable[str]) -> bool:
+        """Put a prepared stage into the lake, see the function `install`.
+
+        Args:
+            replaces: places of what it takes the place of.
+
+        Raises:
+            Overtaken: it lies in a store, and was changed since its manifests were looked at.
+        """
+        stored = mirror.of(self.lake)
+        if stored is None:
+            return install(self.lake, self.make_ready(replaces))
+        manifest = self._manifest
+        if manifest is not None and stored.has(manifest):
+            return False
+        uploaded, self._uploaded = self._uploaded, []  # they may be named by now, or soon
+        try:
+            stored.commit(manifest, set(map(places.id_at, replaces)), self.folder.name)
+        except mirror.Overtaken:
+            self._uploaded = uploaded
+            raise
+        if manifest is not None:
+            stored.keep(self.folder, manifest)
+        return True
 
     def make_ready(self, replaces: Iterable[str]) -> Path:
         """Complete a prepared stage; from here on it is installed, if need be by others.
@@ -117,6 +160,8 @@ class Stage:
         """Remove the stage if it is not ready, and let go of it."""
         if self._lock < 0:
             return
+        if self._uploaded and (stored := mirror.of(self.lake)):
+            stored.remove(self._uploaded)
         if not self.folder.name.endswith(_READY):
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
@@ -197,6 +242,8 @@ def delete_abandoned(lake: Path) -> None:
 def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[str]) -> bool:
     """Whether installing a stage takes files away that somebody may be reading. replaces: places of
     what is replaced."""
+    if mirror.of(lake):
+        return False  # files in a store stay for a while
     target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
     staged = stage / _MANIFEST
     is_changed = staged.is_file() and target.is_file() and not _is_there(lake, staged, target)
@@ -253,11 +300,11 @@ def remove_captures(lake: Path, gone: Collection[str]) -> None:
         stage = Stage(lake, _REMOVAL)
         try:
             stage.prepare(None)
-            install(lake, stage.make_ready(gone))
+            stage.install(gone)
         finally:
             stage.discard()
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _NO_ROOM or mirror.of(lake):
             raise
         # There is no room to note what is being done, and most likely that is why it is done.
         _delete_manifests(lake, map(places.id_at, gone))
@@ -317,7 +364,9 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
 
 
 def has_all_files(lake: Path, manifest: Manifest) -> bool:
-    """Whether a lake has all files of a capture, at their size."""
+    """Whether a lake has all files of a capture, at their size; in a store, what is named is."""
+    if mirror.of(lake):
+        return True
     for part in manifest.files:
         path = places.part_path(lake, manifest, part)
         if not path.is_file() or path.stat().st_size != part.bytes:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
+from dissector.lake import mirror
+from dissector.lake.install import writing_to
 from dissector.lake.known import known_capture, told_of
 from dissector.lake.landing import ConcurrentLanding, Landed, Landing
 from dissector.lake.manifest import cut_base_name
@@ -83,6 +85,8 @@ def land_strictly(
         OutputError: the lake could not be written.
     """
     outcomes: list[Outcome] = []
+    with writing_to(lake):
+        mirror.refresh(lake)
     with ExitStack() as stack:
         landings: list[Landing] = []
         accounts: list[Account] = []
@@ -168,6 +172,8 @@ def land_chains(
     Raises:
         OutputError: the lake could not be written.
     """
+    with writing_to(lake):
+        mirror.refresh(lake)
     if processes := processes_for(chains, jobs):
         yield from _land_in_processes(chains, lake, options, cluster, processes, progress)
         return
@@ -175,6 +181,7 @@ def land_chains(
     for number, chain in enumerate(chains):
         yield landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
         done += chain.stored_bytes
+    mirror.trim(lake)
 
 
 def landed_or_failed(

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from dissector.blocks import TableBlock
 from dissector.errors import OutputError
+from dissector.lake import mirror
 from dissector.lake.digest import ChainDigest, Marks
 from dissector.lake.install import (
     Stage,
     delete_abandoned,
-    install,
     recover,
     refuse_links,
     removes_files,
@@ -170,7 +170,9 @@ class Landing:
             if self._tap_id:
                 return self._leave_ready(manifest)
             with adding_lock(self._lake):
-                landed = self._install(manifest, is_alone=False, is_last=is_last)
+                landed = mirror.settled(
+                    self._lake, lambda: self._install(manifest, is_alone=False, is_last=is_last)
+                )
             if landed is None:
                 with exclusive_lock(self._lake):
                     landed = self._install(manifest, is_alone=True, is_last=is_last)
@@ -244,8 +246,7 @@ class Landing:
             self._lake, self._stage.folder, manifest.capture_id, places
         ):
             return None
-        ready = self._stage.make_ready(places)
-        outcome = INSTALLED if install(self._lake, ready) else UNCHANGED
+        outcome = INSTALLED if self._stage.install(places) else UNCHANGED
         return self._landed(manifest, outcome, tuple(sorted(replaced)), tuple(sentences))
 
     def _not_landed(self, manifest: Manifest, outcome: str, sentence: str) -> Landed:

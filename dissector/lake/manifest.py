@@ -21,6 +21,7 @@ MANIFEST_FOLDER: Final = "_manifest"
 _COMPRESSION: Final = re.compile(r"\.(gz|gzip|zst|zstd|lz4|xz)$", re.IGNORECASE)
 # The id of a rotation of a tap; what comes before the last hyphen is the same for all of a run.
 ROTATION: Final = re.compile(r"(c-.+-\d+)-\d{5}")
+_ATTEMPT: Final = re.compile(r"\.[0-9a-f]{12}(?=\.parquet$)")  # in the names of files in a store
 ID_DIGITS: Final = 12  # of the SHA-256, at the end of an id
 GROUP_PREFIX: Final = "compact-"  # of the ids of compacted groups
 
@@ -105,7 +106,20 @@ class Manifest(NamedTuple):
 
     def digest(self) -> str:
         """What tells whether its rows are still those that somebody read, however they lie."""
-        return self.landed or hashlib.sha256(to_json(self).encode()).hexdigest()
+        return self.landed or hashlib.sha256(to_json(self.plain()).encode()).hexdigest()
+
+    def plain(self) -> "Manifest":
+        """The same with names of files as those of a lake on a disk, where no attempt has its own."""
+        if not any(_ATTEMPT.search(part.name) for part in self.files):
+            return self
+        parts = (part._replace(name=_ATTEMPT.sub("", part.name)) for part in self.files)
+        return self._replace(files=tuple(parts))
+
+    def of_attempt(self, unique: str) -> "Manifest":
+        """The same with names of files that no other attempt to land it has."""
+        names = (part.name.replace(".", f".{unique}.") for part in self.files)
+        parts = (part._replace(name=name) for part, name in zip(self.files, names, strict=True))
+        return self._replace(files=tuple(parts))
 
 
 def clean_base_name(file_name: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dissector.errors import InputError
-from dissector.lake import manifest
+from dissector.lake import manifest, mirror
 from dissector.lake.locks import LOCK_FILE
 from dissector.lake.manifest import Manifest, NewerLake
 from dissector.limits import MAX_SCHEMA_VERSION_DIGITS
@@ -181,7 +181,7 @@ def refuse_newer(lake: Path) -> None:
     version = _version(lake / LOCK_FILE)
     if version > SCHEMA_VERSION:
         raise NewerLake(
-            f"{lake} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
+            f"{mirror.shown(lake)} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
             "use the version of dissector that wrote the lake, or a newer one"
         )
 

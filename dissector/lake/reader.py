@@ -4,7 +4,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import install, places
+from dissector.lake import install, mirror, places
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
-from dissector.lake.locks import exclusive_lock, shared_lock
+from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
 from dissector.lake.manifests import Manifests, UnreadManifest, is_named
 from dissector.schemas import SINCE, TABLES
@@ -61,6 +61,7 @@ class Lake(NamedTuple):
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
         paths = []
+        self.fetch(table)
         links = places.links_in(self.folder / table)
         for capture in sorted(self.captures, key=lambda each: each.schema_version):
             for part in capture.files:
@@ -69,15 +70,30 @@ class Lake(NamedTuple):
                 path = places.part_path(self.folder, capture, part)
                 text = _odd(path, not links.isdisjoint(path.parents[:2]))
                 if text:
-                    raise InputError(f"{path} is {text}; see: dissector lake verify {self.folder}")
+                    raise InputError(f"{path} is {text}; see: dissector lake verify {self.shown}")
                 paths.append(str(path))
         return paths
+
+    def fetch(self, table: str) -> None:
+        """See that the files of a table are on this machine.
+
+        Raises:
+            InputError: they cannot be had.
+        """
+        parts = ((c, part) for c in self.captures for part in c.files if part.table == table)
+        mirror.fetch(self.folder, parts)
+
+    @property
+    def shown(self) -> str:
+        """The lake as its user knows it."""
+        return mirror.shown(self.folder)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a table; for small lakes and tests."""
         wanted = list(columns) if columns is not None else [c.name for c in TABLES[table].columns]
         schema = pa.schema([arrow_schema(table).field(name) for name in wanted])
         tables = [no_rows(schema)]
+        self.fetch(table)
         for capture in self.captures:
             for part in capture.files:
                 if part.table == table:
@@ -93,7 +109,8 @@ def must_be_a_lake(folder: Path) -> None:
         InputError: it is not a lake.
     """
     if not (folder / MANIFEST_FOLDER).is_dir() and not install.needs_recovery(folder):
-        raise InputError(f"{folder} is not a lake: it has no captures; `land` writes one")
+        text = f"{mirror.shown(folder)} is not a lake: it has no captures; `land` writes one"
+        raise InputError(text)
 
 
 @contextmanager
@@ -116,21 +133,27 @@ def open_lake(folder: Path) -> Iterator[Lake]:
                     f"cannot finish what a crash left in {folder}: {error.strerror or error}"
                 ) from error
     with shared_lock(folder):
-        captures, unread = Manifests(folder).all()
+        with mirror.current(folder):
+            captures, unread = Manifests(folder).all()
         if unread and not captures:
             raise InputError(unread[0].text)
         yield Lake(folder, tuple(captures), tuple(unread))
+    if mirror.bytes_fetched(folder):
+        mirror.trim(folder)
 
 
 def verify(lake: Lake) -> list[LakeProblem]:
     """Compare every file with its manifest: there, same bytes, readable, rows and schema right, and
     rows of the captures that it names."""
     problems = [LakeProblem(each.capture_id, each.path, each.text) for each in lake.unread]
+    stored = mirror.of(lake.folder)
+    parts = ((capture, part) for capture in lake.captures for part in capture.files)
+    unfetched = {} if stored is None else stored.fetched(parts, is_fresh=True)
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:
             path = places.part_path(lake.folder, capture, part)
-            text = _wrong(path, part, capture.schema_version)
+            text = unfetched.get(path) or _wrong(path, part, capture.schema_version)
             if not text:
                 names = names_of_rows(path, capture)
                 named.setdefault(part.table, set()).update(names)
@@ -146,7 +169,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
         if FILES in named:  # by which reports know what captures there are
             text = _unheld(named[FILES], capture)
             problems += [LakeProblem(capture.capture_id, FILES, text)] if text else []
-    return problems + _held_twice(lake) + _strays(lake)
+    return problems + _held_twice(lake) + ([] if stored else _strays(lake))
 
 
 def _unnamed(names: AbstractSet[str], capture: Manifest) -> str:
@@ -282,17 +305,18 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         UsageError: no capture fits.
         InputError: a newer program wrote some of the lake.
     """
-    manifests = _manifests_to_change(folder)
-    with install.writing_to(folder), exclusive_lock(folder):
-        install.recover(folder, is_alone=True)
-        captures, unread = manifests.to_change()
+
+    def chosen(
+        captures: Sequence[Manifest], unread: Sequence[UnreadManifest]
+    ) -> tuple[Removed, Collection[str]]:
         chosen = {c.capture_id for c in captures if is_named(c.capture_id, patterns)}
         chosen |= {each.capture_id for each in unread if is_named(each.capture_id, patterns)}
         if before_ns is not None:
             chosen |= {c.capture_id for c in captures if (c.last_ts_ns or before_ns) < before_ns}
         there = {c.capture_id for c in captures} | {each.capture_id for each in unread}
         at: dict[str, set[str]] = {each.capture_id: set() for each in unread}
-        for place in {p for table in TABLES for p in places.places_in(folder / table)}:
+        tables = () if mirror.of(folder) else TABLES  # of a store they are copies
+        for place in {p for table in tables for p in places.places_in(folder / table)}:
             at.setdefault(places.id_at(place), set()).add(place)
         orphans = sorted(name for name in at.keys() - there if is_named(name, patterns))
         kept = [c for c in captures if c.replaces and c.capture_id not in chosen]
@@ -303,8 +327,9 @@ def remove(folder: Path, patterns: Sequence[str] = (), before_ns: int | None = N
         gone = {places.place_of(capture) for capture in captures if capture.capture_id in chosen}
         for name in (*(chosen & {each.capture_id for each in unread}), *orphans):
             gone |= at[name] or {places.places_without_day(name)[0]}
-        install.remove_captures(folder, sorted(gone))
-    return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes))
+        return Removed(tuple(sorted(chosen)), tuple(orphans), tuple(notes)), gone
+
+    return _take_out(folder, chosen)
 
 
 def remove_chosen(
@@ -316,15 +341,35 @@ def remove_chosen(
     Raises:
         InputError: it is no lake, or a newer program wrote some of it.
     """
+
+    def chosen(
+        captures: Sequence[Manifest], _: Sequence[UnreadManifest]
+    ) -> tuple[Removed, Collection[str]]:
+        ids, notes = choose(captures)
+        gone = [places.place_of(each) for each in captures if each.capture_id in ids]
+        return Removed(tuple(sorted(ids)), (), tuple(notes)), gone
+
+    return _take_out(folder, chosen)
+
+
+def _take_out(
+    folder: Path,
+    choose: Callable[
+        [Sequence[Manifest], Sequence[UnreadManifest]], tuple[Removed, Collection[str]]
+    ],
+) -> Removed:
+    """Remove what lies at the places that a function names."""
     manifests = _manifests_to_change(folder)
-    with install.writing_to(folder), exclusive_lock(folder):
+
+    def take_out() -> Removed:
         install.recover(folder, is_alone=True)
-        captures, _ = manifests.to_change()
-        chosen, notes = choose(captures)
-        gone = [places.place_of(each) for each in captures if each.capture_id in chosen]
+        removed, gone = choose(*manifests.to_change())
         if gone:
-            install.remove_captures(folder, gone)
-    return Removed(tuple(sorted(chosen)), (), tuple(notes))
+            install.remove_captures(folder, sorted(gone))
+        return removed
+
+    with install.writing_to(folder), mirror.changing(folder):
+        return mirror.settled(folder, take_out)
 
 
 def _kept_note(group: Manifest, patterns: Sequence[str], before_ns: int | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError
-from dissector.lake import install, places, reader
+from dissector.lake import install, mirror, places, reader
 from dissector.lake.compact import Choice, Compacted, compact_chosen
 from dissector.lake.locks import exclusive_lock
 from dissector.lake.manifest import Manifest
@@ -76,7 +76,8 @@ def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compac
         OutputError: the lake cannot be written.
     """
     some = [day for day in places.crowded_days(folder) if days is None or day in days]
-    if not some:
+    # Of a lake in a store they would be fetched and written: who asks for it, has it.
+    if not some or mirror.of(folder):
         return Compacted((), ())
     least = MAX_DAY_LANDINGS // 2  # fewer are not worth it: the others are large already
     choice = Choice(most_bytes=SETTINGS.part_bytes, days=some, is_tiered=True, least=least)

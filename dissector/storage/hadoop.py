@@ -1,13 +1,14 @@
 """HDFS, by hdfs-native; it takes HADOOP_CONF_DIR or HADOOP_HOME from the environment."""
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from hdfs_native import Client
 
-from dissector.limits import STORE_ATTEMPTS
+from dissector.limits import STORE_ATTEMPTS, STORE_RANGE_BYTES
 from dissector.storage.store import Entry
 
 # Its own 15 attempts wait for minutes.
@@ -44,12 +45,51 @@ class HadoopStore:
     def read(self, entry: Entry, start: int, end: int) -> bytes:
         with _errors():
             path = entry.path[len(self._root) :]
-            if self._entry(self._client.get_file_info(path)) != entry:
+            is_any = entry.version is None
+            if not is_any and self._entry(self._client.get_file_info(path)) != entry:
                 raise OSError(errno.ESTALE, "it was changed while it was read")
             data = self._client.read(path).read_range(start, end - start)
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
         return data
+
+    def load(self, name: str) -> bytes:
+        with _errors():
+            return bytes(self._client.read(f"/{name}").read())
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """A file is seen while it is written, and one that is renamed only whole."""
+        folder, _, last = name.rpartition("/")
+        written = f"/{folder}/.{last}.{secrets.token_hex(6)}"
+        with _errors():
+            self._client.mkdirs(f"/{folder}", create_parent=True)
+            try:
+                with self._client.create(written) as file:
+                    file.write(data)
+                try:
+                    self._client.rename(written, f"/{name}", overwrite=False)
+                except (OSError, RuntimeError):
+                    with suppress(FileNotFoundError):
+                        self._client.get_file_info(f"/{name}")
+                        return False
+                    raise
+            finally:
+                with suppress(OSError, RuntimeError):
+                    self._client.delete(written)
+        return True
+
+    def upload(self, name: str, path: str) -> None:
+        with _errors(), open(path, "rb") as source:
+            self._client.mkdirs(f"/{name}".rpartition("/")[0], create_parent=True)
+            with self._client.create(f"/{name}") as file:
+                while data := source.read(STORE_RANGE_BYTES):
+                    file.write(data)
+
+    def delete(self, names: Sequence[str]) -> None:
+        with _errors():
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._client.delete(f"/{name}")
 
     def _entry(self, found: Any) -> Entry:
         changed = found.modification_time / 1000

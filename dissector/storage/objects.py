@@ -7,9 +7,10 @@ profile of an AWS configuration file is asked of boto3, where that is installed.
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import obstore
@@ -68,13 +69,36 @@ class ObjectsStore:
                 yield from map(self._entry, page)
 
     def read(self, entry: Entry, start: int, end: int) -> bytes:
-        options: Any = {"range": (start, end), "if_match": entry.version}
+        options: Any = {"range": (start, end)}
+        if entry.version is not None:
+            options["if_match"] = entry.version
         with self._errors():
             name = entry.path[len(self._root) + 1 :]
             data = obstore.get(self._store, name, options=options).bytes()
         if len(data) != end - start:
             raise OSError(errno.EIO, "the store gives fewer bytes than it says")
         return bytes(data)
+
+    def load(self, name: str) -> bytes:
+        with self._errors():
+            return bytes(obstore.get(self._store, name).bytes())
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        with self._errors():
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except exceptions.AlreadyExistsError:
+                return False
+        return True
+
+    def upload(self, name: str, path: str) -> None:
+        with self._errors():
+            obstore.put(self._store, name, Path(path), chunk_size=limits.STORE_RANGE_BYTES)
+
+    def delete(self, names: Sequence[str]) -> None:
+        with self._errors(), suppress(FileNotFoundError, exceptions.NotFoundError):
+            if names:
+                obstore.delete(self._store, names)
 
     def _entry(self, found: Any) -> Entry:
         changed = found["last_modified"].timestamp()

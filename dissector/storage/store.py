@@ -1,6 +1,6 @@
 """What a store can do, and what it says of a file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -30,4 +30,18 @@ class Store(Protocol):
         """All files below a folder (no slash at its end; empty is all), in no order."""
 
     def read(self, entry: Entry, start: int, end: int) -> bytes:
-        """Bytes [start, end) of a file, of the version that the entry says; end is within it."""
+        """Bytes [start, end) of a file, of the version that the entry says if it says one; end is
+        within it."""
+
+    def load(self, name: str) -> bytes:
+        """A small file, whole, as it is now."""
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Write a file whole, if none has its name; whether it was written. Where this raises, it
+        may have been written all the same, or may be later."""
+
+    def upload(self, name: str, path: str) -> None:
+        """Write a file of this machine under a name that no other has."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files; those that are not there are none."""
