@@ -28,9 +28,9 @@ MAX_SEEN_FILES: Final = 100_000  # whose versions are remembered
 
 # -- lakes in stores
 STORE_REQUESTS: Final = 16  # on their way at once
-STORED_LAKE_BYTES: Final = 32 << 30  # of files kept on this machine; more: those not used longest go
+STORED_LAKE_BYTES: Final = 32 << 30  # copies on this machine; more: those not used longest go
 MAX_LOG_ENTRY_BYTES: Final = 1 << 30  # of the text of an entry or bundle; longer ones are damaged
-STORED_LAKE_GRACE_HOURS: Final = 24  # files that no manifest names stay so long: some may read them
+STORED_LAKE_GRACE_HOURS: Final = 24  # what no manifest names stays: somebody may read it
 
 # -- capture
 READ_BUFFER_BYTES: Final = 8 << 20  # one input buffer; 32 MiB cost memory and a tenth more time

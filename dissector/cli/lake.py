@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from dissector.lake.manifest import Manifest
     from dissector.lake.reader import Lake, Removed
 
-_lake_argument = click.argument(
-    "folder", metavar="LAKE", type=options.LAKE
-)
+_lake_argument = click.argument("folder", metavar="LAKE", type=options.LAKE)
 
 
 @click.group(cls=CommandGroup)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dissector.cli.options import Common
+from dissector.cli.terminal import bytes_text
 from dissector.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,9 +29,18 @@ class OpenLake(NamedTuple):
         """Say what was read and what could not be; the exit code."""
         from dissector.cli.lake import exit_of_unread
 
+        say_fetched(common, self.lake.folder)
         if self.reading is None:
             return exit_of_unread(common, self.lake)
         return self.reading.end(self.is_interrupted)
+
+
+def say_fetched(common: Common, lake: Path) -> None:
+    """Say how much of a lake in a store came over the network."""
+    from dissector.lake.mirror import bytes_fetched, shown
+
+    if bytes_read := bytes_fetched(lake):
+        common.words.say(f"{bytes_text(bytes_read)} fetched from {shown(lake)}")
 
 
 def need_inputs_or_lake(

@@ -14,7 +14,7 @@ from dissector.cli.conditions import Condition, check_paths, met, read_condition
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
-from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake, say_fetched
 from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
@@ -95,7 +95,9 @@ def _make_report(
         opened(name, master, common) as engine_in,
     ):
         progress = pipeline.ReportProgress(common.words.say, step)
-        return pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
+        made = pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
+    say_fetched(common, lake)
+    return made
 
 
 def check_output(folder: Path, *, is_forced: bool) -> None:

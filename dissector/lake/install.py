@@ -160,13 +160,13 @@ class Stage:
         """Remove the stage if it is not ready, and let go of it."""
         if self._lock < 0:
             return
-        if self._uploaded and (stored := mirror.of(self.lake)):
-            stored.remove(self._uploaded)
         if not self.folder.name.endswith(_READY):
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
         self._lock = -1
         remove_if_empty(self.lake / STAGE_FOLDER)
+        if self._uploaded and (stored := mirror.of(self.lake)):
+            stored.remove(self._uploaded)
 
 
 def needs_recovery(lake: Path) -> bool:

@@ -188,5 +188,3 @@ def _change(content: dict[str, Any]) -> Change:
     if not all(isinstance(text, str) for text in added.values()):
         raise TypeError("a manifest is no text")
     return Change(frozenset(removed), added, int(content["schema_version"]), str(content["by"]))
-
-

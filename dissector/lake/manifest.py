@@ -109,7 +109,7 @@ class Manifest(NamedTuple):
         return self.landed or hashlib.sha256(to_json(self.plain()).encode()).hexdigest()
 
     def plain(self) -> "Manifest":
-        """The same with names of files as those of a lake on a disk, where no attempt has its own."""
+        """The same with the names that files have on a disk, where no attempt has its own."""
         if not any(_ATTEMPT.search(part.name) for part in self.files):
             return self
         parts = (part._replace(name=_ATTEMPT.sub("", part.name)) for part in self.files)

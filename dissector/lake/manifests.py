@@ -181,8 +181,8 @@ def refuse_newer(lake: Path) -> None:
     version = _version(lake / LOCK_FILE)
     if version > SCHEMA_VERSION:
         raise NewerLake(
-            f"{mirror.shown(lake)} has schema version {version}, this program reads up to {SCHEMA_VERSION}: "
-            "use the version of dissector that wrote the lake, or a newer one"
+            f"{mirror.shown(lake)} has schema version {version}, this program reads up to "
+            f"{SCHEMA_VERSION}: use the version of dissector that wrote the lake, or a newer one"
         )
 
 

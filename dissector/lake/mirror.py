@@ -16,12 +16,10 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -50,7 +48,7 @@ class Overtaken(Exception):
 
 
 class Tidied(NamedTuple):
-    """files, bytes: that were removed. young: files that no manifest names now, and that stay yet."""
+    """files, bytes: that were removed. young: files that no manifest names now, and that stay."""
 
     files: int
     bytes: int

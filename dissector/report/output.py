@@ -34,7 +34,7 @@ class BesideNumbers(NamedTuple):
     """What a page needs beside its report. lake: that its commands ask; is_exact: percentiles are
     of all values."""
 
-    lake: Path | None = None
+    lake: str | None = None
     timelines: Sequence[Timeline] = ()
     is_exact: bool = False
 

@@ -101,7 +101,7 @@ def test_a_stage_that_was_ready_is_installed_by_the_next_command(tmp_path: Path)
     feed(landing, content(900))
     landing.seal()
     patch = pytest.MonkeyPatch()
-    patch.setattr("dissector.lake.landing.install", lambda *_: (_ for _ in ()).throw(Crash()))
+    patch.setattr("dissector.lake.install.install", lambda *_: (_ for _ in ()).throw(Crash()))
     with pytest.raises(Crash):
         landing.commit({})
     patch.undo()

@@ -1,0 +1,139 @@
+"""A store in memory that fails as it is told, and machines that share it."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dissector.lake import mirror
+from dissector.lake.reader import open_lake, verify
+from dissector.storage.store import Entry
+
+ROOT: Final = "s3://bucket"
+ADDRESS: Final = f"{ROOT}/some/lake"
+
+
+class Dead(BaseException):
+    """The process was killed here."""
+
+
+class MemoryStore:
+    """A `Store`. Before each operation `before` is called, after it `after`, with its name and the
+    name of the file; `late` names are in no listing."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[bytes, float]] = {}
+        self.before: Callable[[str, str], None] = _nothing
+        self.after: Callable[[str, str], None] = _nothing
+        self.late: Callable[[str], bool] = lambda name: False
+        self.asked: list[str] = []
+
+    @contextmanager
+    def _asked(self, what: str, name: str) -> Iterator[None]:
+        self.asked.append(f"{what} {name}")
+        self.before(what, name)
+        yield
+        self.after(what, name)
+
+    def entry(self, name: str) -> Entry:
+        with self._asked("entry", name):
+            data, changed_s = self._file(name)
+            return Entry(f"{ROOT}/{name}", len(data), changed_s, None)
+
+    def entries(self, folder: str) -> Iterator[Entry]:
+        with self._asked("entries", folder):
+            for name, (data, changed_s) in sorted(self.files.items()):
+                if name.startswith(f"{folder}/") and not self.late(name):
+                    yield Entry(f"{ROOT}/{name}", len(data), changed_s, None)
+
+    def read(self, entry: Entry, start: int, end: int) -> bytes:
+        name = entry.path[len(ROOT) + 1 :]
+        with self._asked("read", name):
+            return self._file(name)[0][start:end]
+
+    def load(self, name: str) -> bytes:
+        with self._asked("load", name):
+            return self._file(name)[0]
+
+    def put_new(self, name: str, data: bytes) -> bool:
+        with self._asked("put_new", name):
+            if name in self.files:
+                return False
+            self.files[name] = data, time.time()
+        return True
+
+    def upload(self, name: str, path: str) -> None:
+        with self._asked("upload", name):
+            assert name not in self.files, "names are never used again"
+            self.files[name] = Path(path).read_bytes(), time.time()
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            with self._asked("delete", name):
+                self.files.pop(name, None)
+
+    def _file(self, name: str) -> tuple[bytes, float]:
+        try:
+            return self.files[name]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "there is no such object") from None
+
+    def data_files(self) -> set[str]:
+        """The names of what is no log."""
+        return {name for name in self.files if "/_log/" not in name}
+
+
+def _nothing(what: str, name: str) -> None:
+    pass
+
+
+class Machines:
+    """Machines with caches of their own.
+
+    folder: where these are. store: that all of them share.
+    """
+
+    def __init__(self, folder: Path, store: MemoryStore, patch: pytest.MonkeyPatch) -> None:
+        self.store = store
+        self._folder = folder
+        self._patch = patch
+        patch.setattr(mirror, "store_of", lambda _: store)
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[Path]:
+        """Work on a machine; gives the folder of the lake there."""
+        with self._patch.context() as patch:
+            patch.setattr(mirror, "_base", lambda: self._folder / name / "lakes")
+            yield mirror.folder_of(ADDRESS)
+
+    def seen(self, name: str) -> list[str]:
+        """The captures of the lake as another machine sees them, whose files are all whole."""
+        with self.on(name) as lake:
+            try:
+                with open_lake(lake) as opened:
+                    assert verify(opened) == [] and not opened.unread
+                    return [inside.base_name for c in opened.captures for inside in c.captures()]
+            except mirror.InputError as error:
+                assert "is not a lake" in str(error)
+                return []
+
+    def tidied(self) -> set[str]:
+        """Files that no manifest names, and that are young: tidying removes them; gives them."""
+        before = self.store.data_files()
+        with self.on("tidier") as lake:
+            mirror.refresh(lake)
+            stored = mirror.of(lake)
+            assert stored is not None
+            stored.tidy(grace_s=-60)
+        return before - self.store.data_files()
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    """Machines and an empty store."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield Machines(tmp_path / "machines", MemoryStore(), patch)
