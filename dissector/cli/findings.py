@@ -10,7 +10,7 @@ from dissector.cli import options, selecting
 from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
-from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake
+from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake, shown_lake
 from dissector.cli.local_time import shown_instant, shown_sentence, shown_time
 from dissector.cli.options import Common, InputName
 from dissector.cli.render import json_line
@@ -94,7 +94,7 @@ def findings(
         for problem in (*problems, *failed):
             common.words.missing(f"rule left out: {problem}")
         files = None if opened.reading is None else opened.reading.files_of_captures()
-        commands = Commands({"sources": sources}, inputs, files, lake)
+        commands = Commands({"sources": sources}, inputs, files, shown_lake(lake))
         rows = [as_row(one) for one in worst_first(all_findings)]
         if is_json:
             shown = [row | {"command": commands.of_finding(row)} for row in rows]

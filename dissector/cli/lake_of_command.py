@@ -35,6 +35,13 @@ class OpenLake(NamedTuple):
         return self.reading.end(self.is_interrupted)
 
 
+def shown_lake(lake: Path | None) -> str | None:
+    """A lake as its user named it."""
+    from dissector.lake.mirror import shown
+
+    return None if lake is None else shown(lake)
+
+
 def say_fetched(common: Common, lake: Path) -> None:
     """Say how much of a lake in a store came over the network."""
     from dissector.lake.mirror import bytes_fetched, shown

@@ -14,7 +14,7 @@ from dissector.cli.conditions import Condition, check_paths, met, read_condition
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
-from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake, say_fetched
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake, say_fetched, shown_lake
 from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
@@ -199,7 +199,7 @@ def summary(
         print(report_text(result), end="")
     else:
         files = None if reading is None else reading.files_of_captures()
-        commands = Commands(result, inputs, files, lake)
+        commands = Commands(result, inputs, files, shown_lake(lake))
         paint, width = Paint(common.color), terminal_width()
         for line in text_report(result, paint, width, commands, exact):
             print(line)

@@ -109,7 +109,9 @@ class ObjectsStore:
         """What the library raises, as errors of the system; its texts hold whole answers."""
         try:
             yield
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise _no_bucket() from None
             raise FileNotFoundError(errno.ENOENT, "there is no such object") from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             reason = f"the store refuses access: {_brief(error)}; {self._hint}"
@@ -119,11 +121,16 @@ class ObjectsStore:
         except exceptions.BaseError as error:
             text = str(error).partition("\n\nDebug")[0]
             if "NoSuchBucket" in text:
-                raise FileNotFoundError(errno.ENOENT, "there is no such bucket") from None
+                raise _no_bucket() from None
             if any(words in text.lower() for words in _NO_CREDENTIALS):
                 reason = f"no credentials were found; {self._hint}"
                 raise PermissionError(errno.EACCES, reason) from None
             raise OSError(errno.EIO, f"the store does not answer: {_brief(error)}") from None
+
+
+def _no_bucket() -> OSError:
+    """Not that a file is missing: nothing can be there."""
+    return OSError(errno.ENXIO, "there is no such bucket")
 
 
 def _brief(error: Exception) -> str:

@@ -1,0 +1,179 @@
+"""Commands over a lake in a bucket give what they give over one on a disk."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import S3Store
+
+from dissector.cli.main import run
+from tests.dissector.storage.servers import BUCKET, SECRET, s3_server
+
+SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
+CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
+LAKE = f"s3://{BUCKET}/some/lake"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """An empty bucket, and a machine that knows nothing of it."""
+    store = S3Store(BUCKET, endpoint=server, client_options={"allow_http": True})
+    for page in obstore.list(store):
+        obstore.delete(store, [each["path"] for each in page])
+    use(tmp_path / "first", monkeypatch)
+    return store
+
+
+def use(machine: Path, patch: pytest.MonkeyPatch) -> None:
+    """Work on a machine of its own: lakes are copied there."""
+    patch.setattr("dissector.lake.mirror._base", lambda: machine / "lakes")
+
+
+def names_in(store: S3Store) -> list[str]:
+    return sorted(each["path"] for page in obstore.list(store) for each in page)
+
+
+def test_commands_say_the_same(
+    bucket: S3Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = str(tmp_path / "here")
+
+    def said(*arguments: str) -> tuple[int, str, str]:
+        code = run([*arguments])
+        out, err = capsys.readouterr()
+        lines = [line for line in err.splitlines() if " fetched from " not in line]
+        return code, out, "\n".join(lines)
+
+    def both(*arguments: str) -> str:
+        """What a command says of the lake in the bucket; of that on the disk it says the same."""
+        stored = said(*(LAKE if each == "LAKE" else each for each in arguments))
+        plain = said(*(here if each == "LAKE" else each for each in arguments))
+        assert stored == (0, plain[1].replace(here, LAKE), plain[2].replace(here, LAKE))
+        return stored[1]
+
+    assert both("land", *CAPTURES, "--lake", "LAKE", "-v").count("\n") == 2
+    both("land", *CAPTURES, "--lake", "LAKE", "-v")
+    use(tmp_path / "second", monkeypatch)
+    both("land", CAPTURES[1], "--lake", "LAKE", "-v")
+    both("lake", "list", "LAKE")
+    both("lake", "list", "LAKE", "--json")
+    both("sql", "--lake", "LAKE", "select capture, count(*) from frames group by 1 order by 1")
+    both("summary", "--lake", "LAKE", "--json")
+    both("findings", "--lake", "LAKE")
+    use(tmp_path / "third", monkeypatch)
+    for lake, output in ((LAKE, "there"), (here, "here-too")):
+        assert run(["report", "--lake", lake, "-o", str(tmp_path / output), "-q"]) == 0
+    report = (tmp_path / "there/report.json").read_bytes()
+    assert report == (tmp_path / "here-too/report.json").read_bytes()
+    page = (tmp_path / "there/report.html").read_text()
+    assert str(tmp_path / "third") not in page
+    capsys.readouterr()
+    both("lake", "verify", "LAKE")
+    both("lake", "compact", "LAKE")
+    use(tmp_path / "fourth", monkeypatch)
+    both("lake", "list", "LAKE")
+    both("lake", "verify", "LAKE")
+    both("land", *CAPTURES, "--lake", "LAKE", "-v")
+    both("lake", "keep", "LAKE", "1d")
+    both("lake", "list", "LAKE")
+    both("land", *CAPTURES, "--lake", "LAKE", "-v")
+    both("lake", "rm", "LAKE", "c-java-j12*")
+    both("lake", "rm", "LAKE", "--before", "2027-01-01")
+    code, _, words = said("lake", "tidy", LAKE)
+    assert code == 0 and "0 files removed" in words and "of the last day stay" in words
+    for name in names_in(bucket):
+        assert SECRET.encode() not in bytes(obstore.get(bucket, name).bytes())
+    copies = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in path.read_bytes() for path in copies)
+
+
+def test_what_cannot_be_is_one_line(
+    bucket: S3Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for arguments, said in (
+        (["lake", "list", LAKE], "is not a lake: it has no captures"),
+        (["report", "--lake", LAKE, "-o", str(tmp_path / "r")], "is not a lake"),
+        (["sql", "--lake", "s3://none/lake", "select 1"], "there is no such bucket"),
+        (["tap", "eth0", "--lake", LAKE], "lies on this machine"),
+        (["lake", "list", "ftp://x/lake"], "is an address"),
+        (["land", CAPTURES[1], "--lake", "s3://none/lake"], "there is no such bucket"),
+    ):
+        assert run(arguments) != 0
+        out, err = capsys.readouterr()
+        assert out == "" and said in err and SECRET not in err, err
+        assert "Traceback" not in err and len(err.splitlines()) <= 3
+
+
+LANDER = """
+import sys
+from pathlib import Path
+from dissector.lake import mirror
+from dissector.lake.compact import compact
+from dissector.lake.reader import remove
+from tests.dissector.lake.landed import content, land
+base, address, seed = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+mirror._base = lambda: base / "lakes"
+lake = mirror.folder_of(address)
+mirror.refresh(lake)
+print("began", flush=True)
+for number in range(1000):
+    land(lake, f"new-{seed}-{number}", content(300 + number))
+    land(lake, "same", content(400), options={"x": number})
+    if number % 3 == 2:
+        compact(lake, ["c-new-*"])
+    if number % 4 == 3:
+        remove(lake, ["compact-*"])
+"""
+
+
+def test_two_landers_that_are_killed_leave_a_whole_lake(
+    bucket: S3Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    chance = random.Random(1)
+    for round_no in range(3):
+        landers = []
+        for name in ("a", "b"):
+            where = str(tmp_path / name)
+            command = [sys.executable, "-c", LANDER, where, LAKE, f"{name}{round_no}"]
+            landers.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ)))
+        for lander in landers:
+            assert lander.stdout is not None and lander.stdout.readline() == b"began\n"
+        for lander in landers:
+            time.sleep(chance.uniform(0.5, 2))
+            lander.kill()
+        for lander in landers:
+            lander.communicate()
+    for machine in ("a", "b", "fresh"):
+        use(tmp_path / machine, monkeypatch)
+        assert run(["lake", "verify", LAKE]) == 0
+        capsys.readouterr()
+        assert run(["lake", "list", LAKE, "--json"]) == 0
+        listed = [json.loads(line) for line in capsys.readouterr()[0].splitlines()]
+        inside = [name for each in listed for name in each["captures"]]
+        assert len(inside) == len(set(inside)) > 0
+    assert run(["land", *CAPTURES, "--lake", LAKE, "-q"]) == 0
+    shutil.rmtree(tmp_path / "fresh")
+    assert run(["lake", "verify", LAKE]) == 0
