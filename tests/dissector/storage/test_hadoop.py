@@ -4,12 +4,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from dissector.cli.main import run
 from dissector.storage import stores
+from dissector.storage.addresses import parsed
+from dissector.storage.stores import store_of
 from tests.dissector.storage.servers import forget
 from tests.dissector.storage.test_objects import NACK, UNLOAD, digests
 
@@ -87,3 +90,42 @@ def test_a_file_that_is_replaced_meanwhile_is_not_read(cluster: str) -> None:
     with pytest.raises(OSError, match="changed while it was read"):
         store.read(entry, 0, 5)
     client.delete("/taps/late.pcap")
+
+
+def test_a_lake_holds_what_one_on_a_disk_holds(
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake = f"{cluster}/lakes/one"
+    reports = []
+    for where in (lake, str(tmp_path / "here")):
+        for machine in ("first", "second"):
+            monkeypatch.setattr(
+                "dissector.lake.mirror._base", lambda m=machine: tmp_path / m / "lakes"
+            )
+            assert run(["land", str(UNLOAD), str(NACK), "--lake", where, "-q"]) == 0
+        assert run(["lake", "verify", where]) == 0
+        assert run(["report", "--lake", where, "-o", str(tmp_path / "r"), "-q", "--force"]) == 0
+        reports.append((tmp_path / "r/report.json").read_bytes())
+    assert reports[0] == reports[1]
+    capsys.readouterr()
+    assert run(["lake", "compact", lake]) == 0
+    assert run(["lake", "rm", lake, "compact-*"]) == 0
+    assert run(["lake", "list", lake]) == 0
+    assert capsys.readouterr()[0].count("\n") == 2  # the group, and that it went
+    assert run(["lake", "tidy", lake]) == 0
+
+
+def test_a_file_that_is_there_is_not_written_again(cluster: str) -> None:
+    store = store_of(parsed(cluster))
+    assert store.put_new("a/b/c", b"1") and not store.put_new("a/b/c", b"2")
+    assert store.load("a/b/c") == b"1"
+    assert [entry.path for entry in store.entries("a")] == [f"{cluster}/a/b/c"]
+    store.delete(["a/b/c", "a/none"])
+    with pytest.raises(FileNotFoundError):
+        store.load("a/b/c")
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda n: store.put_new("a/race", bytes([n])), range(16)))
+    assert sum(won) == 1 and store.load("a/race") == bytes([won.index(True)])
