@@ -18,6 +18,7 @@ from dissector.cli.main import run
 from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
 from dissector.errors import needs
+from dissector.lake import mirror
 from dissector.lake.reader import open_lake
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     if common.is_strict:
         raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
                                "cannot; use dissector land --strict")  # fmt: skip
+    if mirror.of(landing.lake):
+        raise click.UsageError(f"{mirror.shown(landing.lake)} lies in a store, where Spark lands "
+                               "nothing; use dissector land, or a folder")  # fmt: skip
     if STDIN in landing.inputs:
         raise click.UsageError("standard input is not there on other machines; name files")
     with needs("spark,jvm", "`dissector land` works without"):

@@ -71,6 +71,8 @@ EDGES = (
 EDGES_THAT_MEET = {
     "dissector.sources": {"storage"},  # captures are read from stores
     "dissector.local_paths": {"storage"},
+    "dissector.lake.log": {"storage"},  # lakes lie in stores, too
+    "dissector.lake.mirror": {"storage"},
     "dissector.lake.land": {"sources"},  # the landing of a capture, which Spark tasks call, too
     "dissector.lake.known": {"sources"},  # whether it is there already
     # What is counted and found in windows is what queries count and rules find in a lake.

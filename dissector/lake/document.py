@@ -277,10 +277,11 @@ one that writes NAME removes, and a tap what another left among its recordings.
 
 ## Paths
 
-A lake and whatever is written lie in folders of this machine (mounted ones included); captures
-may lie in stores ([storage.md](storage.md)). Elsewhere addresses such as `s3a://bucket/lake` or
-`hdfs://…` are refused with exit code 1; `file:///lake` is `/lake`. A name with a colon is no
-address, but for a slash behind the first one: `./s3:/lake` names such a folder.
+Lakes lie in folders of this machine (mounted ones included), or in stores; captures, too
+([storage.md](storage.md) says how a lake lies there). Whatever else is named lies on this machine:
+addresses such as `s3a://bucket/report` are refused with exit code 1; `file:///lake` is `/lake`. A
+name with a colon is no address, but for a slash behind the first one: `./s3:/lake` names such a
+folder.
 """
 
 

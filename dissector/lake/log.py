@@ -9,6 +9,7 @@ end, whatever a store's listings say of it; listings are not asked. Bundles hold
 own: they spare requests (10,000 captures are read in 16), and one that is missing is no harm.
 """
 
+import errno
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -129,11 +130,19 @@ class Log:
         try:
             if self._store.put_new(self.name(0, number), data):
                 return True
-        except OSError:
-            # The answer may be lost and the entry written.
-            if self.bytes_at(number) is None:
-                raise
+        except OSError as error:
+            reason = error.strerror or error
+            # The answer may be lost and the entry written, now or later.
+            if self._is_missing(number):
+                unknown = f"{reason}; whether it is in the lake by now is not known"
+                raise OSError(errno.EIO, unknown) from None
         return self.bytes_at(number) == data
+
+    def _is_missing(self, number: int) -> bool:
+        try:
+            return self.bytes_at(number) is None
+        except OSError:
+            return True
 
     def bundle(self, end: int) -> None:
         """Write the bundles that end before a number; nothing is lost where one is not written."""

@@ -20,7 +20,6 @@ from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
 from dissector.lake.cache import Cache
 from dissector.lake.manifest import Manifest
-from dissector.lake.mirror import shown
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
@@ -484,6 +483,6 @@ def write(
         progress.step(3, _STEPS, "writing the report")
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
-            beside=BesideNumbers(shown(lake), made.timelines, scope.is_exact),
+            beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact),
         )  # fmt: skip
     return made.report
