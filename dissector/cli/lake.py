@@ -193,14 +193,17 @@ def tidy(common: Common, folder: Path) -> int:
 
     These are the files of captures that were removed, replaced or put together, and of landings
     that were cut short. They stay for a day, as somebody may still read them. On a disk they go at
-    once, and there is nothing to do.
+    once.
     """
     from dissector.lake.mirror import shown
     from dissector.lake.mirror import tidy as tidy_lake
 
     tidied = tidy_lake(folder)
     if tidied is None:
-        common.words.say(f"{shown(folder)} lies on this machine: nothing to do")
+        common.words.say(
+            f"{shown(folder)} lies on this machine, where files go at once; dissector lake verify "
+            "names what else is left"
+        )
         return 0
     removed = counted(tidied.files, "file")
     common.words.say(f"{removed} removed, {bytes_text(tidied.bytes)}")

@@ -119,7 +119,12 @@ class Log:
             data = self._store.load(name)
         except FileNotFoundError:
             return None
-        return decoded(data, f"{self._shown}: {FOLDER}{name[len(self._prefix) - 1 :]}")
+        try:
+            return decoded(data, f"{self._shown}: {FOLDER}{name[len(self._prefix) - 1 :]}")
+        except InputError:
+            if level == 0:
+                raise
+            return None  # its entries say the same
 
     def append(self, number: int, data: bytes) -> bool:
         """Commit an entry of a number; False where another one has it.

@@ -79,7 +79,9 @@ def folder_of(text: str) -> Path:
     address = str(parsed(text)).rstrip("/")
     known = f"{address}\n{server_of(parsed(text))}"
     folder = _base() / hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    (folder / MANIFEST_FOLDER).mkdir(0o700, parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)  # rows are not for everybody
+    (folder / MANIFEST_FOLDER).mkdir(exist_ok=True)
     _put(folder / _ADDRESS, address)
     return folder
 
@@ -308,7 +310,7 @@ class Mirror:
         """Take the files of a capture that was landed as if they had been fetched."""
         for part in manifest.files:
             path = places.part_path(self.folder, manifest, part)
-            path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             (staged / part.table / part.name).rename(path)
 
     def remove(self, names: Collection[str]) -> None:
@@ -340,7 +342,7 @@ class Mirror:
         path, part = file
         name = f"{self._prefix}{path.relative_to(self.folder)}"
         entry = Entry(f"{self._where.root}/{name}", part.bytes, 0, None)
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         partial_path = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         digest = hashlib.sha256()
         try:
