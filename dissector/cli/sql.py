@@ -109,7 +109,7 @@ def sql(
             target = new_file(output, read, is_forced=force)
             file = stack.enter_context(written(target, is_forced=force))
         source = opened_lake(names, lake, common, chain, {"properties": True})
-        asked = _Asked(captures, selected, timeout)
+        asked = _Asked(captures, selected, timeout, text)
         engine, end = stack.enter_context(_engine(source, asked, lake, common))
         show = _writer(form, file, rows, common)
         if text is None:
@@ -148,11 +148,13 @@ def _is_query(text: str) -> bool:
 
 
 class _Asked(NamedTuple):
-    """Of which captures and rows is asked, and how long a statement may take, in seconds."""
+    """Of which captures and rows is asked, how long a statement may take, in seconds, and what,
+    None where that comes later."""
 
     captures: Sequence[str]
     selected: selecting.Selected
     timeout: int | None
+    text: str | None
 
 
 @contextmanager
@@ -176,7 +178,8 @@ def _engine(
             raise UsageError(f"{unknown[0]} is not in {shown}: dissector lake list shows what is")
         asked_lake = asked_lake._replace(captures=tuple(chosen))
         part = asked.selected.of(asked_lake)
-        with temporary() as work, sandbox_over(asked_lake, asked.timeout, work, part) as engine:
+        opening = partial(sandbox_over, asked_lake, asked.timeout)
+        with temporary() as work, opening(work, part, asked.text) as engine:
             if not (part.is_everything or engine.has_rows()):
                 raise UsageError(f"nothing in the captures matches{part.words(shown_time)}")
             if not part.is_everything:

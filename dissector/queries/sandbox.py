@@ -50,6 +50,8 @@ _TEXT_ONLY: Final = re.compile(
 )
 # What may stand before the statement that is explained.
 _EXPLAIN: Final = re.compile(r"\s*explain\b\s*(analyze\b|\(\s*(analyze|format)\b[^()]*\))?", re.I)
+# Functions that make the name of a table of texts.
+_NAMING: Final = {"query", "query_table"}
 _BATCH_ROWS: Final = 8192
 _INTERRUPT_SECONDS: Final = 0.2  # between two tries to interrupt: the first may come too early
 _PATIENCE_SECONDS: Final = 3  # a function of one huge value hears no interrupt: then it is left
@@ -90,6 +92,18 @@ def _with_needed(query: str, known: dict[str, str]) -> str:
             wanted |= words(known[name])
             needed.insert(0, f"{name} AS ({known[name]})")
     return f"WITH {', '.join(needed)} {query}" if needed else query
+
+
+def tables_of(query: str) -> set[str]:
+    """The tables of which a query can have rows, or more: those that it names, however spelt, in
+    views or in texts, too."""
+    named = set(re.findall(r"\w+", query.lower()))
+    if named & _NAMING:
+        return {*TABLES}
+    for view in reversed(ready_views()):
+        if view.name in named:
+            named |= words(expanded(view.query)) | words(view.query)
+    return named & TABLES.keys()
 
 
 class SandboxRows:
@@ -295,14 +309,18 @@ def sandbox_over(
     most_seconds: int | None = None,
     folder: Path | None = None,
     selection: Selection = EVERYTHING,
+    query: str | None = None,
 ) -> Sandbox:
-    """An engine over the captures of a lake, see `Sandbox`."""
+    """An engine over the captures of a lake, see `Sandbox`. query: the only one that will be asked,
+    so that files of tables which it does not read are not opened; those of a store not fetched."""
     from dissector.schemas.arrow import arrow_schema
     from dissector.schemas.small_tables import no_rows
 
+    tables = tables_of(query) if query is not None and selection.is_everything else {*TABLES}
+
     def files(is_old: bool) -> dict[str, list[str]]:
         captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
-        return {table: lake._replace(captures=captures).part_paths(table) for table in TABLES}
+        return {table: lake._replace(captures=captures).part_paths(table) for table in tables}
 
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
     return Sandbox(

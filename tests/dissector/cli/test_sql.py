@@ -226,7 +226,7 @@ def test_files_of_a_lake_that_are_none_are_named_and_not_waited_for(
 ):
     odd = shutil.copytree(lake, tmp_path / "lake")
     change(next((odd / "frames").glob("*/*/*.parquet")))
-    result = command("sql", "--lake", odd, "select count(*) from sends")
+    result = command("sql", "--lake", odd, "select count(*) from frames")
     assert result.code == 2
     assert "dissector lake verify" in result.err and "internal" not in result.err
     verified = command("lake", "verify", odd)

@@ -237,3 +237,23 @@ def test_what_hears_no_interrupt_is_left(monkeypatch):
             rows(engine, "SELECT 1")
     finally:
         deaf.set()
+
+
+def test_an_engine_for_one_query_opens_what_that_reads(lake, engine):
+    """It gives what an engine over all tables gives, for whatever names a table."""
+    views = [f"SELECT * FROM {view.name}" for view in ready_views()]
+    odd = [
+        "SELECT '--' AS text, count(*) AS n FROM FRAMES",
+        "SELECT '/*', count(*) AS n FROM \"Frames\" -- */",
+        "FROM query_table('fra' || 'mes') SELECT count(*) AS n",
+        "FROM query('SELECT count(*) AS n FROM fra' || 'mes')",
+        "CREATE MACRO m() AS TABLE SELECT count(*) AS n FROM acks; FROM m()",
+    ]
+    with open_lake(lake) as opened:
+        for query in (*views, *odd, *(query for _, query in QUESTIONS)):
+            with sandbox_over(opened, query=query) as own:
+                assert sorted(map(repr, rows(own, query))) == sorted(map(repr, rows(engine, query)))
+            engine.answers("DROP MACRO IF EXISTS m")
+    assert sandbox.tables_of("select count(*) from frames") == {"frames"}
+    assert "exchanges" in sandbox.tables_of("select * from sends")
+    assert sandbox.tables_of("select 1") == set()
