@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,9 @@ import pytest
 from obstore.store import S3Store
 
 from dissector.cli.main import run
-from tests.dissector.storage.servers import BUCKET, SECRET, s3_server
+from dissector.lake.mirror import folder_of
+from dissector.lake.reader import open_lake
+from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket, s3_server
 
 SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
 CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
@@ -80,6 +84,10 @@ def test_commands_say_the_same(
     use(tmp_path / "third", monkeypatch)
     for lake, output in ((LAKE, "there"), (here, "here-too")):
         assert run(["report", "--lake", lake, "-o", str(tmp_path / output), "-q"]) == 0
+    capsys.readouterr()
+    elsewhere = ("-o", str(tmp_path / "r"), "--master", "spark://x:7077")
+    code, _, words = said("report", "--lake", LAKE, *elsewhere)
+    assert code == 1 and "name local[*]" in words
     report = (tmp_path / "there/report.json").read_bytes()
     assert report == (tmp_path / "here-too/report.json").read_bytes()
     page = (tmp_path / "there/report.html").read_text()
@@ -177,3 +185,38 @@ def test_two_landers_that_are_killed_leave_a_whole_lake(
     assert run(["land", *CAPTURES, "--lake", LAKE, "-q"]) == 0
     shutil.rmtree(tmp_path / "fresh")
     assert run(["lake", "verify", LAKE]) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_fails_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Each request fails once, in one of many ways, before or after what it asked was done."""
+    kinds = (503, 500, 429, "cut", "lost", "half")
+    seen: set[tuple[str, str]] = set()
+    failed: set[int | str] = set()
+
+    def fails(method: str, name: str) -> int | str:
+        if (method, name) in seen:
+            return ""
+        seen.add((method, name))
+        plain = re.sub(r"[.][0-9a-f]{12}[.]", ".", name)
+        kind = kinds[zlib.crc32(f"{method} {plain} {seed}".encode()) % len(kinds)]
+        failed.add(kind)
+        return kind
+
+    use(tmp_path / "one", monkeypatch)
+    with failing_bucket(fails) as files:
+        for capture in (*CAPTURES, CAPTURES[0]):
+            assert run(["land", capture, "--lake", LAKE, "-q"]) == 0
+        use(tmp_path / "two", monkeypatch)
+        assert run(["lake", "verify", LAKE]) == 0
+        with open_lake(folder_of(LAKE)) as opened:
+            names = {each.base_name for each in opened.captures}
+            count = sum(len(each.files) for each in opened.captures)
+        assert names == {Path(each).name.replace(".", "-") for each in CAPTURES}
+        assert len([name for name in files if "/_log/" not in name]) == count
+        assert len(files) == count + 2, "what was there already is not landed again"
+        assert run(["lake", "rm", LAKE, "*"]) == 0
+        assert run(["lake", "list", LAKE]) == 0
+    assert failed == {*kinds}

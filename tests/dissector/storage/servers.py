@@ -1,12 +1,14 @@
 """Stores on this machine: a server of S3 as others wrote it, and one that fails as it is told."""
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar, Final
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -126,6 +128,89 @@ def failing_server(data: bytes) -> Iterator[type[_Failing]]:
     try:
         with environment(f"http://127.0.0.1:{server.server_address[1]}"):
             yield kind
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Bucket(BaseHTTPRequestHandler):
+    """A bucket in memory whose server fails as `fails` says of each request: a status, "cut" (the
+    connection ends before it is done), "lost" (after it is done), "half" (half of what was sent is
+    read, and nothing done), or "" (none)."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    fails: ClassVar[Callable[[str, str], int | str]]
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _serve(self) -> None:
+        address = urlsplit(self.path)
+        name = unquote(address.path).removeprefix(f"/{BUCKET}").removeprefix("/")
+        failure = self.fails(self.command, name)
+        size = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(size // 2 if failure == "half" else size)
+        if failure in ("cut", "half"):
+            self.close_connection = True
+            return
+        status, answer = (failure, b"") if isinstance(failure, int) else (0, b"")
+        if not status:
+            status, answer = self._done(name, parse_qs(address.query, True), body)
+        if failure == "lost":
+            self.close_connection = True
+            return
+        self.send_response(status)
+        data = self.files.get(name, b"")
+        self.send_header("ETag", f'"{hashlib.md5(data).hexdigest()}"')
+        self.send_header("Last-Modified", "Fri, 27 Nov 2026 09:31:02 GMT")
+        if status == 206:
+            start = int(self.headers["Range"][6:].partition("-")[0])
+            end = start + len(answer) - 1
+            self.send_header("Content-Range", f"bytes {start}-{end}/{len(data)}")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
+
+    def _done(self, name: str, query: dict[str, list[str]], body: bytes) -> tuple[int, bytes]:
+        if self.command == "PUT":
+            if self.headers.get("If-None-Match") == "*" and name in self.files:
+                return 412, b"<Error><Code>PreconditionFailed</Code></Error>"
+            self.files[name] = body
+            return 200, b""
+        if self.command == "POST" and "delete" in query:
+            for key in re.findall(rb"<Key>([^<]*)</Key>", body):
+                self.files.pop(key.decode(), None)
+            return 200, b"<DeleteResult></DeleteResult>"
+        if "list-type" in query:
+            found = sorted(each for each in self.files if each.startswith(query["prefix"][0]))
+            entries = "".join(
+                f"<Contents><Key>{each}</Key><Size>{len(self.files[each])}</Size>"
+                "<LastModified>2026-11-27T09:31:02.000Z</LastModified></Contents>"
+                for each in found
+            )
+            return 200, f"<ListBucketResult>{entries}</ListBucketResult>".encode()
+        data = self.files.get(name)
+        if data is None:
+            return 404, b"<Error><Code>NoSuchKey</Code></Error>"
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        return (200, data) if part is None else (206, data[int(part[1]) : int(part[2]) + 1])
+
+
+@contextmanager
+def failing_bucket(fails: Callable[[str, str], int | str]) -> Iterator[dict[str, bytes]]:
+    """A bucket that fails as a function of method and name says; gives what it holds."""
+    kind = type("Bucket", (_Bucket,), {"files": {}, "fails": staticmethod(fails)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with environment(f"http://127.0.0.1:{server.server_address[1]}"):
+            yield kind.files  # type: ignore[attr-defined]
     finally:
         server.shutdown()
         server.server_close()
