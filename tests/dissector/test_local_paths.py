@@ -42,12 +42,12 @@ def test_the_address_of_a_file_is_its_path(text: str) -> None:
     assert local(text) == "/a b/x.pcap"
 
 
-FOUND = "s3a://bucket/there"
-NOWHERE = "ftp://host/x.pcap"  # no store that captures are read from
+FOUND = "s3a://bucket/there"  # where captures and lakes may be, and nothing else
+NOWHERE = "ftp://host/x"  # no store that is known
 COMMANDS = (
-    ("land", "{sample}", "--lake", FOUND),
+    ("land", "{sample}", "--lake", NOWHERE),
     ("land", NOWHERE, "--lake", "lake"),
-    ("report", "--lake", FOUND, "-o", "report"),
+    ("report", "--lake", NOWHERE, "-o", "report"),
     ("report", "--lake", "lake", "--output", FOUND),
     ("analyze", "{sample}", "-o", FOUND),
     ("analyze", NOWHERE, "-o", "out"),
@@ -57,14 +57,14 @@ COMMANDS = (
     ("connections", NOWHERE),
     ("follow", NOWHERE, "--connection", "0"),
     ("sql", NOWHERE, "select 1;"),
-    ("sql", "--lake", FOUND, "select 1;"),
+    ("sql", "--lake", NOWHERE, "select 1;"),
     ("sql", "{sample}", "select 1 ", "--format", "csv", "-o", FOUND),
     ("sql", "{sample}", "-f", FOUND),
     ("tap", "--replay", NOWHERE),
     ("tap", "--replay", "{sample}", "--lake", FOUND),
     ("tap", "--replay", "{sample}", "--record", FOUND),
-    *(("lake", name, FOUND) for name in ("list", "verify", "compact")),
-    ("lake", "rm", FOUND, "*"),
+    *(("lake", name, NOWHERE) for name in ("list", "verify", "compact")),
+    ("lake", "rm", NOWHERE, "*"),
 )
 
 
