@@ -1,6 +1,7 @@
 """Lakes of schema version 1: read as they are, and written anew by `compact`."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land, tree
 from tests.dissector.lake.older_versions import as_old, as_version_1, as_version_2
 from tests.dissector.lake.test_compact import all_rows
-from tests.dissector.lake.test_install import Crash, crash_at
+from tests.dissector.lake.test_install import Crash, crash_at, steps_to_be_killed_at
 from tests.dissector.observed import CAPTURES
 from tests.reports import SOME_RULES, reported
 
@@ -112,7 +113,8 @@ def test_a_crash_while_it_is_written_anew_loses_nothing(tmp_path: Path) -> None:
     start = tmp_path / "start"
     land(start, "a", content(300))
     rows = rows_of(as_version_1(start))
-    for step in range(1, 1000):
+    shutil.copytree(start, tmp_path / "wanted")
+    for step in steps_to_be_killed_at(partial(compact, tmp_path / "wanted", most_bytes=1)):
         lake = tmp_path / f"lake{step}"
         shutil.copytree(start, lake)
         with crash_at(step):

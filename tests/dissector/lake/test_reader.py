@@ -19,7 +19,7 @@ from dissector.lake.landing import Landing
 from dissector.lake.reader import open_lake, remove, verify
 from dissector.schemas import SCHEMA_VERSION
 from tests.dissector.lake.landed import blocks_of, content, folder_of, land, tree
-from tests.dissector.lake.test_install import crash_at
+from tests.dissector.lake.test_install import crash_at, steps_to_be_killed_at
 
 _VERSION = f'version": {SCHEMA_VERSION}'  # in a manifest
 
@@ -120,9 +120,9 @@ def test_what_a_killed_removal_left_the_next_command_removes(tmp_path: Path) -> 
     ids = [land(start, name, content(size)).capture_id for name, size in (("a", 300), ("b", 400))]
     wanted = tmp_path / "wanted"
     shutil.copytree(start, wanted)
-    remove(wanted, [ids[0]])
+    steps = steps_to_be_killed_at(partial(remove, wanted, [ids[0]]))
     seen = set()
-    for step in range(1, 1000):
+    for step in steps:
         lake = tmp_path / f"lake{step}"
         shutil.copytree(start, lake)
         if ended_without_a_crash_at(step, partial(remove, lake, [ids[0]])):
