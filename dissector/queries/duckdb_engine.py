@@ -202,8 +202,8 @@ class DuckdbEngine:
         self._kind = "TABLE" if rows <= FEW_ROWS else "VIEW"
         if rows <= TINY_ROWS:
             self._connection.execute("SET threads = 1")
-            self._settings.append("PRAGMA disable_optimizer")
-            self._connection.execute(self._settings[-1])
+            self._settings = ["PRAGMA disable_optimizer"]
+            self._connection.execute(self._settings[0])
 
     def view(self, name: str, query: str) -> None:
         """A view, in the place of one of that name."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dissector.queries.catalogue import catalogue
+from dissector.queries.catalogue import catalogue, shared_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.tables import table_views
 from dissector.report.aggregation_cache import with_plain_types
@@ -31,6 +31,7 @@ class QueryEngine:
     def __init__(self, rows: Rows | None = None, engine: Engine | None = None) -> None:
         self._engine = DuckdbEngine(threads=1) if engine is None else engine
         self._is_open = False
+        self._filled = {*TABLES}  # those that may have rows
         self.give(rows or {})
         for name, query in table_views(has_others=False):
             self._engine.view(name, query)
@@ -64,6 +65,9 @@ class QueryEngine:
                 for name, tables in captures.items()
                 for row in tables.get(table, ())
             ]
+            if not rows and table not in self._filled:
+                continue
+            self._filled = self._filled | {table} if rows else self._filled - {table}
             batch = made.batch(table, rows, is_coded=False)
             self.register(f"lake_{table}", pa.Table.from_batches([batch], arrow_schema(table)))
         names = pa.array(sorted(captures), pa.string())
@@ -72,7 +76,9 @@ class QueryEngine:
         self.register("wanted", pa.table({"capture": names}))
         self.register("units", pa.table({"capture": names, "unit": of}))
         self.register("steps", pa.table({"capture": names, "step_ns": steps}))
-        if self._is_open:
+        if self._is_open and isinstance(self._engine, DuckdbEngine):
+            self._engine.renew(shared_views())
+        elif self._is_open:
             self._engine.shared_views()
         return self
 

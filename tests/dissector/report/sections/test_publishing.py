@@ -12,6 +12,7 @@ from dissector.report.sections.errors import errors
 from dissector.report.sections.publish_to_delivery import publish_to_delivery
 from dissector.report.sections.requests import requests
 from dissector.report.sections.slowest import slowest
+from tests.choosing import examples
 from tests.dissector.queries.query_engine import QueryEngine, Row
 from tests.dissector.report import made
 from tests.dissector.report.made import START_NS
@@ -187,7 +188,7 @@ def traffic(
     return {"permits": permits, "exchanges": exchanges, "deliveries": deliveries}, stored
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100, 25))
 @given(ENTRIES, BEGINNINGS)
 def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
     db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
@@ -213,7 +214,7 @@ def test_what_was_stored_and_not_delivered_is_counted_by_subscription(
     assert told == expected
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(100, 25))
 @given(ENTRIES, BEGINNINGS)
 def test_a_backlog_is_counted_by_steps_of_time(
     db: QueryEngine, entries: list[Any], beginnings: dict[str, int]
