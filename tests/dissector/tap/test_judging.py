@@ -1,10 +1,13 @@
 """What rules find in windows of a tap is what they find in the capture, and as much of it."""
 
+import io
 import json
 import os
 import re
 import threading
 import time
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +93,12 @@ def looked_at(path: Path, window_s: float = 1e6, window_bytes: int = MAX_WINDOW_
     return looks
 
 
-def of_command(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict]:
+@cache
+def of_command(path: Path) -> list[dict]:
     """What the command says of the file."""
-    assert run(["findings", "-q", "--json", str(path)]) == 0
-    listed: list[dict] = json.loads(capsys.readouterr().out)["findings"]
+    with redirect_stdout(io.StringIO()) as said:
+        assert run(["findings", "-q", "--json", str(path)]) == 0
+    listed: list[dict] = json.loads(said.getvalue())["findings"]
     return listed
 
 
@@ -102,9 +107,9 @@ def about(number: str, subject: object) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("name", "window_s"), RECORDINGS)
-def test_what_is_found_live_is_what_is_found_in_the_file(name, window_s, capsys):
+def test_what_is_found_live_is_what_is_found_in_the_file(name, window_s):
     """Finding by finding, with all it measures and shows, however long windows are."""
-    rows = [row for row in of_command(CAPTURES / name, capsys) if row["id"] in DECIDED]
+    rows = [row for row in of_command(CAPTURES / name) if row["id"] in DECIDED]
     looks = looked_at(CAPTURES / name, window_s)
     found = looks.all()
     last = looks.each[-1] if looks.each else []
