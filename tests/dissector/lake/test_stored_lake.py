@@ -16,6 +16,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
+from dissector import limits
 from dissector.cli.main import run
 from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
@@ -192,7 +193,8 @@ def test_a_server_that_fails_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Each request fails once, in one of many ways, before or after what it asked was done."""
-    kinds = (503, 500, 429, "cut", "lost", "half")
+    kinds = (503, 500, 429, "cut", "lost", "half", "late")
+    monkeypatch.setattr(limits, "STORE_TIMEOUT_SECONDS", 1)
     seen: set[tuple[str, str]] = set()
     failed: set[int | str] = set()
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -137,7 +138,7 @@ def failing_server(data: bytes) -> Iterator[type[_Failing]]:
 class _Bucket(BaseHTTPRequestHandler):
     """A bucket in memory whose server fails as `fails` says of each request: a status, "cut" (the
     connection ends before it is done), "lost" (after it is done), "half" (half of what was sent is
-    read, and nothing done), or "" (none)."""
+    read, and nothing done), "late" (after two seconds, when it is done), or "" (none)."""
 
     files: ClassVar[dict[str, bytes]] = {}
     fails: ClassVar[Callable[[str, str], int | str]]
@@ -158,7 +159,8 @@ class _Bucket(BaseHTTPRequestHandler):
         status, answer = (failure, b"") if isinstance(failure, int) else (0, b"")
         if not status:
             status, answer = self._done(name, parse_qs(address.query, True), body)
-        if failure == "lost":
+        if failure in ("lost", "late"):
+            time.sleep(2 if failure == "late" else 0)
             self.close_connection = True
             return
         self.send_response(status)
