@@ -130,18 +130,29 @@ class Log:
         """Commit an entry of a number; False where another one has it.
 
         Raises:
-            OSError: that cannot be told.
+            OSError: that cannot be told, or the store is none for a lake.
         """
         try:
             if self._store.put_new(self.name(0, number), data):
+                self._see_that_it_stays(number, data)
                 return True
         except OSError as error:
-            reason = error.strerror or error
+            if error.errno == errno.ENOTSUP:
+                raise
             # The answer may be lost and the entry written, now or later.
             if self._is_missing(number):
-                unknown = f"{reason}; whether it is in the lake by now is not known"
-                raise OSError(errno.EIO, unknown) from None
-        return self.bytes_at(number) == data
+                reason = f"{error.strerror or error}; whether it is in the lake is not known yet"
+                raise OSError(errno.EIO, reason) from None
+        there = self.bytes_at(number)
+        if there is None:
+            raise OSError(errno.EIO, "the store refuses an entry of its log that is not there")
+        return there == data
+
+    def _see_that_it_stays(self, number: int, data: bytes) -> None:
+        """Refuse a store that takes no notice of the condition of a write, at a lake's first."""
+        if number == 0 and self._store.put_new(self.name(0, number), data):
+            self._store.delete([self.name(0, number)])
+            raise OSError(errno.ENOTSUP, "the store knows no conditional writes, as a lake needs")
 
     def _is_missing(self, number: int) -> bool:
         try:

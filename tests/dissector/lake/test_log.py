@@ -101,6 +101,13 @@ def test_a_lost_answer_is_looked_for(is_written: bool) -> None:
             log_of(store).append(0, b"x")
 
 
+def test_a_store_that_no_lake_can_lie_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer, said in ((True, "knows no conditional writes"), (False, "that is not there")):
+        monkeypatch.setattr(MemoryStore, "put_new", lambda *_, answer=answer: answer)
+        with pytest.raises(OSError, match=said):
+            log_of(MemoryStore()).append(0, b"x")
+
+
 def test_damage_is_said() -> None:
     whole = encoded(Change(frozenset({"c-b"}), {"c-a": "{}"}, by="x"))
     assert decoded(whole, "log").added == {"c-a": "{}"}
