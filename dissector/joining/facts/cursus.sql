@@ -1,10 +1,9 @@
 -- The exchanges, consumers and producers of Cursus of several captures. An answer has no id: it is
--- that of the oldest request. Connections that lie in one capture are paired as their capture has it;
--- of those that go on (is_long) frames are paired again, in one order (n).
+-- that of the oldest request. Pairs stay as their capture has them, but for those behind a border at
+-- which something waited: where one waits, all that follow shift.
 -- Inputs: placed, merged, handovers, gaps; connections, frames and exchanges of the group.
 
-CREATE TABLE parts AS
-SELECT *, count(*) OVER (PARTITION BY chain) > 1 AS is_long FROM placed WHERE read_by = 'cursus';
+CREATE TABLE parts AS SELECT * FROM placed WHERE read_by = 'cursus';
 
 CREATE TABLE turns AS
 SELECT p.rank, p.chain, p.floor_ns, f.frame_no, f.last_ts_ns, coalesce(max(f.last_packet) OVER (
@@ -19,7 +18,7 @@ FROM (SELECT *, greatest(floor_ns, max(last_ts_ns) OVER (PARTITION BY rank ORDER
 
 -- said: frames. is_passed_on: by a broker; such a command counts where its client sent it.
 CREATE TABLE said AS
-SELECT o.n, p.chain, p.rank, p.is_long, f.frame_no, f.command, f.direction, f.status, f.ts,
+SELECT o.n, p.chain, p.rank, f.frame_no, f.command, f.direction, f.status, f.ts,
   f.first_ts_ns, f.last_ts_ns, f.retransmitted, f.topic, f.subscription, f.producer_name,
   f.consumer_name, f.partition, f.producer_epoch, f.sequence_id, f.highest_sequence_id, f.entry_id,
   f.error_code, f.error_text, f.detail,
@@ -30,7 +29,7 @@ WHERE f.protocol = 'cursus';
 
 -- told: exchanges as their captures have them, by the numbers of both frames.
 CREATE TABLE told AS
-SELECT e.* EXCLUDE (capture, connection_id, origin_capture), p.chain, p.rank, p.is_long,
+SELECT e.* EXCLUDE (capture, connection_id, origin_capture), p.chain, p.rank,
   q.n AS ask, r.n AS answer
 FROM exchanges AS e JOIN parts AS p USING (capture, connection_id)
 LEFT JOIN orders AS q ON q.rank = p.rank AND q.chain = p.chain AND q.frame_no = e.request_frame_no
@@ -79,26 +78,93 @@ JOIN parts AS p ON p.capture = s.after_capture AND p.connection_id = s.after_con
 LEFT JOIN firsts AS f ON f.rank = p.rank AND f.chain = p.chain
 WHERE s.missing > 0;
 
+-- again: frames that are paired again: what waits when the first capture of a connection ends that
+-- leaves something open, and all behind it. Streams go on, too, and so does what begins in the middle.
+CREATE TABLE again AS
+WITH sides AS (
+  SELECT chain, rank, min(CASE WHEN direction = 'to_broker' THEN n END) AS first_ask,
+    max(CASE WHEN direction = 'to_broker' THEN n END) AS last_ask,
+    max(CASE WHEN direction = 'to_client' AND command IS DISTINCT FROM 'KEEPALIVE' THEN n END)
+      AS last_answer,
+    min(CASE WHEN direction = 'to_client' AND command IN ('BATCH', 'STREAM_CONTROL', 'KEEPALIVE')
+      THEN n END) AS first_push
+  FROM said GROUP BY chain, rank
+),
+borders AS (
+  SELECT *, lead(rank) OVER so_far AS next_rank, lag(rank) OVER so_far IS NULL AS is_first,
+    coalesce(first_push < coalesce(first_ask, 1::BIGINT << 62), false) AS is_push
+  FROM sides WINDOW so_far AS (PARTITION BY chain ORDER BY rank)
+),
+waiting AS (
+  SELECT t.chain, t.rank, t.ask, b.next_rank FROM told AS t
+  JOIN borders AS b ON b.chain = t.chain AND b.rank = t.rank AND b.next_rank IS NOT NULL
+  WHERE t.answer IS NULL AND CASE t.outcome
+    WHEN 'unanswered_at_end' THEN true WHEN 'other_side_not_captured' THEN true
+    WHEN 'not_awaited' THEN t.ask > coalesce(b.last_answer, 0)
+    WHEN 'lost_in_gap' THEN t.ask > coalesce(b.last_answer, 0) AND t.ask = b.last_ask END
+),
+starts AS (
+  SELECT chain, min(rank) AS rank FROM (
+    SELECT chain, next_rank AS rank FROM waiting
+    UNION ALL SELECT chain, CASE WHEN is_first THEN next_rank ELSE rank END FROM borders
+      WHERE is_push
+    UNION ALL SELECT t.chain, b.next_rank FROM told AS t JOIN borders AS b
+      ON b.chain = t.chain AND b.rank = t.rank
+    WHERE t.request_command = 'STREAM' AND t.outcome IN ('ok', 'conn_closed', 'response_cut')
+  ) WHERE rank IS NOT NULL GROUP BY chain
+)
+SELECT f.n, false AS is_before
+FROM said AS f JOIN starts AS s ON s.chain = f.chain AND f.rank >= s.rank
+UNION ALL
+SELECT w.ask, true FROM waiting AS w JOIN starts AS s ON s.chain = w.chain AND w.rank < s.rank;
+
 -- marks: what asks, and what may answer. A sign of life answers nothing, the first of the two
 -- frames that answer a READ_STREAM not yet (is_half).
 CREATE TABLE marks AS
-WITH sides AS (
-  SELECT *, direction = 'to_broker' AS asks,
-    bool_or(direction = 'to_broker') OVER (PARTITION BY chain ORDER BY n) AS has_asked,
-    bool_or(command = 'READ_STREAM') OVER (PARTITION BY chain) AS reads_streams
-  FROM said WHERE is_long
+WITH firsts AS (
+  SELECT chain, min(n) FILTER (direction = 'to_broker') AS ask,
+    bool_or(command = 'READ_STREAM') AS reads_streams
+  FROM said GROUP BY chain
 ),
 unasked AS (
-  SELECT chain, min(n) AS n FROM sides
-  WHERE NOT has_asked AND command IN ('BATCH', 'STREAM_CONTROL', 'KEEPALIVE') GROUP BY chain
+  SELECT s.chain, min(s.n) AS n FROM said AS s SEMI JOIN again USING (n)
+  JOIN firsts AS f ON f.chain = s.chain AND s.n < coalesce(f.ask, 1::BIGINT << 62)
+  WHERE s.command IN ('BATCH', 'STREAM_CONTROL', 'KEEPALIVE') GROUP BY s.chain
 )
-SELECT s.n, s.chain, s.command, s.asks, s.topic, s.entry_id, s.sequence_id,
-  u.n IS NOT NULL AS is_unasked_push,
-  coalesce(NOT asks AND reads_streams AND command = 'RESPONSE_JSON' AND error_code IS NULL
-    AND error_text IS NULL AND (status <> 'complete' OR detail LIKE '%"count":%'
-      OR detail LIKE '%"key":%'), false) AS is_half
-FROM sides AS s LEFT JOIN unasked AS u ON u.chain = s.chain AND s.n >= u.n
-WHERE (asks OR u.n = s.n OR command IS DISTINCT FROM 'KEEPALIVE');
+SELECT s.n, s.chain, s.command, s.direction = 'to_broker' AS asks, s.topic, s.entry_id,
+  s.sequence_id, u.n IS NOT NULL AS is_unasked_push,
+  coalesce(s.direction = 'to_client' AND f.reads_streams AND s.command = 'RESPONSE_JSON'
+    AND s.error_code IS NULL AND s.error_text IS NULL AND (s.status <> 'complete'
+      OR s.detail LIKE '%"count":%' OR s.detail LIKE '%"key":%'), false) AS is_half
+FROM said AS s SEMI JOIN again USING (n) JOIN firsts AS f ON f.chain = s.chain
+LEFT JOIN unasked AS u ON u.chain = s.chain AND s.n >= u.n
+WHERE s.direction = 'to_broker' OR u.n = s.n OR s.command IS DISTINCT FROM 'KEEPALIVE';
+
+-- lanes: marks between two holes of the answering direction (segment), and which of them wait
+-- together: what holes took shifts no pair behind them. Where several requests wait at once before a
+-- hole, batches and their answers are known by their first sequence number (lane).
+CREATE TABLE lanes AS
+WITH segments AS (
+  SELECT m.*, coalesce(h.segment, 0) AS segment FROM marks AS m ASOF LEFT JOIN (
+    SELECT chain, spot, row_number() OVER (PARTITION BY chain ORDER BY spot) AS segment
+    FROM hidden WHERE direction = 'to_client'
+  ) AS h ON h.chain = m.chain AND h.spot < m.n
+  WHERE NOT m.is_unasked_push AND NOT m.is_half
+),
+balances AS (
+  SELECT *, sum(CASE WHEN asks THEN 1 ELSE -1 END) OVER (
+    PARTITION BY chain, segment ORDER BY n) AS waits FROM segments
+),
+lowest AS (
+  SELECT *, greatest(0, -min(waits) OVER (PARTITION BY chain, segment ORDER BY n)) AS orphans
+  FROM balances
+)
+SELECT chain, n, asks, max(waits + orphans) OVER of_chain > 1 AS is_pipelined,
+  CASE WHEN max(segment) OVER of_chain = 0 THEN ''
+    WHEN sequence_id IS NOT NULL AND CASE WHEN asks THEN command = 'BATCH'
+      ELSE command = 'RESPONSE_JSON' AND entry_id IS NOT NULL END THEN concat('batch ', sequence_id)
+    ELSE concat('segment ', segment) END AS lane
+FROM lowest WINDOW of_chain AS (PARTITION BY chain);
 
 -- places: first in, first out. An answer when nothing waits is an orphan: the lowest that the
 -- balance ever was counts these. place: which request it is, or answers; null for an orphan. Of a
@@ -107,30 +173,28 @@ WHERE (asks OR u.n = s.n OR command IS DISTINCT FROM 'KEEPALIVE');
 CREATE TABLE places AS
 WITH balances AS (
   SELECT *, sum(CASE WHEN asks THEN 1 ELSE -1 END) OVER so_far AS waits,
-    count(*) FILTER (asks) OVER so_far AS asked, count(*) FILTER (NOT asks) OVER so_far AS answers
-  FROM marks WHERE NOT is_unasked_push AND NOT is_half
-  WINDOW so_far AS (PARTITION BY chain ORDER BY n)
+    count(*) FILTER (asks) OVER so_far AS asked, count(*) FILTER (NOT asks) OVER so_far AS answers,
+    lead(n) OVER (PARTITION BY chain ORDER BY n) AS after_n
+  FROM lanes WINDOW so_far AS (PARTITION BY chain, lane ORDER BY n)
 ),
 lowest AS (
-  SELECT *, greatest(0, -min(waits) OVER (PARTITION BY chain ORDER BY n)) AS orphans FROM balances
-),
-numbered AS (
-  SELECT *, max(waits + orphans) OVER (PARTITION BY chain) > 1 AS is_pipelined,
-    lag(orphans) OVER so_far AS orphans_before, lead(n) OVER so_far AS after_n
-  FROM lowest WINDOW so_far AS (PARTITION BY chain ORDER BY n)
+  SELECT *, greatest(0, -min(waits) OVER so_far) AS orphans
+  FROM balances WINDOW so_far AS (PARTITION BY chain, lane ORDER BY n)
 )
-SELECT chain, n, asks, is_pipelined, CASE WHEN NOT is_pipelined
-    THEN CASE WHEN asks THEN after_n ELSE n END
-  WHEN asks THEN asked
-  WHEN orphans = coalesce(orphans_before, 0) THEN answers - orphans END AS place
-FROM numbered;
+SELECT chain, n, asks, is_pipelined, CASE WHEN is_pipelined THEN lane ELSE '' END AS lane,
+  CASE WHEN NOT is_pipelined THEN CASE WHEN asks THEN after_n ELSE n END
+    WHEN asks THEN asked
+    WHEN orphans = coalesce(lag(orphans) OVER (PARTITION BY chain, lane ORDER BY n), 0)
+      THEN answers - orphans END AS place
+FROM lowest;
 
 -- pairs: each request with the answer that has its place.
 CREATE TABLE pairs AS
 SELECT q.chain, q.n AS ask, q.is_pipelined,
   lead(q.n) OVER (PARTITION BY q.chain ORDER BY q.n) AS next_ask, r.n AS answer
 FROM (FROM places WHERE asks) AS q
-LEFT JOIN (FROM places WHERE NOT asks) AS r ON r.chain = q.chain AND r.place = q.place;
+LEFT JOIN (FROM places WHERE NOT asks) AS r
+  ON r.chain = q.chain AND r.lane = q.lane AND r.place = q.place;
 
 -- pushes: from which frame on a connection is one, and of which request, null if that was not seen.
 CREATE TABLE pushes AS
@@ -144,7 +208,7 @@ SELECT chain, min(n) AS n, arg_min(ask, n) AS ask FROM (
   SELECT t.chain, coalesce(t.answer, c.n), t.ask FROM told AS t LEFT JOIN (
     SELECT chain, min(n) AS n FROM said WHERE command = 'STREAM_CONTROL' GROUP BY chain
   ) AS c ON c.chain = t.chain AND c.n > t.ask
-  WHERE NOT t.is_long AND t.request_command = 'STREAM' AND (t.response_command = 'BATCH'
+  ANTI JOIN again AS g ON g.n = t.ask WHERE t.request_command = 'STREAM' AND (t.response_command = 'BATCH'
     OR (t.outcome = 'conn_closed' AND c.n IS NOT NULL))
 ) GROUP BY chain;
 
@@ -195,13 +259,14 @@ WITH joined AS (
       WHEN k.is_over THEN 'conn_closed' ELSE 'unanswered_at_end' END AS found_outcome,
     coalesce(t.ask > d.push_n, false) AS is_behind_push,
     q.retransmitted OR q.status <> 'complete' AS is_request_torn,
-    d.is_pipelined, d.next_ask
+    d.is_pipelined, d.next_ask,
+    CASE WHEN d.answer IS NULL THEN CASE WHEN d.is_pipelined THEN ceil(d.lost_spot)::BIGINT
+      WHEN d.lost_spot IS NOT NULL THEN d.next_ask END END AS lost_n
   FROM told AS t JOIN found AS d ON d.ask = t.ask JOIN said AS q ON q.n = t.ask
   JOIN lives AS k ON k.chain = t.chain LEFT JOIN said AS r ON r.n = d.answer
   CROSS JOIN LATERAL (SELECT t.request_command IN ('LEAVE_GROUP', 'HEARTBEAT_CLUSTER')
     AS is_never_awaited, t.request_command IN ('LEAVE_GROUP', 'HEARTBEAT_CLUSTER')
     OR (t.kind = 'publish' AND t.outcome = 'not_awaited') AS may_be_silent) AS e
-  WHERE t.is_long
 ),
 answered AS (
   SELECT j.* REPLACE (found_outcome AS outcome, r.command AS response_command,
@@ -217,13 +282,13 @@ answered AS (
   FROM joined AS j LEFT JOIN said AS r
     ON r.n = j.answer AND j.found_outcome <> 'not_awaited'
 )
-SELECT * EXCLUDE (found_outcome, any_spot, lost_spot, is_request_torn, is_pipelined, next_ask)
+SELECT true AS is_again, * EXCLUDE (found_outcome, any_spot, lost_spot, is_request_torn, is_pipelined, next_ask)
   REPLACE (CASE WHEN latency_ns < 64 THEN latency_ns
     ELSE ((floor(log2(latency_ns))::BIGINT - 5) << 5)
       + (latency_ns >> (floor(log2(latency_ns))::BIGINT - 5)) END AS latency_bucket)
 FROM answered
 UNION ALL BY NAME
-SELECT r.chain, true AS is_long, r.n AS answer, r.rank AS response_rank,
+SELECT r.chain, true AS is_again, r.n AS answer, r.rank AS response_rank,
   CASE WHEN r.command = 'BATCH' THEN 'consume' WHEN r.command = 'RESPONSE_JSON'
     AND r.entry_id IS NOT NULL THEN 'publish' ELSE 'request' END AS kind,
   r.command AS response_command, r.frame_no AS response_frame_no,
@@ -237,9 +302,24 @@ LEFT JOIN pushes AS u ON u.chain = m.chain
 ASOF LEFT JOIN hidden AS h ON h.chain = m.chain AND h.spot < m.n
 WHERE NOT m.asks AND NOT m.is_half AND (u.n IS NULL OR m.n < u.n)
 UNION ALL BY NAME
-SELECT * EXCLUDE (rank), CASE WHEN ask IS NOT NULL THEN rank END AS request_rank,
-  CASE WHEN answer IS NOT NULL THEN rank END AS response_rank, false AS is_behind_push
-FROM told WHERE NOT is_long;
+-- What a capture that begins or ends amid a connection could not know alone: that the rest of a
+-- frame is no hole, that the broker was heard, that the connection ended.
+SELECT t.* EXCLUDE (rank) REPLACE (
+    t.tainted AND coalesce(NOT p.comes_from_to_broker AND NOT p.comes_from_to_client
+      OR q.retransmitted OR q.status <> 'complete' OR r.retransmitted OR r.status <> 'complete'
+      OR h.spot < coalesce(t.answer, 1::BIGINT << 62), false) AS tainted,
+    CASE WHEN t.outcome = 'unanswered_at_end'
+      OR (t.outcome = 'other_side_not_captured' AND k.sees_client)
+      THEN CASE WHEN k.is_over THEN 'conn_closed' ELSE 'unanswered_at_end' END
+      ELSE t.outcome END AS outcome),
+  CASE WHEN t.ask IS NOT NULL THEN t.rank END AS request_rank,
+  CASE WHEN t.answer IS NOT NULL THEN t.rank END AS response_rank, false AS is_behind_push,
+  false AS is_again
+FROM told AS t ANTI JOIN again AS g ON g.n = coalesce(t.ask, t.answer)
+JOIN lives AS k ON k.chain = t.chain JOIN parts AS p ON p.chain = t.chain AND p.rank = t.rank
+LEFT JOIN said AS q ON t.tainted AND q.n = t.ask
+LEFT JOIN said AS r ON t.tainted AND r.n = t.answer
+ASOF LEFT JOIN hidden AS h ON h.chain = t.chain AND h.spot > coalesce(t.ask, 0);
 
 -- sent: batches that say which they are; attempt: of the same batch.
 CREATE TABLE sent AS
@@ -256,13 +336,14 @@ WINDOW same AS (PARTITION BY f.topic, f.partition, f.producer_name, f.producer_e
 -- waiting: how many publishes of a connection wait at each of them.
 CREATE TABLE waiting AS
 SELECT ask, outstanding FROM (
-  SELECT ask, step, coalesce(sum(step) OVER (PARTITION BY chain ORDER BY n
+  SELECT ask, step, coalesce(sum(step) OVER (PARTITION BY chain ORDER BY n, step
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS outstanding
   FROM (
     SELECT chain, ask, ask AS n, 1 AS step FROM settled
-    WHERE is_long AND kind = 'publish' AND ask IS NOT NULL AND NOT is_behind_push
-    UNION ALL SELECT chain, ask, answer, -1 FROM settled
-    WHERE is_long AND kind = 'publish' AND ask IS NOT NULL AND answer IS NOT NULL
+    WHERE is_again AND kind = 'publish' AND ask IS NOT NULL AND NOT is_behind_push
+    UNION ALL SELECT chain, ask, coalesce(answer, lost_n), -1 FROM settled
+    WHERE is_again AND kind = 'publish' AND ask IS NOT NULL
+      AND coalesce(answer, lost_n) IS NOT NULL
   )
 ) WHERE step = 1;
 
@@ -276,9 +357,10 @@ SELECT e.* REPLACE (
     CASE WHEN e.outcome = 'ok' AND o.n < e.answer AND s.stored_n < e.answer THEN 'dup_or_dropped'
       ELSE e.outcome END AS outcome,
     coalesce(s.attempt, e.attempt) AS attempt,
-    CASE WHEN e.is_long THEN w.outstanding ELSE e.outstanding_before END AS outstanding_before)
+    CASE WHEN e.is_again AND NOT coalesce(x.is_before, false) THEN w.outstanding ELSE e.outstanding_before END AS outstanding_before)
 FROM settled AS e LEFT JOIN sent AS s ON s.ask = e.ask
-LEFT JOIN stored_once AS o ON o.topic = e.topic LEFT JOIN waiting AS w ON w.ask = e.ask;
+LEFT JOIN stored_once AS o ON o.topic = e.topic LEFT JOIN waiting AS w ON w.ask = e.ask
+LEFT JOIN again AS x ON x.n = e.ask;
 
 -- done: what brokers answered to members of groups and to transactions.
 CREATE TABLE done AS
