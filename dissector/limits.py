@@ -244,6 +244,8 @@ MAX_INCREMENT_ROWS: Final = 1_000_000  # of an increment, but for its last captu
 MAX_HANDOVER_BYTES: Final = 1 << 24  # missing, or there twice, between captures of one connection
 MAX_SILENCE_NS: Final = 300 * 1_000_000_000  # between them, where no byte says that they belong
 MAX_MISSING_SENTENCES: Final = 20  # of missing parts, kept as text; further ones are counted
+# Requests that an increment leaves open to the next one; older ones are `evicted`.
+MAX_CARRIED_REQUESTS: Final = 100_000
 # What comes again of a partition of Cursus times all that came; more is told by first offsets.
 MAX_COMPARED_DELIVERIES: Final = 20_000_000
 MAX_SELECTED_FRAMES: Final = 200_000  # of a selection; what is more is no evidence but a capture

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from dissector.joining.files import BATCH_ROWS, plain, text
+from dissector.limits import MAX_CARRIED_REQUESTS
 from dissector.schemas.arrow import arrow_schema
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ _FRAME: Final = {
     "deliveries": "t.frame_no",
     "permits": "t.frame_no",
 }
+_OUTCOME: Final = """
+CASE WHEN t.request_frame_no IN (SELECT n FROM waiting WHERE is_given_up) THEN 'evicted'
+  ELSE t.outcome END AS outcome
+"""
 _WITHIN: Final = {"permits": ", t.consumer_id, t.event"}
 # Columns that no SQL makes.
 _UNKNOWN: Final = ("origin_capture", "lag")
@@ -128,7 +133,7 @@ def stitched(
             _ask(db, past)
     if leaves is not None:
         for statement in statements("border"):
-            db.execute(statement)
+            db.execute(statement.replace("{carried}", str(MAX_CARRIED_REQUESTS)))
         for name in LEFT:
             leaves(name).parent.mkdir(parents=True, exist_ok=True)
             db.execute(f"COPY (FROM next_{name}) TO {text(str(leaves(name)))} (FORMAT parquet)")
@@ -176,6 +181,8 @@ def _facts(table: str, *, is_last: bool) -> str:
     for field in arrow_schema(table):
         if field.name in frames:
             columns.append(f"{field.name}_of.frame_no AS {field.name}")
+        elif table == "exchanges" and field.name == "outcome" and not is_last:
+            columns.append(_OUTCOME)
         elif field.name in _UNKNOWN:
             columns.append(f"NULL AS {field.name}")
         else:

@@ -5,9 +5,14 @@ CREATE TEMP TABLE going AS
 SELECT k.c FROM numbered_connections AS k JOIN main.placed AS p ON p.chain = k.connection_id
 JOIN main.going_on AS g ON g.capture = p.capture AND g.connection_id = p.connection_id;
 
+-- waiting: requests without an answer; the oldest are given up where there are too many.
+CREATE TEMP TABLE waiting AS
+SELECT c, asked, ask AS n, row_number() OVER (ORDER BY ask DESC) > {carried} AS is_given_up
+FROM pairs SEMI JOIN going USING (c) WHERE ask IS NOT NULL AND answer IS NULL;
+
 -- pending_acks: acks that the broker may refuse yet, or whose transaction has not ended.
 CREATE TEMP TABLE pending_acks AS
-SELECT c, ask AS n FROM pairs SEMI JOIN going USING (c) WHERE asked = 'ACK' AND answer IS NULL
+SELECT c, n FROM waiting WHERE asked = 'ACK' AND NOT is_given_up
 UNION SELECT c, n FROM ack_fates WHERE fate = 'ack_uncommitted';
 
 -- open_deliveries: those of which later frames tell more.
@@ -27,7 +32,7 @@ WHERE NOT d.is_past AND e.outcome = 'acked' AND p.said_n <= e.end_n;
 CREATE TEMP TABLE open_rows AS
 SELECT n FROM open_deliveries
 UNION ALL
-SELECT ask FROM pairs SEMI JOIN going USING (c) WHERE ask IS NOT NULL AND answer IS NULL
+SELECT n FROM waiting WHERE NOT is_given_up
 UNION ALL
 SELECT p.answer FROM pairs AS p SEMI JOIN going USING (c)
 JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer

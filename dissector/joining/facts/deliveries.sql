@@ -85,12 +85,13 @@ WITH endings AS (
   WHERE q.command IN ('END_TXN', 'END_TXN_ON_SUBSCRIPTION') AND r.error_code IS NULL
 ),
 transactions AS (
-  SELECT d, most, least, arg_min(txn_action, n) AS action FROM endings GROUP BY d, most, least
+  SELECT d, most, least, arg_min(txn_action, n) AS action, min(n) AS n FROM endings
+  GROUP BY d, most, least
 )
 SELECT f.c, f.n, CASE WHEN r.error_code IS NOT NULL THEN 'ack_refused'
     WHEN f.txn_most_bits IS NULL OR f.txn_least_bits IS NULL OR e.action = 'COMMIT' THEN NULL
     WHEN e.action = 'ABORT' THEN 'ack_rolled_back' ELSE 'ack_uncommitted' END AS fate,
-  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n
+  CASE WHEN r.error_code IS NOT NULL THEN r.n END AS refused_n, e.n AS ended_n
 FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
 LEFT JOIN pairs AS p ON p.asked = 'ACK' AND p.c = f.c AND p.ask = f.n
 LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
@@ -99,7 +100,7 @@ WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT 
 
 -- all_ack_ids: what consumers said of entries. ack_ids: what counts, or may.
 CREATE TEMP TABLE all_ack_ids AS
-SELECT y.fate, y.refused_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
+SELECT y.fate, y.refused_n, y.ended_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
   a.batch_size, a.ack_set, a.validation_error IS NOT NULL AS is_discard,
   a.validation_error IS NULL AND coalesce(len(a.ack_set), 0) > 0 AS is_part, a.txn_most_bits,
@@ -112,18 +113,20 @@ LEFT JOIN ack_fates AS y ON y.c = k.c AND y.n = a.frame_no;
 CREATE TEMP VIEW ack_ids AS
 SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused';
 
--- refused_deliveries: those that such an ack named, and when the answer opened them again.
+-- refused_deliveries: those that such an ack named, and when the answer opened them again; null if
+-- it named a part of each.
 CREATE TEMP TABLE refused_deliveries AS
-SELECT d.c, d.n, max(a.n) AS said_n, max(a.refused_n) AS refused_n
+SELECT d.c, d.n, max(a.n) FILTER (NOT a.is_part) AS said_n,
+  max(a.refused_n) FILTER (NOT a.is_part) AS refused_n
 FROM all_ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
-WHERE a.fate = 'ack_refused' AND a.action = 'ack' AND NOT a.is_part AND d.has_id AND a.n > d.n
+WHERE a.fate = 'ack_refused' AND a.action = 'ack' AND d.has_id AND a.n > d.n
   AND (d.next_n IS NULL OR a.n < d.next_n) AND a.ack_type IS DISTINCT FROM 'Cumulative'
 GROUP BY d.c, d.n;
 
 -- named_deliveries: an id of a frame with the delivery that it means, in whole or in part.
 CREATE TEMP TABLE named_deliveries AS
 SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part, a.batch_size,
-  a.ack_set, a.txn_most_bits, a.txn_least_bits
+  a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.ended_n
 FROM ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
   AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.ids = 1 AND NOT a.is_shared
@@ -172,12 +175,14 @@ WHERE r.kind = 1 AND coalesce(a.first_n, r.first_n) > r.n AND (r.next_n IS NULL
   OR coalesce(a.first_n, r.first_n) < r.next_n);
 
 -- batch_acks: how many messages of a batch are left after each ack that names some: bits that stay
--- 1 in all.
+-- 1 in all; messages_open: in all that count. What is undone before the last such ack is left again.
 CREATE TEMP TABLE batch_acks AS
 WITH partial_acks AS (
   SELECT p.c, p.n, p.said_n, p.said_c, p.ack_set, d.ack_set AS came_set, d.cost,
     coalesce(d.messages, nullif(p.batch_size, 0), 64 * len(p.ack_set)) AS bits, p.txn_most_bits,
-      p.txn_least_bits
+      p.txn_least_bits, p.fate,
+    coalesce(p.fate = 'ack_rolled_back' AND p.ended_n < max(p.said_n) OVER (PARTITION BY p.c, p.n),
+      false) AS is_undone
   FROM named_deliveries AS p JOIN received AS d ON d.c = p.c AND d.n = p.n WHERE p.is_part
     AND p.action = 'ack'
 ),
@@ -189,14 +194,19 @@ masked AS (
     END AS mask FROM words
 ),
 narrowed AS (
-  SELECT c, n, said_n, said_c, cost, txn_most_bits, txn_least_bits, w,
-    bit_and(coalesce(ack_set[w + 1], 0)) OVER (PARTITION BY c, n, w ORDER BY said_n)
-    & mask & CASE WHEN len(came_set) > 0 THEN coalesce(came_set[w + 1], 0) ELSE -1 END AS word
-      FROM masked
+  SELECT c, n, said_n, said_c, cost, txn_most_bits, txn_least_bits, fate, is_undone, w,
+    bit_and(CASE WHEN is_undone THEN -1 ELSE coalesce(ack_set[w + 1], 0) END) OVER so_far
+      & mask & came AS word,
+    bit_and(CASE WHEN fate IS NULL THEN coalesce(ack_set[w + 1], 0) ELSE -1 END) OVER so_far
+      & mask & came AS open_word
+  FROM (SELECT *, CASE WHEN len(came_set) > 0 THEN coalesce(came_set[w + 1], 0) ELSE -1 END AS came
+    FROM masked) WINDOW so_far AS (PARTITION BY c, n, w ORDER BY said_n)
 )
 SELECT c, n, said_n, said_c, any_value(txn_most_bits) AS txn_most_bits,
-  any_value(txn_least_bits) AS txn_least_bits, least(sum(bit_count(word))::BIGINT,
-  any_value(cost)) AS messages_left
+  any_value(txn_least_bits) AS txn_least_bits, any_value(fate) AS fate,
+  any_value(is_undone) AS is_undone,
+  least(sum(bit_count(word))::BIGINT, any_value(cost)) AS messages_left,
+  least(sum(bit_count(open_word))::BIGINT, any_value(cost)) AS messages_open
 FROM (SELECT DISTINCT * FROM narrowed) GROUP BY c, n, said_n, said_c;
 
 -- sweeps: the first frame after a delivery that asks for all of its consumer again.
@@ -275,7 +285,11 @@ SELECT * FROM (
 
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS
-WITH closed_deliveries AS (
+WITH part_fates AS (
+  SELECT c, n, min(fate) AS fate FROM batch_acks WHERE fate = 'ack_uncommitted' OR NOT is_undone
+  GROUP BY c, n
+),
+closed_deliveries AS (
   SELECT d.c, d.n, d.consumer_id, d.x, e.end_c, CASE WHEN s.closed_n > d.n THEN s.closed_n
     END AS closed_n, e.end_n,
     CASE WHEN e.end_n IS NOT NULL AND (s.closed_n IS NULL OR s.closed_n < d.n
@@ -283,14 +297,15 @@ WITH closed_deliveries AS (
     CASE WHEN s.closed_n > d.n OR (s.closed_by = 'client' AND s.closed_n IS NULL
       AND s.ended <> 'capture_end') THEN 'consumer_closed'
       WHEN s.ended = 'capture_end' THEN 'unacked_at_end' ELSE 'conn_closed' END AS otherwise,
-    s.sees_broker, u.broker_spot, r.said_n AS refused_n,
-    CASE WHEN e.outcome = 'acked' THEN CASE WHEN f.fate = 'ack_uncommitted' AND d.next_n IS NOT NULL
-      THEN 'ack_rolled_back' ELSE f.fate END END AS fate
+    s.sees_broker, u.broker_spot, r.said_n AS refused_n, r.n IS NOT NULL AS is_refused,
+    CASE WHEN e.outcome = 'acked' THEN CASE WHEN coalesce(f.fate, p.fate) = 'ack_uncommitted'
+      AND d.next_n IS NOT NULL THEN 'ack_rolled_back' ELSE coalesce(f.fate, p.fate) END END AS fate
   FROM received AS d JOIN numbered_consumers AS s ON s.c = d.c AND s.consumer_id = d.consumer_id
     AND s.x = d.x
   LEFT JOIN acked_ends AS e ON e.c = d.c AND e.n = d.n
   LEFT JOIN ack_fates AS f ON f.c = e.end_c AND f.n = e.end_n
   LEFT JOIN refused_deliveries AS r ON r.c = d.c AND r.n = d.n
+  LEFT JOIN part_fates AS p ON p.c = d.c AND p.n = d.n
   LEFT JOIN next_hidden_acks AS u ON u.c = d.c AND u.n = d.n
   WHERE NOT d.is_past
 )
@@ -298,7 +313,7 @@ SELECT c, n, CASE WHEN outcome IS NOT NULL THEN end_n ELSE closed_n END AS end_n
   WHEN outcome IS NOT NULL THEN end_c END AS end_c,
   CASE WHEN outcome IS NOT NULL THEN outcome WHEN NOT sees_broker
     OR broker_spot < coalesce(closed_n, 2e18) THEN 'unknown_gap'
-    WHEN refused_n IS NOT NULL THEN 'ack_refused' ELSE otherwise END AS outcome,
+    WHEN is_refused THEN 'ack_refused' ELSE otherwise END AS outcome,
   CASE WHEN outcome = 'acked' THEN fate END AS fate, refused_n
 FROM closed_deliveries
 UNION ALL BY NAME
@@ -383,7 +398,7 @@ aborted_acks AS (
     UNION ALL
     SELECT a.c, a.n, i.said_c, i.txn_most_bits, i.txn_least_bits FROM redelivered AS a
     JOIN batch_acks AS i ON i.c = a.previous_c AND i.n = a.previous_n AND i.said_n < a.n
-      WHERE a.outcome_before IS NULL AND i.txn_most_bits IS NOT NULL
+      WHERE coalesce(a.outcome_before, 'acked') = 'acked' AND i.txn_most_bits IS NOT NULL
   ) AS y JOIN numbered_connections AS k ON k.c = y.said_c LEFT JOIN commits AS m ON m.d = k.d
     AND m.most = y.most AND m.least = y.least AND m.n < y.n
   WHERE m.n IS NULL
@@ -418,11 +433,13 @@ FROM redelivered AS a LEFT JOIN sought ON sought.c = a.c AND sought.n = a.n LEFT
 LEFT JOIN switched_consumers ON switched_consumers.c = a.c AND switched_consumers.n = a.n LEFT JOIN sweep_requests
   ON sweep_requests.c = a.c AND sweep_requests.n = a.n;
 
--- left_over: of batches that were acked in part, the messages that were left when they ended.
+-- left_over: of batches that were acked in part, the messages that were left when they ended, and
+-- those that no ack had taken that counts.
 CREATE TEMP TABLE left_over AS
-SELECT p.c, p.n, min(p.messages_left) AS messages_left FROM batch_acks AS p
-  JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n
-WHERE p.said_n < coalesce(o.end_n, 2e18) GROUP BY p.c, p.n;
+SELECT p.c, p.n, min(p.messages_left) FILTER (p.said_n < coalesce(o.end_n, 2e18)) AS messages_left,
+  min(p.messages_open) AS messages_open
+FROM batch_acks AS p JOIN delivery_ends AS o ON o.c = p.c AND o.n = p.n
+WHERE p.said_n <= coalesce(o.end_n, 2e18) GROUP BY p.c, p.n;
 
 CREATE TEMP TABLE new_deliveries AS
 WITH group_gaps AS (
@@ -447,7 +464,7 @@ SELECT k.connection_id, d.n AS frame_no, make_timestamptz(d.last_ts_ns // 1000) 
   d.consumer_id, d.x AS incarnation, s.name AS consumer_name, d.ledger AS ledger_id,
     d.entry AS entry_id, d.partition, d.batch_size,
   d.cost AS message_count, greatest(d.cost - CASE WHEN o.outcome = 'acked' AND o.fate IS NULL THEN 0
-    ELSE coalesce(l.messages_left, d.cost) END, 0) AS messages_acked,
+    ELSE coalesce(l.messages_open, d.cost) END, 0) AS messages_acked,
   d.ack_set, coalesce(d.redelivery_count, 0) AS redelivery_count,
   y.cause IS NOT NULL AS is_redelivered, y.cause AS redelivery_cause,
   y.previous_n AS previous_frame_no, coalesce(o.fate, o.outcome) AS outcome,

@@ -55,19 +55,22 @@ WHERE command IN ('SUCCESS', 'ERROR') AND status <> 'malformed' AND request_id I
 -- answers, before it or shortly behind.
 CREATE TEMP TABLE generic_answers AS
 SELECT g.c, g.n, min(struct_pack(is_early := q.n > g.n, n := q.n, asked := q.asked)).asked AS asked
-FROM requests_and_answers AS g JOIN requests_and_answers AS q ON q.c = g.c AND q.id = CASE g.id
-  WHEN -1 THEN 0 ELSE g.id END AND q.step = 1
+FROM requests_and_answers AS g JOIN (
+  SELECT *, lead(n) OVER (PARTITION BY c, id, asked ORDER BY n) AS next_n
+  FROM requests_and_answers WHERE step = 1
+) AS q ON q.c = g.c AND q.id = CASE g.id
+  WHEN -1 THEN 0 ELSE g.id END
   AND (q.n < g.n OR q.last_ts_ns <= g.last_ts_ns + 200000000)
   AND q.side = 'to_broker' AND (q.pairing = 'turn') = (g.id = -1)
   AND (g.command = 'ERROR' OR q.asked IN (SELECT command FROM request_commands
     WHERE answer = 'SUCCESS'))
 LEFT JOIN requests_and_answers AS r ON r.c = q.c AND r.id = q.id AND r.asked = q.asked
-  AND r.step = -1 AND r.n > q.n
+  AND r.step = -1 AND r.n > q.n AND r.n < coalesce(q.next_n, 2e18)
 WHERE g.asked IS NULL AND g.step = -1 AND r.n IS NULL
 GROUP BY g.c, g.n;
 
 -- marks: all that asks (step 1) and all that answers (-1), by the key under which they find each
--- other.
+-- other; what SUCCESS answers has one key for each id.
 CREATE TEMP VIEW marks AS
 SELECT c, 'SEND' AS asked, producer_id AS a, sequence_id AS b, incarnation AS x, n,
   CASE command WHEN 'SEND' THEN 1 ELSE -1 END AS step, last_ts_ns
@@ -75,7 +78,8 @@ FROM numbered_frames AS f WHERE command IN ('SEND', 'SEND_RECEIPT', 'SEND_ERROR'
   AND status <> 'malformed'
   AND producer_id IS NOT NULL AND sequence_id IS NOT NULL
 UNION ALL
-SELECT t.c, coalesce(t.asked, g.asked, t.command), CASE t.side WHEN 'to_broker' THEN 0 ELSE 1 END,
+SELECT t.c, CASE WHEN coalesce(t.asked, g.asked) IN (SELECT command FROM request_commands
+    WHERE answer = 'SUCCESS') THEN 'SUCCESS' ELSE coalesce(t.asked, g.asked, t.command) END, CASE t.side WHEN 'to_broker' THEN 0 ELSE 1 END,
   CASE WHEN g.asked = 'CONNECT' THEN 0 ELSE t.id END, 0, t.n, t.step, t.last_ts_ns
 FROM requests_and_answers AS t LEFT JOIN generic_answers AS g ON g.c = t.c AND g.n = t.n
   AND t.asked IS NULL;

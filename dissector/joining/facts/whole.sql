@@ -71,7 +71,8 @@ present AS (
 )
 FROM present UNION ALL BY NAME FROM whole.carried_connections ANTI JOIN present USING (connection_id);
 
--- openings: answers in a later capture to PRODUCER and SUBSCRIBE, by the number of these.
+-- openings: answers in a later capture to PRODUCER and SUBSCRIBE, by the number of these; in their
+-- own if the id was used before, when an answer to that may stand for theirs.
 CREATE TABLE whole.openings AS
 WITH opening_frames AS (
   SELECT p.chain, p.rank, o.n, f.command, f.request_id, f.producer_name, f.error_code,
@@ -93,13 +94,16 @@ following AS (
   SELECT *, lead(n) OVER turns AS answer_n, lead(rank) OVER turns AS answer_rank,
     lead(command) OVER turns AS answer, lead(producer_name) OVER turns AS name,
     lead(error_code) OVER turns AS code, lead(schema_version_hex) OVER turns AS version_hex,
-    lead(last_sequence) OVER turns AS last_sequence_id, lead(topic_epoch) OVER turns AS epoch
+    lead(last_sequence) OVER turns AS last_sequence_id, lead(topic_epoch) OVER turns AS epoch,
+    min(rank) OVER (PARTITION BY chain, request_id) < rank OR (chain, request_id) IN (
+      SELECT connection_id, request_id FROM whole.carried_frames WHERE request_id IS NOT NULL
+    ) AS is_used_again
   FROM opening_frames WHERE is_ready
   WINDOW turns AS (PARTITION BY chain, request_id ORDER BY n)
 )
 SELECT chain, n, answer_n, answer_rank, answer, name, code, version_hex,
   TRY_CAST(last_sequence_id AS BIGINT) AS last_sequence_id, TRY_CAST(epoch AS BIGINT) AS epoch
-FROM following WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND answer_rank > rank
+FROM following WHERE command IN ('PRODUCER', 'SUBSCRIBE') AND (answer_rank > rank OR is_used_again)
   AND answer IN ('PRODUCER_SUCCESS', 'SUCCESS', 'ERROR');
 
 -- handles: producers and consumers of each capture, with the incarnation of the whole, and the names
