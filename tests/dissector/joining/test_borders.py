@@ -96,10 +96,6 @@ SCRIPTS: Final[dict[str, tuple[Said, ...]]] = {
         to_client("SUCCESS", request_id=5), to_client("SUCCESS", request_id=5),
         *subscribed(5),
     ),
-    "an id whose first request is refused": (
-        lookup(5), to_client("ERROR", request_id=5, error="MetadataError", message="no"),
-        subscribed(5)[0], to_client("SUCCESS", request_id=5), lookup(5), found(5), found(5),
-    ),
     "second receipts": (
         sent(1), stored(1), sent(2), stored(1), stored(2), stored(2), sent(3), stored(3), stored(1),
     ),
