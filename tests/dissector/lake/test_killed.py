@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dissector.lake import compact as compacting
+from dissector.lake import mirror
 from dissector.lake.compact import compact
 from dissector.lake.install import SUMS_FOLDER
 from dissector.lake.landing import INSTALLED
@@ -122,18 +122,18 @@ def test_a_compaction_chooses_again_where_its_captures_changed(
 ) -> None:
     """Its files are written while others work: what they removed does not come back."""
     ids = [land(tmp_path, name, content(300 + n)).capture_id for n, name in enumerate("abc")]
-    exclusive_lock, calls = compacting.exclusive_lock, []
+    changing, calls = mirror.changing, []
 
-    def late(folder: Path, *, may_wait: bool) -> AbstractContextManager[bool]:
+    def late(folder: Path, *, may_wait: bool = True) -> AbstractContextManager[bool]:
         calls.append(1)
         if len(calls) == 1:
             remove(tmp_path, [ids[0]])
             land(tmp_path, "d", content(999))
-        return exclusive_lock(folder, may_wait=may_wait)
+        return changing(folder, may_wait=may_wait)
 
-    monkeypatch.setattr(compacting, "exclusive_lock", late)
+    monkeypatch.setattr(mirror, "changing", late)
     (group,) = compact(tmp_path).groups
-    assert len(calls) == 2
+    assert len(calls) == 3  # one is that of the removal
     assert [inside.base_name for inside in group.replaces] == ["b", "c", "d"]
     with open_lake(tmp_path) as lake:
         assert lake.captures == (group,) and verify(lake) == []
