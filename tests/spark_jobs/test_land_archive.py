@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from dissector.cli import compiling
+from dissector.cli.main import run
 from dissector.lake.reader import open_lake
 from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files
 from spark_jobs import archive
@@ -32,8 +35,12 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
     probe = subprocess.run([bare, "-c", "import numpy"], capture_output=True, check=False)
     if probe.returncode == 0:
         pytest.skip("the base interpreter has the libraries itself")
+    # Only what is known to be the code of this very text is packed.
+    assert not compiling.is_needed() or run(["doctor", "--warm"]) == 0
     packed = tmp_path / "program.tar"
     archive.write(packed)
+    with tarfile.open(packed) as tar:
+        kernels = {Path(name).name for name in tar.getnames() if name.endswith(".kernel")}
     environment = os.environ | {
         "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": bare,
         "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
@@ -55,6 +62,8 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
     assert contents(lake) == landed_here(tmp_path / "here")
     ran = list((tmp_path / "home" / "work").glob("app-*/*/stderr"))
     assert len(ran) == 2
+    for log in ran:
+        assert {path.name for path in log.parent.rglob("*.kernel")} == kernels != set()
     with open_lake(tmp_path / "apart") as apart:
         expected = closed(apart, planned(apart), tmp_path / "expected")
     for name, rows in expected.items():
@@ -74,6 +83,8 @@ from pathlib import Path
 pyspark.__file__ = {home!r} + "/__init__.py"
 from pyspark.sql import SparkSession
 from dissector.joining.files import digests
+from dissector.cli import compiling
+from dissector.cli.main import run
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
