@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import places
+from dissector.lake import mirror, places
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.lake.manifests import Manifests
 from dissector.lake.reader import Lake, open_lake
@@ -195,8 +195,13 @@ def held_lake(folder: Path) -> Iterator[Held]:
     Raises:
         InputError: there is no lake, or a newer program wrote some of it: what that landed would
             be taken out of tables.
-        UsageError: its path cannot be written in lists of files.
+        UsageError: its path cannot be written in lists of files, or it lies in a store.
     """
+    if mirror.of(folder) is not None:
+        raise UsageError(
+            f"{mirror.shown(folder)} lies in a store, and lists of files would name its copies "
+            "here; only a lake of this machine, or of a mounted file system, is published"
+        )
     if set(os.path.abspath(folder)) & set(_ODD_IN_ADDRESSES):
         raise UsageError(
             f"{folder}: readers of tables take {' '.join(_ODD_IN_ADDRESSES)} in a path for "
