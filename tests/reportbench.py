@@ -10,6 +10,7 @@ other code than this: that of a worktree whose figures are to be compared.
 import argparse
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.busy.traffic import START_NS, Size, write_capture
+from tests.dissector.joining.cutting import packets
 from tests.measured import Measured, measure
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -34,9 +36,13 @@ TRAFFIC: Final = {
 USUAL: Final = ("2M", "8M", "2M-connections-10k", "rows-1M")
 NIGHTS: Final = 300
 NIGHT: Final = Size(2_600)
+DAYS: Final = 100
+A_DAY: Final = 10
 LANDINGS: Final = 1_000
 LANDING: Final = Size(60)
 SMALL: Final = ROOT / "captures" / "cursus" / "go-crash_redelivery_streaming.pcap"  # 44 KB
+_SAMPLES: Final = ("captures/pulsar", "captures/cursus", "captures/pulsar-apache")
+_SMALL_BYTES: Final = 30_000  # of samples that stand for a day's captures
 _HOUR_NS: Final = 3600 * 10**9
 
 # Lands files one after the other in one process; prints the seconds of each, processor and wall.
@@ -142,6 +148,20 @@ class Bench:
             self.row(f"{name}, one more night", *asked, *options)
             self.row(f"{name}, one more night with --new", *asked, *options, "--new")
 
+    def years(self, days: int) -> None:
+        """Days of small samples: the first report, the same again, and with one more day."""
+        folder = made_days(self.room, days)
+        files = sorted(map(str, folder.glob("*.pcap")))
+        lake = self.folder("landed")
+        name = f"{A_DAY * days + 1:,} captures of {days} days"
+        self.row(f"land {name}", "land", *files[: -A_DAY + 1], "--lake", str(lake), "--quiet")
+        asked = ["report", "--lake", str(lake), "-o", str(self.folder("report")), "--quiet"]
+        self.row(f"report of {name}", *asked)
+        self.row("nothing new", *asked)
+        for kind, some in (("capture", files[-A_DAY + 1 : -A_DAY + 2]), ("day", files[-A_DAY + 2 :])):
+            self.row(f"land one more {kind}", "land", *some, "--lake", str(lake), "--quiet")
+            self.row(f"one more {kind}", *asked)
+
     def landings(self, count: int) -> None:
         """Many landings into one lake, in one process: the first beside the last."""
         folder = made_landings(self.room, count)
@@ -196,6 +216,11 @@ def made_nights(room: Path, count: int) -> Path:
     return made(room / f"nights-{count}", lambda path: _write_all(path, count + 1, NIGHT))
 
 
+def made_days(room: Path, count: int) -> Path:
+    """A folder of samples at so many days, one of the next, and the others of that day."""
+    return made(room / f"days-{count}", lambda path: _write_days(path, count + 1))
+
+
 def made_landings(room: Path, count: int) -> Path:
     """A folder of so many tiny captures."""
     return made(room / f"landings-{count}", lambda path: _write_all(path, count, LANDING))
@@ -208,13 +233,40 @@ def _write_all(folder: Path, count: int, size: Size) -> None:
         write_capture(path, size, number, START_NS + number * _HOUR_NS)
 
 
+def _write_days(folder: Path, days: int) -> None:
+    """A_DAY captures a day: traffic of one broker, and every sample once among it.
+
+    (A sample twice would be one sending that two captures show, which joining puts together.)
+    """
+    folder.mkdir()
+    found = (path for name in _SAMPLES for path in sorted((ROOT / name).glob("*.pcap")))
+    samples = [path.read_bytes() for path in found if path.stat().st_size < _SMALL_BYTES]
+    every = -(-days * A_DAY // len(samples))
+    for number in range(days * A_DAY):
+        path, start_ns = folder / f"day-{number:05d}.pcap", START_NS + number * 24 * _HOUR_NS // A_DAY
+        if number % every:
+            write_capture(path, LANDING, number, start_ns)
+        else:
+            path.write_bytes(at_time(samples[number // every], start_ns))
+
+
+def at_time(data: bytes, start_ns: int) -> bytes:
+    """A little-endian pcap file whose first packet was seen in the second of a time."""
+    header, *records = packets(data)
+    begun = struct.unpack_from("<I", records[0])[0] if records else 0
+    later = start_ns // 10**9 - begun
+    moved = (struct.pack("<I", struct.unpack_from("<I", each)[0] + later) + each[4:] for each in records)
+    return b"".join((header, *moved))
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--traffic", action="append", choices=TRAFFIC, help="instead of the usual")
     parser.add_argument("--nights", type=int, default=NIGHTS, help="small captures")
+    parser.add_argument("--days", type=int, default=DAYS, help="of small samples")
     parser.add_argument("--landings", type=int, default=LANDINGS)
-    parser.add_argument("--only", choices=("traffic", "nights", "landings", "analyze"))
+    parser.add_argument("--only", choices=("traffic", "nights", "years", "landings", "analyze"))
     parser.add_argument("--engine", action="append", choices=("duckdb", "spark"))
     parser.add_argument("--limit", type=float, default=1200, help="seconds of one command")
     parser.add_argument("--room", type=Path, default=ROOT / "bench", help="for captures and lakes")
@@ -225,6 +277,7 @@ def main() -> None:
         for name in chosen.traffic or USUAL:
             made_capture(chosen.room, name)
         made_nights(chosen.room, chosen.nights)
+        made_days(chosen.room, chosen.days)
         made_landings(chosen.room, chosen.landings)
         return
     engines = chosen.engine or ["duckdb", "spark"]
@@ -234,6 +287,8 @@ def main() -> None:
             bench.traffic(name)
     if chosen.only in (None, "nights"):
         bench.nights(chosen.nights)
+    if chosen.only in (None, "years"):
+        bench.years(chosen.days)
     if chosen.only in (None, "landings"):
         bench.landings(chosen.landings)
     if chosen.only in (None, "analyze"):

@@ -81,20 +81,17 @@ def _judge_report(
 
 def _make_report(
     lake: Path, output: Path, engine: Name, master: str | None, scope: "Scope", common: Common,
-    *, is_forced: bool,
+    *, rows: int, is_forced: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the report of a lake and write it.
+    """Make the report of a lake of so many rows and write it.
 
     Raises:
         DependencyError: the engine is missing.
     """
-    from dissector.lake.reader import open_lake
     from dissector.report import pipeline
 
     refuse_cluster(lake, master)
     compact_crowded_days(lake, common.words)
-    with open_lake(lake) as there:
-        rows = there.rows()
     name, why = chosen(engine, master, rows)
     common.words.say(why)
     with (
@@ -261,12 +258,12 @@ def report(
 
     with open_lake(lake) as there:  # what is wrong with it is said before anything starts
         code = 0 if captures else exit_of_unread(common, there)
-        scope = Scope(captures, selected.of(there, captures), exact)
+        scope, rows = Scope(captures, selected.of(there, captures), exact), there.rows()
     _refuse_lake(output, lake)
     check_output(output, is_forced=force)
     if is_new:
         common.words.detail("--new is how every report is made: what is known is not read again")
-    result = _make_report(lake, output, engine, master, scope, common, is_forced=force)
+    result = _make_report(lake, output, engine, master, scope, common, rows=rows, is_forced=force)
     print(output / "report.html")
     return _judge_report(conditions, result, code, common.words)
 
@@ -319,10 +316,10 @@ def analyze(
     if is_interrupted:
         return reading.end(is_interrupted)
     with open_lake(output / "lake") as there:
-        scope = Scope(selection=selected.of(there), is_exact=exact)
+        scope, rows = Scope(selection=selected.of(there), is_exact=exact), there.rows()
     result = _make_report(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
-        master, scope, common, is_forced=force,
+        master, scope, common, rows=rows, is_forced=force,
     )  # fmt: skip
     paint, width = Paint(common.color), terminal_width()
     for line in text_report(result, paint, width, Commands(result, inputs), exact):

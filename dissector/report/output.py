@@ -144,15 +144,32 @@ def write_report(
     more: Writers | None = None,
     is_forced: bool = False,
     beside: BesideNumbers = _NOTHING_BESIDE,
+    keep: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a report into a folder, in the place of one that is there.
+    """Write a report into a folder, as `put_report` does.
+
+    Args:
+        more: further folders, by their place in the report and what writes them.
+        beside: for the page.
+        keep: is given the folder with all that was written, before it is put into its place.
+    """
+
+    def fill(stage: Path) -> None:
+        _fill(stage, report, has_page, more or {}, beside)
+        if keep is not None:
+            keep(stage)
+
+    put_report(output, fill, is_forced=is_forced)
+
+
+def put_report(output: Path, fill: Callable[[Path], None], *, is_forced: bool = False) -> None:
+    """Put a report into a folder, in the place of one that is there.
 
     A folder that holds something else than a report is not touched, or with is_forced: what else it
     holds stays.
 
     Args:
-        more: further folders, by their place in the report and what writes them.
-        beside: for the page.
+        fill: writes the report into an empty folder.
 
     Raises:
         OutputError: it cannot be written, or the folder holds something else.
@@ -163,7 +180,7 @@ def write_report(
         stage = work / "report"
         try:
             stage.mkdir()
-            _fill(stage, report, has_page, more or {}, beside)
+            fill(stage)
             if not output.exists():
                 os.rename(stage, output)
             elif is_shared or not exchange(stage, output):

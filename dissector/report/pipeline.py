@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,13 +23,14 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import EVERYTHING, Selection
-from dissector.report import aggregation_cache, by_capture, closing
+from dissector.report import aggregation_cache, by_capture, closing, kept_reports
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
 from dissector.report.descriptions import selection_words
+from dissector.report.kept_reports import KeptReports
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
-from dissector.report.output import TABLES, BesideNumbers, write_report
+from dissector.report.output import TABLES, BesideNumbers, put_report, write_report
 from dissector.report.partitions import EngineIn, Inputs, tables_of
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
@@ -146,11 +146,17 @@ def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
     return dict(sorted(holders.items()))
 
 
-def captures_that_count(
-    lake: Lake, wanted: Sequence[str] = ()
-) -> tuple[Lake, dict[str, str], dict[str, str]]:
-    """A lake of the captures that are asked for, digests of those that count, and what
-    `held_elsewhere` says of the others. wanted: ids; none = all.
+class Counted(NamedTuple):
+    """A lake of the captures that are asked for, digests of those that count by the names of their
+    rows, and what `held_elsewhere` says of the others."""
+
+    lake: Lake
+    digests: dict[str, str]
+    twice: dict[str, str]
+
+
+def captures_that_count(lake: Lake, wanted: Sequence[str] = ()) -> Counted:
+    """The captures of a lake that a report is made from. wanted: ids; none = all.
 
     Raises:
         UsageError: as of `chosen_captures`.
@@ -158,20 +164,8 @@ def captures_that_count(
     twice = {} if wanted else held_elsewhere(lake.captures)
     lake = lake._replace(captures=tuple(chosen_captures(lake.captures, wanted)))
     digests = digests_of(lake.captures)
-    return lake, {name: text for name, text in digests.items() if name not in twice}, twice
-
-
-def _program() -> str:
-    """A digest of the code and the rules that turn rows into verdicts."""
-    digest = hashlib.sha256()
-    todo = [resources.files("dissector.report"), resources.files("dissector.findings")]
-    while todo:
-        for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
-            if each.is_dir() and not each.name.startswith("__"):
-                todo.append(each)
-            elif each.name.endswith((".py", ".sql", ".toml")):
-                digest.update(each.read_bytes())
-    return digest.hexdigest()
+    counting = {name: text for name, text in digests.items() if name not in twice}
+    return Counted(lake, counting, twice)
 
 
 class Report(NamedTuple):
@@ -192,17 +186,19 @@ def make_report(
     progress: ReportProgress = SILENT,
     *,
     has_memory: bool = True,
+    counted: Counted | None = None,
 ) -> Report:
     """Make a report of an open lake.
 
     Args:
         work: a folder of the caller's, for what is made on the way.
         has_memory: whether what is made is kept in the lake, which outlives this report.
+        counted: what `captures_that_count` says, if that is known.
 
     Raises:
         UsageError, InputError: what is asked for is not there, or cannot be read.
     """
-    lake, digests, twice = captures_that_count(lake, scope.captures)
+    lake, digests, twice = counted or captures_that_count(lake, scope.captures)
     for name, other in twice.items():
         progress.log(f"{name} is not counted: all its files are in {other}")
     progress.step(0, _STEPS, "what the captures hold")
@@ -405,7 +401,7 @@ def _verdicts(
 ) -> pa.Table:
     """The verdict of every capture, found or made."""
     digests = (query.digest for query in queries.values())
-    asked = [_program(), *digests, *sorted(scope.rules)]
+    asked = [kept_reports.program(), *digests, *sorted(scope.rules)]
     digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
     if missing:
@@ -475,14 +471,44 @@ def write(
     Raises:
         InputError, UsageError: the lake cannot be read. OutputError: the report not written.
     """
+    scope = scope._replace(is_drawn=has_page and scope.is_whole)
     with workspace(output) as work:
         with open_lake(lake) as opened:
-            made = make_report(
-                opened, work, engine, scope._replace(is_drawn=has_page and scope.is_whole), progress
-            )
+            counted = captures_that_count(opened, scope.captures)
+            reports = _kept_reports(opened, counted, work, scope, [str(opened.shown), has_page])
+            kept = reports.find()
+            if kept is None:
+                made = make_report(opened, work, engine, scope, progress, counted=counted)
         progress.step(3, _STEPS, "writing the report")
+        if kept is not None:
+            progress.log(f"captures read: 0 of {len(counted.digests)}")
+            put_report(output, kept.write, is_forced=is_forced)
+            return kept.numbers
+        is_sound = not made.judgement.problems and not _failed(made.report)
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
             beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact),
+            keep=partial(reports.keep, made.report) if is_sound else None,
         )  # fmt: skip
     return made.report
+
+
+def _failed(report: Row) -> int:
+    """How many judgements the program failed at, which it may not do the next time."""
+    failed: int = report[VERDICTS]["total"]["failed"] if VERDICTS in report else 0
+    return failed
+
+
+def _kept_reports(
+    lake: Lake, counted: Counted, work: Path, scope: Scope, beside: Sequence[object]
+) -> KeptReports:
+    """The kept reports of an open lake, and which of them is asked for. beside: what decides
+    their text beside captures and scope."""
+    digests = digests_of(lake.captures) if scope.captures else counted.digests
+    queries = (*catalogue().values(), *rule_queries().values())
+    asked = [
+        sorted(counted.digests.items()), sorted(counted.twice.items()), bool(scope.captures),
+        repr(scope.selection), scope.is_exact, list(scope.sections), sorted(scope.rules),
+        scope.is_drawn, [query.digest for query in queries], *beside,
+    ]  # fmt: skip
+    return KeptReports(lake.folder, work, digests, asked)

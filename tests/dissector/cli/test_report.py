@@ -1,6 +1,7 @@
 """summary, report, analyze: numbers, conditions, missing parts (Spark: tests/spark_jobs)."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,6 +265,8 @@ def test_a_terminal_sees_how_far_a_report_is(
     quiet = ["-q"] if name == "analyze" else ["--no-progress"]
     for options, is_shown in (([], True), (quiet, False)):
         said.clear()
+        for reports in tmp_path.rglob("_sums/reports"):
+            shutil.rmtree(reports)  # of one that is found again nothing is made
         assert command(name, *what, "-o", tmp_path / "out", *options).code == EXIT_OK
         assert [text.rpartition(" at ")[0] or text for text, _ in said] == ["report", *steps]
         assert {shown for _, shown in said} == {is_shown}

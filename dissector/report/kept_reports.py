@@ -1,0 +1,125 @@
+"""Whole reports of a lake, kept beside it: the same one again is found, and not made.
+
+What decides a report is the captures that count, what is asked, and the program. So it lies in
+`dissector.lake.cache` by digests of these, below `reports`, in one file: what its folder holds, by
+name, and its numbers, of which report.json may have lost some. Only reports of the captures that
+the lake has now are kept, and few of them.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path, PurePath
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dissector.joining.files import digest_of
+from dissector.lake.cache import Cache, CachePartition
+from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
+from dissector.report.numbers import Row
+from dissector.report.output import NAMES, compact
+
+_FOLDER: Final = "reports"
+_TABLE: Final = "report"
+_NUMBERS: Final = "numbers"
+_SCHEMA: Final = pa.schema({"name": pa.string(), "content": pa.binary()})
+# Of others, whose results are in a report.
+_PACKAGES: Final = ("duckdb", "jinja2", "markupsafe", "matplotlib", "numpy", "pyarrow")
+
+
+@cache
+def program() -> str:
+    """A digest of all that this program consists of, and of the packages that count and draw."""
+    digest = hashlib.sha256(sys.version.encode())
+    for name in _PACKAGES:
+        try:
+            digest.update(f"{name} {metadata.version(name)}\n".encode())
+        except metadata.PackageNotFoundError:
+            digest.update(f"{name}\n".encode())
+    todo = [resources.files("dissector")]
+    while todo:
+        for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
+            if not each.is_dir():
+                digest.update(f"{each.name}\n".encode() + each.read_bytes())
+            elif not each.name.startswith("__"):
+                todo.append(each)
+    return digest.hexdigest()
+
+
+class KeptReport(NamedTuple):
+    """A report as it was written. numbers: its JSON, uncut; files: by their names in its folder."""
+
+    numbers: Row
+    files: Mapping[str, bytes]
+
+    def write(self, folder: Path) -> None:
+        """Write the files into a folder that is there."""
+        for name, content in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+
+
+class KeptReports:
+    """The reports that are kept of a lake.
+
+    Args:
+        lake: its folder. work: a folder of the caller.
+        captures: digests of all captures of the lake, by name.
+        asked: what the report is made from and asked for: values that JSON can write.
+    """
+
+    def __init__(
+        self, lake: Path, work: Path, captures: Mapping[str, str], asked: object
+    ) -> None:
+        self._cache = Cache(lake, work, _FOLDER)
+        self._work = work
+        self._unit = CachePartition(digest_of(sorted(captures.items())), ())
+        self._digest = digest_of([program(), asked])
+
+    def find(self) -> KeptReport | None:
+        """The report that was made of the same, if it is kept whole."""
+        found, _ = self._cache.sources(_TABLE, self._digest, [self._unit])
+        if not found:
+            return None
+        try:
+            with pq.ParquetFile(found[0].paths[0]) as file:  # `read_table` imports pandas
+                columns = file.read().cast(_SCHEMA).to_pydict()
+            files = dict(zip(columns["name"], columns["content"], strict=True))
+            numbers = json.loads(files.pop(_NUMBERS))
+        except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException):
+            return None
+        is_report = isinstance(numbers, dict) and all(map(_is_of_report, files))
+        return KeptReport(numbers, files) if is_report else None
+
+    def keep(self, numbers: Row, folder: Path) -> None:
+        """Keep a report, in the place of those of captures that the lake no longer has so.
+
+        Args:
+            folder: where it was written.
+        """
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        text = compact(numbers).encode()
+        if len(text) + sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
+            return
+        rows = {
+            "name": [_NUMBERS, *(str(path.relative_to(folder)) for path in paths)],
+            "content": [text, *(path.read_bytes() for path in paths)],
+        }
+        made = self._work / _FOLDER
+        made.mkdir()
+        pq.write_table(pa.table(rows, _SCHEMA), made / f"{_TABLE}.parquet", compression="zstd")
+        if len(self._cache) >= MAX_KEPT_REPORTS:
+            self._cache.replace_all()
+        self._cache.forget({self._unit.digest})
+        self._cache.add(made, [self._unit], {_TABLE: self._digest})
+
+
+def _is_of_report(name: Any) -> bool:
+    """Whether a name is one of a file of a report, and leads nowhere else."""
+    parts = PurePath(name).parts if isinstance(name, str) else ()
+    return bool(parts) and parts[0] in NAMES and ".." not in parts

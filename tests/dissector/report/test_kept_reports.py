@@ -1,0 +1,213 @@
+"""A report that is asked for again is found, byte by byte; whatever decides it makes it anew."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dissector.lake import reader
+from dissector.lake.cache import SUMS
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.queries.selection import Asked
+from dissector.report import kept_reports, pipeline
+from dissector.report.kept_reports import KeptReport, KeptReports
+from dissector.report.output import report_text
+from tests.dissector.joining.cutting import land, packets, parts, read
+from tests.reports import SOME_RULES
+
+SAMPLE = "cpp-s08_nack.pcap"
+SCOPE = pipeline.Scope(rules=SOME_RULES)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    land(read(SAMPLE), "first", tmp_path / "lake", tmp_path)
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[pipeline.Scope]:
+    """The scopes of reports that were made, and not found."""
+    scopes: list[pipeline.Scope] = []
+    make = pipeline.make_report
+
+    def making(*arguments, **named):  # type: ignore[no-untyped-def]
+        scopes.append(arguments[3])
+        return make(*arguments, **named)
+
+    monkeypatch.setattr(pipeline, "make_report", making)
+    return scopes
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def written(lake: Path, output: Path, scope: pipeline.Scope = SCOPE) -> dict[str, bytes]:
+    """The files of a report, whose JSON is what the writer returned."""
+    numbers = pipeline.write(lake, output, DuckdbEngine, scope)
+    files = files_in(output)
+    assert files["report.json"].decode() == report_text(numbers)
+    return files
+
+
+def kept(lake: Path) -> list[Path]:
+    return sorted((lake / SUMS / "reports").glob("*/report.parquet"))
+
+
+def test_the_same_report_is_found_and_is_the_same(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope]
+) -> None:
+    first = written(lake, tmp_path / "first")
+    assert "report.html" in first and len(first) > 50
+    assert written(lake, tmp_path / "again") == first
+    assert len(made) == 1 and len(kept(lake)) == 1
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        SCOPE._replace(is_exact=True),
+        SCOPE._replace(rules=frozenset(["D24"])),
+        SCOPE._replace(selection=Asked("1970-01-02", None, ()).selection()),
+    ],
+    ids=["exact", "rules", "selection"],
+)
+def test_another_question_has_another_answer(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope], scope: pipeline.Scope
+) -> None:
+    first = written(lake, tmp_path / "first")
+    other = written(lake, tmp_path / "other", scope)
+    assert made == [SCOPE._replace(is_drawn=True), scope._replace(is_drawn=True)]
+    assert written(lake, tmp_path / "again", scope) == other
+    assert written(lake, tmp_path / "first") == first
+    assert len(made) == 2
+
+
+def test_another_program_makes_it_again(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = written(lake, tmp_path / "report")
+    monkeypatch.setattr(kept_reports, "program", lambda: "a newer one")
+    assert written(lake, tmp_path / "report")["report.json"] == first["report.json"]
+    assert len(made) == 2
+
+
+def test_captures_that_come_and_go_change_what_is_found(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope]
+) -> None:
+    """And of captures that are gone no report stays behind."""
+    first = written(lake, tmp_path / "report")
+    header, *records = packets(read(SAMPLE))
+    shorter = land(header + b"".join(records[:40]), "second", lake, tmp_path)
+    both = written(lake, tmp_path / "report")
+    assert both["report.json"] != first["report.json"]
+    reader.remove(lake, [shorter])
+    assert written(lake, tmp_path / "report")["report.json"] == first["report.json"]
+    assert len(made) == 3 and len(kept(lake)) == 1
+
+
+def test_any_order_of_landing_gives_the_report_of_a_lake_that_keeps_nothing(tmp_path: Path) -> None:
+    pieces = parts(read(SAMPLE), (20, 45))
+    orders = [[0, 1, 2], random.Random(7).sample(range(3), 3)]
+    texts = []
+    for number, order in enumerate(orders):
+        lake = tmp_path / "lake" / str(number) / "lake"
+        for place in order:
+            land(pieces[place], f"part-{place}", lake, tmp_path)
+            texts.append(written(lake, tmp_path / f"report-{number}"))
+    assert texts[2]["report.json"] == texts[5]["report.json"]
+
+
+def replaced(path: Path, content: bytes) -> None:
+    path.unlink()
+    path.write_bytes(content)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    replaced(path, content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped": flip,
+    "cut": lambda path: replaced(path, path.read_bytes()[:100]),
+    "missing": Path.unlink,
+    "no index": lambda path: replaced(path.parent / "index.json", b"{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_what_was_damaged_is_made_again_and_kept(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope], damage: Callable[[Path], object]
+) -> None:
+    first = written(lake, tmp_path / "report")
+    damage(kept(lake)[0])
+    for _ in range(2):
+        assert written(lake, tmp_path / "report")["report.html"] == first["report.html"]
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("numbers", b"{}"), ("../outside", b"")],
+        [("numbers", b"{}"), ("/outside", b"")],
+        [("numbers", b"{}"), ("tables/../../outside", b"")],
+        [("numbers", b"[]"), ("report.json", b"")],
+        [("numbers", b"{"), ("report.json", b"")],
+        [("report.json", b"")],
+        [],
+    ],
+)
+def test_an_odd_kept_report_is_none(tmp_path: Path, rows: list[tuple[str, bytes]]) -> None:
+    reports = KeptReports(tmp_path / "lake", tmp_path, {"c": "1"}, "asked")
+    made = tmp_path / "made"
+    made.mkdir()
+    columns = {"name": [name for name, _ in rows], "content": [each for _, each in rows]}
+    table = pa.table(columns, pa.schema({"name": pa.string(), "content": pa.binary()}))
+    pq.write_table(table, made / "report.parquet")
+    reports._cache.add(made, [reports._unit], {"report": reports._digest})
+    work = tmp_path / "work"
+    work.mkdir()
+    assert KeptReports(tmp_path / "lake", work, {"c": "1"}, "asked").find() is None
+
+
+def small(folder: Path, lake: Path, asked: object, size: int = 10) -> KeptReport | None:
+    """Keep a report, and look for it."""
+    stage, work = folder / f"stage-{asked}", folder / f"work-{asked}"
+    (stage / "tables" / "sums").mkdir(parents=True)
+    work.mkdir()
+    (stage / "report.json").write_bytes(b"1" * size)
+    (stage / "tables" / "sums" / "part-00000.parquet").write_bytes(b"2")
+    KeptReports(lake, work, {"c": "1"}, asked).keep({"a": [1.5, None, "ä"]}, stage)
+    return KeptReports(lake, work, {"c": "1"}, asked).find()
+
+
+def test_few_reports_are_kept_and_none_that_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_reports, "MAX_KEPT_REPORTS", 3)
+    monkeypatch.setattr(kept_reports, "MAX_KEPT_REPORT_BYTES", 100)
+    for number in range(10):
+        found = small(tmp_path, tmp_path / "lake", number)
+        assert found is not None and found.numbers == {"a": [1.5, None, "ä"]}
+        assert found.files.keys() == {"report.json", "tables/sums/part-00000.parquet"}
+        assert len(kept(tmp_path / "lake")) <= 3
+    assert small(tmp_path, tmp_path / "lake", "large", 100) is None
+
+
+def test_a_lake_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / SUMS).write_text("in the way")
+    assert small(tmp_path, tmp_path / "lake", "asked") is None
+
+
+def test_the_program_is_all_of_its_files() -> None:
+    assert kept_reports.program() == kept_reports.program.__wrapped__()
+    assert len(kept_reports.program()) == 64
