@@ -158,7 +158,10 @@ class Bench:
         asked = ["report", "--lake", str(lake), "-o", str(self.folder("report")), "--quiet"]
         self.row(f"report of {name}", *asked)
         self.row("nothing new", *asked)
-        for kind, some in (("capture", files[-A_DAY + 1 : -A_DAY + 2]), ("day", files[-A_DAY + 2 :])):
+        for kind, some in (
+            ("capture", files[-A_DAY + 1 : -A_DAY + 2]),
+            ("day", files[-A_DAY + 2 :]),
+        ):
             self.row(f"land one more {kind}", "land", *some, "--lake", str(lake), "--quiet")
             self.row(f"one more {kind}", *asked)
 
@@ -243,7 +246,10 @@ def _write_days(folder: Path, days: int) -> None:
     samples = [path.read_bytes() for path in found if path.stat().st_size < _SMALL_BYTES]
     every = -(-days * A_DAY // len(samples))
     for number in range(days * A_DAY):
-        path, start_ns = folder / f"day-{number:05d}.pcap", START_NS + number * 24 * _HOUR_NS // A_DAY
+        path, start_ns = (
+            folder / f"day-{number:05d}.pcap",
+            START_NS + number * 24 * _HOUR_NS // A_DAY,
+        )
         if number % every:
             write_capture(path, LANDING, number, start_ns)
         else:
@@ -255,7 +261,9 @@ def at_time(data: bytes, start_ns: int) -> bytes:
     header, *records = packets(data)
     begun = struct.unpack_from("<I", records[0])[0] if records else 0
     later = start_ns // 10**9 - begun
-    moved = (struct.pack("<I", struct.unpack_from("<I", each)[0] + later) + each[4:] for each in records)
+    moved = (
+        struct.pack("<I", struct.unpack_from("<I", each)[0] + later) + each[4:] for each in records
+    )
     return b"".join((header, *moved))
 
 

@@ -2,14 +2,14 @@
 
 What decides a report is the captures that count, what is asked, and the program. So it lies in
 `dissector.lake.cache` by digests of these, below `reports`, in one file: what its folder holds, by
-name, and its numbers, of which report.json may have lost some. Only reports of the captures that
+name, and its numbers where report.json is cut. Only reports of the captures that
 the lake has now are kept, and few of them.
 """
 
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path, PurePath
@@ -22,7 +22,7 @@ from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
 from dissector.report.numbers import Row
-from dissector.report.output import NAMES, compact
+from dissector.report.output import CUT, MARK, NAMES, compact
 
 _FOLDER: Final = "reports"
 _TABLE: Final = "report"
@@ -73,9 +73,7 @@ class KeptReports:
         asked: what the report is made from and asked for: values that JSON can write.
     """
 
-    def __init__(
-        self, lake: Path, work: Path, captures: Mapping[str, str], asked: object
-    ) -> None:
+    def __init__(self, lake: Path, work: Path, captures: Mapping[str, str], asked: object) -> None:
         self._cache = Cache(lake, work, _FOLDER)
         self._work = work
         self._unit = CachePartition(digest_of(sorted(captures.items())), ())
@@ -90,7 +88,7 @@ class KeptReports:
             with pq.ParquetFile(found[0].paths[0]) as file:  # `read_table` imports pandas
                 columns = file.read().cast(_SCHEMA).to_pydict()
             files = dict(zip(columns["name"], columns["content"], strict=True))
-            numbers = json.loads(files.pop(_NUMBERS))
+            numbers = json.loads(files.pop(_NUMBERS, None) or files[MARK])
         except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException):
             return None
         is_report = isinstance(numbers, dict) and all(map(_is_of_report, files))
@@ -103,13 +101,12 @@ class KeptReports:
             folder: where it was written.
         """
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
-        text = compact(numbers).encode()
-        if len(text) + sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
+        if sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
             return
-        rows = {
-            "name": [_NUMBERS, *(str(path.relative_to(folder)) for path in paths)],
-            "content": [text, *(path.read_bytes() for path in paths)],
-        }
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        if CUT in files[MARK]:
+            files[_NUMBERS] = compact(numbers).encode()
+        rows = {"name": [*files], "content": [*files.values()]}
         made = self._work / _FOLDER
         made.mkdir()
         pq.write_table(pa.table(rows, _SCHEMA), made / f"{_TABLE}.parquet", compression="zstd")

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.codecs.printable import json_text
@@ -26,6 +25,7 @@ from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
 from dissector.report.timelines import Timeline
 from dissector.report.workspace import full_disk, workspace
+from dissector.schemas.small_tables import nested_table
 
 Writers = Mapping[str, Callable[[Path], None]]
 
@@ -41,10 +41,11 @@ class BesideNumbers(NamedTuple):
 
 _NOTHING_BESIDE: Final = BesideNumbers()
 TABLES: Final = "tables"
-_MARK: Final = "report.json"
+MARK: Final = "report.json"
 _PAGE: Final = "report.html"
+CUT: Final = b'"listed":'  # in the text of report.json where a list of it goes on in a table
 # What a report's folder holds; `state` is what reports of older versions kept there.
-NAMES: Final = frozenset((_MARK, _PAGE, TABLES, "state"))
+NAMES: Final = frozenset((MARK, _PAGE, TABLES, "state"))
 _OF_FINDINGS: Final = ("subject", "measured", "thresholds")
 _SELECTION: Final = "selection"  # what was asked for, no numbers
 
@@ -68,31 +69,23 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return by_name
 
 
+_PLAIN: Final = frozenset((int, str, float, bool, type(None)))
+
+
 def arrow_value(value: Any) -> Any:
     """Counts by name become (name, count) pairs: their names differ from row to row."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, dict):
         if value and all(isinstance(item, int) for item in value.values()):
             return [{"name": name, "count": count} for name, count in value.items()]
         return {name: arrow_value(item) for name, item in value.items()} or None
-    if isinstance(value, list):
-        return [arrow_value(item) for item in value]
-    return value
+    return [arrow_value(item) for item in value]
 
 
 def _texts(values: Mapping[str, Any]) -> list[Row]:
     """What each finding names and measures: other things each, of other kinds."""
     return [{"name": name, "value": str(value)} for name, value in values.items()]
-
-
-def _known(kind: pa.DataType) -> pa.DataType:
-    """The type of a column of which only nulls were seen is text: readers want one."""
-    if pa.types.is_null(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(_known(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_known(field.type)) for field in kind])
-    return kind
 
 
 def _agree(rows: list[dict[str, Any]], plain: list[dict[str, Any]], key: str) -> None:
@@ -115,15 +108,14 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     ]
     for key in plain[0] if plain else ():
         _agree(rows, plain, key)
-    table = pa.Table.from_pylist(plain) if rows else pa.table({})
-    table = table.cast(pa.schema([field.with_type(_known(field.type)) for field in table.schema]))
+    table = nested_table(plain)
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
 
 
 def _fill(
     folder: Path, report: dict[str, Any], has_page: bool, more: Writers, beside: BesideNumbers
 ) -> None:
-    (folder / _MARK).write_text(report_text(report), encoding="utf-8")
+    (folder / MARK).write_text(report_text(report), encoding="utf-8")
     for name, rows in lists(report).items():
         if f"{TABLES}/{name}" not in more:
             _write_table(folder, name, rows)
@@ -198,9 +190,9 @@ def read_report(output: Path) -> dict[str, Any]:
         OutputError: it cannot be read.
     """
     try:
-        report: dict[str, Any] = json.loads((output / _MARK).read_text("utf-8"))
+        report: dict[str, Any] = json.loads((output / MARK).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise OutputError(f"cannot read {output / _MARK}: {error}") from error
+        raise OutputError(f"cannot read {output / MARK}: {error}") from error
     return report
 
 
@@ -214,7 +206,7 @@ def check_report_folder(output: Path, *, is_forced: bool = False) -> bool:
     is_shared = refuse_foreign(output, NAMES, "a report", is_forced=is_forced)
     if not is_forced and output.is_dir() and any(output.iterdir()) and not _is_report(output):
         raise OutputError(
-            f"{output / _MARK} is none of this program's: name another folder, or give --force, "
+            f"{output / MARK} is none of this program's: name another folder, or give --force, "
             "which replaces it"
         )
     return is_shared
@@ -232,7 +224,7 @@ def _put_each(stage: Path, output: Path) -> None:
 
     What else is there stays.
     """
-    for name in sorted(NAMES, key=lambda name: name == _MARK):
+    for name in sorted(NAMES, key=lambda name: name == MARK):
         new, target, old = stage / name, output / name, stage / f"{name}.old"
         if not new.exists():
             if os.path.lexists(target):

@@ -18,7 +18,7 @@ from dissector.queries.catalogue import views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
 from dissector.report.partitions import Inputs, tables_of
-from dissector.schemas.small_tables import NUMBER, TEXT, small_table
+from dissector.schemas.small_tables import NUMBER, TEXT, nested_table, small_table
 
 _READ: Final = ("exchanges", "deliveries", "permits", "acks", "frames", "connections")
 _AROUND: Final = 0.2  # of an incident's time, before and behind it
@@ -196,4 +196,4 @@ def table_of(drawn: Iterable[Timeline], findings: Sequence[Finding]) -> pa.Table
          "capture": findings[one.place].capture, **mark._asdict()}
         for one in drawn for mark in one.marks
     ]  # fmt: skip
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return nested_table(rows, SCHEMA)

@@ -98,7 +98,7 @@ def numbers(values: Column, start: int, stop: int) -> Int64Array:
     return np.array(integers, np.int64)
 
 
-def _validity(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
+def validity_bitmap(there: npt.NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
     """The Arrow bitmap of rows with a value, None if all have one, and the number of nulls."""
     nulls = len(there) - int(np.count_nonzero(there))
     if nulls == 0:
@@ -118,7 +118,7 @@ def number_array(
     Args:
         is_ns: they are ns and become whole µs. has_nulls: NULL stands for none, else for itself.
     """
-    validity, nulls = _validity(values != NULL) if has_nulls else (None, 0)
+    validity, nulls = validity_bitmap(values != NULL) if has_nulls else (None, 0)
     if is_ns:
         values = values // _NS_PER_US
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(values)], nulls)
@@ -244,7 +244,7 @@ class FlagBuilder(ColumnBuilder):
         return Flags(self._store[:rows], self._there[:rows])
 
     def _array(self, taken: Flags) -> pa.Array:
-        validity, nulls = _validity(taken.there)
+        validity, nulls = validity_bitmap(taken.there)
         bits = pa.py_buffer(np.packbits(taken.values, bitorder="little"))
         return pa.Array.from_buffers(self._type, len(taken.there), [validity, bits], nulls)
 
@@ -345,7 +345,7 @@ class TextBuilder(ColumnBuilder):
     ) -> pa.DictionaryArray:
         least, most = int(codes.min()), int(codes.max())
         assert most < len(names), f"{self._name}: code {most} of {len(names)} names"
-        validity, nulls = _validity(codes >= 0) if least < 0 else (None, 0)
+        validity, nulls = validity_bitmap(codes >= 0) if least < 0 else (None, 0)
         if isinstance(names, tuple) and len(names) <= _WHOLE_DICTIONARY:
             used = np.arange(len(names))
         elif least == most:
@@ -466,7 +466,7 @@ class ObjectBuilder(ColumnBuilder):
 
 def _list_array(kind: pa.DataType, counts: Int64Array, elements: pa.Array) -> pa.Array:
     """Lists or maps over joined elements; a negative count is null."""
-    validity, nulls = _validity(counts >= 0)
+    validity, nulls = validity_bitmap(counts >= 0)
     bounds = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(np.maximum(counts, 0), out=bounds[1:])
     buffers = [validity, pa.py_buffer(bounds)]

@@ -1,12 +1,14 @@
 """Arrow tables of a few values: made from buffers, as `schemas.text` tells why."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from dissector.schemas.arrow import ARROW_TYPES
-from dissector.schemas.builders import number_array, numbers
+from dissector.schemas.builders import number_array, numbers, validity_bitmap
 from dissector.schemas.text import text_array
 
 TEXT: Final = ARROW_TYPES["string"]
@@ -29,6 +31,80 @@ def small_table(rows: Iterable[Sequence[Any]], **kinds: pa.DataType) -> pa.Table
     columns = [*zip(*rows, strict=True)] or [()] * len(kinds)
     arrays = [_array(*each) for each in zip(columns, kinds.values(), strict=True)]
     return pa.Table.from_arrays(arrays, list(kinds))
+
+
+def nested_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = None) -> pa.Table:
+    """A table of rows whose values may be lists and mappings of others; None where there is none.
+
+    Args:
+        schema: of the columns; None: those that rows have, of the types that values are of. What
+            has no value at all is text.
+    """
+    if schema is None:
+        names = [*dict.fromkeys(chain.from_iterable(rows))]
+        arrays = [nested_array([row.get(name) for row in rows]) for name in names]
+        return pa.Table.from_arrays(arrays, names)
+    arrays = [nested_array([row.get(each.name) for row in rows], each.type) for each in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:
+    """Values as an array.
+
+    Args:
+        kind: what they are, if that is known: text, flags, numbers, lists of such, structs of such
+            by name, maps of such as pairs.
+
+    Raises:
+        TypeError: values of several kinds, or of another one.
+    """
+    kind = kind or _kind_of(values)
+    if pa.types.is_string(kind):
+        return text_array(values)
+    if pa.types.is_int64(kind):
+        return number_array(numbers(values, 0, len(values)))
+    there, nulls = validity_bitmap(np.array([value is not None for value in values], np.bool_))
+    data: list[pa.Buffer] = []
+    children: list[pa.Array] = []
+    if pa.types.is_boolean(kind):
+        flags = np.packbits([value is True for value in values], bitorder="little")
+        data = [pa.py_buffer(flags)]
+    elif pa.types.is_float64(kind):
+        data = [pa.py_buffer(np.array([value or 0 for value in values], np.float64))]
+    elif pa.types.is_struct(kind):
+        children = [
+            nested_array([(value or {}).get(each.name) for value in values], each.type)
+            for each in kind
+        ]
+    else:
+        data = [
+            pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32))
+        ]
+        inner = [*chain.from_iterable(value or () for value in values)]
+        if pa.types.is_map(kind):
+            inner = [{"key": key, "value": value} for key, value in inner]
+        children = [nested_array(inner, kind.field(0).type)]
+    return pa.Array.from_buffers(
+        kind, len(values), [there, *data], nulls, children=children or None
+    )
+
+
+def _kind_of(values: Iterable[Any]) -> pa.DataType:
+    """The type that values have in common; text where there are none."""
+    known = [value for value in values if value is not None]
+    kinds = {*map(type, known)}
+    if kinds <= {str}:
+        return TEXT
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds <= {int, float}:
+        return NUMBER if kinds == {int} else pa.float64()
+    if kinds <= {list, tuple}:
+        return pa.list_(_kind_of(chain.from_iterable(known)))
+    if kinds != {dict}:
+        raise TypeError(f"values of one column are {', '.join(sorted(map(str, kinds)))}")
+    names = dict.fromkeys(chain.from_iterable(known))
+    return pa.struct([(name, _kind_of(each.get(name) for each in known)) for name in names])
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -19,6 +19,7 @@ from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, high, instant, low
 from dissector.report.section import Section
 from dissector.schemas.arrow import arrow_schema
+from dissector.schemas.small_tables import nested_table
 
 _OF_CAPTURES: Final = ("coverage", "closing")  # sections that speak of no protocol's traffic
 
@@ -185,7 +186,7 @@ def table_of(findings: Iterable[Finding]) -> pa.Table:
         }
         for one in findings
     ]
-    return pa.Table.from_pylist(rows, arrow_schema("findings"))
+    return nested_table(rows, arrow_schema("findings"))
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:

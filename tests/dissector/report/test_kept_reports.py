@@ -162,6 +162,7 @@ def test_what_was_damaged_is_made_again_and_kept(
         [("numbers", b"[]"), ("report.json", b"")],
         [("numbers", b"{"), ("report.json", b"")],
         [("report.json", b"")],
+        [("report.html", b"")],
         [],
     ],
 )
@@ -183,7 +184,7 @@ def small(folder: Path, lake: Path, asked: object, size: int = 10) -> KeptReport
     stage, work = folder / f"stage-{asked}", folder / f"work-{asked}"
     (stage / "tables" / "sums").mkdir(parents=True)
     work.mkdir()
-    (stage / "report.json").write_bytes(b"1" * size)
+    (stage / "report.json").write_bytes(b'{"listed":' + b"1" * size + b"}")
     (stage / "tables" / "sums" / "part-00000.parquet").write_bytes(b"2")
     KeptReports(lake, work, {"c": "1"}, asked).keep({"a": [1.5, None, "ä"]}, stage)
     return KeptReports(lake, work, {"c": "1"}, asked).find()

@@ -1,10 +1,20 @@
 """Tables of a few values are what Arrow makes of the same values."""
 
+from typing import Any
+
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
+from dissector.schemas.small_tables import (
+    NUMBER,
+    TEXT,
+    nested_array,
+    nested_table,
+    no_rows,
+    small_table,
+)
 
 ROWS = st.lists(
     st.tuples(
@@ -25,3 +35,56 @@ def test_values_are_what_they_were(rows: list[tuple[str | None, int | None]]) ->
 
 def test_nothing_has_its_columns() -> None:
     assert no_rows(small_table([], a=TEXT, b=NUMBER).schema).to_pydict() == {"a": [], "b": []}
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+PLAIN = (TEXTS, st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
+# Values of one kind, each perhaps missing.
+VALUES: st.SearchStrategy[st.SearchStrategy[Any]] = st.recursive(
+    st.sampled_from(PLAIN),
+    lambda inner: st.one_of(
+        inner.map(lambda each: st.lists(st.none() | each, max_size=4)),
+        st.dictionaries(TEXTS, inner, min_size=1, max_size=3).map(
+            lambda kinds: st.fixed_dictionaries({}, optional=kinds)
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+def without_missing(value: Any) -> Any:
+    """A value without names that have no value: a mapping in Arrow has all of them."""
+    if isinstance(value, dict):
+        return {n: without_missing(each) for n, each in value.items() if each is not None}
+    return [*map(without_missing, value)] if isinstance(value, list) else value
+
+
+@given(st.data())
+def test_nested_values_are_what_they_were(data: st.DataObject) -> None:
+    kind = data.draw(VALUES)
+    values = data.draw(st.lists(st.none() | kind, max_size=6))
+    found = nested_array(values)
+    found.validate(full=True)
+    assert [*map(without_missing, found.to_pylist())] == [*map(without_missing, values)]
+
+
+def test_nested_rows_have_the_types_that_arrow_finds() -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": 1, "b": [{"name": "x", "count": 2}], "c": None, "d": 1, "e": True, "f": {"g": [1]}},
+        {"a": None, "b": None, "c": 0.5, "d": 2.5, "e": None, "f": {"h": "y"}},
+    ]
+    assert nested_table(rows).equals(pa.Table.from_pylist(rows))
+    empty = nested_table([{"a": None, "b": [], "c": [{"d": None}]}])
+    assert empty.schema.types == [pa.string(), pa.list_(pa.string()),
+                                  pa.list_(pa.struct({"d": pa.string()}))]  # fmt: skip
+    kinds = {"a": pa.int64(), "b": pa.list_(pa.int64()), "c": pa.map_(pa.string(), pa.string())}
+    wanted = pa.schema(kinds)
+    some = [{"b": ()}, {"c": [("x", "1"), ("y", None)], "a": 3}, {"b": [None, 2], "c": []}]
+    assert nested_table(some, wanted).equals(pa.Table.from_pylist(some, wanted))
+    assert nested_table([], wanted).schema == wanted
+
+
+@pytest.mark.parametrize("values", [[1, "a"], [True, 1], [[1], {}], [b"x"]])
+def test_values_of_several_kinds_are_refused(values: list[Any]) -> None:
+    with pytest.raises(TypeError, match="values of one column"):
+        nested_array(values)
