@@ -191,9 +191,11 @@ def summary(
         with temporary() as work:
             scope = pipeline.Scope(captures, selected.of(opened.lake, captures), exact)
             engine = partial(DuckdbEngine, threads=common.jobs)
-            result = pipeline.make_report(
-                opened.lake, work, engine, scope, has_memory=reading is None
-            ).report
+            if reading is None:
+                result = pipeline.numbers(opened.lake, work, engine, scope)
+            else:
+                made = pipeline.make_report(opened.lake, work, engine, scope, has_memory=False)
+                result = made.report
             if width_ns is not None:
                 result["over_time"] = over_time(
                     opened.lake, work, common.jobs, captures, scope.selection, width_ns or None

@@ -94,17 +94,17 @@ class KeptReports:
         is_report = isinstance(numbers, dict) and all(map(_is_of_report, files))
         return KeptReport(numbers, files) if is_report else None
 
-    def keep(self, numbers: Row, folder: Path) -> None:
+    def keep(self, numbers: Row, folder: Path | None = None) -> None:
         """Keep a report, in the place of those of captures that the lake no longer has so.
 
         Args:
-            folder: where it was written.
+            folder: where it was written; None: its numbers are all there is.
         """
-        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
         if sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
             return
-        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-        if CUT in files[MARK]:
+        files = {str(path.relative_to(folder or "")): path.read_bytes() for path in paths}
+        if MARK not in files or CUT in files[MARK]:
             files[_NUMBERS] = compact(numbers).encode()
         rows = {"name": [*files], "content": [*files.values()]}
         made = self._work / _FOLDER

@@ -484,19 +484,35 @@ def write(
             progress.log(f"captures read: 0 of {len(counted.digests)}")
             put_report(output, kept.write, is_forced=is_forced)
             return kept.numbers
-        is_sound = not made.judgement.problems and not _failed(made.report)
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
             beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact),
-            keep=partial(reports.keep, made.report) if is_sound else None,
+            keep=partial(reports.keep, made.report) if _is_sound(made) else None,
         )  # fmt: skip
     return made.report
 
 
-def _failed(report: Row) -> int:
-    """How many judgements the program failed at, which it may not do the next time."""
-    failed: int = report[VERDICTS]["total"]["failed"] if VERDICTS in report else 0
-    return failed
+def numbers(lake: Lake, work: Path, engine: EngineIn, scope: Scope) -> Row:
+    """The JSON of a report of an open lake, found or made.
+
+    Raises:
+        UsageError, InputError: as of `make_report`.
+    """
+    counted = captures_that_count(lake, scope.captures)
+    reports = _kept_reports(lake, counted, work, scope, ["numbers"])
+    kept = reports.find()
+    if kept is not None:
+        return kept.numbers
+    made = make_report(lake, work, engine, scope, counted=counted)
+    if _is_sound(made):
+        reports.keep(made.report)
+    return made.report
+
+
+def _is_sound(made: Report) -> bool:
+    """Whether the program failed at no judgement, at which it may not fail the next time."""
+    failed = made.report[VERDICTS]["total"]["failed"] if VERDICTS in made.report else 0
+    return not made.judgement.problems and not failed
 
 
 def _kept_reports(
@@ -505,10 +521,10 @@ def _kept_reports(
     """The kept reports of an open lake, and which of them is asked for. beside: what decides
     their text beside captures and scope."""
     digests = digests_of(lake.captures) if scope.captures else counted.digests
-    queries = (*catalogue().values(), *rule_queries().values())
+    queries: Queries = {**catalogue(), **rule_queries()}
     asked = [
         sorted(counted.digests.items()), sorted(counted.twice.items()), bool(scope.captures),
         repr(scope.selection), scope.is_exact, list(scope.sections), sorted(scope.rules),
-        scope.is_drawn, [query.digest for query in queries], *beside,
+        scope.is_drawn, [query.digest for query in queries.values()], *beside,
     ]  # fmt: skip
     return KeptReports(lake.folder, work, digests, asked)

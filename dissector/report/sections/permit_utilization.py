@@ -34,10 +34,18 @@ def _times(consumers: list[Row], *kinds: str) -> Row:
 
     kinds: names of counts of a consumer; beside each stand `<kind>_us` and `<kind>_us_max`.
     """
-    longest = numbers.high(row[f"{kind}_us_max"] for row in consumers for kind in kinds)
+    count = total = 0
+    longest = None
+    for kind in kinds:
+        us, us_max = f"{kind}_us", f"{kind}_us_max"
+        for row in consumers:
+            count += row[kind]
+            total += row[us]
+            if row[us_max] is not None and (longest is None or longest < row[us_max]):
+                longest = row[us_max]
     return {
-        "count": sum(row[kind] for row in consumers for kind in kinds),
-        "total_ms": _us(sum(row[f"{kind}_us"] for row in consumers for kind in kinds)),
+        "count": count,
+        "total_ms": _us(total),
         "longest_ms": None if longest is None else _us(longest),
     }
 

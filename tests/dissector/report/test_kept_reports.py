@@ -88,6 +88,19 @@ def test_another_question_has_another_answer(
     assert len(made) == 2
 
 
+def test_numbers_alone_are_found_and_are_those_of_the_report(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope]
+) -> None:
+    found = []
+    for number in range(2):
+        work = tmp_path / f"work-{number}"
+        work.mkdir()
+        with reader.open_lake(lake) as opened:
+            found.append(pipeline.numbers(opened, work, DuckdbEngine, SCOPE))
+    assert len(made) == 1 and found[0] == found[1]
+    assert report_text(found[1]).encode() == written(lake, tmp_path / "report")["report.json"]
+
+
 def test_another_program_makes_it_again(
     lake: Path, tmp_path: Path, made: list[pipeline.Scope], monkeypatch: pytest.MonkeyPatch
 ) -> None:
