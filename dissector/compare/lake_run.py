@@ -23,10 +23,10 @@ from dissector.queries.catalogue import catalogue, views
 from dissector.queries.duckdb_engine import DuckdbEngine, quoted
 from dissector.queries.selection import Selection
 from dissector.report.aggregation_cache import join_captures, survey_captures, with_plain_types
+from dissector.report.counted_captures import captures_that_count
 from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import NS_PER_S
 from dissector.report.partitions import Inputs, tables_of
-from dissector.report.pipeline import captures_that_count
 from dissector.report.sections.coverage import coverage
 
 # Values below 2048 ns as they are; others to 1024 to 2047 steps of each octave, the middle of each.

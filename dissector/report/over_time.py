@@ -15,9 +15,9 @@ from dissector.queries.catalogue import views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Selection
 from dissector.report.aggregation_cache import join_captures, survey_captures
+from dissector.report.counted_captures import captures_that_count
 from dissector.report.numbers import Row, instant, milliseconds, step_ns
 from dissector.report.partitions import tables_of
-from dissector.report.pipeline import captures_that_count
 
 COUNTED: Final = (
     "sends", "receipts", "refused", "deliveries", "acks", "opened", "closed", "lost_bytes",

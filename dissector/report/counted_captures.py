@@ -1,0 +1,78 @@
+"""Which captures of a lake a report is made from: those that are asked for, each file once."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dissector.errors import UsageError
+from dissector.joining.files import digests as digests_of
+from dissector.lake.manifest import Manifest
+from dissector.lake.reader import Lake
+
+
+def chosen_captures(captures: Sequence[Manifest], wanted: Sequence[str] = ()) -> list[Manifest]:
+    """The captures that a report reads. wanted: ids; none = all.
+
+    Raises:
+        UsageError: an id is not in the lake, or the lake has no capture.
+    """
+    by_id = {capture.capture_id: capture for capture in captures}
+    unknown = [name for name in wanted if name not in by_id]
+    for capture in captures:
+        if unknown and any(inside.capture_id == unknown[0] for inside in capture.replaces):
+            raise UsageError(
+                f"{unknown[0]} is in the compacted group {capture.capture_id}: a report can be of "
+                "the whole group"
+            )
+    if unknown:
+        raise UsageError(f"no capture {unknown[0]} in the lake: `dissector lake list` shows them")
+    if not captures:
+        raise UsageError("the lake has no captures: `dissector land` puts some there")
+    return [by_id[name] for name in sorted(set(wanted))] if wanted else list(captures)
+
+
+def held_elsewhere(captures: Sequence[Manifest]) -> dict[str, str]:
+    """Captures all files of which are in another one too, under whatever name, and that other one:
+    they would be counted twice. Of captures of equal files the one with the lowest id counts."""
+    files = {
+        inside.capture_id: frozenset(source.sha256 for source in inside.sources)
+        for capture in captures
+        for inside in capture.captures()
+    }
+    by_file: dict[str, list[str]] = {}
+    for name, mine in sorted(files.items()):
+        for sha256 in mine:
+            by_file.setdefault(sha256, []).append(name)
+    holders = {}
+    for name, mine in files.items():
+        # Whoever holds all of them holds any of them.
+        for other in by_file[min(mine)] if mine else ():
+            if mine < files[other] or (mine == files[other] and other < name):
+                holders[name] = other
+                break
+    for name, other in holders.items():
+        while other in holders:  # one that holds another's files may be left out itself
+            other = holders[other]
+        holders[name] = other
+    return dict(sorted(holders.items()))
+
+
+class Counted(NamedTuple):
+    """A lake of the captures that are asked for, digests of those that count by the names of their
+    rows, and what `held_elsewhere` says of the others."""
+
+    lake: Lake
+    digests: dict[str, str]
+    twice: dict[str, str]
+
+
+def captures_that_count(lake: Lake, wanted: Sequence[str] = ()) -> Counted:
+    """The captures of a lake that a report is made from. wanted: ids; none = all.
+
+    Raises:
+        UsageError: as of `chosen_captures`.
+    """
+    twice = {} if wanted else held_elsewhere(lake.captures)
+    lake = lake._replace(captures=tuple(chosen_captures(lake.captures, wanted)))
+    digests = digests_of(lake.captures)
+    counting = {name: text for name, text in digests.items() if name not in twice}
+    return Counted(lake, counting, twice)
