@@ -1,6 +1,5 @@
 """Captures that a report counts: those asked for, and no file twice."""
 
-from pathlib import Path
 
 import pytest
 
