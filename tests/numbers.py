@@ -92,13 +92,6 @@ class Numbers:
         judge_reports(engine(), [*found.values()])
         return {str(name): report for name, (_, report) in found.items()}
 
-    def coverages(self) -> dict[str, dict[str, Any]]:
-        """The same with one section, `coverage`, which nothing judges."""
-        return {
-            str(name): build(merged_tables, ("coverage",))
-            for name, merged_tables in tables_by_capture(self.tallies())
-        }
-
     def _made(self) -> Made:
         if self._found is None:
             self._found = self._make() if self._rows else _nothing()

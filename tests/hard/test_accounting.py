@@ -79,7 +79,7 @@ class Read(NamedTuple):
     """Captures: the rows of each, the numbers of all, and the report of each.
 
     There is no report if a query ends over one of them: then each is asked alone, so that the test
-    of that one says so. By day, of samples only the section is made that is looked at.
+    of that one says so.
     """
 
     blocks: dict[str, Blocks]
@@ -104,10 +104,7 @@ def read(captures: Iterable[tuple[str, bytes]]) -> Read:
     blocks = blocks_of(captures)
     numbers = numbers_of(blocks)
     try:
-        if LOOKS_AT_ALL:
-            return Read(blocks, numbers, numbers.results())
-        hard = {name: each for name, each in blocks.items() if name.split(" ")[0] in HARD}
-        return Read(blocks, numbers, numbers.coverages() | numbers_of(hard).results())
+        return Read(blocks, numbers, numbers.results())
     except duckdb.Error:
         return Read(blocks, numbers, {})
 
