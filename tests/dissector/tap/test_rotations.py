@@ -52,7 +52,7 @@ def test_each_rotation_is_a_capture_with_a_number(tmp_path):
 
 
 def test_small_rotations_of_a_day_are_put_together_and_old_days_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("dissector.tap.rotations.crowded", lambda lake: ["1970-01-01"])
+    monkeypatch.setattr("dissector.tap.rotations.crowded_days", lambda lake: ["1970-01-01"])
     old = Rotations(tmp_path, "old", {}, True, keep_days=None)
     old.begin_run(77)
     for _ in range(MAX_DAY_LANDINGS + 1):
