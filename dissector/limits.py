@@ -235,6 +235,7 @@ MAX_SCHEMA_VERSION_DIGITS: Final = 9  # more are no version
 MAX_DAY_LANDINGS: Final = 64  # with more in a day of a lake, its small ones become one
 MAX_KEPT_DAYS: Final = 100_000  # of a lake, as somebody may write them
 PUBLISH_ATTEMPTS: Final = 8  # to commit to a table to which others commit
+FOOTER_BYTES: Final = 1 << 16  # of a file's end that are asked for; a longer footer: once more
 PUBLISH_CLOCK_SECONDS: Final = 3600  # two clocks differ by less; files younger are looked at again
 PUBLISH_HISTORY_DAYS: Final = 5  # of snapshots that a table keeps; a day more before some go
 MAX_CACHE_BATCHES: Final = 24  # of one cached tally; more than these become one

@@ -299,6 +299,6 @@ def publish(common: Common, folder: Path, iceberg: str | None, namespace: str, d
         for capture in left_out:
             common.words.missing(
                 f"{capture} is in no table: its files, of schema version 1, do not name it; "
-                f"dissector lake compact {folder} writes them anew"
+                f"dissector lake compact {held.lake.shown} writes them anew"
             )
         return exit_of_unread(common, held.lake) or (EXIT_PARTIAL if left_out else 0)

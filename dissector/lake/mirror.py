@@ -270,6 +270,10 @@ class Mirror:
             return False
         return to_json(there.plain()) == to_json(manifest.plain())
 
+    def version(self) -> str:
+        """What the manifests of the folder are of; changes when they do."""
+        return self._head().last
+
     def _apply(self, change: Change, *, is_all: bool) -> None:
         manifests = self.folder / MANIFEST_FOLDER
         there = {name.removesuffix(".json") for name in os.listdir(manifests)} if is_all else set()
@@ -363,6 +367,20 @@ class Mirror:
         self.bytes_of[self.folder] = self.bytes_of.get(self.folder, 0) + part.bytes
         return ""
 
+    def has_copy(self, path: Path, size: int) -> bool:
+        """Whether a file is on this machine."""
+        return _is_used(path, size)
+
+    def end_of(self, path: Path, size: int, wanted: int) -> bytes:
+        """The last bytes of a file, all where it has fewer.
+
+        Args:
+            path: where its copy would be. size: of the file.
+        """
+        name = f"{self._prefix}{path.relative_to(self.folder)}"
+        entry = Entry(f"{self._where.root}/{name}", size, 0, None)
+        return self._store.read(entry, max(0, size - wanted), size)
+
     # -- upkeep
 
     def trim(self) -> None:
@@ -385,7 +403,7 @@ class Mirror:
 
     def tidy(self, grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600) -> Tidied:
         """Remove files that no manifest names, and that none named for a while: somebody may still
-        read them, or be about to name them.
+        read them, or be about to name them. What lies elsewhere is of others: lists of tables.
 
         Raises:
             InputError: some manifest cannot be read, so that what it names is not known.
@@ -397,7 +415,8 @@ class Mirror:
         for table in TABLES:
             for entry in self._store.entries(f"{self._prefix}{table}"):
                 name = entry.path[len(self._where.root) + 1 :]
-                if name in named:
+                place = os.path.dirname(name)[len(self._prefix) + len(table) + 1 :]
+                if name in named or not places.is_place(place):
                     continue
                 if entry.changed_s > until or name in recently:
                     young += 1

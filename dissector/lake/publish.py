@@ -5,12 +5,18 @@ makes it the list of a lake's own files, where they lie, by one commit for each 
 is written, and only footers are read. Each format has a module of its own, which knows what is
 listed and how to commit; what should be listed, and what differs, is here.
 
-The lake is held against removals meanwhile, as by any reader. Whoever commits to a table between
-our look and our commit makes ours fail: then we look again.
+A lake of this machine is held against removals meanwhile, as by any reader. One in a store cannot
+be: it is looked at once more for each table, after the table was; so a list is never made older
+than one that another made. Whoever commits to a table between our look and our commit makes ours
+fail: then we look again.
+
+Of a store only the ends of files are read, where their footers are. No name of a file is used again
+there, so what is listed under a name is that file.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -22,9 +28,10 @@ import pyarrow.parquet as pq
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import mirror, places
 from dissector.lake.manifest import MANIFEST_FOLDER
-from dissector.lake.manifests import Manifests
+from dissector.lake.manifests import Manifests, UnreadManifest
+from dissector.lake.mirror import Mirror
 from dissector.lake.reader import Lake, open_lake
-from dissector.limits import PUBLISH_ATTEMPTS
+from dissector.limits import FOOTER_BYTES, PUBLISH_ATTEMPTS, STORE_REQUESTS
 from dissector.schemas import TABLES
 
 DAY: Final = pa.field(places.DAY, pa.date32())
@@ -33,12 +40,14 @@ _WITHOUT_CAPTURE: Final = 1
 _ODD_IN_ADDRESSES: Final = "#?%"
 
 Listed = TypeVar("Listed")
+Described = TypeVar("Described")
 
 
 class LakeFile(NamedTuple):
     """A Parquet file of a lake.
 
-    place: of its landing, below the folder of the table. path: on this machine.
+    place: of its landing, below the folder of the table. path: on this machine, or where a copy
+    of one in a store would be.
     day: of its capture's first packet, UTC; None where the capture has none.
     rows, bytes: as its manifest says.
     """
@@ -90,18 +99,30 @@ class Published(NamedTuple):
     removed: int
 
 
-class Held(NamedTuple):
-    """A lake that is being published."""
+class Held:
+    """A lake that is being published.
 
-    lake: Lake
+    root: its address, `file:///…` where it lies on this machine. stored: it, where that is a store.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        stored = mirror.of(lake.folder)
+        self.stored: Final = stored
+        self.root: Final = stored.address if stored else f"file://{lake.folder.absolute()}"
+        self._version = stored.version() if stored else ""
 
     def files(self, table: str) -> list[LakeFile]:
-        """The files of a table that have rows and name their captures.
+        """The files of a table that have rows and name their captures; to be asked for after the
+        table itself was looked at.
 
         Raises:
-            InputError: one is a link, or no file.
+            InputError: one is a link, or no file; the store does not answer.
         """
-        self.lake.part_paths(table)
+        if self.stored is None:
+            self.lake.part_paths(table)
+        else:
+            self._look_again(self.stored)
         found = []
         for capture in self.lake.captures:
             day = places.day_of(capture.first_ts_ns)
@@ -118,13 +139,32 @@ class Held(NamedTuple):
                     found.append(file)
         return found
 
+    def _look_again(self, stored: Mirror) -> None:
+        with mirror.current(self.lake.folder):
+            if (version := stored.version()) == self._version:
+                return
+            captures, unread = Manifests(self.lake.folder).all()
+        _refuse_newer(unread)
+        self.lake = self.lake._replace(captures=tuple(captures), unread=tuple(unread))
+        self._version = version
+
+    def described(
+        self, how: Callable[[LakeFile], Described], files: Sequence[LakeFile]
+    ) -> list[Described]:
+        """What needs the footers of files: of a store several are asked for at once."""
+        if self.stored is None:
+            return [how(file) for file in files]
+        with ThreadPoolExecutor(STORE_REQUESTS) as pool:
+            return list(pool.map(how, files))
+
     def left_out(self) -> list[str]:
         """The ids of captures whose files do not name them."""
         captures = self.lake.captures
         return [c.capture_id for c in captures if c.schema_version <= _WITHOUT_CAPTURE]
 
     def installed_ns(self, landing: str) -> int:
-        """When a landing got its files, ns since 1970, by the clock of the file system."""
+        """When a landing of this machine got its files, ns since 1970, by the clock of the file
+        system."""
         status = os.stat(self.lake.folder / MANIFEST_FOLDER / f"{landing}.json")
         return max(status.st_mtime_ns, status.st_ctime_ns)
 
@@ -195,23 +235,23 @@ def held_lake(folder: Path) -> Iterator[Held]:
     Raises:
         InputError: there is no lake, or a newer program wrote some of it: what that landed would
             be taken out of tables.
-        UsageError: its path cannot be written in lists of files, or it lies in a store.
+        UsageError: its path cannot be written in lists of files.
     """
-    if mirror.of(folder) is not None:
+    is_here = mirror.of(folder) is None
+    if set(os.path.abspath(folder) if is_here else mirror.shown(folder)) & set(_ODD_IN_ADDRESSES):
         raise UsageError(
-            f"{mirror.shown(folder)} lies in a store, and lists of files would name its copies "
-            "here; only a lake of this machine, or of a mounted file system, is published"
-        )
-    if set(os.path.abspath(folder)) & set(_ODD_IN_ADDRESSES):
-        raise UsageError(
-            f"{folder}: readers of tables take {' '.join(_ODD_IN_ADDRESSES)} in a path for "
-            "something else; rename the folder"
+            f"{mirror.shown(folder)}: readers of tables take {' '.join(_ODD_IN_ADDRESSES)} in a "
+            f"path for something else; {'rename the folder' if is_here else 'use another name'}"
         )
     with open_lake(folder) as lake:
-        for each in lake.unread:
-            if each.is_newer:
-                raise InputError(each.text)
+        _refuse_newer(lake.unread)
         yield Held(lake)
+
+
+def _refuse_newer(unread: Iterable[UnreadManifest]) -> None:
+    for each in unread:
+        if each.is_newer:
+            raise InputError(each.text)
 
 
 def publish(held: Held, to: Format) -> Iterator[Published]:
@@ -244,10 +284,9 @@ def leaves_of(file: LakeFile) -> tuple[dict[str, Leaf], list[int]]:
         InputError: it is missing, not readable, or not what its manifest says.
     """
     try:
-        size = file.path.stat().st_size
-        footer = pq.read_metadata(file.path)
+        size, footer = _footer(file)
     except (OSError, pa.ArrowException) as error:
-        raise _damaged(file, str(error)) from None
+        raise _damaged(file, getattr(error, "strerror", None) or str(error)) from None
     if (size, footer.num_rows) != (file.bytes, file.rows):
         raise _damaged(file, "it is not what its manifest says")
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -258,9 +297,27 @@ def leaves_of(file: LakeFile) -> tuple[dict[str, Leaf], list[int]]:
     return leaves, [_begin(group.column(0)) for group in groups]
 
 
+def _footer(file: LakeFile) -> tuple[int, pq.FileMetaData]:
+    """The size and the footer of a file."""
+    stored = mirror.of(_lake_of(file))
+    if stored is None or stored.has_copy(file.path, file.bytes):
+        return file.path.stat().st_size, pq.read_metadata(file.path)
+    end = stored.end_of(file.path, file.bytes, FOOTER_BYTES)
+    length = int.from_bytes(end[-8:-4], "little") + 8  # it stands in front of the last four bytes
+    if length > len(end):
+        end = stored.end_of(file.path, file.bytes, length)
+    return file.bytes, pq.read_metadata(pa.BufferReader(end))
+
+
+def _lake_of(file: LakeFile) -> Path:
+    return file.path.parents[file.inner.count("/") + 1]
+
+
 def _damaged(file: LakeFile, why: str) -> InputError:
-    lake = file.path.parents[file.inner.count("/") + 1]
-    return InputError(f"cannot read {file.path}: {why}; see: dissector lake verify {lake}")
+    lake = _lake_of(file)
+    shown = mirror.shown(lake)
+    path = f"{shown}/{file.path.relative_to(lake)}"
+    return InputError(f"cannot read {path}: {why}; see: dissector lake verify {shown}")
 
 
 def _begin(chunk: pq.ColumnChunkMetaData) -> int:

@@ -6,12 +6,13 @@ The folder of a table is one of that format already: files in folders of partiti
 
 import json
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -26,7 +27,9 @@ from dissector.lake.publish import (
     leaves_of,
     private_folder,
 )
+from dissector.limits import STORE_CONNECT_SECONDS, STORE_TIMEOUT_SECONDS
 from dissector.schemas.arrow import arrow_schema
+from dissector.storage.stores import s3_server
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,12 +45,51 @@ _CONFIGURATION: Final = {
 }
 
 
+_OF_S3: Final = {
+    # A commit is a file that nobody else wrote.
+    "aws_conditional_put": "etag",
+    "timeout": f"{STORE_TIMEOUT_SECONDS}s",
+    "connect_timeout": f"{STORE_CONNECT_SECONDS}s",
+}
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_STATUS: Final = re.compile(r"\b([1-5]\d\d [A-Z][A-Za-z -]{1,40})")
+
+
 class _Known(NamedTuple):
     """What a log says of a file. time_ms: since 1970."""
 
     bytes: int
     time_ms: int
     partitions: dict[str, Any]
+
+
+class _Place(NamedTuple):
+    """Where a table is: its address, and whether that is in a store."""
+
+    table: str
+    address: str
+    is_stored: bool
+
+    @property
+    def uri(self) -> str:
+        """The address as the library wants it."""
+        return quote(os.fsencode(self.address), safe=":/@")
+
+    @property
+    def log(self) -> str:
+        """Where its list is, for messages."""
+        return f"{self.address.removeprefix('file://')}/{_LOG}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the library does not take from the environment as we do."""
+        if not self.address.startswith("s3://"):
+            return {}
+        endpoint, region = s3_server()
+        server = {"aws_endpoint_url": endpoint, "aws_region": region}
+        clear = {"aws_allow_http": "true"} if (endpoint or "").startswith("http://") else {}
+        return _OF_S3 | clear | {name: value for name, value in server.items() if value}
 
 
 class Delta:
@@ -62,16 +104,18 @@ class Delta:
 
     def publish(self, table: str, held: Held) -> Published:
         """See Format."""
-        files = {file.inner: file for file in held.files(table)}
-        folder = held.lake.folder.absolute() / table
-        private_folder(folder / _LOG)
-        with _written(table, folder):
-            there = _opened(folder)
+        place = _Place(table, f"{held.root}/{table}", held.stored is not None)
+        if not place.is_stored:
+            private_folder(held.lake.folder.absolute() / table / _LOG)
+        with _written(place):
+            there = _opened(place)
+            files = {file.inner: file for file in held.files(table)}
             listed = {} if there is None else _listed(there)
-            difference = held.difference(files, listed, _is_same)
-            adding = [_add_action(file) for file in difference.added]
+            is_same, time_ms = _OF_STORES if place.is_stored else (_is_same, _time_ms)
+            difference = held.difference(files, listed, is_same)
+            adding = held.described(lambda each: _add_action(each, time_ms), difference.added)
             if there is None:
-                _create(folder, table, adding)
+                _create(place, adding)
             else:
                 _commit(there, table, adding, _removed(difference, listed))
         return Published(
@@ -84,7 +128,7 @@ class Delta:
 
 
 @contextmanager
-def _written(table: str, folder: Path) -> Iterator[None]:
+def _written(place: _Place) -> Iterator[None]:
     """Turn what the library raises into our errors.
 
     Raises:
@@ -98,21 +142,30 @@ def _written(table: str, folder: Path) -> Iterator[None]:
         raise ConflictError(str(error)) from error
     except (DeltaError, OSError) as error:
         raise OutputError(
-            f"cannot write the Delta table {table} in {folder / _LOG}: {error}; it is as it was"
+            f"cannot write the Delta table {place.table} in {place.log}: {_brief(error)}; it is as "
+            "it was"
         ) from error
 
 
-def _opened(folder: Path) -> "DeltaTable | None":
-    """The table in a folder, None where there is none."""
+def _brief(error: Exception) -> str:
+    """What the library says, in one line, without the answers of servers that it quotes."""
+    text = _COLOURS.sub("", str(error))
+    lines = [line.strip(" \u21b3") for line in text.partition("Error performing")[0].splitlines()]
+    answer = _CODE.search(text) or _STATUS.search(text)
+    return ": ".join([*filter(None, lines), *(answer.groups() if answer else ())])
+
+
+def _opened(place: _Place) -> "DeltaTable | None":
+    """The table at a place, None where there is none."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        table = DeltaTable(folder.as_uri())
+        table = DeltaTable(place.uri, storage_options=place.options)
     except TableNotFoundError:
         return None
     if table.metadata().partition_columns != [field.name for field in _PARTITIONS]:
-        raise OutputError(f"{folder / _LOG} is not of lake publish: remove it, and publish again")
+        raise OutputError(f"{place.log} is not of lake publish: remove it, and publish again")
     return table
 
 
@@ -128,11 +181,23 @@ def _is_same(file: LakeFile, known: _Known) -> bool:
     return (file.bytes, _time_ms(file)) == (known.bytes, known.time_ms)
 
 
+def _is_same_name(file: LakeFile, known: _Known) -> bool:
+    """Of a store: no other file ever has the name."""
+    return file.bytes == known.bytes
+
+
 def _time_ms(file: LakeFile) -> int:
     return os.stat(file.path).st_mtime_ns // 1_000_000
 
 
-def _add_action(file: LakeFile) -> "AddAction":
+def _now_ms(_: LakeFile) -> int:
+    return time.time_ns() // 1_000_000
+
+
+_OF_STORES: Final = (_is_same_name, _now_ms)
+
+
+def _add_action(file: LakeFile, time_ms: Callable[[LakeFile], int]) -> "AddAction":
     from deltalake.transaction import AddAction
 
     leaves, _ = leaves_of(file)
@@ -155,7 +220,7 @@ def _add_action(file: LakeFile) -> "AddAction":
         file.inner,
         file.bytes,
         {"day": None if file.day is None else file.day.isoformat(), "landing": file.landing},
-        _time_ms(file),
+        time_ms(file),
         data_change=True,
         stats=json.dumps(statistics),
     )
@@ -189,23 +254,24 @@ def _schema(table: str) -> pa.Schema:
     return pa.schema([*arrow_schema(table), *_PARTITIONS])
 
 
-def _create(folder: Path, table: str, adding: list["AddAction"]) -> None:
+def _create(place: _Place, adding: list["AddAction"]) -> None:
     from deltalake import Schema
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import create_table_with_add_actions
 
     try:
         create_table_with_add_actions(
-            folder.as_uri(),
-            Schema.from_arrow(_schema(table)),
+            place.uri,
+            Schema.from_arrow(_schema(place.table)),
             adding,
             mode="error",
             partition_by=[field.name for field in _PARTITIONS],
-            name=table,
+            name=place.table,
             configuration=_CONFIGURATION,
+            storage_options=place.options,
         )
     except DeltaError:
-        if _opened(folder) is None:
+        if _opened(place) is None:
             raise
         raise ConflictError from None
 
@@ -213,8 +279,11 @@ def _create(folder: Path, table: str, adding: list["AddAction"]) -> None:
 def _commit(
     there: "DeltaTable", table: str, adding: list["AddAction"], removed: list["RemoveAction"]
 ) -> None:
-    """Add the columns that the table does not have, then change the list."""
-    from deltalake import Schema
+    """Add the columns that the table does not have, then change the list.
+
+    The library would commit behind what another did since, as that took away no file that we name.
+    """
+    from deltalake import CommitProperties, Schema
 
     schema = _schema(table)
     known = {field.name for field in there.schema().fields}
@@ -226,4 +295,5 @@ def _commit(
             mode="append",
             schema=schema,
             partition_by=[field.name for field in _PARTITIONS],
+            commit_properties=CommitProperties(max_commit_retries=0),
         )

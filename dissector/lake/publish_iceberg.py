@@ -10,11 +10,13 @@ by what their footers say.
 """
 
 import logging
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
+from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -39,6 +41,7 @@ from dissector.limits import (
 )
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
+from dissector.storage.stores import s3_server
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -61,6 +64,8 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+# What pyarrow says of a store's answer: behind it is the answer.
+_ANSWER: Final = re.compile(r"(AWS Error \w+ during \w+ operation).*", re.DOTALL)
 _TIMES: Final = (STORE_CONNECT_SECONDS, STORE_TIMEOUT_SECONDS)
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
@@ -96,13 +101,15 @@ class Iceberg:
                 self._catalog = load_catalog(uri=catalog) if is_address else load_catalog(catalog)
             except ValueError as error:
                 raise UsageError(f"no catalog {self._shown}: {error}") from None
+        _add_server(self._catalog.properties)
 
     def publish(self, table: str, held: Held) -> Published:
         """See Format."""
-        root = f"file://{held.lake.folder.absolute()}/{table}/"
-        files = {root + file.inner: file for file in held.files(table)}
+        _must_be_reached(held.root)
+        root = f"{held.root}/{table}/"
         with self._speaking("write to"):
             there = self._opened(table, held)
+            files = {root + file.inner: file for file in held.files(table)}
             listed = {each.file_path: each for each in _data_files(there, there.current_snapshot())}
             seen_ns = _seen_ns(there)
             columns = _columns_of(there.metadata)
@@ -110,12 +117,12 @@ class Iceberg:
             def is_same(file: LakeFile, known: "DataFile") -> bool:
                 if (file.bytes, file.rows) != (known.file_size_in_bytes, known.record_count):
                     return False
-                if held.installed_ns(file.landing) < seen_ns:
+                if held.stored or held.installed_ns(file.landing) < seen_ns:
                     return True
                 return _is_true(known, _data_file(root, file, columns))
 
             difference = held.difference(files, listed, is_same)
-            _change(there, root, difference, listed)
+            _change(there, root, held, difference, listed)
             _forget_old(there)
         return Published(
             table,
@@ -151,8 +158,9 @@ class Iceberg:
             *(of_iceberg.ValidationException, of_iceberg.NoSuchNamespaceError),
         ) as error:
             cause = getattr(error, "orig", None) or error
+            said = _ANSWER.sub(r"\1", f"{type(cause).__name__}: {cause}")
             raise OutputError(
-                f"cannot {doing} the catalog {self._shown}: {type(cause).__name__}: {cause}; "
+                f"cannot {doing} the catalog {self._shown}: {said}; "
                 "tables that are not printed are as they were"
             ) from error
 
@@ -160,7 +168,7 @@ class Iceberg:
         """The table of the catalog, made if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
-        lake = f"file://{held.lake.folder.absolute()}"
+        lake = held.root
         name = (*self._namespace, table)
         try:
             there = self._catalog.load_table(name)
@@ -201,8 +209,46 @@ class Iceberg:
             return None
         if "location" in catalog.load_namespace_properties(self._namespace):
             return None
-        private_folder(held.lake.folder / _FOLDER)
+        if held.stored is None:
+            private_folder(held.lake.folder / _FOLDER)
         return "/".join((lake, _FOLDER, *name))
+
+
+def _add_server(properties: dict[str, str]) -> None:
+    """Tell a catalog that does not say it which server of S3 there is: the one that we use. What
+    credentials are, the library finds in the environment by itself."""
+    endpoint, region = s3_server()
+    connect_seconds, answer_seconds = map(str, _TIMES)
+    is_unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true")
+    for names, value in (
+        (("s3.endpoint",), endpoint),
+        (("s3.region", "client.region"), region),
+        (("s3.anonymous",), "true" if is_unsigned else None),
+        (("s3.connect-timeout",), connect_seconds),
+        (("s3.request-timeout",), answer_seconds),
+    ):
+        if value and not any(name in properties for name in names):
+            properties[names[0]] = value
+
+
+def _must_be_reached(root: str) -> None:
+    """Refuse a store that pyiceberg does not write to.
+
+    Raises:
+        UsageError: it cannot. DependencyError: it could.
+    """
+    scheme = root.partition("://")[0]
+    if scheme == "az":
+        raise UsageError(
+            f"{root}: Iceberg knows no az://; write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/"
+            "NAME, everywhere"
+        )
+    if scheme == "hdfs":
+        raise UsageError(f"{root}: no table of Iceberg is made in HDFS; --delta makes one of Delta")
+    if scheme == "abfss" and find_spec("adlfs") is None:
+        raise DependencyError(
+            f"{root}: Iceberg in Azure needs adlfs: pip install 'pyiceberg[adlfs]'"
+        )
 
 
 @contextmanager
@@ -348,7 +394,11 @@ def _type(of: pa.DataType, ids: Iterator[int]) -> "IcebergType":
 
 
 def _change(
-    table: "Table", root: str, difference: Difference, known: dict[str, "DataFile"]
+    table: "Table",
+    root: str,
+    held: Held,
+    difference: Difference,
+    known: dict[str, "DataFile"],
 ) -> None:
     """Add the columns that a table does not have and change its list, by one commit."""
     wanted = _schema(table.name()[-1])
@@ -365,8 +415,10 @@ def _change(
             with snapshot.overwrite() if difference.removed else snapshot.merge_append() as files:
                 for name in difference.removed:
                     files.delete_data_file(known[name])
-                for file in difference.added:
-                    files.append_data_file(_data_file(root, file, columns))
+                for file in held.described(
+                    lambda each: _data_file(root, each, columns), difference.added
+                ):
+                    files.append_data_file(file)
 
 
 def _forget_old(table: "Table") -> None:

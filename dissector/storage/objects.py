@@ -20,6 +20,7 @@ from obstore.store import from_url
 from dissector import limits
 from dissector.errors import UsageError
 from dissector.storage.store import Entry
+from dissector.storage.stores import s3_server
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z -]{1,40}))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
@@ -48,7 +49,7 @@ class ObjectsStore:
             "connect_timeout": timedelta(seconds=limits.STORE_CONNECT_SECONDS),
         }
         if scheme == "s3":
-            endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            endpoint, _ = s3_server()
             if endpoint:
                 options["endpoint"] = endpoint
                 client["allow_http"] = endpoint.startswith("http://")

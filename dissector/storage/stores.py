@@ -35,6 +35,14 @@ def server_of(address: Address) -> str:
     return "\n".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
 
 
+def s3_server() -> tuple[str | None, str | None]:
+    """The address of the server of S3 and its region as the environment names them; None: that of
+    AWS, and the one that is found."""
+    endpoint = next(filter(None, map(os.environ.get, _SERVERS["s3"])), None)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return endpoint, region or ("us-east-1" if endpoint else None)
+
+
 @lru_cache(maxsize=64)
 def _store(scheme: str, root: str) -> Store:
     if scheme == "hdfs":

@@ -85,7 +85,7 @@ def test_exit_codes_say_what_is_wrong(
 
     ends(EXIT_USAGE, "--iceberg CATALOG, --delta, or both", lake)
     ends(EXIT_USAGE, "PYICEBERG_CATALOG__PROD__URI", lake, "--iceberg", "prod")
-    ends(EXIT_USAGE, "lies in a store", "s3://bucket/lake", "--delta")
+    ends(EXIT_USAGE, "use another name", "s3://bucket/la?ke", "--delta")
     ends(EXIT_INPUT, "is not a lake", tmp_path, "--delta")
     ends(EXIT_OUTPUT, "unable to open", lake, "--iceberg", f"sqlite:///{tmp_path}/no/c.db")
     shutil.rmtree(lake / "capture_files" / "_delta_log", ignore_errors=True)

@@ -113,6 +113,7 @@ def rows_of_lake(lake: Path, table: str) -> Rows:
     """The same of its files, as the lake's own reader gives them."""
     found: Rows = []
     with open_lake(lake) as opened:
+        opened.fetch(table)
         for capture in opened.captures:
             day = places.day_of(capture.first_ts_ns)
             for part in capture.files:
