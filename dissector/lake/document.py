@@ -121,6 +121,8 @@ nothing of the lake is written. `pip install 'pulsar-dissector[publish]'` brings
 - **Delta Lake.** Each `LAKE/<table>` is a table, `_delta_log` its list; partitions are `day` and
   `landing`. Paths in it are relative, so that a lake may be moved. VACUUM deletes nothing that is
   younger than ten years; never tell it less.
+- **In a store.** `lake publish s3://bucket/lake` lists files by their addresses there; lists lie
+  beside them: [storage.md](storage.md#tables-of-iceberg-and-delta-lake).
 - **Types** are those below: bigint is long, timestamps are of microseconds with UTC, lists and maps
   are what they are; no column is unsigned or of nanoseconds. Lists have the least and the most of
   columns and the number of nulls, as files have them: a condition on `day`, `topic`, `ts` or a

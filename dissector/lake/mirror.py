@@ -30,9 +30,9 @@ from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock
 from dissector.lake.log import Change, Log, encoded
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, from_json, to_json
 from dissector.schemas import SCHEMA_VERSION, TABLES
-from dissector.storage.addresses import parsed
+from dissector.storage.addresses import parsed, server_of
 from dissector.storage.store import Entry, Store
-from dissector.storage.stores import server_of, store_of
+from dissector.storage.stores import store_of
 
 _FOLDER: Final = "lakes"
 _ADDRESS: Final = "_store"

@@ -29,7 +29,7 @@ from dissector.lake.publish import (
 )
 from dissector.limits import STORE_CONNECT_SECONDS, STORE_TIMEOUT_SECONDS
 from dissector.schemas.arrow import arrow_schema
-from dissector.storage.stores import s3_server
+from dissector.storage.addresses import s3_server
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

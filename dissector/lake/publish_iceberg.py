@@ -41,7 +41,7 @@ from dissector.limits import (
 )
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from dissector.schemas.arrow import arrow_schema
-from dissector.storage.stores import s3_server
+from dissector.storage.addresses import s3_server
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

@@ -1,5 +1,9 @@
-"""Addresses of files in stores, such as s3://bucket/folder/name; names are taken as they are."""
+"""Addresses of files in stores, such as s3://bucket/folder/name; names are taken as they are.
 
+Which server is behind an address the environment says, as it does to the provider's own tools.
+"""
+
+import os
 import re
 from typing import Final, NamedTuple
 
@@ -20,6 +24,13 @@ _SCHEMES: Final = {
 _BUCKETS: Final = ("s3", "gs", "az")
 _STORED: Final = tuple(f"{scheme}://" for scheme in dict.fromkeys(_SCHEMES.values()))
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_SERVERS: Final = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "gs": (),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
+    "abfss": (),
+    "hdfs": ("HADOOP_CONF_DIR", "HADOOP_HOME"),
+}
 KNOWN: Final = "s3://, gs://, az://, abfss://, hdfs://"
 
 
@@ -75,3 +86,18 @@ def parsed(text: str) -> Address:
     if not authority and scheme != "hdfs":
         raise UsageError(f"{text} names no bucket: write {scheme}://BUCKET/NAME")
     return Address(scheme, authority, name)
+
+
+def server_of(address: Address) -> str:
+    """What the environment says of the server behind an address, no secret: the same address may
+    name another bucket tomorrow."""
+    names = _SERVERS[address.scheme]
+    return "\n".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
+
+
+def s3_server() -> tuple[str | None, str | None]:
+    """The address of the server of S3 and its region as the environment names them; None: that of
+    AWS, and the one that is found."""
+    endpoint = next(filter(None, map(os.environ.get, _SERVERS["s3"])), None)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return endpoint, region or ("us-east-1" if endpoint else None)

@@ -19,8 +19,8 @@ from obstore.store import from_url
 
 from dissector import limits
 from dissector.errors import UsageError
+from dissector.storage.addresses import s3_server
 from dissector.storage.store import Entry
-from dissector.storage.stores import s3_server
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z -]{1,40}))?")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")

@@ -1,21 +1,12 @@
 """Which store an address lies in, and which version of a file a run reads."""
 
-import os
 from functools import lru_cache
-from typing import Final
 
 from dissector.errors import needs
 from dissector.limits import MAX_SEEN_FILES
 from dissector.storage.addresses import Address, parsed
 from dissector.storage.store import Entry, Store
 
-_SERVERS: Final = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
-    "gs": (),
-    "az": ("AZURE_STORAGE_ACCOUNT_NAME",),
-    "abfss": (),
-    "hdfs": ("HADOOP_CONF_DIR", "HADOOP_HOME"),
-}
 _WITHOUT = "files of this machine are read without"
 
 
@@ -26,21 +17,6 @@ def store_of(address: Address) -> Store:
         DependencyError: the library for it is not installed.
     """
     return _store(address.scheme, address.root)
-
-
-def server_of(address: Address) -> str:
-    """What the environment says of the server behind an address, no secret: the same address may
-    name another bucket tomorrow."""
-    names = _SERVERS[address.scheme]
-    return "\n".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
-
-
-def s3_server() -> tuple[str | None, str | None]:
-    """The address of the server of S3 and its region as the environment names them; None: that of
-    AWS, and the one that is found."""
-    endpoint = next(filter(None, map(os.environ.get, _SERVERS["s3"])), None)
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return endpoint, region or ("us-east-1" if endpoint else None)
 
 
 @lru_cache(maxsize=64)

@@ -118,6 +118,32 @@ def test_a_lake_holds_what_one_on_a_disk_holds(
     assert run(["lake", "tidy", lake]) == 0
 
 
+def test_a_lake_is_published_where_it_lies(
+    cluster: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As tables of Delta Lake; of Iceberg there are none, which one line says."""
+    delta = pytest.importorskip("deltalake", reason="the extra publish is not installed")
+    monkeypatch.setattr("dissector.lake.mirror._base", lambda: tmp_path / "lakes")
+    lake = f"{cluster}/lakes/listed"
+    counts = []
+    for captures in ((UNLOAD,), (NACK,)):
+        assert run(["land", *map(str, captures), "--lake", lake, "-q"]) == 0
+        assert run(["lake", "publish", lake, "--delta"]) == 0
+        counts.append(delta.DeltaTable(f"{lake}/frames").to_pyarrow_table().num_rows)
+    assert counts == [1230, 1323]
+    assert run(["lake", "rm", lake, "c-java-j12*"]) == 0
+    assert run(["lake", "publish", lake, "--delta"]) == 0
+    table = delta.DeltaTable(f"{lake}/frames")
+    assert (table.version(), table.to_pyarrow_table().num_rows) == (2, 1230)
+    capsys.readouterr()
+    assert run(["lake", "publish", lake, "--iceberg", f"sqlite:///{tmp_path}/c.db"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "--delta" in err
+
+
 def test_a_file_that_is_there_is_not_written_again(cluster: str) -> None:
     store = store_of(parsed(cluster))
     assert store.put_new("a/b/c", b"1") and not store.put_new("a/b/c", b"2")
