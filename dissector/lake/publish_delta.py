@@ -32,7 +32,7 @@ from dissector.schemas.arrow import arrow_schema
 from dissector.storage.addresses import s3_server
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
 
 _LOG: Final = "_delta_log"
@@ -51,6 +51,7 @@ _OF_S3: Final = {
     "timeout": f"{STORE_TIMEOUT_SECONDS}s",
     "connect_timeout": f"{STORE_CONNECT_SECONDS}s",
 }
+_ASKED: Final = "Error performing"  # behind it stand the request and its answer
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _STATUS: Final = re.compile(r"\b([1-5]\d\d [A-Z][A-Za-z -]{1,40})")
@@ -114,10 +115,11 @@ class Delta:
             is_same, time_ms = _OF_STORES if place.is_stored else (_is_same, _time_ms)
             difference = held.difference(files, listed, is_same)
             adding = held.described(lambda each: _add_action(each, time_ms), difference.added)
-            if there is None:
-                _create(place, adding)
-            else:
-                _commit(there, table, adding, _removed(difference, listed))
+            with _seen(place, there):
+                if there is None:
+                    _create(place, adding)
+                else:
+                    _commit(there, table, adding, _removed(difference, listed))
         return Published(
             table,
             len(files),
@@ -142,17 +144,35 @@ def _written(place: _Place) -> Iterator[None]:
         raise ConflictError(str(error)) from error
     except (DeltaError, OSError) as error:
         raise OutputError(
-            f"cannot write the Delta table {place.table} in {place.log}: {_brief(error)}; it is as "
-            "it was"
+            f"cannot write the Delta table {place.table} in {place.log}: {_brief(error)}"
         ) from error
 
 
 def _brief(error: Exception) -> str:
     """What the library says, in one line, without the answers of servers that it quotes."""
     text = _COLOURS.sub("", str(error))
-    lines = [line.strip(" \u21b3") for line in text.partition("Error performing")[0].splitlines()]
+    lines = [line.strip(" \u21b3") for line in text.partition(_ASKED)[0].splitlines()]
     answer = _CODE.search(text) or _STATUS.search(text)
-    return ": ".join([*filter(None, lines), *(answer.groups() if answer else ())])
+    said = ": ".join([*filter(None, lines), *(answer.groups() if answer else ())])
+    if answer is None and _ASKED in text:
+        return f"{said}: no answer, and whether it was written is not known: publish again"
+    return f"{said}; it is as it was"
+
+
+@contextmanager
+def _seen(place: _Place, there: "DeltaTable | None") -> Iterator[None]:
+    """Whatever the library makes of it: a table that is no longer what we looked at is one to which
+    another committed, or we, where a store's answer was lost."""
+    from deltalake.exceptions import DeltaError
+
+    version = None if there is None else there.version()
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        now = _opened(place)
+        if (None if now is None else now.version()) == version:
+            raise
+        raise ConflictError(str(error)) from error
 
 
 def _opened(place: _Place) -> "DeltaTable | None":
@@ -254,36 +274,36 @@ def _schema(table: str) -> pa.Schema:
     return pa.schema([*arrow_schema(table), *_PARTITIONS])
 
 
+def _once() -> "CommitProperties":
+    """No commit behind what another did since: the library makes one where that took away no file
+    that we name."""
+    from deltalake import CommitProperties
+
+    return CommitProperties(max_commit_retries=0)
+
+
 def _create(place: _Place, adding: list["AddAction"]) -> None:
     from deltalake import Schema
-    from deltalake.exceptions import DeltaError
     from deltalake.transaction import create_table_with_add_actions
 
-    try:
-        create_table_with_add_actions(
-            place.uri,
-            Schema.from_arrow(_schema(place.table)),
-            adding,
-            mode="error",
-            partition_by=[field.name for field in _PARTITIONS],
-            name=place.table,
-            configuration=_CONFIGURATION,
-            storage_options=place.options,
-        )
-    except DeltaError:
-        if _opened(place) is None:
-            raise
-        raise ConflictError from None
+    create_table_with_add_actions(
+        place.uri,
+        Schema.from_arrow(_schema(place.table)),
+        adding,
+        mode="error",
+        partition_by=[field.name for field in _PARTITIONS],
+        name=place.table,
+        configuration=_CONFIGURATION,
+        storage_options=place.options,
+        commit_properties=_once(),
+    )
 
 
 def _commit(
     there: "DeltaTable", table: str, adding: list["AddAction"], removed: list["RemoveAction"]
 ) -> None:
-    """Add the columns that the table does not have, then change the list.
-
-    The library would commit behind what another did since, as that took away no file that we name.
-    """
-    from deltalake import CommitProperties, Schema
+    """Add the columns that the table does not have, then change the list."""
+    from deltalake import Schema
 
     schema = _schema(table)
     known = {field.name for field in there.schema().fields}
@@ -295,5 +315,5 @@ def _commit(
             mode="append",
             schema=schema,
             partition_by=[field.name for field in _PARTITIONS],
-            commit_properties=CommitProperties(max_commit_retries=0),
+            commit_properties=_once(),
         )

@@ -64,8 +64,10 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-# What pyarrow says of a store's answer: behind it is the answer.
-_ANSWER: Final = re.compile(r"(AWS Error \w+ during \w+ operation).*", re.DOTALL)
+# What pyarrow says of a store's answer; behind it stands the answer itself.
+_ANSWER: Final = re.compile(
+    r".*AWS Error (\w+(?: \(HTTP status \d+\))?) during (\w+) operation.*", re.DOTALL
+)
 _TIMES: Final = (STORE_CONNECT_SECONDS, STORE_TIMEOUT_SECONDS)
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
@@ -158,7 +160,9 @@ class Iceberg:
             *(of_iceberg.ValidationException, of_iceberg.NoSuchNamespaceError),
         ) as error:
             cause = getattr(error, "orig", None) or error
-            said = _ANSWER.sub(r"\1", f"{type(cause).__name__}: {cause}")
+            said = _ANSWER.sub(
+                r"the store of its lists says \1 to \2", f"{type(cause).__name__}: {cause}"
+            )
             raise OutputError(
                 f"cannot {doing} the catalog {self._shown}: {said}; "
                 "tables that are not printed are as they were"

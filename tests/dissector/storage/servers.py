@@ -189,7 +189,9 @@ class _Bucket(BaseHTTPRequestHandler):
                 self.files.pop(key.decode(), None)
             return 200, b"<DeleteResult></DeleteResult>"
         if "list-type" in query:
-            found = sorted(each for each in self.files if each.startswith(query["prefix"][0]))
+            after = query.get("start-after", [""])[0]
+            prefix = query["prefix"][0]
+            found = sorted(name for name in self.files if name.startswith(prefix) and name > after)
             entries = "".join(
                 f"<Contents><Key>{each}</Key><Size>{len(self.files[each])}</Size>"
                 "<LastModified>2026-11-27T09:31:02.000Z</LastModified></Contents>"
