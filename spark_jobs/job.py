@@ -7,10 +7,12 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dissector.errors import DissectorError
+from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
 from dissector.local_paths import local
 from dissector.queries.selection import Asked
@@ -18,6 +20,7 @@ from dissector.report.pipeline import ReportProgress, Scope, write
 from dissector.report.result import SECTIONS
 from dissector.spark import session
 from dissector.spark.engine import SparkEngine
+from dissector.storage.addresses import has_known_scheme
 
 PARTIAL: Final = 3  # the exit code where some captures of the lake cannot be read
 
@@ -28,7 +31,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument(
-        "--lake", required=True, type=local, metavar="DIR", help="the lake to read"
+        "--lake", required=True, type=_lake, metavar="LAKE", help="the lake to read"
     )
     options.add_argument(
         "-o", "--output", required=True, type=local, metavar="DIR", help="where to write"
@@ -49,6 +52,11 @@ def parser(description: str) -> argparse.ArgumentParser:
     options.add_argument("--force", action="store_true", help="write beside other files there")
     options.add_argument("--master", help="Spark master (default: local[*])")
     return options
+
+
+def _lake(text: str) -> Path:
+    """A lake; for one in a store, the folder of this machine that stands for it."""
+    return folder_of(text) if has_known_scheme(text) else Path(local(text))
 
 
 def _log(text: str) -> None:
@@ -82,15 +90,15 @@ def main(
         args = options.parse_args(argv)
         asked = Asked(args.since, args.until, args.topic, args.subscription, args.client)
         asked.check()
-        with open_lake(Path(args.lake)) as lake:
+        with open_lake(args.lake) as lake:
             what = asked.selection(lake.last_ts_ns)
             unread = () if args.capture else lake.unread
         name = f"dissector-{program.stem}"
         with session.started(args.master, name) as spark:
             write(
-                Path(args.lake),
+                args.lake,
                 Path(args.output),
-                lambda _: SparkEngine(spark),
+                partial(SparkEngine, spark),
                 Scope(tuple(args.capture), what, args.exact, tuple(sections)),
                 ReportProgress(_log, _log_step),
                 has_page=has_page,

@@ -19,6 +19,7 @@ from dissector.cli.options import Common, LocalPath, example, master_option
 from dissector.cli.reading import STDIN, Reading
 from dissector.errors import needs
 from dissector.lake import mirror
+from dissector.lake.install import writing_to
 from dissector.lake.reader import open_lake
 
 if TYPE_CHECKING:
@@ -49,9 +50,6 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     if common.is_strict:
         raise click.UsageError("--strict lands all captures or none, which tasks on many machines "
                                "cannot; use dissector land --strict")  # fmt: skip
-    if mirror.of(landing.lake):
-        raise click.UsageError(f"{mirror.shown(landing.lake)} lies in a store, where Spark lands "
-                               "nothing; use dissector land, or a folder")  # fmt: skip
     if STDIN in landing.inputs:
         raise click.UsageError("standard input is not there on other machines; name files")
     with needs("spark,jvm", "`dissector land` works without"):
@@ -62,6 +60,8 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
     options = common.core_options(**landing.core)
     outcomes: list[Outcome] = []
     is_interrupted = False
+    with writing_to(landing.lake):  # what is wrong with a store is said before anything starts
+        mirror.refresh(landing.lake)
     tasks = tasks_of(reading.chains, landing.lake, options, landing.cluster)
     with session.started(master, "dissector-land", settings_of(archive)) as spark:
         try:
@@ -70,8 +70,9 @@ def land(common: Common, landing: LandOptions, master: str | None, archive: Path
         except KeyboardInterrupt:
             is_interrupted = True
     note_outcomes(reading, outcomes)
-    with open_lake(landing.lake):
-        pass  # clears what a task left that was stopped
+    if mirror.of(landing.lake) is None:
+        with open_lake(landing.lake):
+            pass  # clears what a task left that was stopped
     return end_landing(reading, outcomes, landing, is_interrupted)
 
 

@@ -3,12 +3,14 @@
 Each task calls the function that `dissector land` calls. It stages a capture beside the lake, under
 a name of its own, and installs it under the lake's lock; what is there already is left as it is. So
 a task that Spark runs again, or twice at once (`spark.speculation`), changes nothing. Captures and
-the lake must lie in folders that all machines see by the same names.
+the lake lie in folders that all machines see by the same names, or in stores. A capture for a store
+is staged in a folder of the task's machine, and is in the lake by an entry of its log.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,10 +19,14 @@ from pyspark.sql import SparkSession
 
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
+from dissector.lake import mirror
+from dissector.lake.install import writing_to
 from dissector.lake.land import Outcome, landed_or_failed
 from dissector.sources.account import Account
 from dissector.sources.rings import Chain
 from dissector.spark.uris import absolute
+from dissector.spark.workers import workers_of
+from dissector.storage.addresses import is_stored
 
 _WAIT_SECONDS: Final = 0.2  # between looks at what tasks have sent
 # How Spark names the task that failed once too often, by its number in the stage.
@@ -28,7 +34,10 @@ _FAILED: Final = re.compile(r"\b[Tt]ask (\d+)(?: in stage| \(partition)")
 
 
 class Task(NamedTuple):
-    """What a task needs: number of the chain on the command line, the chain, and where it goes."""
+    """What a task needs: number of the chain on the command line, the chain, and where it goes.
+
+    lake: a folder, or an address.
+    """
 
     number: int
     chain: Chain
@@ -41,15 +50,18 @@ class Task(NamedTuple):
 Result = tuple[int, Outcome | DissectorError]
 
 
-def land_task(task: Task) -> Outcome | DissectorError:
-    """On a worker: land one capture. A lake that cannot be written is returned, not raised, since
-    the same attempt on another machine would fail in the same way."""
-    try:
-        return landed_or_failed(
-            task.number, task.chain, Path(task.lake), task.options, task.cluster
-        )
-    except DissectorError as error:
-        return error
+def land_task(task: Task) -> Outcome:
+    """On a worker: land one capture.
+
+    Raises:
+        OutputError: the lake cannot be written.
+    """
+    lake = mirror.folder_of(task.lake) if is_stored(task.lake) else Path(task.lake)
+    with writing_to(lake):
+        mirror.refresh(lake)
+    outcome = landed_or_failed(task.number, task.chain, lake, task.options, task.cluster)
+    mirror.trim(lake)
+    return outcome
 
 
 def tasks_of(
@@ -57,8 +69,8 @@ def tasks_of(
 ) -> list[Task]:
     """One task per chain, the largest first, so that the last one to end is not the longest."""
     order = sorted(range(len(chains)), key=lambda number: (-chains[number].stored_bytes, number))
-    folder = str(lake.absolute())
-    return [Task(number, absolute(chains[number]), folder, options, cluster) for number in order]
+    name = mirror.shown(lake.absolute())
+    return [Task(number, absolute(chains[number]), name, options, cluster) for number in order]
 
 
 class _Results(AccumulatorParam[list[Result]]):
@@ -111,9 +123,11 @@ def _run_stage(
 ) -> None:
     """Run one stage to its end: one partition per task, in the order of the tasks."""
 
+    workers = workers_of(context)
+
     def run(numbered: Iterable[tuple[int, Task]]) -> None:
         for index, task in numbered:
-            results.add([(index, land_task(task))])
+            results.add([(index, workers.run(partial(land_task, task)))])
 
     context.parallelize(list(enumerate(tasks)), len(tasks)).foreachPartition(run)
 

@@ -90,8 +90,9 @@ EDGES_THAT_MEET = {
     "dissector.evidence": {"findings", "sources", "lake", "queries"},
     "dissector.findings": {"queries"},  # a rule is a query over a lake
     "dissector.findings.running_findings": {"lake"},  # what a tap notes lies in its lake
-    # The engine reads captures and tables; the memory of this machine is asked for as a tap does.
-    "dissector.spark": {"sources", "queries", "tap"},
+    # The engine reads captures, tables and lakes; the memory of this machine is asked for as a tap
+    # does.
+    "dissector.spark": {"sources", "queries", "tap", "lake"},
 }
 # `packet` reads what `capture` found, in columns that `packet` declares.
 PACKAGES_THAT_SHARE = {"dissector.capture": {"dissector.packet"}}

@@ -72,4 +72,6 @@ def opened(
         from dissector.spark.session import started
     with ExitStack() as stack:
         # A session that runs is used again.
-        yield lambda _: SparkEngine(stack.enter_context(started(master, "dissector-report")))
+        yield lambda folder: SparkEngine(
+            stack.enter_context(started(master, "dissector-report")), folder
+        )

@@ -90,10 +90,7 @@ class LakePath(LocalPath):
             return super().convert(value, param, ctx)
         from dissector.lake.mirror import folder_of
 
-        try:
-            return folder_of(value)
-        except (UsageError, OSError) as error:
-            return self.fail(str(error), param, ctx)
+        return _checked(folder_of, self, value, param, ctx)
 
 
 class InputName(_TextType):
@@ -106,7 +103,7 @@ class InputName(_TextType):
 
 
 def _checked(
-    check: Callable[[str], str],
+    check: Callable[[str], Any],
     kind: Any,
     value: Any,
     param: click.Parameter | None,

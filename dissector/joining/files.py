@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import DependencyError
+from dissector.lake import mirror
 from dissector.lake.manifest import ROTATION, Manifest, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -45,7 +46,11 @@ class JoinSettings(NamedTuple):
 class CaptureFiles(NamedTuple):
     """The files of some captures, by table; those of schema version 1 name their capture by their
     folder. only: captures whose rows are wanted, if the files hold others, too. is_mixed:
-    whether some may lack columns. rows: in all files."""
+    whether some may lack columns. rows: in all files.
+
+    stored: of a lake in a store, whose files are named from the lake on, for any machine to fetch
+    them (`here`); of a lake of this machine files are paths.
+    """
 
     files: dict[str, tuple[str, ...]]
     old_files: dict[str, tuple[str, ...]]
@@ -53,6 +58,37 @@ class CaptureFiles(NamedTuple):
     has_rotations: bool
     is_mixed: bool
     rows: int
+    stored: mirror.StoredFiles | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is fetched stays on this machine while the body runs: for tasks, which have no lake
+        open."""
+        if self.stored is None:
+            yield
+        else:
+            with mirror.held(mirror.folder_of(self.stored.address)):
+                yield
+
+    def here(self, tables: Iterable[str]) -> "CaptureFiles":
+        """The same, of some tables, by paths of this machine, where they are then.
+
+        Raises:
+            InputError: they cannot be had. OutputError: they cannot be kept.
+        """
+        if self.stored is None:
+            return self
+        lake, parts = mirror.folder_of(self.stored.address), self.stored.parts
+        new, old = (
+            {table: files[table] for table in tables} for files in (self.files, self.old_files)
+        )
+        names = (name for files in (new, old) for some in files.values() for name in some)
+        mirror.fetch(lake, ((name, parts[name]) for name in names))
+        new, old = (
+            {table: tuple(str(lake / name) for name in some) for table, some in files.items()}
+            for files in (new, old)
+        )
+        return self._replace(files=new, old_files=old, stored=None)
 
     def query(self, table: str) -> str:
         """SQL that gives the rows of a table; `place` tells those of one file and frame apart, in
@@ -118,7 +154,8 @@ def digest_of(value: object) -> str:
 
 
 def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
-    """The files of some captures of a lake, by the names that rows have.
+    """The files of some captures of a lake, by the names that rows have. Of a lake in a store they
+    are fetched when they are read.
 
     Raises:
         InputError: one is a link or no file.
@@ -127,13 +164,21 @@ def files_of(lake: Lake, captures: frozenset[str]) -> CaptureFiles:
     new = lake._replace(captures=tuple(c for c in chosen if c.schema_version != 1))
     old = lake._replace(captures=tuple(c for c in chosen if c.schema_version == 1))
     held = frozenset[str]().union(*map(names_in, chosen))
+    stored = mirror.stored_files(lake.folder, chosen)
+
+    def files(some: Lake, table: str) -> tuple[str, ...]:
+        if stored is None:
+            return tuple(some.part_paths(table))
+        return tuple(name for name, _ in some.copies(table))
+
     return CaptureFiles(
-        {table: tuple(new.part_paths(table)) for table in TABLES},
-        {table: tuple(old.part_paths(table)) for table in TABLES},
+        {table: files(new, table) for table in TABLES},
+        {table: files(old, table) for table in TABLES},
         tuple(sorted(captures)) if held - captures else None,
         any(ROTATION.fullmatch(each.capture_id) for c in chosen for each in c.captures()),
         any(c.schema_version < SCHEMA_VERSION for c in chosen),
         sum(part.rows for capture in chosen for part in capture.files),
+        stored,
     )
 
 
@@ -175,6 +220,8 @@ def make_views(
     """Tables of a source as views of their names. is_read_once: their rows are read here, and not
     by each query."""
     kind = "TABLE" if is_read_once else "VIEW"
+    tables = tuple(tables)
+    source = source.here(tables)
     for table in tables:
         db.execute(f"CREATE {kind} {prefix}{table} AS {source.query(table)}")
 

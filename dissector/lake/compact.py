@@ -178,7 +178,7 @@ class _Work:
 @contextmanager
 def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_Work]:
     """A stage with captures in files of this schema version, under one id and one manifest."""
-    mirror.fetch(folder, ((capture, part) for capture in chosen for part in capture.files))
+    mirror.fetch(folder, (copy for capture in chosen for copy in mirror.copies_of(capture)))
     described = _migrated(chosen[0])
     if len(chosen) > 1:
         contained = [

@@ -176,11 +176,11 @@ def land_chains(
         mirror.refresh(lake)
     if processes := processes_for(chains, jobs):
         yield from _land_in_processes(chains, lake, options, cluster, processes, progress)
-        return
-    done = 0
-    for number, chain in enumerate(chains):
-        yield landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
-        done += chain.stored_bytes
+    else:
+        done = 0
+        for number, chain in enumerate(chains):
+            yield landed_or_failed(number, chain, lake, options, cluster, _shifted(progress, done))
+            done += chain.stored_bytes
     mirror.trim(lake)
 
 

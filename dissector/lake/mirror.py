@@ -15,6 +15,7 @@ Whoever decides by the manifests of the folder, or changes them, holds the lock 
 import errno
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -24,9 +25,16 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from dissector import limits
-from dissector.errors import InputError
+from dissector.errors import InputError, OutputError
 from dissector.lake import places
-from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock
+from dissector.lake.locks import (
+    LOCK_FILE,
+    adding_lock,
+    exclusive_lock,
+    hold,
+    is_held,
+    shared_lock,
+)
 from dissector.lake.log import Change, Log, encoded
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, from_json, to_json
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -34,17 +42,28 @@ from dissector.storage.addresses import parsed, server_of
 from dissector.storage.store import Entry, Store
 from dissector.storage.stores import store_of
 
+BASE: Final = "DISSECTOR_LAKES"  # names the folder in which `lakes` lies; else the cache's
 _FOLDER: Final = "lakes"
 _ADDRESS: Final = "_store"
 _HEAD: Final = "_head"
+_TASKS: Final = "_tasks"  # files that tasks hold while they run, each as old as its task
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _UPLOAD_SECONDS: Final = limits.STORED_LAKE_GRACE_HOURS * 3600 / 2
 _DELETED_AT_ONCE: Final = 1000
 _Result = TypeVar("_Result")
+# A file of a lake by its name from there on, and what its manifest says of it.
+Copy = tuple[str, PartFile]
 
 
 class Overtaken(Exception):
     """Somebody else changed the lake meanwhile: look again, then decide."""
+
+
+class StoredFiles(NamedTuple):
+    """Files of a lake in a store, by their names from there on: any machine can fetch them."""
+
+    address: str
+    parts: dict[str, PartFile]
 
 
 class Tidied(NamedTuple):
@@ -65,6 +84,8 @@ class _Head(NamedTuple):
 
 
 def _base() -> Path:
+    if chosen := os.environ.get(BASE):
+        return Path(chosen).absolute() / _FOLDER
     from dissector.jit import cache_folder
 
     return cache_folder() / _FOLDER
@@ -74,15 +95,21 @@ def folder_of(text: str) -> Path:
     """The folder of the lake at an address; nothing is asked of the store.
 
     Raises:
-        UsageError: it is no address of a store. OSError: it cannot be made.
+        UsageError: it is no address of a store. OutputError: it cannot be made.
     """
     address = str(parsed(text)).rstrip("/")
     known = f"{address}\n{server_of(parsed(text))}"
     folder = _base() / hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(0o700, exist_ok=True)  # rows are not for everybody
-    (folder / MANIFEST_FOLDER).mkdir(exist_ok=True)
-    _put(folder / _ADDRESS, address)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, exist_ok=True)  # rows are not for everybody
+        (folder / MANIFEST_FOLDER).mkdir(exist_ok=True)
+        _put(folder / _ADDRESS, address)
+    except OSError as error:
+        raise OutputError(
+            f"cannot keep copies of {address} in {folder.parent}: {error.strerror or error}; "
+            f"set {BASE} to another folder"
+        ) from None
     return folder
 
 
@@ -189,7 +216,37 @@ def tidy(lake: Path) -> Tidied | None:
             return mirror.tidy()
 
 
-def fetch(lake: Path, wanted: Iterable[tuple[Manifest, PartFile]]) -> None:
+@contextmanager
+def held(lake: Path) -> Iterator[None]:
+    """What the body fetches, or finds, stays while it runs, also where others keep copies within
+    their bound meanwhile; then it is done here."""
+    lock = None
+    while lock is None:
+        mark = lake / _TASKS / os.urandom(6).hex()
+        mark.parent.mkdir(exist_ok=True)
+        lock = hold(mark)
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+        os.close(lock)
+    trim(lake)
+
+
+def copies_of(capture: Manifest) -> Iterator[Copy]:
+    """The files of a capture."""
+    return ((places.part_name(capture, part), part) for part in capture.files)
+
+
+def stored_files(lake: Path, captures: Iterable[Manifest]) -> StoredFiles | None:
+    """The files of captures; None of a lake of this machine, which others see by its path."""
+    mirror = of(lake)
+    if mirror is None:
+        return None
+    return StoredFiles(mirror.address, dict(copy for c in captures for copy in copies_of(c)))
+
+
+def fetch(lake: Path, wanted: Iterable[Copy]) -> None:
     """See that files of a lake are on this machine.
 
     Raises:
@@ -298,8 +355,7 @@ class Mirror:
 
     def names(self, manifest: Manifest) -> list[str]:
         """The names in the store of the files of a capture."""
-        place = places.place_of(manifest)
-        return [f"{self._prefix}{part.table}/{place}/{part.name}" for part in manifest.files]
+        return [f"{self._prefix}{name}" for name, _ in copies_of(manifest)]
 
     def upload(self, staged: Path, manifest: Manifest) -> None:
         """Write the files of a staged capture to the store."""
@@ -322,9 +378,7 @@ class Mirror:
         with suppress(OSError):
             self._store.delete([*names])
 
-    def fetched(
-        self, wanted: Iterable[tuple[Manifest, PartFile]], *, is_fresh: bool = False
-    ) -> Mapping[Path, str]:
+    def fetched(self, wanted: Iterable[Copy], *, is_fresh: bool = False) -> Mapping[Path, str]:
         """Fetch files that are not on this machine; why some cannot be had, by their path.
 
         Args:
@@ -334,10 +388,11 @@ class Mirror:
             InputError: the store does not answer.
         """
         missing = []
-        for capture, part in wanted:
-            path = places.part_path(self.folder, capture, part)
-            if is_fresh or not _is_used(path, part.bytes):
-                missing.append((path, part))
+        with shared_lock(self.folder):  # nobody trims it
+            for name, part in wanted:
+                path = self.folder / name
+                if is_fresh or not _is_used(path, part.bytes):
+                    missing.append((path, part))
         with self.read_errors(), ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
             texts = list(pool.map(self._fetch, missing))
         return {path: text for (path, _), text in zip(missing, texts, strict=True) if text}
@@ -384,22 +439,34 @@ class Mirror:
     # -- upkeep
 
     def trim(self) -> None:
-        """Remove those files of this machine that were not used longest, beyond a bound; nothing
-        if somebody reads the lake here."""
+        """Remove those files of this machine that were not used longest, beyond a bound, and not
+        by tasks that run; nothing if somebody reads the lake here."""
         with exclusive_lock(self.folder, may_wait=False) as is_ours:
             if not is_ours:
                 return
+            used_ns = self._oldest_task_ns()
             files = []
             for table in TABLES:
                 for path in (self.folder / table).rglob("*.parquet"):
                     status = path.stat()
                     files.append((status.st_mtime_ns, status.st_size, path))
             held = sum(size for _, size, _ in files)
-            for _, size, path in sorted(files):
-                if held <= limits.STORED_LAKE_BYTES:
+            for changed_ns, size, path in sorted(files):
+                if held <= limits.STORED_LAKE_BYTES or changed_ns >= used_ns:
                     return
                 path.unlink()
                 held -= size
+
+    def _oldest_task_ns(self) -> float:
+        """When the oldest task that runs began; all that it uses was used since."""
+        began_ns = math.inf
+        for mark in (self.folder / _TASKS).glob("*"):
+            with suppress(FileNotFoundError):
+                if is_held(mark):
+                    began_ns = min(began_ns, mark.stat().st_mtime_ns)
+                else:  # its task was killed
+                    mark.unlink()
+        return began_ns
 
     def tidy(self, grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600) -> Tidied:
         """Remove files that no manifest names, and that none named for a while: somebody may still

@@ -64,9 +64,14 @@ def is_place(name: object) -> bool:
     return all(is_plain_name(part) for part in name.split("/"))
 
 
+def part_name(capture: Manifest, part: PartFile) -> str:
+    """The name of one file of a capture, from its lake on."""
+    return f"{part.table}/{place_of(capture)}/{part.name}"
+
+
 def part_path(lake: Path, capture: Manifest, part: PartFile) -> Path:
     """Where one file of a capture is."""
-    return lake / part.table / place_of(capture) / part.name
+    return lake / part_name(capture, part)
 
 
 def places_in(table: Path) -> list[str]:

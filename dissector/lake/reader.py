@@ -63,16 +63,20 @@ class Lake(NamedTuple):
         paths = []
         self.fetch(table)
         links = places.links_in(self.folder / table)
-        for capture in sorted(self.captures, key=lambda each: each.schema_version):
-            for part in capture.files:
-                if part.table != table:
-                    continue
-                path = places.part_path(self.folder, capture, part)
-                text = _odd(path, not links.isdisjoint(path.parents[:2]))
-                if text:
-                    raise InputError(f"{path} is {text}; see: dissector lake verify {self.shown}")
-                paths.append(str(path))
+        for name, _ in self.copies(table):
+            path = self.folder / name
+            text = _odd(path, not links.isdisjoint(path.parents[:2]))
+            if text:
+                raise InputError(f"{path} is {text}; see: dissector lake verify {self.shown}")
+            paths.append(str(path))
         return paths
+
+    def copies(self, table: str) -> Iterator[mirror.Copy]:
+        """The same files by their names from the lake on."""
+        for capture in sorted(self.captures, key=lambda each: each.schema_version):
+            for copy in mirror.copies_of(capture):
+                if copy[1].table == table:
+                    yield copy
 
     def fetch(self, table: str) -> None:
         """See that the files of a table are on this machine.
@@ -80,8 +84,7 @@ class Lake(NamedTuple):
         Raises:
             InputError: they cannot be had.
         """
-        parts = ((c, part) for c in self.captures for part in c.files if part.table == table)
-        mirror.fetch(self.folder, parts)
+        mirror.fetch(self.folder, self.copies(table))
 
     @property
     def shown(self) -> str:
@@ -147,8 +150,8 @@ def verify(lake: Lake) -> list[LakeProblem]:
     rows of the captures that it names."""
     problems = [LakeProblem(each.capture_id, each.path, each.text) for each in lake.unread]
     stored = mirror.of(lake.folder)
-    parts = ((capture, part) for capture in lake.captures for part in capture.files)
-    unfetched = {} if stored is None else stored.fetched(parts, is_fresh=True)
+    copies = (copy for capture in lake.captures for copy in mirror.copies_of(capture))
+    unfetched = {} if stored is None else stored.fetched(copies, is_fresh=True)
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
         for part in capture.files:

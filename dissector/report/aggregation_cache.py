@@ -147,9 +147,9 @@ def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Sch
 
 
 def _close(task: Sequence[Sequence[Any]]) -> None:
-    with reading():
-        for arguments in task:
-            close_group(*arguments)
+    for source, *others in task:
+        with reading(), source.held():
+            close_group(source, *others)
 
 
 def join_captures(

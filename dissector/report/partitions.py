@@ -102,9 +102,10 @@ class Tables(NamedTuple):
             only: tables that are read, where no view is that queries share.
         """
         db.expect(self.rows)
+        source = self.source.here(only or TABLES)
         for table in only or TABLES:
             empty = no_rows(arrow_schema(table))
-            db.lake_table(table, self.source.files[table], self.source.old_files[table], empty)
+            db.lake_table(table, source.files[table], source.old_files[table], empty)
         for name, rows in self.small.items():
             db.register(name, rows)
         for name, paths in (self.closed or {}).items():
@@ -210,14 +211,15 @@ def run_partition(partition: Partition) -> None:
     A task may run again, or twice at the same time: each writes for itself, and the first counts.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read. OutputError: or, of a lake in a store, not be kept.
     """
     mine = f".{secrets.token_hex(6)}"
     made = partition.folder.with_name(f"{partition.folder.name}{mine}")
     spill = partition.spill.with_name(f"{partition.spill.name}{mine}")
     made.mkdir(parents=True)
     spill.mkdir(parents=True)
-    with DuckdbEngine(spill, partition.threads, partition.memory) as db:
+    engine = DuckdbEngine(spill, partition.threads, partition.memory)
+    with partition.tables.source.held(), engine as db:
         partition.tables.open(db)
         write_rows(db, partition.queries, made)
     try:

@@ -7,12 +7,14 @@ lies in files that driver and workers see under one path.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from pyspark.sql import SparkSession
 
-from dissector.errors import InputError
+from dissector.errors import DissectorError
 from dissector.queries.duckdb_engine import MEMORY
+from dissector.spark.workers import Workers, workers_of
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -21,12 +23,17 @@ TASK_MEMORY: Final = "1GB"  # where several run on one machine; then they go on 
 
 
 class SparkEngine:
-    """The tasks of a report in a session, which is the caller's, and goes on."""
+    """The tasks of a report in a session, which is the caller's, and goes on.
+
+    Args:
+        folder: below which tasks write.
+    """
 
     name: Final = "spark"
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, folder: Path | None = None) -> None:
         self._context = spark.sparkContext
+        self._workers = workers_of(self._context, folder)
 
     def __enter__(self) -> Self:
         return self
@@ -47,21 +54,23 @@ class SparkEngine:
         return (MEMORY if tasks < 2 else TASK_MEMORY), max(1, self.at_once // max(1, tasks))
 
     def each(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
-        """What a function gives for each of some tasks, each a task of Spark."""
+        """What a function gives for each of some tasks, each a task of Spark.
+
+        Raises:
+            DissectorError: what one of them raised.
+        """
         if not tasks:
             return []
-        run = partial(_outcome_of, function)
+        run = partial(_outcome_of, self._workers, function)
         results: list[Result] = []
-        for result, problem in self._context.parallelize(tasks, len(tasks)).map(run).collect():
-            if problem is not None:
-                raise InputError(problem)
-            results += result
+        for result in self._context.parallelize(tasks, len(tasks)).map(run).collect():
+            if isinstance(result, DissectorError):
+                raise result
+            results.append(result)
         return results
 
 
-def _outcome_of(function: Callable[[Task], Result], task: Task) -> tuple[list[Result], str | None]:
-    """What a task gives, or what is wrong with its input: to try that again would not help."""
-    try:
-        return [function(task)], None
-    except InputError as problem:
-        return [], str(problem)
+def _outcome_of(
+    workers: Workers, function: Callable[[Task], Result], task: Task
+) -> Result | DissectorError:
+    return workers.run(partial(function, task))

@@ -223,7 +223,7 @@ def start(
     _need_user_name()
     java = find_java()
     home = launcher_home(java)
-    is_local = chosen == "local" or chosen.startswith("local[")
+    is_local = runs_here(chosen)
     _local_environment(home, is_local)
     options = f"-Dlog4j2.configurationFile=file:{home / 'log4j2.properties'} -Duser.timezone=UTC"
     settings = {
@@ -247,6 +247,11 @@ def start(
             f"Spark did not start with master {chosen} and Java {java.version} at {java.home} "
             f"({java.source}): {first}; `dissector doctor` says what is missing"
         ) from error
+
+
+def runs_here(master: str) -> bool:
+    """Whether all tasks run in processes of this machine that share its folders."""
+    return master == "local" or master.startswith("local[")
 
 
 @contextmanager

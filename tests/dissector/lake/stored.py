@@ -9,9 +9,11 @@ from typing import Final
 
 import pytest
 
-from dissector.lake import mirror
+from dissector.lake import mirror, places
 from dissector.lake.reader import open_lake, verify
+from dissector.storage.addresses import parsed
 from dissector.storage.store import Entry
+from dissector.storage.stores import store_of
 
 ROOT: Final = "s3://bucket"
 ADDRESS: Final = f"{ROOT}/some/lake"
@@ -137,3 +139,15 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     """Machines and an empty store."""
     with pytest.MonkeyPatch.context() as patch:
         yield Machines(tmp_path / "machines", MemoryStore(), patch)
+
+
+def copy_to_store(lake: Path, address: str) -> None:
+    """Put the captures of a lake on a disk into a store, each as a landing does."""
+    stored = mirror.of(mirror.folder_of(address))
+    assert stored is not None
+    with open_lake(lake) as opened:
+        for number, capture in enumerate(opened.captures):
+            named = capture.of_attempt(f"{number:x}")
+            for name, part in zip(stored.names(named), capture.files, strict=True):
+                store_of(parsed(address)).upload(name, str(places.part_path(lake, capture, part)))
+            stored.commit(named, (), f"{number}")
