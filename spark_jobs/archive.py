@@ -33,6 +33,8 @@ PACKAGES: Final = ("dissector", "spark_jobs")
 UNPACKED: Final = "dissector-archive"
 _NOT_NEEDED: Final = frozenset(("__pycache__", "tests", "include"))
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
+_EXTRA: Final = re.compile(r"""\bextra == ["']([\w.-]+)""")
+_OF_TASKS: Final = ("objects", "hdfs", "tls")
 
 
 def settings_of(archive: Path | None) -> dict[str, str]:
@@ -47,14 +49,18 @@ def settings_of(archive: Path | None) -> dict[str, str]:
 
 
 def needed(distribution: str = DISTRIBUTION) -> list[str]:
-    """The distributions that one needs to run, without its extras, at any depth; not itself."""
+    """The distributions that one needs to run, at any depth, not itself; of its extras those that
+    tasks use, where they are installed."""
     names: set[str] = set()
     waiting = [distribution]
     while waiting:
-        for text in metadata.requires(waiting.pop()) or ():
-            match = _NAME.match(text)
+        needing = waiting.pop()
+        for text in metadata.requires(needing) or ():
+            match, extra = _NAME.match(text), _EXTRA.search(text)
             name = re.sub(r"[-_.]+", "-", match.group()).lower() if match else ""
-            if not name or name in names or "extra ==" in text:
+            if not name or name in names:
+                continue
+            if extra is not None and (needing != distribution or extra[1] not in _OF_TASKS):
                 continue
             try:
                 metadata.distribution(name)

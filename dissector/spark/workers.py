@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pyspark import SparkContext
 
@@ -18,7 +18,7 @@ from dissector.lake.mirror import BASE
 from dissector.spark.session import runs_here
 
 T = TypeVar("T")
-_SCRATCH = "SPARK_LOCAL_DIRS"  # Spark tells its processes of Python
+_SCRATCH: Final = "SPARK_LOCAL_DIRS"  # Spark tells its processes of Python
 
 
 class Workers(NamedTuple):
@@ -37,8 +37,8 @@ class Workers(NamedTuple):
             if self.is_here:
                 return function()
             scratch = os.environ.get(_SCRATCH, "").partition(",")[0]
-            if scratch:
-                os.environ.setdefault(BASE, scratch)
+            if scratch and not os.environ.get(BASE):
+                os.environ[BASE] = scratch
             if self.folder is not None and not Path(self.folder).is_dir():
                 raise OutputError(
                     f"{self.folder} is not there: what tasks write lies beside the report, on a "

@@ -13,10 +13,11 @@ from dissector.native.code import code_folder, keep_file, keep_list
 from spark_jobs import archive
 
 
-def test_what_the_program_needs_is_found_at_any_depth_without_extras() -> None:
+def test_what_tasks_need_is_found_at_any_depth() -> None:
     found = archive.needed()
     assert {"numpy", "numba", "llvmlite", "pyarrow", "click"} <= set(found)
-    assert not {"pyspark", "pytest", "pulsar-dissector"} & set(found)
+    assert {"obstore", "hdfs-native", "cryptography"} <= set(found), "they read stores, and TLS"
+    assert not {"pyspark", "pytest", "pulsar-dissector", "boto3"} & set(found)
 
 
 def test_it_holds_program_libraries_and_kernels(

