@@ -24,10 +24,10 @@ def test_a_report_is_made_where_the_default_file_system_is_elsewhere(
 @pytest.mark.parametrize(
     ("main", "given"),
     [
-        (coverage.main, ["--lake", "hdfs://h/lake", "-o", "x"]),
+        (coverage.main, ["--lake", "ftp://h/lake", "-o", "x"]),
         (coverage.main, ["--lake", "lake", "-o", "s3a://b/x"]),
         (archive.main, ["-o", "s3a://b/x.tar"]),
-        (land.main, ["night.pcap", "--lake", "gs://b/lake"]),
+        (land.main, ["night.pcap", "--lake", "ftp://b/lake"]),
         (land.main, ["night.pcap", "--lake", "lake", "--archive", "s3a://b/x.tar"]),
     ],
     ids=["a lake", "a report", "an archive", "the lake of land", "the archive of land"],
