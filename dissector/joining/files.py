@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dissector.errors import DependencyError
-from dissector.lake import mirror
+from dissector.lake import copies, mirror
 from dissector.lake.manifest import ROTATION, Manifest, tap_run_of
 from dissector.lake.reader import Lake
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -67,7 +67,7 @@ class CaptureFiles(NamedTuple):
         if self.stored is None:
             yield
         else:
-            with mirror.held(mirror.folder_of(self.stored.address)):
+            with copies.held(mirror.folder_of(self.stored.address)):
                 yield
 
     def here(self, tables: Iterable[str]) -> "CaptureFiles":

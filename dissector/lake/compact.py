@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from dissector.errors import OutputError, UsageError
 from dissector.lake import install as lake_install
 from dissector.lake import mirror, places
+from dissector.lake.copies import copies_of
 from dissector.lake.digest import Marks
 from dissector.lake.file_rows import read_rows, with_previous_connections
 from dissector.lake.install import Stage
@@ -178,7 +179,7 @@ class _Work:
 @contextmanager
 def _written(folder: Path, chosen: Sequence[Manifest]) -> Iterator[_Work]:
     """A stage with captures in files of this schema version, under one id and one manifest."""
-    mirror.fetch(folder, (copy for capture in chosen for copy in mirror.copies_of(capture)))
+    mirror.fetch(folder, (copy for capture in chosen for copy in copies_of(capture)))
     described = _migrated(chosen[0])
     if len(chosen) > 1:
         contained = [

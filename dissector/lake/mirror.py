@@ -15,7 +15,6 @@ Whoever decides by the manifests of the folder, or changes them, holds the lock 
 import errno
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -26,15 +25,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from dissector import limits
 from dissector.errors import InputError, OutputError
-from dissector.lake import places
-from dissector.lake.locks import (
-    LOCK_FILE,
-    adding_lock,
-    exclusive_lock,
-    hold,
-    is_held,
-    shared_lock,
-)
+from dissector.lake import copies, places
+from dissector.lake.copies import Copy, copies_of, is_used
+from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock, shared_lock
 from dissector.lake.log import Change, Log, encoded
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, from_json, to_json
 from dissector.schemas import SCHEMA_VERSION, TABLES
@@ -46,13 +39,10 @@ BASE: Final = "DISSECTOR_LAKES"  # names the folder in which `lakes` lies; else 
 _FOLDER: Final = "lakes"
 _ADDRESS: Final = "_store"
 _HEAD: Final = "_head"
-_TASKS: Final = "_tasks"  # files that tasks hold while they run, each as old as its task
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _UPLOAD_SECONDS: Final = limits.STORED_LAKE_GRACE_HOURS * 3600 / 2
 _DELETED_AT_ONCE: Final = 1000
 _Result = TypeVar("_Result")
-# A file of a lake by its name from there on, and what its manifest says of it.
-Copy = tuple[str, PartFile]
 
 
 class Overtaken(Exception):
@@ -197,9 +187,8 @@ def bytes_fetched(lake: Path) -> int:
 
 def trim(lake: Path) -> None:
     """Keep copies of what is in a store within a bound."""
-    mirror = of(lake)
-    if mirror is not None:
-        mirror.trim()
+    if of(lake) is not None:
+        copies.trim(lake)
 
 
 def tidy(lake: Path) -> Tidied | None:
@@ -214,28 +203,6 @@ def tidy(lake: Path) -> Tidied | None:
             return None
         with mirror.read_errors():
             return mirror.tidy()
-
-
-@contextmanager
-def held(lake: Path) -> Iterator[None]:
-    """What the body fetches, or finds, stays while it runs, also where others keep copies within
-    their bound meanwhile; then it is done here."""
-    lock = None
-    while lock is None:
-        mark = lake / _TASKS / os.urandom(6).hex()
-        mark.parent.mkdir(exist_ok=True)
-        lock = hold(mark)
-    try:
-        yield
-    finally:
-        mark.unlink(missing_ok=True)
-        os.close(lock)
-    trim(lake)
-
-
-def copies_of(capture: Manifest) -> Iterator[Copy]:
-    """The files of a capture."""
-    return ((places.part_name(capture, part), part) for part in capture.files)
 
 
 def stored_files(lake: Path, captures: Iterable[Manifest]) -> StoredFiles | None:
@@ -391,7 +358,7 @@ class Mirror:
         with shared_lock(self.folder):  # nobody trims it
             for name, part in wanted:
                 path = self.folder / name
-                if is_fresh or not _is_used(path, part.bytes):
+                if is_fresh or not is_used(path, part.bytes):
                     missing.append((path, part))
         with self.read_errors(), ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
             texts = list(pool.map(self._fetch, missing))
@@ -437,36 +404,6 @@ class Mirror:
         return self._store.read(entry, max(0, size - wanted), size)
 
     # -- upkeep
-
-    def trim(self) -> None:
-        """Remove those files of this machine that were not used longest, beyond a bound, and not
-        by tasks that run; nothing if somebody reads the lake here."""
-        with exclusive_lock(self.folder, may_wait=False) as is_ours:
-            if not is_ours:
-                return
-            used_ns = self._oldest_task_ns()
-            files = []
-            for table in TABLES:
-                for path in (self.folder / table).rglob("*.parquet"):
-                    status = path.stat()
-                    files.append((status.st_mtime_ns, status.st_size, path))
-            held = sum(size for _, size, _ in files)
-            for changed_ns, size, path in sorted(files):
-                if held <= limits.STORED_LAKE_BYTES or changed_ns >= used_ns:
-                    return
-                path.unlink()
-                held -= size
-
-    def _oldest_task_ns(self) -> float:
-        """When the oldest task that runs began; all that it uses was used since."""
-        began_ns = math.inf
-        for mark in (self.folder / _TASKS).glob("*"):
-            with suppress(FileNotFoundError):
-                if is_held(mark):
-                    began_ns = min(began_ns, mark.stat().st_mtime_ns)
-                else:  # its task was killed
-                    mark.unlink()
-        return began_ns
 
     def tidy(self, grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600) -> Tidied:
         """Remove files that no manifest names, and that none named for a while: somebody may still
@@ -515,17 +452,6 @@ class Mirror:
     def _names_of(self, change: Change) -> set[str]:
         manifests = (from_json(text, self.address) for text in change.added.values())
         return {name for manifest in manifests for name in self.names(manifest)}
-
-
-def _is_used(path: Path, size: int) -> bool:
-    """Whether a file is there; it is then one that was used now."""
-    try:
-        if path.stat().st_size != size:
-            return False
-        os.utime(path)
-    except OSError:
-        return False
-    return True
 
 
 def _put(path: Path, text: str, *, is_in_place: bool = False) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import install, mirror, places
+from dissector.lake.copies import Copy, copies_of
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
@@ -71,10 +72,10 @@ class Lake(NamedTuple):
             paths.append(str(path))
         return paths
 
-    def copies(self, table: str) -> Iterator[mirror.Copy]:
+    def copies(self, table: str) -> Iterator[Copy]:
         """The same files by their names from the lake on."""
         for capture in sorted(self.captures, key=lambda each: each.schema_version):
-            for copy in mirror.copies_of(capture):
+            for copy in copies_of(capture):
                 if copy[1].table == table:
                     yield copy
 
@@ -150,7 +151,7 @@ def verify(lake: Lake) -> list[LakeProblem]:
     rows of the captures that it names."""
     problems = [LakeProblem(each.capture_id, each.path, each.text) for each in lake.unread]
     stored = mirror.of(lake.folder)
-    copies = (copy for capture in lake.captures for copy in mirror.copies_of(capture))
+    copies = (copy for capture in lake.captures for copy in copies_of(capture))
     unfetched = {} if stored is None else stored.fetched(copies, is_fresh=True)
     for capture in lake.captures:
         named: dict[str, set[str]] = {}
