@@ -10,13 +10,7 @@ from dissector.cli import options, selecting
 from dissector.cli.conditions import check_paths, read_conditions
 from dissector.cli.engines import Name, chosen, engine_option
 from dissector.cli.engines import opened as opened_engine
-from dissector.cli.lake_of_command import (
-    OpenLake,
-    need_inputs_or_lake,
-    opened_lake,
-    refuse_cluster,
-    shown_lake,
-)
+from dissector.cli.lake_of_command import OpenLake, need_inputs_or_lake, opened_lake, shown_lake
 from dissector.cli.local_time import shown_instant, shown_sentence, shown_time
 from dissector.cli.options import Common, InputName
 from dissector.cli.render import json_line
@@ -139,7 +133,6 @@ def _run_rules(
     own |= {rule.file for rule in totals_rules().rules.values()}
     of_users = [rule for rule in rules if rule.file not in own]
     numbers = frozenset(rule.number for rule in rules if rule.file in own)
-    refuse_cluster(opened.lake.folder, engine[1])
     name, why = chosen(*engine, opened.lake.rows())
     common.words.detail(why)
     with (

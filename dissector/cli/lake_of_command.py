@@ -50,21 +50,6 @@ def say_fetched(common: Common, lake: Path) -> None:
         common.words.say(f"{bytes_text(bytes_read)} fetched from {shown(lake)}")
 
 
-def refuse_cluster(lake: Path, master: str | None) -> None:
-    """Refuse to count a lake in a store on other machines: its files are fetched to this one.
-
-    Raises:
-        UsageError: that is asked.
-    """
-    from dissector.lake import mirror
-
-    if master is not None and not master.startswith("local") and mirror.of(lake):
-        raise UsageError(
-            f"{mirror.shown(lake)} lies in a store, and its files are fetched to this machine: "
-            "leave --master out, or name local[*]"
-        )
-
-
 def need_inputs_or_lake(
     inputs: Sequence[str], lake: Path | None, captures: Sequence[str] = ()
 ) -> None:

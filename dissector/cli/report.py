@@ -14,13 +14,7 @@ from dissector.cli.conditions import Condition, check_paths, met, read_condition
 from dissector.cli.engines import Name, chosen, engine_option, opened
 from dissector.cli.exits import EXIT_FAIL_ON, EXIT_PARTIAL
 from dissector.cli.lake import exit_of_unread
-from dissector.cli.lake_of_command import (
-    need_inputs_or_lake,
-    opened_lake,
-    refuse_cluster,
-    say_fetched,
-    shown_lake,
-)
+from dissector.cli.lake_of_command import need_inputs_or_lake, opened_lake, say_fetched, shown_lake
 from dissector.cli.land import compact_crowded_days, land_inputs
 from dissector.cli.options import Common, LakePath
 from dissector.cli.over_time import CommandOverTime, over_time_option, table_lines
@@ -90,7 +84,6 @@ def _make_report(
     """
     from dissector.report import pipeline
 
-    refuse_cluster(lake, master)
     compact_crowded_days(lake, common.words)
     name, why = chosen(engine, master, rows)
     common.words.say(why)

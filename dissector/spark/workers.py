@@ -41,8 +41,8 @@ class Workers(NamedTuple):
                 os.environ[BASE] = scratch
             if self.folder is not None and not Path(self.folder).is_dir():
                 raise OutputError(
-                    f"{self.folder} is not there: what tasks write lies beside the report, on a "
-                    "disk that all machines see; choose another -o"
+                    f"{self.folder} is not there: tasks write beside the report (-o), or below "
+                    "$TMPDIR where none is written, and all machines must see that folder"
                 )
             return function()
         except DissectorError as error:

@@ -86,9 +86,6 @@ def test_commands_say_the_same(
     for lake, output in ((LAKE, "there"), (here, "here-too")):
         assert run(["report", "--lake", lake, "-o", str(tmp_path / output), "-q"]) == 0
     capsys.readouterr()
-    elsewhere = ("-o", str(tmp_path / "r"), "--master", "spark://x:7077")
-    code, _, words = said("report", "--lake", LAKE, *elsewhere)
-    assert code == 1 and "name local[*]" in words
     report = (tmp_path / "there/report.json").read_bytes()
     assert report == (tmp_path / "here-too/report.json").read_bytes()
     page = (tmp_path / "there/report.html").read_text()
