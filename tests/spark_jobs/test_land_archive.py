@@ -116,7 +116,7 @@ code = land.main()
 work = Path({work!r})
 mirror._base = lambda: work / "driver" / "lakes"
 job.Scope = partial(job.Scope, rules=SOME_RULES)
-inputs, lake = sys.argv[1:sys.argv.index("--lake")], "s3://traffic/some/lake"
+inputs, lake = sys.argv[1:sys.argv.index("--lake")], "s3://traffic/by-cluster/lake"
 code = code or land.main([*inputs, "--lake", lake])
 code = code or report.main(["--lake", lake, "-o", str(work / "there")])
 copied = [path for path in work.parent.rglob("lakes/*/*") if any(path.rglob("*.parquet"))

@@ -25,7 +25,7 @@ from tests.dissector.storage.servers import BUCKET, SECRET, failing_server, forg
 from tests.reports import SOME_RULES, reported
 from tests.spark_jobs.test_land import NAMES, SAMPLES, contents, landed_here
 
-LAKE = f"s3://{BUCKET}/some/lake"
+LAKE = f"s3://{BUCKET}/by-spark/lake"  # what others left in the bucket stays
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL")
 
 
