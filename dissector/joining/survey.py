@@ -86,7 +86,7 @@ def known(source: CaptureFiles, settings: JoinSettings, *, is_alone: bool = Fals
 def _plain_files(source: CaptureFiles) -> pa.Table | None:
     """The rows of capture_files of a capture that lies in the lake as this program lands them; None
     of any other. A database is not opened for them, which takes longer than some of its queries."""
-    paths = source.files["capture_files"]
+    paths = source.here(("capture_files",)).files["capture_files"]
     if len(paths) != 1 or source.only or source.has_rotations or source.is_mixed:
         return None
     try:
