@@ -90,15 +90,21 @@ WITH opening_frames AS (
   WHERE f.command IN ('PRODUCER', 'SUBSCRIBE') AND f.request_id IS NOT NULL
     AND f.status <> 'malformed'
 ),
+uses AS (
+  SELECT p.chain, f.request_id, min(p.rank) AS first_rank
+  FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+  SEMI JOIN opening_frames AS o ON o.chain = p.chain AND o.request_id = f.request_id
+  GROUP BY p.chain, f.request_id
+),
 following AS (
   SELECT *, lead(n) OVER turns AS answer_n, lead(rank) OVER turns AS answer_rank,
     lead(command) OVER turns AS answer, lead(producer_name) OVER turns AS name,
     lead(error_code) OVER turns AS code, lead(schema_version_hex) OVER turns AS version_hex,
     lead(last_sequence) OVER turns AS last_sequence_id, lead(topic_epoch) OVER turns AS epoch,
-    min(rank) OVER (PARTITION BY chain, request_id) < rank OR (chain, request_id) IN (
+    coalesce(first_rank < rank, false) OR (chain, request_id) IN (
       SELECT connection_id, request_id FROM whole.carried_frames WHERE request_id IS NOT NULL
     ) AS is_used_again
-  FROM opening_frames WHERE is_ready
+  FROM opening_frames LEFT JOIN uses USING (chain, request_id) WHERE is_ready
   WINDOW turns AS (PARTITION BY chain, request_id ORDER BY n)
 )
 SELECT chain, n, answer_n, answer_rank, answer, name, code, version_hex,

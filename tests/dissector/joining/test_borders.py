@@ -14,7 +14,8 @@ from dissector.joining import stitching
 from dissector.joining.closing import CLOSED
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
-from tests.dissector.joining.cutting import closed, land, parts, planned
+from dissector.schemas.arrow import arrow_schema
+from tests.dissector.joining.cutting import closed, land, parts, plain, planned
 from tests.dissector.joining.test_closing import rows_of
 from tests.dissector.joining.test_increments import closed_in_increments
 from tests.dissector.joining.test_increments import rows_of as in_tables
@@ -96,6 +97,10 @@ SCRIPTS: Final[dict[str, tuple[Said, ...]]] = {
         to_client("SUCCESS", request_id=5), to_client("SUCCESS", request_id=5),
         *subscribed(5),
     ),
+    "an id whose first request is refused": (
+        lookup(5), to_client("ERROR", request_id=5, error="MetadataError", message="no"),
+        subscribed(5)[0], to_client("SUCCESS", request_id=5), lookup(5), found(5), found(5),
+    ),
     "second receipts": (
         sent(1), stored(1), sent(2), stored(1), stored(2), stored(2), sent(3), stored(3), stored(1),
     ),
@@ -147,6 +152,19 @@ def test_a_peer_that_asks_and_asks_leaves_so_much_open_and_no_more(
     assert Counter(told) == {"evicted": 5, "ok": 3, "orphan_response": 5}
 
 
+def handles_of(table: Any) -> Counter[tuple[Any, ...]]:
+    """Producers or consumers: of frames whether there is one, for each capture counts its own."""
+    names = arrow_schema("producers").names + arrow_schema("consumers").names
+    return plain(
+        {
+            name: value is not None if name.endswith("_frame_no") else value
+            for name, value in row.items()
+            if name in names
+        }
+        for row in table.to_pylist()
+    )
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_each_border_in_a_conversation_leaves_the_rows_of_the_whole(
     name: str, tmp_path: Path
@@ -160,6 +178,7 @@ def test_each_border_in_a_conversation_leaves_the_rows_of_the_whole(
     land(data, "whole", tmp_path / "whole", tmp_path)
     with open_lake(tmp_path / "whole") as lake:
         whole = {table: rows_of(lake.table(table)) for table in CLOSED}
+        handles = {kind: handles_of(lake.table(kind)) for kind in ("producers", "consumers")}
     last = len(tape.packets) - 1
     for number, cuts in enumerate((range(OPENING, last, 3), range(OPENING + 1, last, 3))):
         root = tmp_path / str(number)
@@ -173,6 +192,7 @@ def test_each_border_in_a_conversation_leaves_the_rows_of_the_whole(
             assert (mine - whole[table], whole[table] - mine) == (Counter(), Counter()), (
                 cuts, table,
             )  # fmt: skip
+        assert {kind: handles_of(tables[kind]) for kind in handles} == handles, cuts
         with open_lake(root / "lake") as lake:
             (part,) = parts_of(planned(lake))
             assert closed_in_increments(lake, part, root / "increments", 1) == len(cuts) + 1
