@@ -179,6 +179,7 @@ JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.rank 
 WHERE f.command = 'FLOW' GROUP BY p.chain, f.consumer_id, h.incarnation;
 
 -- merged_handles: what each was, of all captures; what is not summed up is the first that is known.
+-- An answer behind its closing opens none.
 CREATE TABLE whole.merged_handles AS
 WITH merged_parts AS (
   SELECT kind, chain, id, incarnation,
@@ -187,11 +188,14 @@ WITH merged_parts AS (
       AS '\0',
     arg_max(closed_frame_no, rank) AS closed_frame_no,
     arg_max(closed_by, rank) AS closed_by, arg_max(refused_code, rank) AS refused_code,
-    bool_or(is_refused) AS is_refused
+    bool_or(is_refused) AND NOT coalesce(arg_max(closed_frame_no, rank) < arg_min(answer_n, rank),
+      false) AS is_refused
   FROM whole.handles GROUP BY kind, chain, id, incarnation
 )
 SELECT h.* EXCLUDE (is_refused, code, answer_n, given_name) REPLACE (
     coalesce(h.name, h.given_name) AS name,
+    CASE WHEN h.closed_frame_no < h.ready_frame_no THEN NULL ELSE h.ready_frame_no END
+      AS ready_frame_no,
     coalesce(h.first_flow_permits, CASE WHEN h.opened_frame_no IS NOT NULL THEN f.permits END)
       AS first_flow_permits,
     CASE WHEN is_refused THEN 'broker'

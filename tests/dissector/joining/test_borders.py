@@ -101,6 +101,11 @@ SCRIPTS: Final[dict[str, tuple[Said, ...]]] = {
         lookup(5), to_client("ERROR", request_id=5, error="MetadataError", message="no"),
         subscribed(5)[0], to_client("SUCCESS", request_id=5), lookup(5), found(5), found(5),
     ),
+    "a consumer that is closed before it is refused": (
+        subscribed(5)[0], to_broker("CLOSE_CONSUMER", request_id=6, consumer_id=1),
+        to_client("ERROR", request_id=5, error="MetadataError", message="no"),
+        to_client("SUCCESS", request_id=6), *subscribed(7),
+    ),
     "second receipts": (
         sent(1), stored(1), sent(2), stored(1), stored(2), stored(2), sent(3), stored(3), stored(1),
     ),
