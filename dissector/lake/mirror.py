@@ -391,7 +391,7 @@ class Mirror:
 
     def has_copy(self, path: Path, size: int) -> bool:
         """Whether a file is on this machine."""
-        return _is_used(path, size)
+        return is_used(path, size)
 
     def end_of(self, path: Path, size: int, wanted: int) -> bytes:
         """The last bytes of a file, all where it has fewer.
