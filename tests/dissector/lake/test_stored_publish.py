@@ -19,6 +19,7 @@ from dissector.cli.exits import EXIT_INPUT, EXIT_USAGE
 from dissector.cli.main import run
 from dissector.errors import DependencyError, InputError, OutputError, UsageError
 from dissector.lake import mirror, publish_delta, publish_iceberg
+from dissector.lake.copies import copies_of
 from dissector.lake import publish as publishing
 from dissector.lake.compact import compact
 from dissector.lake.mirror import folder_of
@@ -246,7 +247,7 @@ def test_a_footer_that_is_longer_is_asked_for_once_more(
     monkeypatch.setattr(mirror.Mirror, "end_of", end_of)
     monkeypatch.setattr(publishing, "FOOTER_BYTES", 8)
     assert publishing.leaves_of(file) == whole and asked[0] == 8 < asked[1] < file.bytes
-    mirror.fetch(lake, [(capture, part) for capture in opened(lake) for part in capture.files])
+    mirror.fetch(lake, [copy for capture in opened(lake) for copy in copies_of(capture)])
     assert publishing.leaves_of(file) == whole and len(asked) == 2, "a copy is enough"
 
 
