@@ -145,6 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser.parse_args(argv)
         write(Path(args.output), is_forced=args.force)
+        if not kept_list(program_digest()).names:
+            print("archive.py: no machine code of this version is here, so workers compile it, for "
+                  "minutes each; run: dissector doctor --warm, and pack again with --force",
+                  file=sys.stderr)  # fmt: skip
     except DissectorError as error:
         print(f"archive.py: {error}", file=sys.stderr)
         return error.exit_code

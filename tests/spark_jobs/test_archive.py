@@ -45,6 +45,20 @@ def test_it_holds_program_libraries_and_kernels(
     assert list(tmp_path.glob(".*")) == []
 
 
+def test_an_archive_without_kernels_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(archive, "needed", list)
+    monkeypatch.setattr(archive, "PACKAGES", ("spark_jobs",))
+    monkeypatch.setenv("DISSECTOR_CACHE", str(tmp_path / "cache"))
+    assert archive.main(["-o", str(tmp_path / "cold.tar")]) == 0
+    assert "doctor --warm" in capsys.readouterr().err
+    keep_file(code_folder() / "read-1.kernel", b"code")
+    keep_list(program_digest(), ["read-1"])
+    assert archive.main(["-o", str(tmp_path / "warm.tar")]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_place_that_cannot_be_written_is_said_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,9 +19,9 @@ from dissector.cli.exits import EXIT_INPUT, EXIT_USAGE
 from dissector.cli.main import run
 from dissector.errors import DependencyError, InputError, OutputError, UsageError
 from dissector.lake import mirror, publish_delta, publish_iceberg
-from dissector.lake.copies import copies_of
 from dissector.lake import publish as publishing
 from dissector.lake.compact import compact
+from dissector.lake.copies import copies_of
 from dissector.lake.mirror import folder_of
 from dissector.lake.publish import held_lake, publish
 from dissector.lake.reader import open_lake, remove
