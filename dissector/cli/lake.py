@@ -256,7 +256,7 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
 @click.option(
     "--iceberg",
     metavar="CATALOG",
-    help="Tables of Iceberg: a catalog that pyiceberg is configured for, or its address.",
+    help="Tables of Iceberg in this catalog: a name or an address.",
 )
 @click.option(
     "--namespace",
