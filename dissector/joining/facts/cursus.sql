@@ -80,6 +80,7 @@ WHERE s.missing > 0;
 
 -- again: frames that are paired again: what waits when the first capture of a connection ends that
 -- leaves something open, and all behind it. Streams go on, too, and so does what begins in the middle.
+-- A batch that no answer passed over yet waits if others do.
 CREATE TABLE again AS
 WITH sides AS (
   SELECT chain, rank, min(CASE WHEN direction = 'to_broker' THEN n END) AS first_ask,
@@ -95,12 +96,17 @@ borders AS (
     coalesce(first_push < coalesce(first_ask, 1::BIGINT << 62), false) AS is_push
   FROM sides WINDOW so_far AS (PARTITION BY chain ORDER BY rank)
 ),
+answered AS (
+  SELECT chain, rank, max(ask) FILTER (answer IS NOT NULL) AS ask,
+    bool_or(outcome = 'unanswered_at_end') AS others_wait FROM told GROUP BY chain, rank
+),
 waiting AS (
   SELECT t.chain, t.rank, t.ask, b.next_rank FROM told AS t
   JOIN borders AS b ON b.chain = t.chain AND b.rank = t.rank AND b.next_rank IS NOT NULL
+  LEFT JOIN answered AS a ON a.chain = t.chain AND a.rank = t.rank
   WHERE t.answer IS NULL AND CASE t.outcome
     WHEN 'unanswered_at_end' THEN true WHEN 'other_side_not_captured' THEN true
-    WHEN 'not_awaited' THEN t.ask > coalesce(b.last_answer, 0)
+    WHEN 'not_awaited' THEN t.ask > coalesce(CASE WHEN a.others_wait THEN a.ask ELSE b.last_answer END, 0)
     WHEN 'lost_in_gap' THEN t.ask > coalesce(b.last_answer, 0) AND t.ask = b.last_ask END
 ),
 starts AS (
