@@ -171,6 +171,8 @@ call system.sync_partition_metadata('default', 'exchanges', 'FULL');
 
 Partitions are told again after each landing and after what takes landings away; `FULL` drops
 those that have gone, in Athena `alter table … drop partition` does.
+Of a lake in a store they also see files that belong to no capture any more, until `lake tidy`
+removes them: publish such a lake instead.
 
 ### In DuckDB
 
