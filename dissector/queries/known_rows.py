@@ -28,6 +28,7 @@ class KnownRows:
         self._tell = tell
         self._make = make
         self._counts: dict[str, int] = {}
+        self._asked: dict[str, int] = {}  # counts that tables may change, of views over them
         self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
         self._stated: set[Rows] = set()  # those of them that do not stem from a text
         self._met: dict[Rows, bool] = {}
@@ -35,12 +36,14 @@ class KnownRows:
     def set_count(self, table: str, count: int | None) -> None:
         """How many rows a table has now, None if nobody knows."""
         self._counts.pop(table, None)
+        self._asked.pop(table, None)
         if count is not None:
             self._counts[table] = count
 
     def forget(self) -> None:
         """A table is another now, so that what views have of it may be, too."""
         self._met.clear()
+        self._asked.clear()
 
     def answerable(self, queries: Mapping[str, str], needs: Mapping[str, Need]) -> dict[str, str]:
         """Those of queries that may have rows. To plan a query takes longer than to see that
@@ -90,19 +93,24 @@ class KnownRows:
                 return False
             if not self._make(need.table):
                 return True
-        if need.table not in self._counts:
-            found = self._told(["count(*)"], need.table)
-            if found is None:
-                return True
-            (self._counts[need.table],) = found
-        count = self._counts[need.table]
+        count = self._count(need.table)
+        if count is None:
+            return True
         if not count or not need.condition:
             return count > 0
-        return (count > _FEW_ROWS and need not in self._stated) or self._fits(need)
+        return (count > _FEW_ROWS and need not in self._stated) or self._fits(need, count)
 
-    def _fits(self, need: Rows) -> bool:
+    def _count(self, table: str) -> int | None:
+        if table not in self._counts and table not in self._asked:
+            found = self._told(["count(*)"], table)
+            if found is None:
+                return None
+            (self._asked[table],) = found
+        return self._counts.get(table, self._asked.get(table))
+
+    def _fits(self, need: Rows, count: int) -> bool:
         """Whether a row of a table meets a condition; others that are needed are asked with it."""
-        needs = self._needs if self._counts[need.table] <= _FEW_ROWS else self._stated
+        needs = self._needs if count <= _FEW_ROWS else self._stated
         others = {
             each for each in needs
             if each.table == need.table and each.condition and each not in self._met

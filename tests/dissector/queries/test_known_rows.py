@@ -33,6 +33,9 @@ class Engine:
         except duckdb.Error:
             return None
 
+    def run(self, statement: str) -> None:
+        self._db.execute(statement)
+
     def make(self, view: str) -> bool:
         self.made.append(view)
         return True
@@ -54,6 +57,18 @@ def test_what_several_queries_need_of_a_table_is_asked_at_once() -> None:
     rows.set_count("a", 0)
     rows.forget()
     assert rows.answerable(texts, {}) == {} and len(engine.asked) == 3
+
+
+def test_a_view_is_counted_again_when_a_table_below_it_is_another() -> None:
+    engine = Engine(a=[{"k": 1}])
+    engine.run("DELETE FROM a")
+    engine.run("CREATE VIEW v AS SELECT k FROM a")
+    rows, texts = known(engine), {"of_v": "SELECT k FROM v"}
+    assert rows.answerable(texts, {}) == {}
+    engine.run("INSERT INTO a VALUES (1)")
+    rows.set_count("a", 1)
+    rows.forget()
+    assert rows.answerable(texts, {}) == texts
 
 
 def test_a_view_without_what_it_needs_is_not_made() -> None:

@@ -250,7 +250,9 @@ def test_an_engine_for_one_query_opens_what_that_reads(lake, engine):
         "CREATE MACRO m() AS TABLE SELECT count(*) AS n FROM acks; FROM m()",
     ]
     with open_lake(lake) as opened:
-        for query in (*views, *odd, *(query for _, query in QUESTIONS)):
+        # Of rows that are as good as others, which come within a limit is nobody's promise.
+        whole = (re.sub(r"\s+LIMIT \d+;?\s*$", "", query) for _, query in QUESTIONS)
+        for query in (*views, *odd, *whole):
             with sandbox_over(opened, query=query) as own:
                 assert sorted(map(repr, rows(own, query))) == sorted(map(repr, rows(engine, query)))
             engine.answers("DROP MACRO IF EXISTS m")
