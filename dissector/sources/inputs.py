@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from dissector.sources import locations
@@ -16,6 +16,7 @@ _CAPTURE_NAME: Final = re.compile(
 
 
 LAKE_MARK: Final = "_manifest"  # a folder of every lake
+_LOG_MARK: Final = "_log/0/000000000000.zst"  # a file of every lake in a store
 REPORT_MARK: Final = "report.json"
 
 
@@ -31,13 +32,14 @@ def looks_like_a_capture(path: str) -> bool:
     return _CAPTURE_NAME.search(os.path.basename(path)) is not None
 
 
-def no_capture_in(folder: str, count: int) -> FileProblem:
+def no_capture_in(folder: str, paths: Collection[str]) -> FileProblem:
     """What a folder is that holds files but no capture, and what to type instead.
 
     Args:
-        count: files that were looked at.
+        paths: of the files that were looked at.
     """
-    if os.path.isdir(os.path.join(folder, LAKE_MARK)):
+    is_stored_lake = os.path.join(folder, _LOG_MARK) in paths
+    if is_stored_lake or os.path.isdir(os.path.join(folder, LAKE_MARK)):
         text = (
             f"{folder}: this is a lake, not a capture; `dissector report --lake {folder} -o report`"
             f" gives its numbers, `dissector lake list {folder}` its captures"
@@ -52,8 +54,8 @@ def no_capture_in(folder: str, count: int) -> FileProblem:
     else:
         files = (
             "its only file is no capture"
-            if count == 1
-            else f"none of its {count:,} files is a capture"
+            if len(paths) == 1
+            else f"none of its {len(paths):,} files is a capture"
         )
         text = f"{folder}: {files}; give pcap or pcapng files"
     return FileProblem(folder, text, True)

@@ -193,7 +193,7 @@ def _empty_folders(
             name.path for name in named_files if name.path.startswith(os.path.join(folder, ""))
         ]
         if inside and useful.isdisjoint(inside):
-            empty.append(no_capture_in(folder, len(inside)))
+            empty.append(no_capture_in(folder, inside))
     return empty
 
 

@@ -62,13 +62,17 @@ def test_names_of_captures():
 def test_folders_without_captures_say_what_they_are(tmp_path):
     lake = tmp_path / "lake"
     (lake / "_manifest").mkdir(parents=True)
-    assert f"dissector report --lake {lake} -o report" in no_capture_in(str(lake), 3).text
-    assert "what `dissector analyze` wrote" in no_capture_in(str(tmp_path), 3).text
+    assert f"dissector report --lake {lake} -o report" in no_capture_in(str(lake), "abc").text
+    stored = ["s3://taps/lake/_log/0/000000000000.zst", "s3://taps/lake/frames/x.parquet"]
+    assert "lake list s3://taps/lake`" in no_capture_in("s3://taps/lake", stored).text
+    assert "what `dissector analyze` wrote" in no_capture_in(str(tmp_path), "abc").text
     (tmp_path / "report.json").write_text("{}")
     assert (
-        f"this is a report, not a capture; open {tmp_path}/" in no_capture_in(str(tmp_path), 3).text
+        f"this is a report, not a capture; open {tmp_path}/"
+        in no_capture_in(str(tmp_path), "abc").text
     )
     assert (
-        "none of its 2,000 files is a capture" in no_capture_in(str(lake.parent / "x"), 2000).text
+        "none of its 2,000 files is a capture"
+        in no_capture_in(str(lake.parent / "x"), "a" * 2000).text
     )
-    assert "its only file is no capture" in no_capture_in(str(lake.parent / "x"), 1).text
+    assert "its only file is no capture" in no_capture_in(str(lake.parent / "x"), "a").text
