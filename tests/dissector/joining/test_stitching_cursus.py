@@ -46,6 +46,15 @@ def test_parts_have_the_rows_of_the_whole(
         assert (mine - theirs, theirs - mine) == (Counter(), Counter()), table
 
 
+def test_a_batch_that_is_cut_waits_beside_requests_that_wait(tmp_path: Path) -> None:
+    """Requests are sent ahead of answers, and the border lies inside a batch among them."""
+    name = "../../tests/dissector/joining/raw-pipelined.pcap.gz"
+    tables = joined(landed(tmp_path, parts(read(name), [156])), tmp_path / "joined")
+    for table in ("exchanges", "deliveries"):
+        mine, theirs = rows_of(tables[table]), rows_of(whole(name)[table])
+        assert (mine - theirs, theirs - mine) == (Counter(), Counter()), table
+
+
 def test_what_comes_again_too_often_is_told_by_first_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
