@@ -58,7 +58,9 @@ def writing_to(lake: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         next_step = "nothing of this capture was kept, make room or choose another folder"
-        if mirror.of(lake):
+        if mirror.of(lake) and error.errno == errno.ENXIO:
+            next_step = "make it, or name another"
+        elif mirror.of(lake):
             next_step = "run it again: what is in the lake by then stays as it is"
         shown = mirror.shown(lake)
         raise OutputError(f"cannot write to the lake {shown}: {reason}; {next_step}") from error

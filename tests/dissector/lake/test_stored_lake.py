@@ -122,7 +122,7 @@ def test_what_cannot_be_is_one_line(
         (["sql", "--lake", "s3://none/lake", "select 1"], "there is no such bucket"),
         (["tap", "eth0", "--lake", LAKE], "lies on this machine"),
         (["lake", "list", "ftp://x/lake"], "is an address"),
-        (["land", CAPTURES[1], "--lake", "s3://none/lake"], "there is no such bucket"),
+        (["land", CAPTURES[1], "--lake", "s3://none/lake"], "no such bucket; make it"),
     ):
         assert run(arguments) != 0
         out, err = capsys.readouterr()
