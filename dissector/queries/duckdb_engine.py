@@ -257,9 +257,9 @@ class DuckdbEngine:
     @contextmanager
     def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """A connection for one thread at a time; to make one takes as long as a small query."""
-        if self._cursors:
-            cursor = self._cursors.pop()
-        else:
+        try:
+            cursor = self._cursors.pop()  # another thread may take the last one
+        except IndexError:
             cursor = self._connection.cursor()
             for setting in self._settings:
                 cursor.execute(setting)
