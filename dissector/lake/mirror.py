@@ -306,7 +306,7 @@ class Mirror:
         for name, text in change.added.items():
             _put(manifests / f"{name}.json", text)
         if change.schema_version > SCHEMA_VERSION:
-            _put(self.folder / LOCK_FILE, f"{change.schema_version}\n", is_in_place=True)
+            (self.folder / LOCK_FILE).write_text(f"{change.schema_version}\n")  # in place: a lock
 
     def _head(self) -> _Head:
         try:
@@ -362,12 +362,19 @@ class Mirror:
                     missing.append((path, part))
         with self.read_errors(), ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
             texts = list(pool.map(self._fetch, missing))
-        return {path: text for (path, _), text in zip(missing, texts, strict=True) if text}
+        wrong = {path: text for (path, _), text in zip(missing, texts, strict=True) if text}
+        size = sum(part.bytes for path, part in missing if path not in wrong)
+        self.bytes_of[self.folder] = self.bytes_of.get(self.folder, 0) + size
+        return wrong
+
+    def _entry(self, path: Path, size: int) -> Entry:
+        """A file of the store. path: where its copy is, or would be."""
+        name = path.relative_to(self.folder)
+        return Entry(f"{self._where.root}/{self._prefix}{name}", size, 0, None)
 
     def _fetch(self, file: tuple[Path, PartFile]) -> str:
         path, part = file
-        name = f"{self._prefix}{path.relative_to(self.folder)}"
-        entry = Entry(f"{self._where.root}/{name}", part.bytes, 0, None)
+        name, entry = path.relative_to(self.folder), self._entry(path, part.bytes)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial_path = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         digest = hashlib.sha256()
@@ -386,12 +393,7 @@ class Mirror:
             return f"{self.address}: {name} is missing: it was removed meanwhile, run it again"
         finally:
             partial_path.unlink(missing_ok=True)
-        self.bytes_of[self.folder] = self.bytes_of.get(self.folder, 0) + part.bytes
         return ""
-
-    def has_copy(self, path: Path, size: int) -> bool:
-        """Whether a file is on this machine."""
-        return is_used(path, size)
 
     def end_of(self, path: Path, size: int, wanted: int) -> bytes:
         """The last bytes of a file, all where it has fewer.
@@ -399,9 +401,7 @@ class Mirror:
         Args:
             path: where its copy would be. size: of the file.
         """
-        name = f"{self._prefix}{path.relative_to(self.folder)}"
-        entry = Entry(f"{self._where.root}/{name}", size, 0, None)
-        return self._store.read(entry, max(0, size - wanted), size)
+        return self._store.read(self._entry(path, size), max(0, size - wanted), size)
 
     # -- upkeep
 
@@ -454,14 +454,10 @@ class Mirror:
         return {name for manifest in manifests for name in self.names(manifest)}
 
 
-def _put(path: Path, text: str, *, is_in_place: bool = False) -> None:
-    """Write a file, whole for whoever reads it meanwhile; in place where it is a lock."""
-    data = text.encode("utf-8", "surrogateescape")
-    if is_in_place:
-        path.write_bytes(data)
-        return
+def _put(path: Path, text: str) -> None:
+    """Write a file, whole for whoever reads it meanwhile."""
     new = path.with_name(f".{os.urandom(6).hex()}")
-    new.write_bytes(data)
+    new.write_bytes(text.encode("utf-8", "surrogateescape"))
     new.rename(path)
 
 

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import mirror, places
+from dissector.lake.copies import is_used
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.lake.manifests import Manifests, UnreadManifest
 from dissector.lake.mirror import Mirror
@@ -300,7 +301,7 @@ def leaves_of(file: LakeFile) -> tuple[dict[str, Leaf], list[int]]:
 def _footer(file: LakeFile) -> tuple[int, pq.FileMetaData]:
     """The size and the footer of a file."""
     stored = mirror.of(_lake_of(file))
-    if stored is None or stored.has_copy(file.path, file.bytes):
+    if stored is None or is_used(file.path, file.bytes):
         return file.path.stat().st_size, pq.read_metadata(file.path)
     end = stored.end_of(file.path, file.bytes, FOOTER_BYTES)
     length = int.from_bytes(end[-8:-4], "little") + 8  # it stands in front of the last four bytes
