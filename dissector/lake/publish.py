@@ -15,7 +15,7 @@ there, so what is listed under a name is that file.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
@@ -98,6 +98,12 @@ class Published(NamedTuple):
     rows: int
     added: int
     removed: int
+
+    @classmethod
+    def of(cls, table: str, files: Collection[LakeFile], difference: Difference) -> "Published":
+        """A table of these files, after a difference was told."""
+        changes = len(difference.added), len(difference.removed)
+        return cls(table, len(files), sum(file.rows for file in files), *changes)
 
 
 class Held:

@@ -120,13 +120,7 @@ class Delta:
                     _create(place, adding)
                 else:
                     _commit(there, table, adding, _removed(difference, listed))
-        return Published(
-            table,
-            len(files),
-            sum(file.rows for file in files.values()),
-            len(difference.added),
-            len(difference.removed),
-        )
+        return Published.of(table, files.values(), difference)
 
 
 @contextmanager

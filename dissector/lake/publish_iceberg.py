@@ -126,13 +126,7 @@ class Iceberg:
             difference = held.difference(files, listed, is_same)
             _change(there, root, held, difference, listed)
             _forget_old(there)
-        return Published(
-            table,
-            len(files),
-            sum(file.rows for file in files.values()),
-            len(difference.added),
-            len(difference.removed),
-        )
+        return Published.of(table, files.values(), difference)
 
     @contextmanager
     def _speaking(self, doing: str) -> Iterator[None]:
