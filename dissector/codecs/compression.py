@@ -103,8 +103,11 @@ class Budget:
 
     def allowance(self, packed: int) -> int:
         """What so many packed bytes may become."""
+        return self._grown(self._left, packed)
+
+    def _grown(self, left: int, packed: int) -> int:
         # What is not used up is kept, but for more than the free bytes.
-        return min(self._left + self._ratio * packed, max(self._left, self._free))
+        return min(left + self._ratio * packed, max(left, self._free))
 
     def spend(self, packed: int, size: int) -> bool:
         """Whether so many packed bytes may become `size` ones; what may is spent."""
@@ -115,7 +118,7 @@ class Budget:
         may = []
         left = self._left
         for earned, size in zip(packed, sizes, strict=True):
-            left = min(left + self._ratio * earned, max(left, self._free))
+            left = self._grown(left, earned)
             may.append(size <= left)
             if size <= left:
                 left -= size
@@ -179,7 +182,7 @@ class Decompressor:
         is_tried &= (codecs > Codec.NONE) & (codecs <= Codec.SNAPPY)
         costs, earned = np.where(is_tried, (sizes, entries.length[:count]), 0)
         entries.at[:count] = np.cumsum(costs) - costs
-        is_paid = np.array(self._budget.spend_each(earned.tolist(), costs.tolist()))
+        is_paid = np.array(self._budget.spend_each(earned.tolist(), costs.tolist()), np.bool_)
         is_open = np.zeros(count, np.int64)
         open_blocks(
             entries,
