@@ -11,13 +11,14 @@ import json
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dissector.jit import program_digest
 from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
@@ -28,6 +29,8 @@ _FOLDER: Final = "reports"
 _TABLE: Final = "report"
 _NUMBERS: Final = "numbers"
 _SCHEMA: Final = pa.schema({"name": pa.string(), "content": pa.binary()})
+_PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
+_OF_PYTHON: Final = (".py", ".pyc")  # which `program_digest` is of
 # Of others, whose results are in a report.
 _PACKAGES: Final = ("duckdb", "jinja2", "markupsafe", "matplotlib", "numpy", "pyarrow")
 
@@ -35,19 +38,15 @@ _PACKAGES: Final = ("duckdb", "jinja2", "markupsafe", "matplotlib", "numpy", "py
 @cache
 def program() -> str:
     """A digest of all that this program consists of, and of the packages that count and draw."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(f"{sys.version}\n{program_digest()}\n".encode())
     for name in _PACKAGES:
         try:
             digest.update(f"{name} {metadata.version(name)}\n".encode())
         except metadata.PackageNotFoundError:
             digest.update(f"{name}\n".encode())
-    todo = [resources.files("dissector")]
-    while todo:
-        for each in sorted(todo.pop().iterdir(), key=lambda file: file.name):
-            if not each.is_dir():
-                digest.update(f"{each.name}\n".encode() + each.read_bytes())
-            elif not each.name.startswith("__"):
-                todo.append(each)
+    for path in sorted(_PACKAGE_FOLDER.rglob("*")):
+        if path.suffix not in _OF_PYTHON and path.is_file():
+            digest.update(f"{path.relative_to(_PACKAGE_FOLDER)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -453,9 +453,10 @@ def _kept_reports(
     their text beside captures and scope."""
     digests = digests_of(lake.captures) if scope.captures else counted.digests
     queries: Queries = {**catalogue(), **rule_queries()}
+    # What the counted captures say is not said again, and sets have no order.
     asked = [
         sorted(counted.digests.items()), sorted(counted.twice.items()), bool(scope.captures),
-        repr(scope.selection), scope.is_exact, list(scope.sections), sorted(scope.rules),
-        scope.is_drawn, [query.digest for query in queries.values()], *beside,
+        repr(scope._replace(captures=(), rules=frozenset())), sorted(scope.rules),
+        [query.digest for query in queries.values()], *beside,
     ]  # fmt: skip
     return KeptReports(lake.folder, work, digests, asked)
