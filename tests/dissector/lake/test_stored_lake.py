@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import obstore
@@ -20,17 +19,11 @@ from dissector import limits
 from dissector.cli.main import run
 from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
-from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket, s3_server
+from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
 
 SAMPLES = Path(__file__).parents[3] / "captures/pulsar-apache"
 CAPTURES = [str(SAMPLES / f"{name}.pcap") for name in ("java-j24_unload", "java-j12_nack")]
 LAKE = f"s3://{BUCKET}/some/lake"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from tests.dissector.lake.published import (
     rows,
     rows_of_lake,
 )
-from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket, s3_server
+from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
 
 LAKE = f"s3://{BUCKET}/some/lake"
 MODULES = {"iceberg": publish_iceberg, "delta": publish_delta}
@@ -86,12 +85,6 @@ class Bucket:
             arrow=lambda _, table: self.table(table).scan().to_arrow(),
             commits=lambda _, table: len(self.table(table).metadata.snapshots),
         )
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
