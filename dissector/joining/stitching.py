@@ -96,7 +96,8 @@ def statements(step: str) -> tuple[str, ...]:
 
 def texts() -> list[str]:
     """All that the SQL says, which decides what rows come of a group."""
-    steps = ("before", "past", "whole", *STEPS, "border", "cursus", "cursus_deliveries")
+    files = (resources.files(__package__) / "facts").iterdir()
+    steps = sorted(file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql"))
     return [statement for step in steps for statement in statements(step)]
 
 
