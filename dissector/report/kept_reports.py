@@ -24,6 +24,7 @@ from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
 from dissector.report.numbers import Row
 from dissector.report.output import CUT, MARK, NAMES, compact
+from dissector.schemas.small_tables import nested_table
 
 _FOLDER: Final = "reports"
 _TABLE: Final = "report"
@@ -105,10 +106,13 @@ class KeptReports:
         files = {str(path.relative_to(folder or "")): path.read_bytes() for path in paths}
         if MARK not in files or CUT in files[MARK]:
             files[_NUMBERS] = compact(numbers).encode()
-        rows = {"name": [*files], "content": [*files.values()]}
+        rows = [{"name": name, "content": content} for name, content in files.items()]
         made = self._work / _FOLDER
         made.mkdir()
-        pq.write_table(pa.table(rows, _SCHEMA), made / f"{_TABLE}.parquet", compression="zstd")
+        pq.write_table(
+            nested_table(rows, _SCHEMA), made / f"{_TABLE}.parquet", compression="zstd",
+            use_dictionary=False, write_statistics=False,
+        )  # fmt: skip
         if len(self._cache) >= MAX_KEPT_REPORTS:
             self._cache.replace_all()
         self._cache.forget({self._unit.digest})

@@ -52,8 +52,8 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
     """Values as an array.
 
     Args:
-        kind: what they are, if that is known: text, flags, numbers, lists of such, structs of such
-            by name, maps of such as pairs.
+        kind: what they are, if that is known: text, bytes, flags, numbers, lists of such, structs
+            of such by name, maps of such as pairs.
 
     Raises:
         TypeError: values of several kinds, or of another one.
@@ -80,10 +80,13 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
         data = [
             pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32))
         ]
-        inner = [*chain.from_iterable(value or () for value in values)]
-        if pa.types.is_map(kind):
-            inner = [{"key": key, "value": value} for key, value in inner]
-        children = [nested_array(inner, kind.field(0).type)]
+        if pa.types.is_binary(kind):
+            data.append(pa.py_buffer(b"".join(value or b"" for value in values)))
+        else:
+            inner = [*chain.from_iterable(value or () for value in values)]
+            if pa.types.is_map(kind):
+                inner = [{"key": key, "value": value} for key, value in inner]
+            children = [nested_array(inner, kind.field(0).type)]
     return pa.Array.from_buffers(
         kind, len(values), [there, *data], nulls, children=children or None
     )

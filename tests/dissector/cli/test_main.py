@@ -90,6 +90,22 @@ def test_what_is_read_of_one_capture_imports_no_pandas(name: str) -> None:
     assert done.stdout.splitlines()[-1] == "0"
 
 
+def test_a_report_of_a_lake_imports_no_pandas(tmp_path: Path) -> None:
+    """Neither where it is made and kept, nor where it is found."""
+    lake, output = str(tmp_path / "lake"), str(tmp_path / "report")
+    script = (
+        "import sys; from dissector.cli.main import run; code = run(sys.argv[1:]);"
+        "print('pandas' in sys.modules or code)"
+    )
+    for arguments in (
+        ["land", str(NACKS), "--lake", lake],
+        *[["report", "--lake", lake, "-o", output]] * 2,
+    ):
+        command = [sys.executable, "-c", script, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "0"
+
+
 def test_landing_one_capture_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
     """Parsers of mail, tools for processes, what reads Parquet: each takes as long as a capture."""
     heavy = {"email", "importlib.metadata", "multiprocessing", "numba", "pyarrow.parquet", "ssl"}

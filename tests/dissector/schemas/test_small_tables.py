@@ -82,6 +82,9 @@ def test_nested_rows_have_the_types_that_arrow_finds() -> None:
     some = [{"b": ()}, {"c": [("x", "1"), ("y", None)], "a": 3}, {"b": [None, 2], "c": []}]
     assert nested_table(some, wanted).equals(pa.Table.from_pylist(some, wanted))
     assert nested_table([], wanted).schema == wanted
+    bytes_of = pa.schema({"name": pa.string(), "content": pa.binary()})
+    files = [{"name": "a", "content": b"\xff\0"}, {"name": "b"}, {"name": "c", "content": b""}]
+    assert nested_table(files, bytes_of).equals(pa.Table.from_pylist(files, bytes_of))
 
 
 @pytest.mark.parametrize("values", [[1, "a"], [True, 1], [[1], {}], [b"x"]])
