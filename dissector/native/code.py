@@ -289,8 +289,9 @@ def keep_code(path: Path, code: Code) -> None:
     keep_file(path, head.encode() + b"\n" + data)
 
 
-def keep_file(path: Path, data: bytes) -> None:
-    """Write a file into a folder below the one of all code; says so once where that fails."""
+def keep_file(path: Path, data: bytes, *, is_missed: bool = True) -> None:
+    """Write a file into a folder below the one of all code; says so once where that fails, if it
+    is missed by every run."""
     try:
         base = _opened(path.parent.parent)
         folder = trust.open_below(base, path.parent.name, path.parent, make=True)
@@ -299,7 +300,8 @@ def keep_file(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except (OSError, trust.DistrustedError) as problem:
-        _say_not_kept(path.parent, problem)
+        if is_missed:
+            _say_not_kept(path.parent, problem)
 
 
 # -- loading

@@ -10,8 +10,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
-from importlib import metadata
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from dissector.jit import program_digest
 from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
+from dissector.native.versions import version
 from dissector.report.numbers import Row
 from dissector.report.output import CUT, MARK, NAMES, compact
 from dissector.schemas.small_tables import nested_table
@@ -41,10 +42,8 @@ def program() -> str:
     """A digest of all that this program consists of, and of the packages that count and draw."""
     digest = hashlib.sha256(f"{sys.version}\n{program_digest()}\n".encode())
     for name in _PACKAGES:
-        try:
-            digest.update(f"{name} {metadata.version(name)}\n".encode())
-        except metadata.PackageNotFoundError:
-            digest.update(f"{name}\n".encode())
+        with suppress(ModuleNotFoundError):  # of which PackageNotFoundError is one
+            digest.update(f"{name} {version(name)}\n".encode())
     for path in sorted(_PACKAGE_FOLDER.rglob("*")):
         if path.suffix not in _OF_PYTHON and path.is_file():
             digest.update(f"{path.relative_to(_PACKAGE_FOLDER)}\n".encode() + path.read_bytes())

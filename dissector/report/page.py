@@ -32,6 +32,7 @@ from dissector.report.headlines import (
 )
 from dissector.report.numbers import Row
 from dissector.report.result import JUDGED
+from dissector.report.template_code import code_of
 from dissector.report.timelines import Timeline
 
 MIN_FOLD: Final = 3  # rows that say the same become one
@@ -257,7 +258,7 @@ def _drawn(timelines: Iterable[Timeline], report: Row) -> dict[int, Row]:
 
 @cache
 def _template(is_exact: bool) -> Template:
-    """The page without a report: to compile it costs a quarter of what to fill it does."""
+    """The page without a report."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -300,7 +301,9 @@ def _template(is_exact: bool) -> Template:
         "max_reasons": MAX_PAGE_REASONS,
         "max_rows": MAX_PAGE_ROWS,
     }
-    return environment.from_string(asset("report.html"))
+    name = "exact" if is_exact else "buckets"  # filters of constants are a part of the code
+    code = code_of(environment, asset("report.html"), name)
+    return Template.from_code(environment, code, environment.make_globals(None))
 
 
 def _plots(report: Row) -> dict[str, plots.Pair | None]:
