@@ -25,7 +25,7 @@ from dissector.outputs import exchange, refuse_foreign
 from dissector.report.numbers import Row
 from dissector.report.timelines import Timeline
 from dissector.report.workspace import full_disk, workspace
-from dissector.schemas.small_tables import nested_table
+from dissector.schemas.small_tables import by_column, columns_table
 
 Writers = Mapping[str, Callable[[Path], None]]
 
@@ -69,18 +69,22 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return by_name
 
 
-_PLAIN: Final = frozenset((int, str, float, bool, type(None)))
+_COUNTS: Final = frozenset((int, bool))
+_PLAIN: Final = _COUNTS | {str, float, type(None)}
 
 
 def arrow_value(value: Any) -> Any:
     """Counts by name become (name, count) pairs: their names differ from row to row."""
     if type(value) in _PLAIN:
         return value
+    kinds = {*map(type, value.values() if isinstance(value, dict) else value)}
+    if isinstance(value, dict) and kinds and kinds <= _COUNTS:
+        return [{"name": name, "count": count} for name, count in value.items()]
+    if kinds <= _PLAIN:
+        return value or None if isinstance(value, dict) else value
     if isinstance(value, dict):
-        if value and all(isinstance(item, int) for item in value.values()):
-            return [{"name": name, "count": count} for name, count in value.items()]
-        return {name: arrow_value(item) for name, item in value.items()} or None
-    return [arrow_value(item) for item in value]
+        return {name: arrow_value(item) for name, item in value.items()}
+    return [*map(arrow_value, value)]
 
 
 def _texts(values: Mapping[str, Any]) -> list[Row]:
@@ -88,27 +92,25 @@ def _texts(values: Mapping[str, Any]) -> list[Row]:
     return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
-def _agree(rows: list[dict[str, Any]], plain: list[dict[str, Any]], key: str) -> None:
-    """Make numbers by name pairs in all rows if they are in one, where they count something."""
-    if any(isinstance(row.get(key), list) for row in plain):
-        for row, out in zip(rows, plain, strict=True):
-            if isinstance(out.get(key), dict):
-                out[key] = [{"name": name, "count": value} for name, value in row[key].items()]
+def _column(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    """Values of a list's rows as those of a column. Numbers by name are pairs in all rows if they
+    are in one, where they count something."""
+    if {*map(type, values)} <= _PLAIN:
+        return values
+    if name in _OF_FINDINGS:
+        return [None if value is None else _texts(value) for value in values]
+    plain = [*map(arrow_value, values)]
+    if any(isinstance(value, list) for value in plain):
+        for at, value in enumerate(plain):
+            if isinstance(value, dict):
+                plain[at] = [{"name": each, "count": count} for each, count in values[at].items()]
+    return plain
 
 
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
     target = folder / TABLES / name
     target.mkdir(parents=True)
-    plain = [
-        {
-            key: _texts(value) if key in _OF_FINDINGS else arrow_value(value)
-            for key, value in row.items()
-        }
-        for row in rows
-    ]
-    for key in plain[0] if plain else ():
-        _agree(rows, plain, key)
-    table = nested_table(plain)
+    table = columns_table({key: _column(key, values) for key, values in by_column(rows).items()})
     pq.write_table(table, target / "part-00000.parquet", compression="zstd")
 
 

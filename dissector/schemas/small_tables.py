@@ -41,11 +41,20 @@ def nested_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = N
             has no value at all is text.
     """
     if schema is None:
-        names = [*dict.fromkeys(chain.from_iterable(rows))]
-        arrays = [nested_array([row.get(name) for row in rows]) for name in names]
-        return pa.Table.from_arrays(arrays, names)
+        return columns_table(by_column(rows))
     arrays = [nested_array([row.get(each.name) for row in rows], each.type) for each in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The values of rows by their names, None where a row has none."""
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def columns_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """A table of columns by name, of the types that their values are of."""
+    return pa.Table.from_arrays([nested_array(each) for each in columns.values()], [*columns])
 
 
 def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.Array:

@@ -42,6 +42,19 @@ def test_totals_are_tables_of_one_row_and_counts_are_pairs(report: dict[str, Any
         {"name": "ok", "count": 3}, {"name": "error", "count": 1},
     ]  # fmt: skip
     assert arrow_value({"a": {"b": 1.5}, "c": {}}) == {"a": {"b": 1.5}, "c": None}
+    assert arrow_value([{"a": 1, "b": "x"}, {}, [True]]) == [{"a": 1, "b": "x"}, None, [True]]
+    assert arrow_value({"a": {"b": 1}}) == {"a": [{"name": "b", "count": 1}]}
+
+
+def test_numbers_by_name_are_pairs_in_all_rows_of_a_column_or_in_none(tmp_path: Path) -> None:
+    """Where one row counts something by name, others that have a fraction or nothing do, too."""
+    rows = [{"n": {"a": 1}, "m": {"a": 0.5}}, {"n": {"a": None}, "m": {"a": 1.5}}, {"n": None}]
+    write_report(tmp_path / "out", {"schema_version": 1, "x": {"y": rows}}, has_page=False)
+    table = pq.read_table(tmp_path / "out" / "tables" / "x_y" / "part-00000.parquet")
+    assert table.to_pydict() == {
+        "n": [[{"name": "a", "count": 1}], [{"name": "a", "count": None}], None],
+        "m": [{"a": 0.5}, {"a": 1.5}, None],
+    }
 
 
 def test_a_new_report_takes_the_place_of_the_old_one(
