@@ -353,17 +353,24 @@ def over_time(total: Row) -> Pair | None:
     timed = [(x, point) for x, point in zip(across, points, strict=True) if point["p50_ms"]]
     lines = unbroken_lines([point for _, point in timed], series["step_ms"])
     width = _width(points, across, series["step_ms"])
+    # A point that stands alone would be a line without length; breaks count as points.
+    dotted = [
+        at + breaks
+        for breaks, line in enumerate(lines)
+        for at in range(line.start, line.stop)
+        if len(points) < 120 or line.stop - line.start == 1
+    ]
 
     def draw(figure: Figure) -> Drawn:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         for name, colour in (("p50", FIRST), ("p99", BAD)):
-            for at, line in enumerate(lines):
-                part = timed[line]
-                # A point that stands alone would be a line without length.
-                is_dotted = len(points) < 120 or len(part) == 1
-                small = {"marker": "o", "markersize": 2.6} if is_dotted else {}
-                upper.plot([x for x, _ in part], [point[f"{name}_ms"] for _, point in part],
-                           color=colour, label=None if at else name, **small)  # fmt: skip
+            # What is not a number breaks a line; one line for each piece would be an artist each.
+            drawn = [(x, point[f"{name}_ms"]) for x, point in timed]
+            for line in reversed(lines[1:]):
+                drawn.insert(line.start, (math.nan, math.nan))
+            small = {"marker": "o", "markersize": 2.6, "markevery": dotted} if dotted else {}
+            upper.plot([x for x, _ in drawn], [y for _, y in drawn], color=colour, label=name,
+                       **small)  # fmt: skip
         if timed:
             _duration_axis(upper, "y", 4)
             upper.legend(loc="upper right", ncols=2, borderaxespad=0, handlelength=1.2)

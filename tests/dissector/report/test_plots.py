@@ -125,9 +125,22 @@ def test_bars_far_apart_are_drawn_on_a_logarithmic_scale_and_say_so() -> None:
 
 
 def lines(pair: Pair | None) -> list[str]:
-    """Paths of the drawing that are drawn as lines: no fill, more than one point."""
+    """Pieces of what is drawn as lines: no fill, more than one point."""
     paths = re.findall(r'<path d="(M [^"]*)"[^>]*stroke-width="1.6"', svg_of(pair))
-    return [path for path in paths if path.count("L") >= 1]
+    return [piece for path in paths for piece in path.split("M")[1:] if "L" in piece]
+
+
+def test_points_that_stand_alone_are_dots_and_many_of_them_two_artists() -> None:
+    """Of a hundred days with traffic once a day: a piece of a line each would cost a second."""
+    days = [day * 86_400 for day in range(100)]
+    pair = plots.over_time({"over_time": {"step_ms": 60_000.0, "points": at(*days)}})
+    assert pair is not None and len(lines(pair)) == 2, "those of the legend"
+    assert len(re.findall("<use [^>]*--series-1", pair.wide.svg)) == 100 + 1, "and the legend's"
+    assert pair.wide.svg.count('id="time-wide-line2d_') < 40
+    mixed = at(*range(0, 600, 5), 2400, 4800, *range(7200, 7300, 5))
+    pair = plots.over_time({"over_time": {"step_ms": 5000.0, "points": mixed}})
+    assert pair is not None and len(lines(pair)) == 2 + 2 * 2
+    assert len(re.findall("<use [^>]*--series-1", pair.wide.svg)) == 2 + 1
 
 
 def at(*seconds: int) -> list[dict[str, Any]]:
