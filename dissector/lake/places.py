@@ -102,10 +102,12 @@ def groups_of_day(lake: Path, capture: Manifest) -> list[str]:
     return [name for name in map(id_at, _folders(folder)) if name.startswith(GROUP_PREFIX)]
 
 
-def links_in(table: Path) -> set[Path]:
-    """The folders of a table that are links, on whose other side may be anything."""
-    links = set()
-    for folder in (table, *(table / name for name in _folders(table) if _is_day(name))):
+def links_above(files: Iterable[Path]) -> set[Path]:
+    """The folders of files of one table that are links, on whose other side may be anything. Only
+    days of these files are looked at."""
+    days = {folder.parent for folder in {path.parent for path in files}}
+    links = {folder for folder in days if _is_day(folder.name) and folder.is_symlink()}
+    for folder in days:
         links |= {Path(entry.path) for entry in _entries(folder) if entry.is_symlink()}
     return links
 

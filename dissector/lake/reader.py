@@ -61,16 +61,14 @@ class Lake(NamedTuple):
         Raises:
             InputError: one is a link or no file; a reader would follow the one, wait for the other.
         """
-        paths = []
         self.fetch(table)
-        links = places.links_in(self.folder / table)
-        for name, _ in self.copies(table):
-            path = self.folder / name
+        paths = [self.folder / name for name, _ in self.copies(table)]
+        links = places.links_above(paths)
+        for path in paths:
             text = _odd(path, not links.isdisjoint(path.parents[:2]))
             if text:
                 raise InputError(f"{path} is {text}; see: dissector lake verify {self.shown}")
-            paths.append(str(path))
-        return paths
+        return [*map(str, paths)]
 
     def copies(self, table: str) -> Iterator[Copy]:
         """The same files by their names from the lake on."""

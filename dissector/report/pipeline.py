@@ -369,6 +369,7 @@ def _judge(
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
     """What puts the closed rows of each table into a folder of its own."""
+    db = DuckdbEngine()  # connected when the first of them has rows, for as long as there are writers
 
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
@@ -379,8 +380,7 @@ def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]
                 empty = no_rows(CLOSED_SCHEMAS[name])
                 pq.write_table(empty, folder / "part-00000.parquet", compression="zstd")
                 return
-            with DuckdbEngine() as db:
-                db.write({"part-00000": query}, folder)
+            db.write({"part-00000": query}, folder)
 
         return write
 
