@@ -1,6 +1,5 @@
 """The command land: captures into a lake."""
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -254,9 +253,11 @@ def _tally(lake: Path, common: Common) -> None:
 def compact_crowded_days(lake: Path, words: Messages, days: Collection[str] | None = None) -> None:
     """Put together the captures of days that hold many, of a lake that may be written; days: None
     for all. Nothing is lost where it does not work, so that is said and no error."""
-    from dissector.lake.places import crowded_days, day_of
+    from dissector.lake import mirror
+    from dissector.lake.manifests import crowded_days
+    from dissector.lake.places import day_of
 
-    if not os.access(lake, os.W_OK) or not crowded_days(lake):
+    if not crowded_days(lake) or not mirror.may_change(lake):
         return
     # What reads a lake takes a tenth of the time of a small landing to import.
     from dissector.lake.retention import compact_crowded

@@ -8,15 +8,16 @@ import fnmatch
 import gc
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from dissector.errors import InputError
-from dissector.lake import manifest, mirror
+from dissector.lake import manifest, mirror, places
 from dissector.lake.locks import LOCK_FILE
 from dissector.lake.manifest import Manifest, NewerLake
-from dissector.limits import MAX_SCHEMA_VERSION_DIGITS
+from dissector.limits import MAX_DAY_LANDINGS, MAX_SCHEMA_VERSION_DIGITS
 from dissector.schemas import SCHEMA_VERSION
 
 _SUFFIX: Final = ".json"
@@ -166,6 +167,18 @@ def _refuse_newer(contents: Iterable[Manifest | UnreadManifest]) -> None:
     for content in contents:
         if isinstance(content, UnreadManifest) and content.is_newer:
             raise InputError(content.text)
+
+
+def crowded_days(lake: Path) -> list[str]:
+    """The days of a lake that hold more landings than readers like to open."""
+    if mirror.of(lake) is None:
+        days = places.landings_of_days(lake)
+    else:  # files of a store may not be here, and manifests take longer than a listing
+        there = Manifests(lake)
+        is_small = len(there.names()) <= MAX_DAY_LANDINGS
+        captures = () if is_small else there.all()[0]
+        days = Counter(places.day_of(capture.first_ts_ns) for capture in captures)
+    return sorted(day for day, landings in days.items() if landings > MAX_DAY_LANDINGS)
 
 
 # -- the version of a lake, for those who do not read all of its manifests

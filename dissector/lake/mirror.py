@@ -180,6 +180,13 @@ def changing(lake: Path, *, may_wait: bool = True) -> Iterator[bool]:
             yield True
 
 
+def may_change(lake: Path) -> bool:
+    """Whether whoever asks may write to a lake that has captures; of a store that is one request,
+    which changes nothing."""
+    mirror = of(lake)
+    return os.access(lake, os.W_OK) if mirror is None else mirror.may_change()
+
+
 def bytes_fetched(lake: Path) -> int:
     """Bytes that this process fetched of a lake in a store."""
     return Mirror.bytes_of.get(lake, 0)
@@ -284,6 +291,15 @@ class Mirror:
         self._apply(change, is_all=False)
         self._put_head(end + 1, _digest(data))
         self._log.bundle(end + 1)
+
+    def may_change(self) -> bool:
+        """Whether the store lets write entries, as it refuses one whose number is taken."""
+        number = max(0, self._head().end - 1)
+        try:
+            data = self._log.bytes_at(number)
+            return data is not None and not self._store.put_new(self._log.name(0, number), data)
+        except OSError:
+            return False
 
     def has(self, manifest: Manifest) -> bool:
         """Whether the lake has this very capture, by whatever attempt."""

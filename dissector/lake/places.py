@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 from dissector.lake.manifest import GROUP_PREFIX, Manifest, PartFile, is_plain_name
-from dissector.limits import MAX_DAY_LANDINGS
 from dissector.schemas import TABLES
 
 DAY: Final = "day"
@@ -88,12 +87,6 @@ def landings_of_days(lake: Path) -> dict[str, int]:
     table = lake / next(iter(TABLES))
     days = filter(_is_day, _folders(table))
     return {day.partition("=")[2]: len(list(_folders(table / day))) for day in days}
-
-
-def crowded_days(lake: Path) -> list[str]:
-    """The days of a lake that hold more landings than readers like to open."""
-    days = landings_of_days(lake)
-    return sorted(day for day, landings in days.items() if landings > MAX_DAY_LANDINGS)
 
 
 def groups_of_day(lake: Path, capture: Manifest) -> list[str]:

@@ -13,8 +13,8 @@ from typing import Final
 from dissector.errors import DissectorError
 from dissector.lake import install, mirror, places, reader
 from dissector.lake.compact import Choice, Compacted, compact_chosen
-from dissector.lake.locks import exclusive_lock
 from dissector.lake.manifest import Manifest
+from dissector.lake.manifests import crowded_days
 from dissector.lake.reader import Removed
 from dissector.lake.settings import SETTINGS
 from dissector.limits import MAX_DAY_LANDINGS
@@ -75,13 +75,12 @@ def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compac
         InputError: a newer program wrote some of the lake.
         OutputError: the lake cannot be written.
     """
-    some = [day for day in places.crowded_days(folder) if days is None or day in days]
-    # Of a lake in a store they would be fetched and written: who asks for it, has it.
-    if not some or mirror.of(folder):
+    some = [day for day in crowded_days(folder) if days is None or day in days]
+    if not some:
         return Compacted((), ())
     least = MAX_DAY_LANDINGS // 2  # fewer are not worth it: the others are large already
     choice = Choice(most_bytes=SETTINGS.part_bytes, days=some, is_tiered=True, least=least)
-    with install.writing_to(folder), exclusive_lock(folder, may_wait=False) as is_free:
+    with install.writing_to(folder), mirror.changing(folder, may_wait=False) as is_free:
         pass  # else all would be written for nothing
     return compact_chosen(folder, choice, may_wait=False) if is_free else Compacted((), ())
 

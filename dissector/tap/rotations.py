@@ -24,7 +24,8 @@ from dissector.lake.install import recover
 from dissector.lake.landing import Landing
 from dissector.lake.locks import adding_lock_if_free
 from dissector.lake.manifest import clean_base_name, tap_capture_id
-from dissector.lake.places import NS_PER_DAY, crowded_days
+from dissector.lake.manifests import crowded_days
+from dissector.lake.places import NS_PER_DAY
 from dissector.lake.writer import block_bytes
 
 QUEUE_BYTES: Final = 128 << 20

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dissector.errors import InputError, OutputError, UsageError
-from dissector.lake import mirror
+from dissector.lake import manifests, mirror, retention
 from dissector.lake.compact import compact
 from dissector.lake.landing import INSTALLED, SHORTER, UNCHANGED
 from dissector.lake.log import Change, encoded
 from dissector.lake.reader import open_lake, remove, verify
-from dissector.lake.retention import keep
+from dissector.lake.retention import compact_crowded, keep
 from dissector.schemas import SCHEMA_VERSION, TABLES
 from tests.dissector.lake.landed import content, land
 from tests.dissector.lake.stored import ADDRESS, Dead, Machines, machines
@@ -29,8 +29,16 @@ CHANGES: list[tuple[str, Callable[[Path], object], list[str]]] = [
     ("rm", lambda lake: remove(lake, ["c-old-*"]), ["ring"]),
     ("keep", lambda lake: keep(lake, 10**18), []),
     ("compact", lambda lake: compact(lake), ["old", "ring"]),
+    ("crowded", lambda lake: compact_crowded(lake), ["old", "ring"]),
 ]  # fmt: skip
 NAMES, RUNS, RESULTS = zip(*CHANGES, strict=True)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days are crowded with two landings."""
+    monkeypatch.setattr(manifests, "MAX_DAY_LANDINGS", 1)
+    monkeypatch.setattr(retention, "MAX_DAY_LANDINGS", 4)
 
 
 def begin(machines: Machines) -> None:
@@ -266,6 +274,24 @@ def test_a_newer_lake_is_refused(machines: Machines) -> None:
         mirror.refresh(lake)
         with pytest.raises(InputError, match=f"{ADDRESS} has schema version"):
             land(lake, "new", content(10))
+
+
+def test_whether_it_may_be_changed_is_asked_without_changing_it(machines: Machines) -> None:
+    begin(machines)
+
+    def refuse(what: str, _: str) -> None:
+        if what in ("put_new", "upload", "delete"):
+            raise PermissionError(errno.EACCES, "the store refuses access")
+
+    before = dict(machines.store.files)
+    for name in ("first", "other"):
+        with machines.on(name) as lake:
+            mirror.refresh(lake)
+            assert mirror.may_change(lake)
+            machines.store.before = refuse
+            assert not mirror.may_change(lake)
+            machines.store.before = lambda what, name: None
+    assert machines.store.files == before
 
 
 def test_copies_are_kept_within_a_bound(

@@ -17,11 +17,12 @@ import pytest
 from dissector.blocks import TableBlock
 from dissector.cli.main import run
 from dissector.joining.files import digests
-from dissector.lake import places, retention
+from dissector.lake import manifests, places, retention
 from dissector.lake.compact import compact
 from dissector.lake.landing import Landing
 from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import Manifest
+from dissector.lake.manifests import crowded_days
 from dissector.lake.queries import VIEW
 from dissector.lake.reader import open_lake, remove, verify
 from dissector.lake.retention import compact_crowded, cutoff_ns, keep
@@ -210,7 +211,7 @@ def test_keep_and_rm_by_days_do_the_same(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Days are crowded with few landings."""
-    for module in (places, retention):
+    for module in (manifests, retention):
         monkeypatch.setattr(module, "MAX_DAY_LANDINGS", 6)
     return 6
 
@@ -220,10 +221,10 @@ def test_a_crowded_day_is_put_together_but_not_what_is_large(tmp_path: Path, few
     for number in range(few - 1):
         land_at(tmp_path, f"n{number}", 2 + number)
     land_at(tmp_path, "other-day", 30)
-    assert places.crowded_days(tmp_path) == [] and compact_crowded(tmp_path).groups == ()
+    assert crowded_days(tmp_path) == [] and compact_crowded(tmp_path).groups == ()
     land_at(tmp_path, "one-more", 12)
     before = all_rows(tmp_path)
-    assert places.crowded_days(tmp_path) == ["2026-01-31"]
+    assert crowded_days(tmp_path) == ["2026-01-31"]
     assert compact_crowded(tmp_path, ["2026-02-01"]).groups == ()
     with shared_lock(tmp_path):
         assert compact_crowded(tmp_path).groups == (), "who reads is not waited for"

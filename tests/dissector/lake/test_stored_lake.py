@@ -17,6 +17,7 @@ from obstore.store import S3Store
 
 from dissector import limits
 from dissector.cli.main import run
+from dissector.lake import manifests, retention
 from dissector.lake.mirror import folder_of
 from dissector.lake.reader import open_lake
 from tests.dissector.storage.servers import BUCKET, SECRET, failing_bucket
@@ -101,6 +102,33 @@ def test_commands_say_the_same(
         assert SECRET.encode() not in bytes(obstore.get(bucket, name).bytes())
     copies = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in path.read_bytes() for path in copies)
+
+
+@pytest.mark.parametrize("by", ["land", "report"])
+def test_crowded_days_are_put_together_as_on_a_disk(
+    bucket: S3Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    by: str,
+) -> None:
+    said = []
+    for lake in (str(tmp_path / "here"), LAKE):
+        with monkeypatch.context() as patch:
+            if by == "report":
+                assert run(["land", *CAPTURES, "--lake", lake, "-q"]) == 0
+            patch.setattr(manifests, "MAX_DAY_LANDINGS", 1)
+            patch.setattr(retention, "MAX_DAY_LANDINGS", 4)
+            use(tmp_path / f"second {len(said)}", monkeypatch)
+            capsys.readouterr()
+            output = str(tmp_path / f"report-{len(said)}")
+            run([by, *([*CAPTURES] if by == "land" else ["-o", output]), "--lake", lake])
+        said.append([x for x in capsys.readouterr()[1].splitlines() if "put together" in x])
+        assert run(["lake", "list", lake, "--json"]) == 0
+        (listed,) = [json.loads(line) for line in capsys.readouterr()[0].splitlines()]
+        assert len(listed["captures"]) == 2
+        assert run(["lake", "verify", lake]) == 0
+    assert said[0] == said[1] and len(said[0]) == 1
 
 
 def test_what_cannot_be_is_one_line(
