@@ -307,10 +307,12 @@ HEALTH = Board(
         ],
         [
             Panel("Rotations and recordings", "Of the last ten minutes: landed in the lake or "
-                  "lost, kept by the flight recorder or not.", "short",
+                  "lost, kept by the flight recorder or not; and those that wait on disk for a "
+                  "store.", "short",
                   [("sum by (outcome) "
                     f"(increase(dissector_tap_rotations_total{{{TAP}}}[10m]))",
                     "rotations {{outcome}}"),
+                   (f"dissector_tap_waiting_rotations{{{TAP}}}", "rotations that wait"),
                    (f"sum by (outcome) (increase(dissector_tap_records_total{{{TAP}}}[10m]))",
                     "recordings {{outcome}}")]),
             Panel("Connections", "Begun and ended, by protocol.", "ops",

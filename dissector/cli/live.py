@@ -97,12 +97,15 @@ def end_of(tap: "Tap", rotations: "Rotations | None", words: Messages) -> int:
     text += f", {tap.kernel_dropped:,} dropped by kernel"
     if tap.fates and rotations is not None:
         text += f", {rotations.lost_packets:,} not landed"
-        text += f"; {counted(rotations.landed, 'rotation')} in the lake"
+        there = max(0, rotations.landed - rotations.delivery.waiting)
+        text += f"; {counted(there, 'rotation')} in the lake"
     is_whole = not (tap.kernel_dropped or account.is_partial or (rotations and rotations.lost))
     words.say(text, NORMAL if is_whole else QUIET)
     if rotations is not None and rotations.upkeep_problem:
         words.say(rotations.upkeep_problem)
-    if rotations is not None and rotations.lost:
+    if rotations is not None and rotations.delivery.waiting:
+        words.missing(rotations.delivery.sentence() or "")
+    if rotations is not None and (rotations.lost or rotations.delivery.waiting):
         return EXIT_OUTPUT
     if account.is_unreadable and not source.is_live:
         return EXIT_INPUT

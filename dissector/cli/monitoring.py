@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dissector.cli.lake_of_command import shown_lake
 from dissector.cli.terminal import Messages, clipped, counted, safe_text, terminal_width
 from dissector.errors import UsageError
 
@@ -42,8 +43,8 @@ class FindingOptions(NamedTuple):
 
     def command(self) -> str | None:
         """The command that shows findings with their frames, None where nothing is kept."""
-        if self.lake is not None:
-            return f"dissector findings --lake {shlex.quote(str(self.lake))}"
+        if (lake := shown_lake(self.lake)) is not None:
+            return f"dissector findings --lake {shlex.quote(lake)}"
         names = (shlex.quote(f"./{n}" if n.startswith("-") else n) for n in self.replayed)
         return f"dissector findings {' '.join(names)}" if self.replayed else None
 

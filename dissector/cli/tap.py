@@ -38,7 +38,7 @@ _GO_TOGETHER: Final = (
     ("record", "--record DIR", ("keep", "recall", "trigger", "trigger_latency")),
     ("findings", "--findings", ("severity",)),
     ("top", "--top", ("sort", "columns")),
-    ("lake", "--lake DIR", ("keep_lake",)),
+    ("lake", "--lake LAKE", ("keep_lake",)),
 )
 
 
@@ -136,6 +136,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     context_settings={"allow_extra_args": True},  # to say what they are meant for
     epilog=cli_options.example(
         "dissector tap -i eth1 --metrics 9401 --lake lake --rotate 60s\n"
+        "dissector tap -i eth1 --lake s3://lakes/east --keep-lake 30d\n"
         "dissector tap -i eth1 --bpf 'tcp port 6650' --top\n"
         "dissector tap --replay night.pcap --lake lake"
     ),
@@ -175,7 +176,7 @@ def _refuse_inputs(replay: Sequence[str], lake: Path | None, record: Path | None
     metavar="real|max|N",
     help="Replay as captured, as fast as possible, or N times as fast.",
 )
-@cli_options.lake_option("Write rotations to this lake.", type=cli_options.FOLDER, metavar="DIR")
+@cli_options.lake_option("Write rotations to this lake.")
 @click.option(
     "--keep-lake",
     type=Days(),

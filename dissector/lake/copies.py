@@ -6,6 +6,7 @@ the task: what was used since the oldest of them began stays.
 
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,8 +56,8 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def trim(folder: Path) -> None:
-    """Remove those copies that were not used longest, beyond a bound, and not by tasks that run;
-    nothing if somebody reads the lake here."""
+    """Remove those copies that were not used longest, and not by tasks that run, beyond a bound, or
+    half of the disk that is left for them; nothing if somebody reads the lake here."""
     with exclusive_lock(folder, may_wait=False) as is_ours:
         if not is_ours:
             return
@@ -67,8 +68,9 @@ def trim(folder: Path) -> None:
                 status = path.stat()
                 files.append((status.st_mtime_ns, status.st_size, path))
         size = sum(each for _, each, _ in files)
+        bound = min(limits.STORED_LAKE_BYTES, (shutil.disk_usage(folder).free + size) // 2)
         for changed_ns, each, path in sorted(files):
-            if size <= limits.STORED_LAKE_BYTES or changed_ns >= used_ns:
+            if size <= bound or changed_ns >= used_ns:
                 return
             path.unlink()
             size -= each

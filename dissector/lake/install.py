@@ -31,7 +31,7 @@ from dissector.errors import DissectorError, OutputError
 from dissector.lake import locks, mirror, places
 from dissector.lake import manifest as lake_manifest
 from dissector.lake.manifest import Manifest
-from dissector.lake.manifests import mark_version
+from dissector.lake.manifests import Manifests, mark_version
 from dissector.lake.places import remove_if_empty
 from dissector.schemas import TABLES
 
@@ -43,8 +43,8 @@ FOLDERS: Final = (*TABLES, STAGE_FOLDER, SUMS_FOLDER, lake_manifest.MANIFEST_FOL
 _REMOVAL: Final = "rm"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _READY: Final = ".ready"
-_WRITER_LOCK: Final = "writer.lock"
-_MANIFEST: Final = "manifest.json"
+WRITER_LOCK: Final = "writer.lock"
+MANIFEST: Final = "manifest.json"
 _REPLACES: Final = "replaces.json"
 # What the umask may narrow: rows tell what went over the wire, which is not for everybody.
 _MOST_RIGHTS: Final = 0o640
@@ -79,11 +79,18 @@ class Stage:
         self._place = ""
         self._uploaded: list[str] = []
         self._manifest: Manifest | None = None
-        lock: int | None = None
-        while lock is None:
+        self._lock: int | None = None
+        while self._lock is None:
             self.folder = _new_folder(lake / STAGE_FOLDER, name)
-            lock = locks.hold(self.folder / _WRITER_LOCK)
-        self._lock = lock
+            self._lock = locks.hold(self.folder / WRITER_LOCK)
+
+    def describe(self, manifest: Manifest | None) -> None:
+        """See that all is on disk, for whoever installs it; see `prepare`."""
+        if manifest is not None:
+            self._ready_name = manifest.capture_id
+            self._place = places.place_of(manifest)
+            (self.folder / MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
+        _sync_tree(self.folder)
 
     def prepare(self, manifest: Manifest | None) -> None:
         """See that all is on disk, or in the store. It takes long, so no lock of the lake should be
@@ -93,24 +100,12 @@ class Stage:
             manifest: None where captures are removed and nothing takes their place.
         """
         stored = mirror.of(self.lake)
-        if manifest is not None and stored is not None:
-            manifest = self._manifest = self._upload(stored, manifest)
-        if manifest is not None:
-            self._ready_name = manifest.capture_id
-            self._place = places.place_of(manifest)
-            (self.folder / _MANIFEST).write_text(lake_manifest.to_json(manifest), "utf-8")
         if stored is None:
-            _sync_tree(self.folder)
-
-    def _upload(self, stored: mirror.Mirror, manifest: Manifest) -> Manifest:
-        """Write the files of a capture to the store, under names of this attempt."""
-        named = manifest.of_attempt(self.folder.name.rpartition(".")[2])
-        for old, new in zip(manifest.files, named.files, strict=True):
-            folder = self.folder / old.table
-            (folder / old.name).rename(folder / new.name)
-        self._uploaded = stored.names(named)
-        stored.upload(self.folder, named)
-        return named
+            self.describe(manifest)
+        elif manifest is not None:
+            self._manifest = manifest.of_attempt(secrets.token_hex(6))
+            self._uploaded = stored.names(self._manifest)
+            stored.upload(self.folder, self._manifest)
 
     def install(self, replaces: Iterable[str]) -> bool:
         """Put a prepared stage into the lake, see the function `install`.
@@ -160,12 +155,12 @@ class Stage:
 
     def discard(self) -> None:
         """Remove the stage if it is not ready, and let go of it."""
-        if self._lock < 0:
+        if self._lock is None:
             return
         if not self.folder.name.endswith(_READY):
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
-        self._lock = -1
+        self._lock = None
         remove_if_empty(self.lake / STAGE_FOLDER)
         if self._uploaded and (stored := mirror.of(self.lake)):
             stored.remove(self._uploaded)
@@ -175,7 +170,7 @@ def needs_recovery(lake: Path) -> bool:
     """Whether stages wait to be installed, or dead writers left some."""
     folder = lake / STAGE_FOLDER
     return folder.is_dir() and any(
-        stage.name.endswith(_READY) or not locks.is_held(stage / _WRITER_LOCK)
+        stage.name.endswith(_READY) or not locks.is_held(stage / WRITER_LOCK)
         for stage in stages(lake)
     )
 
@@ -191,13 +186,18 @@ def stages(lake: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
+def ready_stages(lake: Path) -> list[Path]:
+    """Stages that are complete: they wait, or are being installed."""
+    return [stage for stage in stages(lake) if stage.name.endswith(_READY)]
+
+
 def ready_ids(lake: Path) -> set[str]:
-    """What stages wait for, or are being installed as."""
-    return {_id_of(stage) for stage in stages(lake) if stage.name.endswith(_READY)}
+    """What ready stages are installed as."""
+    return {_id_of(stage) for stage in ready_stages(lake)}
 
 
 def recover(lake: Path, *, is_alone: bool) -> bool:
-    """Install what is ready and delete what dead writers left.
+    """Install what is ready and delete what dead writers left. What waits for a store waits on.
 
     Args:
         is_alone: whether the exclusive lock is held; else that for adding captures is.
@@ -207,8 +207,8 @@ def recover(lake: Path, *, is_alone: bool) -> bool:
     """
     is_all = True
     delete_abandoned(lake)
-    for stage in stages(lake):
-        if stage.name.endswith(_READY) and (others := replaced_by(stage)) is not None:
+    for stage in ready_stages(lake) if mirror.of(lake) is None else ():
+        if (others := replaced_by(stage)) is not None:
             if is_alone or not removes_files(lake, stage, _id_of(stage), others):
                 install(lake, stage)
             else:
@@ -230,7 +230,7 @@ def delete_abandoned(lake: Path) -> None:
     """Delete what dead writers left unfinished; no lock of the lake is needed. What is ready stays:
     it may be half installed."""
     for stage in stages(lake):
-        lock = stage / _WRITER_LOCK
+        lock = stage / WRITER_LOCK
         was_locked = lock.exists()  # looked at first: a writer may begin meanwhile
         if stage.name.endswith(_READY):
             continue
@@ -247,7 +247,7 @@ def removes_files(lake: Path, stage: Path, capture: str, replaces: Collection[st
     if mirror.of(lake):
         return False  # files in a store stay for a while
     target = lake / lake_manifest.MANIFEST_FOLDER / f"{capture}.json"
-    staged = stage / _MANIFEST
+    staged = stage / MANIFEST
     is_changed = staged.is_file() and target.is_file() and not _is_there(lake, staged, target)
     return bool(replaces) or is_changed
 
@@ -264,17 +264,17 @@ def install(lake: Path, ready: Path) -> bool:
         False if the same capture was there already and the stage was discarded.
     """
     capture = _id_of(ready)
-    staged = ready / _MANIFEST
+    staged = ready / MANIFEST
     manifests = lake / lake_manifest.MANIFEST_FOLDER
     manifests.mkdir(exist_ok=True)
     target = manifests / f"{capture}.json"
     others = replaced_by(ready) or ()
     names = {*map(places.id_at, others)} - {capture}
     if staged.is_file():
-        manifest = _manifest_at(staged)
+        manifest = manifest_at(staged)
         place = places.place_of(manifest)
-        if _is_there(lake, staged, target) or _is_in_group(lake, manifest):
-            _delete(ready)
+        if _is_there(lake, staged, target) or is_in_group(lake, manifest):
+            delete(ready)
             return False
         mark_version(lake)
         _delete_manifests(lake, (capture, *names))
@@ -286,7 +286,7 @@ def install(lake: Path, ready: Path) -> bool:
     else:
         _delete_manifests(lake, names)
     places.delete(lake, (*places.places_without_day(capture), *others))
-    _delete(ready)
+    delete(ready)
     return True
 
 
@@ -362,7 +362,7 @@ def _is_there(lake: Path, staged: Path, target: Path) -> bool:
     """Whether the lake has this very capture, with all its files at their size."""
     if not target.is_file() or target.read_bytes() != staged.read_bytes():
         return False
-    return has_all_files(lake, _manifest_at(staged))
+    return has_all_files(lake, manifest_at(staged))
 
 
 def has_all_files(lake: Path, manifest: Manifest) -> bool:
@@ -376,24 +376,26 @@ def has_all_files(lake: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _is_in_group(lake: Path, manifest: Manifest) -> bool:
+def is_in_group(lake: Path, manifest: Manifest) -> bool:
     """Whether a compacted group of the same day holds a capture: a rotation of a replay that comes
     again is compared with nothing before."""
     if manifest.replaces:
         return False
     name = f'"capture_id": "{manifest.capture_id}"'.encode()
-    for group in places.groups_of_day(lake, manifest):
+    is_stored = mirror.of(lake) is not None  # whose files may not be here
+    found = Manifests(lake).names(lake_manifest.GROUP_PREFIX) if is_stored else None
+    for group in places.groups_of_day(lake, manifest) if found is None else found:
         path = lake / lake_manifest.MANIFEST_FOLDER / f"{group}.json"
         if path.is_file() and name in path.read_bytes():
             return True
     return False
 
 
-def _manifest_at(staged: Path) -> Manifest:
+def manifest_at(staged: Path) -> Manifest:
     return lake_manifest.from_json(staged.read_text("utf-8"), str(staged))
 
 
-def _delete(ready: Path) -> None:
+def delete(ready: Path) -> None:
     """Remove an installed stage, the list of what it replaces last."""
     for entry in ready.iterdir():
         if entry.is_dir():

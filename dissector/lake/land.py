@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from dissector.dissection import Options
 from dissector.errors import DissectorError, InputError
 from dissector.lake import mirror
+from dissector.lake.delivery import deliver
 from dissector.lake.install import writing_to
 from dissector.lake.known import known_capture, told_of
 from dissector.lake.landing import ConcurrentLanding, Landed, Landing
@@ -87,6 +88,7 @@ def land_strictly(
     outcomes: list[Outcome] = []
     with writing_to(lake):
         mirror.refresh(lake)
+        deliver(lake)
     with ExitStack() as stack:
         landings: list[Landing] = []
         accounts: list[Account] = []
@@ -174,6 +176,7 @@ def land_chains(
     """
     with writing_to(lake):
         mirror.refresh(lake)
+        deliver(lake)
     if processes := processes_for(chains, jobs):
         yield from _land_in_processes(chains, lake, options, cluster, processes, progress)
     else:

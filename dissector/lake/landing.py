@@ -166,9 +166,9 @@ class Landing:
         assert self._files is not None
         manifest = self._manifest(self._files, options, account)
         with writing_to(self._lake):
-            self._stage.prepare(manifest)
             if self._tap_id:
                 return self._leave_ready(manifest)
+            self._stage.prepare(manifest)
             with adding_lock(self._lake):
                 landed = mirror.settled(
                     self._lake, lambda: self._install(manifest, is_alone=False, is_last=is_last)
@@ -180,7 +180,9 @@ class Landing:
         return landed
 
     def _leave_ready(self, manifest: Manifest) -> Landed:
-        """Complete a rotation; while others change the lake, they install it afterwards."""
+        """Complete a rotation on disk. While others change the lake, they install it afterwards; a
+        store gets it when it can (`delivery`)."""
+        self._stage.describe(manifest)
         self._stage.make_ready(())
         with adding_lock_if_free(self._lake) as is_ours:
             if is_ours:

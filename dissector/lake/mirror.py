@@ -341,9 +341,9 @@ class Mirror:
         return [f"{self._prefix}{name}" for name, _ in copies_of(manifest)]
 
     def upload(self, staged: Path, manifest: Manifest) -> None:
-        """Write the files of a staged capture to the store."""
+        """Write the files of a staged capture to the store; in the stage they have plain names."""
         began_s = time.monotonic()
-        paths = [str(staged / part.table / part.name) for part in manifest.files]
+        paths = [str(staged / part.table / part.name) for part in manifest.plain().files]
         with ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
             list(pool.map(self._store.upload, self.names(manifest), paths))
         if time.monotonic() - began_s > _UPLOAD_SECONDS:
@@ -351,10 +351,10 @@ class Mirror:
 
     def keep(self, staged: Path, manifest: Manifest) -> None:
         """Take the files of a capture that was landed as if they had been fetched."""
-        for part in manifest.files:
+        for part, plain in zip(manifest.files, manifest.plain().files, strict=True):
             path = places.part_path(self.folder, manifest, part)
             path.parent.mkdir(parents=True, exist_ok=True)
-            (staged / part.table / part.name).rename(path)
+            (staged / part.table / plain.name).rename(path)
 
     def remove(self, names: Collection[str]) -> None:
         """Remove files that nobody was told of; those that cannot be, `tidy` removes later."""

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from dissector.errors import InputError, OutputError, UsageError
 from dissector.lake import install, mirror, places
 from dissector.lake.copies import Copy, copies_of
+from dissector.lake.delivery import deliver
 from dissector.lake.file_rows import is_schema_of, names_of_rows, read_rows
 from dissector.lake.locks import shared_lock
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile
@@ -128,6 +129,8 @@ def open_lake(folder: Path) -> Iterator[Lake]:
     if install.needs_recovery(folder):
         try:
             install.finish_interrupted(folder)
+            with suppress(OSError):  # of a store that lets read alone
+                deliver(folder)
         except OSError as error:
             # Whoever may only read sees what is installed.
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -86,16 +86,19 @@ def compact_crowded(folder: Path, days: Collection[str] | None = None) -> Compac
 
 
 def _main(arguments: list[str]) -> None:
-    """The upkeep of a tap's lake, in a process of its own: LAKE and, to drop days, how many stay.
+    """The upkeep of a tap's lake, in a process of its own: LAKE and, once a day, how many days of
+    it stay (0: all).
 
     What goes wrong is the last line of what it writes to standard error.
     """
     folder = Path(arguments[0])
     os.nice(_NICE)
     try:
-        if len(arguments) > 1:
-            keep(folder, cutoff_ns(int(arguments[1])))
+        if days := int("".join(arguments[1:]) or 0):
+            keep(folder, cutoff_ns(days))
         compact_crowded(folder)
+        if arguments[1:]:
+            mirror.tidy(folder)
     except DissectorError as error:
         sys.exit(str(error))
 

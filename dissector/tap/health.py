@@ -19,13 +19,15 @@ class Losses(NamedTuple):
     """What was lost so far.
 
     interfaces_down: their names.
-    landing_problem: None = none.
+    landing_problem: None = none. waiting: what is on disk and not in the store of the lake yet,
+        and why; None = nothing, or the store takes it.
     """
 
     kernel_dropped: int
     queue_dropped: int
     interfaces_down: Sequence[str]
     landing_problem: str | None
+    waiting: str | None = None
 
 
 class Health:
@@ -126,7 +128,9 @@ class Health:
         if not self.is_complete:
             reasons.append("packets or stream bytes were lost lately")
         reasons += [
-            each for each in (self.losses.landing_problem, self.sums.problem) if each is not None
+            each
+            for each in (self.losses.landing_problem, self.losses.waiting, self.sums.problem)
+            if each is not None
         ]
         return {
             "status": "degraded" if reasons else "ok",

@@ -51,9 +51,11 @@ class LoopMetrics:
     def look(self, tap: Tap) -> None:
         """Carry everything over."""
         numbers, rotations = self._numbers, self._rotations
-        problem, lost = None, 0
+        problem, lost, waiting = None, 0, None
         if rotations is not None:
             problem, lost = rotations.problem, rotations.lost_packets
+            waiting = rotations.delivery.sentence()
+            numbers.waiting = rotations.delivery.waiting
             numbers.rotations = (rotations.landed, rotations.lost)
             numbers.queued_bytes = rotations.queued_bytes
         if self._recorder is not None:
@@ -61,7 +63,7 @@ class LoopMetrics:
         if self._incidents is not None:
             numbers.findings = self._incidents.numbers()
         down = tap.source.down()
-        losses = Losses(tap.kernel_dropped, lost, down, problem)
+        losses = Losses(tap.kernel_dropped, lost, down, problem, waiting)
         sums = self._health.sums
         gaps, gap_bytes = tap.dissection.open_gaps()
         gaps, gap_bytes = gaps + sums.plain("gaps"), gap_bytes + sums.plain("gap_bytes")

@@ -76,7 +76,7 @@ class TapNumbers:
     cluster: a label of all of them, None = there is none.
     ignored: packets by reason.
     interfaces: up or not, by name.
-    rotations: landed, lost.
+    rotations: landed, lost. waiting: on disk, not in the store of the lake.
     records: by outcome.
     findings: None where nobody looks for them.
     """
@@ -88,6 +88,7 @@ class TapNumbers:
         self.interfaces: Mapping[str, bool] = {}
         self.rotations: tuple[int, int] = (0, 0)
         self.queued_bytes = 0
+        self.waiting = 0
         self.connections_seen = 0
         self.records: Mapping[str, int] = {"kept": 0, "limited": 0, "failed": 0}
         self.findings: FindingNumbers | None = None
@@ -198,6 +199,11 @@ class TapCollector(Collector):
             ("tap_started_timestamp_seconds", "When the tap began.", health.started_seconds),
             ("tap_memory_bytes", "Resident memory.", numbers.memory_bytes),
             ("tap_queued_bytes", "Rows that wait for the lake.", numbers.queued_bytes),
+            (
+                "tap_waiting_rotations",
+                "Rotations on disk that the store of the lake does not have yet.",
+                numbers.waiting,
+            ),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=amount)
         up = GaugeMetricFamily(f"{PREFIX}tap_interface_up", "1 while it is.", labels=("interface",))
@@ -234,7 +240,9 @@ class TapCollector(Collector):
         for outcome, count in zip(("landed", "lost"), numbers.rotations, strict=True):
             rotations.add_metric((outcome,), count)
         yield rotations
-        landing = float(numbers.wants_lake and health.losses.landing_problem is None)
+        losses = health.losses
+        problems = (losses.landing_problem, losses.waiting)
+        landing = float(numbers.wants_lake and problems == (None, None))
         yield GaugeMetricFamily(
             f"{PREFIX}tap_landing", "1 while rotations get into a lake.", value=landing
         )

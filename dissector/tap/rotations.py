@@ -25,8 +25,10 @@ from dissector.lake.landing import Landing
 from dissector.lake.locks import adding_lock_if_free
 from dissector.lake.manifest import clean_base_name, tap_capture_id
 from dissector.lake.manifests import crowded_days
+from dissector.lake.mirror import of, shown
 from dissector.lake.places import NS_PER_DAY
 from dissector.lake.writer import block_bytes
+from dissector.tap.delivery import Delivery
 
 QUEUE_BYTES: Final = 128 << 20
 
@@ -89,8 +91,8 @@ class _Upkeep:
 
     def __init__(self, lake: Path, keep_days: int | None) -> None:
         self._command = [sys.executable, "-m", "dissector.lake.retention", str(lake)]
-        self._command += [] if keep_days is None else [str(keep_days)]
-        self._keeps = keep_days is not None
+        self._has_daily = keep_days is not None or of(lake) is not None
+        self._keep = str(keep_days or 0)
         self._lake = lake
         self._day = 0
         self._landed = _UPKEEP_AFTER
@@ -101,13 +103,13 @@ class _Upkeep:
         problem = self._ended()
         self._landed += 1
         today = time.time_ns() // NS_PER_DAY
-        is_due = self._keeps and today != self._day
+        is_due = self._has_daily and today != self._day
         is_worth_it = self._landed >= _UPKEEP_AFTER and crowded_days(self._lake)
         if self._process is None and (is_due or is_worth_it):
             self._day, self._landed = today, 0
             try:
                 self._process = subprocess.Popen(
-                    self._command,
+                    [*self._command, self._keep] if is_due else self._command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -141,6 +143,7 @@ class Rotations:
     landed, lost: how many rotations so far.
     lost_packets: of those that were given up.
     problem: why the last one was, None once one was landed again.
+    delivery: what is on disk and waits for the store of the lake.
     upkeep_problem: why old days stay, or small rotations, None where all went well.
 
     Args:
@@ -183,6 +186,7 @@ class Rotations:
         self._fates: queue.SimpleQueue[Fate] = queue.SimpleQueue()
         self._written: queue.Queue[_Written | None] = queue.Queue(_UNFINISHED)
         _try_out(lake)
+        self.delivery = Delivery(lake, is_live=not may_wait)
         self._threads = [
             threading.Thread(target=run, name=name, daemon=True)
             for name, run in (("tap-landing", self._run), ("tap-finishing", self._run_finishing))
@@ -272,10 +276,11 @@ class Rotations:
         return fates
 
     def close(self) -> list[Fate]:
-        """Land what is complete, drop what is not, end the thread."""
+        """Land what is complete, drop what is not, end the threads."""
         self._items.put(None)
         for thread in self._threads:
             thread.join()
+        self.delivery.close()
         self.upkeep_problem = self._upkeep.close() or self.upkeep_problem
         return self.fates()
 
@@ -314,7 +319,7 @@ class Rotations:
                 self._queued -= block_bytes(item)
                 self._room.notify()
         if isinstance(item, _End) and item.is_given_up and problem is None:
-            problem = f"the lake {self._lake} is written too slowly"
+            problem = f"the lake {shown(self._lake)} is written too slowly"
         end = item if isinstance(item, _End) else None
         self._written.put(_Written(landing, capture_id, rows, end, problem))
         if end is None:
@@ -331,6 +336,10 @@ class Rotations:
                     landing.commit(self._options)
                 except DissectorError as error:
                     problem = str(error)
+        self.delivery.wake()
+        if self._may_wait:
+            self.delivery.attempt()
+            problem = problem or self.delivery.sentence()
         if problem is None and written.end is not None:
             self.upkeep_problem = self._upkeep.after_landing() or self.upkeep_problem
         return problem

@@ -141,7 +141,8 @@ def test_what_cannot_be_is_one_line(
         (["lake", "list", LAKE], "is not a lake: it has no captures"),
         (["report", "--lake", LAKE, "-o", str(tmp_path / "r")], "is not a lake"),
         (["sql", "--lake", "s3://none/lake", "select 1"], "there is no such bucket"),
-        (["tap", "eth0", "--lake", LAKE], "lies on this machine"),
+        (["report", "--lake", LAKE, "-o", f"s3://{BUCKET}/r"], "lies on this machine"),
+        (["tap", "--replay", CAPTURES[1], "--lake", "s3://none/lake"], "no such bucket; make it"),
         (["lake", "list", "ftp://x/lake"], "is an address"),
         (["land", CAPTURES[1], "--lake", "s3://none/lake"], "no such bucket; make it"),
     ):
