@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-from dissector.cli.terminal import NORMAL, Messages, shown_instead
+from dissector.cli.terminal import NORMAL, Messages, draw_line
 
 # Kernels that `doctor --warm` compiles, and their time on two idle processors, as measured; a test
 # holds the number. Half of the time goes into five of them, so what is left is no proportion.
@@ -113,11 +113,4 @@ class Compiling:
 
     def _draw(self, text: str) -> bool:
         """Show a line in the place of the last one; empty: none. False if there is no terminal."""
-        stream = self._stream or sys.stderr
-        if not self._is_drawn or not stream.isatty():
-            return False
-        if shown_instead(text):
-            return True
-        stream.write(f"\r\x1b[K{text[:100]}")
-        stream.flush()
-        return True
+        return self._is_drawn and draw_line(text, self._stream or sys.stderr)

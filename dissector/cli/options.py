@@ -15,12 +15,13 @@ from click.core import ParameterSource
 from dissector.cli import uncompiled
 from dissector.cli.compiling import Compiling
 from dissector.cli.local_time import speak_local_time
-from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages
+from dissector.cli.terminal import NORMAL, QUIET, VERBOSE, Messages, show_fetching
 from dissector.errors import UsageError
 from dissector.local_paths import local, located
 from dissector.native.progress import listen
 from dissector.options import READING, Options, flags
 from dissector.protocols import PROTOCOL_NAMES
+from dissector.storage import progress
 from dissector.storage.addresses import has_known_scheme
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -268,6 +269,7 @@ def _collect(values: dict[str, Any]) -> Common:
         color=values.pop("color"),
     )
     listen(Compiling(common.words, common.is_progress_shown))
+    progress.listen(show_fetching if common.is_progress_shown else None)
     if "jobs" not in values:
         return common
     uncompiled.choose(values.get("inputs", ()), common.words)

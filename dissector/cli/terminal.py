@@ -179,6 +179,23 @@ def shown_instead(text: str) -> bool:
     return True
 
 
+def draw_line(text: str, stream: TextIO) -> bool:
+    """Show a line on a terminal in the place of the last one, by the bar if there is one; empty:
+    none. False if there is no terminal."""
+    if not stream.isatty():
+        return False
+    if not shown_instead(text):
+        stream.write(f"\r\x1b[K{text[:100]}")
+        stream.flush()
+    return True
+
+
+def show_fetching(done: int, total: int, where: str) -> None:
+    """Show on a terminal how much of a store is on this machine by now."""
+    text = f"fetching {bytes_text(done)} of {bytes_text(total)} from {safe_text(where)}"
+    draw_line(text if done < total else "", sys.stderr)
+
+
 @contextmanager
 def progress_bar(title: str, total_bytes: int, is_shown: bool) -> Iterator[ByteProgress]:
     """A bar with percent and bytes on stderr while the body runs.
@@ -238,8 +255,15 @@ def steps_bar(unit: str, is_shown: bool) -> Iterator[StepReport]:
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=0)
+        at = ""
 
         def step(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=safe_text(what), refresh=True)
+            nonlocal at
+            at = safe_text(what)
+            bar.update(task, completed=done, total=total, description=at, refresh=True)
 
-        yield step
+        _Shown.instead = lambda text: bar.update(task, description=text or at, refresh=True)
+        try:
+            yield step
+        finally:
+            _Shown.instead = None

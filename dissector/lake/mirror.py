@@ -16,6 +16,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +28,12 @@ from dissector import limits
 from dissector.errors import InputError, OutputError
 from dissector.lake import copies, places
 from dissector.lake.copies import Copy, copies_of, is_used
+from dissector.lake.fetching import Fetching, fetch_all
 from dissector.lake.locks import LOCK_FILE, adding_lock, exclusive_lock, shared_lock
 from dissector.lake.log import Change, Log, encoded
 from dissector.lake.manifest import MANIFEST_FOLDER, Manifest, PartFile, from_json, to_json
 from dissector.schemas import SCHEMA_VERSION, TABLES
+from dissector.schemas.quantities import bytes_text
 from dissector.storage.addresses import parsed, server_of
 from dissector.storage.store import Entry, Store
 from dissector.storage.stores import store_of
@@ -375,41 +378,34 @@ class Mirror:
             for name, part in wanted:
                 path = self.folder / name
                 if is_fresh or not is_used(path, part.bytes):
-                    missing.append((path, part))
-        with self.read_errors(), ThreadPoolExecutor(limits.STORE_REQUESTS) as pool:
-            texts = list(pool.map(self._fetch, missing))
-        wrong = {path: text for (path, _), text in zip(missing, texts, strict=True) if text}
-        size = sum(part.bytes for path, part in missing if path not in wrong)
+                    missing.append(Fetching(path, self._entry(path, part.bytes), part.sha256))
+        size = sum(each.entry.size for each in missing)
+        self._refuse_too_much(size)
+        with self.read_errors():
+            fetch_all(self._store, missing, self.address)
+        wrong = {each.path: each.problem for each in missing if each.problem}
+        size -= sum(each.entry.size for each in missing if each.problem)
         self.bytes_of[self.folder] = self.bytes_of.get(self.folder, 0) + size
         return wrong
+
+    def _refuse_too_much(self, size: int) -> None:
+        """Refuse to fetch what has no room, before anything is fetched.
+
+        Raises:
+            InputError: there is less.
+        """
+        free = shutil.disk_usage(self.folder).free
+        if size > free:
+            raise InputError(
+                f"{bytes_text(size)} of {self.address} are to be fetched, and {bytes_text(free)} "
+                f"are free in {self.folder.parent}: make room, let {BASE} name another folder, or "
+                "read less, with --capture"
+            )
 
     def _entry(self, path: Path, size: int) -> Entry:
         """A file of the store. path: where its copy is, or would be."""
         name = path.relative_to(self.folder)
         return Entry(f"{self._where.root}/{self._prefix}{name}", size, 0, None)
-
-    def _fetch(self, file: tuple[Path, PartFile]) -> str:
-        path, part = file
-        name, entry = path.relative_to(self.folder), self._entry(path, part.bytes)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial_path = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-        digest = hashlib.sha256()
-        try:
-            with partial_path.open("xb", buffering=0) as target:
-                for start in range(0, part.bytes, limits.STORE_RANGE_BYTES):
-                    end = min(start + limits.STORE_RANGE_BYTES, part.bytes)
-                    data = self._store.read(entry, start, end)
-                    digest.update(data)
-                    target.write(data)
-                os.fsync(target.fileno())
-            if digest.hexdigest() != part.sha256:
-                return f"{self.address}: {name} is not what its manifest says: its bytes changed"
-            partial_path.rename(path)
-        except FileNotFoundError:
-            return f"{self.address}: {name} is missing: it was removed meanwhile, run it again"
-        finally:
-            partial_path.unlink(missing_ok=True)
-        return ""
 
     def end_of(self, path: Path, size: int, wanted: int) -> bytes:
         """The last bytes of a file, all where it has fewer.

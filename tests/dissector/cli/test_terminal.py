@@ -21,6 +21,7 @@ from dissector.cli.terminal import (
     no_step,
     progress_bar,
     safe_text,
+    show_fetching,
     steps_bar,
     terminal_width,
     wrapped,
@@ -137,6 +138,27 @@ def test_steps_are_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stderr", io.StringIO())
     with steps_bar("sections", True) as step:
         assert step is no_step
+
+
+def test_what_is_fetched_is_drawn_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, or by the bar that is there."""
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    show_fetching(500, 2000, "s3://a/lake")
+    line = "fetching 500 B of 2.00 KB from s3://a/lake"
+    assert screen.getvalue() == f"\r\x1b[K{line}"
+    show_fetching(2000, 2000, "s3://a/lake")
+    assert screen.getvalue().endswith("\r\x1b[K")
+    with steps_bar("sections", True) as step:
+        step(3, 11, "errors")
+        show_fetching(500, 2000, "s3://a/lake")
+        step(4, 11, "latency")
+        show_fetching(2000, 2000, "s3://a/lake")
+    assert f"3 of 11 sections, now {line}" in screen.getvalue()
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    show_fetching(500, 2000, "s3://a/lake")
 
 
 def test_lines_wrap_at_the_terminal_and_not_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
