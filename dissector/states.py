@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from dissector.blocks import Int64Array
-from dissector.native.arguments import STATE, Kind, append
+from dissector.native.arguments import STATE, Kind, append, kept_kind
 
 
 class State:
     """Base of all states; a subclass lists its fields as annotations.
 
     A field is a C-contiguous array of one or two dimensions, a Bundle, or a NamedTuple of these.
-    pointers: int64[], address and shape of every array, read by kernels.
+    pointers: int64[], address and shape of every array, read by kernels; stays where it is.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -34,7 +34,9 @@ class State:
         assert tuple(values) == self._fields, "a state needs its fields in their order"
         for name, value in values.items():
             setattr(self, name, value)
-        self._describe()
+        words, self._kind = self._described()
+        self.pointers = np.array(words, np.int64)
+        self._address = self.pointers.ctypes.data
 
     def grow(self, **values: Any) -> None:
         """Put larger arrays in the place of those of these fields."""
@@ -45,19 +47,17 @@ class State:
                 setattr(self, name, value)
                 is_new = True
         if is_new:
-            self._describe()
+            self.pointers[:], self._kind = self._described()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """One with arrays of its own: `pointers` says where they lie."""
         return type(self)(**{name: deepcopy(getattr(self, name), memo) for name in self._fields})
 
-    def _describe(self) -> None:
+    def _described(self) -> tuple[list[int], Kind]:
         words: list[int] = []
         kinds = tuple([append(getattr(self, name), words) for name in self._fields])
         cls = type(self)
-        self._kind: Kind = (STATE, cls.__module__, cls.__qualname__, kinds)
-        self.pointers = np.array(words, np.int64)
-        self._address = self.pointers.ctypes.data
+        return words, kept_kind((STATE, cls.__module__, cls.__qualname__, kinds))
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""

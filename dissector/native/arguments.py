@@ -129,17 +129,38 @@ def append(value: Any, words: list[int]) -> Kind:
     return (_APPENDERS.get(cls) or _appender_of(cls))(value, words)
 
 
+class KeptKind(tuple[Any, ...]):
+    """A kind that is looked up with each call: its hash is that of hundreds of parts, found once."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@functools.cache
+def kept_kind(kind: Kind) -> Kind:
+    """The one that stands for all kinds equal to it, which is found without comparing parts."""
+    kept = KeptKind(kind)
+    kept._hash = hash(kind)
+    return kept
+
+
 class Prepacked:
     """An argument whose words are found once, for what is passed again and again.
 
-    Its arrays stay what they are; what is in them may change.
+    Its arrays stay what they are; what is in them may change, and states that are in it may grow.
     """
 
     def __init__(self, value: Any) -> None:
         self.value = value  # its arrays must live as long
         words: list[int] = []
-        self._kind = append(value, words)
+        self._kind = kept_kind(append(value, words))
         self._words = words
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of it."""
+        return getattr(self.value, name)
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""

@@ -17,6 +17,7 @@ import numpy as np
 from dissector.blocks import TableBlock
 from dissector.codecs.names import NameTable
 from dissector.codecs.texts import bounded
+from dissector.jit import prepacked
 from dissector.limits import MAX_PENDING_REQUESTS, NULL
 from dissector.notice_log import NoticeLog
 from dissector.protocols import columns
@@ -123,7 +124,7 @@ class CursusExchanges:
         bodies = self._decoder.bodies
         cursus_sessions.reserve(self._own, self._state, 0, mine)
         no_texts = np.full(rows, NULL, np.int64)
-        run = self._exchanges.begin(frames, rows, no_texts, self._names.names)
+        run = prepacked(self._exchanges.begin(frames, rows, no_texts, self._names.names))
         context = self._updates.begin(run, bodies, mine)
         needs_slow_path = bodies.decoded[:rows] == NULL
         needs_slow_path |= frames.frame_no[:rows] == NULL

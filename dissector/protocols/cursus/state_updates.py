@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
+from dissector.jit import prepacked
 from dissector.limits import MAX_CURSUS_PRODUCERS, MAX_STAGED_TRANSACTIONS, NULL
 from dissector.notice_log import NoticeLog
 from dissector.notices import NOTICE_NUMBER
@@ -78,7 +79,8 @@ class StateUpdates:
         self._producer_log.reserve(rows)
         self.groups.open.reserve(rows)
         log, deliveries = self._producer_log.state, self.groups.open.state
-        self._context = PassContext(run, self._own, log, deliveries, run.frames, bodies)
+        parts = PassContext(run, self._own, log, deliveries, run.frames, bodies)
+        self._context = prepacked(parts)
         return self._context
 
     # -- requests
