@@ -28,6 +28,7 @@ _DECRYPTED: Final = ("decrypted", "partly")  # of a connection in TLS
 _WITHOUT_LINK_TYPE: Final = ("unknown_link_type", "unknown_interface", "interface_limit")
 
 
+_LARGEST: Final = "hottest_bytes"
 _SUMS: Final = (
     "files", "packets", "packets_tcp", "dropped", "stream_bytes", "decoded_bytes", "gap_bytes",
     "cut_bytes", "shortened_bytes", "unparsed_bytes", "hidden_bytes", "dropped_bytes", "one_way",
@@ -43,6 +44,7 @@ class Account:
     missing: a sentence for each part of the input that could not be read or used, the first
         MAX_MISSING_SENTENCES.
     missing_count: those that could not be read.
+    hottest_bytes: of the streams of the connection that carries most.
     rows: by table.
     notices: by code.
     ignored: packets by reason.
@@ -56,6 +58,7 @@ class Account:
         self.packets_tcp = 0
         self.dropped = 0
         self.stream_bytes = 0
+        self.hottest_bytes = 0
         self.decoded_bytes = 0
         self.gap_bytes = 0
         self.cut_bytes = 0
@@ -105,6 +108,8 @@ class Account:
             ):
                 more = _total(block, f"{column}_{direction}")
                 setattr(self, total, getattr(self, total) + more)
+        carried = sum(_amounts(block, f"stream_bytes_{each}") for each in BOTH_DIRECTIONS)
+        self.hottest_bytes = max(self.hottest_bytes, int(np.max(carried, initial=0)))
         self.one_way += _one_way(block)
         fates: Any = block.columns.get("tls_decryption", ())
         for fate, count in Counter(fates).items():
@@ -160,7 +165,7 @@ class Account:
 
     def as_json(self) -> dict[str, Any]:
         """All sums, for a manifest; those that are nothing are left out."""
-        sums = {name: getattr(self, name) for name in (*_SUMS, *_COUNTS, "tls_encrypted")}
+        sums = {name: getattr(self, name) for name in (*_SUMS, _LARGEST, *_COUNTS, "tls_encrypted")}
         return {name: value for name, value in sums.items() if value} | {"missing": self.missing}
 
     @classmethod
@@ -169,7 +174,7 @@ class Account:
     ) -> "Account | None":
         """The account of a capture as a manifest has it; None if it cannot be one."""
         account = cls(name, file_names)
-        for each in _SUMS:
+        for each in (*_SUMS, _LARGEST):
             value = sums.get(each, 0)
             if not isinstance(value, int) or value < 0:
                 return None
@@ -189,6 +194,7 @@ class Account:
         """Add the sums of another capture."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.hottest_bytes = max(self.hottest_bytes, other.hottest_bytes)
         for name in _COUNTS:
             mine = getattr(self, name)
             for key, count in getattr(other, name).items():
@@ -221,7 +227,11 @@ class Account:
         """
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
-        contents = f"{_counted(connections, 'connection')}, {_counted(frames, 'frame')}"
+        contents = _counted(connections, "connection")
+        if connections > 1 and 2 * self.hottest_bytes > self.stream_bytes:
+            share = 100 * self.hottest_bytes // self.stream_bytes
+            contents += f" (one carries {share} % of the bytes)"
+        contents += f", {_counted(frames, 'frame')}"
         messages = self.rows.get("messages", 0)
         if messages:
             contents += f", {_counted(messages, 'message')}"
@@ -289,8 +299,14 @@ def _counted(count: int, word: str) -> str:
 
 def _total(block: TableBlock, column: str) -> int:
     """The sum of a column of numbers, nulls left out."""
-    amounts = _numbers(block, column)
-    return int(amounts[amounts != NULL].sum())
+    return int(_amounts(block, column).sum())
+
+
+def _amounts(block: TableBlock, column: str) -> Int64Array:
+    """A column of numbers, 0 where it is null."""
+    values = _numbers(block, column)
+    amounts: Int64Array = np.where(values == NULL, 0, values)
+    return amounts
 
 
 def _numbers(block: TableBlock, column: str) -> Int64Array:

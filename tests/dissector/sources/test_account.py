@@ -58,10 +58,46 @@ def test_everything_is_counted_and_told() -> None:
     assert account.notices == {"gap_lost": 2} and not account.is_partial
     assert account.stream_bytes == 100
     assert account.sentence() == (
-        "read 10 packets in 1 file: 2 connections, 4 frames, 1 message; "
+        "read 10 packets in 1 file: 2 connections (one carries 100 % of the bytes), "
+        "4 frames, 1 message; "
         "5 bytes never captured, 1 byte cut by the snap length, "
         "3 packets not used (not_ip 2, udp 1)"
     )
+
+
+def carrying(*amounts: tuple[int, int]) -> Account:
+    """The account of connections that carry so many bytes to the broker and to the client."""
+    to_broker, to_client = np.array(amounts, np.int64).reshape(-1, 2).T
+    columns = {"stream_bytes_to_broker": to_broker, "stream_bytes_to_client": to_client}
+    account = Account()
+    account.add(TableBlock("connections", len(amounts), columns))
+    return account
+
+
+@pytest.mark.parametrize(
+    ("amounts", "said"),
+    [
+        ([(60, 0), (20, 29)], "2 connections (one carries 55 % of the bytes)"),
+        ([(1, 50), (20, 29), (0, 1)], "3 connections (one carries 50 % of the bytes)"),
+        ([(50, 0), (20, 30)], "2 connections"),
+        ([(0, 0), (0, 0)], "2 connections"),
+        ([(60, 0)], "1 connection"),
+        ([], "0 connections"),
+    ],
+)
+def test_a_connection_that_carries_most_is_told(amounts: list[tuple[int, int]], said: str) -> None:
+    account = carrying(*amounts)
+    assert f": {said}, 0 frames;" in account.sentence()
+    again = Account.from_json(account.as_json(), "", ())
+    assert again is not None and again.sentence() == account.sentence()
+
+
+def test_of_several_captures_the_connection_that_carries_most_of_all_is_told() -> None:
+    account = carrying((60, 0), (20, 29))
+    account.merge(carrying((90, 0)))
+    assert "3 connections, " in account.sentence()
+    account.merge(carrying((300, 0)))
+    assert "4 connections (one carries 60 % of the bytes), " in account.sentence()
 
 
 def test_drops_of_the_interface_are_lost_packets() -> None:
