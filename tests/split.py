@@ -1,34 +1,59 @@
 """The same numbers however the traffic is split: python -m tests.split [CAPTURE...] [--way WAY].
 
-Each capture, by default every sample, is landed whole, and then again split in each way; what the
-reports say must be the same but for what says where something lies, and for what is found in each
-capture by itself. A capture is cut where no frame is under way, so that a cut destroys nothing but
-what LOST names. Differences are printed, and make the exit code 1.
+Each capture, by default every sample, is landed whole, and then again split in each way; the facts of
+all captures that belong together must be those of the whole, row by row, in all columns but those
+that say where something lies; with --reports, what report.json says as well. What differs is
+printed by table and columns, and makes the exit code 1 unless KNOWN has it, with the reason.
 
-cut: at packets, landed in order. order: the same parts, landed in another order. connections: in
-two, by clients, as two taps would have them. both: by clients, and each half cut. rotations: by a
-tap.
+cut: where no frame is under way, landed in order. anywhere: behind any packets. order: cut, and
+landed in another order. connections: in two, by clients, as two taps would have them. both: by
+clients, and each half cut. rotations: by a tap. processes: cut, and landed by three processes.
+spark: cut, and what Spark reports.
 """
 
 import argparse
+import io
 import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dissector.cli.main import run
+from dissector.joining.closing import CLOSED
+from dissector.lake.manifest import tap_run_of
 from dissector.lake.reader import open_lake
-from tests.dissector.joining.cutting import SAMPLES, by_client, land, packets, parts, read
-from tests.dissector.report.apart import PLACES
+from tests.dissector.joining.cutting import (
+    LINKS,
+    MAGIC,
+    SAMPLES,
+    by_client,
+    closed,
+    land,
+    link_of,
+    packets,
+    parts,
+    plain,
+    planned,
+    read,
+)
+from tests.dissector.report import apart
 from tests.reports import SOME_RULES, differences, reported
 
 CUTS: Final = 3
-ETHERNET: Final = 1
-# What a border destroys or adds, whatever is joined.
+HANDLES: Final = ("producers", "consumers")
+# Where the frames of joined rows lie; and how far a log reaches, which each capture knows alone.
+MORE: Final = ("own_capture", "own_connection_id", "response_capture", "response_connection_id",
+               "previous_capture", "ack_capture", "ack_connection_id", "order_no", "lag",
+               "closed_capture", "closed_connection_id", "closed_no")  # fmt: skip
+# What a border destroys or adds to reports, whatever is joined.
 LOST: Final = {
     "about", "closing", "coverage",  # of files and captures, their notices and their ends
     "evidence", "title", "text",  # sentences name captures and frames
@@ -37,6 +62,7 @@ LOST: Final = {
 
 Parts = list[bytes]
 Way = Callable[[bytes, list[int], random.Random], Parts]
+Facts = dict[str, Counter[tuple[Any, ...]]]
 
 
 def quiet_places(data: bytes, lake: Path) -> list[int]:
@@ -53,12 +79,16 @@ def quiet_places(data: bytes, lake: Path) -> list[int]:
     return [place for place in range(1, last) if place not in under_way]
 
 
-def _some(quiet: list[int], draw: random.Random) -> list[int]:
-    return sorted(draw.sample(quiet, min(CUTS, len(quiet))))
+def _some(places: list[int], draw: random.Random) -> list[int]:
+    return sorted(draw.sample(places, min(CUTS, len(places))))
 
 
 def _cut(data: bytes, quiet: list[int], draw: random.Random) -> Parts:
     return parts(data, _some(quiet, draw))
+
+
+def _anywhere(data: bytes, _quiet: list[int], draw: random.Random) -> Parts:
+    return parts(data, _some(list(range(1, len(packets(data)) - 2)), draw))
 
 
 def _order(data: bytes, quiet: list[int], draw: random.Random) -> Parts:
@@ -82,23 +112,27 @@ def _both(data: bytes, quiet: list[int], draw: random.Random) -> Parts:
 
 WAYS: Final[dict[str, Way | None]] = {
     "cut": _cut,
+    "anywhere": _anywhere,
     "order": _order,
     "connections": _connections,
     "both": _both,
     "rotations": None,
+    "processes": _cut,
+    "spark": _cut,
 }
+# Spark takes half a minute to begin, and seconds for each lake.
+EVERY: Final = tuple(way for way in WAYS if way != "spark")
 
 
-def told(lake: Path, folder: Path) -> Any:
+def told(lake: Path, folder: Path, **more: Any) -> Any:
     """What the report of a lake says, but for places."""
-    report = reported(lake, folder, rules=SOME_RULES, tell=lambda _: None)
-    return without(report)
+    return without(reported(lake, folder, rules=SOME_RULES, tell=lambda _: None, **more))
 
 
 def without(value: Any) -> Any:
     """A report, or a part of one, without what a split may change."""
     if isinstance(value, dict):
-        left_out = PLACES | LOST
+        left_out = apart.PLACES | LOST
         return {name: without(each) for name, each in value.items() if name not in left_out}
     if not isinstance(value, list):
         return value
@@ -108,68 +142,178 @@ def without(value: Any) -> Any:
     return sorted(rows, key=partial(json.dumps, sort_keys=True)) if is_table else rows
 
 
-def split(name: str, way: str, seed: int, folder: Path) -> list[str]:
-    """Where the report of a sample that is split differs from that of the whole."""
+def facts(lake: Path, folder: Path) -> Facts:
+    """The rows of a lake that reports count, joined where captures belong together."""
+    with open_lake(lake) as opened:
+        plan = planned(opened)
+        tables = closed(opened, plan, folder)
+        found = {}
+        for name in (*CLOSED, *HANDLES):
+            alone = [
+                row
+                for row in opened.table(name).to_pylist()
+                if tap_run_of(row["capture"]) not in plan.captures
+            ]
+            rows = [*tables[name].to_pylist(), *alone]
+            found[name] = plain(map(_marked, rows) if name in HANDLES else rows, MORE)
+    return found
+
+
+def _marked(row: dict[str, Any]) -> dict[str, Any]:
+    """Of frames of producers and consumers whether there is one: captures number their own."""
+    return {
+        name: value is not None if name.endswith("_frame_no") else value
+        for name, value in row.items()
+    }
+
+
+def unlike(whole: Facts, parts: Facts) -> Counter[str]:
+    """How many rows differ, by table and in which columns; in all where the other has none."""
+    found: Counter[str] = Counter()
+    for name, theirs in whole.items():
+        mine = parts[name]
+        lost, new = [*(theirs - mine).elements()], [*(mine - theirs).elements()]
+        for row in lost:
+            alike = max(new, key=lambda other: len({*row} & {*other}), default=None)
+            if alike is None:
+                found[f"{name}: missing"] += 1
+                continue
+            new.remove(alike)
+            columns = sorted({column for column, _ in {*row} ^ {*alike}})
+            found[f"{name}: {', '.join(columns)}"] += 1
+        if new:
+            found[f"{name}: more"] += len(new)
+    return found
+
+
+class Whole(NamedTuple):
+    """A sample that is landed whole, once for all ways. report: without places, None if reports are
+    not asked for."""
+
+    name: str
+    data: bytes
+    lake: Path
+    quiet: list[int]
+    facts: Facts
+    report: Any
+
+    @property
+    def rows(self) -> int:
+        """How many rows of facts there are."""
+        return sum(rows.total() for rows in self.facts.values())
+
+
+@contextmanager
+def landed(name: str, *, has_report: bool = False) -> Iterator[Whole]:
+    """Land a sample; its lake is gone when the body ends."""
     data = read(name)
-    base = Path(name).name.partition(".")[0]
-    land(data, base, folder / "whole", folder)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        land(data, _base(name), folder / "lake", folder)
+        report = told(folder / "lake", folder / "report") if has_report else None
+        quiet = quiet_places(data, folder / "lake")
+        found = facts(folder / "lake", folder / "closed")
+        yield Whole(name, data, folder / "lake", quiet, found, report)
+
+
+def split(whole: Whole, way: str, seed: int) -> Counter[str]:
+    """How much of a sample that is split differs from the whole: of its facts, and of its report."""
     made = WAYS[way]
-    if made is None:
-        _rotated(data, folder, seed)
-    else:
-        quiet = quiet_places(data, folder / "whole")
-        for number, part in enumerate(made(data, quiet, random.Random(seed))):
-            land(part, f"{base}-part{number}", folder / "split", folder)
-    whole = told(folder / "whole", folder / "whole-report")
-    return differences(whole, told(folder / "split", folder / "split-report"))
+    with tempfile.TemporaryDirectory() as given:
+        folder = Path(given)
+        lake = folder / "lake"
+        if made is None:
+            _rotated(whole.data, folder, seed)
+        elif way == "processes":
+            _by_processes(made(whole.data, whole.quiet, random.Random(seed)), folder)
+        else:
+            for number, part in enumerate(made(whole.data, whole.quiet, random.Random(seed))):
+                land(part, f"{_base(whole.name)}-part{number}", lake, folder)
+        if way == "spark":
+            return Counter(differences(whole.report, _by_spark(lake, folder / "report")))
+        found = unlike(whole.facts, facts(lake, folder / "closed"))
+        if whole.report is not None:
+            found.update(differences(whole.report, told(lake, folder / "report")))
+    return found
+
+
+def _base(name: str) -> str:
+    return Path(name).name.partition(".")[0]
 
 
 def _rotated(data: bytes, folder: Path, seed: int) -> None:
     """Let a tap land a capture in rotations of about a third of it."""
     (folder / "replayed.pcap").write_bytes(data)
     size = len(data) // 3 + seed
-    command = ["tap", "--replay", str(folder / "replayed.pcap"), "--lake", str(folder / "split")]
+    command = ["tap", "--replay", str(folder / "replayed.pcap"), "--lake", str(folder / "lake")]
     assert run([*command, "--rotate", f"{size}B", "--no-findings", "-q"]) == 0
 
 
+def _by_processes(pieces: Parts, folder: Path) -> None:
+    """Land files at once, in any order."""
+    paths = [folder / f"piece{number}.pcap" for number, _ in enumerate(pieces)]
+    for path, piece in zip(paths, pieces, strict=True):
+        path.write_bytes(piece)
+    command = ["land", *map(str, paths), "--lake", str(folder / "lake"), "--chain", "none"]
+    with redirect_stdout(io.StringIO()):
+        assert run([*command, "-j", "3", "-q"]) == 0
+
+
+def _by_spark(lake: Path, folder: Path) -> Any:
+    from dissector.spark import session
+    from dissector.spark.engine import SparkEngine
+
+    spark = session.start("local[2]", name="split")
+    return told(lake, folder, engine=lambda _: SparkEngine(spark))
+
+
 def can_be(way: str, name: str) -> bool:
-    """Whether a sample can be split so: clients are told by ports, behind Ethernet headers. What
-    two taps see of Cursus has nothing to put it together by, neither checksums nor ids."""
-    is_of_cursus = name.startswith("../cursus")
-    by_clients = way in ("connections", "both")
-    return not by_clients or (not is_of_cursus and read(name)[20] == ETHERNET)
+    """Whether a sample can be split so: what two taps see of Cursus has nothing to put it together
+    by, neither checksums nor ids."""
+    return way not in ("connections", "both") or Path(name).parent.name != "cursus"
 
 
 def samples() -> list[str]:
-    """The samples of Pulsar's and of Cursus' brokers, as `read` names them."""
-    folders = (SAMPLES, SAMPLES.parent / "cursus")
-    return [
-        path.name if folder == SAMPLES else f"../cursus/{path.name}"
-        for folder in folders
-        for path in sorted(folder.iterdir())
-        if path.name.endswith((".pcap", ".pcap.gz"))
-    ]
+    """The samples that can be cut, as `read` names them."""
+    paths = sorted(SAMPLES.parent.glob("*/*.pcap*"))
+    names = [f"../{path.parent.name}/{path.name}" for path in paths]
+    return [name.removeprefix(f"../{SAMPLES.name}/") for name in names if is_cut(read(name))]
+
+
+def is_cut(data: bytes) -> bool:
+    """Whether a capture is a pcap file that `packets` reads, with enough of them."""
+    return data[:4] in MAGIC and link_of(data) in LINKS and len(packets(data)) > 4
+
+
+def compare(name: str, ways: Iterable[str], seeds: Iterable[int], has_report: bool) -> list[str]:
+    """What a sample says of each way, a line each; "!" begins what is not known."""
+    said = []
+    with landed(name, has_report=has_report) as whole:
+        for way, seed in ((way, seed) for way in ways for seed in seeds if can_be(way, name)):
+            found = split(whole, way, seed)
+            said.append(f"{name} {way} {seed}: {found.total()} of {whole.rows} rows differ")
+            said += [f"  {count} {text}" for text, count in sorted(found.items())]
+    return said
 
 
 def main() -> int:
     """Split captures in all ways, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("capture", nargs="*", help="names of samples; all if none is given")
+    parser.add_argument("capture", nargs="*", help="samples, or other files; all samples if none")
     parser.add_argument("--way", choices=WAYS, action="append")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--reports", action="store_true", help="compare what reports say, too")
+    parser.add_argument("-j", "--jobs", type=int, default=1)
     asked = parser.parse_args()
-    count = 0
-    for name in asked.capture or samples():
-        for way in asked.way or WAYS:
-            if not can_be(way, name):
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                found = split(name, way, asked.seed, Path(folder))
-            count += bool(found)
-            print(f"{name} {way}: {len(found) or 'no'} differences", flush=True)
-            for text in found:
-                print(f"  {text}")
-    return 1 if count else 0
+    ways, seeds = asked.way or EVERY, asked.seed or [1]
+    has_report = asked.reports or "spark" in ways
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+        for lines in pool.map(
+            partial(compare, ways=ways, seeds=seeds, has_report=has_report),
+            asked.capture or samples(),
+        ):
+            print("\n".join(lines), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from dissector.joining import (
 )
 from dissector.joining import positions as joining_positions
 from dissector.joining.files import (
+    BATCH_ROWS,
     FEW_ROWS,
     CaptureFiles,
     JoinSettings,
@@ -85,6 +86,7 @@ SCHEMAS: Final = {
     "changes": merged.CHANGES,
     "cut": merged.CUT,
     "skipped": merged.SKIPPED,
+    "untouched": merged.UNTOUCHED,
 }
 # What an increment leaves to the next.
 LEFT: Final = (*joining_positions.SCHEMAS, *stitching.LEFT)
@@ -155,7 +157,9 @@ def close_group(
         more: dict[str, list[pa.Table]] = defaultdict(list)
         db.register("later", small_table(around.later, capture=TEXT, connection_id=NUMBER))
         db.execute("CREATE TABLE going_on AS FROM later" if around.is_last else merged.GOING_ON)
-        spoken = {name for (name,) in db.sql("SELECT DISTINCT read_by FROM placed").fetchall()}
+        is_complete = around == ALONE and not source.is_mixed
+        stitching.leave_untouched(db, is_complete=is_complete)
+        spoken = {name for (name,) in db.sql(merged.SPOKEN).fetchall()}
         rows_out: list[Iterator[stitching.TableRows]] = []
         if stitching_cursus.NAME in spoken:
             rows_out.append(stitching_cursus.stitched(db, is_in_turn=group.is_in_turn))
@@ -169,7 +173,7 @@ def close_group(
                 is_in_turn=group.is_in_turn,
             )
             rows_out.append(stitched)
-        counts |= _write_closed(chain(*rows_out), Positions(db), target, more)
+        counts |= _write_closed(db, chain(*rows_out), target, more)
         counts |= _write_others(db, target, more)
         if not around.is_last:
             for name, query in (("placed", "FROM placed"), ("opened", merged.OPENED)):
@@ -200,6 +204,7 @@ def _write_others(
         ("behind", merged.BEHIND),
         ("cut", merged.CUT_QUERY),
         ("skipped", merged.SKIPPED_QUERY),
+        ("untouched", merged.UNTOUCHED_QUERY),
         ("changes", _changes(db, target)),
     ):
         counts[name] = write(db, query, SCHEMAS[name], target.path(name))
@@ -219,18 +224,23 @@ def _settle_once(db: "duckdb.DuckDBPyConnection", target: Target) -> int:
 def _changes(db: "duckdb.DuckDBPyConnection", target: Target) -> str:
     for name in CLOSED:
         path = text(str(target.path(name)).replace("[", "[[]"))
-        db.execute(f"CREATE VIEW closed_{name} AS FROM read_parquet({path})")
+        left = merged.AS_THEY_ARE[name]
+        db.execute(
+            f"CREATE VIEW closed_{name} AS FROM read_parquet({path}) UNION ALL BY NAME "
+            f"FROM all_{name} SEMI JOIN {left} USING (capture, connection_id)"
+        )
     return merged.changes()
 
 
 def _write_closed(
+    db: "duckdb.DuckDBPyConnection",
     rows_out: Iterable[stitching.TableRows],
-    positions: Positions,
     target: Target,
     more: dict[str, list[pa.Table]],
 ) -> dict[str, int]:
     """Write the rows of CLOSED as they come; those of other tables are put to `more`."""
     counts = dict.fromkeys(CLOSED, 0)
+    positions = Positions(db)
     with ExitStack() as stack:
         writers = {}
         for name in CLOSED:
@@ -243,7 +253,22 @@ def _write_closed(
                 counts[name] += rows.num_rows
             else:
                 more[name].append(rows)
+        for batch in db.table("dated").to_arrow_reader(BATCH_ROWS):
+            writers["deliveries"].write_table(own_deliveries(batch))
+            counts["deliveries"] += batch.num_rows
     return counts
+
+
+def own_deliveries(rows: pa.RecordBatch) -> pa.Table:
+    """Deliveries of one capture with their positions, which are those of that capture."""
+    schema = SCHEMAS["deliveries"]
+    own = {"own_capture": "capture", "own_connection_id": "connection_id", "order_no": "frame_no"}
+    names = (own.get(name, name) for name in schema.names)
+    return pa.table(
+        [rows.column(name).cast(kind) if name in rows.schema.names
+         else pa.nulls(rows.num_rows, kind) for name, kind in zip(names, schema.types, strict=True)],
+        schema=schema,
+    )  # fmt: skip
 
 
 def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:

@@ -142,6 +142,22 @@ SELECT {", ".join(SKIPPED.names)} FROM notices WHERE code = 'midstream_start'
 ORDER BY ALL
 """
 
+# Connections whose rows are those of their capture; keeps_deliveries: these as well.
+UNTOUCHED: Final = pa.schema(
+    [
+        ("capture", pa.string()), ("connection_id", pa.int64()), ("keeps_deliveries", pa.bool_()),
+    ]
+)  # fmt: skip
+UNTOUCHED_QUERY: Final = f"SELECT {', '.join(UNTOUCHED.names)} FROM untouched ORDER BY ALL"
+# Of each table those whose rows are read as they are.
+AS_THEY_ARE: Final = {
+    "exchanges": "untouched",
+    "deliveries": "(FROM untouched WHERE keeps_deliveries)",
+    "permits": "untouched",
+}
+# The protocols of connections whose rows are made again.
+SPOKEN: Final = "SELECT DISTINCT read_by FROM placed ANTI JOIN untouched USING (chain)"
+
 
 def changes() -> str:
     """The query for CHANGES, of the tables all_exchanges, closed_exchanges and so on."""

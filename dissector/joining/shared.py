@@ -30,6 +30,8 @@ PRESENCE: Final = pa.schema(
     ]
 )
 _RANGE: Final = "count(*) AS rows, epoch_us(min(ts)) AS first_us, epoch_us(max(ts)) AS last_us"
+# Topics that are not persistent number no entries, and say 0 and 0.
+_IS_STORED: Final = "NOT coalesce(starts_with(topic, 'non-'), ledger_id = 0)"
 SENDS_PRESENCE: Final = f"""
 SELECT capture, 'sent' AS kind, topic, producer_name AS name, NULL AS ledger_id,
   min(sequence_id) AS least, max(sequence_id) AS greatest, {_RANGE}
@@ -39,27 +41,35 @@ GROUP BY capture, topic, producer_name
 UNION ALL BY NAME
 SELECT capture, 'stored' AS kind, topic, NULL AS name, ledger_id,
   min(entry_id) AS least, max(entry_id) AS greatest, {_RANGE}
-FROM exchanges WHERE kind = 'publish' AND topic IS NOT NULL AND entry_id >= 0
-  AND NOT starts_with(topic, 'non-')
+FROM exchanges WHERE kind = 'publish' AND entry_id >= 0 AND {_IS_STORED}
 GROUP BY capture, topic, ledger_id
 UNION ALL BY NAME
 SELECT capture, 'got' AS kind, topic, subscription AS name, ledger_id,
   min(entry_id) AS least, max(entry_id) AS greatest, {_RANGE}
-FROM deliveries WHERE topic IS NOT NULL AND entry_id >= 0 AND NOT starts_with(topic, 'non-')
+FROM deliveries WHERE entry_id >= 0 AND {_IS_STORED}
 GROUP BY capture, topic, subscription, ledger_id
 ORDER BY capture, kind, topic, name, ledger_id
 """
 
+# A capture that begins in the middle may not know the topic of an entry; it may be any that has its
+# ledger.
+_NAMED: Final = """
+CREATE TABLE named AS
+WITH each AS (SELECT * FROM presence JOIN clusters USING (capture)),
+known AS (SELECT DISTINCT cluster, ledger_id, topic FROM each WHERE kind <> 'sent')
+SELECT e.* REPLACE (coalesce(e.topic, k.topic) AS topic)
+FROM each AS e LEFT JOIN known AS k ON e.topic IS NULL AND k.topic IS NOT NULL
+  AND k.ledger_id = e.ledger_id AND k.cluster IS NOT DISTINCT FROM e.cluster
+"""
 # Ranges of numbers in which other captures have some, too: of each what lies between the first and
 # the last number that can be in another. Captures that are one whole already are one here.
 _OVERLAPS: Final = """
 CREATE TABLE common AS
 WITH held AS (
-  SELECT w.whole, c.cluster, p.topic, p.kind = 'sent' AS is_sent,
+  SELECT w.whole, p.cluster, p.topic, p.kind = 'sent' AS is_sent,
     CASE WHEN p.kind = 'sent' THEN p.name END AS producer_name, p.ledger_id,
     min(p.least) AS least, max(p.greatest) AS greatest
-  FROM presence AS p JOIN clusters AS c USING (capture) JOIN wholes AS w USING (capture)
-  GROUP BY ALL
+  FROM named AS p JOIN wholes AS w USING (capture) GROUP BY ALL
 ),
 beside AS (
   SELECT *, max(greatest) OVER (earlier ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until,
@@ -77,8 +87,9 @@ JOIN clusters AS c ON c.capture = w.capture AND c.cluster IS NOT DISTINCT FROM b
 WHERE b.until >= b.least OR b.next <= b.greatest
 """
 _TOUCHED: Final = """
-SELECT DISTINCT o.capture FROM common AS o JOIN presence AS p
-  ON p.capture = o.capture AND p.topic = o.topic AND (p.kind = 'sent') = o.is_sent
+SELECT DISTINCT o.capture FROM common AS o JOIN named AS p
+  ON p.capture = o.capture AND p.topic IS NOT DISTINCT FROM o.topic
+  AND (p.kind = 'sent') = o.is_sent
   AND p.ledger_id IS NOT DISTINCT FROM o.ledger_id
   AND (NOT o.is_sent OR p.name = o.producer_name)
   AND p.least <= o.high AND p.greatest >= o.low
@@ -97,19 +108,19 @@ WHERE o.is_sent AND e.kind = 'publish'
 """,
     """
 CREATE TABLE stored AS
-SELECT e.capture, e.connection_id, epoch_us(e.ts) AS us, o.cluster, e.topic, e.ledger_id,
+SELECT e.capture, e.connection_id, epoch_us(e.ts) AS us, o.cluster, o.topic, e.ledger_id,
   e.entry_id, e.crc32c_stored
 FROM exchanges AS e JOIN common AS o
-  ON e.capture = o.capture AND e.topic = o.topic
+  ON e.capture = o.capture AND coalesce(e.topic = o.topic, e.topic IS NULL)
   AND e.ledger_id IS NOT DISTINCT FROM o.ledger_id AND e.entry_id BETWEEN o.low AND o.high
 WHERE NOT o.is_sent AND e.kind = 'publish'
 """,
     """
 CREATE TABLE got AS
-SELECT d.capture, d.connection_id, epoch_us(d.ts) AS us, o.cluster, d.topic, d.ledger_id,
+SELECT d.capture, d.connection_id, epoch_us(d.ts) AS us, o.cluster, o.topic, d.ledger_id,
   d.entry_id, d.crc32c_stored, d.subscription, d.partition
 FROM deliveries AS d JOIN common AS o
-  ON d.capture = o.capture AND d.topic = o.topic
+  ON d.capture = o.capture AND coalesce(d.topic = o.topic, d.topic IS NULL)
   AND d.ledger_id IS NOT DISTINCT FROM o.ledger_id AND d.entry_id BETWEEN o.low AND o.high
 WHERE NOT o.is_sent
 """,
@@ -141,6 +152,7 @@ def overlapping(db: "duckdb.DuckDBPyConnection") -> frozenset[str]:
         db: with presence (PRESENCE), clusters (capture, cluster: captures of different labels have
             nothing in common) and wholes (capture, whole: captures known to belong together).
     """
+    db.execute(_NAMED)
     db.execute(_OVERLAPS)
     rows = db.execute(_TOUCHED).fetchall()
     return frozenset(row[0] for row in rows)

@@ -101,6 +101,20 @@ def texts() -> list[str]:
     return [statement for step in steps for statement in statements(step)]
 
 
+def leave_untouched(db: "duckdb.DuckDBPyConnection", *, is_complete: bool) -> None:
+    """Make the table untouched, of connections whose rows are not made again, and the view dated.
+
+    Args:
+        db: with what `facts/untouched.sql` reads.
+        is_complete: whether all captures have all columns, and nothing comes before or behind; else
+            no connection is left.
+    """
+    for statement in statements("untouched"):
+        db.execute(statement)
+    if not is_complete:
+        db.execute("DELETE FROM untouched")
+
+
 def stitched(
     db: "duckdb.DuckDBPyConnection",
     before: _Path | None,

@@ -58,6 +58,12 @@ _NOTHING_MOVED: Final = (
     "CAST(NULL AS STRING) AS head_capture, CAST(NULL AS BIGINT) AS head_connection_id WHERE FALSE"
 )
 
+# Rows of captures that were joined which are read as they are.
+_UNTOUCHED: Final = (
+    " OR EXISTS (SELECT 1 FROM closed_untouched AS u WHERE u.capture = r.capture "
+    "AND u.connection_id = r.connection_id"
+)
+
 
 def columns_of(table: str) -> list[str]:
     """The columns of a table as the files of a lake have them."""
@@ -113,6 +119,9 @@ def table_views(
         if is_joined and name in CLOSED:
             cells = ", ".join(view_columns(name))
             rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
+            if table != "connections":
+                keeps = " AND u.keeps_deliveries" if table == "deliveries" else ""
+                rows += f"{_UNTOUCHED}{keeps})"
             for source in CLOSED[name]:
                 rows += f" UNION ALL SELECT {cells} FROM closed_{source}"
         elif is_joined and name in REPEATED:

@@ -179,7 +179,7 @@ def _closed(read: Inputs, joined: Sequence[str], closed: Path) -> dict[str, list
 
     return {
         name: list(filter(is_mine, parquet_files(closed, name)))
-        for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out"})
+        for name in sorted({*chain.from_iterable(IN_PLACE.values()), "left_out", "untouched"})
     }
 
 

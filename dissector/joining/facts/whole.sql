@@ -1,11 +1,15 @@
 -- The captures of a group as one capture that had seen all of it would be: a connection's number is
 -- its chain, frames are numbered in one order (n), and have the incarnations and names that they
 -- would have had. All tables of it are those of a lake by name, in a schema of their own.
--- Inputs: placed, handovers, merged, message_counts; connections, frames, acks, producers,
+-- Inputs: placed, untouched, handovers, merged, message_counts; connections, frames, acks, producers,
 -- consumers, deliveries and gaps of the group (gaps: of captures without events), all_events; in the
 -- schema whole, what came before (before.sql, and carried_frames and so on, which border.sql made).
 
-CREATE TABLE whole.parts AS SELECT * FROM main.placed WHERE read_by = 'pulsar';
+CREATE TABLE whole.parts AS
+SELECT * FROM main.placed WHERE read_by = 'pulsar' AND chain NOT IN (SELECT chain FROM main.untouched);
+
+-- numbered_parts: those whose frames have a place in the order of the whole.
+CREATE VIEW whole.numbered_parts AS FROM whole.parts UNION ALL FROM main.feeding;
 
 -- turns: the frames that count. Of one that goes on in the next capture nothing is known but whose
 -- it is, if it says so.
@@ -13,7 +17,7 @@ CREATE TABLE whole.turns AS
 SELECT p.rank, p.chain, p.floor_ns, f.frame_no, f.last_ts_ns, coalesce(max(f.last_packet) OVER (
     PARTITION BY p.rank, p.chain ORDER BY f.frame_no
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), 0) AS turn
-FROM main.frames AS f JOIN whole.parts AS p USING (capture, connection_id)
+FROM main.frames AS f JOIN whole.numbered_parts AS p USING (capture, connection_id)
 WHERE f.protocol = 'pulsar' AND NOT coalesce(
   f.status = 'cut_by_end'
   AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
@@ -28,6 +32,14 @@ SELECT rank, chain, frame_no, turn,
 FROM (SELECT *, greatest(floor_ns, max(last_ts_ns) OVER (PARTITION BY rank ORDER BY turn, frame_no
   ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) AS time FROM whole.turns)
 UNION ALL BY NAME SELECT rank, chain, frame_no, n FROM whole.carried_places;
+
+INSERT INTO whole.before_published BY NAME
+SELECT e.topic, p.chain, e.ledger_id AS ledger, e.entry_id AS entry, e.request_last_ns AS sent_ns, o.n
+FROM main.exchanges AS e JOIN main.feeding AS p USING (capture, connection_id)
+JOIN whole.orders AS o ON o.rank = p.rank AND o.chain = p.chain AND o.frame_no = e.response_frame_no
+WHERE e.kind = 'publish' AND e.response_command = 'SEND_RECEIPT' AND e.ledger_id >= 0
+  AND e.entry_id >= 0 AND e.response_frame_no > e.request_frame_no
+  AND NOT coalesce(e.topic LIKE 'non-persistent://%', e.ledger_id = 0 AND e.entry_id = 0);
 
 -- ends: behind which frame FIN and the end of a connection stand.
 CREATE TABLE whole.ends AS
@@ -66,7 +78,7 @@ present AS (
     CASE WHEN m.ended <> 'capture_end' THEN coalesce(e.ended_packet,
       greatest(e.fin_packet_to_broker, e.fin_packet_to_client)) END AS ended_packet)
   FROM main.merged AS m
-  JOIN whole.parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
+  JOIN whole.numbered_parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
   LEFT JOIN ends AS e ON e.chain = p.chain
 )
 FROM present UNION ALL BY NAME FROM whole.carried_connections ANTI JOIN present USING (connection_id);

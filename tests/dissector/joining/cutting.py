@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dissector.dissection import Options
 from dissector.joining import survey
-from dissector.joining.closing import SCHEMAS, Target, close_group
+from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
 from dissector.joining.files import FEW_ROWS, JoinSettings, digests, files_of
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
@@ -23,6 +23,10 @@ from dissector.lake.reader import Lake
 from dissector.sources.rings import Chain
 
 SAMPLES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
+
+MAGIC = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
+# How long the header of a link is, and where it says what follows.
+LINKS: dict[int, tuple[int, int | None]] = {0: (4, None), 104: (4, None), 1: (14, 12), 113: (16, 14), 276: (20, 0)}
 
 # Columns that name places or are decided by them: they differ between one capture and several.
 PLACES = {
@@ -33,7 +37,7 @@ PLACES = {
 
 def packets(data: bytes) -> list[bytes]:
     """The records of a little-endian pcap file, its header first."""
-    assert data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
+    assert data[:4] in MAGIC
     packets, at = [data[:24]], 24
     while at < len(data):
         size = 16 + struct.unpack_from("<I", data, at + 8)[0]
@@ -56,15 +60,32 @@ def parts(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 def by_client(data: bytes, is_first: Callable[[int], bool]) -> list[bytes]:
-    """An Ethernet capture in two, by the clients' ports, which are the higher ones."""
+    """A capture in two, by the clients' ports, which are the higher ones."""
     header, *records = packets(data)
-    assert header[20] == 1
+    link = link_of(data)
     found: list[list[bytes]] = [[], []]
     for record in records:
-        ip = 16 + 14
-        tcp = ip + 4 * (record[ip] & 15)
-        found[not is_first(max(struct.unpack_from(">HH", record, tcp)))].append(record)
+        found[not is_first(max(_ports(record[16:], link)))].append(record)
     return [header + b"".join(each) for each in found]
+
+
+def link_of(data: bytes) -> int:
+    """The link type of a pcap file."""
+    number: int = struct.unpack_from("<H", data, 20)[0]
+    return number
+
+
+def _ports(packet: bytes, link: int) -> tuple[int, int]:
+    """The ports of a packet, 0 where there are none."""
+    ip, kind = LINKS[link]
+    while kind is not None and packet[kind : kind + 2] == b"\x81\x00":
+        ip, kind = ip + 4, kind + 4
+    header = packet[ip : ip + 60]
+    if len(header) < 20 or header[0] >> 4 not in (4, 6):
+        return 0, 0
+    tcp = ip + (40 if header[0] >> 4 == 6 else 4 * (header[0] & 15))
+    is_tcp = header[6 if header[0] >> 4 == 6 else 9] == 6
+    return struct.unpack_from(">HH", packet, tcp) if is_tcp and len(packet) >= tcp + 4 else (0, 0)
 
 
 class Cut(NamedTuple):
@@ -118,13 +139,32 @@ def closed(
         source = files_of(lake, part.captures)
         rows = source.rows if is_small else FEW_ROWS + 1
         close_group(source._replace(rows=rows), part, target, JoinSettings())
-    return {
+    return as_read(folder, lake)
+
+
+def as_read(folder: Path, lake: Lake) -> dict[str, pa.Table]:
+    """What joining wrote, with the rows that it left as their captures have them."""
+    tables = {
         name: pa.concat_tables(
             [schema.empty_table()]
             + [pq.ParquetFile(path).read() for path in sorted((folder / name).glob("*.parquet"))]
         )
         for name, schema in SCHEMAS.items()
     }
+    left = tables["untouched"]
+    if left.num_rows:
+        rows = {(row["capture"], row["connection_id"]): row for row in left.to_pylist()}
+        for name in (*CLOSED, "producers", "consumers"):
+            own = [
+                {**row, "own_capture": row["capture"], "own_connection_id": row["connection_id"]}
+                for row in lake.table(name).to_pylist()
+                if (at := rows.get((row["capture"], row["connection_id"])))
+                and (name != "deliveries" or at["keeps_deliveries"])
+            ]
+            tables[name] = pa.concat_tables(
+                [tables[name], pa.Table.from_pylist(own, SCHEMAS[name])]
+            )
+    return tables
 
 
 def plain(rows: Iterable[dict[str, Any]], leave: Iterable[str] = ()) -> Counter[tuple[Any, ...]]:

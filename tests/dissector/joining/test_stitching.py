@@ -10,9 +10,20 @@ import pyarrow as pa
 import pytest
 
 from dissector.joining import stitching
-from dissector.joining.closing import CLOSED, SCHEMAS
+from dissector.joining.closing import CLOSED, SCHEMAS, Target, close_group
+from dissector.joining.files import JoinSettings, files_of
+from dissector.joining.planning import parts_of
 from dissector.lake.reader import open_lake
-from tests.dissector.joining.cutting import closed, cut_places, land, parts, planned, read
+from tests.dissector.joining.cutting import (
+    as_read,
+    by_client,
+    closed,
+    cut_places,
+    land,
+    parts,
+    planned,
+    read,
+)
 from tests.dissector.joining.test_closing import rows_of, whole
 from tests.dissector.lake.older_versions import as_version_2
 from tests.split import quiet_places
@@ -75,6 +86,34 @@ def test_what_is_planned_for_many_rows_is_the_same(tmp_path: Path) -> None:
         assert few[name].equals(many[name]), name
 
 
+def test_connections_that_share_nothing_are_left_as_they_are(tmp_path: Path) -> None:
+    """Of two taps: producers by one of them, what they sent is got at the other; all that is made
+    again of connections that lie in one capture is when that was sent."""
+    data = read("java-j20_partitioned.pcap")
+    land(data, "whole", tmp_path / "whole", tmp_path)
+    with open_lake(tmp_path / "whole") as lake:
+        rows = {name: lake.table(name) for name in (*CLOSED, "connections")}
+    of_consumers = {row["connection_id"] for row in rows["deliveries"].to_pylist()}
+    ports = {
+        row["client_port"]
+        for row in rows["connections"].to_pylist()
+        if row["connection_id"] in of_consumers
+    }
+    lake_of_two = landed(tmp_path, by_client(data, ports.__contains__))
+    with open_lake(lake_of_two) as lake:
+        (part,) = parts_of(planned(lake))
+        target = Target(tmp_path / "told", "group")
+        counts = close_group(files_of(lake, part.captures), part, target, JoinSettings())
+        assert counts["exchanges"] == counts["permits"] == counts["consumers"] == 0
+        assert counts["untouched"] == len(
+            {row["connection_id"] for row in rows["exchanges"].to_pylist()}
+        )
+        assert counts["deliveries"] == rows["deliveries"].num_rows > 0
+        tables = as_read(tmp_path / "told", lake)
+    for name in CLOSED:
+        assert rows_of(tables[name]) == rows_of(rows[name]), name
+
+
 def test_captures_without_events_have_their_holes_of_notices(tmp_path: Path) -> None:
     data = read("mut-loss1-java-j24_unload.pcap")
     lake = landed(tmp_path, parts(data, cut_places(data, 2, 6)))
@@ -87,8 +126,8 @@ def test_captures_without_events_have_their_holes_of_notices(tmp_path: Path) -> 
 
 def test_every_step_is_statements_that_make_something() -> None:
     made: list[Any] = []
-    for step in ("before", "whole", *stitching.STEPS, "border"):
+    for step in ("before", "untouched", "whole", *stitching.STEPS, "border"):
         for statement in stitching.statements(step):
-            assert statement.startswith("CREATE ")
+            assert statement.startswith(("CREATE ", "INSERT INTO whole.before_"))
             made.append(statement.partition("(")[0].split("AS\n")[0].split(" AS ")[0])
     assert len(made) == len(set(made)) > 60
