@@ -294,6 +294,18 @@ def _replace_bytes(state: StreamState, node: int, span: SegmentSpan, data: ByteA
     nodes.is_damaged[node] = span.is_damaged
 
 
+@inlined
+def _waits_for_start(state: StreamState, direction_index: int) -> bool:
+    """Whether what waits of a side does so for the sake of its start alone: nothing is missing, and
+    had the capture begun before, it had left. A copy says nothing of it then."""
+    directions = state.directions
+    head = state.heads[direction_index, 0]
+    held = directions.held_bytes[direction_index]
+    held -= directions.pending[direction_index] * NODE_CHARGE_BYTES
+    length = directions.highest[direction_index] - state.nodes.offset[head]
+    return bool(directions.start_is_open[direction_index] and held == length)
+
+
 @kernel
 def _overlap(
     state: StreamState,
@@ -310,7 +322,8 @@ def _overlap(
     """
     nodes = state.nodes
     differing = 0
-    nodes.flags[node] |= columns.RETRANSMITTED
+    if not _waits_for_start(state, direction_index):
+        nodes.flags[node] |= columns.RETRANSMITTED
     wins = False
     if span.kind == RangeKind.DATA and nodes.kind[node] == RangeKind.DATA:
         differing = _differing(state, node, span, data, edges)

@@ -88,8 +88,8 @@ WHERE e.topic IN (SELECT topic FROM elsewhere) AND p.read_by = 'pulsar'
   AND NOT coalesce(e.topic LIKE 'non-persistent://%', false)
 GROUP BY ALL;
 
--- got: deliveries of entries that other captures have sends of. is_late: the receipt came behind it,
--- and where it ended is in no row.
+-- got: deliveries of entries that other captures have sends of. is_late: the receipt may have come
+-- behind the delivery's end, which is in no row.
 CREATE TEMP TABLE got AS
 WITH found AS (
   SELECT d.capture, d.connection_id, d.frame_no, d.ack_frame_no, d.outcome, p.chain, f.last_ts_ns,
@@ -103,21 +103,32 @@ WITH found AS (
   JOIN frames AS f
     ON f.capture = d.capture AND f.connection_id = d.connection_id AND f.frame_no = d.frame_no
 ),
-ends AS (
+late AS (SELECT * FROM found WHERE stored_ns > last_ts_ns),
+acked AS (
   SELECT d.capture, d.frame_no,
     CASE WHEN e.request_frame_no IS NULL THEN a.last_ts_ns ELSE e.response_last_ns END AS end_ns
-  FROM found AS d
+  FROM late AS d
   JOIN frames AS a ON a.capture = d.capture AND a.frame_no = d.ack_frame_no AND a.command = 'ACK'
   LEFT JOIN exchanges AS e
     ON e.capture = d.capture AND e.request_frame_no = d.ack_frame_no AND e.kind = 'ack'
-  WHERE d.stored_ns > d.last_ts_ns
+),
+ending AS (
+  SELECT f.capture, f.connection_id, f.frame_no, f.last_ts_ns AS ns
+  FROM frames AS f SEMI JOIN late USING (capture, connection_id)
+  WHERE f.command IN ('REDELIVER_UNACKNOWLEDGED_MESSAGES', 'CLOSE_CONSUMER', 'UNSUBSCRIBE',
+    'SUBSCRIBE', 'SUCCESS', 'ERROR')
+),
+ended AS (
+  SELECT d.capture, d.frame_no, d.stored_ns >= e.ns AS is_late
+  FROM (FROM late WHERE outcome NOT IN ('acked', 'discarded', 'unacked_at_end', 'conn_closed')) AS d
+  ASOF LEFT JOIN ending AS e ON e.capture = d.capture AND e.connection_id = d.connection_id
+    AND e.frame_no > d.frame_no
 )
 SELECT d.capture, d.connection_id, d.frame_no, d.chain,
-  CASE WHEN d.last_ts_ns >= d.sent_ns AND NOT coalesce(d.stored_ns > e.end_ns, false)
-    THEN d.last_ts_ns - d.sent_ns END AS since_ns,
-  d.stored_ns > d.last_ts_ns
-    AND d.outcome NOT IN ('acked', 'discarded', 'unacked_at_end', 'conn_closed') AS is_late
-FROM found AS d LEFT JOIN ends AS e ON e.capture = d.capture AND e.frame_no = d.frame_no;
+  CASE WHEN d.last_ts_ns >= d.sent_ns AND NOT coalesce(d.stored_ns > a.end_ns, false)
+    THEN d.last_ts_ns - d.sent_ns END AS since_ns, coalesce(e.is_late, false) AS is_late
+FROM found AS d LEFT JOIN acked AS a USING (capture, frame_no)
+LEFT JOIN ended AS e USING (capture, frame_no);
 
 CREATE TABLE untouched AS
 WITH RECURSIVE reached AS (

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.limits import NODE_CHARGE_BYTES
-from dissector.stream.columns import RangeKind
+from dissector.stream.columns import RETRANSMITTED, RangeKind
 from dissector.stream.out_of_order import SegmentSpan, drop_first, find_before, insert, insert_fin
 from dissector.stream.records import LEVELS, OVERLAP_NAMES
 from dissector.stream.state import StreamState, add_heap, add_nodes, new_state
@@ -48,6 +48,32 @@ def put(
     data = np.frombuffer(payload or b"\0", np.uint8).copy()
     inserted = insert(state, SIDE, SegmentSpan(kind, start, end, 0, start, end, 1, 1, 0), data)
     return inserted.fresh, inserted.again, inserted.conflicts
+
+
+def test_copies_mark_what_waits_for_more_than_its_start() -> None:
+    """Of a side seen from the middle on nothing leaves at first; a capture that had begun before
+    would have let it."""
+    state = new_state(SMALL)
+    state.directions.start_is_open[SIDE] = 1
+
+    def sent(start: int, payload: bytes) -> list[int]:
+        put(state, start, payload)
+        highest = state.directions.highest
+        highest[SIDE] = max(highest[SIDE], start + len(payload))
+        flags, node = [], first_of(state)
+        while node >= 0:
+            flags.append(int(state.nodes.flags[node]) & RETRANSMITTED)
+            node = int(state.successors[node, 0])
+        return flags
+
+    assert sent(0, b"abc") == [0]
+    assert sent(0, b"abc") == [0]
+    assert sent(3, b"de") == [0, 0]
+    assert sent(1, b"bcd") == [0, 0]
+    assert sent(7, b"x") == [0, 0, 0]
+    assert sent(0, b"abc") == [RETRANSMITTED, 0, 0]
+    state.directions.start_is_open[SIDE] = 0
+    assert sent(3, b"de") == [RETRANSMITTED, RETRANSMITTED, 0]
 
 
 @settings(max_examples=80)
