@@ -154,7 +154,7 @@ def changes(done: "Anonymized", anonymizer: "Anonymizer") -> list[str]:
         + (
             "kept, as are MAC addresses."
             if keeping.addresses
-            else "others, prefixes kept (Crypto-PAn), under a key that is not in here; those in "
+            else "others, prefixes kept, under a key that is not in here; those in "
             "texts are other texts of equal length. MAC addresses are others; ports stay."
         ),
         "Sums of IP and TCP that were right are right again, wrong ones wrong. Sums of UDP are 0.",

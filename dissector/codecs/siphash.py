@@ -105,12 +105,23 @@ def short_siphash(low: int, high: int, data: ByteArray, start: int, end: int) ->
 
 
 @inlined
-def short_siphash_of_row(low: int, high: int, rows: Int64Array, row: int) -> int:
-    """The same of one row of int64[rows, words]."""
+def _hash_of_row(low: int, high: int, rows: Int64Array, row: int, rounds: int) -> int:
     a, b, c, d = _FIRST ^ low, _SECOND ^ high, _THIRD ^ low, _FOURTH ^ high
     for column in range(rows.shape[1]):
-        a, b, c, d = _absorbed(a, b, c, d, rows[row, column], 1)
-    return _finished(a, b, c, d, 3)
+        a, b, c, d = _absorbed(a, b, c, d, rows[row, column], rounds)
+    return _finished(a, b, c, d, rounds + 2)
+
+
+@inlined
+def siphash_of_row(low: int, high: int, rows: Int64Array, row: int) -> int:
+    """The hash of one row of int64[rows, words]."""
+    return _hash_of_row(low, high, rows, row, 2)
+
+
+@inlined
+def short_siphash_of_row(low: int, high: int, rows: Int64Array, row: int) -> int:
+    """SipHash-1-3 of one row of int64[rows, words]."""
+    return _hash_of_row(low, high, rows, row, 1)
 
 
 @inlined

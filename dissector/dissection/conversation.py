@@ -5,9 +5,11 @@ from typing import Final
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Spans, TableBlock
+from dissector.packet.columns import SegmentColumns
 from dissector.stream.columns import RangeColumns, RangeKind
 
 TABLE: Final = "conversation"  # not a table of the lake
+PLACES: Final = "places"  # nor is this
 KIND_NAMES: Final = ("data", "lost", "cut")
 ALL: Final = -1  # every connection
 
@@ -17,6 +19,15 @@ class Conversation:
 
     def __init__(self, connection: int) -> None:
         self._connection = connection
+
+    def places(self, segments: SegmentColumns, count: int) -> list[TableBlock]:
+        """Of ALL, where segments that the streams have taken lie: packet, stream, stream_offset,
+        origin, as SegmentColumns has them."""
+        if self._connection != ALL or not count:
+            return []
+        names = ("packet", "stream", "stream_offset", "origin")
+        columns = {name: getattr(segments, name)[:count].copy() for name in names}
+        return [TableBlock(PLACES, count, dict(columns))]
 
     def rows(
         self, ranges: RangeColumns, rows: int, sources: tuple[ByteArray, ByteArray, ByteArray]

@@ -318,6 +318,8 @@ class Dissection:
         for ranges, count in self._streams.advance(segments, segment_count, buffers):
             self._handle_ranges(ranges, count, buffers)
             self._close_connections()
+        if self._conversation is not None:
+            self._out.extend(self._conversation.places(segments, segment_count))
 
     def _take_key_logs(self) -> None:
         """Secrets that the capture itself holds."""

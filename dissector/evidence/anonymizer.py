@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.codecs.cryptopan import CryptoPan
-from dissector.codecs.siphash import SipHashKey, fill_noise, key_of, siphash
+from dissector.codecs.siphash import fill_noise, key_of, siphash
+from dissector.evidence.streams import Stream
+from dissector.packet.rewriting import new_rewriting, other_address
 from dissector.protocols import PROTOCOLS, spec_of
 from dissector.protocols.framing import HeadVerdict, look
 from dissector.protocols.interface import AnonymizerKeys, ProtocolSpec
@@ -56,34 +57,43 @@ def _hide_secrets(
 class Anonymizer:
     """Everything that one key decides.
 
-    names, noise: keys of the kernels. pseudonyms: of names.
+    rewriting: of packets. pseudonyms: of names.
     """
 
     def __init__(self, key: bytes, keeping: Keeping = _NOTHING) -> None:
         self.keeping = keeping
-        self.names: SipHashKey = key_of(_part(key, b"names", 16))
         noise = _part(key, b"noise", 16)
-        self.noise: SipHashKey = key_of(noise)
-        self.pan = CryptoPan(_part(key, b"addresses", 32))
-        self.pseudonyms = Pseudonyms(self.names)
+        self._noise = key_of(noise)
+        names = key_of(_part(key, b"names", 16))
+        self.rewriting = new_rewriting(names, self._noise, keeps_addresses=keeping.addresses)
+        self.pseudonyms = Pseudonyms(names)
         keys = AnonymizerKeys(noise, self.pseudonyms, keeping.names, self.hidden)
         self.by_protocol = {
             spec.name: spec.new_anonymizer(keys) for spec in PROTOCOLS if spec.new_anonymizer
         }
 
-    def addresses(self, packed: Sequence[bytes]) -> list[bytes]:
-        """Other addresses for addresses of one length."""
-        return list(packed) if self.keeping.addresses else self.pan.anonymized(packed)
+    def treat(self, stream: Stream) -> None:
+        """Make a stream anonymous, frames as frames and the rest as what it is."""
+        for number, (offset, data) in enumerate(stream.runs):
+            frames = stream.frames.within(offset, offset + len(data))
+            starts = frames.starts - offset
+            ends = np.minimum(starts + frames.sizes, len(data))
+            ends[:-1] = np.minimum(ends[:-1], starts[1:])
+            is_whole = frames.whole & (ends == starts + frames.sizes)
+            sizes = np.where(is_whole, ends - starts, np.maximum(frames.sizes, ends - starts + 1))
+            behind = np.append(0, np.maximum.accumulate(ends)).tolist()
+            for low, high in zip(behind, [*starts.tolist(), len(data)], strict=True):
+                is_first = number == offset == low == 0
+                if low < high:
+                    self._outside(data, low, high, is_first, stream.protocol)
+            if len(starts):
+                bounds = np.ascontiguousarray(np.stack([starts, sizes, ends]))
+                self._frames(data, bounds, stream.protocol, frames.packed.tolist())
 
-    def frames(
+    def _frames(
         self, data: ByteArray, bounds: Int64Array, protocol: str, packed: Sequence[bool]
     ) -> None:
-        """Treat the frames of a stream in place.
-
-        Args:
-            bounds: int64[3, frames], starts, rising; announced sizes; ends of what is there.
-            packed: of each, whether it is a compressed text.
-        """
+        """Treat frames in place; bounds, packed: as `FrameAnonymizer` has them."""
         spec, treated = spec_of(protocol), self.by_protocol.get(protocol)
         if spec is None or treated is None:
             for start, _, end in zip(*bounds.tolist(), strict=True):
@@ -102,12 +112,14 @@ class Anonymizer:
     def hide(self, data: ByteArray, start: int, end: int) -> None:
         """The same in place."""
         if start < end:
-            seed = siphash(self.noise.low, self.noise.high, data, start, end)
+            seed = siphash(self._noise.low, self._noise.high, data, start, end)
             fill_noise(data, start, end, seed)
 
     # -- bytes of no frame
 
-    def outside(self, data: ByteArray, start: int, end: int, is_first: bool, protocol: str) -> None:
+    def _outside(
+        self, data: ByteArray, start: int, end: int, is_first: bool, protocol: str
+    ) -> None:
         """Treat bytes that belong to no frame.
 
         Args:
@@ -141,7 +153,7 @@ class Anonymizer:
         rest = 16 + 2 * size
         return (
             header[:16]
-            + b"".join(self.pan.anonymized(ends))
+            + b"".join(other_address(self.rewriting, end) for end in ends)
             + header[rest : rest + 4]
             + (self.hidden(header[rest + 4 :]))
         )
@@ -152,7 +164,7 @@ class Anonymizer:
             packed = ipaddress.ip_address(text.decode("ascii", "replace")).packed
         except ValueError:
             return self.hidden(text)
-        other = self.pan.anonymized([packed])[0]
+        other = other_address(self.rewriting, packed)
         if len(packed) == 4:
             parts = []
             for index, part in enumerate(text.split(b".")):

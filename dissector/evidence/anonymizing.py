@@ -6,7 +6,7 @@ from typing import BinaryIO, NamedTuple
 from dissector.dissection import Options
 from dissector.evidence.anonymizer import Anonymizer
 from dissector.evidence.packets import Rewriter
-from dissector.evidence.streams import Disguised
+from dissector.evidence.streams import TreatedStreams
 from dissector.sources.rings import Chain
 
 
@@ -50,7 +50,7 @@ def anonymize(
     """
     half = chain.stored_bytes
     behind = None if progress is None else (lambda read: progress(read + half))
-    streams = Disguised(anonymizer, in_memory=comments is not None)
+    streams = TreatedStreams(anonymizer.treat, in_memory=comments is not None)
     streams.read(chain, options, progress)
     written = Rewriter(anonymizer, streams, sink, comments).run(chain, behind)
     treated = anonymizer.by_protocol.values()

@@ -14,14 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from dissector.blocks import ByteArray
 from dissector.codecs.redaction import masked, secrets
 from dissector.codecs.secret_keys import Span
 from dissector.codecs.siphash import SipHashKey
 from dissector.dissection import Options
 from dissector.evidence.packets import Rewriting
-from dissector.evidence.streams import BufferedRange, Frames, TreatedDirection, TreatedStreams
+from dissector.evidence.streams import Frames, Stream, TreatedStreams
 from dissector.packet.reasons import FRAGMENT, USED
+from dissector.packet.rewriting import new_rewriting
 from dissector.protocols import spec_of
 from dissector.sources.packet_blocks import PacketBlock, blocks_of_bytes
 from dissector.stream_secrets import Frame, StreamSecrets, frame_spans
@@ -48,35 +48,27 @@ def redact_capture(data: bytearray, options: Options) -> int:
     """
     view = np.frombuffer(data, np.uint8)
     before = view.copy()
-    streams = _RedactedStreams(in_memory=True)
+    streams = TreatedStreams(_hide_secrets, in_memory=True)
     streams.read_bytes(view, options)
     for _ in _Redacting(streams).blocks(partial(blocks_of_bytes, view)):
         pass
     return int(np.count_nonzero((view != before) & (view == _STAR)))
 
 
-class _RedactedStreams(TreatedStreams):
-    """Streams with their secrets hidden; each is treated as a whole."""
-
-    is_early = False
-
-    def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
-    ) -> Iterable[ByteArray]:
-        protocol = self._protocols.get(connection, "unknown")
-        frames = _frames(treated.frames, protocol)
-        search = StreamSecrets()
-        for offset, data in pieces:
-            search.add(offset, data.tobytes())
-        framed = ((frame.start, frame.end) for frame in frames)
-        secret_spans = search.finish(protocol, connection in self._midstream, framed)
-        ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
-        for start, data in pieces:
-            first = bisect_right(secret_spans, start, key=lambda span: span[1])
-            spans = secret_spans[first : bisect_left(secret_spans, (start + len(data), 0))]
-            of_piece = frames[int(np.searchsorted(ends, start, "right")) :]
-            hidden = bytearray(_hidden(start, data.tobytes(), spans, of_piece))
-            yield np.frombuffer(hidden, np.uint8)
+def _hide_secrets(stream: Stream) -> None:
+    """Make the secrets of a stream stars."""
+    frames = _frames(stream.frames, stream.protocol)
+    search = StreamSecrets()
+    for offset, data in stream.runs:
+        search.add(offset, data.tobytes())
+    framed = ((frame.start, frame.end) for frame in frames)
+    secret_spans = search.finish(stream.protocol, stream.is_midstream, framed)
+    ends = np.maximum.accumulate([frame.end for frame in frames] or [0])
+    for start, data in stream.runs:
+        first = bisect_right(secret_spans, start, key=lambda span: span[1])
+        spans = secret_spans[first : bisect_left(secret_spans, (start + len(data), 0))]
+        of_piece = frames[int(np.searchsorted(ends, start, "right")) :]
+        data[:] = np.frombuffer(_hidden(start, data.tobytes(), spans, of_piece), np.uint8)
 
 
 def _frames(frames: Frames, protocol: str) -> list[Frame]:
@@ -126,7 +118,8 @@ class _Redacting(Rewriting):
     lost_byte = _STAR
 
     def __init__(self, streams: TreatedStreams) -> None:
-        super().__init__(streams, _NO_KEY, _NO_KEY, _STAR)
+        state = new_rewriting(_NO_KEY, _NO_KEY, _STAR, keeps_addresses=True)
+        super().__init__(streams, state)
 
     def _treat_rest(self, block: PacketBlock) -> None:
         """Search packets that are no segments, and no pieces of one."""

@@ -1,38 +1,44 @@
 """The first pass: what every byte of a capture's streams becomes, in files beside the capture.
 
-The capture is dissected; frames are treated as frames and the rest as what it is. Streams before
-and after lie in two files without a name, so that memory does not grow with the bytes; what grows
-is a row for each range of a stream and a number for each packet.
+The capture is dissected. Then its streams lie one behind the other in two files without a name, as
+they were and as they become: each is treated in place, and `packets` gives packets what their place
+holds. Rows of ranges, frames and packets lie in such files, too, so that memory does not grow with
+the capture but for what sorting them takes.
 """
 
 import dataclasses
+import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 
 from dissector.blocks import ByteArray, Coded, Int64Array, TableBlock
 from dissector.dissection import Dissection, Options
-from dissector.dissection.conversation import ALL, TABLE
-from dissector.evidence.anonymizer import Anonymizer
-from dissector.limits import MAX_FRAME_BYTES
-from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
-from dissector.protocols.columns import UNKNOWN_DIRECTION
+from dissector.dissection.conversation import ALL, PLACES, TABLE
+from dissector.packet.columns import SegmentColumns
+from dissector.packet.rewriting import Runs, SegmentPlaces
+from dissector.protocols import PROTOCOLS
 from dissector.schemas.rows import arrow_batch
 from dissector.sources.account import Account
 from dissector.sources.files import ChainReader, FileEnd, FileStart, raise_if_nothing
 from dissector.sources.rings import Chain
 
-# No frame of a stream that had none so far can be this long.
-_LONGEST_WAIT: Final = 2 * MAX_FRAME_BYTES
 _COMPLETE: Final = "complete"
-BufferedRange = tuple[int, ByteArray]
+_AT_ONCE: Final = 4096  # ranges that are laid out
+_HALF: Final = 1 << 31
+# Bits of what a frame is: whole, compressed, a text, its command known.
+_WHOLE: Final = 1
+_PACKED: Final = 2
+_TEXT: Final = 4
+_KNOWN: Final = 8
 
 
 class Frames(NamedTuple):
-    """Frames of a direction, rising: offsets, announced sizes, is it whole, is it compressed, and a
+    """Frames of a stream, rising: offsets, announced sizes, is it whole, is it compressed, and a
     text, is its command known."""
 
     starts: Int64Array
@@ -46,97 +52,67 @@ class Frames(NamedTuple):
         """Some of them."""
         return Frames(*(column[rows] for column in self))
 
-    def joined(self, other: "Frames") -> "Frames":
-        """These and others, in order."""
-        both = Frames(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-        return both.chosen(np.argsort(both.starts, kind="stable"))
+    def within(self, start: int, end: int) -> "Frames":
+        """Those that begin in a range of the stream."""
+        return self.chosen(slice(*np.searchsorted(self.starts, (start, end)).tolist()))
 
 
-NO_FRAMES: Final = Frames(*(np.zeros(0, np.int64),) * 2, *(np.zeros(0, bool),) * 4)
-
-
-class TreatedSpan(NamedTuple):
-    """Bytes start to end of a stream lie in the files from a position on."""
-
-    start: int
-    end: int
-    position: int
-
-    @property
-    def after(self) -> int:
-        """The position behind it."""
-        return self.position + self.end - self.start
-
-
-class TreatedDirection:
+class Stream(NamedTuple):
     """One direction of a connection.
 
-    runs: what is done.
-    packets: int64 arrays, those that brought its bytes.
-    probe: offset, first bytes and packet of its first piece, to find it among segments.
+    protocol: of the connection. is_midstream: its start was not captured. runs: offsets, and bytes
+    without a hole, which are changed in place.
     """
 
-    def __init__(self) -> None:
-        self.runs: list[TreatedSpan] = []
-        self.packets: list[Int64Array] = []
-        self.probe: tuple[int, bytes, int] = (0, b"", 0)
-        self.waiting: list[BufferedRange] = []
-        self.held = 0
-        self.frames = NO_FRAMES
-        self.had_frames = False
+    protocol: str
+    is_midstream: bool
+    runs: list[tuple[int, ByteArray]]
+    frames: Frames
 
-    def add(self, offsets: Int64Array, packets: Int64Array, pieces: list[ByteArray]) -> None:
-        """Take pieces in the order of the stream."""
-        if not self.packets:
-            self.probe = (int(offsets[0]), pieces[0][:64].tobytes(), int(packets[0]))
-        self.packets.append(packets)
-        self.waiting.extend(zip(offsets.tolist(), pieces, strict=True))
-        self.held += sum(map(len, pieces))
 
-    def taken(self, limit: int | None) -> Iterator[BufferedRange]:
-        """What waits before an offset (None: all), as runs; the rest goes on waiting."""
-        parts: list[tuple[int, list[ByteArray]]] = []
-        end = None
-        rest: list[BufferedRange] = []
-        for offset, piece in self.waiting:
-            if limit is not None and offset + len(piece) > limit:
-                cut = max(limit - offset, 0)
-                rest.append((offset + cut, piece[cut:].copy()))
-                piece = piece[:cut]
-            if not len(piece):
-                continue
-            if offset == end:
-                parts[-1][1].append(piece)
-            else:
-                parts.append((offset, [piece]))
-            end = offset + len(piece)
-        self.waiting = rest
-        self.held = sum(len(piece) for _, piece in rest)
-        for offset, pieces in parts:
-            yield offset, np.concatenate(pieces)
+class _Rows:
+    """Rows of so many numbers in a file."""
+
+    def __init__(self, file: IO[bytes], width: int) -> None:
+        self._file = file
+        self._width = width
+
+    def add(self, *columns: Int64Array) -> None:
+        """More rows."""
+        self._file.write(np.stack(columns, axis=1).astype(np.int64).data)
+
+    def columns(self) -> Int64Array:
+        """All of them, int64[width, rows]."""
+        return mapped(self._file).view(np.int64).reshape(-1, self._width).T
 
 
 class TreatedStreams:
-    """All streams of a capture, rewritten. This class collects bytes and frames; a subclass says in
-    `_treat_pieces` what the bytes become.
+    """All streams of a capture, treated.
 
-    directions: by connection and endpoint index. before, after: files of their bytes.
+    Args:
+        treat: changes the bytes of a stream.
+
+    runs: what packets get, once it was read.
     problems: of the input.
     has_fragments: whether IP packets came in pieces.
+    treated: how many frames there were.
     """
 
-    # Whether what is complete is treated before the end of its stream.
-    is_early = True
-
-    def __init__(self, *, in_memory: bool = False) -> None:
-        self.directions: dict[tuple[int, int], TreatedDirection] = {}
-        self.before, self.after = _file(in_memory), _file(in_memory)
+    def __init__(self, treat: Callable[[Stream], None], *, in_memory: bool = False) -> None:
+        self.runs: Runs
         self.has_fragments = False
         self.problems: list[str] = []
         self.treated = 0
-        self._position = 0
+        self._treat = treat
+        self._file = partial(_file, in_memory)
+        self._raw = self._file()
+        self._size = 0
+        self._ranges = _Rows(self._file(), 4)
+        self._frames = _Rows(self._file(), 4)
+        self._places = _Rows(self._file(), 4)
+        self._streams: Int64Array
+        self._of_packets: tuple[Int64Array, Int64Array, Int64Array]
         self._account = Account()
-        self._sender_of: dict[int, int] = {}
         self._protocols: dict[int, str] = {}
         self._midstream: set[int] = set()
 
@@ -176,6 +152,15 @@ class TreatedStreams:
         self._end_file(dissection, False)
         self._finish(dissection)
 
+    def places(self, segments: SegmentColumns, count: int) -> SegmentPlaces:
+        """Where the first `count` segments lie in the streams."""
+        packets, streams, offsets = self._of_packets
+        places = SegmentPlaces.new(max(count, 1), -1)
+        rows, is_there = _found(packets, segments.packet[:count])
+        places.stream[:count][is_there] = streams[rows[is_there]]
+        places.offset[:count][is_there] = offsets[rows[is_there]]
+        return places
+
     def _end_file(self, dissection: Dissection, has_problem: bool) -> None:
         _, counts = dissection.end_file(has_problem)
         self.has_fragments |= "ip_fragment" in counts.ignored
@@ -183,199 +168,129 @@ class TreatedStreams:
     def _finish(self, dissection: Dissection) -> None:
         self._handle(dissection.finish())
         self.problems += self._account.missing
-        for connection, endpoint_index in self.directions:
-            self._treat(connection, endpoint_index, None)
-        self.before.flush()
-        self.after.flush()
+        after = self._lay_out()
+        self._locate()
+        self._treat_all(after)
+
+    # -- rows of the dissection
 
     def _handle(self, blocks: list[TableBlock]) -> None:
         """Rows of one call of the dissection."""
-        framed: dict[tuple[int, int], list[Frames]] = {}
-        closed: list[int] = []
         for block in blocks:
+            columns: Any = block.columns
             if block.table == TABLE:
-                self._handle_bytes(block.columns)
+                self._handle_bytes(columns)
+            elif block.table == PLACES:
+                self._places.add(
+                    *(columns[name] for name in ("packet", "stream", "stream_offset", "origin"))
+                )
             elif block.table == "frames" and block.rows:
-                self._handle_frames(block.columns, framed)
+                self._handle_frames(columns)
             elif block.table == "notices":
                 self._account.add(block)
             elif block.table == "connections":
                 rows: Any = arrow_batch(block)
                 names = ("connection_id", "protocol", "started")
-                columns = [rows.column(name).to_pylist() for name in names]
-                for connection, protocol, started in zip(*columns, strict=True):
+                cells = (rows.column(name).to_pylist() for name in names)
+                for connection, protocol, started in zip(*cells, strict=True):
                     self._protocols[connection] = protocol
                     if started == "midstream":
                         self._midstream.add(connection)
-                closed += columns[0]
-        for key, batches in framed.items():
-            treated = self.directions[key]
-            for frames in batches:
-                treated.frames = treated.frames.joined(frames)
-            treated.had_frames = True
-            last = treated.frames.starts[-1] + (treated.frames.sizes[-1] * treated.frames.whole[-1])
-            if self.is_early:
-                self._treat(*key, int(last))
-        for connection in closed:
-            for endpoint_index in (0, 1):
-                if (connection, endpoint_index) in self.directions:
-                    self._treat(connection, endpoint_index, None)
-            for direction in range(4):
-                self._sender_of.pop(4 * connection + direction, None)
-        for (connection, endpoint_index), treated in self.directions.items():
-            if self.is_early and treated.held > _LONGEST_WAIT:
-                self._treat(connection, endpoint_index, treated.waiting[-1][0] - _LONGEST_WAIT // 2)
 
     def _handle_bytes(self, columns: Any) -> None:
         data = columns["data"]
         is_data = data.lengths > 0
-        if not is_data.any():
-            return
-        keys = (columns["connection"] * 2 + columns["endpoint_index"])[is_data]
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        offsets, packets = (columns[name][is_data][order] for name in ("stream_offset", "packet"))
-        starts, lengths = (
-            data.starts[is_data][order].tolist(),
-            data.lengths[is_data][order].tolist(),
-        )
-        unique_keys, firsts = np.unique(keys, return_index=True)
-        lasts = [*firsts[1:].tolist(), len(keys)]
-        for key, first, last in zip(unique_keys.tolist(), firsts.tolist(), lasts, strict=True):
-            pieces = [
-                data.data[start : start + size]
-                for start, size in zip(starts[first:last], lengths[first:last], strict=True)
-            ]
-            treated = self.directions.setdefault((key >> 1, key & 1), TreatedDirection())
-            treated.add(offsets[first:last], packets[first:last], pieces)
+        streams = (columns["connection"] * 2 + columns["endpoint_index"])[is_data]
+        starts = data.starts[is_data] + self._size
+        self._ranges.add(streams, columns["stream_offset"][is_data], data.lengths[is_data], starts)
+        self._raw.write(data.data)
+        self._size += len(data.data)
 
-    def _handle_frames(self, columns: Any, framed: dict[tuple[int, int], list[Frames]]) -> None:
-        """Frames of a block, by the endpoint that sent them."""
-        keys = columns["connection_id"] * 4 + columns["direction"].codes
-        of_protocol = {spec.name: _is(columns, "protocol", spec.name) for spec in PROTOCOLS}
-        packed, text = np.zeros(len(keys), bool), np.ones(len(keys), bool)
+    def _handle_frames(self, columns: Any) -> None:
+        packed, binary = (np.zeros(len(columns["connection_id"]), bool) for _ in range(2))
         for spec in PROTOCOLS:
-            if of_protocol[spec.name].any():
-                for codec in spec.packed_codecs:
-                    packed |= of_protocol[spec.name] & _is(columns, "compression", codec)
-                for command in spec.binary_commands:
-                    text &= ~(of_protocol[spec.name] & _is(columns, "command", command))
-        whole = _is(columns, "status", _COMPLETE)
+            is_of = _is(columns, "protocol", (spec.name,))
+            packed |= is_of & _is(columns, "compression", spec.packed_codecs)
+            binary |= is_of & _is(columns, "command", spec.binary_commands)
+        command = columns["command"]
+        is_known = command.codes >= 0 if isinstance(command, Coded) else _are_texts(command)
+        kinds = _WHOLE * _is(columns, "status", (_COMPLETE,)) + _PACKED * packed
+        kinds = kinds + _TEXT * ~binary + _KNOWN * is_known
         is_frame = columns["frame_bytes"] > 0
-        known = _has_text(columns["command"])
-        every = Frames(columns["stream_offset"], columns["frame_bytes"], whole, packed, text, known)
-        for key in np.unique(keys).tolist():
-            rows_of = np.flatnonzero((keys == key) & is_frame)
-            connection, direction = key >> 2, key & 3
-            protocol = next(
-                (name for name, is_of in of_protocol.items() if is_of[rows_of[:1]].any()),
-                PROTOCOL_NAMES[0],
-            )
-            packets = columns["first_packet"]
-            for endpoint_index, own_rows in self._by_endpoint(
-                connection, direction, rows_of, packets
-            ):
-                self._protocols.setdefault(connection, protocol)
-                framed.setdefault((connection, endpoint_index), []).append(every.chosen(own_rows))
+        names = ("first_packet", "stream_offset", "frame_bytes")
+        self._frames.add(*(columns[name][is_frame] for name in names), kinds[is_frame])
 
-    def _by_endpoint(
-        self, connection: int, direction: int, rows: Int64Array, packets: Int64Array
-    ) -> Iterator[tuple[int, Int64Array]]:
-        """Rows of frames by the endpoint that sent them, which their packets are of."""
-        key = 4 * connection + direction
-        if key in self._sender_of:
-            yield self._sender_of[key], rows
-            return
-        for endpoint_index in (0, 1):
-            treated = self.directions.get((connection, endpoint_index))
-            if treated is None or not len(rows):
-                continue
-            is_own = np.isin(packets[rows], all_packets([treated]))
-            if is_own.any() and direction != UNKNOWN_DIRECTION:
-                self._sender_of[key] = endpoint_index
-                yield endpoint_index, rows
-                return
-            if is_own.any():
-                yield endpoint_index, rows[is_own]
+    # -- all of it
 
-    def _treat(self, connection: int, endpoint_index: int, limit: int | None) -> None:
-        """Treat what waits of a direction before an offset."""
-        treated = self.directions[connection, endpoint_index]
-        pieces = list(treated.taken(limit))
-        afters = self._treat_pieces(connection, treated, pieces)
-        for (offset, before), after in zip(pieces, afters, strict=True):
-            run = TreatedSpan(offset, offset + len(before), self._position)
-            last = treated.runs[-1] if treated.runs else None
-            if last and last.end == run.start and last.after == run.position:
-                treated.runs[-1] = last._replace(end=run.end)
-            else:
-                treated.runs.append(run)
-            self.before.write(before.data)
-            self.after.write(after.data)
-            self._position += len(before)
-        if limit is None:
-            treated.frames = NO_FRAMES
-        else:
-            is_left = treated.frames.starts + treated.frames.sizes > limit
-            treated.frames = treated.frames.chosen(is_left)
+    def _lay_out(self) -> ByteArray:
+        """Put the streams behind each other; returns the bytes that are to change."""
+        streams, starts, sizes, positions = self._ranges.columns()
+        order = np.lexsort((starts, streams))
+        streams, starts, sizes, positions = (
+            column[order] for column in (streams, starts, sizes, positions)
+        )
+        before, after, raw = self._file(), self._file(), mapped(self._raw)
+        for first in range(0, len(order), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            pieces = zip(positions[some].tolist(), sizes[some].tolist(), strict=True)
+            part = np.concatenate([raw[start : start + size] for start, size in pieces])
+            before.write(part.data)
+            after.write(part.data)
+        ends = starts + sizes
+        is_new = np.ones(len(order), bool)
+        is_new[1:] = (streams[1:] != streams[:-1]) | (starts[1:] != ends[:-1])
+        firsts = np.flatnonzero(is_new)
+        self._streams, of_run = np.unique(streams[firsts], return_index=True)
+        self.runs = Runs(
+            first=of_run,
+            last=np.append(of_run[1:], len(firsts))[: len(of_run)],
+            starts=starts[firsts],
+            ends=ends[np.append(firsts[1:], len(order))[: len(firsts)] - 1],
+            positions=(np.cumsum(sizes) - sizes)[firsts],
+            before=mapped(before),
+            after=mapped(after),
+        )
+        self._raw.close()
+        return self.runs.after
 
-    def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
-    ) -> Iterable[ByteArray]:
-        """What ranges of a direction become, each as long as before."""
-        raise NotImplementedError
+    def _locate(self) -> None:
+        """Number the streams of packets. A stream's origin can move as long as none of it left:
+        what was placed before that moves, too."""
+        packets, keys, offsets, origins = self._places.columns()
+        streams, is_there = _found(self._streams, keys)
+        streams = np.where(is_there, streams, -1)
+        latest = np.zeros(len(self._streams) + 1, np.int64)
+        latest[streams] = origins
+        moved = (origins - latest[streams] + _HALF) % (2 * _HALF) - _HALF
+        self._of_packets = np.ascontiguousarray(packets), streams, offsets + moved
 
+    def _treat_all(self, after: ByteArray) -> None:
+        packets, starts, sizes, kinds = self._frames.columns()
+        of_packets, streams_of, _ = self._of_packets
+        rows, is_there = _found(of_packets, packets)
+        streams = np.full(len(packets), -1, np.int64)
+        streams[is_there] = streams_of[rows[is_there]]
+        order = np.lexsort((starts, streams))
+        streams, starts, sizes, kinds = (
+            column[order] for column in (streams, starts, sizes, kinds)
+        )
+        self.treated = int(np.count_nonzero(streams >= 0))
+        bits = (kinds & bit != 0 for bit in (_WHOLE, _PACKED, _TEXT, _KNOWN))
+        every = Frames(starts, sizes, *bits)
+        for number, key in enumerate(self._streams.tolist()):
+            some = slice(*np.searchsorted(streams, (number, number + 1)).tolist())
+            own = [column.tolist() for column in self._runs_of(number)]
+            runs = [
+                (start, after[position : position + end - start])
+                for start, end, position in zip(*own, strict=True)
+            ]
+            protocol = self._protocols.get(key >> 1, "unknown")
+            self._treat(Stream(protocol, key >> 1 in self._midstream, runs, every.chosen(some)))
 
-class Disguised(TreatedStreams):
-    """Streams made anonymous."""
-
-    def __init__(self, anonymizer: Anonymizer, *, in_memory: bool = False) -> None:
-        super().__init__(in_memory=in_memory)
-        self._anonymizer = anonymizer
-
-    def _treat_pieces(
-        self, connection: int, treated: TreatedDirection, pieces: list[BufferedRange]
-    ) -> Iterable[ByteArray]:
-        protocol = self._protocols.get(connection, "")
-        for offset, before in pieces:
-            after = before.copy()
-            self._treat_run(treated, protocol, offset, after)
-            yield after
-
-    def _treat_run(
-        self, treated: TreatedDirection, protocol: str, offset: int, data: ByteArray
-    ) -> None:
-        """Treat bytes that follow on each other, from an offset on."""
-        frames = treated.frames
-        inside = (frames.starts >= offset) & (frames.starts < offset + len(data))
-        frames = frames.chosen(inside)
-        starts = frames.starts - offset
-        ends = np.minimum(starts + frames.sizes, len(data))
-        ends[:-1] = np.minimum(ends[:-1], starts[1:])
-        is_whole = frames.whole & (ends == starts + frames.sizes)
-        sizes = np.where(is_whole, ends - starts, np.maximum(frames.sizes, ends - starts + 1))
-        at = 0
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            if start > at:
-                self._outside(treated, protocol, offset, data, (at, start))
-            at = max(at, end)
-        if at < len(data):
-            self._outside(treated, protocol, offset, data, (at, len(data)))
-        if len(starts):
-            bounds = np.ascontiguousarray(np.stack([starts, sizes, ends]))
-            self._anonymizer.frames(data, bounds, protocol, frames.packed.tolist())
-        self.treated += len(starts)
-
-    def _outside(
-        self,
-        treated: TreatedDirection,
-        protocol: str,
-        offset: int,
-        data: ByteArray,
-        span: tuple[int, int],
-    ) -> None:
-        is_first = not treated.runs and span[0] == 0 and offset == 0
-        self._anonymizer.outside(data, *span, is_first, protocol)
+    def _runs_of(self, stream: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        runs = self.runs
+        some = slice(int(runs.first[stream]), int(runs.last[stream]))
+        return runs.starts[some], runs.ends[some], runs.positions[some]
 
 
 def _of_streams(options: Options) -> Options:
@@ -385,23 +300,28 @@ def _of_streams(options: Options) -> Options:
     )
 
 
-def _has_text(column: Any) -> np.ndarray:
-    """Which rows of a column of texts have one."""
-    if isinstance(column, Coded):
-        return column.codes >= 0
+def _found(rising: Int64Array, wanted: Int64Array) -> tuple[Int64Array, np.ndarray]:
+    """The rows of numbers in a list that rises, and which are in it."""
+    rows = np.searchsorted(rising, wanted)
+    is_there = np.zeros(len(wanted), bool)
+    is_inside = rows < len(rising)
+    is_there[is_inside] = rising[rows[is_inside]] == wanted[is_inside]
+    return rows, is_there
+
+
+def _are_texts(column: Any) -> np.ndarray:
     return np.array([value is not None for value in column], bool)
 
 
-def _is(columns: Any, name: str, text: str) -> np.ndarray:
-    """Which rows of a column hold a text."""
+def _is(columns: Any, name: str, texts: Any) -> np.ndarray:
+    """Which rows of a column hold one of some texts."""
     column = columns.get(name)
-    if column is None:
+    if column is None or not texts:
         return np.zeros(len(columns["connection_id"]), bool)
     if not isinstance(column, Coded):
-        return np.array([value == text for value in column])
-    wanted: list[Any] = [text, text.encode()]
-    codes = [code for code, name in enumerate(column.names) if name in wanted]
-    return np.isin(column.codes, codes)
+        return np.array([value in texts for value in column], bool)
+    wanted = {*texts, *(text.encode() for text in texts)}
+    return np.isin(column.codes, [n for n, text in enumerate(column.names) if text in wanted])
 
 
 def _file(in_memory: bool) -> IO[bytes]:
@@ -411,7 +331,11 @@ def _file(in_memory: bool) -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="dissector-")
 
 
-def all_packets(directions: Iterable[TreatedDirection]) -> Int64Array:
-    """The packets that brought the bytes of some directions, rising."""
-    parts = [numbers for treated in directions for numbers in treated.packets]
-    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+def mapped(file: IO[bytes]) -> ByteArray:
+    """A file as an array; what is written into the one goes into the other."""
+    file.flush()
+    size = os.fstat(file.fileno()).st_size
+    return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8) if size else _EMPTY
+
+
+_EMPTY: Final = np.zeros(0, np.uint8)

@@ -45,6 +45,8 @@ class SegmentColumns(Bundle):
     ip_id: identification of IPv4 or -1; hop_limit.
     tsval, tsecr: TCP time stamps or -1. is_padded etc. are not kept: packet lengths were already
         trusted to the IP header.
+    stream, stream_offset, origin: where the streams put it, once they have it: connection_id * 2 +
+        endpoint_index (-1: nowhere), offset of the payload, sequence number that was offset 0 then.
     """
 
     packet: Int64Array
@@ -70,6 +72,9 @@ class SegmentColumns(Bundle):
     hop_limit: Int64Array
     tsval: Int64Array
     tsecr: Int64Array
+    stream: Int64Array
+    stream_offset: Int64Array
+    origin: Int64Array
 
 
 class PacketBuffers(NamedTuple):

@@ -9,73 +9,44 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dissector.blocks import ByteArray, Int64Array
-from dissector.bundles import Bundle, Records
+from dissector.bundles import Bundle
 from dissector.capture.pcapng import PACKET_OFFSET, BlockType
-from dissector.codecs.integers import be16, be32, be64, byte
-from dissector.codecs.keyed_hash import hash_of_words, new_secret
+from dissector.codecs.integers import be16, be32, be64, byte, wrapped
 from dissector.codecs.ones_sum import folded, ones_sum
-from dissector.codecs.siphash import fill_noise, following, siphash
+from dissector.codecs.siphash import SipHashKey, fill_noise, following, siphash, siphash_of_row
 from dissector.jit import inlined, kernel
 from dissector.limits import NULL
 from dissector.packet import header_offsets
 from dissector.packet.columns import PacketColumns, SegmentColumns
 from dissector.packet.header_offsets import Headers, PacketsLeft
-from dissector.packet.tcp import CHECKSUM_AT, SYN, address_sum
+from dissector.packet.tcp import CHECKSUM_AT, address_sum
 from dissector.states import State
 
 _NO_OPTION: Final = 1
-_HALF: Final = 1 << 31
-_WHOLE: Final = 1 << 32
+_KNOWN: Final = 1 << 12
 _POSITIVE: Final = (1 << 62) - 1
 
 
-class Addresses(Records):
-    """Addresses and what stands for them, a hash table of 2^n records.
-
-    version: 4 or 6, 0 where free.
-    high, low: halves before.
-    new_high, new_low: after, if is_known.
-    """
-
-    version: Int64Array
-    high: Int64Array
-    low: Int64Array
-    new_high: Int64Array
-    new_low: Int64Array
-    is_known: Int64Array
-
-
-class AddressCounts(Records):
-    """One record.
-
-    all: addresses in the table.
-    missing: those without an answer.
-    """
-
-    all: Int64Array
-    missing: Int64Array
-
-
 class Rewriting(State):
-    """missing: int64[rows], rows of addresses without an answer; key, noise_key: int64[2]. secret:
-    of hashes. fill: int64[1], the byte that stands for what is not in a stream, or contradicts it;
+    """key, noise_key: int64[2]. keeps: int64[1], whether addresses stay. known: int64[rows, 5],
+    addresses asked for lately: version, halves before, halves after. prefix: int64[1, 3], the bits
+    in hand. fill: int64[1], the byte that stands for what is not in a stream, or contradicts it;
     NULL: noise does."""
 
-    addresses: Addresses
-    counts: AddressCounts
-    missing: Int64Array
     key: Int64Array
     noise_key: Int64Array
-    secret: Int64Array
+    keeps: Int64Array
+    known: Int64Array
+    prefix: Int64Array
     fill: Int64Array
 
 
-class SegmentStreams(Bundle):
-    """Of segments, int64[segments] each: their stream, -1 for none; base: sequence number of its
-    offset 0."""
+class SegmentPlaces(Bundle):
+    """Of segments, int64[segments] each: their stream, -1 for none, and the offset of their payload
+    in it."""
 
     stream: Int64Array
-    base: Int64Array
+    offset: Int64Array
 
 
 class _Bounds(NamedTuple):
@@ -97,7 +68,6 @@ class Runs(State):
 
     first, last: int64[streams], their rows in the next three.
     starts, ends, positions: int64[runs], offsets in the stream, rising, and where the bytes lie.
-    near: int64[streams], an offset close to the last one seen.
     before, after: uint8[].
     """
 
@@ -106,83 +76,58 @@ class Runs(State):
     starts: Int64Array
     ends: Int64Array
     positions: Int64Array
-    near: Int64Array
     before: ByteArray
     after: ByteArray
 
 
 def new_rewriting(
-    names: Int64Array, noise: Int64Array, fill: int = NULL, rows: int = 1 << 10
+    names: SipHashKey, noise: SipHashKey, fill: int = NULL, *, keeps_addresses: bool = False
 ) -> Rewriting:
-    """A table for addresses under these keys; rows: a power of two."""
+    """What rewrites under these keys."""
     return Rewriting(
-        addresses=Addresses.new(rows),
-        counts=AddressCounts.new(1),
-        missing=np.zeros(rows, np.int64),
-        key=names,
-        noise_key=noise,
-        secret=new_secret(int.from_bytes(names.tobytes(), "little")),
+        key=np.array(names, np.int64),
+        noise_key=np.array(noise, np.int64),
+        keeps=np.array([keeps_addresses], np.int64),
+        known=np.zeros((_KNOWN, 5), np.int64),
+        prefix=np.zeros((1, 3), np.int64),
         fill=np.array([fill], np.int64),
     )
 
 
 @kernel
-def _row_of(table: Addresses, secret: Int64Array, version: int, high: int, low: int) -> int:
-    """The row of an address, or the free one where it belongs."""
-    mask = len(table.version) - 1
-    at = hash_of_words(secret, version, high, low, 0) & mask
-    for _ in range(mask):
-        if table.version[at] == 0 or (
-            table.version[at] == version and table.high[at] == high and table.low[at] == low
-        ):
-            break
-        at = (at + 1) & mask
-    return int(at)
+def new_address(state: Rewriting, version: int, high: int, low: int) -> tuple[int, int]:
+    """The halves of what stands for an address: each bit turned by a hash of those before it, so
+    that two addresses which share their first n bits share exactly n afterwards."""
+    if state.keeps[0]:
+        return high, low
+    known = state.known
+    row = following(high ^ low, version) & (_KNOWN - 1)
+    if known[row, 0] == version and known[row, 1] == high and known[row, 2] == low:
+        return known[row, 3], known[row, 4]
+    new_high, new_low = high, low
+    prefix = state.prefix
+    prefix[0, 0] = prefix[0, 1] = 0
+    for bit in range(96 if version == 4 else 0, 128):
+        prefix[0, 2] = bit
+        turned = siphash_of_row(state.key[0], state.key[1], prefix, 0) & 1
+        shift = 63 - (bit & 63)
+        if bit < 64:
+            new_high ^= wrapped(turned << shift)
+            prefix[0, 0] |= wrapped((high >> shift & 1) << shift)
+        else:
+            new_low ^= wrapped(turned << shift)
+            prefix[0, 1] |= wrapped((low >> shift & 1) << shift)
+    known[row, 0], known[row, 1], known[row, 2] = version, high, low
+    known[row, 3], known[row, 4] = new_high, new_low
+    return new_high, new_low
 
 
-@kernel
-def _add_address(state: Rewriting, version: int, high: int, low: int) -> None:
-    table = state.addresses
-    counts = state.counts
-    row = _row_of(table, state.secret, version, high, low)
-    if table.version[row] == 0:
-        table.version[row] = version
-        table.high[row] = high
-        table.low[row] = low
-        state.missing[counts.missing[0]] = row
-        counts.all[0] += 1
-        counts.missing[0] += 1
-
-
-@kernel
-def add_addresses(data: ByteArray, headers: Headers, first: int, state: Rewriting) -> int:
-    """Put the addresses of headers into the table, from one header on; returns the next one, which
-    is not the end when the table is half full."""
-    table = state.addresses
-    for number in range(first, len(headers.row)):
-        if 2 * (state.counts.all[0] + 4) > len(table.version):
-            return number
-        at = headers.offset[number]
-        if headers.kind[number] == header_offsets.IP4:
-            _add_address(state, 4, 0, be32(data, at + 12))
-            _add_address(state, 4, 0, be32(data, at + 16))
-        elif headers.kind[number] == header_offsets.IP6:
-            _add_address(state, 6, be64(data, at + 8), be64(data, at + 16))
-            _add_address(state, 6, be64(data, at + 24), be64(data, at + 32))
-    return len(headers.row)
-
-
-def grow_addresses(state: Rewriting) -> None:
-    """Double the capacity of the table of addresses."""
-    before = state.addresses
-    after = Addresses.new(2 * len(before.matrix))
-    for row in before.matrix[before.version != 0]:
-        after.matrix[_row_of(after, state.secret, *row[:3].tolist())] = row
-    missing = np.zeros(len(after.matrix), np.int64)
-    waiting = np.flatnonzero((after.version != 0) & (after.is_known == 0))
-    missing[: len(waiting)] = waiting
-    state.counts.missing[0] = len(waiting)
-    state.grow(addresses=after, missing=missing)
+def other_address(state: Rewriting, packed: bytes) -> bytes:
+    """What stands for an address of 4 or 16 bytes."""
+    longer = packed.rjust(16, b"\0")
+    halves = (int.from_bytes(longer[at : at + 8], "big", signed=True) for at in (0, 8))
+    made = new_address(state, 4 if len(packed) == 4 else 6, *halves)
+    return np.array(made, ">i8").tobytes()[-len(packed) :]
 
 
 @inlined
@@ -217,9 +162,8 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
     is_there = 20 <= size <= end - at
     stored = be16(data, at + 10)
     is_right = is_there and folded(ones_sum(data, at, at + size)) == 0xFFFF
-    table = state.addresses
     for field in (at + 12, at + 16):
-        value = table.new_low[_row_of(table, state.secret, 4, 0, be32(data, field))]
+        _, value = new_address(state, 4, 0, be32(data, field))
         _put16(data, field, value >> 16)
         _put16(data, field + 2, value)
     for index in range(at + 20, min(at + size, end)):
@@ -233,8 +177,9 @@ def _readdress4(data: ByteArray, at: int, end: int, state: Rewriting) -> None:
 
 @kernel
 def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: Rewriting) -> None:
-    """Replace IP addresses by the table's, and hardware addresses by hashes of them."""
-    table = state.addresses
+    """Replace IP addresses, and hardware addresses by hashes of them, unless they stay."""
+    if state.keeps[0]:
+        return
     for number in range(len(headers.row)):
         kind = headers.kind[number]
         at = headers.offset[number]
@@ -248,10 +193,9 @@ def readdress(data: ByteArray, packets: PacketColumns, headers: Headers, state: 
             _readdress4(data, at, packets.offset[packet] + packets.captured_bytes[packet], state)
         elif kind == header_offsets.IP6:
             for field in (at + 8, at + 24):
-                high, low = be64(data, field), be64(data, field + 8)
-                row = _row_of(table, state.secret, 6, high, low)
-                _put64(data, field, table.new_high[row])
-                _put64(data, field + 8, table.new_low[row])
+                high, low = new_address(state, 6, be64(data, field), be64(data, field + 8))
+                _put64(data, field, high)
+                _put64(data, field + 8, low)
 
 
 @kernel
@@ -370,18 +314,8 @@ def _rewrite_segment(
 
 
 @kernel
-def _new_address(state: Rewriting, version: int, high: int, low: int) -> tuple[int, int]:
-    """The halves of what stands for an address now."""
-    if state.counts.all[0] == 0:  # addresses stay
-        return high, low
-    table = state.addresses
-    row = _row_of(table, state.secret, version, high, low)
-    return table.new_high[row], table.new_low[row]
-
-
-@kernel
 def rewrite_segments(
-    data: ByteArray, segments: SegmentColumns, count: int, of: SegmentStreams, runs: Runs,
+    data: ByteArray, segments: SegmentColumns, count: int, places: SegmentPlaces, runs: Runs,
     state: Rewriting,
 ) -> None:  # fmt: skip
     """Rewrite those of the first `count` segments that lie in data, from their columns."""
@@ -393,8 +327,8 @@ def rewrite_segments(
         high, low = segments.source_high[row], segments.source_low[row]
         other_high, other_low = segments.destination_high[row], segments.destination_low[row]
         before = address_sum(high, low, other_high, other_low)
-        high, low = _new_address(state, version, high, low)
-        other_high, other_low = _new_address(state, version, other_high, other_low)
+        high, low = new_address(state, version, high, low)
+        other_high, other_low = new_address(state, version, other_high, other_low)
         bounds = _Bounds(
             payload - 4 * ((segments.flags[row] >> 12) & 15),
             payload,
@@ -403,15 +337,7 @@ def rewrite_segments(
             before,
             address_sum(high, low, other_high, other_low),
         )
-        stream = of.stream[row]
-        offset = 0
-        if stream >= 0:
-            # A SYN counts as a byte before those that come with it.
-            sequence = segments.sequence[row] + ((segments.flags[row] & SYN) >> 1)
-            near = runs.near[stream]
-            offset = near + (sequence - of.base[row] - near + _HALF) % _WHOLE - _HALF
-            runs.near[stream] = offset
-        _rewrite_segment(data, bounds, stream, offset, runs, state)
+        _rewrite_segment(data, bounds, places.stream[row], places.offset[row], runs, state)
 
 
 @kernel

@@ -72,7 +72,7 @@ from dissector.stream.numbering import in_first_numbering
 from dissector.stream.output import Range, note_direction, put_range
 from dissector.stream.release import await_missing_end, fire_timers, release, relieve
 from dissector.stream.segment import Segment, segment_at
-from dissector.stream.sequence import distance, sequence_at
+from dissector.stream.sequence import distance, offset_near, sequence_at
 from dissector.stream.state import StreamState, StreamStatus
 from dissector.stream.tags import find_tagged, inherit_tags, keep_tag
 
@@ -160,6 +160,22 @@ def _connection_of(
     return row, is_stray
 
 
+@inlined
+def _note_place(
+    state: StreamState, segments: SegmentColumns, row: int, direction_index: int, sequence: int
+) -> None:
+    """Note where in its stream a payload lies that begins at a sequence number."""
+    directions = state.directions
+    origin = directions.origin[direction_index]
+    connection_id = state.connections.connection_id[direction_index >> 1]
+    is_known = directions.has_origin[direction_index] != 0
+    segments.stream[row] = connection_id * 2 + (direction_index & 1) if is_known else -1
+    segments.stream_offset[row] = offset_near(
+        sequence, origin, directions.released[direction_index]
+    )
+    segments.origin[row] = origin
+
+
 @kernel
 def _receive_slow(
     state: StreamState, segments: SegmentColumns, row: int, buffers: PacketBuffers
@@ -184,6 +200,8 @@ def _receive_slow(
     connection, is_stray = _connection_of(state, key, segment, data)
     direction_index = stream_connections.direction_of(state.connections, connection, key.is_upper)
     receive_segment(state, direction_index, segment, data, is_stray)
+    is_syn = int(segment.flags & records.TCP_SYN != 0)
+    _note_place(state, segments, row, direction_index, segment.sequence + is_syn)
     stream_connections.make_ready(state, connection)
     fire_timers(state)
     return StreamStatus.DONE
@@ -279,6 +297,7 @@ def _receive_fast(
     connections.last_ts_ns[connection] = max(connections.last_ts_ns[connection], segment.ts_ns)
     if directions.acked[direction_index] > directions.released[direction_index]:
         directions.denied_at[direction_index] = counters.clock[0]
+    _note_place(state, segments, row, direction_index, segment.sequence)
     if length > 0:
         _pass_through(state, direction_index, segment)
     return True

@@ -7,9 +7,12 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dissector.dissection import Options
 from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
+from dissector.sources.packet_blocks import blocks_of_bytes
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
 from tests.dissector.evidence.test_redacted import WRAPS, retransmitted
@@ -84,6 +87,43 @@ def test_retransmissions_say_what_the_stream_says() -> None:
     made = anonymous(raw)
     assert_clean(made, garden)
     assert_same(dissected(raw), dissected(made), but=HIDDEN_ALIKE)
+
+
+def test_what_overtakes_the_beginning_of_its_stream_says_what_the_stream_says() -> None:
+    """The origin of a stream moves when its SYN comes, to before what came until then."""
+    garden = Garden(23)
+    tape = pulsar_tape(garden, 50)
+    second = [each for each in tape.packets if each.to_broker and each.payload][1]
+    tape.packets.remove(second)
+    tape.packets.insert(0, second._replace(ts_ns=tape.packets[0].ts_ns - 1))
+    raw = capture(tape.records())
+    made = anonymous(raw)
+    assert_clean(made, garden)
+    before, after = dissected(raw), dissected(made)
+    assert before["connections"][0]["started"] == "syn" and len(before["frames"]) > 50
+    assert_same(before, after, but=HIDDEN_ALIKE)
+    places = pieces_of(raw)
+    assert min(offset for offset, _ in places) == 0 and len(places) > 20
+    for offset, payload in places:
+        assert tape.sent[0][offset : offset + len(payload)] == payload
+
+
+def pieces_of(raw: bytes) -> list[tuple[int, bytes]]:
+    """Offset and payload of the segments to the broker, as packets are given their bytes."""
+    data = np.frombuffer(bytearray(raw), np.uint8)
+    found = streams.TreatedStreams(lambda stream: None, in_memory=True)
+    found.read_bytes(data, Options())
+    pieces = []
+    for block in blocks_of_bytes(data):
+        places = found.places(block.segments, block.segment_count)
+        for row in range(block.segment_count):
+            start, size = (
+                int(column[row])
+                for column in (block.segments.offset, block.segments.captured_bytes)
+            )
+            if size and int(block.segments.destination_port[row]) == wire.BROKER_PORT:
+                pieces.append((int(places.offset[row]), data[start : start + size].tobytes()))
+    return pieces
 
 
 @pytest.mark.parametrize("name", WRAPS)

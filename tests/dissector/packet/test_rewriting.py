@@ -1,12 +1,13 @@
 """Addresses and payloads in packets: found wherever they are, changed with their sums."""
 
 import io
+import random
 
 import dpkt
 import numpy as np
 import pytest
 
-from dissector.evidence.anonymizer import Anonymizer
+from dissector.codecs.siphash import SipHashKey, siphash_of_row
 from dissector.packet import header_offsets as offsets
 from dissector.packet import rewriting
 from dissector.packet.link import ETHERNET
@@ -116,18 +117,45 @@ def test_headers_are_found_in_the_order_of_the_headers() -> None:
     assert left.row[0] == 1
 
 
-def test_the_table_of_addresses_grows() -> None:
-    anonymizer = Anonymizer(bytes(32))
-    state = rewriting.new_rewriting(np.array(anonymizer.names), np.array(anonymizer.noise), rows=8)
-    headers = b"".join(bytes(12) + bytes([10, 0, 0, n]) + bytes([10, 0, 1, n]) for n in range(40))
-    data = np.frombuffer(bytearray(headers), np.uint8)
-    packets_at = [[0] * 40, [offsets.IP4] * 40, [20 * n for n in range(40)]]
-    rows = offsets.Headers(np.array(packets_at, np.int64))
-    at = 0
-    while at < 40:
-        at = rewriting.add_addresses(data, rows, at, state)
-        if at < 40:
-            rewriting.grow_addresses(state)
-    assert state.counts.all[0] == 80 and len(state.addresses.matrix) >= 160
-    missing = sorted(state.missing[: state.counts.missing[0]])
-    assert missing == np.flatnonzero(state.addresses.version).tolist()
+def bits(address: bytes) -> str:
+    return "".join(f"{byte:08b}" for byte in address)
+
+
+def common(one: bytes, other: bytes) -> int:
+    pairs = zip(bits(one), bits(other), strict=True)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), 8 * len(one))
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_addresses_share_as_many_bits_as_before(size: int) -> None:
+    chance = random.Random(size)
+    first = chance.randbytes(size)
+    others = []
+    for _ in range(60):
+        kept = chance.randrange(8 * size + 1)
+        number = int.from_bytes(first, "big") ^ chance.getrandbits(8 * size) >> kept
+        others.append(number.to_bytes(size, "big"))
+    state = rewriting.new_rewriting(SipHashKey(1, 2), SipHashKey(3, 4))
+    made, *rest = (rewriting.other_address(state, each) for each in [first, *others])
+    assert [common(made, each) for each in rest] == [common(first, each) for each in others]
+    assert made != first
+    # What is remembered of an address says what the key says.
+    state = rewriting.new_rewriting(SipHashKey(1, 2), SipHashKey(3, 4))
+    assert [rewriting.other_address(state, each) for each in reversed(others)] == rest[::-1]
+    other = rewriting.new_rewriting(SipHashKey(1, 3), SipHashKey(3, 4))
+    assert rewriting.other_address(other, first) != made
+
+
+def test_each_bit_is_turned_by_a_hash_of_those_before_it() -> None:
+    """Of IPv4, said once more by the bits of a text."""
+    key = SipHashKey(5, -6)
+    state = rewriting.new_rewriting(key, key)
+    made = rewriting.other_address(state, bytes([10, 99, 0, 1]))
+    before = bits(bytes([10, 99, 0, 1]))
+    for place in range(32):
+        prefix = int(before[:place].ljust(32, "0"), 2)
+        words = b"".join(each.to_bytes(8, "little") for each in (0, prefix, 96 + place))
+        # A row is hashed without a length behind it.
+        row = np.frombuffer(words, np.int64).reshape(1, 3)
+        turned = siphash_of_row(key.low, key.high, row, 0) & 1
+        assert int(bits(made)[place]) == int(before[place]) ^ turned

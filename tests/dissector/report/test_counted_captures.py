@@ -1,6 +1,5 @@
 """Captures that a report counts: those asked for, and no file twice."""
 
-
 import pytest
 
 from dissector.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dissector.dissection import Dissection, Options
-from dissector.dissection.conversation import ALL, TABLE
+from dissector.dissection.conversation import ALL, PLACES, TABLE
 from dissector.tls.keylog import KeyLog
 from tests.plain import rows_of_block
 from tests.wire import captures
@@ -67,6 +67,8 @@ def seen(data: bytes, keys: str | bytes | None = None, piece: int = 0, **options
     tables: dict[str, list[dict[str, Any]]] = {"notices": [], "connections": []}
     streams: dict[tuple[int, int], bytes] = {}
     for block in blocks:
+        if block.table == PLACES:
+            continue
         if block.table != TABLE:
             tables.setdefault(block.table, []).extend(rows_of_block(block))
             continue
