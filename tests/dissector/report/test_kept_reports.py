@@ -222,7 +222,9 @@ def test_a_lake_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
     assert small(tmp_path, tmp_path / "lake", "asked") is None
 
 
-def test_the_program_is_all_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_all_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rules, queries and templates, its own text, and the packages that it asks."""
     (tmp_path / "rules").mkdir()
     monkeypatch.setattr(kept_reports, "_PACKAGE_FOLDER", tmp_path)
