@@ -36,24 +36,18 @@ MAY_FAIL: Final = "finding_"
 # Further columns of listed rows: their rank within their capture, and of all.
 RANKS: Final = ("rank_of_capture", "rank_of_all")
 _WORD: Final = re.compile(r"[a-z_][a-z_0-9]*")
-_MATERIALIZED: Final = "-- materialized: "
+_MATERIALIZED: Final = "-- materialized\n"
 _COMMENT: Final = re.compile(r"--.*")
 
 
-# When DuckDB makes the rows of a view once, before they are read.
-ALWAYS: Final = "always"  # few rows, which many queries read
-IF_READ: Final = "if read"  # few rows, but all of a large table are read to find them
-IF_SHARED: Final = "if shared"  # dearer to make than to write down: on disk
-
-
 class SharedView(NamedTuple):
-    """A view: its name, what one row of it is, and its query; materialized: when its rows are made
-    before they are read, ALWAYS, IF_READ or IF_SHARED; empty: never."""
+    """A view: its name, what one row of it is, and its query; is_materialized: its rows are made
+    once, before they are read: they are few, or dear to make."""
 
     name: str
     row: str
     query: str
-    materialized: str = ""
+    is_materialized: bool = False
 
 
 class Query(NamedTuple):
@@ -149,10 +143,9 @@ def views(file: str) -> tuple[SharedView, ...]:
     for piece in text.split("\n\n-- ")[1:]:
         head, _, query = piece.partition("\n")
         name, _, row = head.partition(": ")
-        when = ""
-        if query.startswith(_MATERIALIZED):
-            when, _, query = query.removeprefix(_MATERIALIZED).partition("\n")
-        file_views.append(SharedView(name, row, query.strip().rstrip(";"), when))
+        is_materialized = query.startswith(_MATERIALIZED)
+        query = query.removeprefix(_MATERIALIZED).strip().rstrip(";")
+        file_views.append(SharedView(name, row, query, is_materialized))
     return tuple(file_views)
 
 

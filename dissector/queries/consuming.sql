@@ -34,7 +34,7 @@ LEFT JOIN late_consumers AS n
   AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
 
 -- acked_commands: ACK commands of a connection that say the same, and the ids in them
--- materialized: if read
+-- materialized
 -- All ids of a command are of one consumer and share what else it says.
 SELECT
   c.capture, c.connection_id, c.topic, c.subscription, c.ack_type, c.is_answered,
@@ -53,13 +53,13 @@ GROUP BY
   c.validation_error;
 
 -- older_consumers: a consumer that was there before the capture
--- materialized: always
+-- materialized
 SELECT DISTINCT capture, connection_id, consumer_id, incarnation
 FROM consumers
 WHERE opened_frame_no IS NULL;
 
 -- unit_ends: when the captures that are read together with one end
--- materialized: always
+-- materialized
 SELECT u.capture, e.end_us
 FROM units AS u
 JOIN (
@@ -70,7 +70,7 @@ JOIN (
 ) AS e ON e.unit = u.unit;
 
 -- passed: a delivery that nobody acked although a later one to the same consumer was
--- materialized: if read
+-- materialized
 -- A client takes what was put in its queue in order: one that is missing was kept by the
 -- application. One that its consumer discarded, as damaged, is left behind whatever comes later.
 SELECT

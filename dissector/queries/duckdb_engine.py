@@ -5,7 +5,6 @@
 
 import re
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,14 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dissector.errors import DependencyError, InputError
 from dissector.limits import SUB_BUCKET_BITS, SUB_BUCKETS
-from dissector.queries.catalogue import (
-    ALWAYS,
-    IF_READ,
-    MAY_FAIL,
-    SharedView,
-    shared_views,
-    used_views,
-)
+from dissector.queries.catalogue import MAY_FAIL, SharedView, shared_views, used_views
 from dissector.queries.known_rows import KnownRows
 from dissector.queries.needed_rows import Need
 
@@ -93,7 +85,7 @@ class DuckdbEngine:
     """A connection to DuckDB over tables that the caller names.
 
     Args:
-        folder: where it writes what does not fit into memory, and rows that several queries read.
+        folder: where it writes what does not fit into memory.
         threads: as many as DuckDB may use. memory: beyond it, DuckDB goes on in its folder.
 
     Raises:
@@ -111,8 +103,7 @@ class DuckdbEngine:
         self._kind = "VIEW"
         self._kinds: dict[str, str] = {}  # of what has a name: VIEW or TABLE
         self._known = KnownRows(self._tell, self._make)
-        self._lazy: dict[str, SharedView] = {}  # shared views that may yet be materialized
-        self._readers: Counter[str] = Counter()  # of shared views: queries that are to be run
+        self._lazy: dict[str, SharedView] = {}  # shared views that were not read yet
         self._lent: dict[str, _Lent] = {}
         self._memory = memory
         self._settings: list[str] = []  # that hold for a cursor alone
@@ -222,26 +213,21 @@ class DuckdbEngine:
         self._known.set_count(name, count[0][0] if kind == "TABLE" else None)
 
     def shared_views(self, wanted: Sequence[SharedView] | None = None) -> None:
-        """The views that queries share, or some of them, over tables that are there."""
+        """The views that queries share, or some of them, over tables that are there: each costs its
+        plan, so that it is made when a query reads it."""
         views = shared_views() if wanted is None else wanted
         self._known.views = {each.name: each for each in views}
         self._known.forget()
-        if self._kind == "TABLE":  # Each costs its plan: only those that are read are made.
-            self._lazy = {each.name: each for each in views}
-            return
-        for each in views:
-            kind = "TABLE" if each.materialized == ALWAYS else "VIEW"
-            self._create(kind, each.name, each.query)
-        self._lazy = {each.name: each for each in views if each.materialized not in ("", ALWAYS)}
+        self._lazy = dict(self._known.views)
 
     def renew(self, views: Sequence[SharedView]) -> None:
         """Tables are others now: `views`, which `shared_views` made, stay; rows made of them are
         made again when they are read."""
         self._known.forget()
-        for each in views:
-            if each.materialized == ALWAYS:
-                self._create("TABLE", each.name, each.query)
-        self._lazy = {each.name: each for each in views if each.materialized not in ("", ALWAYS)}
+        made = {each.name for each in views} - self._lazy.keys()
+        self._lazy = {
+            each.name: each for each in views if each.is_materialized or each.name not in made
+        }
 
     def table(self, query: str) -> "pa.Table":
         """All rows of a query."""
@@ -297,14 +283,13 @@ class DuckdbEngine:
         self, queries: Mapping[str, str], needs: Mapping[str, Need] | None = None
     ) -> dict[str, str]:
         """Those of queries that may have rows; the views that they read are made."""
-        self._readers = _readers(queries.values())
         asked = self._known.answerable(queries, needs or {})
         self._materialize(asked.values())
         return asked
 
     def _make(self, view: str) -> bool:
         """Make the rows of a shared view, if it is one that is made; whether they are."""
-        self._materialize([view], self._readers)
+        self._materialize([view])
         return self._kinds.get(view) == "TABLE"
 
     def _tell(self, query: str) -> tuple[Any, ...] | None:
@@ -331,25 +316,17 @@ class DuckdbEngine:
                 raise
             return self._rows(failed(one_line(error)))
 
-    def _materialize(self, queries: Iterable[str], among: Counter[str] | None = None) -> None:
-        """Make the rows of views that the queries read, where they say so. among: readers of views
-        by all queries that are to be run, those included."""
-        wanted = _readers(queries)
-        readers = wanted if among is None else among
-        for view in [*self._lazy.values()]:
-            if not wanted[view.name]:
+    def _materialize(self, queries: Iterable[str]) -> None:
+        """Make the views that queries read and that are not there yet, and their rows where that is
+        said of them, or all that there are are few."""
+        for view in {each.name: each for text in queries for each in used_views(text)}.values():
+            if self._lazy.pop(view.name, None) is None:
                 continue
-            if view.materialized == IF_READ or self._kind == "TABLE":
-                del self._lazy[view.name]
-                query = view.query
-                if not self._known.may_be_there(view.name):  # read to see that nothing is there
-                    query = f"SELECT * FROM ({query}) WHERE FALSE"
-                self._create("TABLE", view.name, query)
-            elif self._folder is not None and readers[view.name] > 1:
-                target = self._folder / f"{view.name}.parquet"
-                self._write(view.query, target)
-                self._create("VIEW", view.name, f"SELECT * FROM {parquet([str(target)])}")
-                del self._lazy[view.name]
+            query = view.query
+            is_made = view.is_materialized or self._kind == "TABLE"
+            if is_made and not self._known.may_be_there(view.name):
+                query = f"SELECT * FROM ({query}) WHERE FALSE"  # read to see that nothing is there
+            self._create("TABLE" if is_made else "VIEW", view.name, query)
 
     def _write(self, query: str, target: Path) -> None:
         with reading():
@@ -363,11 +340,6 @@ class DuckdbEngine:
             self._connection.execute(
                 f"COPY ({query}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd)"
             )
-
-
-def _readers(queries: Iterable[str]) -> Counter[str]:
-    """How many queries read each shared view."""
-    return Counter(view.name for text in queries for view in used_views(text))
 
 
 class _Lent:

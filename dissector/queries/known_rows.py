@@ -3,8 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from dissector.queries.catalogue import SharedView
-from dissector.queries.needed_rows import NOTHING, All, Need, Rows, needed, tables_in
+from dissector.queries.catalogue import SharedView, used_views
+from dissector.queries.needed_rows import (
+    NOTHING,
+    All,
+    Found,
+    Need,
+    Rows,
+    beginnings,
+    needed,
+    tables_in,
+)
 
 # To read a larger table for what may spare a query costs more than it saves.
 _FEW_ROWS: Final = 300_000
@@ -31,7 +40,7 @@ class KnownRows:
         self._asked: dict[str, int] = {}  # counts that tables may change, of views over them
         self._needs: set[Rows] = set()  # of queries that are to be run, and of the views they read
         self._stated: set[Rows] = set()  # those of them that do not stem from a text
-        self._met: dict[Rows, bool] = {}
+        self._met: dict[Rows | Found, bool] = {}
 
     def set_count(self, table: str, count: int | None) -> None:
         """How many rows a table has now, None if nobody knows."""
@@ -50,11 +59,14 @@ class KnownRows:
         something which it needs is not there.
 
         Args:
-            needs: of queries, by name, beside what their texts tell.
+            needs: of queries, by name, beside what their texts tell; of these, which mostly have
+                no rows, beginnings are asked before the whole.
         """
         self._stated = {rows for need in needs.values() for rows in tables_in(need)}
         asked = self._met_of(queries, needs)
-        return self._met_of(asked, {name: needed(text) for name, text in asked.items()})
+        asked = self._met_of(asked, {name: needed(text) for name, text in asked.items()})
+        told = {name: beginnings(text) for name, text in asked.items() if name in needs}
+        return self._met_of(asked, told)
 
     def may_be_there(self, view: str) -> bool:
         """Whether a shared view may have rows."""
@@ -77,13 +89,17 @@ class KnownRows:
 
     def _is_met(self, need: Need) -> bool:
         """Whether what is needed is there, or nobody can tell."""
-        if isinstance(need, Rows):
+        if isinstance(need, Rows | Found):
             if need not in self._met:
-                self._met[need] = self._has(need)
+                has = self._has(need) if isinstance(need, Rows) else self._finds(need.text)
+                self._met[need] = has
             return self._met[need]
         # What views have costs more to find.
         parts = sorted(
-            need.parts, key=lambda part: any(r.table in self.views for r in tables_in(part))
+            need.parts,
+            key=lambda part: (
+                isinstance(part, Found) or any(rows.table in self.views for rows in tables_in(part))
+            ),
         )
         return (all if isinstance(need, All) else any)(map(self._is_met, parts))
 
@@ -99,6 +115,14 @@ class KnownRows:
         if not count or not need.condition:
             return count > 0
         return (count > _FEW_ROWS and need not in self._stated) or self._fits(need, count)
+
+    def _finds(self, text: str) -> bool:
+        """Whether a query has rows, or nobody can tell."""
+        for view in used_views(text):
+            self._make(view.name)
+        # All are counted: for the first alone DuckDB joins in an order that takes much longer.
+        found = self._tell(f"SELECT count(*) FROM ({text}) AS found")
+        return found is None or found[0] > 0
 
     def _count(self, table: str) -> int | None:
         if table not in self._counts and table not in self._asked:

@@ -1,5 +1,8 @@
 """What must have rows for a query to have any, as its text tells: `Rows`, `All` of some, or `Any`.
 
+`beginnings` tells also which queries of a WITH must have some, `Found`: such a part can be asked
+before the whole, and costs less to plan.
+
 An inner join has no rows where one side has none; what stands behind LEFT or ANTI JOIN is not
 needed. A condition on one table alone is needed with it. What a text does not tell is not needed
 (`NOTHING`), so that a query which is passed over would have given no rows. Keywords are in capitals
@@ -19,6 +22,12 @@ class Rows(NamedTuple):
     condition: str
 
 
+class Found(NamedTuple):
+    """That a query has rows, with which another one begins."""
+
+    text: str
+
+
 class All(NamedTuple):
     """That all parts are met."""
 
@@ -31,12 +40,20 @@ class Any(NamedTuple):
     parts: "tuple[Need, ...]"
 
 
-Need: TypeAlias = Rows | All | Any
+Need: TypeAlias = Rows | Found | All | Any
 Node: TypeAlias = "str | list[Node]"  # a token, or what stands in parentheses
 Nodes: TypeAlias = "list[Node]"
-Named: TypeAlias = Mapping[str, Need]  # the queries of WITH
+
+
+class Scope(NamedTuple):
+    """What names stand for: the queries of WITH. most: tokens of a beginning, 0 if none is told."""
+
+    named: Mapping[str, Need]
+    most: int
+
 
 NOTHING: Final = All(())
+_BEGINNING: Final = 0.3  # of a text, at most: what costs as much as the whole spares nothing
 _DEEPEST: Final = 50  # parentheses within each other
 _COMMENT: Final = re.compile(r"--[^\n]*")
 _TOKEN: Final = re.compile(
@@ -65,14 +82,29 @@ ROW_FUNCTIONS: Final = frozenset((
 @cache
 def needed(text: str) -> Need:
     """What a query needs."""
-    if "/*" in text:
+    nodes = _nodes(text)
+    return NOTHING if nodes is None else _query(nodes, Scope({}, 0))
+
+
+@cache
+def beginnings(text: str) -> Need:
+    """What a query needs, parts of it that can be asked by themselves among that."""
+    nodes = _nodes(text)
+    if nodes is None:
         return NOTHING
+    return _query(nodes, Scope({}, int(_BEGINNING * len([*_tokens(nodes)]))))
+
+
+def _nodes(text: str) -> "Nodes | None":
+    """A text in nodes, None if it is no query that can be told."""
+    if "/*" in text:
+        return None
     nodes: Nodes = []
     stack: list[Nodes] = []
     for token in _TOKEN.findall(_COMMENT.sub("", text)):
         if token == "(":
             if len(stack) == _DEEPEST:
-                return NOTHING
+                return None
             stack.append(nodes)
             nodes = []
         elif token != ")":
@@ -81,15 +113,24 @@ def needed(text: str) -> Need:
             stack[-1].append(nodes)
             nodes = stack.pop()
         else:
-            return NOTHING
-    return NOTHING if stack else _query(nodes, {})
+            return None
+    return None if stack else nodes
+
+
+def _tokens(nodes: Nodes) -> Iterator[str]:
+    """The tokens of nodes."""
+    for node in nodes:
+        if isinstance(node, list):
+            yield from ("(", *_tokens(node), ")")
+        else:
+            yield node
 
 
 def tables_in(need: Need) -> Iterator[Rows]:
     """All that a need speaks of."""
     if isinstance(need, Rows):
         yield need
-    else:
+    elif not isinstance(need, Found):
         for part in need.parts:
             yield from tables_in(part)
 
@@ -98,38 +139,68 @@ def _at(nodes: Nodes, place: int) -> Node:
     return nodes[place] if 0 <= place < len(nodes) else ""
 
 
-def _query(nodes: Nodes, named: Named) -> Need:
+def _query(nodes: Nodes, scope: Scope) -> Need:
     """Of a query, with what WITH names before it."""
     if _at(nodes, 0) == "WITH":
-        place, named = 1, dict(named)
+        place, bodies = 1, {}
         while True:
             name, word, body = (_at(nodes, place + more) for more in range(3))
             if not isinstance(name, str) or word != "AS" or not isinstance(body, list):
                 return NOTHING
-            named[name] = _query(body, named)
+            bodies[name] = body
             place += 3
             if _at(nodes, place) != ",":
                 break
             place += 1
-        nodes = nodes[place:]
+        nodes, scope = nodes[place:], _with(bodies, scope)
     if "EXCEPT" in nodes or "INTERSECT" in nodes:
         return NOTHING
     needs = []
     while "UNION" in nodes:
         end = nodes.index("UNION")
-        needs.append(_select(nodes[:end], named))
+        needs.append(_select(nodes[:end], scope))
         nodes = nodes[end + 1 :]
         while _at(nodes, 0) in ("ALL", "DISTINCT", "BY", "NAME"):
             nodes = nodes[1:]
-    needs.append(_select(nodes, named))
+    needs.append(_select(nodes, scope))
     return needs[0] if len(needs) == 1 else Any(tuple(needs))
 
 
-def _select(nodes: Nodes, named: Named) -> Need:
+def _with(bodies: Mapping[str, Nodes], scope: Scope) -> Scope:
+    """What the queries of a WITH need; of each, and those before it that it reads, also that it has
+    rows, if that is a beginning."""
+    plain = Scope(scope.named, 0)
+    is_told = scope.most > 0 and not scope.named
+    tokens = {name: [*_tokens(body)] for name, body in bodies.items()} if is_told else {}
+    for name, body in bodies.items():
+        need = _query(body, plain)
+        plain = Scope({**plain.named, name: need}, 0)
+        if is_told:
+            read = _read_by(name, tokens)
+            if sum(len(tokens[each]) for each in read) > scope.most:
+                need = _query(body, Scope(scope.named, 0))
+            else:
+                parts = ", ".join(f"{each} AS ({' '.join(tokens[each])})" for each in read)
+                need = All((need, Found(f"WITH {parts} SELECT 1 FROM {name}")))
+        scope = scope._replace(named={**scope.named, name: need})
+    return scope._replace(most=0)
+
+
+def _read_by(name: str, tokens: Mapping[str, Sequence[str]]) -> list[str]:
+    """A query of a WITH, and those that it reads, in their order."""
+    names = [*tokens]
+    read = [name]
+    for other in reversed(names[: names.index(name)]):
+        if any(other in tokens[each] for each in read):
+            read.insert(0, other)
+    return read
+
+
+def _select(nodes: Nodes, scope: Scope) -> Need:
     """Of one of the queries that UNION puts together."""
     first = _at(nodes, 0)
     if isinstance(first, list):
-        return _query(first, named)
+        return _query(first, scope)
     place = _place_of("FROM", nodes, 0)
     while _at(nodes, place - 1) == "DISTINCT" and place < len(nodes):  # IS DISTINCT FROM
         place = _place_of("FROM", nodes, place + 1)
@@ -146,7 +217,7 @@ def _select(nodes: Nodes, named: Named) -> Need:
     if not is_of_rows:
         return NOTHING
     until = next((end for end in ends if end > where), len(nodes))
-    return _source(nodes[place + 1 : ends[0]], nodes[where + 1 : until], named)
+    return _source(nodes[place + 1 : ends[0]], nodes[where + 1 : until], scope)
 
 
 def _place_of(word: str, nodes: Nodes, start: int) -> int:
@@ -183,7 +254,7 @@ class _Side(NamedTuple):
     is_needed: bool
 
 
-def _source(nodes: Nodes, where: Nodes, named: Named) -> Need:
+def _source(nodes: Nodes, where: Nodes, scope: Scope) -> Need:
     """Of a FROM with its WHERE."""
     sides: list[_Side] = []
     conditions = _conjuncts(where)
@@ -193,11 +264,11 @@ def _source(nodes: Nodes, where: Nodes, named: Named) -> Need:
         relation, alias, is_table = nodes[place], "", False
         place += 1
         if isinstance(relation, list):
-            need = _query(relation, named)
+            need = _query(relation, scope)
         elif _is_word(relation):
             alias = relation
-            is_table = relation not in named
-            need = named.get(relation, Rows(relation, ""))
+            is_table = relation not in scope.named
+            need = scope.named.get(relation, Rows(relation, ""))
         else:
             return NOTHING
         if _at(nodes, place) == "AS":

@@ -20,7 +20,7 @@ JOIN consumers AS c
 GROUP BY c.capture, c.connection_id, c.consumer_id, c.incarnation;
 
 -- permit_consumers: a consumer that has permits, with a number: to sort by it is quicker than by keys
--- materialized: if read
+-- materialized
 -- first_grant: its first one above zero. end_us: when its observation ends: with the frame that
 -- closed it, else with its connection's last packet. Its names may have been learnt late.
 SELECT
@@ -86,7 +86,7 @@ WINDOW
   );
 
 -- permit_changes: a change of a consumer's balance, and the time until the next one
--- materialized: if shared
+-- materialized
 -- kind: 0 a delivery, 1 a grant, 2 a reset. until_us: when the next row comes, or the observation
 -- ends, but not before its own last row. is_open, is_exhausted: active with permits left, and
 -- without; was_…: the same of the row before.
@@ -121,7 +121,7 @@ FROM permit_neighbours AS b
 JOIN permit_consumers AS c ON c.consumer_no = b.consumer_no;
 
 -- permit_sums: a consumer's grants, deliveries and balance; times in µs
--- materialized: if read
+-- materialized
 -- occupied: used permits times the time they were.
 SELECT
   c.consumer_no,
@@ -162,7 +162,7 @@ FROM (
 GROUP BY c.consumer_no;
 
 -- permit_spans: a time that an active consumer had no permits left, or had some and nothing came
--- materialized: if read
+-- materialized
 -- is_exhausted: which of both. Of the latter, silences, only those that last a second are all here:
 -- they begin with permits left, go on through grants, and end with anything else.
 -- is_ended: not so where the observation ended. confirmed: a delivery came within 250 ms after the

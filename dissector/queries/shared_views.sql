@@ -1,13 +1,13 @@
 -- Views that the queries of reports share.
 -- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
--- `-- materialized: when` says when DuckDB makes its rows before they are read (catalogue.View).
+-- `-- materialized` says that DuckDB makes its rows once (catalogue.SharedView).
 
 -- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
--- materialized: always
+-- materialized
 SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;
 
 -- other_legs: a twin that is no second capture of a connection: rules ask the other leg of the pair
--- materialized: if read
+-- materialized
 -- What counts is counted once. A rule judges each capture by all that is in it: what explains an
 -- incident, the holder of a name or another consumer, may lie on a connection that another capture
 -- has, too. What two captures show of one incident becomes one finding.
@@ -16,7 +16,7 @@ FROM legs
 WHERE leg = 'broker' AND twin_connection_id > -2;
 
 -- late_producers: a producer, with names that may have been learnt behind its first rows
--- materialized: always
+-- materialized
 SELECT
   capture, connection_id, producer_id, incarnation,
   min(topic) AS late_topic, min(name) AS late_name
@@ -24,7 +24,7 @@ FROM producer_names
 GROUP BY capture, connection_id, producer_id, incarnation;
 
 -- late_consumers: the same of a consumer
--- materialized: always
+-- materialized
 SELECT
   capture, connection_id, consumer_id, incarnation,
   min(topic) AS late_topic, min(subscription) AS late_subscription,
@@ -75,7 +75,7 @@ LEFT JOIN late_producers AS n
 WHERE e.kind = 'publish';
 
 -- senders: a producer incarnation that sends under one name of each kind, a leaf, with numbers
--- materialized: if read
+-- materialized
 -- To tell half a million messages apart by names takes ten times as long. producer_no, client_no and
 -- broker_no say what messages are distinct within (see the query messages). A producer mostly is
 -- one leaf (not is_shared), and so is what sends under one incarnation (is_all).
@@ -113,7 +113,7 @@ SELECT
 FROM owned AS o;
 
 -- passed_sends: a send that was never answered although a later one of its producer was
--- materialized: if read
+-- materialized
 -- A broker answers the sends of a producer in order: what is missing in between was dropped, or its
 -- answer was. A refusal overtakes receipts; only these say that what was sent before is settled.
 WITH answered AS (
@@ -142,11 +142,11 @@ WHERE
   AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
 
 -- mismatched_frames: a frame whose checksum does not match
--- materialized: if read
+-- materialized
 SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';
 
 -- mismatches: a frame whose checksum does not match, and what that is worth
--- materialized: if read
+-- materialized
 -- A broker verifies a SEND before it answers: SEND_ERROR ChecksumError confirms the mismatch, a
 -- normal receipt proves that the bytes were good on the wire and the capture is wrong. A receipt
 -- without an id proves nothing (drops are answered before the check). A consumer confirms by the
@@ -264,7 +264,7 @@ JOIN units AS u ON u.capture = n.capture
 WHERE n.code = 'publish_time_back';
 
 -- client_clocks: a client's clock beside the clock of the capture
--- materialized: if read
+-- materialized
 -- What is published is sent later, never sooner: the least distance is the most that the clock can be
 -- behind (of a clock that is ahead it is below zero). Above zero, a clock that is behind and messages
 -- that wait in the client look alike; a clock moves all sends alike, so it is believed where half of
@@ -347,7 +347,7 @@ SELECT
 FROM confirmed AS c;
 
 -- refusals: an answer that refuses something, under the place of the answer
--- materialized: if read
+-- materialized
 -- Equal request_of, error_code, topic, subscription and of_... tell repeats of one request, also by
 -- several clients of one topic; publishes are refused one by one, and a request without a topic is
 -- told apart by its client. Clients repeat a refused request with growing pauses, at most a minute
@@ -408,7 +408,7 @@ SELECT
 FROM begun AS b;
 
 -- chains: from a client's first question for a topic to the producer or consumer open on it
--- materialized: if read
+-- materialized
 -- A chain is what one client asked for one topic, and the CONNECT of the connection on which it
 -- then opened it, if that lies in between; PRODUCER and SUBSCRIBE end a chain when they succeed. A
 -- step as old as two minutes belongs to another attempt: clients wait a minute at most between two.
@@ -525,7 +525,7 @@ SELECT
 FROM connections AS c;
 
 -- storms: a client and a broker, and the most connections between them opened within ten seconds
--- materialized: if read
+-- materialized
 -- Going back in time a connection is within ten seconds of the present from its own time on, and no
 -- more so ten seconds before it.
 WITH changes AS (
@@ -574,7 +574,7 @@ FROM ranked AS r
 WHERE r.place = 1;
 
 -- closed_subjects: a producer or consumer that the broker closed; one that it refused was never open
--- materialized: if read
+-- materialized
 -- cause: what the capture shows of why, the first that fits.
 SELECT
   s.capture, s.connection_id, s.what, s.topic, s.name, s.subscription, s.closed_frame_no,

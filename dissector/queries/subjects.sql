@@ -1,7 +1,7 @@
 -- Views of who talks to whom, for the rules of findings (dissector/findings/rules).
 
 -- pulsar_links: a connection of Pulsar that counts, and that was captured without a hole
--- materialized: if read
+-- materialized
 SELECT
   c.capture, c.connection_id, c.client_ip, c.client_port, c.broker_ip, c.broker_port,
   c.client_version, c.server_version, c.protocol_version, c.started, c.ended, c.closed_first_by,
@@ -11,7 +11,7 @@ ANTI JOIN other_legs AS t ON t.capture = c.capture AND t.connection_id = c.conne
 WHERE c.protocol = 'pulsar' AND c.gaps_to_broker = 0 AND c.gaps_to_client = 0;
 
 -- releases: what brokers say of their version, as a number: 4000003 is 4.0.3; null if it has none
--- materialized: if read
+-- materialized
 SELECT
   v.server_version,
   TRY_CAST(regexp_extract(v.numbers, '^([0-9]+)', 1) AS BIGINT) * 1000000
@@ -26,7 +26,7 @@ FROM (
 ) AS v;
 
 -- pulsar_opens: a PRODUCER or SUBSCRIBE on such a connection, with its answer, as one subject
--- materialized: if read
+-- materialized
 -- kind: producer or consumer; its id and incarnation are of the connection, clients use ids again.
 SELECT
   o.*, l.client_ip, l.client_port, l.broker_ip, l.broker_port, l.client_version, l.server_version,
@@ -53,7 +53,7 @@ LEFT JOIN exchanges AS e
   AND e.request_command IN ('PRODUCER', 'SUBSCRIBE') AND e.request_frame_no = o.opened_frame_no;
 
 -- pulsar_consumers: a consumer on such a connection, whether or not its SUBSCRIBE was captured
--- materialized: if read
+-- materialized
 SELECT
   c.capture, c.connection_id, c.consumer_id, c.incarnation, c.topic, c.subscription,
   c.subscription_type, c.name AS consumer_name, c.priority_level, c.first_flow_permits,
@@ -63,7 +63,7 @@ FROM consumers AS c
 JOIN pulsar_links AS l ON l.capture = c.capture AND l.connection_id = c.connection_id;
 
 -- consumer_seconds: a second in which the balance of such a consumer changed, if it is known
--- materialized: if read
+-- materialized
 -- Between the last delivery of one second and the first of the next is every pause that lasts a
 -- second, and there are a thousand times fewer of these than of deliveries. last_…: behind the
 -- last change of the second; times in µs.
@@ -97,7 +97,7 @@ FROM (
 JOIN pulsar_links AS l ON l.capture = p.capture AND l.connection_id = p.connection_id;
 
 -- transaction_states: a transaction of Pulsar, as the frames that name it tell; times in µs
--- materialized: if read
+-- materialized
 -- state: committed or aborted once that was answered, ending while it is asked for, end_refused, or
 -- open where no END_TXN is here. The client, the connection and the beginning are those of NEW_TXN,
 -- where it is here, and of the first frame else.
@@ -171,7 +171,7 @@ LEFT JOIN (
   AND r.txn_least_bits = n.txn_least_bits;
 
 -- aborted_sends: a SEND in a transaction that was aborted
--- materialized: if read
+-- materialized
 SELECT f.capture, f.connection_id, f.frame_no
 FROM frames AS f
 JOIN units AS u ON u.capture = f.capture
@@ -185,7 +185,7 @@ SEMI JOIN (
 WHERE f.command = 'SEND' AND f.txn_least_bits IS NOT NULL;
 
 -- stored_entries: an entry of a topic that the broker confirmed as stored
--- materialized: if read
+-- materialized
 -- What was sent in a transaction that was aborted is for nobody.
 SELECT
   u.unit, p.topic, p.ledger_id, p.entry_id, min(p.capture) AS capture,
@@ -201,7 +201,7 @@ WHERE
 GROUP BY u.unit, p.topic, p.ledger_id, p.entry_id;
 
 -- taking_subscriptions: a subscription of a topic with such entries, since its first permits
--- materialized: if read
+-- materialized
 -- began_us: when the first entry of the topic was stored.
 SELECT
   u.unit, c.topic, c.subscription, min(g.granted_us) AS since_us,
@@ -223,7 +223,7 @@ WHERE c.subscription IS NOT NULL
 GROUP BY u.unit, c.topic, c.subscription;
 
 -- delivered_entries: what a subscription got of the entries stored since its first permits
--- materialized: if read
+-- materialized
 -- acked_us: when the first acknowledgement of one of its deliveries began.
 SELECT
   s.unit, s.topic, s.subscription, e.ledger_id, e.entry_id, min(e.stored_ns) AS stored_ns,
@@ -240,7 +240,7 @@ JOIN stored_entries AS e
 GROUP BY s.unit, s.topic, s.subscription, e.ledger_id, e.entry_id;
 
 -- exchange_kinds: exchanges of one kind, command and outcome, for rules that need some of them
--- materialized: if read
+-- materialized
 SELECT
   capture, kind, request_command, outcome, error_code, count(*) AS exchanges,
   max(latency_ns) AS slowest_ns, max(attempt) AS most_attempts,
@@ -250,7 +250,7 @@ FROM exchanges
 GROUP BY capture, kind, request_command, outcome, error_code;
 
 -- delivery_kinds: deliveries of one outcome and cause, for rules that need some of them
--- materialized: if read
+-- materialized
 SELECT
   capture, outcome, is_redelivered, redelivery_cause, checksum, count(*) AS deliveries,
   max(deliver_at_ms) AS latest_due_ms, max(publish_to_delivery_ns) AS slowest_ns
@@ -258,7 +258,7 @@ FROM deliveries
 GROUP BY capture, outcome, is_redelivered, redelivery_cause, checksum;
 
 -- unsent_topics: a topic with consumers, no sends to which were captured
--- materialized: if read
+-- materialized
 SELECT t.capture, t.topic
 FROM (
   SELECT DISTINCT capture, topic
@@ -270,7 +270,7 @@ ANTI JOIN (
 ) AS s ON s.capture = t.capture AND s.topic = t.topic;
 
 -- subscription_silences: five seconds or more in which a subscription got nothing; times in µs
--- materialized: if read
+-- materialized
 SELECT
   s.capture, s.topic, s.subscription, s.last_frame_no, s.began_us, s.opened_us, s.ends_us,
   s.next_us, s.next_frame_no
@@ -297,7 +297,7 @@ FROM (
 WHERE coalesce(s.next_us, s.ends_us) - s.began_us >= 5000000;
 
 -- withheld: a time in which a subscription got nothing although an entry waited and it had permits
--- materialized: if read
+-- materialized
 -- At least five seconds of it are here. The entry is the first that was stored behind all that the
 -- subscription got until then, while one of its consumers was open; kind says if it is delayed or
 -- in a transaction, which plain ones come before. The consumer is the one that waited longest with

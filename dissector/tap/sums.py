@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from dissector.limits import MAX_SERIES
-from dissector.queries.catalogue import IF_READ, Query, SharedView, catalogue, used_views
+from dissector.queries.catalogue import Query, SharedView, catalogue, used_views
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.schemas.small_tables import NUMBER, small_table
 from dissector.tap.balances import TOGETHER, Balances
@@ -37,8 +37,7 @@ _READS: Final = {
 }  # fmt: skip
 # One query reads `permit_sums`, and few columns of it; several read what is published.
 _MADE_ANEW: Final = {
-    "permit_changes": IF_READ, "permit_sums": "", "publishes": IF_READ,
-    "publish_distances": IF_READ,
+    "permit_sums": False, "publishes": True, "publish_distances": True,
 }  # fmt: skip
 _OF_PERMITS: Final = ("permits", "consumers")
 
@@ -133,7 +132,7 @@ def _views(texts: Sequence[str]) -> list[SharedView]:
         if view.name in _MORE:
             view = view._replace(query=_MORE[view.name].format(view.query))
         if view.name in _MADE_ANEW:
-            view = view._replace(materialized=_MADE_ANEW[view.name])
+            view = view._replace(is_materialized=_MADE_ANEW[view.name])
         views.append(view)
     return views
 

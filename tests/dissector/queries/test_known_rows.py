@@ -7,8 +7,8 @@ import pytest
 
 from dissector.queries.catalogue import SharedView
 from dissector.queries.known_rows import KnownRows
+from dissector.queries.needed_rows import NOTHING, Rows
 from dissector.queries.needed_rows import Any as AnyOf
-from dissector.queries.needed_rows import Rows
 from tests import reports
 from tests.dissector.observed import CAPTURES
 
@@ -97,6 +97,17 @@ def test_a_large_table_is_asked_for_what_is_stated_alone() -> None:
         "derived"
     ]
     assert engine.asked == ["SELECT bool_or(k = 3), bool_or(k = 4) FROM a"]
+
+
+def test_a_query_that_begins_in_vain_is_passed_over_if_it_is_one_that_mostly_does() -> None:
+    text = "WITH c AS (SELECT k FROM a WHERE k > {}) SELECT " + "c.k + 1, " * 30 + "c.k FROM c"
+    texts = {name: text.format(least) for name, least in (("vain", 2), ("there", 0))}
+    for needs, expected in (({}, ["vain", "there"]), (dict.fromkeys(texts, NOTHING), ["there"])):
+        engine = Engine(a=[{"k": 1}])
+        rows = known(engine)
+        rows.set_count("a", 1_000_000)  # too many to be asked for conditions
+        assert [*rows.answerable(texts, needs)] == expected
+        assert len(engine.asked) == len(needs)
 
 
 class Counting:

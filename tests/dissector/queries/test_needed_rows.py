@@ -15,7 +15,9 @@ from dissector.queries.needed_rows import (
     ROW_FUNCTIONS,
     All,
     Any,
+    Found,
     Rows,
+    beginnings,
     needed,
     tables_in,
 )
@@ -94,6 +96,34 @@ def test_a_shape_needs_what_the_engine_needs(db, text: str) -> None:
         assert found.num_rows == alone.num_rows, (of_a, of_b)
 
 
+_REST = "c.k + 1 AS n" + ", c.k + 1 AS n" * 30
+_C, _D = (
+    "WITH c AS (SELECT k FROM a WHERE w = 'x')",
+    "d AS (SELECT c . k FROM c JOIN b ON b . k = c . k)",
+)
+BEGINNINGS = {
+    f"{_C} SELECT {_REST} FROM c": (f"{_C} SELECT 1 FROM c",),
+    f"SELECT * FROM ({_C} SELECT {_REST} FROM c) AS q": (f"{_C} SELECT 1 FROM c",),
+    f"{_C} SELECT {_REST} FROM a LEFT JOIN c ON c.k = a.k": (),
+    f"{_C}, {_D} SELECT {_REST} FROM d AS c": (f"{_C}, {_D} SELECT 1 FROM d",),
+    f"{_C}, d AS (SELECT {_REST} FROM c) SELECT d.k FROM d": (f"{_C} SELECT 1 FROM c",),
+    f"{_C} SELECT c.k FROM c": (),  # as long as all of it
+    f"{_C} SELECT {_REST} FROM c UNION ALL SELECT k FROM b": (f"{_C} SELECT 1 FROM c",),
+}
+
+
+def _found_in(need: object) -> tuple[str, ...]:
+    if isinstance(need, Found):
+        return (need.text,)
+    return tuple(text for part in getattr(need, "parts", ()) for text in _found_in(part))
+
+
+@pytest.mark.parametrize("text", BEGINNINGS)
+def test_a_beginning_is_what_all_else_needs_and_no_more_of_the_text_than_a_part(text: str) -> None:
+    assert _found_in(beginnings(text)) == BEGINNINGS[text]
+    assert _found_in(needed(text)) == ()
+
+
 NO_QUERIES = (
     "", "(", ")", "SELECT", "SELECT k FROM", "FROM", "WITH a AS", "WITH a AS (", "WITH a",
     "SELECT k FROM a JOIN", "SELECT k FROM a AS", "(" * 9999 + "SELECT 1" + ")" * 9999,
@@ -103,6 +133,7 @@ NO_QUERIES = (
 @pytest.mark.parametrize("text", NO_QUERIES)
 def test_what_is_no_query_needs_nothing(text: str) -> None:
     assert not [rows for rows in tables_in(needed(text)) if rows != A]
+    assert not _found_in(beginnings(text))
 
 
 @pytest.mark.parametrize("seed", range(4))
