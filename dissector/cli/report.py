@@ -75,9 +75,9 @@ def _judge_report(
 
 def _make_report(
     lake: Path, output: Path, engine: Name, master: str | None, scope: "Scope", common: Common,
-    *, rows: int, is_forced: bool,
+    *, rows: int, is_forced: bool, has_lists: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the report of a lake of so many rows and write it.
+    """Make the report of a lake of so many rows and write it. has_lists: as of `pipeline.write`.
 
     Raises:
         DependencyError: the engine is missing.
@@ -92,7 +92,9 @@ def _make_report(
         opened(name, master, common) as engine_in,
     ):
         progress = pipeline.ReportProgress(common.words.say, step)
-        made = pipeline.write(lake, output, engine_in, scope, progress, is_forced=is_forced)
+        made = pipeline.write(
+            lake, output, engine_in, scope, progress, is_forced=is_forced, has_lists=has_lists
+        )
     say_fetched(common, lake)
     return made
 
@@ -258,7 +260,9 @@ def report(
     check_output(output, is_forced=force)
     if is_new:
         common.words.detail("--new is how every report is made: what is known is not read again")
-    result = _make_report(lake, output, engine, master, scope, common, rows=rows, is_forced=force)
+    result = _make_report(
+        lake, output, engine, master, scope, common, rows=rows, is_forced=force, has_lists=False
+    )
     print(output / "report.html")
     return _judge_report(conditions, result, code, common.words)
 
@@ -314,7 +318,7 @@ def analyze(
         scope, rows = Scope(selection=selected.of(there), is_exact=exact), there.rows()
     result = _make_report(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
-        master, scope, common, rows=rows, is_forced=force,
+        master, scope, common, rows=rows, is_forced=force, has_lists=True,
     )  # fmt: skip
     paint, width = Paint(common.color), terminal_width()
     for line in text_report(result, paint, width, Commands(result, inputs), exact):

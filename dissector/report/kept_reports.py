@@ -2,8 +2,8 @@
 
 What decides a report is the captures that count, what is asked, and the program. So it lies in
 `dissector.lake.cache` by digests of these, below `reports`, in one file: what its folder holds, by
-name, and its numbers where report.json is cut. Only reports of the captures that
-the lake has now are kept, and few of them.
+name, and its numbers where report.json is cut and all of them are wanted. Only reports of the
+captures that the lake has now are kept, and few of them.
 """
 
 import hashlib
@@ -51,7 +51,8 @@ def program() -> str:
 
 
 class KeptReport(NamedTuple):
-    """A report as it was written. numbers: its JSON, uncut; files: by their names in its folder."""
+    """A report as it was written. numbers: its JSON, uncut if that was kept; files: by their names
+    in its folder."""
 
     numbers: Row
     files: Mapping[str, bytes]
@@ -93,17 +94,18 @@ class KeptReports:
         is_report = isinstance(numbers, dict) and all(map(_is_of_report, files))
         return KeptReport(numbers, files) if is_report else None
 
-    def keep(self, numbers: Row, folder: Path | None = None) -> None:
+    def keep(self, numbers: Row | None, folder: Path | None = None) -> None:
         """Keep a report, in the place of those of captures that the lake no longer has so.
 
         Args:
+            numbers: None: those of report.json are all that is asked for.
             folder: where it was written; None: its numbers are all there is.
         """
         paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
         if sum(path.stat().st_size for path in paths) > MAX_KEPT_REPORT_BYTES:
             return
         files = {str(path.relative_to(folder or "")): path.read_bytes() for path in paths}
-        if MARK not in files or CUT in files[MARK]:
+        if numbers is not None and (MARK not in files or CUT in files[MARK]):
             files[_NUMBERS] = compact(numbers).encode()
         rows = [{"name": name, "content": content} for name, content in files.items()]
         made = self._work / _FOLDER

@@ -369,7 +369,7 @@ def _judge(
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
     """What puts the closed rows of each table into a folder of its own."""
-    db = DuckdbEngine()  # connected when the first of them has rows, for as long as there are writers
+    db = DuckdbEngine()  # connected when the first of them has rows
 
     def writer(name: str) -> Callable[[Path], None]:
         def write(folder: Path) -> None:
@@ -395,9 +395,14 @@ def write(
     progress: ReportProgress = SILENT,
     *,
     has_page: bool = True,
+    has_lists: bool = True,
     is_forced: bool = False,
 ) -> Row:
-    """Make a report over a lake and write it into a folder.
+    """Make a report over a lake and write it into a folder; its numbers.
+
+    Args:
+        has_lists: whether lists of these are wanted whole: to keep all rows of a large lake beside
+            its report costs more than to draw its page. Else they may be cut as in report.json.
 
     Raises:
         InputError, UsageError: the lake cannot be read. OutputError: the report not written.
@@ -406,7 +411,8 @@ def write(
     with workspace(output) as work:
         with open_lake(lake) as opened:
             counted = captures_that_count(opened, scope.captures)
-            reports = _kept_reports(opened, counted, work, scope, [str(opened.shown), has_page])
+            beside = [str(opened.shown), has_page, has_lists]
+            reports = _kept_reports(opened, counted, work, scope, beside)
             kept = reports.find()
             if kept is None:
                 made = make_report(opened, work, engine, scope, progress, counted=counted)
@@ -415,10 +421,11 @@ def write(
             progress.log(f"captures read: 0 of {len(counted.digests)}")
             put_report(output, kept.write, is_forced=is_forced)
             return kept.numbers
+        keep = partial(reports.keep, made.report if has_lists else None)
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
             beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact),
-            keep=partial(reports.keep, made.report) if _is_sound(made) else None,
+            keep=keep if _is_sound(made) else None,
         )  # fmt: skip
     return made.report
 

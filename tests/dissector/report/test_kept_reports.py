@@ -1,5 +1,6 @@
 """A report that is asked for again is found, byte by byte; whatever decides it makes it anew."""
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.cli.conditions import paths_of, value_at
 from dissector.lake import reader
 from dissector.lake.cache import SUMS
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import Asked
-from dissector.report import kept_reports, pipeline
+from dissector.report import kept_reports, output, pipeline
 from dissector.report.kept_reports import KeptReport, KeptReports
 from dissector.report.output import report_text
 from tests.dissector.joining.cutting import land, packets, parts, read
@@ -99,6 +101,26 @@ def test_numbers_alone_are_found_and_are_those_of_the_report(
             found.append(pipeline.numbers(opened, work, DuckdbEngine, SCOPE))
     assert len(made) == 1 and found[0] == found[1]
     assert report_text(found[1]).encode() == written(lake, tmp_path / "report")["report.json"]
+
+
+def test_lists_are_kept_whole_only_for_whom_they_are(
+    lake: Path, tmp_path: Path, made: list[pipeline.Scope], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "MAX_LISTED", 1)
+    found = {}
+    for has_lists in (True, False):
+        for number in range(2):
+            folder = tmp_path / f"report-{number}"
+            numbers = pipeline.write(lake, folder, DuckdbEngine, SCOPE, has_lists=has_lists)
+            found[has_lists, number] = numbers
+            cut = json.loads((folder / "report.json").read_text())
+        assert files_in(tmp_path / "report-0") == files_in(tmp_path / "report-1")
+    whole = found[True, 0]
+    assert len(made) == 2 and whole == found[True, 1] == found[False, 0] != cut
+    assert found[False, 1] == cut and '"listed":' in json.dumps(cut)
+    assert {*paths_of(whole)} <= {*paths_of(cut)}
+    for path in paths_of(whole):
+        assert value_at(cut, path) == value_at(whole, path)
 
 
 def test_another_program_makes_it_again(
@@ -222,9 +244,7 @@ def test_a_lake_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
     assert small(tmp_path, tmp_path / "lake", "asked") is None
 
 
-def test_the_program_is_all_of_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_is_all_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules, queries and templates, its own text, and the packages that it asks."""
     (tmp_path / "rules").mkdir()
     monkeypatch.setattr(kept_reports, "_PACKAGE_FOLDER", tmp_path)
@@ -237,6 +257,6 @@ def test_the_program_is_all_of_its_files(
     seen.add(digest())
     monkeypatch.setattr(kept_reports, "program_digest", lambda: "another text")
     seen.add(digest())
-    monkeypatch.setattr(kept_reports.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(kept_reports, "version", lambda name: "0")
     seen.add(digest())
     assert len(seen) == 7
