@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.blocks import Int64Array
 from dissector.joining.links import JoinPlan
 from dissector.limits import NULL
-from dissector.protocols import PROTOCOLS
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.schemas.arrow import arrow_schema
 from dissector.schemas.small_tables import NUMBER, TEXT, no_rows, small_table
 
@@ -135,7 +134,7 @@ def assign_positions(
     }  # fmt: skip
     for name, table in tables.items():
         db.register(name, table)
-    names = ", ".join(f"'{spec.name}'" for spec in PROTOCOLS)
+    names = ", ".join(f"'{name}'" for name in PROTOCOL_NAMES)
     db.execute(_PLACED.format(protocols=names))
 
 
@@ -185,6 +184,8 @@ class Positions:
 
 def numbers(column: pa.Array) -> Int64Array:
     """Integers or flags as the passes have them, NULL where there is none."""
+    import pyarrow.compute as pc  # which takes as long as the queries of a small report
+
     filled = pc.fill_null(pc.cast(column, pa.int64()), NULL)
     return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 

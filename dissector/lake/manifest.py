@@ -122,6 +122,16 @@ class Manifest(NamedTuple):
         return self._replace(files=tuple(parts))
 
 
+class _AsRead(Manifest):
+    """A manifest that was read from a text, whose digest is its own; one that `_replace` makes of
+    it has none. To write the text once more takes longer than to read it."""
+
+    text_sha256 = ""
+
+    def digest(self) -> str:
+        return self.landed or self.text_sha256 or super().digest()
+
+
 def clean_base_name(file_name: str) -> str:
     """The part of a capture's id that comes from its name, compression suffix left out."""
     return plain_letters(_COMPRESSION.sub("", file_name))
@@ -211,6 +221,8 @@ def from_json(text: str, where: str) -> Manifest:
         names.add(part.name)
     if not all(map(is_plain_name, names)):
         raise InputError(f"{where} is not a readable manifest: it names other folders; {MEND}")
+    if manifest.plain() is manifest:
+        manifest.text_sha256 = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return manifest
 
 
@@ -265,9 +277,9 @@ def _contained(content: dict[str, Any]) -> Contained:
     )
 
 
-def _read(content: dict[str, Any], version: int) -> Manifest:
+def _read(content: dict[str, Any], version: int) -> _AsRead:
     own = _contained(content)
-    return Manifest(
+    return _AsRead(
         schema_version=version,
         files=tuple(PartFile(**part) for part in content["files"]),
         versions=content["versions"],

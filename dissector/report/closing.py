@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from dissector import protocols
 from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import JoinPlan
 from dissector.joining.merged import COUNTERS
 from dissector.limits import MAX_STRADDLING
-from dissector.protocols import PROTOCOLS
 from dissector.report.formatting import many
 from dissector.schemas.small_tables import no_rows
 
@@ -108,8 +108,9 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     begun_at = {tuple(row[name] for name in key): row for row in _sorted(cut)}
     rest_at = {tuple(row[name] for name in key): row["bytes"] for row in _sorted(skipped)}
     # Of protocols that tell answers by their order a frame keeps its place though it is cut.
-    others = {name for spec in PROTOCOLS if not spec.is_ordered for name in spec.commands}
-    ordered = {name for spec in PROTOCOLS if spec.is_ordered for name in spec.commands} - others
+    specs = protocols.PROTOCOLS
+    others = {name for spec in specs if not spec.is_ordered for name in spec.commands}
+    ordered = {name for spec in specs if spec.is_ordered for name in spec.commands} - others
     connections = []
     for handover in sorted(plan.handovers):
         begun = begun_at.get((*handover.before, handover.direction))

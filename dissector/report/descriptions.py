@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from dissector import protocols
 from dissector.notices import NOTICES
-from dissector.protocols import PROTOCOLS
 from dissector.queries.selection import Selection
 from dissector.report.numbers import moment_text
 from dissector.schemas.enums import CAUSES, DELIVERY_OUTCOMES, OUTCOMES, STATUSES
@@ -52,8 +52,8 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
     there = report["coverage"]["total"]["connections_by_protocol"]
-    specs = (spec for spec in PROTOCOLS if not spec.grants_permits and there.get(spec.name))
-    words = next((spec.words for spec in specs), {})
+    specs = (spec for spec in protocols.PROTOCOLS if there.get(spec.name))
+    words = next((spec.words for spec in specs if not spec.grants_permits), {})
     if not words:
         return text
     pattern = re.compile(rf"\b(?:{'|'.join(words)})\b")

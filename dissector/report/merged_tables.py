@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from dissector import protocols
 from dissector.findings.querying import rule_queries
 from dissector.limits import NULL
-from dissector.protocols import PROTOCOL_NAMES, PROTOCOLS
+from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 from dissector.schemas.builders import number_array, number_values
@@ -165,8 +166,8 @@ def is_direction_missing(merged: MergedTables, direction: str) -> bool:
 
 def is_without_permits(merged: MergedTables) -> bool:
     """Whether all that was read is of protocols that have no permits and no checksums."""
-    protocols = {row["protocol"] for row in merged.rows("directions")}
-    read = [spec for spec in PROTOCOLS if spec.name in protocols]
+    names = {row["protocol"] for row in merged.rows("directions")}
+    read = [spec for spec in protocols.PROTOCOLS if spec.name in names]
     return bool(read) and not any(spec.grants_permits for spec in read)
 
 

@@ -136,6 +136,21 @@ def test_manifests_come_back_and_their_text_is_canonical() -> None:
     assert from_json(text, "m") == manifest
     shuffled = json.dumps(dict(reversed(list(json.loads(text).items()))))
     assert to_json(from_json(shuffled, "m")) == text
+
+
+def test_what_was_read_is_known_by_its_text_until_it_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manifest, changed = made(), made()._replace(first_ts_ns=2)
+    wanted = manifest.digest(), changed.digest()
+    read, text = from_json(to_json(manifest), "m"), to_json(manifest)
+    assert read == manifest and read._replace(first_ts_ns=2).digest() == wanted[1]
+    assert read._replace(landed="x").digest() == "x"
+    attempt = from_json(to_json(manifest.of_attempt("0123456789ab")), "m")
+    assert attempt.digest() == manifest.of_attempt("0123456789ab").digest()
+    # A lake of a thousand captures writes no manifest to know them.
+    monkeypatch.setattr("dissector.lake.manifest.to_json", None)
+    assert read.digest() == wanted[0] == from_json(text, "m").digest()
     assert json.loads(text)["rows"]["frames"] == 7
     assert manifest.rows()["messages"] == 0
 
