@@ -116,6 +116,15 @@ class Cache:
                 del left[cache_partition.digest]
         return cached_rows, list(left.values())
 
+    def every(self, table: str, digest: str) -> list[tuple[str, ...]]:
+        """The files of each table that a query made, of whatever captures."""
+        files = [
+            self._files(batch, table)
+            for batch in self._batches
+            if batch.tables.get(table, ("", {}))[0] == digest
+        ]
+        return [paths for paths in files if paths]
+
     def _files(self, batch: _Batch, table: str) -> tuple[str, ...] | None:
         """Links to the files of a table whose bytes are what they were; None if one is not."""
         key = (batch.folder, table)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from dissector.report.figures import Pair
 from dissector.report.formatting import count_text
 from dissector.report.numbers import Row
-from dissector.report.plots import BAD, FIRST, GOOD, INK, MUTED, WARN, Drawn, Pair, pair_of
+from dissector.report.plots import BAD, FIRST, GOOD, INK, MUTED, WARN, Drawn, pair_of
 
 
 def _lines(name: str, bars: Sequence[tuple[str, int, str]], counted: str, caption: str) -> Pair:

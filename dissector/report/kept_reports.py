@@ -3,13 +3,14 @@
 What decides a report is the captures that count, what is asked, and the program. So it lies in
 `dissector.lake.cache` by digests of these, below `reports`, in one file: what its folder holds, by
 name, and its numbers where report.json is cut and all of them are wanted. Only reports of the
-captures that the lake has now are kept, and few of them.
+captures that the lake has now are kept, and few of them. The figures of their pages lie beside, by
+digests of what they show, and serve pages of other captures, too.
 """
 
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePath
@@ -23,13 +24,17 @@ from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
 from dissector.native.versions import version
+from dissector.report.figures import Figures
 from dissector.report.numbers import Row
 from dissector.report.output import CUT, MARK, NAMES, compact
 from dissector.schemas.small_tables import nested_table
 
 _FOLDER: Final = "reports"
 _TABLE: Final = "report"
+_FIGURES: Final = "figures"
 _NUMBERS: Final = "numbers"
+# What reading what is kept may meet, where it is odd.
+_ODD: Final = (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException)
 _SCHEMA: Final = pa.schema({"name": pa.string(), "content": pa.binary()})
 _PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
 _OF_PYTHON: Final = (".py", ".pyc")  # which `program_digest` is of
@@ -78,6 +83,7 @@ class KeptReports:
         self._work = work
         self._unit = CachePartition(digest_of(sorted(captures.items())), ())
         self._digest = digest_of([program(), asked])
+        self.figures = Figures(self._figures)
 
     def find(self) -> KeptReport | None:
         """The report that was made of the same, if it is kept whole."""
@@ -85,14 +91,20 @@ class KeptReports:
         if not found:
             return None
         try:
-            with pq.ParquetFile(found[0].paths[0]) as file:  # `read_table` imports pandas
-                columns = file.read().cast(_SCHEMA).to_pydict()
-            files = dict(zip(columns["name"], columns["content"], strict=True))
-            numbers = json.loads(files.pop(_NUMBERS, None) or files[MARK])
-        except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException):
+            files = _contents(found[0].paths)
+            numbers = json.loads(files.pop(_NUMBERS, b"") or files[MARK])
+        except _ODD:
             return None
         is_report = isinstance(numbers, dict) and all(map(_is_of_report, files))
         return KeptReport(numbers, files) if is_report else None
+
+    def _figures(self) -> dict[str, bytes]:
+        """Those of all kept reports of this program."""
+        figures: dict[str, bytes] = {}
+        for paths in self._cache.every(_FIGURES, program()):
+            with suppress(*_ODD):
+                figures |= _contents(paths)
+        return figures
 
     def keep(self, numbers: Row | None, folder: Path | None = None) -> None:
         """Keep a report, in the place of those of captures that the lake no longer has so.
@@ -107,17 +119,26 @@ class KeptReports:
         files = {str(path.relative_to(folder or "")): path.read_bytes() for path in paths}
         if numbers is not None and (MARK not in files or CUT in files[MARK]):
             files[_NUMBERS] = compact(numbers).encode()
-        rows = [{"name": name, "content": content} for name, content in files.items()]
         made = self._work / _FOLDER
         made.mkdir()
-        pq.write_table(
-            nested_table(rows, _SCHEMA), made / f"{_TABLE}.parquet", compression="zstd",
-            use_dictionary=False, write_statistics=False,
-        )  # fmt: skip
+        figures = self.figures.used or self._figures()  # what has no page serves the next that has
+        for table, contents in ((_TABLE, files), (_FIGURES, figures)):
+            rows = [{"name": name, "content": content} for name, content in contents.items()]
+            pq.write_table(
+                nested_table(rows, _SCHEMA), made / f"{table}.parquet", compression="zstd",
+                use_dictionary=False, write_statistics=False,
+            )  # fmt: skip
         if len(self._cache) >= MAX_KEPT_REPORTS:
             self._cache.replace_all()
         self._cache.forget({self._unit.digest})
-        self._cache.add(made, [self._unit], {_TABLE: self._digest})
+        self._cache.add(made, [self._unit], {_TABLE: self._digest, _FIGURES: program()})
+
+
+def _contents(paths: Sequence[str]) -> dict[str, bytes]:
+    """The contents that a file holds, by their names."""
+    with pq.ParquetFile(paths[0]) as file:  # `read_table` imports pandas
+        columns = file.read().cast(_SCHEMA).to_pydict()
+    return dict(zip(columns["name"], columns["content"], strict=True))
 
 
 def _is_of_report(name: Any) -> bool:

@@ -22,6 +22,7 @@ from dissector.codecs.printable import json_text
 from dissector.errors import OutputError, needs
 from dissector.limits import MAX_LIST_BYTES, MAX_LISTED
 from dissector.outputs import exchange, refuse_foreign
+from dissector.report.figures import Figures
 from dissector.report.numbers import Row
 from dissector.report.timelines import Timeline
 from dissector.report.workspace import full_disk, workspace
@@ -32,11 +33,12 @@ Writers = Mapping[str, Callable[[Path], None]]
 
 class BesideNumbers(NamedTuple):
     """What a page needs beside its report. lake: that its commands ask; is_exact: percentiles are
-    of all values."""
+    of all values; figures: that finds those that were drawn before."""
 
     lake: str | None = None
     timelines: Sequence[Timeline] = ()
     is_exact: bool = False
+    figures: Figures | None = None
 
 
 _NOTHING_BESIDE: Final = BesideNumbers()

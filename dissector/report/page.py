@@ -18,9 +18,10 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
-from dissector.report import bars, descriptions, formatting, numbers, plots, timeline_picture
+from dissector.report import descriptions, formatting, numbers, timeline_picture
 from dissector.report.descriptions import in_protocol_words, selection_words
 from dissector.report.example_commands import ANY_LAKE, Commands
+from dissector.report.figures import Figures, Pair
 from dissector.report.formatting import cut_text, many
 from dissector.report.headlines import (
     CAPTURE_WORDS,
@@ -224,7 +225,7 @@ class PacketNames:
         return len(self._files)
 
 
-def figure(pair: plots.Pair | None, name: str) -> Markup:
+def figure(pair: Pair | None, name: str) -> Markup:
     """A plot in both sizes, with what the script needs to answer the pointer."""
     if pair is None:
         return Markup("")
@@ -306,27 +307,16 @@ def _template(is_exact: bool) -> Template:
     return Template.from_code(environment, code, environment.make_globals(None))
 
 
-def _plots(report: Row) -> dict[str, plots.Pair | None]:
-    latency = report["send_latency"]["total"]
-    return {
-        "distribution": plots.latency_distribution(latency),
-        "percentiles": plots.latency_percentiles(latency),
-        "time": plots.over_time(latency),
-        "permits": plots.permit_balance(report["permit_utilization"]["balance_over_time"]),
-        "backlog": plots.backlog(report["publish_to_delivery"]["backlog"]),
-        "causes": bars.redelivery_causes(report["redelivery"]["total"]),
-        "checksums": bars.checksum_verdicts(report["checksum_failures"]["total"]),
-    }
-
-
 def page(
-    report: Row, lake: object = None, timelines: Sequence[Timeline] = (), is_exact: bool = False
-) -> str:
+    report: Row, lake: object = None, timelines: Sequence[Timeline] = (), is_exact: bool = False,
+    figures: Figures | None = None,
+) -> str:  # fmt: skip
     """The page of a report that has all sections.
 
     Args:
         lake: that commands ask where the packets are in no file.
         timelines: of findings. is_exact: percentiles are of all values, not of their buckets.
+        figures: that finds those that were drawn before.
     """
     names, commands = PacketNames(report["sources"]), Commands(report)
     style, script = (Markup(f"\n{asset(name)}\n") for name in ("report.css", "report.js"))
@@ -341,7 +331,7 @@ def page(
         file_of=names.file_of,
         capture_count=names.count,
         selected=plain(selection_words(report, "")),
-        plots=_plots(report),
+        plots=(figures or Figures()).of(report),
         headlines_apart=(
             [one for one in lines if one.anchor or one.word in WRONG],
             [one for one in lines if not one.anchor and one.word not in WRONG],

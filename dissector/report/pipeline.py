@@ -424,7 +424,7 @@ def write(
         keep = partial(reports.keep, made.report if has_lists else None)
         write_report(
             output, made.report, has_page=has_page, more=made.tables, is_forced=is_forced,
-            beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact),
+            beside=BesideNumbers(opened.shown, made.timelines, scope.is_exact, reports.figures),
             keep=keep if _is_sound(made) else None,
         )  # fmt: skip
     return made.report

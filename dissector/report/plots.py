@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -23,6 +23,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds, bucket_middle
+from dissector.report.figures import Hint, Pair, Plot
 from dissector.report.formatting import (
     about_text,
     bytes_text,
@@ -73,29 +74,6 @@ _SETTINGS: Final[Any] = {
     "lines.linewidth": 1.6,
 }
 BUCKETS_PER_BAR: Final = 8  # a quarter of an octave: fine enough to see two humps, coarse to read
-
-
-class Hint(NamedTuple):
-    """What the page's script shows near a place of a plot, in units of the drawing."""
-
-    x: float
-    y: float
-    text: str
-
-
-class Plot(NamedTuple):
-    """A drawing. svg: the element; hints: for the script, empty if there is nothing to say."""
-
-    svg: str
-    hints: list[Hint]
-
-
-class Pair(NamedTuple):
-    """The same plot for wide and narrow screens, and what it shows in a sentence."""
-
-    wide: Plot
-    narrow: Plot
-    caption: str
 
 
 # Draws into a figure and returns what to say where: the axes; x, y of the data, and the text.

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dissector.buckets import bucket_of
 from dissector.report import bars, plots
-from dissector.report.plots import Pair, duration_ticks
+from dissector.report.figures import Pair
+from dissector.report.plots import duration_ticks
 
 
 def svg_of(pair: Pair | None) -> str:
