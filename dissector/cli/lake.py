@@ -1,5 +1,7 @@
 """Commands for the upkeep of a lake: list, verify, rm, keep, tidy, compact, publish."""
 
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,12 @@ from dissector.cli.render import json_line
 from dissector.cli.select import read_time
 from dissector.cli.spans import Days, days_of
 from dissector.cli.terminal import bytes_text, counted, safe_text
-from dissector.errors import UsageError
+from dissector.errors import OutputError, UsageError
 from dissector.schemas import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from dissector.lake.manifest import Manifest
+    from dissector.lake.publish import Format
     from dissector.lake.reader import Lake, Removed
 
 _lake_argument = click.argument("folder", metavar="LAKE", type=options.LAKE)
@@ -185,20 +188,44 @@ def _keep(common: Common, folder: Path, days: int) -> int:
     return _tell(common, removed)
 
 
-@lake.command(epilog=options.example("dissector lake tidy s3://bucket/lake"))
+_iceberg_options = options.with_options(
+    click.option(
+        "--iceberg",
+        metavar="CATALOG",
+        help="Tables of Iceberg in this catalog: a name or an address.",
+    ),
+    click.option(
+        "--namespace",
+        metavar="NAME",
+        default="dissector",
+        show_default=True,
+        help="Where in the catalog.",
+    ),
+)
+
+
+@lake.command(
+    epilog=options.example(
+        "dissector lake tidy s3://bucket/lake\n"
+        "dissector lake tidy s3://bucket/lake --iceberg sqlite:////data/catalog.db"
+    )
+)
 @_lake_argument
+@_iceberg_options
 @options.speaking_options
-def tidy(common: Common, folder: Path) -> int:
+def tidy(common: Common, folder: Path, iceberg: str | None, namespace: str) -> int:
     """Remove from a store what belongs to no capture of the lake in it.
 
     These are the files of captures that were removed, replaced or put together, and of landings
     that were cut short. They stay for a day, as somebody may still read them. On a disk they go at
-    once.
+    once. Says first which published tables still list some of them: those of Delta Lake where
+    deltalake is installed, and of Iceberg in a catalog that is named.
     """
     from dissector.lake.mirror import shown
     from dissector.lake.mirror import tidy as tidy_lake
 
-    tidied = tidy_lake(folder)
+    formats = _formats(iceberg, namespace, is_delta=find_spec("deltalake") is not None)
+    tidied = tidy_lake(folder, lambda names: _warn_of_tables(common, folder, formats, names))
     if tidied is None:
         common.words.say(
             f"{shown(folder)} lies on this machine, where files go at once; dissector lake verify "
@@ -210,6 +237,39 @@ def tidy(common: Common, folder: Path) -> int:
     if tidied.young:
         common.words.say(f"{counted(tidied.young, 'file')} of the last day stay until it is over")
     return 0
+
+
+def _formats(iceberg: str | None, namespace: str, *, is_delta: bool) -> "list[Format]":
+    """The formats of tables that are meant."""
+    formats: list[Format] = []
+    if iceberg is not None:
+        from dissector.lake.publish_iceberg import Iceberg
+
+        formats.append(Iceberg(iceberg, namespace))
+    if is_delta:
+        from dissector.lake.publish_delta import Delta
+
+        formats.append(Delta())
+    return formats
+
+
+def _warn_of_tables(
+    common: Common, folder: Path, formats: "Sequence[Format]", names: Sequence[str]
+) -> None:
+    """Say which tables list files that are about to go."""
+    from dissector.lake.mirror import shown
+    from dissector.lake.publish import still_listed
+
+    for each in formats:
+        try:
+            for table, count in still_listed(each, folder, names):
+                common.words.missing(
+                    f"the {each.name} table {table} still lists {counted(count, 'file')} of what "
+                    "is no longer in the lake, removed now: queries over it fail until it is "
+                    f"published again (dissector lake publish {shown(folder)})"
+                )
+        except OutputError as error:
+            common.words.missing(f"whether {each.name} tables list what goes is not known: {error}")
 
 
 @lake.command(
@@ -253,18 +313,7 @@ def compact(common: Common, folder: Path, captures: tuple[str, ...], below: int 
     )
 )
 @_lake_argument
-@click.option(
-    "--iceberg",
-    metavar="CATALOG",
-    help="Tables of Iceberg in this catalog: a name or an address.",
-)
-@click.option(
-    "--namespace",
-    metavar="NAME",
-    default="dissector",
-    show_default=True,
-    help="Where in the catalog.",
-)
+@_iceberg_options
 @click.option("--delta", is_flag=True, help="Tables of Delta Lake: LAKE/<table>.")
 @options.speaking_options
 def publish(common: Common, folder: Path, iceberg: str | None, namespace: str, delta: bool) -> int:
@@ -276,18 +325,10 @@ def publish(common: Common, folder: Path, iceberg: str | None, namespace: str, d
     """
     if iceberg is None and not delta:
         raise UsageError("name what to publish as: --iceberg CATALOG, --delta, or both")
-    from dissector.lake.publish import Format, held_lake
+    from dissector.lake.publish import held_lake
     from dissector.lake.publish import publish as publish_lake
 
-    formats: list[Format] = []
-    if iceberg is not None:
-        from dissector.lake.publish_iceberg import Iceberg
-
-        formats.append(Iceberg(iceberg, namespace))
-    if delta:
-        from dissector.lake.publish_delta import Delta
-
-        formats.append(Delta())
+    formats = _formats(iceberg, namespace, is_delta=delta)
     with held_lake(folder) as held:
         for each in formats:
             for table in publish_lake(held, each):

@@ -201,8 +201,16 @@ def trim(lake: Path) -> None:
         copies.trim(lake)
 
 
-def tidy(lake: Path) -> Tidied | None:
-    """Remove from a store what no manifest names; None for a lake of this machine.
+def tidy(
+    lake: Path,
+    first: Callable[[list[str]], object] = len,
+    grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600,
+) -> Tidied | None:
+    """Remove from a store what no manifest names, and none named for a while: somebody may still
+    read it, or be about to name it. None for a lake of this machine.
+
+    Args:
+        first: told the names, from the lake on, of what is about to go.
 
     Raises:
         InputError: some manifest cannot be read, so that what it names is not known.
@@ -212,7 +220,7 @@ def tidy(lake: Path) -> Tidied | None:
         if mirror is None:
             return None
         with mirror.read_errors():
-            return mirror.tidy()
+            return mirror.tidy(first, grace_s)
 
 
 def stored_files(lake: Path, captures: Iterable[Manifest]) -> StoredFiles | None:
@@ -417,13 +425,8 @@ class Mirror:
 
     # -- upkeep
 
-    def tidy(self, grace_s: float = limits.STORED_LAKE_GRACE_HOURS * 3600) -> Tidied:
-        """Remove files that no manifest names, and that none named for a while: somebody may still
-        read them, or be about to name them. What lies elsewhere is of others: lists of tables.
-
-        Raises:
-            InputError: some manifest cannot be read, so that what it names is not known.
-        """
+    def tidy(self, first: Callable[[list[str]], object], grace_s: float) -> Tidied:
+        """See the function. What lies at no place of a landing is of others: lists of tables."""
         until = time.time() - grace_s
         named, recently = self._named(until)
         gone: list[str] = []
@@ -439,6 +442,7 @@ class Mirror:
                 else:
                     gone.append(name)
                     size += entry.size
+        first([name[len(self._prefix) :] for name in gone])
         for start in range(0, len(gone), _DELETED_AT_ONCE):
             self._store.delete(gone[start : start + _DELETED_AT_ONCE])
         return Tidied(len(gone), size, young)

@@ -211,6 +211,14 @@ class Format(Protocol):
 
     name: str
 
+    def listed(self, table: str, root: str) -> set[str]:
+        """What the list of a table of a lake names now, below the folder of the table; nothing
+        where it is not published.
+
+        Raises:
+            OutputError: it cannot be read.
+        """
+
     def publish(self, table: str, held: Held) -> Published:
         """Make the list of a table that of the lake.
 
@@ -270,6 +278,21 @@ def publish(held: Held, to: Format) -> Iterator[Published]:
     """
     for table in TABLES:
         yield _published(table, held, to)
+
+
+def still_listed(to: Format, lake: Path, names: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Tables that list some files of a lake in a store, and how many of them.
+
+    Args:
+        names: of the files, from the lake on.
+
+    Raises:
+        OutputError: a list cannot be read.
+    """
+    for table in TABLES:
+        mine = {name.removeprefix(f"{table}/") for name in names if name.startswith(f"{table}/")}
+        if mine and (count := len(mine & to.listed(table, mirror.shown(lake)))):
+            yield table, count
 
 
 def _published(table: str, held: Held, to: Format) -> Published:

@@ -103,6 +103,13 @@ class Delta:
         with needs("publish", "all but lake publish works without"):
             import deltalake  # noqa: F401
 
+    def listed(self, table: str, root: str) -> set[str]:
+        """See Format."""
+        place = _Place(table, f"{root}/{table}", is_stored=True)
+        with _written(place):
+            there = _opened(place)
+            return set() if there is None else set(_listed(there))
+
     def publish(self, table: str, held: Held) -> Published:
         """See Format."""
         place = _Place(table, f"{held.root}/{table}", held.stored is not None)

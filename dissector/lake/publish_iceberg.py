@@ -105,6 +105,17 @@ class Iceberg:
                 raise UsageError(f"no catalog {self._shown}: {error}") from None
         _add_server(self._catalog.properties)
 
+    def listed(self, table: str, root: str) -> set[str]:
+        """See Format."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with self._speaking("read"), suppress(NoSuchTableError, NoSuchNamespaceError):
+            there = self._catalog.load_table((*self._namespace, table))
+            if there.properties.get(_LAKE) == root:
+                files = _data_files(there, there.current_snapshot())
+                return {each.file_path.removeprefix(f"{root}/{table}/") for each in files}
+        return set()
+
     def publish(self, table: str, held: Held) -> Published:
         """See Format."""
         _must_be_reached(held.root)

@@ -3,12 +3,13 @@
 import errno
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from dissector.errors import InputError
 from dissector.lake import mirror, places
 from dissector.lake.reader import open_lake, verify
 from dissector.storage.addresses import parsed
@@ -128,9 +129,8 @@ class Machines:
         before = self.store.data_files()
         with self.on("tidier") as lake:
             mirror.refresh(lake)
-            stored = mirror.of(lake)
-            assert stored is not None
-            stored.tidy(grace_s=-60)
+            with suppress(InputError):  # nothing was ever landed
+                mirror.tidy(lake, grace_s=-60)
         return before - self.store.data_files()
 
 

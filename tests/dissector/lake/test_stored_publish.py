@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +139,42 @@ def test_tables_hold_what_the_lake_does(
     # Until it is published again, the list names files that tidying leaves for a day.
     assert rows(reader.arrow(lake, "frames"), "frames") == was
     again(1, 2)
-    stored = mirror.of(lake)
-    assert stored is not None
     lists = {each for each in bucket.names() if "/landing=" not in each}
-    assert stored.tidy(grace_s=-60).files == 3 * len(TABLES)
+    tidied = mirror.tidy(lake, grace_s=-60)
+    assert tidied is not None and tidied.files == 3 * len(TABLES)
     assert {each for each in bucket.names() if "/landing=" not in each} == lists
     assert any(f"/_{'delta_log' if name == 'delta' else 'iceberg'}/" in each for each in lists)
     assert_equal(lake, reader, SOME)
     remove(lake, ["*"])
     again(0, 1)
+
+
+def test_who_tidies_is_told_which_tables_list_what_goes(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mirror, "tidy", partial(mirror.tidy, grace_s=-60))
+    tidy = ["lake", "tidy", LAKE, "--iceberg", bucket.catalog]
+    lake = made(bucket, 300, 400)
+    assert run(["lake", "publish", LAKE, "--delta", "--iceberg", bucket.catalog]) == 0
+    remove(lake, ["c-n300*"])
+    before = set(bucket.names())
+    capsys.readouterr()
+    assert run(tidy) == 0
+    said = capsys.readouterr()[1]
+    with held_lake(lake) as held:
+        kept = {each.inner for each in held.files("frames")}
+    for name in MODULES:
+        assert f"the {name} table frames still lists 1 file of what is no longer in" in said
+    assert f"published again (dissector lake publish {LAKE})" in said
+    gone = before - set(bucket.names())
+    assert len(gone) == len(TABLES)
+    for to in (publish_delta.Delta(), publish_iceberg.Iceberg(bucket.catalog, "dissector")):
+        assert to.listed("frames", LAKE) > kept and to.listed("frames", f"{LAKE}/x") == set()
+    remove(lake, ["*"])
+    assert run(["lake", "publish", LAKE, "--delta", "--iceberg", bucket.catalog]) == 0
+    capsys.readouterr()
+    assert run(tidy) == 0
+    assert "still lists" not in capsys.readouterr()[1]
 
 
 def test_commands_say_no_secret(
