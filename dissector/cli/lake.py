@@ -79,6 +79,10 @@ def list_captures(common: Common, folder: Path, is_json: bool) -> int:
                     f"{shown_time(inside.last_ts_ns, 3)}  {bytes_text(inside.bytes)}"
                 )
         common.words.say(f"{counted(_number(opened), 'capture')} in {opened.shown}")
+        if waiting := opened.waiting():
+            common.words.missing(
+                f"{counted(waiting, 'rotation')} on this disk, not in the store yet"
+            )
         return exit_of_unread(common, opened)
 
 

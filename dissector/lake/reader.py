@@ -86,6 +86,10 @@ class Lake(NamedTuple):
         """
         mirror.fetch(self.folder, self.copies(table))
 
+    def waiting(self) -> int:
+        """Landings that wait on this machine until the store of the lake has them."""
+        return len(install.ready_stages(self.folder)) if mirror.of(self.folder) else 0
+
     @property
     def shown(self) -> str:
         """The lake as its user knows it."""

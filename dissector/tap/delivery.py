@@ -19,7 +19,7 @@ from dissector.report.formatting import many
 RETRY_SECONDS: Final = 15.0  # requests have been tried for a while by then (`limits`)
 # How long a live tap waits for the store before the first packet; one that is silent may answer
 # later, but what is wrong with the address or the rights is said at once.
-_FIRST_SECONDS: Final = 3.0
+_FIRST_SECONDS: Final = 1.0
 _WRONG: Final = (errno.ENXIO, errno.EACCES)
 
 

@@ -150,6 +150,22 @@ def test_an_entry_that_comes_late_is_the_same_landing(machines: Machines) -> Non
     assert machines.tidied() == set()
 
 
+def test_who_may_only_read_reads_what_is_there(machines: Machines) -> None:
+    def refuse(what: str, name: str) -> None:
+        if what in ("put_new", "upload", "delete"):
+            raise PermissionError(errno.EACCES, "the store refuses access")
+
+    with machines.on("tap") as lake:
+        leave(lake, 0)
+        with open_lake(lake) as opened:
+            assert len(opened.captures) == 1 and opened.waiting() == 0
+        leave(lake, 1)
+        machines.store.before = refuse
+        with open_lake(lake) as opened:
+            assert len(opened.captures) == 1 and opened.waiting() == 1
+        machines.store.before = listen
+
+
 def test_what_somebody_is_at_is_left_to_him(machines: Machines) -> None:
     with machines.on("tap") as lake:
         leave(lake, 0)
