@@ -312,15 +312,22 @@ def sandbox_over(
     query: str | None = None,
 ) -> Sandbox:
     """An engine over the captures of a lake, see `Sandbox`. query: the only one that will be asked,
-    so that files of tables which it does not read are not opened; those of a store not fetched."""
+    so that files of tables which it does not read are not opened; those of a store not fetched. Nor
+    are those of captures that ended before the selection begins."""
     from dissector.schemas.arrow import arrow_schema
     from dissector.schemas.small_tables import no_rows
 
-    tables = tables_of(query) if query is not None and selection.is_everything else {*TABLES}
+    tables = {*TABLES}
+    if query is not None and not (selection.is_of_names or selection.clients):
+        tables = tables_of(query) | ({"connections"} if selection.is_of_time else set())
 
     def files(is_old: bool) -> dict[str, list[str]]:
-        captures = tuple(one for one in lake.captures if (one.schema_version < 2) == is_old)
-        return {table: lake._replace(captures=captures).part_paths(table) for table in tables}
+        captures = [one for one in lake.captures if (one.schema_version < 2) == is_old]
+        paths = {}
+        for table in tables:
+            some = (one for one in captures if selection.may_have_rows(table, one.last_ts_ns))
+            paths[table] = lake._replace(captures=tuple(some)).part_paths(table)
+        return paths
 
     columns = {table: no_rows(arrow_schema(table)) for table in TABLES}
     return Sandbox(

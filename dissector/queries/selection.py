@@ -135,6 +135,17 @@ class Selection(NamedTuple):
         begins = self.until_ns is None or first_ns is None or first_ns < self.until_ns
         return begins and (self.since_ns is None or last_ns is None or last_ns >= self.since_ns)
 
+    def may_have_rows(self, table: str, last_ns: int | None) -> bool:
+        """Whether a capture can have selected rows of a table.
+
+        Rows of a rotation may be older than its first packet, as they closed in it; none is newer
+        than its last.
+
+        Args:
+            last_ns: of its packets.
+        """
+        return table not in (*TIMED, *LASTING, *OPENED) or self.lasts(None, last_ns)
+
     def has_topic(self, topic: str) -> bool:
         """Whether a topic is one of those selected, or a partition of one."""
         whole, partition, number = topic.rpartition(_PARTITION)

@@ -10,10 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.cli.main import run
 from dissector.errors import UsageError
-from dissector.lake.reader import open_lake
+from dissector.lake.reader import Lake, open_lake
 from dissector.queries import duckdb_engine, sandbox
 from dissector.queries.sandbox import Sandbox, ready_views, sandbox_over
+from dissector.queries.selection import Selection
 from dissector.report.sections.permit_utilization import permit_utilization
 from dissector.schemas import TABLES
 from dissector.schemas.arrow import arrow_schema
@@ -259,3 +261,60 @@ def test_an_engine_for_one_query_opens_what_that_reads(lake, engine):
     assert sandbox.tables_of("select count(*) from frames") == {"frames"}
     assert "exchanges" in sandbox.tables_of("select * from sends")
     assert sandbox.tables_of("select 1") == set()
+
+
+def test_an_engine_for_one_query_opens_what_that_reads_of_a_time(lake):
+    with open_lake(lake) as opened:
+        ends = sorted(one.last_ts_ns for one in opened.captures)
+        selection = Selection(ends[2], ends[-1])
+        with sandbox_over(opened, selection=selection) as whole:
+            for query in [f"SELECT * FROM {name.name}" for name in ready_views()] + [
+                f"SELECT * FROM {table}" for table in TABLES
+            ]:
+                with sandbox_over(opened, query=query, selection=selection) as own:
+                    assert own.has_rows()
+                    assert sorted(map(repr, rows(own, query))) == sorted(
+                        map(repr, rows(whole, query))
+                    )
+
+
+@pytest.mark.parametrize("kind", ["captures", "rotations"])
+def test_captures_that_ended_before_the_time_are_not_opened(lake, tmp_path, monkeypatch, kind):
+    """Rotations have rows of before their first packet: exchanges that closed in them."""
+    if kind == "rotations":
+        capture = SAMPLES / NAMES[0]
+        lake = tmp_path / "lake"
+        assert run(["tap", "--replay", str(capture), "--lake", str(lake), "--rotate", "10kB"]) == 0
+
+    def rows(since_ns: int, until_ns: int | None) -> tuple[dict[str, object], int]:
+        with (
+            open_lake(lake) as opened,
+            sandbox_over(opened, selection=Selection(since_ns, until_ns)) as engine,
+        ):
+            found = {
+                table: [
+                    batch.to_pylist()
+                    for (answer,) in [[*engine.answers(f"select * from {table} order by all")]]
+                    for batch in answer.batches()
+                ]
+                for table in TABLES
+            }
+            return found, len(paths)
+
+    part_paths, paths = Lake.part_paths, set()
+
+    def noted(self: Lake, table: str) -> list[str]:
+        paths.update(found := part_paths(self, table))
+        return found
+
+    monkeypatch.setattr(Lake, "part_paths", noted)
+    with open_lake(lake) as opened:
+        ends = sorted(one.last_ts_ns for one in opened.captures)
+    for since_ns, until_ns in ((ends[0], None), (ends[1] + 1, None), (ends[0] + 1, ends[1])):
+        paths.clear()
+        found, opened_files = rows(since_ns, until_ns)
+        with monkeypatch.context() as patch:
+            patch.setattr(Selection, "may_have_rows", lambda *_: True)
+            whole, all_files = rows(since_ns, until_ns)
+        assert found == whole
+        assert (opened_files < all_files) == (since_ns > ends[0])
