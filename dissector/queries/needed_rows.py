@@ -92,7 +92,27 @@ def beginnings(text: str) -> Need:
     nodes = _nodes(text)
     if nodes is None:
         return NOTHING
-    return _query(nodes, Scope({}, int(_BEGINNING * len([*_tokens(nodes)]))))
+    return _longest(_query(nodes, Scope({}, int(_BEGINNING * len([*_tokens(nodes)])))))
+
+
+def _longest(need: Need) -> Need:
+    """A need with one beginning of those that must all have rows."""
+    if isinstance(need, Any):
+        return Any(tuple(map(_longest, need.parts)))
+    parts = [*_all_parts(need)]
+    found = sorted((part.text for part in parts if isinstance(part, Found)), key=len)[-1:]
+    rest = [_longest(part) for part in parts if isinstance(part, Any)]
+    rows = [part for part in parts if isinstance(part, Rows)]
+    return All((*rows, *rest, *map(Found, found)))
+
+
+def _all_parts(need: Need) -> Iterator[Need]:
+    """The parts of a need that must all be met, and of those that are such."""
+    if isinstance(need, All):
+        for part in need.parts:
+            yield from _all_parts(part)
+    else:
+        yield need
 
 
 def _nodes(text: str) -> "Nodes | None":

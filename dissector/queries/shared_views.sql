@@ -2,6 +2,13 @@
 -- Each begins with a line `-- name: what one row is`; a view may use those above it. A line
 -- `-- materialized` says that DuckDB makes its rows once (catalogue.SharedView).
 
+-- numbered_captures: a capture, with numbers that stand for it and its unit in order of their names
+-- materialized
+SELECT
+  capture, unit, row_number() OVER (ORDER BY capture) AS capture_no,
+  dense_rank() OVER (ORDER BY unit) AS unit_no
+FROM units;
+
 -- twins: a connection whose frames another one has, too: the broker's leg of a proxied pair
 -- materialized
 SELECT capture, connection_id FROM legs WHERE leg = 'broker' AND twin_connection_id IS NOT NULL;

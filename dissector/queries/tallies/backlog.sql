@@ -2,39 +2,67 @@
 -- keys: at_ns
 -- sums: stored, delivered, acknowledged
 -- at_ns: when the step begins. An entry counts for each subscription that took messages when it was
--- stored: how many there are stands beside it, so that no entry meets each of them. A consumer may
--- have an entry before the producer has the receipt: then it was stored, too.
-WITH marks AS (
-  SELECT capture, unit, topic, stored_ns, floor_div(stored_ns, 1000) AS at_us, 1 AS is_entry
-  FROM stored_entries
+-- stored: how many did before the first entry of the topic, and how many of the others stand before
+-- it in order, so that no entry meets each of them. A consumer may have an entry before the producer
+-- has the receipt: then it was stored, too.
+WITH early AS (
+  SELECT
+    t.topic_no, count(CASE WHEN s.since_us <= s.began_us THEN 1 END) AS subscriptions,
+    count(CASE WHEN s.since_us > s.began_us THEN 1 END) AS others
+  FROM entry_topics AS t
+  JOIN taking_subscriptions AS s ON s.topic_no = t.topic_no
+  GROUP BY t.topic_no
+),
+marks AS (
+  SELECT
+    e.capture_no, e.topic_no, e.stored_ns, floor_div(e.stored_ns, 1000) AS at_us, 1 AS is_entry
+  FROM stored_entries AS e
+  JOIN early AS t ON t.topic_no = e.topic_no AND t.others > 0
   UNION ALL
-  SELECT NULL, unit, topic, NULL, since_us, 0 FROM taking_subscriptions WHERE since_us IS NOT NULL
+  SELECT NULL, topic_no, NULL, since_us, 0 FROM taking_subscriptions WHERE since_us > began_us
 ),
 weighed AS (
   SELECT
-    capture, stored_ns, is_entry,
+    capture_no, topic_no, stored_ns, is_entry,
     sum(1 - is_entry) OVER (
-      PARTITION BY unit, topic
+      PARTITION BY topic_no
       ORDER BY at_us, is_entry
       ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    ) AS subscriptions
+    ) AS more
   FROM marks
 ),
 changes AS (
   SELECT
-    capture, stored_ns AS happened_ns, subscriptions AS stored, 0 AS delivered, 0 AS acknowledged
-  FROM weighed
-  WHERE is_entry = 1 AND subscriptions > 0
+    e.capture_no, e.stored_ns AS happened_ns, t.subscriptions AS stored, 0 AS delivered,
+    0 AS acknowledged
+  FROM stored_entries AS e
+  JOIN early AS t ON t.topic_no = e.topic_no
+  WHERE t.others = 0 AND t.subscriptions > 0
   UNION ALL
-  SELECT capture, greatest(try_multiply(delivered_us, 1000), stored_ns), 0, 1, 0 FROM delivered_entries
+  SELECT w.capture_no, w.stored_ns, t.subscriptions + w.more, 0, 0
+  FROM weighed AS w
+  JOIN early AS t ON t.topic_no = w.topic_no
+  WHERE w.is_entry = 1 AND t.subscriptions + w.more > 0
   UNION ALL
-  SELECT capture, greatest(try_multiply(acked_us, 1000), stored_ns), 0, 0, 1
+  SELECT capture_no, greatest(try_multiply(delivered_us, 1000), stored_ns), 0, 1, 0
+  FROM delivered_entries
+  UNION ALL
+  SELECT capture_no, greatest(try_multiply(acked_us, 1000), stored_ns), 0, 0, 1
   FROM delivered_entries
   WHERE acked_us IS NOT NULL
+),
+stepped AS (
+  SELECT
+    c.capture_no, try_multiply(floor_div(c.happened_ns, n.step_ns), n.step_ns) AS at_ns,
+    sum(c.stored) AS stored, sum(c.delivered) AS delivered, sum(c.acknowledged) AS acknowledged
+  FROM changes AS c
+  JOIN (
+    SELECT k.capture_no, s.step_ns
+    FROM numbered_captures AS k
+    JOIN steps AS s ON s.capture = k.capture
+  ) AS n ON n.capture_no = c.capture_no
+  GROUP BY ALL
 )
-SELECT
-  c.capture, try_multiply(floor_div(c.happened_ns, s.step_ns), s.step_ns) AS at_ns,
-  sum(c.stored) AS stored, sum(c.delivered) AS delivered, sum(c.acknowledged) AS acknowledged
-FROM changes AS c
-JOIN steps AS s ON s.capture = c.capture
-GROUP BY ALL
+SELECT n.capture, c.at_ns, c.stored, c.delivered, c.acknowledged
+FROM stepped AS c
+JOIN numbered_captures AS n ON n.capture_no = c.capture_no

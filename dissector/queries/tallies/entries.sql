@@ -2,13 +2,7 @@
 -- keys:
 -- sums: confirmed, delivered, either
 -- BookKeeper gives a ledger's number only once; entries of non-persistent topics have no id.
-WITH numbered AS (
-  SELECT
-    capture, dense_rank() OVER (ORDER BY unit) AS unit_no,
-    row_number() OVER (ORDER BY capture) AS capture_no
-  FROM units
-),
-seen AS (
+WITH seen AS (
   SELECT capture, connection_id, topic, ledger_id, entry_id, 1 AS is_confirmed, 0 AS is_delivered
   FROM exchanges
   WHERE kind = 'publish' AND outcome = 'ok' AND ledger_id IS NOT NULL
@@ -23,7 +17,7 @@ entries AS (
     max(s.is_confirmed) AS confirmed, max(s.is_delivered) AS delivered
   FROM seen AS s
   ANTI JOIN twins AS t ON t.capture = s.capture AND t.connection_id = s.connection_id
-  JOIN numbered AS n ON n.capture = s.capture
+  JOIN numbered_captures AS n ON n.capture = s.capture
   WHERE
     s.entry_id IS NOT NULL
     AND coalesce(s.topic, '') NOT LIKE 'non-persistent://%'
@@ -37,4 +31,4 @@ summed AS (
 )
 SELECT n.capture, s.confirmed, s.delivered, s.either
 FROM summed AS s
-JOIN numbered AS n ON n.capture_no = s.capture_no
+JOIN numbered_captures AS n ON n.capture_no = s.capture_no
