@@ -130,7 +130,7 @@ def append(value: Any, words: list[int]) -> Kind:
 
 
 class KeptKind(tuple[Any, ...]):
-    """A kind that is looked up with each call: its hash is that of hundreds of parts, found once."""
+    """A kind that is looked up with each call: the hash of its hundreds of parts is found once."""
 
     _hash: int
 
