@@ -385,6 +385,9 @@ class NestedChunks(ColumnChunks):
 
 def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     """Codes of an array of text, -1 for null, and the texts that they stand for."""
+    present = bits_of(array)
+    if len(array) >= _FEW_TEXTS and (only := _only_text(array, present)) is not None:
+        return present.astype(np.int32) - 1, [only]
     if len(array) < _FEW_TEXTS:
         texts = array.to_pylist()
         numbers = {text: n for n, text in enumerate(dict.fromkeys(filter(_is_text, texts)))}
@@ -392,7 +395,17 @@ def _coded(array: pa.StringArray) -> tuple[npt.NDArray[np.int32], list[str]]:
     coded = array.dictionary_encode()
     indices = coded.indices
     codes = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
-    return np.where(bits_of(array), codes, -1).astype(np.int32), coded.dictionary.to_pylist()
+    return np.where(present, codes, -1).astype(np.int32), coded.dictionary.to_pylist()
+
+
+def _only_text(array: pa.StringArray, present: npt.NDArray[np.bool_]) -> str | None:
+    """The text of all rows that have one; None if there are several or none."""
+    ends, data = _extents(array)
+    sizes = np.diff(ends)[present]
+    if not len(sizes) or (sizes != sizes[0]).any() or ends[-1] - ends[0] != sizes.sum():
+        return None
+    texts = data[ends[0] : ends[-1]].reshape(len(sizes), -1)
+    return None if (texts != texts[0]).any() else texts[0].tobytes().decode()
 
 
 def _is_text(value: str | None) -> bool:
@@ -411,12 +424,17 @@ def _bit_levels(present: npt.NDArray[np.bool_]) -> bytes:
 
 def _texts(array: pa.Array, present: npt.NDArray[np.bool_], work: Workspace) -> bytes:
     """The texts of an array of strings, each behind its length."""
+    ends, text = _extents(array)
+    out = work.out(4 * len(array) + int(ends[-1] - ends[0]))
+    return out[: encodings.text_page(text, ends, present.view(np.uint8), out)].tobytes()
+
+
+def _extents(array: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
+    """Where each text of an array of strings ends and the next one starts, in its bytes."""
     _, bounds, data = array.buffers()
     first, rows = array.offset, len(array)
     ends = np.frombuffer(bounds, np.int32, first + rows + 1)[first:].astype(np.int64)
-    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    out = work.out(4 * rows + int(ends[-1] - ends[0]))
-    return out[: encodings.text_page(text, ends, present.view(np.uint8), out)].tobytes()
+    return ends, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
 
 def _list_levels(array: pa.Array, deepest: int, work: Workspace) -> tuple[bytes, int]:

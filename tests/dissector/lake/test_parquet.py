@@ -165,6 +165,20 @@ def test_large_pages_come_back(tmp_path: Path) -> None:
     assert read(path, "topic") == [None if k < 0 else f"name-{k}" for k in codes]
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [[""], ["", None], ["00ff", None], ["é", "è"], ["ab", "a", "aba"], ["", "a", None], [None]],
+)
+def test_texts_of_many_rows_come_back_page_by_page(tmp_path: Path, texts: list[str | None]) -> None:
+    """Also where all rows that have one have the same."""
+    blocks = [
+        frame_column("schema_version_hex", (texts * 3000)[:rows], rows) for rows in (2500, 3000, 2)
+    ]
+    path = packed(tmp_path, blocks, page_rows=3000, group_rows=9000)
+    wanted = [text for rows in (2500, 3000, 2) for text in (texts * 3000)[:rows]]
+    assert read(path, "schema_version_hex") == wanted
+
+
 def test_a_file_that_could_not_be_ended_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
