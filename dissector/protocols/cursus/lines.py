@@ -8,6 +8,7 @@ by position, which no broker understands: it is read where the second word has n
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from dissector.codecs.redaction import cleaned, hidden
@@ -200,6 +201,7 @@ def _commit_list(text: bytes) -> tuple[tuple[int, int], ...] | None:
     return tuple(entries)
 
 
+_BRIEF_BYTES: Final = 32
 _AS_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 # Arguments that have a column of their own in the table of frames.
@@ -210,11 +212,19 @@ _IN_COLUMNS: Final = frozenset(
 
 def shown(text: bytes, redact: bool) -> str:
     """A text for `detail`: no secrets, no endless lines."""
+    return _shown_briefly(text, redact) if len(text) <= _BRIEF_BYTES else _shown(text, redact)
+
+
+def _shown(text: bytes, redact: bool) -> str:
     if redact:
         text = cleaned(text)
     plain = text[:MAX_DETAIL_TEXT].decode("utf-8", "backslashreplace")
     left = len(text) - MAX_DETAIL_TEXT
     return f"{plain}... and {left} bytes more" if left > 0 else plain
+
+
+# Names of arguments, members and generations come with each commit.
+_shown_briefly: Final = lru_cache(1024)(_shown)
 
 
 def shown_field(name: str, value: bytes, redact: bool) -> str:
