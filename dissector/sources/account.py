@@ -132,7 +132,8 @@ class Account:
         for kind in np.argsort(firsts).tolist():
             self.notices[codes[kind]] = self.notices.get(codes[kind], 0) + int(counts[kind])
         size = numbers_of(block, "bytes")
-        for row in np.flatnonzero(np.isin(codes, _NOTED_CODES)[places]).tolist():
+        is_noted = np.array([code in _NOTED_CODES for code in codes], np.bool_)
+        for row in np.flatnonzero(is_noted[places]).tolist():
             code = codes[places[row]]
             if code == "redacted":
                 self.hidden_bytes += int(size[row])

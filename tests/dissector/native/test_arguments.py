@@ -72,6 +72,18 @@ def test_what_is_kept_is_passed_as_it_is_then() -> None:
     assert append(empty, words := []) and words[0] == empty.ctypes.data
 
 
+def test_a_state_that_is_passed_again_and_again_may_grow() -> None:
+    """And a tuple of it has the fields that it has."""
+    arrays = made.Arrays(np.zeros(1, np.int64), made.Columns.new(1))
+    memory = made.Memory(total=np.zeros(1, np.int64), rows=made.Rows.new(2), arrays=arrays)
+    passed = prepacked(memory)
+    assert made.remember(passed, 4) == 4
+    memory.grow(rows=memory.rows.grown(4_000))
+    assert made.remember(passed, 5) == 9
+    assert passed.rows.second.tolist()[:2] == [0, 5]
+    assert passed.arrays.columns.first[0] == 5
+
+
 @pytest.mark.skipif(not compiled(), reason="plain Python takes anything")
 @pytest.mark.parametrize("value", ["text", None, 1.5, np.zeros((2, 2, 2), np.int64)])
 def test_what_kernels_do_not_take_is_a_type_error(value: object) -> None:
