@@ -263,12 +263,11 @@ def own_deliveries(rows: pa.RecordBatch) -> pa.Table:
     """Deliveries of one capture with their positions, which are those of that capture."""
     schema = SCHEMAS["deliveries"]
     own = {"own_capture": "capture", "own_connection_id": "connection_id", "order_no": "frame_no"}
-    names = (own.get(name, name) for name in schema.names)
-    return pa.table(
-        [rows.column(name).cast(kind) if name in rows.schema.names
-         else pa.nulls(rows.num_rows, kind) for name, kind in zip(names, schema.types, strict=True)],
-        schema=schema,
-    )  # fmt: skip
+    columns = {field.name: pa.nulls(rows.num_rows, field.type) for field in schema}
+    for name in schema.names:
+        if (source := own.get(name, name)) in rows.schema.names:
+            columns[name] = rows.column(source).cast(schema.field(name).type)
+    return pa.table(columns, schema=schema)
 
 
 def placed_rows(table: str, rows: pa.Table, positions: Positions) -> pa.Table:

@@ -19,18 +19,36 @@ if TYPE_CHECKING:
 # Notices of streams count the bytes of TCP, and frames that came out of TLS those inside: there the
 # events of frames tell the holes.
 _OPENED: Final = f"'{DECRYPTED}', '{PARTLY}'"
+# What the end of a capture left of the frame that it cut, of directions that go on in another one.
+# What is skipped there beyond it hides frames, of which nothing told where they begin.
+_RESTS: Final = """
+CREATE TABLE rests AS
+SELECT h.after_capture AS capture, h.after_connection_id AS connection_id, h.direction,
+  coalesce(max(f.stream_offset + f.frame_bytes) - max(CASE h.direction
+    WHEN 'to_client' THEN c.stream_bytes_to_client ELSE c.stream_bytes_to_broker END), 0) AS bytes
+FROM handovers AS h JOIN connections AS c
+  ON c.capture = h.before_capture AND c.connection_id = h.before_connection_id
+LEFT JOIN frames AS f ON f.capture = c.capture AND f.connection_id = c.connection_id
+  AND f.direction = h.direction AND f.status = 'cut_by_end'
+WHERE h.missing = 0 GROUP BY ALL HAVING count(*) = count(f.frame_bytes) OR count(f.frame_no) = 0
+"""
 # Where a hole begins within a frame, and for bytes that are there, it comes before the frame that
 # follows. What is skipped where a connection comes from the capture before is the rest of a frame,
-# not a place where others may be hidden; what is missing at the end of a capture is in the next, if
-# the direction goes on there.
+# and what is more than that comes before all that follows; what is missing at the end of a capture
+# is in the next, if the direction goes on there.
 _HOLES: Final = f"""
 CREATE TABLE gaps AS
 WITH inside AS (
   SELECT capture, connection_id FROM connections WHERE tls_decryption IN ({_OPENED})
 ),
 told AS (
-  SELECT capture, connection_id, direction, stream_offset, bytes, packet, code
-  FROM notices ANTI JOIN inside USING (capture, connection_id)
+  SELECT n.capture, n.connection_id, coalesce(e.direction, n.direction) AS direction,
+    n.stream_offset, n.bytes, n.packet, n.code
+  FROM notices AS n ANTI JOIN inside USING (capture, connection_id)
+  -- Who is the client may not be known yet.
+  LEFT JOIN all_events AS e ON n.code = 'midstream_start' AND e.event = 'skipped'
+    AND e.capture = n.capture AND e.connection_id = n.connection_id
+    AND e.stream_offset = n.stream_offset AND e.bytes = n.bytes
   UNION ALL
   SELECT capture, connection_id, direction, stream_offset, bytes, packet,
     CASE event WHEN 'gap' THEN 'gap_lost' ELSE 'resync' END
@@ -40,12 +58,13 @@ gap_notices AS (
   SELECT p.rank, p.chain, p.read_by, n.capture, n.connection_id, n.direction, n.stream_offset,
     n.bytes, n.packet, n.code = 'gap_lost' AS is_hole,
     CASE n.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
-      AS goes_on
+      AS goes_on,
+    n.code = 'midstream_start' AND CASE n.direction
+      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END AS is_at_border
   FROM told AS n JOIN placed AS p USING (capture, connection_id)
+  LEFT JOIN rests AS r USING (capture, connection_id, direction)
   WHERE p.read_by IS NOT NULL AND n.code IN ('gap_lost', 'resync', 'midstream_start')
-    AND n.stream_offset IS NOT NULL
-    AND NOT (n.code = 'midstream_start' AND CASE n.direction
-      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END)
+    AND n.stream_offset IS NOT NULL AND NOT (is_at_border AND coalesce(n.bytes <= r.bytes, true))
 ),
 near AS (
   SELECT capture, connection_id, direction, frame_no, stream_offset AS start,
@@ -78,8 +97,8 @@ SELECT rank, chain, read_by, direction, stream_offset, bytes,
   CASE WHEN coalesce(start < stream_offset AND stop >= stream_offset + coalesce(bytes, 0), false)
     THEN 0 ELSE 1 END AS frames_missing,
   CASE WHEN is_held THEN last_packet ELSE revealed END AS turn,
-  CASE WHEN is_held THEN last_frame_no WHEN revealed IS NOT NULL THEN 0 ELSE next_frame_no - 1 END
-    AS frame_no
+  CASE WHEN is_at_border THEN 0 WHEN is_held THEN last_frame_no WHEN revealed IS NOT NULL THEN 0
+    ELSE next_frame_no - 1 END AS frame_no
 FROM held
 """
 
@@ -88,6 +107,7 @@ def find_gaps(db: "duckdb.DuckDBPyConnection") -> None:
     """Make the table gaps: turn and frame_no order them, turn null where frame_no does alone.
 
     Args:
-        db: with connections, notices, all_events (of the lake), frames and placed.
+        db: with connections, notices, handovers, all_events (of the lake), frames and placed.
     """
+    db.execute(_RESTS)
     db.execute(_HOLES)

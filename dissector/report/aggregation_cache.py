@@ -36,7 +36,7 @@ from dissector.schemas.small_tables import TEXT, as_schema, no_rows, small_table
 
 Queries = Mapping[str, Query | RuleQuery]
 # The rows that are in a report's tables.
-CLOSED: Final = ("exchanges", "deliveries", "permits")
+CLOSED: Final = ("exchanges", "deliveries", "permits", "untouched")
 FINDINGS: Final = "findings"  # the section that rules alone make
 COVERAGE: Final = "coverage"  # what every rule over totals reads
 JOINED: Final = "joined-"  # before the names of these tables, where they are kept

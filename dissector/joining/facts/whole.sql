@@ -264,7 +264,7 @@ LEFT JOIN whole.handles AS h ON h.kind = 'consumer' AND h.chain = p.chain AND h.
 UNION ALL BY NAME FROM whole.carried_acks;
 
 -- events: holes, those between captures among them. What is skipped where a direction comes from
--- the capture before is the rest of a frame.
+-- the capture before is the rest of a frame, as far as that reaches (rests).
 CREATE VIEW whole.events AS
 WITH firsts AS (
   SELECT capture, connection_id, direction, min(frame_no) AS frame_no FROM main.frames
@@ -273,13 +273,17 @@ WITH firsts AS (
   GROUP BY capture, connection_id, direction
 ),
 given AS (
-  SELECT p.rank, p.chain, e.direction, e.is_inside, e.behind_frame_no, e.event
+  SELECT p.rank, p.chain, e.direction, e.is_inside,
+    CASE WHEN is_at_border THEN 0 ELSE e.behind_frame_no END AS behind_frame_no, e.event
   FROM main.all_events AS e JOIN whole.parts AS p USING (capture, connection_id)
   LEFT JOIN firsts AS b ON b.capture = e.capture AND b.connection_id = e.connection_id
     AND b.direction = e.direction
-  WHERE e.event = 'gap' OR (e.event = 'skipped' AND NOT (
-    coalesce(b.frame_no > e.behind_frame_no, true) AND CASE e.direction
-      WHEN 'to_client' THEN p.comes_from_to_client ELSE p.comes_from_to_broker END))
+  LEFT JOIN main.rests AS r ON r.capture = e.capture AND r.connection_id = e.connection_id
+    AND r.direction = e.direction
+  CROSS JOIN LATERAL (SELECT e.event = 'skipped' AND coalesce(b.frame_no > e.behind_frame_no, true)
+    AND CASE e.direction WHEN 'to_client' THEN p.comes_from_to_client
+      ELSE p.comes_from_to_broker END AS is_at_border) AS s
+  WHERE e.event IN ('gap', 'skipped') AND NOT (is_at_border AND coalesce(e.bytes <= r.bytes, true))
   UNION ALL
   SELECT p.rank, p.chain, s.direction, false, 0, 'gap'
   FROM main.handovers AS s JOIN whole.parts AS p

@@ -26,7 +26,9 @@ SAMPLES = Path(__file__).resolve().parents[3] / "captures" / "pulsar-apache"
 
 MAGIC = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")
 # How long the header of a link is, and where it says what follows.
-LINKS: dict[int, tuple[int, int | None]] = {0: (4, None), 104: (4, None), 1: (14, 12), 113: (16, 14), 276: (20, 0)}
+LINKS: dict[int, tuple[int, int | None]] = {
+    0: (4, None), 1: (14, 12), 104: (4, None), 113: (16, 14), 276: (20, 0),
+}  # fmt: skip
 
 # Columns that name places or are decided by them: they differ between one capture and several.
 PLACES = {

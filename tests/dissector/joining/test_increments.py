@@ -4,18 +4,20 @@ import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet as pq
 import pytest
 
-from dissector.joining import links, survey
-from dissector.joining.closing import SCHEMAS, IncrementContext, Target, close_group
+from dissector.joining import links, stitching, survey
+from dissector.joining.closing import CLOSED, SCHEMAS, IncrementContext, Target, close_group
 from dissector.joining.files import JoinSettings, digests, files_of
 from dissector.joining.increments import CaptureSizes, Increment, increments
 from dissector.joining.links import JoinPlan
 from dissector.joining.planning import parts_of
 from dissector.lake.reader import Lake, open_lake
 from tests.dissector.joining.cutting import (
+    as_read,
     by_client,
     cut_places,
     land,
@@ -24,11 +26,13 @@ from tests.dissector.joining.cutting import (
     planned,
     read,
 )
+from tests.dissector.joining.test_closing import rows_of as plain_rows
 from tests.dissector.joining.test_links import S, row
 from tests.dissector.joining.test_planning import chain_of
 from tests.dissector.joining.test_planning import planned as planned_rows
 
 DAY = 86_400 * S
+LEAVE = stitching.leave_untouched
 Rows = dict[str, Counter[Any]]
 
 
@@ -182,16 +186,29 @@ def test_increments_of_captures_at_once_have_the_rows_of_the_whole_group(tmp_pat
     assert closed_alike(tmp_path, random.Random(1))[0] > 3
 
 
+def _all_touched(db: Any, *, is_complete: bool) -> None:
+    LEAVE(db, is_complete=False)
+
+
 def closed_alike(root: Path, chance: random.Random) -> list[int]:
-    """See that increments have the rows of each group of a lake; how many captures these have."""
+    """See that increments have the rows of each group of a lake, and that what is left as it is
+    does not differ from what is made again; how many captures the groups have."""
     with open_lake(root / "lake") as lake:
         groups = parts_of(planned(lake))
         for number, part in enumerate(groups):
             source = files_of(lake, part.captures)
-            close_group(source, part, Target(root / f"at-once-{number}", "group"), JoinSettings())
+            target = Target(root / f"at-once-{number}", "group")
+            with patch.object(stitching, "leave_untouched", _all_touched):
+                close_group(source, part, target, JoinSettings())
             bound = chance.choice((1, 1, 2))
             assert closed_in_increments(lake, part, root / f"cut-{number}", bound) > 1
-            whole = rows_of(root / f"at-once-{number}")
+            whole = rows_of(target.folder)
             assert rows_of(root / f"cut-{number}") == whole
+            left = Target(root / f"left-{number}", "group")
+            close_group(source, part, left, JoinSettings())
+            assert rows_of(left.folder)["changes"] == whole["changes"]
+            mine, theirs = (as_read(each.folder, lake) for each in (left, target))
+            for name in CLOSED:
+                assert plain_rows(mine[name]) == plain_rows(theirs[name]), name
             assert number or whole["exchanges"].total() > 5
     return [len(part.captures) for part in groups]

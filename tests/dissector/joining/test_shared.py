@@ -60,6 +60,19 @@ def test_captures_that_share_messages_are_found() -> None:
     assert shared_of(same, rows, clusters).views == [["a", "b"]]
 
 
+def test_captures_that_do_not_know_a_topic_know_its_ledgers() -> None:
+    """They begin in the middle. Entries of another topic have another checksum, and those of what
+    is not stored have no numbers."""
+    clusters = {"a": None, "b": None, "c": None, "d": "east"}
+    sends = [send("a", 0, "p", 1, 9, 3, 4, at(0)), send("c", 0, "q", 1, 7, 0, 0, at(0), topic=None)]
+    rows = [got("b", 0, None, 3, 4, 9, at(1)), got("d", 0, None, 3, 4, 9, at(1))]
+    assert shared_of(sends, rows, clusters).captures == [["a", "b"]]
+    both = [got("b", 0, None, 3, 4, 9, at(1)), got("c", 0, None, 3, 4, 9, at(1))]
+    assert shared_of([], both, clusters).captures == [["b", "c"]]
+    other = [got("b", 0, None, 3, 4, 8, at(1)), got("c", 0, "u", 0, 0, 7, at(0))]
+    assert shared_of(sends, other, clusters).captures == []
+
+
 def test_brokers_that_began_anew_have_equal_numbers_and_other_checksums() -> None:
     clusters = {"a": None, "b": None}
     sends = [send("a", 0, "p", 1, 9, 3, 4, at(0)), send("b", 0, "p", 1, 7, 3, 4, at(60))]

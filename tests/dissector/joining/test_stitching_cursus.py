@@ -55,6 +55,17 @@ def test_a_batch_that_is_cut_waits_beside_requests_that_wait(tmp_path: Path) -> 
         assert (mine - theirs, theirs - mine) == (Counter(), Counter()), table
 
 
+def test_an_answer_that_cannot_be_read_behind_a_border_shifts_no_pair(tmp_path: Path) -> None:
+    """It lies in what is skipped at the beginning of its capture, where no frame goes on."""
+    name = "../cursus/apr26-raw_commands.pcap"
+    tables = joined(landed(tmp_path, parts(read(name), [18])), tmp_path / "joined")
+    mine, theirs = rows_of(tables["exchanges"]), rows_of(whole(name)["exchanges"])
+    ((lost, _),) = (theirs - mine).items()
+    ((found, _),) = (mine - theirs).items()
+    assert dict(lost)["request_command"] == dict(found)["request_command"] == "LIST"
+    assert dict(lost)["outcome"] == "ok" and dict(found)["outcome"] == "lost_in_gap"
+
+
 def test_what_comes_again_too_often_is_told_by_first_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
