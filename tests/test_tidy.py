@@ -157,10 +157,6 @@ MANY_PARAMETERS = {
 }
 LONG_FUNCTIONS = {
     ("dissector/protobuf/scan.py", "walk"): "one loop; cut in two it would pass its cell around",
-    (
-        f"{_PULSAR}/wire/anonymize_kernels.py",
-        "anonymize_message",
-    ): "one loop; a field is one branch",
 }
 
 # Kernels and arithmetic that one module puts together are tested through it: what a test would

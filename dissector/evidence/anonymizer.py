@@ -64,9 +64,9 @@ class Anonymizer:
         self.keeping = keeping
         noise = _part(key, b"noise", 16)
         self._noise = key_of(noise)
-        names = key_of(_part(key, b"names", 16))
-        self.rewriting = new_rewriting(names, self._noise, keeps_addresses=keeping.addresses)
-        self.pseudonyms = Pseudonyms(names)
+        addresses = key_of(_part(key, b"addresses", 16))
+        self.rewriting = new_rewriting(addresses, self._noise, keeps_addresses=keeping.addresses)
+        self.pseudonyms = Pseudonyms(_part(key, b"names", 32))
         keys = AnonymizerKeys(noise, self.pseudonyms, keeping.names, self.hidden)
         self.by_protocol = {
             spec.name: spec.new_anonymizer(keys) for spec in PROTOCOLS if spec.new_anonymizer

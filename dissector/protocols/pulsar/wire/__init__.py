@@ -6,6 +6,7 @@ __all__ = (
     "commands",
     "details",
     "fields",
+    "frame_fields",
     "headers",
     "secret_fields",
     "unknown",

@@ -1,6 +1,6 @@
 """Frames of Pulsar with other names and noise: they read as before, and sums stay what they were.
 
-`dissector.protocols.pulsar.wire.anonymize_kernels` are the kernels of what is tested here.
+`dissector.protocols.pulsar.wire.frame_fields` finds what is replaced here.
 """
 
 from typing import Any
@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from dissector.codecs.crc32c import crc32c
-from dissector.codecs.siphash import key_of
 from dissector.protobuf.descriptors import descriptors
 from dissector.protocols.pseudonyms import Pseudonyms
-from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer, _plan
-from dissector.protocols.pulsar.wire.anonymize_kernels import Treatment
+from dissector.protocols.pulsar.wire.anonymize import PulsarAnonymizer
 from dissector.protocols.pulsar.wire.contents import SECRET, content_of
 from dissector.protocols.pulsar.wire.details import parse
+from dissector.protocols.pulsar.wire.frame_fields import Kind, plan_of
 from tests.wire import pulsar
 from tests.wire.secrets import Garden
 
-KEY = key_of(bytes(range(16)))
+KEY = bytes(range(16))
 NAMES = Pseudonyms(KEY)
 
 
@@ -70,14 +69,14 @@ def test_a_command_has_other_texts_and_the_same_numbers(name: str) -> None:
 
 
 def test_every_field_of_text_or_bytes_has_a_rule() -> None:
-    plan, rows = _plan(False)
+    plan, rows = plan_of(False)
     for message, fields in descriptors().messages.items():
         for number, field in fields.items():
             action = int(plan[rows[message], number]) & 0xFF
             if field.type_name in ("string", "bytes"):
-                assert action != Treatment.KEEP, (message, field.name)
+                assert action != Kind.KEEP, (message, field.name)
             if content_of(message, field.name) == SECRET:
-                assert action == Treatment.STARS
+                assert action == Kind.STARS
 
 
 def entry(payload: bytes, **fields: Any) -> bytes:
@@ -139,6 +138,32 @@ def test_many_sentences_are_taken_in_turns() -> None:
     error = pulsar.simple(pulsar.command("ERROR", request_id=1, error=1, message="topic acme/x"))
     made = anonymized(*[error] * 5000)
     assert len(set(made)) == 1 and b"acme" not in made[0] and b"topic " in made[0]
+
+
+def test_a_frame_has_as_many_rows_as_it_needs() -> None:
+    """A command that says its only sentence so often that no room is given beforehand."""
+    sentence = b"\x1a\x0ctopic acme/x"
+    body = b"\x08\x01\x10\x01" + sentence * 30_000
+    field = 14 << 3 | 2
+    command = b"\x08\x0e" + bytes([field]) + varint(len(body)) + body
+    frame = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
+    (made,) = anonymized(frame)
+    assert len(made) == len(frame) and b"acme" not in made and made.count(b"topic ") == 30_000
+
+
+def test_text_where_a_number_belongs_goes() -> None:
+    command = b"\x08\x0e" + bytes([14 << 3 | 2, 12]) + b"\x0a\x06Jane-X" + b"\x10\x01\x1a\x00"
+    frame = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command
+    (made,) = anonymized(frame)
+    assert made[:14] == frame[:14] and b"Jane" not in made
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
 
 
 @pytest.mark.parametrize("seed", range(20))
