@@ -12,8 +12,8 @@ counted, it reads the capture into memory.
 Further tables: one capture on one processor and more; several captures at once; floods in the
 streams alone; floods landed, with what a packet costs beside one of ordinary traffic; subscriptions
 of every type with every style of acknowledgement; the live tap at 100,000 packets a second; TLS
-beside clear. --only NAME prints one; `--only landed --flood "lone frames" --packets 100000` lands
-floods of that name alone.
+beside clear; summaries beside landings. --only NAME prints one; `--only landed --flood "lone frames"
+--packets 100000` lands floods of that name alone.
 """
 
 import argparse
@@ -428,6 +428,26 @@ def tls_table(megabytes: int = 150) -> Table:
     return table
 
 
+def summary_table(megabytes: int = 200, runs: int = 3) -> Table:
+    """Summaries beside landings of the same capture, by turns: the least of the runs."""
+    table = Table(title="dissector summary beside dissector land")
+    for heading in ("mix", "MB", "land CPU s", "wall", "summary CPU s", "wall", "CPU", "wall"):
+        table.add_column(heading, justify="right")
+    for mix in ("100-bytes", "1-kib", "batches", "lz4", "cursus"):
+        path = capture_of(mix, megabytes)
+        command = [DISSECTOR, "summary", str(path), "--json", "--quiet", "--chain", "none"]
+        pairs = [(land([path]), measured(command)) for _ in range(runs)]
+        landed, summed = (
+            (min(run.user + run.system for run in each), min(run.wall for run in each))
+            for each in zip(*pairs, strict=True)
+        )
+        table.add_row(
+            mix, f"{path.stat().st_size / 1e6:,.0f}", *(f"{s:.2f}" for s in (*landed, *summed)),
+            *(f"{ours / theirs:.2f}x" for theirs, ours in zip(landed, summed, strict=True)),
+        )  # fmt: skip
+    return table
+
+
 TABLES: dict[str, Callable[[], Table]] = {
     "cores": cores_table,
     "jobs": jobs_table,
@@ -436,6 +456,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "subscriptions": subscription_table,
     "tap": tap_table,
     "tls": tls_table,
+    "summary": summary_table,
 }
 
 

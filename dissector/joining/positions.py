@@ -184,9 +184,7 @@ class Positions:
 
 def numbers(column: pa.Array) -> Int64Array:
     """Integers or flags as the passes have them, NULL where there is none."""
-    import pyarrow.compute as pc  # which takes as long as the queries of a small report
-
-    filled = pc.fill_null(pc.cast(column, pa.int64()), NULL)
+    filled = column.cast(pa.int64()).fill_null(NULL)
     return np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
 
 

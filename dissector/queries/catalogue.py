@@ -156,9 +156,10 @@ def shared_views() -> tuple[SharedView, ...]:
     return tuple(view for file in files for view in views(file))
 
 
-def words(text: str) -> set[str]:
+@cache
+def words(text: str) -> frozenset[str]:
     """The names in a query, and whatever else is spelt like one."""
-    return set(_WORD.findall(_COMMENT.sub("", text).lower()))
+    return frozenset(_WORD.findall(_COMMENT.sub("", text).lower()))
 
 
 @cache

@@ -115,6 +115,7 @@ def _all_parts(need: Need) -> Iterator[Need]:
         yield need
 
 
+@cache
 def _nodes(text: str) -> "Nodes | None":
     """A text in nodes, None if it is no query that can be told."""
     if "/*" in text:

@@ -5,6 +5,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from dissector.queries import duckdb_engine, known_rows
 from dissector.queries.catalogue import SharedView
 from dissector.queries.known_rows import KnownRows
 from dissector.queries.needed_rows import NOTHING, Rows
@@ -137,6 +138,38 @@ class Counting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
+
+
+class Scans(Counting):
+    """One that notes how often statements read files of a lake."""
+
+    def execute(self, query: str) -> Any:
+        head, is_made, rest = query.partition(" AS ")
+        read = rest if is_made and head.startswith("CREATE OR REPLACE TABLE") else query
+        if read.startswith(("SELECT", "WITH")):
+            ((_, plan),) = self._connection.execute(f"EXPLAIN {read}").fetchall()
+            self._statements += ["scan"] * plan.count("READ_PARQUET")
+        return self._connection.execute(query)
+
+    def cursor(self) -> "Scans":
+        return Scans(self._connection.cursor(), self._statements)
+
+
+@pytest.mark.parametrize(
+    ("sample", "most"), [("cpp-s01_handshake_producer", 45), ("cpp-s08_nack", 105)]
+)
+def test_a_large_summary_reads_its_files_few_times(
+    sample: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a summary costs beside landing grows with that, as does what its plans cost."""
+    scans: list[str] = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *a, **k: Scans(connect(*a, **k), scans))
+    for name in ("FEW_ROWS", "TINY_ROWS"):
+        monkeypatch.setattr(duckdb_engine, name, 0)
+    monkeypatch.setattr(known_rows, "_FEW_ROWS", 0)
+    reports.summary(CAPTURES / "pulsar" / f"{sample}.pcap")
+    assert most / 2 < len(scans) <= most
 
 
 @pytest.mark.parametrize(
