@@ -12,8 +12,8 @@ counted, it reads the capture into memory.
 Further tables: one capture on one processor and more; several captures at once; floods in the
 streams alone; floods landed, with what a packet costs beside one of ordinary traffic; subscriptions
 of every type with every style of acknowledgement; the live tap at 100,000 packets a second; TLS
-beside clear; summaries beside landings. --only NAME prints one; `--only landed --flood "lone frames"
---packets 100000` lands floods of that name alone.
+beside clear; summaries beside landings. --only NAME prints one;
+`--only landed --flood "lone frames" --packets 100000` lands floods of that name alone.
 """
 
 import argparse

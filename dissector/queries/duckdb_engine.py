@@ -151,21 +151,25 @@ class DuckdbEngine:
 
     def lake_table(
         self, table: str, paths: Sequence[str], old_paths: Sequence[str], empty: "pa.Table"
-    ) -> None:
+    ) -> str:
         """A view `lake_<table>` over all its files.
 
         Args:
             old_paths: files of schema version 1, which name their capture by their folder.
             empty: a table with its columns, for those that files lack.
+
+        Returns:
+            What to select its columns from: the files, where they have all of them.
         """
         import duckdb
 
         if paths and not old_paths:
             with suppress(duckdb.BinderException):  # files lack some of the columns
                 self._create("VIEW", f"lake_{table}", some_columns(paths, empty.schema.names))
-                return
+                return parquet(paths)
         self.register(f"empty_{table}", empty)
         self._create("VIEW", f"lake_{table}", all_rows(f"empty_{table}", paths, old_paths))
+        return f"lake_{table}"
 
     def parquet_table(self, name: str, paths: Sequence[str], schema: "pa.Schema") -> None:
         """A view over Parquet files that this program wrote, all of these columns."""

@@ -148,6 +148,14 @@ WHERE
   s.kind = 'publish' AND s.request_frame_no IS NOT NULL
   AND s.outcome IN ('unanswered_at_end', 'conn_closed') AND s.order_no < a.last_answered;
 
+-- frame_kinds: frames of one connection, command and status
+-- materialized
+SELECT
+  capture, connection_id, protocol, direction, command, status, count(*) AS frames,
+  sum(frame_bytes) AS frame_bytes
+FROM frames
+GROUP BY capture, connection_id, protocol, direction, command, status;
+
 -- mismatched_frames: a frame whose checksum does not match
 -- materialized
 SELECT f.* FROM frames AS f WHERE f.checksum = 'mismatch';

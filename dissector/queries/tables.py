@@ -14,7 +14,8 @@ they become what the catalogue is written for, in SQL that all engines run:
   and `consumer_names` the names by all of them; `connections`, `producers`, `consumers` each once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from dissector.schemas import TABLES
@@ -95,6 +96,7 @@ def view_columns(name: str) -> list[str]:
 
 
 def table_views(
+    sources: Mapping[str, str] = MappingProxyType({}),
     *,
     has_others: bool = True,
     has_rotations: bool = False,
@@ -104,6 +106,8 @@ def table_views(
     """Name and query of the view of each table, in the order in which they can be made.
 
     Args:
+        sources: what has the columns of a table in the place of `lake_<table>`: to bind a view of
+            a view takes as long again.
         has_others: whether files hold captures that do not count; without it `wanted` is not read.
         has_rotations: whether there is `rotations` (rotation, run).
         is_joined: whether there is `joined` (capture), and what `dissector.joining.closing` wrote
@@ -114,8 +118,12 @@ def table_views(
     for name in (*TABLES, *NAMED_TWICE):
         table = NAMED_TWICE.get(name, name)
         more = "".join(f", {value} AS {key}" for key, value in _further_columns(name).items())
-        own = _own(table, has_rotations=has_rotations, has_others=has_others)
-        rows = f"SELECT r.*{more} FROM {own} AS r"
+        own = _own(
+            table, sources.get(table, f"lake_{table}"), has_rotations=has_rotations,
+            has_others=has_others,
+        )  # fmt: skip
+        cells = ", ".join(f"r.{column}" for column in columns_of(table)) if sources else "r.*"
+        rows = f"SELECT {cells}{more} FROM {own} AS r"
         if is_joined and name in CLOSED:
             cells = ", ".join(view_columns(name))
             rows += " WHERE r.capture NOT IN (SELECT capture FROM joined)"
@@ -135,9 +143,8 @@ def table_views(
     yield "moved", f"SELECT {', '.join(MOVED)} FROM closed_moved" if is_joined else _NOTHING_MOVED
 
 
-def _own(table: str, *, has_rotations: bool, has_others: bool) -> str:
+def _own(table: str, source: str, *, has_rotations: bool, has_others: bool) -> str:
     """What to select from: the rows of files that count, under the capture that they count for."""
-    source = f"lake_{table}"
     if has_rotations:
         cells = [f"r.{name}" for name in columns_of(table)]
         cells[cells.index("r.capture")] = "coalesce(t.run, r.capture) AS capture"

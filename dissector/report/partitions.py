@@ -103,15 +103,18 @@ class Tables(NamedTuple):
         """
         db.expect(self.rows)
         source = self.source.here(only or TABLES)
+        sources = {}
         for table in only or TABLES:
             empty = no_rows(arrow_schema(table))
-            db.lake_table(table, source.files[table], source.old_files[table], empty)
+            files, old_files = source.files[table], source.old_files[table]
+            sources[table] = db.lake_table(table, files, old_files, empty)
         for name, rows in self.small.items():
             db.register(name, rows)
         for name, paths in (self.closed or {}).items():
             db.parquet_table(f"closed_{name}", paths, CLOSED_SCHEMAS[name])
         self.selection.register(db)
         views = table_views(
+            sources,
             has_others=self.source.only is not None,
             has_rotations=self.source.has_rotations,
             is_joined=self.closed is not None,

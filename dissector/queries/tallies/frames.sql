@@ -3,7 +3,7 @@
 -- sums: frames, frame_bytes
 SELECT
   capture, protocol, direction, command, status,
-  count(*) AS frames,
+  sum(frames) AS frames,
   sum(frame_bytes) AS frame_bytes
-FROM frames
+FROM frame_kinds
 GROUP BY capture, protocol, direction, command, status

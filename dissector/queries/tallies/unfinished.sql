@@ -6,8 +6,8 @@ SELECT
   count(*) AS connections,
   sum(f.frames) AS frames
 FROM (
-  SELECT capture, connection_id, min(protocol) AS protocol, count(*) AS frames
-  FROM frames
+  SELECT capture, connection_id, min(protocol) AS protocol, sum(frames) AS frames
+  FROM frame_kinds
   GROUP BY capture, connection_id
 ) AS f
 ANTI JOIN legs AS l ON l.capture = f.capture AND l.connection_id = f.connection_id

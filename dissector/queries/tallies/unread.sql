@@ -6,7 +6,7 @@
 -- kind: delivery, ack, setup (a client finds its broker and opens something there), or request.
 WITH named AS (
   SELECT
-    f.capture, f.connection_id, f.command,
+    f.capture, f.connection_id, f.command, f.frames,
     CASE
       WHEN f.command = 'MESSAGE' THEN 'delivery'
       WHEN f.command = 'ACK' THEN 'ack'
@@ -14,12 +14,12 @@ WITH named AS (
         THEN 'setup'
       WHEN f.command IN ('UNSUBSCRIBE', 'SEEK', 'GET_LAST_MESSAGE_ID', 'GET_SCHEMA') THEN 'request'
     END AS kind
-  FROM frames AS f
+  FROM frame_kinds AS f
   ANTI JOIN twins AS t ON t.capture = f.capture AND t.connection_id = f.connection_id
   WHERE f.protocol = 'pulsar'
 ),
 seen AS (
-  SELECT capture, connection_id, command, kind, count(*) AS number
+  SELECT capture, connection_id, command, kind, sum(frames) AS number
   FROM named
   WHERE kind IS NOT NULL
   GROUP BY capture, connection_id, command, kind
