@@ -17,7 +17,7 @@ SELECT
   coalesce(d.consumer_name, n.late_name) AS named_consumer
 FROM deliveries AS d
 ANTI JOIN twins AS t ON t.capture = d.capture AND t.connection_id = d.connection_id
-LEFT JOIN late_consumers AS n
+LEFT JOIN unnamed_consumers AS n
   ON n.capture = d.capture AND n.connection_id = d.connection_id
   AND n.consumer_id = d.consumer_id AND n.incarnation = d.incarnation;
 
@@ -29,7 +29,7 @@ SELECT
   coalesce(a.subscription, n.late_subscription) AS named_subscription
 FROM acks AS a
 ANTI JOIN twins AS t ON t.capture = a.capture AND t.connection_id = a.connection_id
-LEFT JOIN late_consumers AS n
+LEFT JOIN unnamed_consumers AS n
   ON n.capture = a.capture AND n.connection_id = a.connection_id
   AND n.consumer_id = a.consumer_id AND n.incarnation = a.incarnation;
 

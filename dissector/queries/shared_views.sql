@@ -39,6 +39,34 @@ SELECT
 FROM consumer_names
 GROUP BY capture, connection_id, consumer_id, incarnation;
 
+-- unnamed_producers: such a producer, of whose publishes some lack a name: mostly there are none
+-- materialized
+SELECT n.*
+FROM late_producers AS n
+SEMI JOIN (
+  SELECT capture, connection_id, producer_id, incarnation
+  FROM exchanges
+  WHERE kind = 'publish' AND (topic IS NULL OR producer_name IS NULL)
+) AS e
+  ON e.capture = n.capture AND e.connection_id = n.connection_id
+  AND e.producer_id = n.producer_id AND e.incarnation = n.incarnation;
+
+-- unnamed_consumers: such a consumer, of whose deliveries or acknowledged ids some lack a name
+-- materialized
+SELECT n.*
+FROM late_consumers AS n
+SEMI JOIN (
+  SELECT capture, connection_id, consumer_id, incarnation
+  FROM deliveries
+  WHERE topic IS NULL OR subscription IS NULL OR consumer_name IS NULL
+  UNION ALL
+  SELECT capture, connection_id, consumer_id, incarnation
+  FROM acks
+  WHERE topic IS NULL OR subscription IS NULL
+) AS d
+  ON d.capture = n.capture AND d.connection_id = n.connection_id
+  AND d.consumer_id = n.consumer_id AND d.incarnation = n.incarnation;
+
 -- single_exchanges: a request with its answer, of connections that count
 SELECT
   e.*,
@@ -76,7 +104,7 @@ SELECT
   CASE WHEN e.outcome = 'ok' AND e.latency_ns IS NOT NULL THEN e.latency_bucket END AS bucket,
   CASE WHEN e.outcome <> 'orphan_response' THEN e.transmit_ns END AS transmit_ns
 FROM single_exchanges AS e
-LEFT JOIN late_producers AS n
+LEFT JOIN unnamed_producers AS n
   ON n.capture = e.capture AND n.connection_id = e.connection_id
   AND n.producer_id = e.producer_id AND n.incarnation = e.incarnation
 WHERE e.kind = 'publish';

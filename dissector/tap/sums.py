@@ -24,9 +24,10 @@ from dissector.tap.windows import Window
 _MEMORY: Final = "1GB"
 _PLACE: Final = ("topic", "subscription")
 # Views that say more than the rows of a window. A connection that repeats another one's facts is
-# known before its own row comes.
+# known before its own row comes. To find out whose rows lack names costs more than to name few.
 _MORE: Final = {
     "twins": "{} UNION SELECT u.capture, r.connection_id FROM repeated AS r CROSS JOIN units u",
+    "unnamed_producers": "SELECT * FROM late_producers",
     **WITH_CARRIED,
 }
 # The table of which there must be rows, by tally.
@@ -37,7 +38,7 @@ _READS: Final = {
 }  # fmt: skip
 # One query reads `permit_sums`, and few columns of it; several read what is published.
 _MADE_ANEW: Final = {
-    "permit_sums": False, "publishes": True, "publish_distances": True,
+    "permit_sums": False, "publishes": True, "publish_distances": True, "unnamed_producers": False,
 }  # fmt: skip
 _OF_PERMITS: Final = ("permits", "consumers")
 
