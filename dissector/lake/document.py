@@ -267,10 +267,10 @@ that is just being installed, one after the other.
 
 `_lock` holds the highest schema version that was ever landed: a program that knows only lower ones
 adds nothing. `_sums` holds numbers that reports keep for the next one, below `reports` a few whole
-reports of what the lake holds, and below `stretches` what stood open at ends of captures whose
-connections go on. They belong to no table, and whoever misses them makes them again: `lake verify`
-passes them over, and lists of published tables (`_iceberg`, `_delta_log`). `_findings` holds what a
-tap that runs, or that crashed, found: `dissector findings --lake` lists it until all rows of the
+reports of what the lake holds and the figures of their pages, and below `stretches` what stood open
+at ends of captures whose connections go on. They belong to no table, and whoever misses them makes
+them again: `lake verify` passes them over, and lists of published tables (`_iceberg`,
+`_delta_log`). `_findings` holds what a tap that runs, or that crashed, found: `dissector findings --lake` lists it until all rows of the
 run are in the lake.
 
 ## Crashes

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from dissector.report.figures import Pair
+from dissector.report.drawings import Pair
 from dissector.report.formatting import count_text
 from dissector.report.numbers import Row
 from dissector.report.plots import BAD, FIRST, GOOD, INK, MUTED, WARN, Drawn, pair_of

@@ -8,34 +8,12 @@ must be drawn.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dissector.errors import needs
 from dissector.joining.files import digest_of
+from dissector.report.drawings import Hint, Pair, Plot
 from dissector.report.numbers import Row
-
-
-class Hint(NamedTuple):
-    """What the page's script shows near a place of a plot, in units of the drawing."""
-
-    x: float
-    y: float
-    text: str
-
-
-class Plot(NamedTuple):
-    """A drawing. svg: the element; hints: for the script, empty if there is nothing to say."""
-
-    svg: str
-    hints: list[Hint]
-
-
-class Pair(NamedTuple):
-    """The same plot for wide and narrow screens, and what it shows in a sentence."""
-
-    wide: Plot
-    narrow: Plot
-    caption: str
 
 
 def _nothing() -> Mapping[str, bytes]:

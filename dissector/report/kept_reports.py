@@ -7,26 +7,22 @@ captures that the lake has now are kept, and few of them. The figures of their p
 digests of what they show, and serve pages of other captures, too.
 """
 
-import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dissector.jit import program_digest
 from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
-from dissector.native.versions import version
 from dissector.report.figures import Figures
 from dissector.report.numbers import Row
 from dissector.report.output import CUT, MARK, NAMES, compact
+from dissector.report.program import program
 from dissector.schemas.small_tables import nested_table
 
 _FOLDER: Final = "reports"
@@ -36,23 +32,6 @@ _NUMBERS: Final = "numbers"
 # What reading what is kept may meet, where it is odd.
 _ODD: Final = (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException)
 _SCHEMA: Final = pa.schema({"name": pa.string(), "content": pa.binary()})
-_PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
-_OF_PYTHON: Final = (".py", ".pyc")  # which `program_digest` is of
-# Of others, whose results are in a report.
-_PACKAGES: Final = ("duckdb", "jinja2", "markupsafe", "matplotlib", "numpy", "pyarrow")
-
-
-@cache
-def program() -> str:
-    """A digest of all that this program consists of, and of the packages that count and draw."""
-    digest = hashlib.sha256(f"{sys.version}\n{program_digest()}\n".encode())
-    for name in _PACKAGES:
-        with suppress(ModuleNotFoundError):  # of which PackageNotFoundError is one
-            digest.update(f"{name} {version(name)}\n".encode())
-    for path in sorted(_PACKAGE_FOLDER.rglob("*")):
-        if path.suffix not in _OF_PYTHON and path.is_file():
-            digest.update(f"{path.relative_to(_PACKAGE_FOLDER)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 class KeptReport(NamedTuple):

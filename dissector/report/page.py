@@ -20,8 +20,9 @@ from markupsafe import Markup, escape
 from dissector.limits import MAX_PAGE_FOLDED, MAX_PAGE_REASONS, MAX_PAGE_ROWS
 from dissector.report import descriptions, formatting, numbers, timeline_picture
 from dissector.report.descriptions import in_protocol_words, selection_words
+from dissector.report.drawings import Pair
 from dissector.report.example_commands import ANY_LAKE, Commands
-from dissector.report.figures import Figures, Pair
+from dissector.report.figures import Figures
 from dissector.report.formatting import cut_text, many
 from dissector.report.headlines import (
     CAPTURE_WORDS,

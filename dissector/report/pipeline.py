@@ -22,7 +22,7 @@ from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
 from dissector.queries.selection import EVERYTHING, Selection
-from dissector.report import aggregation_cache, by_capture, closing, kept_reports
+from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
 from dissector.report.closing import CHANGED
 from dissector.report.counted_captures import Counted, captures_that_count
@@ -32,6 +32,7 @@ from dissector.report.merged_tables import MergedTables
 from dissector.report.numbers import Row, step_ns
 from dissector.report.output import TABLES, BesideNumbers, put_report, write_report
 from dissector.report.partitions import EngineIn, Inputs, tables_of
+from dissector.report.program import program
 from dissector.report.result import SECTIONS, build
 from dissector.report.sections import send_latency
 from dissector.report.sections.findings import Judgement, is_wrong, judge_reports, table_of
@@ -332,7 +333,7 @@ def _verdicts(
 ) -> pa.Table:
     """The verdict of every capture, found or made."""
     digests = (query.digest for query in queries.values())
-    asked = [kept_reports.program(), *digests, *sorted(scope.rules)]
+    asked = [program(), *digests, *sorted(scope.rules)]
     digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()
     missing = cache.find(VERDICTS, digest)
     if missing:

@@ -23,7 +23,7 @@ from matplotlib.path import Path
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from dissector.buckets import bucket_bounds, bucket_middle
-from dissector.report.figures import Hint, Pair, Plot
+from dissector.report.drawings import Hint, Pair, Plot
 from dissector.report.formatting import (
     about_text,
     bytes_text,

@@ -14,7 +14,7 @@ from jinja2 import Environment
 
 from dissector.jit import cache_folder, read_kept
 from dissector.native.code import keep_file
-from dissector.report.kept_reports import program
+from dissector.report.program import program
 
 _FOLDER: Final = "pages"
 

@@ -242,21 +242,3 @@ def test_a_lake_that_cannot_be_written_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / SUMS).write_text("in the way")
     assert small(tmp_path, tmp_path / "lake", "asked") is None
-
-
-def test_the_program_is_all_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules, queries and templates, its own text, and the packages that it asks."""
-    (tmp_path / "rules").mkdir()
-    monkeypatch.setattr(kept_reports, "_PACKAGE_FOLDER", tmp_path)
-    digest = kept_reports.program.__wrapped__
-    seen = {digest()}
-    for name, content in (("rules/a.sql", "1"), ("rules/a.sql", "2"), ("page.html", "2")):
-        (tmp_path / name).write_text(content)
-        seen.add(digest())
-    (tmp_path / "page.html").rename(tmp_path / "other.html")
-    seen.add(digest())
-    monkeypatch.setattr(kept_reports, "program_digest", lambda: "another text")
-    seen.add(digest())
-    monkeypatch.setattr(kept_reports, "version", lambda name: "0")
-    seen.add(digest())
-    assert len(seen) == 7

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dissector.buckets import bucket_of
 from dissector.report import bars, plots
-from dissector.report.figures import Pair
+from dissector.report.drawings import Pair
 from dissector.report.plots import duration_ticks
 
 
