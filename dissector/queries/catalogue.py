@@ -163,11 +163,12 @@ def words(text: str) -> frozenset[str]:
 
 
 @cache
-def used_views(text: str) -> tuple[SharedView, ...]:
-    """The shared views that a text needs, each behind those that it needs itself."""
+def used_views(text: str, among: tuple[SharedView, ...] = ()) -> tuple[SharedView, ...]:
+    """The shared views that a text needs, each behind those that it needs itself. among: in their
+    place, views that read none behind them."""
     used: list[SharedView] = []
     wanted = words(text)
-    for view in reversed(shared_views()):
+    for view in reversed(among or shared_views()):
         if view.name in wanted:
             wanted |= words(view.query)
             used.insert(0, view)

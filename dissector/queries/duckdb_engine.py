@@ -323,7 +323,8 @@ class DuckdbEngine:
     def _materialize(self, queries: Iterable[str]) -> None:
         """Make the views that queries read and that are not there yet, and their rows where that is
         said of them, or all that there are are few."""
-        for view in {each.name: each for text in queries for each in used_views(text)}.values():
+        views = (*self._known.views.values(),)
+        for view in {e.name: e for text in queries for e in used_views(text, views)}.values():
             if self._lazy.pop(view.name, None) is None:
                 continue
             query = view.query

@@ -118,7 +118,7 @@ class KnownRows:
 
     def _finds(self, text: str) -> bool:
         """Whether a query has rows, or nobody can tell."""
-        for view in used_views(text):
+        for view in used_views(text, (*self.views.values(),)):
             self._make(view.name)
         # All are counted: for the first alone DuckDB joins in an order that takes much longer.
         found = self._tell(f"SELECT count(*) FROM ({text}) AS found")
