@@ -6,6 +6,7 @@ texts and numbers that says so; equal kinds take the same machine code, so kinds
 under which code is kept. Neither needs the compiler, whose import alone takes 0.25 s.
 """
 
+import copy
 import ctypes
 import functools
 import importlib
@@ -161,6 +162,10 @@ class Prepacked:
     def __getattr__(self, name: str) -> Any:
         """A field of it."""
         return getattr(self.value, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Prepacked":
+        """Of a copy of it: its own words name arrays that are not the copy's."""
+        return Prepacked(copy.deepcopy(self.value, memo))
 
     def append_to(self, words: list[int]) -> Kind:
         """Pass it to a kernel."""

@@ -1,5 +1,7 @@
 """Arguments of kernels as words: what arrives in a kernel is what was passed, in every kind."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,17 @@ def test_a_state_that_is_passed_again_and_again_may_grow() -> None:
     assert made.remember(passed, 5) == 9
     assert passed.rows.second.tolist()[:2] == [0, 5]
     assert passed.arrays.columns.first[0] == 5
+
+
+def test_a_copy_of_what_is_passed_again_has_memory_of_its_own() -> None:
+    """A tap asks a copy for the rows that are open, and goes on."""
+    arrays = made.Arrays(np.zeros(1, np.int64), made.Columns.new(1))
+    memory = made.Memory(total=np.zeros(1, np.int64), rows=made.Rows.new(2), arrays=arrays)
+    passed = prepacked(memory)
+    copied = copy.deepcopy(passed)
+    assert made.remember(copied, 4) == 4
+    assert made.remember(passed, 5) == 5
+    assert [each.total.tolist() for each in (passed, copied)] == [[5], [4]]
 
 
 @pytest.mark.skipif(not compiled(), reason="plain Python takes anything")
