@@ -131,7 +131,7 @@ def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> s
     for source in filled:
         if not source.is_all:
             names = ", ".join(quoted(name) for name in sorted(source.captures))
-            condition = f"WHERE capture IN ({names})" if names else "LIMIT 0"
+            condition = f"WHERE capture IN ({names})" if names else "WHERE FALSE"
             queries.append(f"SELECT * FROM {parquet(source.paths, by_name=by_name)} {condition}")
     return " UNION ALL BY NAME ".join(queries)
 

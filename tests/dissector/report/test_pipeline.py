@@ -13,10 +13,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.lake.cache import CachedRows
 from dissector.lake.install import SUMS_FOLDER as SUMS
 from dissector.lake.manifest import MANIFEST_FOLDER
 from dissector.queries import catalogue as queries
+from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.report.aggregation_cache import select_sources
 from dissector.schemas import TABLES
+from dissector.schemas.small_tables import NUMBER, TEXT, small_table
 from tests import reports
 from tests.dissector.lake.landed import folder_of
 from tests.dissector.report.apart import Apart
@@ -120,6 +124,16 @@ def test_what_was_damaged_is_made_again(apart: Apart, tmp_path: Path) -> None:
         report = reported(tmp_path / "lake", tmp_path / "report", tell=told.append)
         assert differences(report, apart.report) == []
         assert told[-1].startswith(f"captures read: {read} of")
+
+
+def test_kept_rows_of_which_none_are_wanted_stand_beside_others(tmp_path: Path) -> None:
+    """As where a part of what is known of captures is damaged, and the rest of it is not."""
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(small_table([("a", 1), ("b", 2)], capture=TEXT, number=NUMBER), rows)
+    wanted = [CachedRows((str(rows),), frozenset(names), False) for names in ((), ("b",), ())]
+    with DuckdbEngine() as db:
+        found = db.table(select_sources(wanted)).to_pylist()
+    assert found == [{"capture": "b", "number": 2}]
 
 
 def test_a_changed_query_alone_is_run_again(
