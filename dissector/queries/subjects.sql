@@ -210,12 +210,6 @@ WHERE
   p.kind = 'publish' AND p.outcome = 'ok' AND p.ledger_id IS NOT NULL AND p.entry_id IS NOT NULL
 GROUP BY t.topic_no, p.ledger_id, p.entry_id;
 
--- entry_topics: a topic with such entries
--- materialized
-SELECT topic_no, min(capture_no) AS capture_no, count(*) AS entries, min(stored_ns) AS first_ns
-FROM stored_entries
-GROUP BY topic_no;
-
 -- taking_subscriptions: a subscription of a topic with such entries, since its first permits
 -- materialized
 -- began_us: when the first entry of the topic was stored.
@@ -226,7 +220,9 @@ SELECT
 FROM permit_consumers AS c
 JOIN units AS u ON u.capture = c.capture
 JOIN stored_topics AS t ON t.unit = u.unit AND t.topic = c.topic
-JOIN entry_topics AS e ON e.topic_no = t.topic_no
+JOIN (
+  SELECT topic_no, min(stored_ns) AS first_ns FROM stored_entries GROUP BY topic_no
+) AS e ON e.topic_no = t.topic_no
 LEFT JOIN (
   SELECT capture, connection_id, consumer_id, incarnation, min(micros(ts)) AS granted_us
   FROM permits

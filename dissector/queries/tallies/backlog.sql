@@ -7,11 +7,10 @@
 -- has the receipt: then it was stored, too.
 WITH early AS (
   SELECT
-    t.topic_no, count(CASE WHEN s.since_us <= s.began_us THEN 1 END) AS subscriptions,
-    count(CASE WHEN s.since_us > s.began_us THEN 1 END) AS others
-  FROM entry_topics AS t
-  JOIN taking_subscriptions AS s ON s.topic_no = t.topic_no
-  GROUP BY t.topic_no
+    topic_no, count(CASE WHEN since_us <= began_us THEN 1 END) AS subscriptions,
+    count(CASE WHEN since_us > began_us THEN 1 END) AS others
+  FROM taking_subscriptions
+  GROUP BY topic_no
 ),
 marks AS (
   SELECT

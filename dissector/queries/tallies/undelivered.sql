@@ -5,7 +5,12 @@
 -- Of topics that nobody subscribed here: all of them, without a subscription. What a subscription
 -- got is counted; only where something is missing, or was there before, are the entries of a topic
 -- put in order. No entry meets every subscription of its topic, of which there may be thousands.
-WITH counted AS (
+WITH topics AS (
+  SELECT topic_no, min(capture_no) AS capture_no, count(*) AS entries, min(stored_ns) AS first_ns
+  FROM stored_entries
+  GROUP BY topic_no
+),
+counted AS (
   SELECT subscription_no, count(*) AS entries
   FROM delivered_entries
   GROUP BY subscription_no
@@ -14,7 +19,7 @@ WITH counted AS (
 open_ones AS (
   SELECT s.topic_no, s.subscription_no, s.since_us
   FROM taking_subscriptions AS s
-  JOIN entry_topics AS t ON t.topic_no = s.topic_no
+  JOIN topics AS t ON t.topic_no = s.topic_no
   LEFT JOIN counted AS c ON c.subscription_no = s.subscription_no
   WHERE
     s.since_us IS NOT NULL
@@ -61,7 +66,7 @@ found AS (
     t.entries - coalesce(b.place, 0) - coalesce(c.entries, 0) AS undelivered,
     o.stored_ns AS oldest_ns
   FROM taking_subscriptions AS s
-  JOIN entry_topics AS t ON t.topic_no = s.topic_no
+  JOIN topics AS t ON t.topic_no = s.topic_no
   LEFT JOIN counted AS c ON c.subscription_no = s.subscription_no
   LEFT JOIN placed AS b ON b.subscription_no = s.subscription_no
   LEFT JOIN missing AS m ON m.subscription_no = s.subscription_no
@@ -71,7 +76,7 @@ found AS (
   WHERE s.since_us IS NOT NULL AND t.entries > coalesce(b.place, 0)
   UNION ALL
   SELECT t.capture_no, t.topic_no, CAST(NULL AS STRING), t.entries, t.entries, t.first_ns
-  FROM entry_topics AS t
+  FROM topics AS t
   ANTI JOIN taking_subscriptions AS s ON s.topic_no = t.topic_no
 )
 SELECT n.capture, t.topic, f.subscription, f.stored, f.undelivered, f.oldest_ns
