@@ -58,7 +58,8 @@ SELECT p.chain, m.ended <> 'capture_end' AS is_over, e.n AS over_n,
 FROM merged AS m JOIN parts AS p ON p.capture = m.capture AND p.connection_id = m.connection_id
 LEFT JOIN ends AS e ON e.chain = p.chain;
 
--- hidden: where an answer may be hidden, between two numbers.
+-- hidden: where an answer may be hidden, between two numbers. Requests that cannot be read at the
+-- beginning of a capture hide none.
 CREATE TABLE hidden AS
 WITH inside AS (
   SELECT g.chain, g.rank, g.direction, max(o.n) AS n
@@ -66,6 +67,7 @@ WITH inside AS (
     AND CASE WHEN g.turn IS NULL THEN o.frame_no <= g.frame_no
       ELSE o.turn < g.turn OR (o.turn = g.turn AND o.frame_no <= g.frame_no) END
   WHERE g.read_by = 'cursus' AND g.frames_missing <> 0
+    AND NOT (g.direction = 'to_broker' AND g.turn IS NULL AND g.frame_no = 0)
   GROUP BY g.chain, g.rank, g.direction, g.turn, g.frame_no, g.stream_offset
 ),
 firsts AS (SELECT rank, chain, min(n) AS n FROM orders GROUP BY rank, chain)

@@ -12,14 +12,14 @@ SELECT * FROM main.placed WHERE read_by = 'pulsar' AND chain NOT IN (SELECT chai
 CREATE VIEW whole.numbered_parts AS FROM whole.parts UNION ALL FROM main.feeding;
 
 -- turns: the frames that count. Of one that goes on in the next capture nothing is known but whose
--- it is, if it says so.
+-- it is, if it says so; if not, it may be any.
 CREATE TABLE whole.turns AS
 SELECT p.rank, p.chain, p.floor_ns, f.frame_no, f.last_ts_ns, coalesce(max(f.last_packet) OVER (
     PARTITION BY p.rank, p.chain ORDER BY f.frame_no
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), 0) AS turn
 FROM main.frames AS f JOIN whole.numbered_parts AS p USING (capture, connection_id)
 WHERE f.protocol = 'pulsar' AND NOT coalesce(
-  f.status = 'cut_by_end'
+  f.status = 'cut_by_end' AND coalesce(f.request_id, f.producer_id, f.consumer_id) IS NOT NULL
   AND CASE f.direction WHEN 'to_client' THEN p.goes_on_to_client ELSE p.goes_on_to_broker END
   AND NOT coalesce(f.command IN ('SEND', 'MESSAGE')
     AND coalesce(f.producer_id, f.consumer_id) IS NOT NULL, false), false);

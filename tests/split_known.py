@@ -1,0 +1,62 @@
+"""Rows of samples that differ when these are split, and why: what a cut destroys.
+
+By sample and way; how many rows. They are those of `python -m tests.split --seed 1`.
+"""
+
+from typing import Final
+
+FRAME: Final = """
+A frame was under way: the first capture has its beginning and the second its end, and neither what
+it says. Its row, and what follows from it: the answer of a request, its time, balances."""
+NOTHING_TOLD: Final = """
+The first frames behind the border do not tell what they are (plain words of Cursus), and are
+skipped: their exchanges lack the other half."""
+LEGS: Final = """
+The border lies between the handshakes of the two legs of a proxied connection and their first
+frames, by which they are known as a pair: each message counts on both."""
+NO_CHECKSUM: Final = """
+Messages without a checksum: two taps that show the same one at other moments have nothing to know
+it by, and are joined no more than captures of two brokers."""
+
+KNOWN: Final[dict[str, dict[str, int]]] = {
+    FRAME: {
+        "apr26-raw_commands.pcap anywhere": 2,
+        "go-auth_sasl.pcap anywhere": 1,
+        "go-batch_gzip.pcap anywhere": 2,
+        "go-batch_lz4_precreated.pcap anywhere": 1,
+        "go-broker_stall_ack_timeout.pcap anywhere": 1,
+        "go-consume_polling.pcap anywhere": 2,
+        "go-consume_streaming.pcap anywhere": 2,
+        "go-group_rebalance_two_consumers.pcap anywhere": 1,
+        "go-idempotent.pcap anywhere": 2,
+        "go-ipv6_loopback.pcap anywhere": 2,
+        "go-produce_singles_acks_0.pcap anywhere": 3,
+        "go-produce_singles_acks_1.pcap anywhere": 1,
+        "py-eventstore_txn_offsets.pcap anywhere": 1,
+        "py-produce.pcap anywhere": 1,
+        "py-produce_batches_idem.pcap anywhere": 1,
+        "raw-commands_all.pcap anywhere": 1,
+        "cpp-s03_batch_none-bem.pcap anywhere": 2,
+        "java-j02_pipelined.pcap.gz anywhere": 4,
+        "java-j03_batch_none.pcap anywhere": 2,
+        "java-j05_chunk64k_zstd.pcap.gz anywhere": 6,
+        "java-j24_unload.pcap anywhere": 2,
+        "java-j32_encryption.pcap anywhere": 20,
+        "java-j80_geo-link.pcap anywhere": 1,
+        "mut-loss1-java-j24_unload.pcap anywhere": 189,
+    },
+    NOTHING_TOLD: {
+        **{f"apr26-raw_commands.pcap {way}": 4 for way in ("cut", "order", "processes")},
+        **{
+            f"go-negotiate_structured_errors.pcap {way}": 1 for way in ("cut", "order", "processes")
+        },
+    },
+    NO_CHECKSUM: {
+        "cpp-s14_reconnect.pcap connections": 10,
+        "cpp-s14_reconnect.pcap both": 10,
+    },
+    LEGS: {
+        f"cpp-s08_nack-proxy-any.pcap {way}": 75
+        for way in ("cut", "anywhere", "order", "both", "processes")
+    },
+}
