@@ -17,6 +17,9 @@ frames, by which they are known as a pair: each message counts on both."""
 NO_CHECKSUM: Final = """
 Messages without a checksum: two taps that show the same one at other moments have nothing to know
 it by, and are joined no more than captures of two brokers."""
+START: Final = """
+Of a side that begins at a border nothing leaves for a reorder window: a hole that opens meanwhile
+lies a few frames later, and taints another exchange than in the whole."""
 
 KNOWN: Final[dict[str, dict[str, int]]] = {
     FRAME: {
@@ -44,6 +47,7 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
         "java-j32_encryption.pcap anywhere": 20,
         "java-j80_geo-link.pcap anywhere": 1,
         "mut-loss1-java-j24_unload.pcap anywhere": 189,
+        "tap-mirror-batch_none.pcap anywhere": 4,
     },
     NOTHING_TOLD: {
         **{f"apr26-raw_commands.pcap {way}": 4 for way in ("cut", "order", "processes")},
@@ -54,6 +58,11 @@ KNOWN: Final[dict[str, dict[str, int]]] = {
     NO_CHECKSUM: {
         "cpp-s14_reconnect.pcap connections": 10,
         "cpp-s14_reconnect.pcap both": 10,
+        "go_client.pcap connections": 20,
+        "go_client.pcap both": 20,
+    },
+    START: {
+        f"tap-caploss.pcap {way}": 2 for way in ("cut", "anywhere", "order", "both", "processes")
     },
     LEGS: {
         f"cpp-s08_nack-proxy-any.pcap {way}": 75
