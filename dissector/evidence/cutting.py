@@ -30,7 +30,6 @@ BASE_NAME: Final = "packets"
 FRAMES_ONLY: Final = 0
 BETWEEN: Final = 1
 WHOLE: Final = 2
-_AT_ONCE: Final = 5000
 # What must read the same: of a frame, its exchange, its delivery, its change of permits.
 _OF_FRAME: Final = (
     *("command", "status", "request_id", "producer_id", "consumer_id", "sequence_id"),
@@ -104,8 +103,9 @@ def cut(
             fewest packets that show the most are the result.
     """
     frames = _frames(engine, chosen)
-    before = _facts(engine, chosen)
-    wanted_keys = {key for key, fact in before.items() if fact.pop("frame_no") in _selected(chosen)}
+    found = _rows_of(engine, chosen)
+    before, selected = _facts(found), set(chosen.of_role(SELECTED))
+    wanted_keys = {_key(row) for row in found if row["frame_no"] in selected}
     connections = _connections(engine, chosen)
     levels = dict.fromkeys(connections, FRAMES_ONLY)
     # All frames of a pair of packets are of one connection.
@@ -118,7 +118,7 @@ def cut(
         write_slice(chain, selection, file, False)
         file.flush()
         with landed(file, options) as lake, sandbox_over(lake) as own:
-            after = _facts_of_slice(own, selection.taken)
+            after = _facts(rows(own, _ALL_NUMBERED), selection.taken)
             missing = lacking(own)
         differing = {
             key for key in wanted_keys if not _is_shown(before[key], after.get(key), has_permits)
@@ -176,8 +176,7 @@ def _is_shown(before: dict[str, Any], after: dict[str, Any] | None, has_permits:
 
 def numbers_in(engine: "Sandbox", taken: tuple[int, ...]) -> dict[Key, int]:
     """Numbers of the frames of a slice, by the packets that they had in the capture."""
-    query = _NUMBERED.format("true")
-    return {_key(row, taken): row["frame_no"] for row in rows(engine, query)}
+    return {_key(row, taken): row["frame_no"] for row in rows(engine, _ALL_NUMBERED)}
 
 
 def keys_of(engine: "Sandbox", chosen: Chosen) -> dict[int, Key]:
@@ -191,10 +190,6 @@ def _key(row: dict[str, Any], taken: Sequence[int] | None = None) -> Key:
     if taken is not None:
         first, last = taken[first - 1], taken[last - 1]
     return first, last, row["place"]
-
-
-def _selected(chosen: Chosen) -> set[int]:
-    return set(chosen.of_role(SELECTED))
 
 
 def _frames(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
@@ -230,6 +225,7 @@ _NUMBERED: Final = (
     "LEFT JOIN permits AS p ON p.capture = f.capture AND p.frame_no = f.frame_no "
     "ORDER BY f.frame_no, e.request_command, e.outcome, p.event, p.consumer_id"
 )
+_ALL_NUMBERED: Final = _NUMBERED.format("true")
 
 
 def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
@@ -243,19 +239,12 @@ def _rows_of(engine: "Sandbox", chosen: Chosen) -> list[dict[str, Any]]:
     return rows(engine, _NUMBERED.format(condition))
 
 
-def _facts(engine: "Sandbox", chosen: Chosen) -> dict[Key, dict[str, Any]]:
-    """The same by key; with the number of the frame."""
+def _facts(
+    found: list[dict[str, Any]], taken: Sequence[int] | None = None
+) -> dict[Key, dict[str, Any]]:
+    """The same by key. taken: the numbers that packets had, of what was cut out."""
     return {
-        _key(row): {name: row[name] for name in row if name not in _OWN[1:]}
-        for row in _rows_of(engine, chosen)
-    }
-
-
-def _facts_of_slice(engine: "Sandbox", taken: Sequence[int]) -> dict[Key, dict[str, Any]]:
-    """The same of packets that were cut out, by the numbers that they had."""
-    return {
-        _key(row, taken): {name: row[name] for name in row if name not in _OWN}
-        for row in rows(engine, _NUMBERED.format("true"))
+        _key(row, taken): {name: row[name] for name in row if name not in _OWN} for row in found
     }
 
 

@@ -45,6 +45,7 @@ _URL: Final = re.compile(
 )
 
 
+@lru_cache(1 << 12)
 def _kind_of(sign: str) -> tuple[int, int]:
     code = ord(sign)
     if code in _ESCAPED:
@@ -56,11 +57,11 @@ def _word_at(number: int, kinds: list[tuple[int, int]]) -> str:
     """The word of so many that has a number."""
     signs = []
     for first, count in kinds:
-        number, value = divmod(number, count)
-        code = first + value
+        code = first + number % count
+        number //= count
         is_behind = first < _SURROGATES.start <= code
-        signs.append(chr(code + len(_SURROGATES) if is_behind else code))
-    return "".join(signs)
+        signs.append(code + len(_SURROGATES) if is_behind else code)
+    return "".join(map(chr, signs))
 
 
 class Pseudonyms:
