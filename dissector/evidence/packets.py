@@ -59,7 +59,7 @@ class Rewriting:
         self._state = state
         self._walk = new_walk()
         self._headers = Headers.new(_HEADERS + header_offsets.HEADERS_OF_PACKET)
-        self._pieces: dict[int, list[tuple[int, bytes]]] = {}
+        self._pieces: dict[int, bytes] = {}
 
     def blocks(self, read: Blocks, progress: Progress | None = None) -> Iterator[PacketBlock]:
         """Read the packets again: each block, changed in place."""
@@ -122,8 +122,8 @@ class Rewriting:
         first = at + 8 if isinstance(piece, int) else piece.first
         lost = data[first:end]
         lost[lost != 0] = self.lost_byte
-        for offset, content in self._pieces.get(block.first_packet + packet, ()):
-            data[start + offset : start + offset + len(content)] = np.frombuffer(content, np.uint8)
+        content = self._pieces.get(block.first_packet + packet, b"")
+        data[first : first + len(content)] = np.frombuffer(content, np.uint8)
 
     # -- packets in pieces
 
@@ -131,21 +131,19 @@ class Rewriting:
         """What packets in pieces hold now, by the packets that brought the pieces."""
         kept = TracedFragments()
         for block in read(None, kept):
-            kept.locate(block.packets.offset, block.first_packet)
             assembled = block.assembled.copy()
             links = np.array([RAW], np.int64)
-            rows = PacketColumns.new(len(kept.all_rebuilt))
-            for row, (start, end) in enumerate(kept.all_rebuilt):
-                rows.offset[row], rows.captured_bytes[row] = start, end - start
-                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = end - start, 0, 0
-            all_headers = self._find_headers(assembled, rows, len(kept.all_rebuilt), links)
+            rows = PacketColumns.new(len(kept.wholes))
+            for row, whole in enumerate(kept.wholes):
+                size = whole.end - whole.start
+                rows.offset[row], rows.captured_bytes[row] = whole.start, size
+                rows.wire_bytes[row], rows.ts_ns[row], rows.interface[row] = size, 0, 0
+            all_headers = self._find_headers(assembled, rows, len(kept.wholes), links)
             self._rewrite_rebuilt(assembled, block)
             for headers in all_headers:
                 headers.kind[headers.kind == header_offsets.PIECE] = header_offsets.REST
                 self._readdress(assembled, rows, headers)
-            kept.rewritten(assembled)
-            for packet, offset, content in kept.contents():
-                self._pieces.setdefault(packet, []).append((offset, content))
+            self._pieces.update(kept.contents(assembled))
 
     def _rewrite_rebuilt(self, assembled: ByteArray, block: PacketBlock) -> None:
         segments = block.segments

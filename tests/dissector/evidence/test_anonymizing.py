@@ -12,6 +12,8 @@ import pytest
 
 from dissector.dissection import Options
 from dissector.evidence import anonymizer, ip_fragments, packets, streams  # noqa: F401 - see above
+from dissector.packet.fragments import Place
+from dissector.packet.walk import NO_END
 from dissector.sources.packet_blocks import blocks_of_bytes
 from tests.dissector.evidence.copies import anonymous
 from tests.dissector.evidence.sameness import assert_same
@@ -21,6 +23,7 @@ from tests.hard.tape import Tape, capture, dissected
 from tests.wire import packets as wire
 from tests.wire import pulsar
 from tests.wire.captures import Record, pcapng
+from tests.wire.fragments import fragments
 from tests.wire.secrets import Garden, cursus_tape, pulsar_tape
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
@@ -137,6 +140,27 @@ def test_tunnels_and_fragments(name: str) -> None:
     made = anonymous(raw)
     assert_clean(made, garden)
     assert_same(dissected(raw), dissected(made), but=HIDDEN_ALIKE)
+
+
+def test_a_fragment_that_comes_once_more_later_holds_what_its_packet_holds() -> None:
+    """In another block of packets than the one in which it was put together."""
+    whole = wire.ipv4(wire.udp(bytes(range(200)), 5, 6), protocol=17)
+    pieces = [memoryview(bytearray(each)) for each in fragments(whole, [64, 128])]
+    kept = ip_fragments.TracedFragments()
+
+    def add(packet: int) -> None:
+        piece = pieces[packet % len(pieces)]
+        kept.add(piece, Place(0, len(piece), NO_END, 0, packet, packet, 0))
+
+    for packet in range(len(pieces)):
+        add(packet)
+    assembled = np.frombuffer(bytes(kept.assembled), np.uint8).copy()
+    assembled[kept.wholes[0].payload :] ^= 0xFF
+    first = dict(kept.contents(assembled))
+    assert first == {n: bytes(255 - each for each in pieces[n][20:]) for n in range(len(pieces))}
+    kept.start_block()
+    add(len(pieces) + 1)
+    assert dict(kept.contents(assembled[:0])) == {len(pieces) + 1: first[1]}
 
 
 # What holds a secret is hidden in the rows of the original, and then like others.

@@ -161,6 +161,7 @@ WRAPS: dict[str, Callable[[bytes], list[bytes]]] = {
     "vxlan": lambda packet: [vxlan(packet)],
     "gre": lambda packet: [tunnels.over_ip(tunnels.gre(packet, 0x0800), 47)],
     "fragments": in_fragments,
+    "fragments, some once more": lambda packet: in_fragments(packet) + in_fragments(packet)[1:2],
     "vxlan in fragments": lambda packet: in_fragments(vxlan(packet)),
 }
 
