@@ -270,8 +270,8 @@ adds nothing. `_sums` holds numbers that reports keep for the next one, below `r
 reports of what the lake holds and the figures of their pages, and below `stretches` what stood open
 at ends of captures whose connections go on. They belong to no table, and whoever misses them makes
 them again: `lake verify` passes them over, and lists of published tables (`_iceberg`,
-`_delta_log`). `_findings` holds what a tap that runs, or that crashed, found: `dissector findings --lake` lists it until all rows of the
-run are in the lake.
+`_delta_log`). `_findings` holds what a tap that runs, or that crashed, found: `dissector findings
+--lake` lists it until all rows of the run are in the lake.
 
 ## Crashes
 
