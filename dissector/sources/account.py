@@ -229,7 +229,7 @@ class Account:
         frames, connections = self.rows.get("frames", 0), self.rows.get("connections", 0)
         not_used = self.packets - self.packets_tcp
         contents = _counted(connections, "connection")
-        if connections > 1 and 2 * self.hottest_bytes > self.stream_bytes:
+        if connections > 1 and 0 < 4 * self.stream_bytes <= 5 * self.hottest_bytes:
             share = 100 * self.hottest_bytes // self.stream_bytes
             contents += f" (one carries {share} % of the bytes)"
         contents += f", {_counted(frames, 'frame')}"

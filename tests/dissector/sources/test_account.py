@@ -77,9 +77,9 @@ def carrying(*amounts: tuple[int, int]) -> Account:
 @pytest.mark.parametrize(
     ("amounts", "said"),
     [
-        ([(60, 0), (20, 29)], "2 connections (one carries 55 % of the bytes)"),
-        ([(1, 50), (20, 29), (0, 1)], "3 connections (one carries 50 % of the bytes)"),
-        ([(50, 0), (20, 30)], "2 connections"),
+        ([(80, 0), (0, 20)], "2 connections (one carries 80 % of the bytes)"),
+        ([(9, 890), (20, 29), (0, 1)], "3 connections (one carries 94 % of the bytes)"),
+        ([(79, 0), (20, 1)], "2 connections"),
         ([(0, 0), (0, 0)], "2 connections"),
         ([(60, 0)], "1 connection"),
         ([], "0 connections"),
@@ -96,8 +96,8 @@ def test_of_several_captures_the_connection_that_carries_most_of_all_is_told() -
     account = carrying((60, 0), (20, 29))
     account.merge(carrying((90, 0)))
     assert "3 connections, " in account.sentence()
-    account.merge(carrying((300, 0)))
-    assert "4 connections (one carries 60 % of the bytes), " in account.sentence()
+    account.merge(carrying((900, 0)))
+    assert "4 connections (one carries 81 % of the bytes), " in account.sentence()
 
 
 def test_drops_of_the_interface_are_lost_packets() -> None:
