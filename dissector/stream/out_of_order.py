@@ -322,7 +322,9 @@ def _overlap(
     """
     nodes = state.nodes
     differing = 0
-    if not _waits_for_start(state, direction_index):
+    # A copy says of a byte alone at the start that it is no keep-alive (deliverable.py).
+    is_lone = nodes.offset[node] == 0 and nodes.length[node] == 1
+    if is_lone or not _waits_for_start(state, direction_index):
         nodes.flags[node] |= columns.RETRANSMITTED
     wins = False
     if span.kind == RangeKind.DATA and nodes.kind[node] == RangeKind.DATA:
