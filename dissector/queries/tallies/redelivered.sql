@@ -23,24 +23,32 @@ of_captures AS (
   FROM of_connections AS c
   WHERE c.place <= 50
 ),
-ended AS ( -- How the connections of the deliveries before ended.
+before AS ( -- The connections of the deliveries before, and the places under which they count.
+  SELECT DISTINCT
+    c.before_capture, c.before_connection_id,
+    coalesce(m.head_capture, c.before_capture) AS capture,
+    coalesce(m.head_connection_id, c.before_connection_id) AS connection_id
+  FROM (
+    SELECT
+      coalesce(previous_capture, own_capture) AS before_capture,
+      previous_connection_id AS before_connection_id
+    FROM of_captures
+    WHERE redelivery_cause = 'reconnect'
+  ) AS c
+  LEFT JOIN moved AS m
+    ON m.capture = c.before_capture AND m.connection_id = c.before_connection_id
+),
+ended AS ( -- How they ended, in whichever capture.
   SELECT
-    l.capture, l.connection_id, l.closed_first_by,
-    max(coalesce(l.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
-  FROM legs AS l
-  LEFT JOIN moved AS m ON m.capture = l.capture AND m.connection_id = l.connection_id
+    b.before_capture, b.before_connection_id, c.closed_first_by,
+    max(coalesce(c.last_ts_ns - e.response_last_ns <= 1000000000, FALSE)) AS is_refused
+  FROM before AS b
+  JOIN connections AS c ON c.capture = b.capture AND c.connection_id = b.connection_id
   LEFT JOIN exchanges AS e
-    ON e.capture = coalesce(m.head_capture, l.capture)
-    AND e.connection_id = coalesce(m.head_connection_id, l.connection_id)
+    ON e.capture = c.capture AND e.connection_id = c.connection_id
     AND e.kind = 'publish' AND e.outcome = 'error'
-  WHERE
-    l.ended <> 'capture_end'
-    AND (l.capture, l.connection_id) IN (
-      SELECT coalesce(previous_capture, own_capture), previous_connection_id
-      FROM of_captures
-      WHERE redelivery_cause = 'reconnect'
-    )
-  GROUP BY l.capture, l.connection_id, l.closed_first_by
+  WHERE c.ended <> 'capture_end'
+  GROUP BY b.before_capture, b.before_connection_id, c.closed_first_by
 )
 SELECT
   r.own_capture AS capture, r.own_connection_id AS connection_id, r.frame_no,
@@ -54,6 +62,6 @@ LEFT JOIN frames AS f
   ON f.capture = r.own_capture AND f.connection_id = r.own_connection_id
   AND f.frame_no = r.frame_no
 LEFT JOIN ended AS e
-  ON e.capture = coalesce(r.previous_capture, r.own_capture)
-  AND e.connection_id = r.previous_connection_id AND r.redelivery_cause = 'reconnect'
+  ON e.before_capture = coalesce(r.previous_capture, r.own_capture)
+  AND e.before_connection_id = r.previous_connection_id AND r.redelivery_cause = 'reconnect'
 WHERE r.place_of_all <= 50
