@@ -61,7 +61,7 @@ COMMANDS = (
     ("sql", "{sample}", "select 1 ", "--format", "csv", "-o", FOUND),
     ("sql", "{sample}", "-f", FOUND),
     ("tap", "--replay", NOWHERE),
-    ("tap", "--replay", "{sample}", "--lake", FOUND),
+    ("tap", "--replay", "{sample}", "--lake", NOWHERE),
     ("tap", "--replay", "{sample}", "--record", FOUND),
     *(("lake", name, NOWHERE) for name in ("list", "verify", "compact")),
     ("lake", "rm", NOWHERE, "*"),

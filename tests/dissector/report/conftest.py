@@ -15,4 +15,4 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Apart:
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without their plots, which take nine tenths of their time."""
-    monkeypatch.setattr("dissector.report.page._plots", lambda _: defaultdict(lambda: None))
+    monkeypatch.setattr("dissector.report.figures.Figures.of", lambda *_: defaultdict(lambda: None))
