@@ -45,8 +45,9 @@ class SegmentColumns(Bundle):
     ip_id: identification of IPv4 or -1; hop_limit.
     tsval, tsecr: TCP time stamps or -1. is_padded etc. are not kept: packet lengths were already
         trusted to the IP header.
-    stream, stream_offset, origin: where the streams put it, once they have it: connection_id * 2 +
-        endpoint_index (-1: nowhere), offset of the payload, sequence number that was offset 0 then.
+    stream, stream_offset, origin: where the streams put it, once they have it and if they note that
+        (StreamOptions.notes_places): connection_id * 2 + endpoint_index (-1: nowhere), offset of
+        the payload, sequence number that was offset 0 then.
     """
 
     packet: Int64Array

@@ -164,7 +164,9 @@ def _connection_of(
 def _note_place(
     state: StreamState, segments: SegmentColumns, row: int, direction_index: int, sequence: int
 ) -> None:
-    """Note where in its stream a payload lies that begins at a sequence number."""
+    """Note where in its stream a payload lies that begins at a sequence number, if asked."""
+    if not state.settings.notes_places[0]:
+        return
     directions = state.directions
     origin = directions.origin[direction_index]
     connection_id = state.connections.connection_id[direction_index >> 1]

@@ -257,6 +257,7 @@ class StreamSettings(Records):
     brief_connections: Int64Array
     overlap: Int64Array
     vlan_in_key: Int64Array
+    notes_places: Int64Array
 
 
 NODE_FREE: Final = -1

@@ -52,6 +52,7 @@ class StreamOptions(NamedTuple):
 
     overlap: first, last, linux or windows: which copy of waiting bytes wins if two differ.
     vlan_in_key: equal addresses in different VLANs or tunnels are always different connections.
+    notes_places: segments say where in their streams they lie; few ask, so that most do not pay.
     block_rows: ranges per block, at most.
     hash_key: of hash tables.
     """
@@ -65,6 +66,7 @@ class StreamOptions(NamedTuple):
     brief_connections: int = limits.MAX_BRIEF_CONNECTIONS
     overlap: str = "first"
     vlan_in_key: bool = False
+    notes_places: bool = False
     block_rows: int = 16_384
     hash_key: int = 0
 
@@ -164,6 +166,7 @@ def _settings(options: StreamOptions) -> StreamSettings:
     settings.brief_connections[0] = options.brief_connections
     settings.overlap[0] = records.OVERLAP_NAMES.index(options.overlap)
     settings.vlan_in_key[0] = options.vlan_in_key
+    settings.notes_places[0] = options.notes_places
     return settings
 
 
