@@ -382,9 +382,11 @@ def is_in_group(lake: Path, manifest: Manifest) -> bool:
     if manifest.replaces:
         return False
     name = f'"capture_id": "{manifest.capture_id}"'.encode()
-    is_stored = mirror.of(lake) is not None  # whose files may not be here
-    found = Manifests(lake).names(lake_manifest.GROUP_PREFIX) if is_stored else None
-    for group in places.groups_of_day(lake, manifest) if found is None else found:
+    if mirror.of(lake) is None:
+        groups = places.groups_of_day(lake, manifest)
+    else:  # files of a store may not be here
+        groups = Manifests(lake).names(lake_manifest.GROUP_PREFIX)
+    for group in groups:
         path = lake / lake_manifest.MANIFEST_FOLDER / f"{group}.json"
         if path.is_file() and name in path.read_bytes():
             return True

@@ -91,13 +91,13 @@ def _main(arguments: list[str]) -> None:
 
     What goes wrong is the last line of what it writes to standard error.
     """
-    folder = Path(arguments[0])
+    folder, is_daily = Path(arguments[0]), len(arguments) > 1
     os.nice(_NICE)
     try:
-        if days := int("".join(arguments[1:]) or 0):
+        if is_daily and (days := int(arguments[1])):
             keep(folder, cutoff_ns(days))
         compact_crowded(folder)
-        if arguments[1:]:
+        if is_daily:
             mirror.tidy(folder)
     except DissectorError as error:
         sys.exit(str(error))
