@@ -103,12 +103,8 @@ WITH chosen AS (
   UNION SELECT 'acks', c, broker_spot FROM next_hidden_acks SEMI JOIN open_rows USING (n)
   UNION SELECT 'answers', c, unnest([any_spot, client_spot, broker_spot]) FROM next_hidden_answers
     SEMI JOIN open_rows USING (n)
-),
-hidden AS (
-  SELECT 'acks' AS hides, c, direction, spot FROM hidden_acks
-  UNION SELECT 'answers', c, direction, spot FROM hidden_answers
 )
-SELECT h.hides, k.connection_id AS chain, h.direction, h.spot
+SELECT DISTINCT h.hides, k.connection_id AS chain, h.direction, h.spot
 FROM hidden AS h SEMI JOIN chosen USING (hides, c, spot) JOIN numbered_connections AS k USING (c);
 
 CREATE TEMP VIEW next_before_published AS

@@ -98,17 +98,22 @@ LEFT JOIN numbered_frames AS r ON r.c = p.c AND r.n = p.answer
 LEFT JOIN transactions AS e ON e.d = k.d AND e.most = f.txn_most_bits AND e.least = f.txn_least_bits
 WHERE f.command = 'ACK' AND (r.error_code IS NOT NULL OR f.txn_most_bits IS NOT NULL);
 
--- all_ack_ids: what consumers said of entries. ack_ids: what counts, or may.
+-- all_ack_ids: what consumers said of entries. is_only: one that is cumulative, alone in its frame.
+-- ack_ids: what counts, or may.
 CREATE TEMP TABLE all_ack_ids AS
 SELECT y.fate, y.refused_n, y.ended_n, k.c, a.frame_no AS n, a.consumer_id, a.incarnation AS x, s.g, s.is_shared,
   s.subscription_type, a.action, a.ack_type, a.ledger_id AS ledger, a.entry_id AS entry,
   a.batch_size, a.ack_set, a.validation_error IS NOT NULL AS is_discard,
   a.validation_error IS NULL AND coalesce(len(a.ack_set), 0) > 0 AS is_part, a.txn_most_bits,
     a.txn_least_bits,
-  count(*) OVER (PARTITION BY k.c, a.frame_no) AS ids
+  a.ack_type = 'Cumulative' AND m.frame_no IS NULL AS is_only
 FROM acks AS a JOIN numbered_connections AS k USING (capture, connection_id)
 JOIN numbered_consumers AS s ON s.c = k.c AND s.consumer_id = a.consumer_id AND s.x = a.incarnation
-LEFT JOIN ack_fates AS y ON y.c = k.c AND y.n = a.frame_no;
+LEFT JOIN ack_fates AS y ON y.c = k.c AND y.n = a.frame_no
+LEFT JOIN (
+  SELECT capture, connection_id, frame_no FROM acks WHERE ack_type = 'Cumulative'
+  GROUP BY ALL HAVING count(*) > 1
+) AS m USING (capture, connection_id, frame_no);
 
 CREATE TEMP VIEW ack_ids AS
 SELECT * FROM all_ack_ids WHERE fate IS DISTINCT FROM 'ack_refused';
@@ -129,7 +134,7 @@ SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.action, a.is_discard, a.is_part
   a.ack_set, a.txn_most_bits, a.txn_least_bits, a.fate, a.ended_n
 FROM ack_ids AS a JOIN received AS d ON d.g = a.g AND d.ledger = a.ledger AND d.entry = a.entry
 WHERE d.has_id AND a.n > d.n AND (d.next_n IS NULL OR a.n < d.next_n)
-  AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.ids = 1 AND NOT a.is_shared
+  AND (a.ack_type IS DISTINCT FROM 'Cumulative' OR (a.is_part AND a.is_only AND NOT a.is_shared
     AND a.c = d.c AND a.consumer_id = d.consumer_id))
   AND (a.action = 'ack' OR (a.c = d.c AND a.consumer_id = d.consumer_id AND coalesce(a.is_shared,
     true)));
@@ -150,7 +155,7 @@ SELECT d.c, d.n, a.n AS said_n, a.c AS said_c, a.is_discard FROM (
 CREATE TEMP TABLE cumulative_ends AS
 WITH cumulative_ids AS (
   SELECT c, consumer_id, x, ledger, entry, n, is_discard, is_part FROM ack_ids
-  WHERE action = 'ack' AND ack_type = 'Cumulative' AND ids = 1 AND NOT is_shared
+  WHERE action = 'ack' AND is_only AND NOT is_shared
 ),
 entry_line AS (
   SELECT c, consumer_id, x, ledger, entry, n AS ack_n, NULL AS n, NULL AS next_n, CASE WHEN is_part
@@ -246,42 +251,6 @@ WITH delivery_ways AS (
 )
 SELECT c, n, min(end_n) AS end_n, arg_min(end_c, end_n) AS end_c, arg_min(outcome, end_n) AS outcome
   FROM delivery_ways GROUP BY c, n;
-
--- hidden_acks: where acks may be hidden, or messages.
-CREATE TEMP TABLE hidden_acks AS
-SELECT c, direction, spot FROM holes WHERE NOT is_inside
-UNION ALL
-SELECT k.c, b.direction, b.spot
-FROM before_spots AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
-WHERE b.hides = 'acks'
-UNION ALL
-SELECT c, direction, n FROM numbered_frames AS f WHERE status NOT IN ('complete', 'malformed')
-  AND consumer_id IS NULL AND producer_id IS NULL AND request_id IS NULL
-UNION ALL
-SELECT c, direction, n FROM numbered_frames AS f WHERE status <> 'complete' AND CASE direction
-  WHEN 'to_broker'
-  THEN command IS NULL OR command IN ('ACK', 'REDELIVER_UNACKNOWLEDGED_MESSAGES')
-    OR (command = 'FLOW' AND permits IS NULL)
-  ELSE command IS NULL OR (command = 'MESSAGE' AND consumer_id IS NULL) END;
-
-CREATE TEMP TABLE next_hidden_acks AS
-WITH spots AS (
-  SELECT c, n AS spot, n, NULL AS direction FROM numbered_frames AS f WHERE c IN (SELECT c
-    FROM hidden_acks)
-  UNION ALL SELECT c, spot, NULL, direction FROM hidden_acks
-)
-SELECT * FROM (
-  SELECT c, n,
-    min(CASE WHEN n IS NULL AND direction <> 'to_client' THEN spot END) OVER later AS broker_spot,
-    max(CASE WHEN n IS NULL THEN spot END) OVER earlier AS before_spot,
-    max(CASE WHEN n IS NULL AND direction <> 'to_broker'
-      THEN spot END) OVER earlier AS client_before_spot
-  FROM spots
-  WINDOW later AS (PARTITION BY c ORDER BY spot DESC,
-    n DESC NULLS LAST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
-    earlier AS (PARTITION BY c ORDER BY spot,
-      n NULLS FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-) WHERE n IS NOT NULL;
 
 -- delivery_ends: every delivery with its end, also where only its consumer or connection ended it.
 CREATE TEMP TABLE delivery_ends AS

@@ -229,8 +229,8 @@ WHERE (t.source, t.sequence_id) IN (FROM repeated_keys);
 
 -- outstanding_sends: how many sends of a producer wait at each of its sends.
 CREATE TEMP TABLE outstanding_sends AS
-SELECT c, n, outstanding FROM (
-  SELECT c, n, step, coalesce(sum(step) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
+SELECT c, n, outstanding::BIGINT AS outstanding FROM (
+  SELECT c, n, step, coalesce(sum(step::DOUBLE) OVER (PARTITION BY c, a, x ORDER BY n, step DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS outstanding
   FROM (
     SELECT c, a, x, ask AS n, 1 AS step FROM pairs WHERE asked = 'SEND' AND ask IS NOT NULL
@@ -254,13 +254,13 @@ LEFT JOIN (SELECT DISTINCT c, producer_id, incarnation FROM numbered_frames AS f
   JOIN numbered_connections AS k ON k.connection_id = b.chain) AS u
   ON u.c = k.c AND u.producer_id = p.producer_id AND u.incarnation = p.incarnation;
 
--- clock: the largest stamp so far, by the frame at which it was reached.
+-- clock: the largest stamp so far, by the frame at which it was reached, where it decides something.
 CREATE TEMP TABLE clock AS
 WITH running_stamps AS (
   SELECT k.capture, f.n, max(f.last_ts_ns) OVER (PARTITION BY k.capture ORDER BY f.n) AS now_ns
   FROM numbered_frames AS f JOIN numbered_connections AS k ON k.c = f.c
-  WHERE k.capture IN (SELECT k.capture FROM hidden_answers AS h
-    JOIN numbered_connections AS k ON k.c = h.c)
+  WHERE k.capture IN (SELECT k.capture FROM hidden_answers AS h JOIN pairs AS p ON p.c = h.c
+    JOIN numbered_connections AS k ON k.c = h.c WHERE p.ask IS NULL)
 )
 SELECT capture, now_ns, min(n) AS n, max(n) AS last_n FROM running_stamps GROUP BY capture, now_ns;
 

@@ -19,8 +19,7 @@ FROM connections WHERE protocol = 'pulsar';
 -- numbered_frames: frames with the number of their connection; n orders them.
 CREATE TEMP TABLE numbered_frames AS
 SELECT k.c, f.frame_no AS n, f.command, f.direction, f.status, f.first_ts_ns, f.last_ts_ns,
-  f.first_packet, f.last_packet, f.stream_offset, f.frame_bytes,
-  f.retransmitted, f.request_id, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
+  f.last_packet, f.frame_bytes, f.retransmitted, f.request_id, f.producer_id, f.consumer_id, f.incarnation, f.sequence_id,
     f.highest_sequence_id, f.ledger_id, f.entry_id, f.partition,
   f.message_count, f.permits, f.redelivery_count, f.topic, f.subscription, f.producer_name,
     f.error_code, f.error_text, f.checksum, f.crc32c_stored,
@@ -47,40 +46,60 @@ SELECT k.c, e.direction, e.is_inside, e.behind_frame_no + 0.5 AS spot
 FROM events AS e JOIN numbered_connections AS k USING (capture, connection_id)
 WHERE e.event IN ('gap', 'skipped');
 
--- hidden_answers: where an answer may be hidden: holes, and frames of which too little was read.
-CREATE TEMP TABLE hidden_answers AS
-SELECT c, direction, spot FROM holes WHERE NOT is_inside
+-- hidden: where an answer may be hidden (holes, and frames of which too little was read), and where
+-- acks may be, or messages.
+CREATE TEMP TABLE hidden AS
+SELECT hides, c, direction, spot FROM holes, (VALUES ('answers'), ('acks')) AS t(hides)
+WHERE NOT is_inside
 UNION ALL
-SELECT k.c, b.direction, b.spot
+SELECT b.hides, k.c, b.direction, b.spot
 FROM before_spots AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
-WHERE b.hides = 'answers'
 UNION ALL
-SELECT c, direction, n FROM numbered_frames AS f
+SELECT 'answers', c, direction, n FROM numbered_frames AS f
 WHERE command IS NULL OR command LIKE 'UNKNOWN%'
   OR (status = 'malformed' AND command NOT IN ('SEND', 'MESSAGE', 'FLOW'))
   OR (command IN ('SEND_RECEIPT', 'SEND_ERROR') AND (producer_id IS NULL OR sequence_id IS NULL))
   OR (status <> 'complete' AND request_id IS NULL AND direction = 'to_client'
     AND (command IN ('SUCCESS', 'ERROR', 'PRODUCER_SUCCESS')
-      OR command LIKE '%\_RESPONSE' ESCAPE '\'));
+      OR command LIKE '%\_RESPONSE' ESCAPE '\'))
+UNION ALL
+SELECT 'acks', c, direction, n FROM numbered_frames AS f WHERE status <> 'complete' AND (
+  (status <> 'malformed' AND consumer_id IS NULL AND producer_id IS NULL AND request_id IS NULL)
+  OR CASE direction WHEN 'to_broker'
+    THEN command IS NULL OR command IN ('ACK', 'REDELIVER_UNACKNOWLEDGED_MESSAGES')
+      OR (command = 'FLOW' AND permits IS NULL)
+    ELSE command IS NULL OR (command = 'MESSAGE' AND consumer_id IS NULL) END);
 
--- next_hidden_answers: of each frame of a connection with such places the next one, and the next of
--- each direction.
-CREATE TEMP TABLE next_hidden_answers AS
+CREATE TEMP VIEW hidden_answers AS SELECT * FROM hidden WHERE hides = 'answers';
+CREATE TEMP VIEW hidden_acks AS SELECT * FROM hidden WHERE hides = 'acks';
+
+-- between_hidden: of connections with such places, those around all frames from from_n on, up to the
+-- next place: before_spot, and client_before_spot of what goes to the client, may be the frame itself.
+CREATE TEMP TABLE between_hidden AS
 WITH spots AS (
-  SELECT c, n AS spot, n, NULL AS direction FROM numbered_frames AS f WHERE c IN (SELECT c
-    FROM hidden_answers)
-  UNION ALL SELECT c, spot, NULL, direction FROM hidden_answers
-),
-marked_spots AS (
-  SELECT c, n,
-    min(CASE WHEN n IS NULL THEN spot END) OVER later AS any_spot,
-    min(CASE WHEN n IS NULL AND direction <> 'to_broker' THEN spot END) OVER later AS client_spot,
-    min(CASE WHEN n IS NULL AND direction <> 'to_client' THEN spot END) OVER later AS broker_spot,
-    max(CASE WHEN n IS NULL THEN spot END) OVER earlier AS before_spot
-  FROM spots
-  WINDOW later AS (PARTITION BY c ORDER BY spot DESC,
-    n DESC NULLS LAST ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
-    earlier AS (PARTITION BY c ORDER BY spot,
-      n NULLS FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+  SELECT hides, c, spot, bool_or(direction <> 'to_broker') AS is_to_client,
+    bool_or(direction <> 'to_client') AS is_to_broker
+  FROM hidden WHERE spot IS NOT NULL GROUP BY hides, c, spot
+  UNION ALL SELECT DISTINCT hides, c, NULL, false, false FROM hidden
 )
-SELECT * FROM marked_spots WHERE n IS NOT NULL;
+SELECT hides, c, coalesce(spot, 0) AS from_n, spot AS before_spot,
+  max(CASE WHEN is_to_client THEN spot END) OVER earlier AS client_before_spot,
+  min(spot) OVER later AS any_spot, min(CASE WHEN is_to_client THEN spot END) OVER later AS client_spot,
+  min(CASE WHEN is_to_broker THEN spot END) OVER later AS broker_spot
+FROM spots
+WINDOW earlier AS (PARTITION BY hides, c ORDER BY spot NULLS FIRST
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW),
+  later AS (PARTITION BY hides, c ORDER BY spot NULLS FIRST
+    ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING);
+
+-- next_hidden_answers, next_hidden_acks: the places around each frame that asks, and around each that
+-- changes a balance.
+CREATE TEMP TABLE next_hidden_answers AS
+SELECT f.c, f.n, b.any_spot, b.client_spot, b.broker_spot
+FROM (SELECT c, n FROM numbered_frames WHERE command NOT IN ('MESSAGE', 'FLOW', 'SEND_RECEIPT')) AS f
+ASOF JOIN (FROM between_hidden WHERE hides = 'answers') AS b ON b.c = f.c AND b.from_n <= f.n;
+
+CREATE TEMP TABLE next_hidden_acks AS
+SELECT f.c, f.n, b.broker_spot, b.before_spot, b.client_before_spot
+FROM (SELECT c, n FROM numbered_frames WHERE command IN ('MESSAGE', 'FLOW', 'SUBSCRIBE')) AS f
+ASOF JOIN (FROM between_hidden WHERE hides = 'acks') AS b ON b.c = f.c AND b.from_n <= f.n;

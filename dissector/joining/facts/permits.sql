@@ -57,10 +57,12 @@ SELECT k.c, b.consumer_id, b.x, (SELECT max(n) FROM before_end), NULL, b.availab
 FROM before_consumers AS b JOIN numbered_connections AS k ON k.connection_id = b.chain
 WHERE b.was_unread IS NOT NULL;
 
+-- Sums of doubles, which are exact up to 2^53, take a third of the time of those of integers.
 CREATE TEMP TABLE new_permits AS
 WITH running_sums AS (
-  SELECT *, sum(delta) OVER so_far AS available, sum(held) OVER so_far AS unacked,
-    sum(unread) OVER so_far AS open_unread, bool_or(is_unknown) OVER so_far AS was_unread
+  SELECT *, sum(delta::DOUBLE) OVER so_far AS available, sum(held::DOUBLE) OVER so_far AS unacked,
+    sum(unread::DOUBLE) OVER so_far AS open_unread,
+    sum(is_unknown::DOUBLE) OVER so_far > 0 AS was_unread
   FROM balance_changes WINDOW so_far AS (PARTITION BY c, consumer_id, x
     ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 ),
@@ -76,7 +78,7 @@ balances AS (
 )
 SELECT connection_id, consumer_id, x AS incarnation, n AS frame_no,
   make_timestamptz(last_ts_ns // 1000) AS ts, event, delta,
-  CASE WHEN baseline_known THEN coalesce(available, 0) END AS available_after, CASE
-    WHEN open_unread = 0 THEN unacked END AS unacked_after,
+  CASE WHEN baseline_known THEN coalesce(available::BIGINT, 0) END AS available_after,
+  CASE WHEN open_unread = 0 THEN unacked::BIGINT END AS unacked_after,
   baseline_known, topic, subscription, subscription_type, capture
 FROM balances;

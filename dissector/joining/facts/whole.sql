@@ -49,8 +49,7 @@ WITH packets AS (
   ON fin_packet_to_broker, fin_packet_to_client, ended_packet INTO NAME what VALUE packet
 ),
 passed AS (
-  SELECT rank, turn, max(max(n)) OVER (PARTITION BY rank ORDER BY turn) AS n
-  FROM whole.orders GROUP BY rank, turn
+  SELECT rank, turn, max(n) AS n FROM whole.orders GROUP BY rank, turn
 ),
 starts AS (SELECT rank, min(n) AS n FROM whole.orders GROUP BY rank),
 positions AS (
@@ -302,7 +301,7 @@ older AS (
 )
 SELECT '' AS capture, e.chain AS connection_id, e.event, e.direction, e.is_inside,
   coalesce(o.n, l.n - 1, 0) AS behind_frame_no
-FROM given AS e ASOF LEFT JOIN whole.orders AS o
+FROM given AS e ASOF LEFT JOIN (FROM whole.orders SEMI JOIN given USING (rank, chain)) AS o
   ON o.rank = e.rank AND o.chain = e.chain AND o.frame_no <= e.behind_frame_no
 LEFT JOIN later AS l ON l.rank = e.rank AND l.chain = e.chain
 UNION ALL
