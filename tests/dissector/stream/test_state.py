@@ -13,7 +13,8 @@ from tests.wire.segments import SMALL, Packet, columns_of, handshake, streamed
 def test_options_become_settings_in_nanoseconds() -> None:
     options = StreamOptions(
         reorder_window_ms=7, unacked_hole_ms=3, idle_timeout_ms=11, held_bytes=13, overlap="linux",
-        held_bytes_per_connection=17, connections=19, brief_connections=23, vlan_in_key=True, notes_places=True,
+        held_bytes_per_connection=17, connections=19, brief_connections=23, vlan_in_key=True,
+        notes_places=True,
     )  # fmt: skip
     settings = new_state(options).settings
     assert {name: int(getattr(settings, name)[0]) for name in settings._fields} == {
