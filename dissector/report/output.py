@@ -13,6 +13,7 @@ of them the text has.
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -75,18 +76,36 @@ _COUNTS: Final = frozenset((int, bool))
 _PLAIN: Final = _COUNTS | {str, float, type(None)}
 
 
-def arrow_value(value: Any) -> Any:
-    """Counts by name become (name, count) pairs: their names differ from row to row."""
-    if type(value) in _PLAIN:
-        return value
-    kinds = {*map(type, value.values() if isinstance(value, dict) else value)}
-    if isinstance(value, dict) and kinds and kinds <= _COUNTS:
-        return [{"name": name, "count": count} for name, count in value.items()]
+def plain_column(values: Sequence[Any]) -> Sequence[Any]:
+    """Values of one place in rows as those of a column; the same, where there is nothing to do.
+
+    Counts by name become (name, count) pairs: their names differ from row to row. They do in all
+    rows if they do in one, where they count something.
+    """
+    kinds = {*map(type, values)}
     if kinds <= _PLAIN:
-        return value or None if isinstance(value, dict) else value
-    if isinstance(value, dict):
-        return {name: arrow_value(item) for name, item in value.items()}
-    return [*map(arrow_value, value)]
+        return values
+    if not any(issubclass(kind, dict) for kind in kinds):
+        items = [*chain.from_iterable(value or () for value in values)]
+        plain = plain_column(items)
+        each = iter(plain)
+        return values if plain is items else [
+            None if value is None else [*islice(each, len(value))] for value in values
+        ]  # fmt: skip
+    if any(value and {*map(type, value.values())} <= _COUNTS for value in values):
+        return [
+            [{"name": name, "count": count} for name, count in value.items()] if value else None
+            for value in values
+        ]
+    columns = by_column([value or {} for value in values])
+    plains = {name: plain_column(column) for name, column in columns.items()}
+    if all(plains[name] is column for name, column in columns.items()):
+        return [value or None for value in values] if {} in values else values
+    rows = zip(*plains.values(), strict=True)
+    return [
+        dict(zip(plains, row, strict=True)) if value else None
+        for row, value in zip(rows, values, strict=True)
+    ]
 
 
 def _texts(values: Mapping[str, Any]) -> list[Row]:
@@ -95,18 +114,9 @@ def _texts(values: Mapping[str, Any]) -> list[Row]:
 
 
 def _column(name: str, values: Sequence[Any]) -> Sequence[Any]:
-    """Values of a list's rows as those of a column. Numbers by name are pairs in all rows if they
-    are in one, where they count something."""
-    if {*map(type, values)} <= _PLAIN:
-        return values
     if name in _OF_FINDINGS:
         return [None if value is None else _texts(value) for value in values]
-    plain = [*map(arrow_value, values)]
-    if any(isinstance(value, list) for value in plain):
-        for at, value in enumerate(plain):
-            if isinstance(value, dict):
-                plain[at] = [{"name": each, "count": count} for each, count in values[at].items()]
-    return plain
+    return plain_column(values)
 
 
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:

@@ -42,14 +42,16 @@ def nested_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None = N
     """
     if schema is None:
         return columns_table(by_column(rows))
-    arrays = [nested_array([row.get(each.name) for row in rows], each.type) for each in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays(_of_fields(rows, schema), schema=schema)
 
 
-def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """The values of rows by their names, None where a row has none."""
-    names = dict.fromkeys(chain.from_iterable(rows))
-    return {name: [row.get(name) for row in rows] for name in names}
+    kinds = dict.fromkeys(map(tuple, rows))  # most rows have the same names, in one order
+    nothing = dict.fromkeys(chain.from_iterable(kinds))
+    alike = rows if len(kinds) == 1 else [{**nothing, **row} for row in rows]
+    columns = zip(*(row.values() for row in alike), strict=True)
+    return dict(zip(nothing, columns, strict=True))
 
 
 def columns_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
@@ -62,61 +64,58 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
 
     Args:
         kind: what they are, if that is known: text, bytes, flags, numbers, lists of such, structs
-            of such by name, maps of such as pairs.
+            of such by name, maps of such as pairs. None: what they have in common, text where there
+            are none.
 
     Raises:
         TypeError: values of several kinds, or of another one.
     """
-    kind = kind or _kind_of(values)
-    if pa.types.is_string(kind):
+    types = {*map(type, values)} - {type(None)} if kind is None else set()
+    if pa.types.is_string(kind) if kind else types <= {str}:
         return text_array(values)
-    if pa.types.is_int64(kind):
+    if pa.types.is_int64(kind) if kind else types == {int}:
         return number_array(numbers(values, 0, len(values)))
     there, nulls = validity_bitmap(np.array([value is not None for value in values], np.bool_))
     data: list[pa.Buffer] = []
     children: list[pa.Array] = []
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(kind) if kind else types == {bool}:
+        kind = pa.bool_()
         flags = np.packbits([value is True for value in values], bitorder="little")
         data = [pa.py_buffer(flags)]
-    elif pa.types.is_float64(kind):
+    elif pa.types.is_float64(kind) if kind else types <= {int, float}:
+        kind = pa.float64()
         data = [pa.py_buffer(np.array([value or 0 for value in values], np.float64))]
-    elif pa.types.is_struct(kind):
-        children = [
-            nested_array([(value or {}).get(each.name) for value in values], each.type)
-            for each in kind
-        ]
-    else:
+    elif pa.types.is_struct(kind) if kind else types == {dict}:
+        rows = [value or {} for value in values]
+        if kind is None:
+            columns = by_column(rows)
+            children = [*map(nested_array, columns.values())]
+            kind = pa.struct([(n, each.type) for n, each in zip(columns, children, strict=True)])
+        else:
+            children = _of_fields(rows, kind)
+    elif kind or types <= {list, tuple}:
         data = [
             pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32))
         ]
-        if pa.types.is_binary(kind):
+        if kind and pa.types.is_binary(kind):
             data.append(pa.py_buffer(b"".join(value or b"" for value in values)))
         else:
             inner = [*chain.from_iterable(value or () for value in values)]
-            if pa.types.is_map(kind):
+            if kind and pa.types.is_map(kind):
                 inner = [{"key": key, "value": value} for key, value in inner]
-            children = [nested_array(inner, kind.field(0).type)]
+            children = [nested_array(inner, kind.field(0).type if kind else None)]
+            kind = kind or pa.list_(children[0].type)
+    else:
+        raise TypeError(f"values of one column are {', '.join(sorted(map(str, types)))}")
     return pa.Array.from_buffers(
         kind, len(values), [there, *data], nulls, children=children or None
     )
 
 
-def _kind_of(values: Iterable[Any]) -> pa.DataType:
-    """The type that values have in common; text where there are none."""
-    known = [value for value in values if value is not None]
-    kinds = {*map(type, known)}
-    if kinds <= {str}:
-        return TEXT
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds <= {int, float}:
-        return NUMBER if kinds == {int} else pa.float64()
-    if kinds <= {list, tuple}:
-        return pa.list_(_kind_of(chain.from_iterable(known)))
-    if kinds != {dict}:
-        raise TypeError(f"values of one column are {', '.join(sorted(map(str, kinds)))}")
-    names = dict.fromkeys(chain.from_iterable(known))
-    return pa.struct([(name, _kind_of(each.get(name) for each in known)) for name in names])
+def _of_fields(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
+    """The values of rows by fields of known types."""
+    columns, nothing = by_column(rows), (None,) * len(rows)
+    return [nested_array(columns.get(each.name, nothing), each.type) for each in fields]
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.errors import OutputError
 from dissector.report import output
-from dissector.report.output import arrow_value, lists, report_text, write_report
+from dissector.report.output import lists, plain_column, report_text, write_report
 from tests.dissector.report import made
 from tests.numbers import Numbers
 
@@ -38,12 +38,17 @@ def test_totals_are_tables_of_one_row_and_counts_are_pairs(report: dict[str, Any
     by_name = lists(report)
     assert by_name["send_latency_total"] == [report["send_latency"]["total"]]
     assert "redelivery_by_subscription" in by_name and "sources" not in by_name
-    assert arrow_value({"ok": 3, "error": 1}) == [
-        {"name": "ok", "count": 3}, {"name": "error", "count": 1},
+    pairs = [{"name": "ok", "count": 3}, {"name": "error", "count": 1}]
+    assert plain_column([{"ok": 3, "error": 1}, None, {}]) == [pairs, None, None]
+    assert plain_column([{"a": {"b": 1.5}, "c": {}}]) == [{"a": {"b": 1.5}, "c": None}]
+    assert plain_column([[{"a": 1, "b": "x"}, {}], None, []]) == [
+        [{"a": 1, "b": "x"}, None], None, [],
     ]  # fmt: skip
-    assert arrow_value({"a": {"b": 1.5}, "c": {}}) == {"a": {"b": 1.5}, "c": None}
-    assert arrow_value([{"a": 1, "b": "x"}, {}, [True]]) == [{"a": 1, "b": "x"}, None, [True]]
-    assert arrow_value({"a": {"b": 1}}) == {"a": [{"name": "b", "count": 1}]}
+    assert plain_column([{"a": {"b": 1}}, {"c": 2.5}]) == [
+        {"a": [{"name": "b", "count": 1}], "c": None}, {"a": None, "c": 2.5},
+    ]  # fmt: skip
+    same = [{"a": {"b": 1.5}, "c": [1]}, {"a": None, "c": None}]
+    assert plain_column(same) is same  # nothing to do
 
 
 def test_numbers_by_name_are_pairs_in_all_rows_of_a_column_or_in_none(tmp_path: Path) -> None:
