@@ -50,6 +50,13 @@ def plain_values(column: pa.Array) -> list[Any]:
     return [value if there else None for value, there in zip(values, is_there, strict=True)]
 
 
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """What `table.to_pylist()` gives."""
+    columns = [plain_values(column.combine_chunks()) for column in table.columns]
+    rows = zip(*columns, strict=True) if columns else [()] * table.num_rows
+    return [dict(zip(table.column_names, row, strict=True)) for row in rows]
+
+
 def _texts(column: pa.Array, *, is_text: bool) -> list[Any]:
     """Texts or bytes, empty where they are null."""
     _, bounds, data = column.buffers()

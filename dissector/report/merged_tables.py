@@ -18,6 +18,7 @@ from dissector.findings.querying import rule_queries
 from dissector.limits import NULL
 from dissector.protocols import PROTOCOL_NAMES
 from dissector.queries.catalogue import RANKS, Query, catalogue
+from dissector.queries.plain_values import plain_rows
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
 from dissector.schemas.builders import number_array, number_values
 from dissector.schemas.enums import BOTH_DIRECTIONS
@@ -61,7 +62,7 @@ class MergedTables(NamedTuple):
             if keys is not None and query is not None and table.num_rows > _FEW:
                 # By all keys of the query there is nothing to add up.
                 table = table if {*query.keys} <= {*keys} else _merged(table, keys, query)
-            table = table.to_pylist()
+            table = plain_rows(table)
         else:
             table = [row.copy() for row in table]
         if query is None:
@@ -131,7 +132,7 @@ def tables_by_capture(
     def split(name: str) -> dict[Any, list[Row]]:
         by_capture: dict[Any, list[Row]] = {}
         rows = tables[name]
-        for row in rows.to_pylist() if isinstance(rows, pa.Table) else rows:
+        for row in plain_rows(rows) if isinstance(rows, pa.Table) else rows:
             by_capture.setdefault(row["capture"], []).append(row)
         return by_capture
 

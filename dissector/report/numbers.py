@@ -18,8 +18,10 @@ Row = dict[str, Any]
 PERCENTILES: Final = (("p50", 500), ("p90", 900), ("p95", 950), ("p99", 990), ("p999", 999))
 NS_PER_MS: Final = 1_000_000
 NS_PER_US: Final = 1_000
+US_PER_MS: Final = 1_000
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MINUTE: Final = 60 * NS_PER_S
+_SECOND: Final = 19  # letters of a time up to its second
 
 # Steps of a series over time, each a multiple of the one before, so that finer cells add up to
 # coarser ones exactly; the finest that needs no more than MAX_CURVE_POINTS is used.
@@ -69,7 +71,7 @@ def instant(time_ns: int | None) -> str | None:
         at = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError, ValueError):
         return None
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1000:06d}Z"
+    return f"{at.isoformat()[:_SECOND]}.{rest_ns // 1000:06d}Z"  # `strftime` takes twice as long
 
 
 def moment_text(time_ns: int) -> str:

@@ -18,6 +18,12 @@ _DELIVERED: Final = ("deliveries", "delivered")
 _GRANTED: Final = ("grants", "granted", "first_grant")
 
 _LAST: Final = ("last_grant", "last_delivery", "last_ack")
+# Stalls and silences by name, and what counts them.
+_KINDS: Final = {
+    "confirmed": "confirmed", "unconfirmed": "unconfirmed", "open_at_end": "open_stall",
+    "idle_or_broker_limited": "quiet",
+}  # fmt: skip
+_TIMES: Final = {kind: (f"{kind}_us", f"{kind}_us_max") for kind in _KINDS.values()}
 _IDENTITY: Final = ("capture", "connection_id", "consumer_id", "incarnation")
 
 
@@ -25,8 +31,8 @@ def _identity(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in _IDENTITY)
 
 
-def _us(duration_us: int) -> float | None:
-    return numbers.milliseconds(duration_us * numbers.NS_PER_US)
+def _us(duration_us: int) -> float:
+    return duration_us / numbers.US_PER_MS
 
 
 def _times(consumers: list[Row], *kinds: str) -> Row:
@@ -37,7 +43,7 @@ def _times(consumers: list[Row], *kinds: str) -> Row:
     count = total = 0
     longest = None
     for kind in kinds:
-        us, us_max = f"{kind}_us", f"{kind}_us_max"
+        us, us_max = _TIMES[kind]
         for row in consumers:
             count += row[kind]
             total += row[us]
@@ -70,15 +76,11 @@ def _stalls(consumers: list[Row]) -> Row:
 
     consumers: those that were judged; where there are none everything is None.
     """
-    kinds = {
-        "confirmed": "confirmed", "unconfirmed": "unconfirmed", "open_at_end": "open_stall",
-        "idle_or_broker_limited": "quiet",
-    }  # fmt: skip
     if not consumers:
-        return {**_nothing(), **{kind: _nothing() for kind in kinds}}
+        return {**_nothing(), **{name: _nothing() for name in _KINDS}}
     return {
         **_times(consumers, "confirmed", "unconfirmed"),
-        **{name: _times(consumers, kind) for name, kind in kinds.items()},
+        **{name: _times(consumers, kind) for name, kind in _KINDS.items()},
     }
 
 

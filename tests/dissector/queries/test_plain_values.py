@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from dissector.queries.plain_values import plain_values
+from dissector.queries.plain_values import plain_rows, plain_values
+from dissector.schemas.small_tables import no_rows
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,12 @@ def test_each_type_with_and_without_nulls(column: pa.Array) -> None:
     values = plain_values(column)
     assert values == column.to_pylist()
     assert [*map(type, values)] == [*map(type, column.to_pylist())]
+
+
+def test_rows_of_a_table_are_those_of_all_its_pieces() -> None:
+    table = pa.concat_tables(
+        [pa.table({"a": [1, None], "b": ["x", None]}), pa.table({"a": [3], "b": ["y"]})]
+    )
+    for rows in (table, table.slice(1, 2), table.slice(0, 0)):
+        assert plain_rows(rows) == rows.to_pylist()
+    assert plain_rows(no_rows(table.schema)) == []
