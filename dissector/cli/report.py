@@ -23,6 +23,7 @@ from dissector.errors import OutputError, UsageError
 from dissector.outputs import refuse_inputs_in
 
 if TYPE_CHECKING:
+    from dissector.lake.manifests import Manifests
     from dissector.report.pipeline import Scope
 
 _capture_option = options.capture_option("Read this capture of the lake only. Repeatable.")
@@ -75,9 +76,10 @@ def _judge_report(
 
 def _make_report(
     lake: Path, output: Path, engine: Name, master: str | None, scope: "Scope", common: Common,
-    *, rows: int, is_forced: bool, has_lists: bool,
+    *, rows: int, is_forced: bool, has_lists: bool, manifests: "Manifests",
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the report of a lake of so many rows and write it. has_lists: as of `pipeline.write`.
+    """Make the report of a lake of so many rows and write it. has_lists, manifests: as of
+    `pipeline.write`.
 
     Raises:
         DependencyError: the engine is missing.
@@ -93,8 +95,9 @@ def _make_report(
     ):
         progress = pipeline.ReportProgress(common.words.say, step)
         made = pipeline.write(
-            lake, output, engine_in, scope, progress, is_forced=is_forced, has_lists=has_lists
-        )
+            lake, output, engine_in, scope, progress, is_forced=is_forced, has_lists=has_lists,
+            manifests=manifests,
+        )  # fmt: skip
     say_fetched(common, lake)
     return made
 
@@ -250,10 +253,12 @@ def report(
     """
     conditions = read_conditions(fail_on)
     check_paths(conditions, is_of_lake=True)
+    from dissector.lake.manifests import Manifests
     from dissector.lake.reader import open_lake
     from dissector.report.pipeline import Scope
 
-    with open_lake(lake) as there:  # what is wrong with it is said before anything starts
+    manifests = Manifests(lake)  # what is wrong with them is said before anything starts
+    with open_lake(lake, manifests) as there:
         code = 0 if captures else exit_of_unread(common, there)
         scope, rows = Scope(captures, selected.of(there, captures), exact), there.rows()
     _refuse_lake(output, lake)
@@ -261,8 +266,9 @@ def report(
     if is_new:
         common.words.detail("--new is how every report is made: what is known is not read again")
     result = _make_report(
-        lake, output, engine, master, scope, common, rows=rows, is_forced=force, has_lists=False
-    )
+        lake, output, engine, master, scope, common, rows=rows, is_forced=force, has_lists=False,
+        manifests=manifests,
+    )  # fmt: skip
     print(output / "report.html")
     return _judge_report(conditions, result, code, common.words)
 
@@ -307,6 +313,7 @@ def analyze(
     refuse_inputs_in([output / "report"], inputs, "-o")
     check_output(output / "report", is_forced=force)
     from dissector.cli.text_report import text_report
+    from dissector.lake.manifests import Manifests
     from dissector.lake.reader import open_lake
     from dissector.report.example_commands import Commands
     from dissector.report.pipeline import Scope
@@ -314,11 +321,13 @@ def analyze(
     reading, _, is_interrupted = land_inputs(inputs, output / "lake", common, chain, cluster)
     if is_interrupted:
         return reading.end(is_interrupted)
-    with open_lake(output / "lake") as there:
+    manifests = Manifests(output / "lake")
+    with open_lake(output / "lake", manifests) as there:
         scope, rows = Scope(selection=selected.of(there), is_exact=exact), there.rows()
     result = _make_report(
         output / "lake", output / "report", "duckdb" if engine == "auto" and not master else engine,
         master, scope, common, rows=rows, is_forced=force, has_lists=True,
+        manifests=manifests,
     )  # fmt: skip
     paint, width = Paint(common.color), terminal_width()
     for line in text_report(result, paint, width, Commands(result, inputs), exact):

@@ -121,8 +121,11 @@ def must_be_a_lake(folder: Path) -> None:
 
 
 @contextmanager
-def open_lake(folder: Path) -> Iterator[Lake]:
+def open_lake(folder: Path, manifests: Manifests | None = None) -> Iterator[Lake]:
     """Read a lake; nobody takes away what it holds meanwhile. What is added is not seen.
+
+    Args:
+        manifests: of the lake, of a caller who opens it again: those that changed are read anew.
 
     Raises:
         InputError: there is no lake, or nothing of it can be read.
@@ -143,7 +146,7 @@ def open_lake(folder: Path) -> Iterator[Lake]:
                 ) from error
     with shared_lock(folder):
         with mirror.current(folder):
-            captures, unread = Manifests(folder).all()
+            captures, unread = (manifests or Manifests(folder)).all()
         if unread and not captures:
             raise InputError(unread[0].text)
         yield Lake(folder, tuple(captures), tuple(unread))

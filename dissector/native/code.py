@@ -20,8 +20,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import llvmlite.binding as llvm
-
 from dissector.native import trust
 from dissector.native.versions import version
 
@@ -118,9 +116,17 @@ def cache_problems() -> tuple[str, ...]:
 
 
 @cache
+def _llvm() -> Any:
+    """LLVM, loaded by whoever runs a kernel: a report of what is kept runs none."""
+    import llvmlite.binding
+
+    return llvmlite.binding
+
+
+@cache
 def processor_features() -> frozenset[str]:
     """The features of this processor, by their names in LLVM."""
-    return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+    return frozenset(name for name, there in _llvm().get_host_cpu_features().items() if there)
 
 
 def _chosen_processor() -> list[str]:
@@ -131,7 +137,11 @@ def _chosen_processor() -> list[str]:
 def _machine() -> str:
     """A digest of compiler, processor and switches."""
     versions = [version(name) for name in ("numba", "llvmlite")]
-    processor = llvm.get_process_triple(), llvm.get_host_cpu_name(), sorted(processor_features())
+    processor = (
+        _llvm().get_process_triple(),
+        _llvm().get_host_cpu_name(),
+        sorted(processor_features()),
+    )
     about = f"{versions} {processor} {_chosen_processor()} {bounds_checked()}"
     return hashlib.sha256(about.encode()).hexdigest()[:16]
 
@@ -139,7 +149,7 @@ def _machine() -> str:
 @cache
 def _packaged_folders() -> tuple[Path, ...]:
     """The folders of the package with code that this processor can run, the best first."""
-    if not llvm.get_process_triple().startswith("x86_64") or os.name != "posix":
+    if not _llvm().get_process_triple().startswith("x86_64") or os.name != "posix":
         return ()
     if bounds_checked() or any(_chosen_processor()):
         return ()
@@ -317,10 +327,10 @@ def _unreachable() -> None:
 
 @cache
 def _engine() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    _llvm().initialize_native_target()
+    _llvm().initialize_native_asmprinter()
+    machine = _llvm().Target.from_default_triple().create_target_machine(jit=True)
+    return _llvm().create_mcjit_compiler(_llvm().parse_assembly(""), machine)
 
 
 @cache
@@ -330,8 +340,8 @@ def _process() -> ctypes.CDLL:
 
 def _provide(symbol: str) -> None:
     """Give a symbol an address if the process has none for it."""
-    if llvm.address_of_symbol(symbol) is None and not hasattr(_process(), symbol):
-        llvm.add_symbol(symbol, ctypes.cast(_unreachable, ctypes.c_void_p).value)
+    if _llvm().address_of_symbol(symbol) is None and not hasattr(_process(), symbol):
+        _llvm().add_symbol(symbol, ctypes.cast(_unreachable, ctypes.c_void_p).value)
 
 
 def load_address(code: Code) -> int:
@@ -340,7 +350,7 @@ def load_address(code: Code) -> int:
         for symbol in code.externals:
             _provide(symbol)
         engine = _engine()
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code.data))
+        engine.add_object_file(_llvm().ObjectFileRef.from_data(code.data))
         engine.finalize_object()
         address = int(engine.get_function_address(code.symbol))
     assert address, f"no entry {code.symbol}"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     PROTOCOLS: Specs
 
 PROTOCOL_NAMES: Final = ("pulsar", "cursus")
+# Those whose consumers grant permits, and whose frames have checksums.
+GRANTING: Final = frozenset(("pulsar",))
 
 
 @cache

@@ -207,7 +207,6 @@ class ProtocolSpec(NamedTuple):
     packed_codecs: compressions of whole bodies, and binary_commands: those of them that are no
         texts.
     is_ordered: answers belong to requests by their order alone, so that each frame counts.
-    grants_permits: consumers grant permits, and frames have checksums.
     words: what its users call what texts say in Pulsar's words.
     """
 
@@ -225,7 +224,6 @@ class ProtocolSpec(NamedTuple):
     packed_codecs: frozenset[str] = frozenset()
     binary_commands: frozenset[str] = frozenset()
     is_ordered: bool = False
-    grants_permits: bool = False
     words: Mapping[str, str] = MappingProxyType({})
 
     def hide_secrets(self, frame: bytes, is_packed: bool) -> bytes:

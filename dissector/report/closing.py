@@ -101,16 +101,19 @@ def _changed(changes: pa.Table) -> dict[str, Any]:
     return totals | {name: dict(sorted(counts.items())) for name, counts in outcomes.items()}
 
 
+def _keeps_place(command: str | None) -> bool:
+    """Whether a frame counts though it is cut: those of protocols that tell answers by their order
+    do. To know them loads these protocols, and few lakes have such a frame."""
+    are_ordered = {spec.is_ordered for spec in protocols.PROTOCOLS if command in spec.commands}
+    return are_ordered == {True}
+
+
 def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
     """Frames that begin in one capture and end in the next, one per direction at most where
     nothing is missing between them."""
     key = ("capture", "connection_id", "direction")
     begun_at = {tuple(row[name] for name in key): row for row in _sorted(cut)}
     rest_at = {tuple(row[name] for name in key): row["bytes"] for row in _sorted(skipped)}
-    # Of protocols that tell answers by their order a frame keeps its place though it is cut.
-    specs = protocols.PROTOCOLS
-    others = {name for spec in specs if not spec.is_ordered for name in spec.commands}
-    ordered = {name for spec in specs if spec.is_ordered for name in spec.commands} - others
     connections = []
     for handover in sorted(plan.handovers):
         begun = begun_at.get((*handover.before, handover.direction))
@@ -121,7 +124,7 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
         is_named = begun is not None and (
             begun["producer_id"] is not None or begun["consumer_id"] is not None
         )
-        is_counted = command in ordered or (command in ("SEND", "MESSAGE") and is_named)
+        is_counted = _keeps_place(command) or (command in ("SEND", "MESSAGE") and is_named)
         connections.append(
             {
                 "capture": handover.before[0], "connection_id": handover.before[1],

@@ -52,8 +52,9 @@ def in_protocol_words(report: Mapping[str, Any], text: str) -> str:
     if not report["checksum_failures"]["total"]["not_applicable"]:
         return text
     there = report["coverage"]["total"]["connections_by_protocol"]
-    specs = (spec for spec in protocols.PROTOCOLS if there.get(spec.name))
-    words = next((spec.words for spec in specs if not spec.grants_permits), {})
+    others = {*protocols.PROTOCOL_NAMES} - protocols.GRANTING
+    specs = (spec for spec in protocols.PROTOCOLS if spec.name in others and there.get(spec.name))
+    words = next((spec.words for spec in specs), {})
     if not words:
         return text
     pattern = re.compile(rf"\b(?:{'|'.join(words)})\b")

@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dissector import protocols
 from dissector.findings.querying import rule_queries
 from dissector.limits import NULL
-from dissector.protocols import PROTOCOL_NAMES
+from dissector.protocols import GRANTING, PROTOCOL_NAMES
 from dissector.queries.catalogue import RANKS, Query, catalogue
 from dissector.queries.plain_values import plain_rows
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
@@ -168,8 +167,7 @@ def is_direction_missing(merged: MergedTables, direction: str) -> bool:
 def is_without_permits(merged: MergedTables) -> bool:
     """Whether all that was read is of protocols that have no permits and no checksums."""
     names = {row["protocol"] for row in merged.rows("directions")}
-    read = [spec for spec in protocols.PROTOCOLS if spec.name in names]
-    return bool(read) and not any(spec.grants_permits for spec in read)
+    return not names.isdisjoint(PROTOCOL_NAMES) and names.isdisjoint(GRANTING)
 
 
 def proxy_peer_count(merged: MergedTables) -> int:

@@ -18,6 +18,7 @@ from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.files import digests as digests_of
 from dissector.joining.increment_cache import IncrementCache
 from dissector.lake.cache import Cache
+from dissector.lake.manifests import Manifests
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
@@ -398,10 +399,12 @@ def write(
     has_page: bool = True,
     has_lists: bool = True,
     is_forced: bool = False,
+    manifests: Manifests | None = None,
 ) -> Row:
     """Make a report over a lake and write it into a folder; its numbers.
 
     Args:
+        manifests: of the lake, if they were read before.
         has_lists: whether lists of these are wanted whole: to keep all rows of a large lake beside
             its report costs more than to draw its page. Else they may be cut as in report.json.
 
@@ -410,7 +413,7 @@ def write(
     """
     scope = scope._replace(is_drawn=has_page and scope.is_whole)
     with workspace(output) as work:
-        with open_lake(lake) as opened:
+        with open_lake(lake, manifests) as opened:
             counted = captures_that_count(opened, scope.captures)
             beside = [str(opened.shown), has_page, has_lists]
             reports = _kept_reports(opened, counted, work, scope, beside)

@@ -26,5 +26,4 @@ SPEC: Final = ProtocolSpec(
     secret_spans=lambda frame, is_packed: secret_spans(frame),
     mended=mended,
     new_anonymizer=_new_anonymizer,
-    grants_permits=True,
 )

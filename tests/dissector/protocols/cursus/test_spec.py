@@ -1,6 +1,6 @@
 """What others ask Cursus for."""
 
-from dissector.protocols import PROTOCOLS, spec_of
+from dissector.protocols import GRANTING, PROTOCOLS, spec_of
 from dissector.protocols.cursus.spec import SPEC
 from tests.wire import cursus
 
@@ -18,5 +18,5 @@ def test_only_texts_that_are_packed_as_a_whole_are_hidden_as_a_whole():
 
 
 def test_its_words_stand_for_phrases_of_pulsar():
-    assert SPEC.words["a receipt"] == "an answer" and not SPEC.grants_permits
+    assert SPEC.words["a receipt"] == "an answer" and SPEC.name not in GRANTING
     assert {"JOIN_GROUP", "BATCH"} <= set(SPEC.commands)
