@@ -5,7 +5,7 @@
 """
 
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -52,9 +52,10 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """What `table.to_pylist()` gives."""
-    columns = [plain_values(column.combine_chunks()) for column in table.columns]
+    columns = [[*chain.from_iterable(map(plain_values, each.chunks))] for each in table.columns]
     rows = zip(*columns, strict=True) if columns else [()] * table.num_rows
-    return [dict(zip(table.column_names, row, strict=True)) for row in rows]
+    names = table.column_names  # made anew whenever it is asked for
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _texts(column: pa.Array, *, is_text: bool) -> list[Any]:

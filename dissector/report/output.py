@@ -13,7 +13,6 @@ of them the text has.
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -72,51 +71,15 @@ def lists(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return by_name
 
 
-_COUNTS: Final = frozenset((int, bool))
-_PLAIN: Final = _COUNTS | {str, float, type(None)}
-
-
-def plain_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Values of one place in rows as those of a column; the same, where there is nothing to do.
-
-    Counts by name become (name, count) pairs: their names differ from row to row. They do in all
-    rows if they do in one, where they count something.
-    """
-    kinds = {*map(type, values)}
-    if kinds <= _PLAIN:
-        return values
-    if not any(issubclass(kind, dict) for kind in kinds):
-        items = [*chain.from_iterable(value or () for value in values)]
-        plain = plain_column(items)
-        each = iter(plain)
-        return values if plain is items else [
-            None if value is None else [*islice(each, len(value))] for value in values
-        ]  # fmt: skip
-    if any(value and {*map(type, value.values())} <= _COUNTS for value in values):
-        return [
-            [{"name": name, "count": count} for name, count in value.items()] if value else None
-            for value in values
-        ]
-    columns = by_column([value or {} for value in values])
-    plains = {name: plain_column(column) for name, column in columns.items()}
-    if all(plains[name] is column for name, column in columns.items()):
-        return [value or None for value in values] if {} in values else values
-    rows = zip(*plains.values(), strict=True)
-    return [
-        dict(zip(plains, row, strict=True)) if value else None
-        for row, value in zip(rows, values, strict=True)
-    ]
-
-
 def _texts(values: Mapping[str, Any]) -> list[Row]:
     """What each finding names and measures: other things each, of other kinds."""
     return [{"name": name, "value": str(value)} for name, value in values.items()]
 
 
 def _column(name: str, values: Sequence[Any]) -> Sequence[Any]:
-    if name in _OF_FINDINGS:
+    if name in _OF_FINDINGS and {*map(type, values)} <= {dict, type(None)}:
         return [None if value is None else _texts(value) for value in values]
-    return plain_column(values)
+    return values
 
 
 def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from dissector.schemas.text import text_array
 
 TEXT: Final = ARROW_TYPES["string"]
 NUMBER: Final = ARROW_TYPES["bigint"]
+_COUNTS: Final = frozenset((int, bool))
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
@@ -65,12 +66,23 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
     Args:
         kind: what they are, if that is known: text, bytes, flags, numbers, lists of such, structs
             of such by name, maps of such as pairs. None: what they have in common, text where there
-            are none.
+            are none. Counts by name are pairs (name, count) then, in all rows if they are in one:
+            their names differ from row to row; and no names at all are no value.
 
     Raises:
         TypeError: values of several kinds, or of another one.
     """
-    types = {*map(type, values)} - {type(None)} if kind is None else set()
+    types = set() if kind else {*map(type, values)}
+    if dict in types <= {dict, type(None)}:
+        values = [value or None for value in values]
+        types = {*map(type, values)}
+        if any(value and {*map(type, value.values())} <= _COUNTS for value in values):
+            types = {list}
+            values = [
+                value and [{"name": name, "count": count} for name, count in value.items()]
+                for value in values
+            ]
+    types.discard(type(None))
     if pa.types.is_string(kind) if kind else types <= {str}:
         return text_array(values)
     if pa.types.is_int64(kind) if kind else types == {int}:

@@ -34,11 +34,19 @@ def plain_bytes(values: Iterable[bytes | str]) -> list[bytes]:
 
 def text_array(values: Sequence[bytes | str | None]) -> pa.Array:
     """Strings from texts, bytes and None."""
-    there = [row for row, value in enumerate(values) if value is not None]  # often a few of many
-    texts = plain_bytes([values[row] or "" for row in there])
+    there = [value for value in values if value is not None]
+    try:
+        joined = "".join(there)  # type: ignore[arg-type]  # most are of letters alone
+    except TypeError:  # bytes are among them
+        joined = "\xff"
+    if joined.isascii():
+        data, sizes = joined.encode(), [*map(len, there)]
+    else:
+        texts = plain_bytes(there)
+        data, sizes = b"".join(texts), [*map(len, texts)]
     lengths = np.full(len(values), -1, np.int64)
-    lengths[there] = [len(text) for text in texts]
-    return _string_array(np.frombuffer(b"".join(texts), np.uint8), lengths)
+    lengths[[value is not None for value in values]] = sizes
+    return _string_array(np.frombuffer(data, np.uint8), lengths)
 
 
 def coded_array(codes: npt.NDArray[Any], names: Sequence[bytes] | Sequence[str]) -> pa.Array:

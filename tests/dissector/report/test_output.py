@@ -9,7 +9,7 @@ import pytest
 
 from dissector.errors import OutputError
 from dissector.report import output
-from dissector.report.output import lists, plain_column, report_text, write_report
+from dissector.report.output import lists, report_text, write_report
 from tests.dissector.report import made
 from tests.numbers import Numbers
 
@@ -34,21 +34,10 @@ def test_json_tables_and_page_are_written(report: dict[str, Any], tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
-def test_totals_are_tables_of_one_row_and_counts_are_pairs(report: dict[str, Any]) -> None:
+def test_totals_are_tables_of_one_row(report: dict[str, Any]) -> None:
     by_name = lists(report)
     assert by_name["send_latency_total"] == [report["send_latency"]["total"]]
     assert "redelivery_by_subscription" in by_name and "sources" not in by_name
-    pairs = [{"name": "ok", "count": 3}, {"name": "error", "count": 1}]
-    assert plain_column([{"ok": 3, "error": 1}, None, {}]) == [pairs, None, None]
-    assert plain_column([{"a": {"b": 1.5}, "c": {}}]) == [{"a": {"b": 1.5}, "c": None}]
-    assert plain_column([[{"a": 1, "b": "x"}, {}], None, []]) == [
-        [{"a": 1, "b": "x"}, None], None, [],
-    ]  # fmt: skip
-    assert plain_column([{"a": {"b": 1}}, {"c": 2.5}]) == [
-        {"a": [{"name": "b", "count": 1}], "c": None}, {"a": None, "c": 2.5},
-    ]  # fmt: skip
-    same = [{"a": {"b": 1.5}, "c": [1]}, {"a": None, "c": None}]
-    assert plain_column(same) is same  # nothing to do
 
 
 def test_numbers_by_name_are_pairs_in_all_rows_of_a_column_or_in_none(tmp_path: Path) -> None:

@@ -39,12 +39,19 @@ def test_nothing_has_its_columns() -> None:
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 PLAIN = (TEXTS, st.booleans(), st.integers(-(2**62), 2**62), st.floats(allow_nan=False))
+
+
+def no_count(kind: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Values of a kind, or lists of them: counts by name are pairs."""
+    return st.lists(kind, max_size=2) if kind in PLAIN[1:3] else kind
+
+
 # Values of one kind, each perhaps missing.
 VALUES: st.SearchStrategy[st.SearchStrategy[Any]] = st.recursive(
     st.sampled_from(PLAIN),
     lambda inner: st.one_of(
         inner.map(lambda each: st.lists(st.none() | each, max_size=4)),
-        st.dictionaries(TEXTS, inner, min_size=1, max_size=3).map(
+        st.dictionaries(TEXTS, inner.map(no_count), min_size=1, max_size=3).map(
             lambda kinds: st.fixed_dictionaries({}, optional=kinds)
         ),
     ),
@@ -53,9 +60,10 @@ VALUES: st.SearchStrategy[st.SearchStrategy[Any]] = st.recursive(
 
 
 def without_missing(value: Any) -> Any:
-    """A value without names that have no value: a mapping in Arrow has all of them."""
+    """A value without names that have no value: a mapping in Arrow has all of them, or is none."""
     if isinstance(value, dict):
-        return {n: without_missing(each) for n, each in value.items() if each is not None}
+        plain = {name: without_missing(each) for name, each in value.items()}
+        return {name: each for name, each in plain.items() if each is not None} or None
     return [*map(without_missing, value)] if isinstance(value, list) else value
 
 
@@ -66,6 +74,19 @@ def test_nested_values_are_what_they_were(data: st.DataObject) -> None:
     found = nested_array(values)
     found.validate(full=True)
     assert [*map(without_missing, found.to_pylist())] == [*map(without_missing, values)]
+
+
+def test_counts_by_name_are_pairs_in_all_rows_or_in_none() -> None:
+    def pairs(**counts: int | None) -> list[dict[str, Any]]:
+        return [{"name": name, "count": count} for name, count in counts.items()]
+
+    counts = nested_array([{"ok": 3, "error": 1}, None, {}, {"ok": None}])
+    assert counts.to_pylist() == [pairs(ok=3, error=1), None, None, pairs(ok=None)]
+    mapping = {"a": {"b": 1.5}, "c": {}, "d": {"e": True}}
+    assert nested_array([mapping]).to_pylist() == [mapping | {"c": None, "d": pairs(e=True)}]
+    rows = [[{"a": 1, "b": "x"}, {}], None, []]
+    assert nested_array(rows).to_pylist() == [[{"a": 1, "b": "x"}, None], None, []]
+    assert nested_array([{}, None]).type == pa.string()
 
 
 def test_nested_rows_have_the_types_that_arrow_finds() -> None:
