@@ -50,10 +50,15 @@ def plain_values(column: pa.Array) -> list[Any]:
     return [value if there else None for value, there in zip(values, is_there, strict=True)]
 
 
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """What `column.to_pylist()` gives of all its pieces."""
+    return [*chain.from_iterable(map(plain_values, column.chunks))]
+
+
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """What `table.to_pylist()` gives."""
-    columns = [[*chain.from_iterable(map(plain_values, each.chunks))] for each in table.columns]
-    rows = zip(*columns, strict=True) if columns else [()] * table.num_rows
+    columns = map(column_values, table.columns)
+    rows = zip(*columns, strict=True)
     names = table.column_names  # made anew whenever it is asked for
     return [dict(zip(names, row, strict=True)) for row in rows]
 

@@ -7,7 +7,7 @@ any engine, kept beside the lake (`dissector.lake.cache`), and put together when
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -134,6 +134,14 @@ def select_sources(sources: Iterable[CachedRows], *, by_name: bool = False) -> s
             condition = f"WHERE capture IN ({names})" if names else "WHERE FALSE"
             queries.append(f"SELECT * FROM {parquet(source.paths, by_name=by_name)} {condition}")
     return " UNION ALL BY NAME ".join(queries)
+
+
+def _of_captures(sources: Iterable[CachedRows], captures: frozenset[str]) -> Iterator[CachedRows]:
+    """What sources have of some captures: files without them are not opened."""
+    for source in sources:
+        mine = source.captures & captures
+        if mine:
+            yield source._replace(captures=mine, is_all=source.is_all and mine == source.captures)
 
 
 def read_sources(db: DuckdbEngine, sources: Sequence[CachedRows], schema: pa.Schema) -> pa.Table:
@@ -343,21 +351,23 @@ class AggregationCache:
 
     def tables(
         self, db: DuckdbEngine, queries: Queries, merged: Callable[[Query, str], str],
-        which: str = "",
+        captures: frozenset[str] | None = None,
     ) -> dict[str, pa.Table]:  # fmt: skip
         """What becomes of the rows of queries, by name; without columns but the capture where there
-        are none. merged: the query that puts rows together; which: of them, a condition."""
+        are none. merged: the query that puts rows together; captures: whose rows, None for all."""
         tables = {}
         for name, query in queries.items():
             is_rule = isinstance(query, RuleQuery)
-            rows = select_sources(self.sources[name], by_name=is_rule)
-            mine = f"SELECT * FROM ({rows}) AS kept {which}" if which else rows
+            sources = self.sources[name]
+            if captures is not None:
+                sources = [*_of_captures(sources, captures)]
+            rows = select_sources(sources, by_name=is_rule)
             if not rows:
                 tables[name] = small_table([], capture=TEXT)
             elif isinstance(query, RuleQuery):
-                tables[name] = db.table(mine)
+                tables[name] = db.table(rows)
             else:
-                tables[name] = with_plain_types(db.table(merged(query, mine)))
+                tables[name] = with_plain_types(db.table(merged(query, rows)))
         return tables
 
     def tidy(self) -> None:

@@ -17,9 +17,9 @@ from dissector.findings.querying import rule_queries
 from dissector.limits import NULL
 from dissector.protocols import GRANTING, PROTOCOL_NAMES
 from dissector.queries.catalogue import RANKS, Query, catalogue
-from dissector.queries.plain_values import plain_rows
+from dissector.queries.plain_values import column_values, plain_rows
 from dissector.report.numbers import Row, high, low, nulls_last, step_ns, unseen
-from dissector.schemas.builders import number_array, number_values
+from dissector.schemas.builders import number_values
 from dissector.schemas.enums import BOTH_DIRECTIONS
 
 # Up to this many rows, sections add up sooner than arrays do.
@@ -58,10 +58,11 @@ class MergedTables(NamedTuple):
         query = catalogue().get(name)
         table = self.tables[name]
         if isinstance(table, pa.Table):
-            if keys is not None and query is not None and table.num_rows > _FEW:
-                # By all keys of the query there is nothing to add up.
-                table = table if {*query.keys} <= {*keys} else _merged(table, keys, query)
-            table = plain_rows(table)
+            # By all keys of the query there is nothing to add up.
+            if keys is None or query is None or table.num_rows <= _FEW or {*query.keys} <= {*keys}:
+                table = plain_rows(table)
+            else:
+                table = _merged(table, keys, query)
         else:
             table = [row.copy() for row in table]
         if query is None:
@@ -81,28 +82,31 @@ def empty_tables() -> MergedTables:
     return MergedTables({name: [] for name in names}, 1_000_000)
 
 
-def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> pa.Table:
-    """What `Query.added_up` gives, of a table that is in memory, in the order of first rows.
+def _merged(table: pa.Table, keys: Sequence[str], query: Query) -> list[Row]:
+    """The rows that `Query.added_up` gives, of a table that is in memory, in the order of first
+    rows.
 
-    Arrow's own groups are not used: they import pandas, which takes 0.1 s.
+    Functions of Arrow are not used: to load them takes as long as a small report's queries.
     """
-    groups = np.zeros(table.num_rows, np.int64)
-    for name in keys:
-        column = table.column(name).combine_chunks().dictionary_encode("encode")
-        codes = np.frombuffer(column.indices.buffers()[1], np.int32)[: table.num_rows]
-        groups = np.unique(groups * len(column.dictionary) + codes, return_inverse=True)[1]
-    firsts = np.unique(groups, return_index=True)[1][groups]
-    order = np.argsort(firsts, kind="stable")
-    starts = np.flatnonzero(np.diff(firsts[order], prepend=-1))
-    columns = [table.column(name).take(number_array(order[starts])) for name in keys]
+    columns = [column_values(table.column(name)) for name in keys]
+    places: dict[tuple[Any, ...], int] = {}  # of groups, by their keys
+    each_key = zip(*columns, strict=True) if keys else [()] * table.num_rows
+    groups = np.array([places.setdefault(key, len(places)) for key in each_key], np.int64)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    added: list[list[int | None]] = []
     for name, how in query.merging.items():
         values = number_values(table.column(name).combine_chunks())[order]
         is_there = values != NULL
         add_up, nothing = _ADDING[how]
-        sums = add_up.reduceat(np.where(is_there, values, nothing), starts)
-        is_any = np.logical_or.reduceat(is_there, starts)
-        columns.append(number_array(np.where(is_any, sums, NULL)))
-    return pa.Table.from_arrays(columns, [*keys, *query.merging])
+        sums = add_up.reduceat(np.where(is_there, values, nothing), starts).tolist()
+        is_any = np.logical_or.reduceat(is_there, starts).tolist()
+        added.append([one if has else None for one, has in zip(sums, is_any, strict=True)])
+    names = (*keys, *query.merging)
+    return [
+        dict(zip(names, (*key, *numbers), strict=True))
+        for key, *numbers in zip(places, *added, strict=True)
+    ]
 
 
 class _RowsOfCapture(dict[str, list[Row]]):

@@ -22,6 +22,7 @@ from dissector.lake.manifests import Manifests
 from dissector.lake.reader import Lake, open_lake
 from dissector.queries.catalogue import catalogue
 from dissector.queries.duckdb_engine import DuckdbEngine
+from dissector.queries.plain_values import plain_rows
 from dissector.queries.selection import EVERYTHING, Selection
 from dissector.report import aggregation_cache, by_capture, closing
 from dissector.report.aggregation_cache import AggregationCache, Queries
@@ -355,18 +356,14 @@ def _judge(
     captures: Sequence[str],
 ) -> pa.Table:  # fmt: skip
     """The verdicts of some captures, from their own rows alone."""
-    judged = small_table(zip(captures), capture=TEXT)
-    db.register("judged", judged)
     tables = cache.tables(
         db, queries, lambda query, rows: by_capture.rows_to_judge(query, f"({rows}) AS mine"),
-        "WHERE capture IN (SELECT capture FROM judged)",
+        frozenset(captures),
     )  # fmt: skip
-    files = read.known.files
-    tables = selected_incidents(tables, read, scope.selection)
-    import pyarrow.compute as pc  # which takes as long as all of a small report's queries
-
-    tables["files"] = files.filter(pc.is_in(files.column("capture"), judged.column(0)))
-    return by_capture.verdict_rows(tables, db, scope.rules)
+    judged = selected_incidents(tables, read, scope.selection)
+    mine = {*captures}
+    files = [row for row in plain_rows(read.known.files) if row["capture"] in mine]
+    return by_capture.verdict_rows({**judged, "files": files}, db, scope.rules)
 
 
 def _closed_tables(cache: AggregationCache) -> dict[str, Callable[[Path], None]]:
