@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from typing import Any, Final
 
 # What `json.dumps` leaves as it is, though terminals obey it: DEL and the controls behind it, marks
@@ -29,11 +30,17 @@ def _escaped(code: int) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+@cache
+def _encoder(**options: Any) -> json.JSONEncoder:
+    """What `json.dumps` makes for every value anew."""
+    return json.JSONEncoder(**options)
+
+
 def json_text(value: Any, **options: Any) -> str:
     """JSON that a terminal can show: no control character is in it but line ends of an indent.
 
     Args:
         options: as `json.dumps` takes them.
     """
-    text = json.dumps(value, **options)
+    text = _encoder(**options).encode(value)
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

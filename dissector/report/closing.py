@@ -11,7 +11,9 @@ from dissector.joining.closing import SCHEMAS as CLOSED_SCHEMAS
 from dissector.joining.links import JoinPlan
 from dissector.joining.merged import COUNTERS
 from dissector.limits import MAX_STRADDLING
+from dissector.queries.plain_values import plain_rows
 from dissector.report.formatting import many
+from dissector.report.numbers import nulls_last
 from dissector.schemas.small_tables import no_rows
 
 Row = dict[str, Any]
@@ -92,7 +94,7 @@ def _changed(changes: pa.Table) -> dict[str, Any]:
         for prefix in ("", "delivery_")
         for moment in ("before", "after")
     }
-    for row in changes.to_pylist():
+    for row in plain_rows(changes):
         for name in COUNTERS:
             totals[name] += row[name] if row["moment"] == "after" else -row[name]
         prefix = {"exchanges": "", "deliveries": "delivery_"}.get(row["table"])
@@ -142,5 +144,5 @@ def _straddling(plan: JoinPlan, cut: pa.Table, skipped: pa.Table) -> list[Row]:
 
 def _sorted(rows: pa.Table) -> list[Row]:
     order = "frame_no" if "frame_no" in rows.schema.names else "bytes"
-    listed: list[Row] = rows.sort_by([("capture", "ascending"), (order, "ascending")]).to_pylist()
-    return listed
+    # Not by Arrow, whose functions take long to load.
+    return sorted(plain_rows(rows), key=lambda row: nulls_last(row["capture"], row[order]))

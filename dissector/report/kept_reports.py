@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 from dissector.joining.files import digest_of
 from dissector.lake.cache import Cache, CachePartition
 from dissector.limits import MAX_KEPT_REPORT_BYTES, MAX_KEPT_REPORTS
+from dissector.queries.plain_values import column_values
 from dissector.report.figures import Figures
 from dissector.report.numbers import Row
 from dissector.report.output import CUT, MARK, NAMES, compact
 from dissector.report.program import program
-from dissector.schemas.small_tables import nested_table
+from dissector.schemas.small_tables import as_schema, nested_table
 
 _FOLDER: Final = "reports"
 _TABLE: Final = "report"
@@ -116,8 +117,8 @@ class KeptReports:
 def _contents(paths: Sequence[str]) -> dict[str, bytes]:
     """The contents that a file holds, by their names."""
     with pq.ParquetFile(paths[0]) as file:  # `read_table` imports pandas
-        columns = file.read().cast(_SCHEMA).to_pydict()
-    return dict(zip(columns["name"], columns["content"], strict=True))
+        rows = as_schema(file.read(), _SCHEMA)
+    return dict(zip(*map(column_values, rows.columns), strict=True))
 
 
 def _is_of_report(name: Any) -> bool:
