@@ -72,17 +72,9 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
     Raises:
         TypeError: values of several kinds, or of another one.
     """
-    types = set() if kind else {*map(type, values)}
-    if dict in types <= {dict, type(None)}:
-        values = [value or None for value in values]
-        types = {*map(type, values)}
-        if any(value and {*map(type, value.values())} <= _COUNTS for value in values):
-            types = {list}
-            values = [
-                value and [{"name": name, "count": count} for name, count in value.items()]
-                for value in values
-            ]
-    types.discard(type(None))
+    if kind is None and _types_of(values) == {dict}:
+        values = _with_pairs(values)
+    types = set() if kind else _types_of(values)
     if pa.types.is_string(kind) if kind else types <= {str}:
         return text_array(values)
     if pa.types.is_int64(kind) if kind else types == {int}:
@@ -122,6 +114,21 @@ def nested_array(values: Sequence[Any], kind: pa.DataType | None = None) -> pa.A
     return pa.Array.from_buffers(
         kind, len(values), [there, *data], nulls, children=children or None
     )
+
+
+def _types_of(values: Iterable[Any]) -> set[type]:
+    return {*map(type, values)} - {type(None)}
+
+
+def _with_pairs(values: Sequence[Any]) -> Sequence[Any]:
+    """Mappings, or pairs in the place of all of them; None of those without a name."""
+    values = [value or None for value in values]
+    if not any(value and {*map(type, value.values())} <= _COUNTS for value in values):
+        return values
+    return [
+        value and [{"name": name, "count": count} for name, count in value.items()]
+        for value in values
+    ]
 
 
 def _of_fields(rows: Sequence[Mapping[str, Any]], fields: Iterable[pa.Field]) -> list[pa.Array]:
