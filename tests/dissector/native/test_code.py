@@ -50,7 +50,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     families = {"new": frozenset({"teleport"}), "old": frozenset({"walk"})}
     monkeypatch.setattr(kept, "FAMILIES", families)
     monkeypatch.setattr(kept, "processor_features", lambda: frozenset({"walk"}))
-    monkeypatch.setattr(kept.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
+    monkeypatch.setattr("llvmlite.binding.get_process_triple", lambda: "x86_64-unknown-linux-gnu")
     for name in families:
         keep_code(tmp_path / "package" / name / "f-1.kernel", CODE._replace(symbol=name))
     kept._packaged_folders.cache_clear()
