@@ -15,6 +15,7 @@ import numpy as np
 
 from dissector.blocks import Int64Array
 from dissector.native.arguments import BUNDLE, RECORDS, Kind, array_words
+from dissector.native.zeros import zeros
 
 _LINE_ROWS: Final = 8  # int64 values in a cache line
 _SPREAD_FROM: Final = 256  # columns of fewer rows stay close together
@@ -34,7 +35,7 @@ def spread_rows(rows: int) -> int:
 
 def _filled(shape: tuple[int, int], value: int) -> Int64Array:
     """Cells of one value; zeros are not touched, so that those never used take no memory."""
-    return np.zeros(shape, np.int64) if value == 0 else np.full(shape, value, np.int64)
+    return zeros(shape) if value == 0 else np.full(shape, value, np.int64)
 
 
 def _columns_of(base: type) -> Sequence[str]:
