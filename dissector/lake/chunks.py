@@ -35,6 +35,12 @@ _KEY: Final = 2
 _ELEMENT: Final = 3
 
 
+def _compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(
+        level=SETTINGS.zstd_level, write_checksum=SETTINGS.page_checksums
+    )
+
+
 class Workspace:
     """The compressor and the scratch arrays that all columns of a table share."""
 
@@ -42,7 +48,7 @@ class Workspace:
         self.scratch = np.empty(page_rows + 136, np.int64)
         self.block = np.empty(128, np.int64)
         self._out = np.empty(10 * page_rows + _SPARE, np.uint8)
-        self._zstd = zstandard.ZstdCompressor(level=SETTINGS.zstd_level)
+        self._zstd = _compressor()
 
     def out(self, size: int) -> npt.NDArray[np.uint8]:
         """An array for at least `size` encoded bytes."""
@@ -60,7 +66,7 @@ def _null_page(rows: int, is_nested: bool) -> tuple[bytes, int]:
     """A page without any value, and its size before compression."""
     run = varint(rows << 1) + b"\0"
     body = (struct.pack("<I", len(run)) + run) * (2 if is_nested else 1)
-    data = zstandard.ZstdCompressor(level=SETTINGS.zstd_level).compress(body)
+    data = _compressor().compress(body)
     head = metadata.data_page_header(len(body), len(data), rows, Encoding.PLAIN)
     return head + data, len(head) + len(body)
 

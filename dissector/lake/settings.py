@@ -26,6 +26,9 @@ class LakeSettings:
     part_bytes: int = _setting(256 << 20, "size of a file, behind which the next one begins")
     page_rows: int = _setting(65_536, "rows of a page: while encoded, they fit the CPU's cache")
     zstd_level: int = _setting(1, "level of the compression")
+    page_checksums: bool = _setting(
+        True, "pages end with a checksum of zstd, which its readers compare"
+    )
     text_bound_bytes: int = _setting(128, "longest text in a range; a longer bound is cut")
     sorted_by: tuple[str, ...] = _setting(
         ("ts", "frame_no", "event_no"),
@@ -58,5 +61,6 @@ def settings_table() -> list[str]:
     for each in dataclasses.fields(LakeSettings):
         value = getattr(SETTINGS, each.name)
         shown = ", ".join(f"`{n}`" for n in value) if isinstance(value, tuple) else f"{value:,}"
+        shown = str(value).lower() if isinstance(value, bool) else shown
         lines.append(f"| `{each.name}` | {shown} | {each.metadata['meaning']} |")
     return lines
